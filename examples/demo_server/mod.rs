@@ -1,0 +1,114 @@
+//! A small HTTP API with a quota, to call from the examples: above `quota` requests in any sliding
+//! second it answers `429 Too Many Requests` with `Retry-After`, as public APIs do.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header::RETRY_AFTER};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// How long a stopping server lets requests under way finish.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A running server. It listens on the loopback address alone, on a port the system picks.
+pub(crate) struct DemoServer {
+    address: SocketAddr,
+    counts: Arc<Mutex<Counts>>,
+    task: JoinHandle<io::Result<()>>,
+    stop: oneshot::Sender<()>,
+}
+
+impl DemoServer {
+    /// Starts a server that accepts at most `quota` requests in any sliding second.
+    pub(crate) async fn start(quota: u32) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let counts = Arc::new(Mutex::new(Counts::new(quota)));
+        let routes = Router::new().route("/", get(answer)).with_state(Arc::clone(&counts));
+        let (stop, stopped) = oneshot::channel();
+        let server = axum::serve(listener, routes).with_graceful_shutdown(async {
+            // Told to stop or forgotten by its owner: the server ends in both cases.
+            let _ = stopped.await;
+        });
+        let task = tokio::spawn(server.into_future());
+        Ok(Self { address, counts, task, stop })
+    }
+
+    /// Where to call it.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// Lets requests under way finish, stops, and tells how many requests, accepted or not,
+    /// arrived in the fullest sliding second.
+    pub(crate) async fn stop(self) -> io::Result<usize> {
+        drop(self.stop);
+        // Three ways to fail: too slow, panicked, or an error of the server itself.
+        timeout(GRACE, self.task).await???;
+        Ok(lock(&self.counts).fullest)
+    }
+}
+
+/// What came in the last second, oldest first.
+struct Counts {
+    quota: usize,
+    /// Only these use up the quota.
+    accepted: VecDeque<Instant>,
+    /// The accepted and the refused.
+    arrived: VecDeque<Instant>,
+    /// The most `arrived` ever held.
+    fullest: usize,
+}
+
+impl Counts {
+    fn new(quota: u32) -> Self {
+        Self {
+            quota: quota as usize,
+            accepted: VecDeque::new(),
+            arrived: VecDeque::new(),
+            fullest: 0,
+        }
+    }
+
+    /// Counts a request that arrives now. Is it within the quota?
+    fn admit(&mut self) -> bool {
+        let now = Instant::now();
+        for window in [&mut self.accepted, &mut self.arrived] {
+            while window.front().is_some_and(|at| now - *at >= SECOND) {
+                window.pop_front();
+            }
+        }
+        self.arrived.push_back(now);
+        self.fullest = self.fullest.max(self.arrived.len());
+        let within = self.accepted.len() < self.quota;
+        if within {
+            self.accepted.push_back(now);
+        }
+        within
+    }
+}
+
+async fn answer(State(counts): State<Arc<Mutex<Counts>>>) -> Response {
+    if lock(&counts).admit() {
+        StatusCode::OK.into_response()
+    } else {
+        // The oldest accepted request leaves the window within a second: in whole seconds, one.
+        (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "1")]).into_response()
+    }
+}
+
+/// Plain counts stay usable even if a holder of the lock panicked.
+fn lock(counts: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
+    counts.lock().unwrap_or_else(PoisonError::into_inner)
+}

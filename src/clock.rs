@@ -1,0 +1,246 @@
+//! The clock that a limiter decides and waits by.
+
+mod alarms;
+mod manual;
+mod system;
+#[cfg(feature = "tokio")]
+mod tokio;
+
+use std::sync::Weak;
+
+pub use manual::ManualClock;
+
+use crate::units::Nanos;
+use alarms::Alarms;
+use system::System;
+
+/// A handle on a clock: the system's, tokio's, or one that tests hold still.
+///
+/// One clock drives decisions and waits alike. It is a value, not a type parameter: cheap to clone,
+/// and a limiter's type does not show which it has.
+///
+/// | clock | time | who wakes those who wait |
+/// |---|---|---|
+/// | [`Clock::system()`] | monotonic, by [`quanta`] | a thread of this crate, started at the first wait |
+/// | `Clock::tokio()` | tokio's, honours `tokio::time::pause` | a task on the runtime of whoever waits |
+/// | [`ManualClock`] | yours | [`advance`](ManualClock::advance) |
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, ManualClock};
+///
+/// let manual = ManualClock::new();
+/// let clock = Clock::from(&manual);
+/// manual.advance(Duration::from_millis(3));
+/// assert_eq!(clock.now().get(), 3_000_000);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Clock(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    System(&'static System),
+    #[cfg(feature = "tokio")]
+    Tokio(self::tokio::TokioClock),
+    Manual(ManualClock),
+}
+
+impl Clock {
+    /// The system's monotonic clock: what limiters use unless told otherwise.
+    ///
+    /// It works with any async runtime or none: waits are ended by one background thread for the
+    /// whole process, which starts at the first wait. Under `tokio::time::pause` it goes on in real
+    /// time; use `Clock::tokio()` there. On most systems it stands still while the machine sleeps.
+    ///
+    /// The first call calibrates the processor's counter, which may take some milliseconds.
+    ///
+    /// ```
+    /// use tollgate::Clock;
+    ///
+    /// let clock = Clock::system();
+    /// assert!(clock.now() <= clock.now());
+    /// ```
+    #[must_use]
+    pub fn system() -> Self {
+        Self(Kind::System(System::get()))
+    }
+
+    /// Tokio's clock: stands still under `tokio::time::pause` and moves with
+    /// `tokio::time::advance`, for decisions and waits.
+    ///
+    /// A wait inside a runtime is ended by a task on that runtime; each runtime in which somebody
+    /// waits has its own, so that one that is blocked or shut down holds nobody up in another. A
+    /// wait outside any runtime is ended by the system clock's thread. `blocking_*` calls inside
+    /// `spawn_blocking` see paused time too, but keep it from advancing by itself.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Rate, RateLimiter, SmoothBursty};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?
+    /// #     .block_on(async {
+    /// let policy = SmoothBursty::new(Rate::per_hour(1.0));
+    /// let limiter = RateLimiter::with_clock(policy, Clock::tokio());
+    /// let start = tokio::time::Instant::now();
+    /// limiter.acquire(1).await?;
+    /// limiter.acquire(1).await?; // no real time passes in a paused runtime
+    /// assert_eq!(start.elapsed().as_secs(), 3600);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "tokio")]
+    #[must_use]
+    pub fn tokio() -> Self {
+        Self(Kind::Tokio(self::tokio::TokioClock::new()))
+    }
+
+    /// The time since the clock's origin.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        match &self.0 {
+            Kind::System(system) => system.now(),
+            #[cfg(feature = "tokio")]
+            Kind::Tokio(tokio) => tokio.now(),
+            Kind::Manual(manual) => manual.now(),
+        }
+    }
+
+    /// An alarm by this clock that turns `line`.
+    pub(crate) fn alarm(&self, line: Weak<dyn Turn>) -> Alarm {
+        match &self.0 {
+            Kind::System(system) => Alarm::Timed(Box::new(TimedAlarm::new(*system, line))),
+            #[cfg(feature = "tokio")]
+            Kind::Tokio(tokio) => Alarm::Tokio(tokio.alarm(line)),
+            Kind::Manual(manual) => Alarm::Timed(Box::new(TimedAlarm::new(manual.clone(), line))),
+        }
+    }
+
+    /// On a clock that advances by itself, goes to `due`. Whether it did.
+    pub(crate) fn skip_to(&self, due: Nanos) -> bool {
+        match &self.0 {
+            Kind::Manual(manual) => manual.skip_to(due),
+            _ => false,
+        }
+    }
+}
+
+/// The system clock.
+impl Default for Clock {
+    fn default() -> Self {
+        Self::system()
+    }
+}
+
+impl From<ManualClock> for Clock {
+    fn from(manual: ManualClock) -> Self {
+        Self(Kind::Manual(manual))
+    }
+}
+
+impl From<&ManualClock> for Clock {
+    fn from(manual: &ManualClock) -> Self {
+        Self::from(manual.clone())
+    }
+}
+
+/// Something with an alarm: a limiter in whose line somebody waits.
+pub(crate) trait Turn: Send + Sync {
+    /// The alarm went off.
+    fn turn(&self);
+
+    /// Whoever waits should look after itself: the alarm cannot be relied on.
+    fn wake_all(&self);
+}
+
+/// Goes off once at the time last set.
+#[derive(Debug)]
+pub(crate) enum Alarm {
+    Timed(Box<dyn SetAlarm>),
+    #[cfg(feature = "tokio")]
+    Tokio(self::tokio::TokioAlarm),
+    #[cfg(all(test, tollgate_loom))]
+    Never,
+}
+
+impl Alarm {
+    /// Sets the alarm; called under the line's lock, so nothing here may call back.
+    pub(crate) fn set(&mut self, due: Nanos) {
+        match self {
+            Self::Timed(alarm) => alarm.set(due),
+            #[cfg(feature = "tokio")]
+            Self::Tokio(alarm) => alarm.set(due),
+            #[cfg(all(test, tollgate_loom))]
+            Self::Never => {}
+        }
+    }
+
+    /// What must be done, once the line is unlocked, for a set alarm to go off.
+    #[cfg_attr(not(feature = "tokio"), allow(clippy::unused_self))]
+    pub(crate) fn errand(&self) -> Errand {
+        match self {
+            #[cfg(feature = "tokio")]
+            Self::Tokio(alarm) => Errand(alarm.crank()),
+            _ => Errand::none(),
+        }
+    }
+}
+
+/// Something to do after unlocking: to start a task, where the clock needs one.
+#[must_use]
+pub(crate) struct Errand(
+    #[cfg(feature = "tokio")] Option<self::tokio::Crank>,
+    #[cfg(not(feature = "tokio"))] (),
+);
+
+impl Errand {
+    pub(crate) fn none() -> Self {
+        Self(Default::default())
+    }
+
+    pub(crate) fn run(self) {
+        #[cfg(feature = "tokio")]
+        if let Some(crank) = self.0 {
+            crank.start();
+        }
+    }
+}
+
+/// An alarm kept in a list of alarms.
+pub(crate) trait SetAlarm: std::fmt::Debug + Send {
+    fn set(&mut self, due: Nanos);
+}
+
+/// Keeps a list of alarms and sounds them in time.
+pub(crate) trait AlarmKeeper: std::fmt::Debug + Send {
+    fn change(&self, change: impl FnOnce(&mut Alarms));
+}
+
+/// One line's place in a list of alarms; leaves it when dropped.
+#[derive(Debug)]
+struct TimedAlarm<K: AlarmKeeper> {
+    keeper: K,
+    line: Weak<dyn Turn>,
+    place: Option<alarms::Place>,
+}
+
+impl<K: AlarmKeeper> TimedAlarm<K> {
+    fn new(keeper: K, line: Weak<dyn Turn>) -> Self {
+        Self { keeper, line, place: None }
+    }
+}
+
+impl<K: AlarmKeeper> SetAlarm for TimedAlarm<K> {
+    fn set(&mut self, due: Nanos) {
+        let (old, line) = (self.place.take(), self.line.clone());
+        self.keeper.change(|alarms| self.place = Some(alarms.replace(old, due, line)));
+    }
+}
+
+impl<K: AlarmKeeper> Drop for TimedAlarm<K> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.keeper.change(|alarms| alarms.remove(place));
+        }
+    }
+}

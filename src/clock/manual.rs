@@ -1,0 +1,172 @@
+//! A clock that tests hold still.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::AlarmKeeper;
+use super::alarms::Alarms;
+use crate::units::Nanos;
+
+/// A clock that moves only when it is told to, for tests and examples.
+///
+/// Clones share one time. Whoever waits by it is granted and woken in the course of
+/// [`advance`](ManualClock::advance), which goes through all due times in order.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+///
+/// let clock = ManualClock::new();
+/// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock.clone());
+/// limiter.try_acquire(1)?;
+/// assert!(limiter.try_acquire(1).is_err());
+/// clock.advance(Duration::from_millis(200));
+/// limiter.try_acquire(1)?;
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ManualClock {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    now: AtomicU64,
+    by_itself: bool,
+    alarms: Mutex<Alarms>,
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ManualClock {
+    /// A clock at its origin that stands still until [`advance`](ManualClock::advance).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(tollgate::ManualClock::new().elapsed(), Duration::ZERO);
+    /// ```
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(false)
+    }
+
+    /// A clock that a wait moves: whoever would wait finds itself at the end of the wait at once.
+    ///
+    /// Waits then take no time, and the clock tells how long they would have been. It is meant for
+    /// one caller at a time; where several wait, each moves the clock for all.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    ///
+    /// let clock = ManualClock::auto_advance();
+    /// let policy = SmoothBursty::new(Rate::per_minute(1.0));
+    /// let limiter = RateLimiter::with_clock(policy, clock.clone());
+    /// limiter.blocking_acquire(1)?;
+    /// limiter.blocking_acquire(1)?;
+    /// assert_eq!(clock.elapsed(), Duration::from_secs(60));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn auto_advance() -> Self {
+        Self::with(true)
+    }
+
+    fn with(by_itself: bool) -> Self {
+        let alarms = Mutex::default();
+        Self { shared: Arc::new(Shared { now: AtomicU64::new(0), by_itself, alarms }) }
+    }
+
+    /// Moves the clock on. It stops at each due time on the way, in order: there permits are granted
+    /// and those who got them are woken. The clock ends at [`Nanos::END`], 292 years on.
+    ///
+    /// Woken tasks run when their executor gets to them, after this call: what they do then happens
+    /// at the time to which the clock was moved.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::ManualClock;
+    ///
+    /// let clock = ManualClock::new();
+    /// clock.advance(Duration::from_secs(3));
+    /// clock.clone().advance(Duration::from_secs(4));
+    /// assert_eq!(clock.elapsed(), Duration::from_secs(7));
+    /// ```
+    pub fn advance(&self, duration: Duration) {
+        self.advance_to(self.now().saturating_add(duration));
+    }
+
+    /// Sets the clock to a time since its origin: forward as [`advance`](Self::advance) does, or
+    /// **back**, to see what a faulty clock would do.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::ManualClock;
+    ///
+    /// let clock = ManualClock::new();
+    /// clock.set(Duration::from_secs(10));
+    /// clock.set(Duration::from_secs(1));
+    /// assert_eq!(clock.elapsed(), Duration::from_secs(1));
+    /// ```
+    pub fn set(&self, elapsed: Duration) {
+        let time = Nanos::ZERO.saturating_add(elapsed);
+        if time < self.now() {
+            self.shared.now.store(time.get(), Ordering::SeqCst);
+        } else {
+            self.advance_to(time);
+        }
+    }
+
+    /// The time since the clock's origin.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::ManualClock;
+    ///
+    /// let clock = ManualClock::new();
+    /// clock.advance(Duration::from_nanos(1));
+    /// assert_eq!(clock.elapsed(), Duration::from_nanos(1));
+    /// ```
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.now().since(Nanos::ZERO)
+    }
+
+    pub(super) fn now(&self) -> Nanos {
+        Nanos::new(self.shared.now.load(Ordering::SeqCst))
+    }
+
+    pub(super) fn skip_to(&self, due: Nanos) -> bool {
+        if self.shared.by_itself {
+            self.advance_to(due);
+        }
+        self.shared.by_itself
+    }
+
+    fn advance_to(&self, time: Nanos) {
+        let time = time.min(Nanos::END);
+        loop {
+            let next = self.shared.alarms.lock().pop(time);
+            let Some((due, line)) = next else { break };
+            self.shared.now.fetch_max(due.get(), Ordering::SeqCst);
+            if let Some(line) = line.upgrade() {
+                line.turn();
+            }
+        }
+        self.shared.now.fetch_max(time.get(), Ordering::SeqCst);
+    }
+}
+
+impl AlarmKeeper for ManualClock {
+    fn change(&self, change: impl FnOnce(&mut Alarms)) {
+        change(&mut self.shared.alarms.lock());
+    }
+}

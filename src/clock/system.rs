@@ -1,0 +1,113 @@
+//! The system's clock, and the thread that ends its waits.
+//!
+//! One thread for the process, and not a timer of some async runtime: it works with every runtime
+//! and without one, it is more precise than the 1 ms tick of tokio's timers, and no runtime that is
+//! blocked or shut down can hold up waiters elsewhere.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{OnceLock, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::alarms::Alarms;
+use super::{AlarmKeeper, Turn};
+use crate::units::Nanos;
+
+/// How long the thread sleeps at least between two rounds while alarms follow each other: at high
+/// rates it then grants a few at once instead of waking for each. Late grants cost no throughput,
+/// see [`Policy::catch_up`](crate::Policy::catch_up).
+const GRAIN: Duration = Duration::from_micros(500);
+
+#[derive(Debug)]
+pub(super) struct System {
+    clock: quanta::Clock,
+    origin: u64,
+    schedule: Mutex<Schedule>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Schedule {
+    alarms: Alarms,
+    running: bool,
+    /// Until when the thread sleeps, if it does.
+    sleeps_until: Option<Nanos>,
+}
+
+static SYSTEM: OnceLock<System> = OnceLock::new();
+
+impl System {
+    pub(super) fn get() -> &'static Self {
+        SYSTEM.get_or_init(|| {
+            let clock = quanta::Clock::new();
+            let origin = clock.raw();
+            Self { clock, origin, schedule: Mutex::default(), changed: Condvar::new() }
+        })
+    }
+
+    #[inline]
+    pub(super) fn now(&self) -> Nanos {
+        Nanos::new(self.clock.delta_as_nanos(self.origin, self.clock.raw()))
+    }
+
+    /// Sounds the alarms, for ever.
+    fn run(&self) -> ! {
+        let mut schedule = self.schedule.lock();
+        // Not before this, to leave a grain between rounds.
+        let mut earliest = Nanos::ZERO;
+        loop {
+            let now = self.now();
+            match schedule.alarms.first() {
+                None => {
+                    schedule.sleeps_until = Some(Nanos::END);
+                    self.changed.wait(&mut schedule);
+                    continue;
+                }
+                Some(due) if due.max(earliest) > now => {
+                    let until = due.max(earliest);
+                    schedule.sleeps_until = Some(until);
+                    // The wait is by another clock than `now`: what they differ is waited again.
+                    self.changed.wait_until(&mut schedule, Instant::now() + until.since(now));
+                    continue;
+                }
+                Some(_) => schedule.sleeps_until = None,
+            }
+            while let Some((_, line)) = schedule.alarms.pop(now) {
+                parking_lot::MutexGuard::unlocked(&mut schedule, || turn(&line));
+            }
+            earliest = now.saturating_add(GRAIN);
+        }
+    }
+}
+
+/// A policy or a waker that panics must not end the thread that everybody waits for. Whoever waits
+/// in that line is woken and meets the panic itself.
+fn turn(line: &Weak<dyn Turn>) {
+    if let Some(line) = line.upgrade()
+        && catch_unwind(AssertUnwindSafe(|| line.turn())).is_err()
+    {
+        // A waker may panic here again: there is nobody left to tell.
+        let _ = catch_unwind(AssertUnwindSafe(|| line.wake_all()));
+    }
+}
+
+impl AlarmKeeper for &'static System {
+    fn change(&self, change: impl FnOnce(&mut Alarms)) {
+        let mut schedule = self.schedule.lock();
+        change(&mut schedule.alarms);
+        let Some(first) = schedule.alarms.first() else { return };
+        if !schedule.running {
+            let system = *self;
+            thread::Builder::new()
+                .name("tollgate-clock".to_owned())
+                .spawn(move || system.run())
+                .expect("the thread that ends waits could not be started");
+            schedule.running = true;
+        } else if schedule.sleeps_until.is_some_and(|until| first < until) {
+            schedule.sleeps_until = None;
+            self.changed.notify_one();
+        }
+    }
+}

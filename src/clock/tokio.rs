@@ -1,0 +1,170 @@
+//! Tokio's clock, and the task that ends its waits.
+//!
+//! Paused time moves only by tokio's own timers, so a wait needs one of those: a task, the *crank*,
+//! that sleeps until the line's alarm and turns it. There is one for each runtime in which somebody
+//! waits, so that a runtime which nobody drives any more cannot hold up the others.
+
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use tokio::runtime::{Handle, Id};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::system::System;
+use super::{SetAlarm, TimedAlarm, Turn};
+use crate::units::Nanos;
+
+#[derive(Clone, Debug)]
+pub(super) struct TokioClock {
+    origin: Instant,
+}
+
+impl TokioClock {
+    pub(super) fn new() -> Self {
+        Self { origin: Instant::now() }
+    }
+
+    pub(super) fn now(&self) -> Nanos {
+        // Never a panic: a clock made outside may be ahead of a runtime whose time is paused.
+        Nanos::ZERO.saturating_add(Instant::now().saturating_duration_since(self.origin))
+    }
+
+    pub(super) fn alarm(&self, line: Weak<dyn Turn>) -> TokioAlarm {
+        let outside = TimedAlarm::new(System::get(), line.clone());
+        let shared = Arc::new(Shared { line, clock: self.clone(), state: Mutex::default() });
+        TokioAlarm { shared, outside: Box::new(outside) }
+    }
+}
+
+/// The alarm of one line.
+#[derive(Debug)]
+pub(crate) struct TokioAlarm {
+    shared: Arc<Shared>,
+    /// For those who wait outside any runtime: there time is never paused.
+    outside: Box<dyn SetAlarm>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    line: Weak<dyn Turn>,
+    clock: TokioClock,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    due: Option<Nanos>,
+    cranks: Vec<(Id, Option<Waker>)>,
+    /// Runtimes that dropped a crank: they are shutting down.
+    ended: Vec<Id>,
+}
+
+const MOST_ENDED: usize = 16;
+
+impl TokioAlarm {
+    pub(super) fn set(&mut self, due: Nanos) {
+        let wakers: Vec<_> = {
+            let mut state = self.shared.state.lock();
+            state.due = Some(due);
+            state.cranks.iter_mut().filter_map(|(_, waker)| waker.take()).collect()
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        if running().is_none_or(|id| self.shared.state.lock().ended.contains(&id)) {
+            let wait = due.since(self.shared.clock.now());
+            self.outside.set(System::get().now().saturating_add(wait));
+        }
+    }
+
+    /// A crank for the runtime that this is called in, if it has none.
+    pub(super) fn crank(&self) -> Option<Crank> {
+        let id = running()?;
+        let mut state = self.shared.state.lock();
+        if state.due.is_none()
+            || state.ended.contains(&id)
+            || state.cranks.iter().any(|&(other, _)| other == id)
+        {
+            return None;
+        }
+        state.cranks.push((id, None));
+        Some(Crank { id, shared: Arc::clone(&self.shared), sleep: None, over: false })
+    }
+}
+
+fn running() -> Option<Id> {
+    Handle::try_current().ok().map(|handle| handle.id())
+}
+
+/// The task that turns a line at its alarm, until nobody waits there.
+pub(super) struct Crank {
+    id: Id,
+    shared: Arc<Shared>,
+    sleep: Option<Pin<Box<Sleep>>>,
+    over: bool,
+}
+
+impl Crank {
+    pub(super) fn start(self) {
+        // Dropping the handle detaches the task. Where the runtime has gone meanwhile, `Drop` below
+        // does what is needed.
+        if let Ok(handle) = Handle::try_current() {
+            drop(handle.spawn(self));
+        }
+    }
+
+    /// When to turn next; `None` when there is nothing to wait for, and this crank is over.
+    fn due(&mut self, waker: &Waker) -> Option<Nanos> {
+        let mut state = self.shared.state.lock();
+        if state.due.is_none() {
+            state.cranks.retain(|&(id, _)| id != self.id);
+            self.over = true;
+        } else if let Some((_, entry)) = state.cranks.iter_mut().find(|(id, _)| *id == self.id) {
+            *entry = Some(waker.clone());
+        }
+        state.due
+    }
+}
+
+impl Future for Crank {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        while let Some(due) = self.due(context.waker()) {
+            // Rounded up by tokio to its tick of a millisecond: late, never early.
+            let time = due.min(Nanos::END).since(Nanos::ZERO);
+            let deadline = self.shared.clock.origin + time;
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+            sleep.as_mut().reset(deadline);
+            if sleep.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            if let Some(line) = self.shared.line.upgrade() {
+                line.turn();
+            }
+            // If the line still has something to wait for, its alarm is set for later now.
+            self.shared.state.lock().due.take_if(|latest| *latest == due);
+        }
+        Poll::Ready(())
+    }
+}
+
+/// The runtime shuts down: those who wait in others must not depend on it.
+impl Drop for Crank {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        {
+            let mut state = self.shared.state.lock();
+            state.cranks.retain(|&(id, _)| id != self.id);
+            // Whoever is still inside a runtime that shuts down does not start another crank there.
+            // Only the latest matter: what has shut down has nobody left inside.
+            state.ended.truncate(MOST_ENDED - 1);
+            state.ended.insert(0, self.id);
+        }
+        if let Some(line) = self.shared.line.upgrade() {
+            line.wake_all();
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What a limiter says when it does not grant.
+
+use std::time::Duration;
+
+/// Why permits were not granted. Nothing has been taken.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty};
+///
+/// let limiter =
+///     RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), ManualClock::new());
+/// limiter.try_acquire(1)?;
+/// let error = limiter.try_acquire(1).unwrap_err();
+/// assert!(matches!(error, Error::Denied { .. }));
+/// assert_eq!(error.retry_after(), Some(Duration::from_millis(200)));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Not now, or not within the time that the caller would wait.
+    #[error("rate limit reached{}", display_retry(*retry_after))]
+    #[non_exhaustive]
+    Denied {
+        /// How long the same call would have had to wait, those in line before it included. `None`
+        /// where nobody can know.
+        retry_after: Option<Duration>,
+    },
+    /// More than the limiter could ever give at once: waiting does not help.
+    #[error(transparent)]
+    ExceedsCapacity(#[from] ExceedsCapacity),
+    /// As many callers or permits wait already as the limiter was told to let wait.
+    #[error("the line is full{}", display_retry(*retry_after))]
+    #[non_exhaustive]
+    LineFull {
+        /// When the line moves next, as far as is known now.
+        retry_after: Option<Duration>,
+    },
+}
+
+fn display_retry(retry_after: Option<Duration>) -> String {
+    retry_after.map_or_else(String::new, |wait| format!(", retry after {wait:?}"))
+}
+
+impl Error {
+    /// When it makes sense to ask again: what a `Retry-After` header would say.
+    ///
+    /// For [`Error::Denied`] this is the wait that the call would have needed, for
+    /// [`Error::LineFull`] the time until the line moves. `None` means that waiting does not help
+    /// or that nobody can know.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # use std::time::Duration;
+    /// # let limiter =
+    /// #     RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), ManualClock::new());
+    /// limiter.try_acquire(10)?;
+    /// let wait = limiter.try_acquire(1).unwrap_err().retry_after();
+    /// assert_eq!(wait, Some(Duration::from_secs(2)));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Denied { retry_after } | Self::LineFull { retry_after } => *retry_after,
+            Self::ExceedsCapacity(_) => None,
+        }
+    }
+
+    pub(crate) fn denied(retry_after: Duration) -> Self {
+        Self::Denied { retry_after: Some(retry_after) }
+    }
+}
+
+/// A request that can never be granted: more than the policy's capacity, or a booking more than
+/// [146 years](crate::Nanos::HORIZON) ahead.
+///
+/// ```
+/// use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty};
+///
+/// let daily = SmoothBursty::new("1/day".parse()?);
+/// let limiter = RateLimiter::with_clock(daily, ManualClock::new());
+/// let Err(Error::ExceedsCapacity(error)) = limiter.try_acquire(u32::MAX) else { panic!() };
+/// assert_eq!(error.to_string(), "more permits than can ever be granted at once: at most 53375");
+/// # Ok::<(), tollgate::InvalidRate>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more permits than can ever be granted at once: at most {max}")]
+#[non_exhaustive]
+pub struct ExceedsCapacity {
+    /// The most that one request may ask for.
+    pub max: u64,
+}
+
+impl ExceedsCapacity {
+    /// For a policy to return: at most `max` permits can be granted at once.
+    ///
+    /// ```
+    /// assert_eq!(tollgate::ExceedsCapacity::new(10).max, 10);
+    /// ```
+    #[must_use]
+    pub fn new(max: u64) -> Self {
+        Self { max }
+    }
+}

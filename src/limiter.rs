@@ -1,0 +1,465 @@
+//! The limiter: every verb, written once.
+
+mod acquire;
+mod grant;
+mod reservation;
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+pub use acquire::Acquire;
+pub use grant::Grant;
+pub use reservation::Reservation;
+
+use crate::clock::{Clock, Turn};
+use crate::error::Error;
+use crate::line::Line;
+use crate::policy::{Policy, Rated};
+use crate::stats::Stats;
+use crate::units::{Nanos, Rate};
+use acquire::Handle;
+
+/// Hands out permits by a [`Policy`]; whoever asks for more waits in line.
+///
+/// A limiter is a handle: clones share one quota, one line and one clock, across tasks and threads.
+///
+/// Callers are served in the order in which they came, and charged when they are granted. Leaving
+/// the line, by a dropped future, costs nobody anything. No caller depends on another one's being
+/// polled. What needs no wait is decided without a lock where the policy allows it
+/// ([`SmoothBursty`](crate::SmoothBursty)), else under a short one.
+///
+/// ```
+/// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let clock = ManualClock::auto_advance();
+/// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock.clone());
+/// for _ in 0..11 {
+///     limiter.acquire(1).await?;
+/// }
+/// assert_eq!(clock.elapsed().as_secs_f64(), 2.0);
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RateLimiter<P: Policy> {
+    shared: Arc<Shared<P>>,
+}
+
+/// What all clones of a limiter share.
+pub(crate) struct Shared<P: Policy> {
+    clock: Clock,
+    line: Line<P>,
+}
+
+impl<P: Policy> RateLimiter<P> {
+    /// A limiter by the [system clock](Clock::system).
+    ///
+    /// ```
+    /// use tollgate::{Rate, RateLimiter, SmoothBursty};
+    ///
+    /// let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(50.0)));
+    /// assert!(limiter.try_acquire(1).is_ok());
+    /// ```
+    #[must_use]
+    pub fn new(policy: P) -> Self {
+        Self::with_clock(policy, Clock::system())
+    }
+
+    /// A limiter by another clock.
+    ///
+    /// ```
+    /// use tollgate::{Clock, ManualClock, Rate, RateLimiter, SmoothBursty};
+    ///
+    /// let policy = SmoothBursty::new(Rate::per_second(50.0));
+    /// let in_tests = RateLimiter::with_clock(policy.clone(), ManualClock::new());
+    /// let under_tokio_pause = RateLimiter::with_clock(policy, Clock::tokio());
+    /// ```
+    #[must_use]
+    pub fn with_clock(policy: P, clock: impl Into<Clock>) -> Self {
+        let clock = clock.into();
+        let shared = Arc::new_cyclic(|shared: &Weak<Shared<P>>| {
+            let alarm = clock.alarm(shared.clone());
+            let line = Line::new(policy, clock.now(), alarm);
+            Shared { clock, line }
+        });
+        Self { shared }
+    }
+
+    /// Lets at most this many callers wait; who comes when all places are taken is refused at once
+    /// with [`Error::LineFull`]. Holds for all clones. By default any number may wait.
+    ///
+    /// ```
+    /// use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty};
+    ///
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new()).max_waiters(1);
+    /// let _granted = limiter.reserve(1)?;
+    /// let _waiting = limiter.reserve(1)?;
+    /// let error = limiter.reserve(1).unwrap_err();
+    /// assert!(matches!(error, Error::LineFull { .. }));
+    /// assert_eq!(error.retry_after().map(|wait| wait.as_millis()), Some(200));
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_waiters(self, waiters: usize) -> Self {
+        self.touch(|inner, _| inner.set_bounds(|bounds| bounds.waiters = waiters));
+        self
+    }
+
+    /// Lets callers wait for at most this many permits together; see
+    /// [`max_waiters`](Self::max_waiters).
+    ///
+    /// ```
+    /// use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty};
+    ///
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new()).max_queued(10);
+    /// let _granted = limiter.reserve(1)?;
+    /// let _waiting = limiter.reserve(8)?;
+    /// assert!(matches!(limiter.reserve(3), Err(Error::LineFull { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_queued(self, permits: u64) -> Self {
+        self.touch(|inner, _| inner.set_bounds(|bounds| bounds.permits = permits));
+        self
+    }
+
+    /// Takes `n` permits and waits for them as long as it takes.
+    ///
+    /// The future joins the line when it is first polled, and is served in that order. Nothing is
+    /// taken before it is granted. `acquire(0)` is granted at once and takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] if waiting does not help, [`Error::LineFull`] if the line is
+    /// [bounded](Self::max_waiters).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the line: nothing was charged and everybody behind moves up. If
+    /// it was granted but not yet polled again, the permits are given back as by
+    /// [`Grant::refund`]. A future that is kept but never polled again is granted in its turn all
+    /// the same, and holds nobody up. A call that is made again joins at the end of the line.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # let clock = ManualClock::auto_advance();
+    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
+    /// assert_eq!(limiter.acquire(10).await?.waited().as_millis(), 0);
+    /// assert_eq!(limiter.acquire(1).await?.waited().as_millis(), 2000);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn acquire(&self, n: P::Cost) -> Acquire<'_, P> {
+        Acquire::new(Handle::Borrowed(&self.shared), n, None)
+    }
+
+    /// As [`acquire`](Self::acquire), but the future and the grant do not borrow the limiter.
+    ///
+    /// # Errors
+    ///
+    /// # Cancel safety
+    ///
+    /// Both as [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # let clock = ManualClock::auto_advance();
+    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
+    /// let task = tokio::spawn(limiter.acquire_owned(1));
+    /// assert_eq!(task.await??.waited().as_millis(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn acquire_owned(&self, n: P::Cost) -> Acquire<'static, P> {
+        Acquire::new(Handle::Owned(Arc::clone(&self.shared)), n, None)
+    }
+
+    /// Takes `n` permits if they are ready and nobody is in line; never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Denied`] with the wait that it would have needed, those in line counted;
+    /// [`Error::ExceedsCapacity`]. Nothing has been taken.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let clock = ManualClock::new();
+    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
+    /// assert!(limiter.try_acquire(3).is_ok());
+    /// let error = limiter.try_acquire(1).unwrap_err();
+    /// assert_eq!(error.to_string(), "rate limit reached, retry after 600ms");
+    /// ```
+    #[inline]
+    pub fn try_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
+        acquire::try_now(Handle::Borrowed(&self.shared), n)
+    }
+
+    /// Takes `n` permits if they come within `timeout`; says so **at once** if they cannot.
+    ///
+    /// Those in line ahead are counted. If some of them leave, a refusal turns out to have been
+    /// early; a grant is never late. If a change of the rate or a pause makes it impossible later,
+    /// it ends at the latest when the time is up. `Duration::MAX` waits for ever.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Denied`] with the wait that it would have needed, [`Error::ExceedsCapacity`],
+    /// [`Error::LineFull`]. Nothing has been taken.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # use std::time::Duration;
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # let clock = ManualClock::auto_advance();
+    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
+    /// limiter.acquire(5).await?;
+    /// let error = limiter.try_acquire_timeout(1, Duration::from_millis(999)).await.unwrap_err();
+    /// assert_eq!(error.retry_after(), Some(Duration::from_secs(1)));
+    /// assert!(limiter.try_acquire_timeout(1, Duration::from_secs(1)).await.is_ok());
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_acquire_timeout(&self, n: P::Cost, timeout: Duration) -> Acquire<'_, P> {
+        Acquire::new(Handle::Borrowed(&self.shared), n, Some(timeout))
+    }
+
+    /// As [`acquire`](Self::acquire), for threads: parks this one until it is granted.
+    ///
+    /// Blocking and async callers stand in one line. In async code use `acquire`: this one blocks
+    /// the executor's thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let clock = ManualClock::auto_advance();
+    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
+    /// limiter.blocking_acquire(1)?;
+    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 200);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn blocking_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
+        acquire::block_on(self.acquire(n))
+    }
+
+    /// As [`try_acquire_timeout`](Self::try_acquire_timeout), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire_timeout`](Self::try_acquire_timeout).
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # use std::time::Duration;
+    /// # let clock = ManualClock::auto_advance();
+    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
+    /// limiter.blocking_acquire(5)?;
+    /// assert!(limiter.blocking_try_acquire_timeout(1, Duration::from_millis(999)).is_err());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn blocking_try_acquire_timeout(
+        &self,
+        n: P::Cost,
+        timeout: Duration,
+    ) -> Result<Grant<'_, P>, Error> {
+        acquire::block_on(self.try_acquire_timeout(n, timeout))
+    }
+
+    /// Takes a place in line now, to wait for it later or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`], [`Error::LineFull`].
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let clock = ManualClock::auto_advance();
+    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
+    /// let first = limiter.reserve(5)?;
+    /// let second = limiter.reserve(1)?;
+    /// assert_eq!(second.delay().as_millis(), 1000);
+    /// drop(first); // never used: as if it had not been
+    /// assert_eq!(second.delay().as_millis(), 0);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn reserve(&self, n: P::Cost) -> Result<Reservation<P>, Error> {
+        let mut acquire = self.acquire_owned(n);
+        acquire.enter()?;
+        Ok(Reservation::new(acquire))
+    }
+
+    /// Changes the policy, rate and all, for everybody: those in line are re-timed, what was idle
+    /// up to now counts at the old rate, and what is owed keeps its old price.
+    ///
+    /// Who asked for more than the new policy can ever grant gets
+    /// [`Error::ExceedsCapacity`].
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # use std::time::Duration;
+    /// # let clock = ManualClock::auto_advance();
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = RateLimiter::with_clock(policy.clone(), clock.clone());
+    /// limiter.set_policy(policy.max_burst(Duration::from_secs(10)));
+    /// clock.advance(Duration::from_secs(3600));
+    /// assert_eq!(limiter.available(), 50);
+    /// ```
+    pub fn set_policy(&self, policy: P) {
+        self.touch(|inner, now| inner.set_policy(now, policy));
+    }
+
+    /// Grants nothing for `duration` from now, for example because the server answered with
+    /// `Retry-After`. Those in line keep their places and nobody gains credit meanwhile.
+    ///
+    /// A pause is only ever made longer, never shorter, by another. More than the
+    /// [horizon](Nanos::HORIZON) counts as the horizon.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # use std::time::Duration;
+    /// # let clock = ManualClock::auto_advance();
+    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
+    /// limiter.pause_for(Duration::from_secs(30));
+    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_secs(), 30);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn pause_for(&self, duration: Duration) {
+        self.touch(|inner, now| inner.pause(now, duration));
+    }
+
+    /// What could be taken now without making anybody wait: what is stored. Nothing while somebody
+    /// is in line or the limiter is paused.
+    ///
+    /// For the smooth policies more than this can be taken at once; the next caller waits for it.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # use std::time::Duration;
+    /// let clock = ManualClock::new();
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = RateLimiter::with_clock(policy, clock.clone());
+    /// assert_eq!(limiter.available(), 0);
+    /// clock.advance(Duration::from_millis(600));
+    /// assert_eq!(limiter.available(), 3);
+    /// ```
+    #[must_use]
+    pub fn available(&self) -> P::Cost {
+        self.touch(|inner, now| inner.available(now))
+    }
+
+    /// How many callers wait.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// let granted = limiter.reserve(1)?;
+    /// let waiting = limiter.reserve(1)?;
+    /// assert_eq!(limiter.queue_len(), 1);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn queue_len(&self) -> usize {
+        self.touch(|inner, _| inner.queue_len())
+    }
+
+    /// What this limiter has done so far.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let clock = ManualClock::auto_advance();
+    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
+    /// for _ in 0..6 {
+    ///     limiter.blocking_acquire(1)?;
+    /// }
+    /// assert_eq!(limiter.stats().granted, 6);
+    /// assert_eq!(limiter.stats().waited.as_millis(), 1000);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.line.stats(|| self.shared.clock.now())
+    }
+
+    /// The policy in force.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = RateLimiter::with_clock(policy.clone(), ManualClock::new());
+    /// assert_eq!(limiter.policy(), policy);
+    /// ```
+    #[must_use]
+    pub fn policy(&self) -> P {
+        self.touch(|inner, _| inner.policy().clone())
+    }
+
+    fn touch<R>(&self, act: impl FnOnce(&mut crate::line::Inner<P>, Nanos) -> R) -> R {
+        self.shared.touch(act)
+    }
+}
+
+impl<P: Rated> RateLimiter<P> {
+    /// Changes the rate for everybody; see [`set_policy`](Self::set_policy).
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let clock = ManualClock::auto_advance();
+    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1.0)), clock);
+    /// limiter.blocking_acquire(1)?;
+    /// limiter.set_rate(Rate::per_second(10.0));
+    /// // What is owed keeps its old price; what is charged from now on has the new one.
+    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 1000);
+    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 100);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn set_rate(&self, rate: Rate) {
+        self.touch(|inner, now| {
+            let policy = inner.policy().clone().with_rate(rate);
+            inner.set_policy(now, policy);
+        });
+    }
+}
+
+impl<P: Policy> Shared<P> {
+    fn touch<R>(&self, act: impl FnOnce(&mut crate::line::Inner<P>, Nanos) -> R) -> R {
+        self.line.touch(|| self.clock.now(), act)
+    }
+}
+
+impl<P: Policy> Turn for Shared<P> {
+    fn turn(&self) {
+        self.line.turn(|| self.clock.now());
+    }
+
+    fn wake_all(&self) {
+        self.line.wake_all();
+    }
+}
+
+/// Another handle on the same limiter.
+impl<P: Policy> Clone for RateLimiter<P> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<P: Policy + fmt::Debug> fmt::Debug for RateLimiter<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimiter")
+            .field("policy", &self.policy())
+            .field("clock", &self.shared.clock)
+            .field("queue_len", &self.queue_len())
+            .finish()
+    }
+}

@@ -1,0 +1,102 @@
+//! A place in line, taken without waiting.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::acquire::{Acquire, block_on};
+use super::grant::Grant;
+use crate::error::Error;
+use crate::policy::Policy;
+
+/// A place in line; see [`reserve`](crate::RateLimiter::reserve).
+///
+/// It is served in its turn, whether anybody waits for it or not. Dropping it leaves the line, or
+/// gives the permits back as [`Grant::refund`] does if its turn has come.
+///
+/// ```
+/// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+///
+/// let policy = SmoothBursty::new(Rate::per_second(5.0));
+/// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+/// limiter.try_acquire(1)?;
+/// let reservation = limiter.reserve(1)?;
+/// assert_eq!(reservation.delay().as_millis(), 200);
+/// assert_eq!(reservation.blocking_wait()?.waited().as_millis(), 200);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[must_use = "a reservation that is dropped gives its place up"]
+pub struct Reservation<P: Policy> {
+    acquire: Acquire<'static, P>,
+}
+
+impl<P: Policy> Reservation<P> {
+    pub(super) fn new(acquire: Acquire<'static, P>) -> Self {
+        Self { acquire }
+    }
+
+    /// How long until its turn comes, as things stand: it may come earlier if others leave, later
+    /// after a pause or a lower rate. Zero if it has come.
+    ///
+    /// Walks the line up to this place.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// let first = limiter.reserve(1)?;
+    /// let second = limiter.reserve(1)?;
+    /// assert_eq!((first.delay().as_millis(), second.delay().as_millis()), (0, 200));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        self.acquire.delay()
+    }
+
+    /// Waits for its turn.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] if the policy was changed and cannot grant it any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the place up, like dropping the reservation.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// limiter.reserve(1)?.wait().await?;
+    /// assert_eq!(limiter.reserve(1)?.wait().await?.waited().as_millis(), 200);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wait(self) -> Acquire<'static, P> {
+        self.acquire
+    }
+
+    /// Waits for its turn on this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] if the policy was changed and cannot grant it any more.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// assert_eq!(limiter.reserve(1)?.blocking_wait()?.waited().as_millis(), 0);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn blocking_wait(self) -> Result<Grant<'static, P>, Error> {
+        block_on(self.acquire)
+    }
+}
+
+impl<P: Policy> fmt::Debug for Reservation<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation").field("delay", &self.delay()).finish()
+    }
+}

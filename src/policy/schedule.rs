@@ -1,0 +1,218 @@
+//! A clock that counts permits: the exact arithmetic behind policies with one steady rate.
+//!
+//! Time is converted into *units*, a fixed power of two of which make a permit, by one 128-bit
+//! multiplication: `position(t) = floor(t x multiplier / 2^63)`. A cost is then a whole number of
+//! units, so that adding up costs never rounds, at any rate, over any number of calls. Only the
+//! conversion of a time rounds: down, by less than a unit, and it does not add up, because it
+//! always starts from the clock's origin. A unit is chosen by rate to be between half a nanosecond
+//! and one. The multiplier has 64 significant bits: the rate is off by less than 1 part in 2^62.
+
+use crate::units::{Nanos, Rate, saturating_nanos};
+use std::time::Duration;
+
+/// Converts times into positions for one rate, and books costs behind a bounded store.
+///
+/// Public in name only: part of [`Policy`](crate::Policy)'s hidden half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    /// Units per nanosecond, times 2^63: at least 2^63, so one to two units a nanosecond.
+    pub(crate) multiplier: u64,
+    /// A permit is 2^shift units.
+    pub(crate) shift: u32,
+    /// The most that may be stored, in units.
+    pub(crate) burst: u64,
+}
+
+/// What was booked, as far as a refund must know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Booking {
+    /// When the time that was paid for is over.
+    until: Nanos,
+    /// The position right after the charge (its low bits are enough to tell it from any other).
+    after: u64,
+}
+
+/// How the line keeps the state of a policy in one atomic word: a table of functions, so that a
+/// policy that cannot be kept so needs none of them.
+#[derive(Debug)]
+pub struct OneWord<P: crate::Policy> {
+    pub(crate) schedule: fn(&P) -> Schedule,
+    pub(crate) position: fn(&mut P::State) -> &mut i128,
+    pub(crate) receipt: fn(Booking) -> P::Receipt,
+}
+
+impl Schedule {
+    pub(crate) fn new(rate: Rate, max_burst: Duration) -> Self {
+        let (permits, nanos) = rate.fraction();
+        let (permits_zeros, nanos_zeros) =
+            (u128::from(permits).leading_zeros(), nanos.leading_zeros());
+        // Both with their top bit set: the quotient has 64 or 65 bits. Rounded up, so that an
+        // interval of whole nanoseconds comes out as that.
+        let quotient =
+            (u128::from(permits) << permits_zeros).div_ceil((nanos << nanos_zeros) >> 64);
+        let (multiplier, shift) = match u64::try_from(quotient) {
+            Ok(multiplier) => (multiplier, permits_zeros + 1 - nanos_zeros),
+            Err(_) => {
+                (low_bits(quotient.div_ceil(2).cast_signed()), permits_zeros - nanos_zeros)
+            }
+        };
+        let mut schedule = Self { multiplier, shift, burst: 0 };
+        // One nanosecond more than asked for: due times are rounded up to whole nanoseconds, and
+        // with a burst of zero each grant would lose that much for good.
+        let burst = saturating_nanos(max_burst.min(Nanos::HORIZON)) + 1;
+        schedule.burst = low_bits(schedule.position_at(Nanos::new(burst)) + 1);
+        schedule
+    }
+
+    /// Where the permit clock stands at `time`.
+    pub(crate) fn position_at(&self, time: Nanos) -> i128 {
+        ((u128::from(time.get()) * u128::from(self.multiplier)) >> 63).cast_signed()
+    }
+
+    /// The first moment at which the permit clock has reached `position`.
+    pub(crate) fn time_of(&self, position: i128) -> Nanos {
+        let position = position.max(0).cast_unsigned();
+        if position >> 65 != 0 {
+            // Far beyond what any clock shows.
+            return Nanos::new(u64::MAX);
+        }
+        let time = (position << 63).div_ceil(u128::from(self.multiplier));
+        Nanos::new(u64::try_from(time).unwrap_or(u64::MAX))
+    }
+
+    /// Where the next charge would start if it were made at `now`: not earlier than a full store.
+    fn start_at(&self, position: i128, now: Nanos) -> i128 {
+        position.max(self.position_at(now) - i128::from(self.burst))
+    }
+
+    pub(crate) fn units(&self, permits: u64) -> i128 {
+        i128::from(permits) << self.shift
+    }
+
+    /// Whether `permits` charged at `now` would book beyond the horizon.
+    pub(crate) fn exceeds_horizon(&self, position: i128, now: Nanos, permits: u64) -> bool {
+        let end = self.start_at(position, now) + self.units(permits);
+        end - self.position_at(now) > self.horizon()
+    }
+
+    /// The most permits that stay within the horizon.
+    pub(crate) fn most(&self) -> u64 {
+        u64::try_from(self.horizon() >> self.shift).unwrap_or(u64::MAX)
+    }
+
+    fn horizon(&self) -> i128 {
+        self.position_at(Nanos::ZERO.saturating_add(Nanos::HORIZON))
+    }
+
+    /// Books `permits` at `at`: the whole rule of a store that fills with time and is drawn first.
+    pub(crate) fn charge(&self, position: &mut i128, at: Nanos, permits: u64) -> Booking {
+        let units = self.units(permits);
+        *position = self.start_at(*position, at) + units;
+        Booking { until: at.saturating_add(self.span_of(units)), after: low_bits(*position) }
+    }
+
+    /// Gives back `permits` of a booking.
+    ///
+    /// Nobody has charged since: as if it had never been. Else what time has not yet given back
+    /// anyway: whoever came later was counted behind the whole booking, so to return more would let
+    /// a full store be drawn twice.
+    pub(crate) fn refund(&self, position: &mut i128, now: Nanos, permits: u64, booking: Booking) {
+        let units = self.units(permits);
+        *position -= if low_bits(*position) == booking.after {
+            units
+        } else {
+            let left = booking.until.since(now);
+            units.min(self.position_at(Nanos::ZERO.saturating_add(left)))
+        };
+    }
+
+    /// The position on this clock that means the same stored or owed *time* as `position` did on
+    /// the clock of `old`.
+    pub(crate) fn adopt(&self, old: &Self, position: i128, now: Nanos) -> i128 {
+        let level = old.start_at(position, now) - old.position_at(now);
+        let scaled = level.unsigned_abs().saturating_mul(u128::from(self.multiplier));
+        let old_multiplier = u128::from(old.multiplier);
+        // Rounded so that no permit is gained.
+        let level = if level > 0 {
+            scaled.div_ceil(old_multiplier).cast_signed()
+        } else {
+            -(scaled / old_multiplier).cast_signed()
+        };
+        self.position_at(now) + level
+    }
+
+    /// Whole permits stored.
+    pub(crate) fn stored(&self, position: i128, now: Nanos) -> u64 {
+        let stored = self.position_at(now) - self.start_at(position, now);
+        u64::try_from(stored.max(0) >> self.shift).unwrap_or(u64::MAX)
+    }
+
+    /// How long so many units take, rounded down.
+    fn span_of(&self, units: i128) -> Duration {
+        let Ok(units) = u64::try_from(units) else { return Duration::MAX };
+        let nanos = (u128::from(units) << 63) / u128::from(self.multiplier);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+/// The low 64 bits of a position.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // that is what is asked for
+fn low_bits(position: i128) -> u64 {
+    position as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rates() -> impl Strategy<Value = Rate> {
+        prop_oneof![
+            (-4.9f64..9.0).prop_map(|exponent| Rate::per_second(10f64.powf(exponent))),
+            (1u64..1_000_000, 1u64..86_400_000_000_000).prop_filter_map("in range", |(n, per)| {
+                (n <= per && u128::from(n) * 86_400_000_000_000 >= u128::from(per))
+                    .then(|| Rate::new(n, Duration::from_nanos(per)))
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn time_of_is_the_first_moment_at_a_position(
+            rate in rates(), time in 0u64..1 << 63, back in 0i128..1_000_000,
+        ) {
+            let schedule = Schedule::new(rate, Duration::ZERO);
+            prop_assert!(schedule.multiplier >> 63 == 1);
+            let position = (schedule.position_at(Nanos::new(time)) - back).max(1);
+            let at = schedule.time_of(position);
+            prop_assert!(schedule.position_at(at) >= position);
+            prop_assert!(schedule.position_at(Nanos::new(at.get() - 1)) < position);
+        }
+
+        #[test]
+        fn the_rate_is_exact_to_one_part_in_2_to_the_62(rate in rates()) {
+            let schedule = Schedule::new(rate, Duration::ZERO);
+            let (permits, nanos) = rate.fraction();
+            // multiplier / 2^(63 + shift) = permits / nanos, compared by cross-multiplying as
+            // floats first and, where the integers fit, exactly.
+            if nanos < 1 << 48 && permits < 1 << 32 {
+                let ours = u128::from(schedule.multiplier) * nanos;
+                let exact = u128::from(permits) << (63 + schedule.shift).min(95);
+                if schedule.shift <= 32 {
+                    prop_assert!(ours.abs_diff(exact) <= ours >> 62, "{ours} {exact}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_ends_of_the_range() {
+        let fastest = Schedule::new(Rate::per_second(1e9), Duration::from_nanos(4));
+        assert_eq!((fastest.multiplier, fastest.shift), (1 << 63, 0));
+        assert_eq!(fastest.burst, 6);
+        let slowest = Schedule::new(Rate::every(Duration::from_secs(86_400)), Duration::MAX);
+        assert_eq!(slowest.shift, 47);
+        assert_eq!(slowest.most(), 53_375);
+        assert_eq!(slowest.time_of(slowest.units(1)), Nanos::new(86_400_000_000_000));
+    }
+}

@@ -1,0 +1,179 @@
+//! Guava's `SmoothBursty`.
+//!
+//! Permits come at a steady rate, and unused ones are stored, up to what `max_burst` yields. A
+//! request waits until the permits taken *before* it are paid for, never for its own: its own cost
+//! is left to the next caller. So an idle limiter grants any number at once, and then makes the
+//! next caller wait for them.
+//!
+//! With `v` the virtual time of the next free ticket: ready at `v`; charging `n` at `t` makes it
+//! `v = max(v, t - max_burst) + n / rate`. Where `v` lies in the past, the difference is what is
+//! stored.
+//!
+//! Source: Guava, `com.google.common.util.concurrent.SmoothRateLimiter`, whose answers are replayed
+//! in `tests/guava_traces.rs`. Units: nanoseconds and fractions of permits, see
+//! [`schedule`](super::schedule). Grants are rounded up to whole nanoseconds; rounding does not add
+//! up. A refused call changes nothing.
+
+use super::schedule::{Booking, OneWord, Schedule};
+use super::{Policy, Rated, TWO_TICKS};
+use crate::error::ExceedsCapacity;
+use crate::units::{Nanos, Rate};
+use std::time::Duration;
+
+/// A steady rate; up to [`max_burst`](SmoothBursty::max_burst) of unused time is stored.
+///
+/// This is the policy for calling an API with a quota. **The first request is always granted at
+/// once, however large**, and the next one waits for it ("prepaid waiting"): after `acquire(10)` at
+/// 5 per second the next caller waits two seconds. In any span of time `t` at most
+/// `rate x (t + max_burst)` permits are granted, and one request.
+///
+/// A new limiter has nothing stored. The default `max_burst` is one second, as Guava's: after one
+/// idle second at 5 per second, five permits and one more request go through at once. A server that
+/// counts requests in windows sees those as over the rate: to stay under a strict quota, choose a
+/// short burst, such as 20 ms.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+///
+/// let clock = ManualClock::auto_advance();
+/// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
+/// let mut waits = Vec::new();
+/// for n in [5, 1, 1, 1, 5, 1] {
+///     waits.push(limiter.blocking_acquire(n)?.waited().as_millis());
+/// }
+/// assert_eq!(waits, [0, 1000, 200, 200, 200, 1000]);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct SmoothBursty {
+    rate: Rate,
+    max_burst: Duration,
+    catch_up: Duration,
+    schedule: Schedule,
+}
+
+impl SmoothBursty {
+    /// `rate`, with up to one second of unused permits stored.
+    ///
+    /// ```
+    /// use tollgate::{Rate, Rated, SmoothBursty};
+    ///
+    /// let policy = SmoothBursty::new(Rate::per_minute(100.0));
+    /// assert_eq!(policy.rate().to_string(), "100/min");
+    /// ```
+    #[must_use]
+    pub fn new(rate: Rate) -> Self {
+        let max_burst = Duration::from_secs(1);
+        let schedule = Schedule::new(rate, max_burst);
+        Self { rate, max_burst, catch_up: TWO_TICKS, schedule }
+    }
+
+    /// How much unused time is stored at most. Zero spaces all permits evenly; more than the
+    /// [horizon](Nanos::HORIZON) counts as the horizon.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    ///
+    /// let clock = ManualClock::new();
+    /// let policy = SmoothBursty::new(Rate::per_second(50.0)).max_burst(Duration::from_millis(20));
+    /// let limiter = RateLimiter::with_clock(policy, clock.clone());
+    /// clock.advance(Duration::from_secs(3600));
+    /// assert_eq!(limiter.available(), 1);
+    /// ```
+    #[must_use]
+    pub fn max_burst(self, max_burst: Duration) -> Self {
+        Self { max_burst, schedule: Schedule::new(self.rate, max_burst), ..self }
+    }
+
+    /// How late a wake-up may be without loss of throughput: by default 2 ms. At high rates
+    /// `rate x catch_up` permits may be granted closer together than the rate says.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Policy, Rate, SmoothBursty};
+    ///
+    /// let strict = SmoothBursty::new(Rate::per_second(5.0)).with_catch_up(Duration::ZERO);
+    /// assert_eq!(strict.catch_up(), Duration::ZERO);
+    /// ```
+    #[must_use]
+    pub fn with_catch_up(self, catch_up: Duration) -> Self {
+        Self { catch_up, ..self }
+    }
+}
+
+/// What a [`SmoothBursty`] limiter remembers: where its next free ticket lies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SmoothBurstyState {
+    position: i128,
+}
+
+impl Policy for SmoothBursty {
+    type Cost = u32;
+    type State = SmoothBurstyState;
+    type Receipt = Booking;
+
+    fn start(&self, now: Nanos) -> SmoothBurstyState {
+        SmoothBurstyState { position: self.schedule.position_at(now) }
+    }
+
+    fn ready_at(
+        &self,
+        state: &SmoothBurstyState,
+        now: Nanos,
+        cost: u32,
+    ) -> Result<Nanos, ExceedsCapacity> {
+        if self.schedule.exceeds_horizon(state.position, now, u64::from(cost)) {
+            return Err(ExceedsCapacity::new(self.schedule.most()));
+        }
+        Ok(self.schedule.time_of(state.position))
+    }
+
+    fn ready_behind(&self, state: &SmoothBurstyState, now: Nanos, ahead: u64, _: u32) -> Nanos {
+        let mut position = state.position;
+        let first = now.max(self.schedule.time_of(position));
+        self.schedule.charge(&mut position, first, ahead);
+        first.max(self.schedule.time_of(position))
+    }
+
+    fn charge(&self, state: &mut SmoothBurstyState, at: Nanos, cost: u32) -> Booking {
+        self.schedule.charge(&mut state.position, at, u64::from(cost))
+    }
+
+    fn refund(&self, state: &mut SmoothBurstyState, now: Nanos, part: u32, booking: Booking) {
+        self.schedule.refund(&mut state.position, now, u64::from(part), booking);
+    }
+
+    fn pause(&self, state: &mut SmoothBurstyState, _: Nanos, until: Nanos) {
+        state.position = state.position.max(self.schedule.position_at(until));
+    }
+
+    fn adopt(&self, old: &Self, state: &mut SmoothBurstyState, now: Nanos) {
+        state.position = self.schedule.adopt(&old.schedule, state.position, now);
+    }
+
+    fn available(&self, state: &SmoothBurstyState, now: Nanos) -> u32 {
+        u32::try_from(self.schedule.stored(state.position, now)).unwrap_or(u32::MAX)
+    }
+
+    fn catch_up(&self) -> Duration {
+        self.catch_up
+    }
+
+    const ONE_WORD: Option<OneWord<Self>> = Some(OneWord {
+        schedule: |policy| policy.schedule,
+        position: |state| &mut state.position,
+        receipt: |booking| booking,
+    });
+}
+
+impl Rated for SmoothBursty {
+    fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    fn with_rate(self, rate: Rate) -> Self {
+        Self { rate, schedule: Schedule::new(rate, self.max_burst), ..self }
+    }
+}

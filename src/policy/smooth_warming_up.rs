@@ -1,0 +1,326 @@
+//! Guava's `SmoothWarmingUp`.
+//!
+//! Permits come at a steady rate, but after idling they come slower at first, so that a service that
+//! was cold is not hit at full rate. Unused permits are stored here too, but drawing on them costs
+//! *more* time the fuller the store is. A new limiter is cold.
+//!
+//! ```text
+//!    time per          cold +                         /
+//!    permit                 |                        /:
+//!                           |                       / :   area of the trapezoid
+//!                           |                      /  :   = warm_up
+//!                    stable +---------------------/   :
+//!                           |        area         :   :
+//!                           |     = warm_up/2     :   :
+//!                           +---------------------+---+--> stored permits
+//!                           0             threshold   max
+//! ```
+//!
+//! Guava's formulas: `cold = cold_factor x stable`, `threshold = warm_up / 2 / stable`,
+//! `max = threshold + 2 warm_up / (stable + cold)`; the store fills from empty to full in one
+//! `warm_up`. A caller waits for the next free ticket; its cost, the area under the curve for the
+//! permits that come from the store plus `stable` for each other one, moves the ticket for the
+//! next.
+//!
+//! # How it is computed
+//!
+//! The store is kept as *time*: `s`, the idle time in it, from 0 to `warm_up`. Filling it is then
+//! exact, drawing a permit takes `warm_up / max` off it, and a change of the rate leaves it alone
+//! (which is what Guava's scaling of the stored permits does). The area is `stable` per permit
+//! plus what the ramp lies above that,
+//! `ramp(s) = warm_up x (cold_factor - 1) / (cold_factor + 1) x ((s - threshold) / (max - threshold))^2`
+//! (zero below the threshold, all lengths as time), so `n` permits cost
+//! `n x stable + ramp(s before) - ramp(s after)`: the steady part is an exact multiple and the ramp
+//! cancels between calls. Nothing drifts, and `n` permits at once cost what `n` single ones do.
+//!
+//! Source: Guava, `SmoothRateLimiter` (`tests/guava_traces.rs` replays it). Units:
+//! nanoseconds with 64 binary places. Grants are rounded up to whole nanoseconds; the ramp is exact
+//! to about 2^-60 of the warm-up.
+
+use super::fine::Fine;
+use super::{Policy, Rated, TWO_TICKS};
+use crate::error::ExceedsCapacity;
+use crate::units::{Nanos, Rate};
+use std::time::Duration;
+
+/// A steady rate that is approached slowly after a pause.
+///
+/// For services that need a while to reach full speed: caches to fill, connections to open. **The
+/// first request is granted at once, however large**, and the next one waits for it; from then on
+/// the time between permits falls from `cold_factor x stable` to `stable` over `warm_up`. Idle time
+/// cools the limiter again; after `warm_up` without calls it is cold. In any span of time `t` at
+/// most `rate x t` permits are granted, and one request.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{ManualClock, Rate, RateLimiter, SmoothWarmingUp};
+///
+/// let clock = ManualClock::auto_advance();
+/// let policy = SmoothWarmingUp::new(Rate::per_second(2.0), Duration::from_secs(3));
+/// let limiter = RateLimiter::with_clock(policy, clock);
+/// let mut waits = Vec::new();
+/// for _ in 0..6 {
+///     waits.push(limiter.blocking_acquire(1)?.waited().as_millis());
+/// }
+/// assert_eq!(waits, [0, 1333, 1000, 666, 500, 500]);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct SmoothWarmingUp {
+    rate: Rate,
+    warm_up: Duration,
+    cold_factor: f64,
+    catch_up: Duration,
+    curve: Curve,
+}
+
+/// The trapezoid, with lengths as time.
+#[derive(Clone, Debug, PartialEq)]
+struct Curve {
+    /// Between two permits when warm.
+    stable: Fine,
+    /// What drawing one permit takes off the store.
+    refill: Fine,
+    /// A full store.
+    full: Fine,
+    /// The part of the store that lies above the threshold.
+    steep: Fine,
+    /// What the ramp lies above `stable`, in all.
+    ramp: Fine,
+}
+
+impl Curve {
+    fn new(rate: Rate, warm_up: Duration, cold_factor: f64) -> Self {
+        let (permits, nanos) = rate.fraction();
+        let stable = Fine::ratio(nanos, permits);
+        let full = Fine::new(u64::try_from(warm_up.as_nanos()).unwrap_or(u64::MAX));
+        // refill / stable lies between 2/3 and 2. With the default cold factor it is one.
+        let refill = 2.0 * (1.0 + cold_factor) / (5.0 + cold_factor);
+        let whole = if refill >= 1.0 { stable } else { Fine::ZERO };
+        Self {
+            stable,
+            refill: whole.plus(stable.scaled(binary_fraction(refill.fract()))),
+            full,
+            steep: full.scaled(binary_fraction(4.0 / (5.0 + cold_factor))),
+            ramp: full.scaled(binary_fraction((cold_factor - 1.0) / (cold_factor + 1.0))),
+        }
+    }
+
+    /// What the ramp adds to the cost of drawing the store from `stored` to empty.
+    fn ramp_below(&self, stored: Fine) -> Fine {
+        let above = stored.less(self.full.less(self.steep));
+        if above == Fine::ZERO {
+            return Fine::ZERO;
+        }
+        let part = u128::from(above.fraction_of(self.steep));
+        self.ramp.scaled(u64::try_from((part * part) >> 64).unwrap_or(u64::MAX))
+    }
+}
+
+/// A number from 0 to below 1 in units of 2^-64.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in range by its meaning
+fn binary_fraction(part: f64) -> u64 {
+    (part * 2f64.powi(64)) as u64
+}
+
+impl SmoothWarmingUp {
+    /// `rate`, approached over `warm_up`, from three times the stable interval.
+    ///
+    /// # Panics
+    ///
+    /// If `warm_up` is zero, which would mean no warm-up at all (Guava then stops limiting), or
+    /// longer than the [horizon](Nanos::HORIZON) of 146 years.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Rate, Rated, SmoothWarmingUp};
+    ///
+    /// let policy = SmoothWarmingUp::new(Rate::per_second(100.0), Duration::from_secs(10));
+    /// assert_eq!(policy.rate(), Rate::per_second(100.0));
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn new(rate: Rate, warm_up: Duration) -> Self {
+        assert!(!warm_up.is_zero(), "a warm-up must not be zero; use SmoothBursty for none");
+        assert!(warm_up <= Nanos::HORIZON, "a warm-up must not exceed 146 years");
+        let cold_factor = 3.0;
+        let curve = Curve::new(rate, warm_up, cold_factor);
+        Self { rate, warm_up, cold_factor, catch_up: TWO_TICKS, curve }
+    }
+
+    /// How many times the stable interval a permit takes when cold. The default is 3; 1 means
+    /// that nothing is slower when cold.
+    ///
+    /// # Panics
+    ///
+    /// If `cold_factor` is not a number from 1 to 1e9.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothWarmingUp};
+    ///
+    /// let policy = SmoothWarmingUp::new(Rate::per_second(1.0), Duration::from_secs(60));
+    /// let limiter =
+    ///     RateLimiter::with_clock(policy.cold_factor(9.0), ManualClock::auto_advance());
+    /// limiter.blocking_acquire(1)?;
+    /// // Not quite 9 s: the rate rises already while the first permit is drawn.
+    /// let wait = limiter.blocking_acquire(1)?.waited();
+    /// assert_eq!(wait.as_millis(), 8_666);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn cold_factor(self, cold_factor: f64) -> Self {
+        assert!(
+            (1.0..=1e9).contains(&cold_factor),
+            "a cold factor must be from 1 to 1e9, not {cold_factor}"
+        );
+        Self { cold_factor, curve: Curve::new(self.rate, self.warm_up, cold_factor), ..self }
+    }
+
+    /// How late a wake-up may be without loss of throughput: by default 2 ms. At high rates
+    /// `rate x catch_up` permits may be granted closer together than the rate says.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Policy, Rate, SmoothWarmingUp};
+    ///
+    /// let policy = SmoothWarmingUp::new(Rate::per_second(5.0), Duration::from_secs(1));
+    /// assert_eq!(policy.with_catch_up(Duration::ZERO).catch_up(), Duration::ZERO);
+    /// ```
+    #[must_use]
+    pub fn with_catch_up(self, catch_up: Duration) -> Self {
+        Self { catch_up, ..self }
+    }
+
+    /// Books `permits` at `at`, all of them at once.
+    fn book(&self, state: &mut SmoothWarmingUpState, at: Nanos, permits: u64) {
+        state.settle(at, self.curve.full);
+        let before = self.curve.ramp_below(state.stored);
+        state.stored = state.stored.less(self.curve.refill.times(permits));
+        let ramp = before.less(self.curve.ramp_below(state.stored));
+        state.ticket = state.ticket.plus(self.curve.stable.times(permits)).plus(ramp);
+    }
+}
+
+/// What a [`SmoothWarmingUp`] limiter remembers: its next free ticket and how cold it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SmoothWarmingUpState {
+    ticket: Fine,
+    /// Idle time in store: nothing when warm, the whole warm-up when cold.
+    stored: Fine,
+}
+
+impl SmoothWarmingUpState {
+    /// Idle time up to `now` goes into the store. Less than a nanosecond is left in the ticket, or
+    /// rounding grants up to whole nanoseconds would lose that much at each.
+    fn settle(&mut self, now: Nanos, full: Fine) {
+        let now = Fine::new(now.get());
+        let idle = now.less(self.ticket);
+        if idle >= Fine::NANOSECOND {
+            self.stored = self.stored.plus(idle).min(full);
+            self.ticket = now;
+        }
+    }
+}
+
+/// What a refund must know of a charge.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WarmingUpReceipt {
+    permits: u32,
+    at: Nanos,
+    before: SmoothWarmingUpState,
+    after: SmoothWarmingUpState,
+}
+
+impl Policy for SmoothWarmingUp {
+    type Cost = u32;
+    type State = SmoothWarmingUpState;
+    type Receipt = WarmingUpReceipt;
+
+    fn start(&self, now: Nanos) -> SmoothWarmingUpState {
+        SmoothWarmingUpState { ticket: Fine::new(now.get()), stored: self.curve.full }
+    }
+
+    fn ready_at(
+        &self,
+        state: &SmoothWarmingUpState,
+        now: Nanos,
+        cost: u32,
+    ) -> Result<Nanos, ExceedsCapacity> {
+        let horizon = Fine::new(now.saturating_add(Nanos::HORIZON).get());
+        let start = state.ticket.max(Fine::new(now.get()));
+        // Without the ramp, which is at most a warm-up: the ticket has room for that.
+        if start.plus(self.curve.stable.times(u64::from(cost))) > horizon {
+            let most = Fine::new(1 << 62).over(self.curve.stable);
+            return Err(ExceedsCapacity::new(u64::try_from(most).unwrap_or(u64::MAX)));
+        }
+        Ok(state.ticket.ceil())
+    }
+
+    fn ready_behind(&self, state: &SmoothWarmingUpState, now: Nanos, ahead: u64, _: u32) -> Nanos {
+        let mut state = *state;
+        let first = now.max(state.ticket.ceil());
+        self.book(&mut state, first, ahead);
+        first.max(state.ticket.ceil())
+    }
+
+    fn charge(&self, state: &mut SmoothWarmingUpState, at: Nanos, cost: u32) -> WarmingUpReceipt {
+        let before = *state;
+        self.book(state, at, u64::from(cost));
+        WarmingUpReceipt { permits: cost, at, before, after: *state }
+    }
+
+    fn refund(
+        &self,
+        state: &mut SmoothWarmingUpState,
+        now: Nanos,
+        part: u32,
+        receipt: WarmingUpReceipt,
+    ) {
+        if *state == receipt.after {
+            // Nobody has charged since: as if only the rest had been charged.
+            *state = receipt.before;
+            self.book(state, receipt.at, u64::from(receipt.permits - part));
+        } else {
+            // What time has not yet given back anyway, and not the warmth: see `Schedule::refund`.
+            let span = self.curve.stable.times(u64::from(receipt.permits));
+            let until = Fine::new(receipt.at.get()).plus(span);
+            let left = until.less(Fine::new(now.get()));
+            state.ticket = state.ticket.less(left.min(self.curve.stable.times(u64::from(part))));
+        }
+    }
+
+    fn pause(&self, state: &mut SmoothWarmingUpState, now: Nanos, until: Nanos) {
+        state.settle(now, self.curve.full);
+        state.ticket = state.ticket.max(Fine::new(until.get()));
+    }
+
+    fn adopt(&self, old: &Self, state: &mut SmoothWarmingUpState, now: Nanos) {
+        state.settle(now, old.curve.full);
+        state.stored = state.stored.min(self.curve.full);
+    }
+
+    fn available(&self, state: &SmoothWarmingUpState, now: Nanos) -> u32 {
+        let mut state = *state;
+        state.settle(now, self.curve.full);
+        if state.ticket.ceil() > now {
+            return 0;
+        }
+        u32::try_from(state.stored.over(self.curve.refill)).unwrap_or(u32::MAX)
+    }
+
+    fn catch_up(&self) -> Duration {
+        self.catch_up
+    }
+}
+
+impl Rated for SmoothWarmingUp {
+    fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    fn with_rate(self, rate: Rate) -> Self {
+        Self { rate, curve: Curve::new(rate, self.warm_up, self.cold_factor), ..self }
+    }
+}

@@ -1,0 +1,393 @@
+//! The two quantities that everything else is written in: a point in time and a rate.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A point in time: nanoseconds since the origin of a [`Clock`](crate::Clock).
+///
+/// Policies are pure arithmetic on these, so that they never know what time it is. A `u64` of
+/// nanoseconds spans 584 years; clocks stop at [`Nanos::END`], which leaves room above it for
+/// whatever is booked ahead.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Nanos;
+///
+/// let t = Nanos::new(1_500).saturating_add(Duration::from_nanos(500));
+/// assert_eq!(t.get(), 2_000);
+/// assert_eq!(t.since(Nanos::new(500)), Duration::from_nanos(1_500));
+/// assert_eq!(Nanos::new(500).since(t), Duration::ZERO);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(u64);
+
+impl Nanos {
+    /// The origin of the clock.
+    pub const ZERO: Self = Self(0);
+
+    /// The last moment that a clock shows: 2^63 - 1 ns, 292 years after its origin.
+    pub const END: Self = Self(u64::MAX >> 1);
+
+    /// How far ahead anything may be booked: 2^62 ns, 146 years.
+    pub const HORIZON: Duration = Duration::from_nanos(1 << 62);
+
+    /// The point `nanos` nanoseconds after the origin.
+    #[must_use]
+    pub const fn new(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the origin.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// This point and `duration` on; stops at the greatest value.
+    #[must_use]
+    pub fn saturating_add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(saturating_nanos(duration)))
+    }
+
+    /// This point less `duration`; stops at the origin.
+    #[must_use]
+    pub fn saturating_sub(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(saturating_nanos(duration)))
+    }
+
+    /// The time from `earlier` to here; zero if `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A duration as whole nanoseconds, `u64::MAX` if it is longer than 584 years.
+pub(crate) fn saturating_nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// How many permits a second, a minute, an hour: from 1 per day to 1,000,000,000 per second.
+///
+/// The value is kept as an exact fraction, so that no rate drifts: three per seven seconds stays
+/// three per seven seconds after a million calls. A rate outside the range, zero, negative, not a
+/// number or infinite is refused when it is made; nothing later has to check.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Rate;
+///
+/// assert_eq!(Rate::per_second(5.0), Rate::every(Duration::from_millis(200)));
+/// assert_eq!(Rate::per_minute(90.0), Rate::new(3, Duration::from_secs(2)));
+/// assert_eq!("100/min".parse::<Rate>()?, Rate::new(100, Duration::from_secs(60)));
+/// assert_eq!(Rate::per_second(5.0).as_per_second(), 5.0);
+/// # Ok::<(), tollgate::InvalidRate>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    // Permits and nanoseconds, in lowest terms. The nanoseconds need more than 64 bits because an
+    // f64 like 0.1 is a fraction over a large power of two.
+    permits: u64,
+    nanos: u128,
+}
+
+impl Rate {
+    /// `n` permits per second.
+    ///
+    /// # Panics
+    ///
+    /// If `n` is not between 1 per day and 1e9 per second; see [`Rate::try_per_second`].
+    ///
+    /// ```
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::per_second(2.5), Rate::per_minute(150.0));
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn per_second(n: f64) -> Self {
+        Self::valid(Self::from_float(n, SECOND))
+    }
+
+    /// `n` permits per minute.
+    ///
+    /// # Panics
+    ///
+    /// If that is not between 1 per day and 1e9 per second.
+    ///
+    /// ```
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::per_minute(60.0), Rate::per_second(1.0));
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn per_minute(n: f64) -> Self {
+        Self::valid(Self::from_float(n, MINUTE))
+    }
+
+    /// `n` permits per hour.
+    ///
+    /// # Panics
+    ///
+    /// If that is not between 1 per day and 1e9 per second.
+    ///
+    /// ```
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::per_hour(5000.0).to_string(), "5000/h");
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn per_hour(n: f64) -> Self {
+        Self::valid(Self::from_float(n, HOUR))
+    }
+
+    /// `n` permits per `per`: `Rate::new(3, Duration::from_secs(7))` is three each seven seconds.
+    ///
+    /// # Panics
+    ///
+    /// If that is not between 1 per day and 1e9 per second.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::new(900, Duration::from_secs(15 * 60)), Rate::per_second(1.0));
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn new(n: u64, per: Duration) -> Self {
+        Self::valid(Self::from_fraction(n, per.as_nanos()))
+    }
+
+    /// One permit per `interval`.
+    ///
+    /// # Panics
+    ///
+    /// If the interval is below a nanosecond (zero) or above a day.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::every(Duration::from_millis(10)).as_per_second(), 100.0);
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn every(interval: Duration) -> Self {
+        Self::new(1, interval)
+    }
+
+    /// `n` permits per second, for values that come from outside.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRate`] if `n` is not between 1 per day and 1e9 per second.
+    ///
+    /// ```
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::try_per_second(5.0), Ok(Rate::per_second(5.0)));
+    /// for n in [0.0, -1.0, 1e-6, 1.1e9, f64::INFINITY, f64::NAN] {
+    ///     assert!(Rate::try_per_second(n).is_err());
+    /// }
+    /// ```
+    pub fn try_per_second(n: f64) -> Result<Self, InvalidRate> {
+        Self::from_float(n, SECOND)
+    }
+
+    /// This rate in permits per second.
+    ///
+    /// ```
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::per_minute(90.0).as_per_second(), 1.5);
+    /// ```
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // the nearest float is what is asked for
+    pub fn as_per_second(self) -> f64 {
+        // What a float was made into must give the same float back, so the division is done on
+        // integers, with all powers of two set aside, and rounded once.
+        let permits = u128::from(self.permits) * SECOND.as_nanos();
+        let up = permits.leading_zeros();
+        let wider_than_64_bits = 64u32.saturating_sub(self.nanos.leading_zeros());
+        let down = self.nanos.trailing_zeros().max(wider_than_64_bits);
+        let (permits, nanos) = (permits << up, self.nanos >> down);
+        let sticky = u128::from(permits % nanos != 0);
+        (permits / nanos | sticky) as f64 / 2f64.powi((up + down).cast_signed())
+    }
+
+    /// Numerator and denominator: so many permits in so many nanoseconds, in lowest terms.
+    pub(crate) const fn fraction(self) -> (u64, u128) {
+        (self.permits, self.nanos)
+    }
+
+    /// The permits in `span`, if they are a whole number.
+    fn permits_in(self, span: Duration) -> Option<u64> {
+        let permits = u128::from(self.permits) * span.as_nanos();
+        (permits % self.nanos == 0).then_some(permits / self.nanos)?.try_into().ok()
+    }
+
+    #[track_caller]
+    fn valid(rate: Result<Self, InvalidRate>) -> Self {
+        match rate {
+            Ok(rate) => rate,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A float is a fraction over a power of two: taken as it is, without rounding.
+    fn from_float(n: f64, per: Duration) -> Result<Self, InvalidRate> {
+        // The widest span is a day, so anything outside these bounds is out of range in all.
+        if !(1e-6..=1e14).contains(&n) {
+            return Err(InvalidRate::OutOfRange { per_second: n / per.as_secs_f64() });
+        }
+        let bits = n.to_bits();
+        // n is a positive normal number: 1 <= bits >> 52 <= 2046, and 2^-20 < n < 2^47.
+        let exponent = i32::try_from(bits >> 52).unwrap_or_default() - 1075;
+        let mantissa = (bits & ((1 << 52) - 1)) | (1 << 52);
+        let zeros = mantissa.trailing_zeros();
+        let (mantissa, exponent) = (mantissa >> zeros, exponent + zeros.cast_signed());
+        let (permits, scale) = if exponent >= 0 {
+            (mantissa << exponent, 0)
+        } else {
+            (mantissa, exponent.unsigned_abs())
+        };
+        Self::from_fraction(permits, per.as_nanos() << scale)
+    }
+
+    fn from_fraction(permits: u64, nanos: u128) -> Result<Self, InvalidRate> {
+        if permits == 0 || nanos == 0 {
+            let per_second = if permits == 0 { 0.0 } else { f64::INFINITY };
+            return Err(InvalidRate::OutOfRange { per_second });
+        }
+        let divisor = greatest_common_divisor(u128::from(permits), nanos);
+        let rate = Self {
+            // The divisor divides `permits`, so it is no larger and the quotient fits.
+            permits: u64::try_from(u128::from(permits) / divisor).unwrap_or(permits),
+            nanos: nanos / divisor,
+        };
+        // Compared as floats, so that the float nearest to 1/86400 counts as one per day.
+        let per_second = rate.as_per_second();
+        let at_most_one_a_nanosecond = u128::from(rate.permits) <= rate.nanos;
+        if per_second >= 1.0 / 86_400.0 && at_most_one_a_nanosecond {
+            Ok(rate)
+        } else {
+            Err(InvalidRate::OutOfRange { per_second })
+        }
+    }
+}
+
+fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// In the unit that makes it a whole number, else in permits per second. Parses back to an equal
+/// rate if it was a whole number per second, minute, hour or day or was made by
+/// [`Rate::per_second`].
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (span, unit) in [(SECOND, "s"), (MINUTE, "min"), (HOUR, "h"), (DAY, "day")] {
+            if let Some(whole) = self.permits_in(span) {
+                return write!(f, "{whole}/{unit}");
+            }
+        }
+        write!(f, "{}/s", self.as_per_second())
+    }
+}
+
+/// A number, a slash, a unit: `"5/s"`, `"0.5/sec"`, `"100/min"`, `"5000/hour"`, `"1/day"`.
+impl FromStr for Rate {
+    type Err = InvalidRate;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRate> {
+        let malformed = || InvalidRate::Malformed { text: text.to_owned() };
+        let (number, unit) = text.split_once('/').ok_or_else(malformed)?;
+        let span = match unit.trim() {
+            "s" | "sec" | "second" => SECOND,
+            "m" | "min" | "minute" => MINUTE,
+            "h" | "hour" => HOUR,
+            "d" | "day" => DAY,
+            _ => return Err(malformed()),
+        };
+        Self::from_float(number.trim().parse().map_err(|_| malformed())?, span)
+    }
+}
+
+/// Why a [`Rate`] could not be made.
+///
+/// ```
+/// use tollgate::{InvalidRate, Rate};
+///
+/// let error = "100 per fortnight".parse::<Rate>().unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "not a rate: \"100 per fortnight\" (expected a number, a slash and s, min, h or day)"
+/// );
+/// assert!(matches!(Rate::try_per_second(0.0), Err(InvalidRate::OutOfRange { .. })));
+/// ```
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidRate {
+    /// Zero, negative, not a number, infinite, below one per day or above 1e9 per second.
+    #[error("a rate must be from 1 per day to 1e9 per second, not {per_second} per second")]
+    OutOfRange {
+        /// What was asked for, in permits per second.
+        per_second: f64,
+    },
+    /// The text is not a rate.
+    #[error("not a rate: {text:?} (expected a number, a slash and s, min, h or day)")]
+    Malformed {
+        /// The text.
+        text: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_are_taken_exactly() {
+        assert_eq!(Rate::per_second(5.0).fraction(), (1, 200_000_000));
+        assert_eq!(Rate::per_second(0.75).fraction(), (3, 4_000_000_000));
+        assert_eq!(Rate::per_second(1e9).fraction(), (1, 1));
+        // 0.1 is not a tenth, and must not become one.
+        assert_ne!(Rate::per_second(0.1), Rate::every(Duration::from_secs(10)));
+        assert_eq!(Rate::per_second(0.1).as_per_second(), 0.1);
+    }
+
+    #[test]
+    fn the_ends_of_the_range_are_inside() {
+        for rate in [
+            Rate::try_per_second(1.0 / 86_400.0),
+            Rate::try_per_second(1e9),
+            "1/day".parse(),
+            Rate::from_fraction(u64::MAX, u128::from(u64::MAX)),
+        ] {
+            assert!(rate.is_ok(), "{rate:?}");
+        }
+        assert!(Rate::try_per_second(1.0 / 86_401.0).is_err());
+        assert!(Rate::try_per_second(1e9 + 1.0).is_err());
+        assert!(Rate::from_fraction(u64::MAX, u128::from(u64::MAX) - 1).is_err());
+        assert!(Rate::from_fraction(1, Duration::MAX.as_nanos()).is_err());
+        assert!(Rate::from_fraction(1, 0).is_err());
+    }
+
+    #[test]
+    fn text_goes_there_and_back() {
+        for text in ["5/s", "100/min", "5000/h", "1/day", "0.3/s", "150/min", "1000000000/s"] {
+            let rate: Rate = text.parse().expect(text);
+            assert_eq!(rate.to_string(), text);
+        }
+        for text in ["", "5", "5/", "/s", "5/fortnight", "five/s", "5/s/s", "5s"] {
+            assert!(matches!(text.parse::<Rate>(), Err(InvalidRate::Malformed { .. })), "{text}");
+        }
+        for text in ["0/s", "-1/min", "NaN/s", "inf/s", "1e300/h", "1e-300/day"] {
+            assert!(matches!(text.parse::<Rate>(), Err(InvalidRate::OutOfRange { .. })), "{text}");
+        }
+    }
+}
