@@ -114,8 +114,8 @@ async fn run(options: &Options) -> Result<(), Failure> {
     };
 
     // Stop the server first: also when a call has failed.
-    let fullest = server.stop().await?;
-    print_table(options, &calls?, fullest);
+    let fullest = server.stop().await;
+    print_table(options, &calls?, fullest?);
     Ok(())
 }
 
@@ -213,7 +213,8 @@ fn print_table(options: &Options, calls: &[Call], fullest: usize) {
     let (p50, p99) = (percentile(50), percentile(99));
     let (picture, scale) = picture(&grants, span);
 
-    println!("calls            {made}, by {tasks} tasks");
+    println!("calls            {made}");
+    println!("tasks            {tasks}");
     println!("429s             {refused}");
     println!("asked rate       {rate:.2} per second");
     println!("achieved rate    {achieved:.2} per second ({note})");
@@ -234,7 +235,7 @@ fn picture(grants: &[Duration], span: Duration) -> (String, String) {
     let most = counts.iter().copied().fold(1, usize::max);
     // Rounded up: the lowest block is a slice without any grant.
     let block = |count: &usize| BLOCKS[(count * (BLOCKS.len() - 1)).div_ceil(most)];
-    let scale = format!("each column is {slice:.1?}, the highest {most} grants");
+    let scale = format!("each column is {slice:.1?}, the highest holds {most}");
     (counts.iter().map(block).collect(), scale)
 }
 

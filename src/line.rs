@@ -402,6 +402,11 @@ impl<P: Policy> Inner<P> {
         self.since = self.since.max(until);
     }
 
+    #[cfg(all(test, tollgate_loom))]
+    fn position_for_tests(&mut self) -> i128 {
+        *(P::ONE_WORD.expect("a policy of one word").position)(&mut self.state)
+    }
+
     pub(crate) fn policy(&self) -> &P {
         &self.policy
     }

@@ -98,7 +98,8 @@ impl Word {
             let mut position = i128::from(bits >> 1) + base;
             if position > schedule.position_at(now) {
                 fence(Ordering::Acquire);
-                let again = self.bits.0.load(Ordering::Relaxed);
+                // Acquires, because the loop goes on with it if it is another.
+                let again = self.bits.0.load(Ordering::Acquire);
                 if again == bits {
                     return Attempt::NotBefore(schedule.time_of(position));
                 }

@@ -1,14 +1,14 @@
 //! The runs that are published for Guava's limiter, through the public API of `tollgate` and on the
 //! model, in microseconds.
 //!
-//! The model must give Guava's very numbers. `tollgate` must give what they are before the cut, to
-//! the nearest microsecond: 666,667 where Guava says 666,666.
+//! The model must give Guava's very numbers. `tollgate` must give what they are before the cut:
+//! 666,667 where Guava says 666,666.
 
 use std::time::Duration;
 
 use crate::{
     model::Model,
-    subject::Subject,
+    subject::{Subject, micros},
     trace::{Kind, Limiter},
 };
 
@@ -76,7 +76,7 @@ struct Run {
     model: Model,
     model_waits: Vec<i64>,
     subject: Subject,
-    subject_waits: Vec<i64>,
+    subject_waits: Vec<Duration>,
 }
 
 impl Run {
@@ -109,16 +109,23 @@ impl Run {
         for &permits in requests {
             self.model_waits.push(self.model.acquire(permits));
             let wait = self.subject.acquire(permits).expect("a permit after a wait");
-            self.subject_waits.push(nearest_micros(wait));
+            self.subject_waits.push(wait);
         }
     }
 
+    /// Where nothing is cut both give the same. `tollgate` is not a nanosecond later, for a timeout
+    /// of exactly the debt must be enough, and one earlier only: its full store is that much larger.
     fn assert_waits(&self, both: &[i64]) {
+        for (&wait, &exact) in self.subject_waits.iter().zip(both) {
+            let early = micros(exact).checked_sub(wait);
+            assert!(early <= Some(Duration::from_nanos(1)) && early.is_some(), "{wait:?}");
+        }
         self.assert_waits_cut(both, both);
     }
 
     fn assert_waits_cut(&self, tollgate: &[i64], guava: &[i64]) {
-        assert_eq!(self.subject_waits, tollgate, "tollgate");
+        let nearest: Vec<_> = self.subject_waits.iter().copied().map(nearest_micros).collect();
+        assert_eq!(nearest, tollgate, "tollgate");
         assert_eq!(self.model_waits, guava, "Guava");
     }
 }
