@@ -72,13 +72,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
 
     /// Gives back `part` of what was charged under `receipt`: exactly, as long as nobody has built
     /// on the charge, else as much as cannot make others exceed the limit.
-    fn refund(
-        &self,
-        state: &mut Self::State,
-        now: Nanos,
-        part: Self::Cost,
-        receipt: Self::Receipt,
-    );
+    fn refund(&self, state: &mut Self::State, now: Nanos, part: Self::Cost, receipt: Self::Receipt);
 
     /// Nothing is granted until `until`, and no credit accrues: settles what came before.
     fn pause(&self, state: &mut Self::State, now: Nanos, until: Nanos);

@@ -20,8 +20,7 @@ const LATER: Nanos = Nanos::new(10_000);
 
 /// Prices of 1, 7 and 13 ns a permit: whoever pays one of them leaves its trace in the position.
 fn policy(nanos: u64) -> SmoothBursty {
-    SmoothBursty::new(Rate::every(Duration::from_nanos(nanos)))
-        .max_burst(Duration::from_nanos(100))
+    SmoothBursty::new(Rate::every(Duration::from_nanos(nanos))).max_burst(Duration::from_nanos(100))
 }
 
 #[derive(Clone, Copy, Debug)]

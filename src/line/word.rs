@@ -113,12 +113,8 @@ impl Word {
             let Some(next) = encode(position, base) else {
                 return Attempt::Locked;
             };
-            match self.bits.0.compare_exchange_weak(
-                bits,
-                next,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
+            match self.bits.0.compare_exchange_weak(bits, next, Ordering::AcqRel, Ordering::Acquire)
+            {
                 Ok(_) => return Attempt::Granted(booking),
                 Err(current) => bits = current,
             }
@@ -139,9 +135,7 @@ impl Word {
     /// The caller holds the mutex and has called [`lock`](Self::lock).
     pub(super) fn publish(&self, published: &mut Published, schedule: Schedule, position: i128) {
         let floor = i128::from(published.floor);
-        if published.schedule != Some(schedule)
-            || position - i128::from(published.base) < floor
-        {
+        if published.schedule != Some(schedule) || position - i128::from(published.base) < floor {
             let first = published.ceiling + 1;
             let Ok(base) = i64::try_from(position - i128::from(first)) else { return };
             // What is stored below must not be seen by anyone who did not see LOCK.
@@ -150,8 +144,7 @@ impl Word {
             self.parameters.0.shift.store(schedule.shift, Ordering::Relaxed);
             self.parameters.0.burst.store(schedule.burst, Ordering::Relaxed);
             self.parameters.0.base.store(base, Ordering::Relaxed);
-            *published =
-                Published { schedule: Some(schedule), base, floor: first, ceiling: first };
+            *published = Published { schedule: Some(schedule), base, floor: first, ceiling: first };
         }
         if let Some(bits) = encode(position, i128::from(published.base)) {
             published.ceiling = published.ceiling.max(bits >> 1);

@@ -52,9 +52,7 @@ impl Schedule {
             (u128::from(permits) << permits_zeros).div_ceil((nanos << nanos_zeros) >> 64);
         let (multiplier, shift) = match u64::try_from(quotient) {
             Ok(multiplier) => (multiplier, permits_zeros + 1 - nanos_zeros),
-            Err(_) => {
-                (low_bits(quotient.div_ceil(2).cast_signed()), permits_zeros - nanos_zeros)
-            }
+            Err(_) => (low_bits(quotient.div_ceil(2).cast_signed()), permits_zeros - nanos_zeros),
         };
         let mut schedule = Self { multiplier, shift, burst: 0 };
         // One nanosecond more than asked for: due times are rounded up to whole nanoseconds, and

@@ -3,9 +3,10 @@
 //! Left out is what `tollgate` does otherwise on purpose: it has no infinite rate, no NaN in the
 //! store, no ticket that saturates or wraps, and its clock counts nanoseconds and so ends 292 years
 //! after its start (all of these are tagged in the traces); warm-ups below a microsecond, which
-//! Guava answers with NaN; rates outside 1 per day to 1e9 per second.
+//! Guava answers with NaN; rates outside 1 per day to 1e9 per second; bookings beyond the horizon
+//! of 2^62 ns, 146 years.
 
-use crate::trace::{Kind, Scenario};
+use crate::trace::{Kind, Scenario, State};
 
 /// The ids of one file's scenarios that are left out, each under the first reason that holds.
 #[derive(Debug, Default, PartialEq)]
@@ -13,6 +14,7 @@ pub(crate) struct LeftOut {
     pub(crate) tagged: Vec<u32>,
     pub(crate) warm_up_below_a_microsecond: Vec<u32>,
     pub(crate) rate_out_of_range: Vec<u32>,
+    pub(crate) beyond_the_horizon: Vec<u32>,
 }
 
 pub(crate) fn bursty_left_out() -> LeftOut {
@@ -21,6 +23,8 @@ pub(crate) fn bursty_left_out() -> LeftOut {
             13, 20, 24, 32, 39, 41, 42, 44, 52, 54, 57, 61, 71, 74, 78, 81, 93, 97, 101, 111, 113,
             114, 116, 121, 123, 124, 128, 144, 147, 148, 151, 172, 174, 175, 178, 189, 193, 199,
         ],
+        // 2^31 - 1 permits at one in four seconds are 272 years.
+        beyond_the_horizon: vec![68],
         ..LeftOut::default()
     }
 }
@@ -34,6 +38,7 @@ pub(crate) fn warming_up_left_out() -> LeftOut {
         ],
         warm_up_below_a_microsecond: vec![],
         rate_out_of_range: vec![141],
+        beyond_the_horizon: vec![],
     }
 }
 
@@ -48,6 +53,8 @@ pub(crate) fn divide(scenarios: Vec<Scenario>) -> (Vec<Scenario>, LeftOut) {
             left_out.warm_up_below_a_microsecond.push(scenario.id);
         } else if !scenario.rates().all(in_range) {
             left_out.rate_out_of_range.push(scenario.id);
+        } else if scenario.steps.iter().any(|step| beyond_the_horizon(step.after)) {
+            left_out.beyond_the_horizon.push(scenario.id);
         } else {
             replayed.push(scenario);
         }
@@ -60,6 +67,10 @@ fn warm_up_below_a_microsecond(scenario: &Scenario) -> bool {
         Kind::Bursty { .. } => false,
         Kind::WarmingUp { warm_up_micros, .. } => warm_up_micros < 1,
     }
+}
+
+fn beyond_the_horizon(state: State) -> bool {
+    state.next_free_micros.saturating_sub(state.now_micros) > (1 << 62) / 1_000
 }
 
 /// Written out, not asked of `Rate`: a `Rate` that refused more would make the replay smaller
