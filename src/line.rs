@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::policy::{Cost, Policy};
 use crate::stats::{Counters, Stats};
 use crate::sync::{Mutex, MutexGuard};
-use crate::units::Nanos;
+use crate::units::{Nanos, saturating_nanos};
 pub(crate) use queue::Key;
 use queue::Queue;
 use word::{Attempt, Published, Word};
@@ -40,7 +40,8 @@ pub(crate) struct Line<P: Policy> {
 /// Permits that were charged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charge<R> {
-    pub(crate) waited: Duration,
+    /// In nanoseconds: to make a `Duration` of each would take longer than to decide.
+    pub(crate) waited: u64,
     /// `None` for a cost of nothing.
     pub(crate) receipt: Option<R>,
 }
@@ -137,7 +138,7 @@ impl<P: Policy> Line<P> {
         max_wait: Option<Duration>,
     ) -> Result<Entered<P>, Error> {
         if cost.is_zero() {
-            return Ok(Entered::Granted(Charge { waited: Duration::ZERO, receipt: None }));
+            return Ok(Entered::Granted(Charge { waited: 0, receipt: None }));
         }
         if let Some(one_word) = P::ONE_WORD {
             let at = now();
@@ -145,15 +146,28 @@ impl<P: Policy> Line<P> {
                 Attempt::Granted(booking) => {
                     self.counters.count(true);
                     let receipt = Some((one_word.receipt)(booking));
-                    return Ok(Entered::Granted(Charge { waited: Duration::ZERO, receipt }));
+                    return Ok(Entered::Granted(Charge { waited: 0, receipt }));
                 }
-                Attempt::NotBefore(due) if max_wait.is_some_and(|wait| due.since(at) > wait) => {
+                Attempt::NotBefore(due)
+                    if max_wait.is_some_and(|wait| due > at.saturating_add(wait)) =>
+                {
                     self.counters.count(false);
                     return Err(Error::denied(due.since(at)));
                 }
                 Attempt::NotBefore(_) | Attempt::Locked => {}
             }
         }
+        self.enter_by_mutex(now, cost, max_wait)
+    }
+
+    /// Out of line, to keep the way above short.
+    #[inline(never)]
+    fn enter_by_mutex(
+        &self,
+        now: impl Fn() -> Nanos,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Result<Entered<P>, Error> {
         self.touch(now, |inner, now| inner.enter(now, cost, max_wait))
     }
 
@@ -181,7 +195,12 @@ impl<P: Policy> Line<P> {
         result
     }
 
+    #[inline]
     fn unlock(mut inner: MutexGuard<'_, Inner<P>>, errand: Errand) {
+        if inner.wake.is_empty() && inner.discard.is_empty() {
+            drop(inner);
+            return errand.run();
+        }
         let wake = std::mem::take(&mut inner.wake);
         let discard = std::mem::take(&mut inner.discard);
         drop(inner);
@@ -274,7 +293,7 @@ impl<P: Policy> Inner<P> {
         self.since = self.since.max(at);
         self.stats.granted += 1;
         self.stats.waited = self.stats.waited.saturating_add(waited);
-        Charge { waited, receipt }
+        Charge { waited: saturating_nanos(waited), receipt }
     }
 
     /// Grants all that is due, in order, and turns away those whose time is up.

@@ -213,8 +213,8 @@ impl Rate {
         let wider_than_64_bits = 64u32.saturating_sub(self.nanos.leading_zeros());
         let down = self.nanos.trailing_zeros().max(wider_than_64_bits);
         let (permits, nanos) = (permits << up, self.nanos >> down);
-        let sticky = u128::from(permits % nanos != 0);
-        (permits / nanos | sticky) as f64 / 2f64.powi((up + down).cast_signed())
+        let sticky = u128::from(!permits.is_multiple_of(nanos));
+        ((permits / nanos) | sticky) as f64 / 2f64.powi((up + down).cast_signed())
     }
 
     /// Numerator and denominator: so many permits in so many nanoseconds, in lowest terms.
@@ -225,7 +225,7 @@ impl Rate {
     /// The permits in `span`, if they are a whole number.
     fn permits_in(self, span: Duration) -> Option<u64> {
         let permits = u128::from(self.permits) * span.as_nanos();
-        (permits % self.nanos == 0).then_some(permits / self.nanos)?.try_into().ok()
+        permits.is_multiple_of(self.nanos).then_some(permits / self.nanos)?.try_into().ok()
     }
 
     #[track_caller]

@@ -49,7 +49,7 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// ```
     #[must_use]
     pub fn waited(&self) -> Duration {
-        self.charge.waited
+        Duration::from_nanos(self.charge.waited)
     }
 
     /// What was asked for.

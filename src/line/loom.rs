@@ -167,20 +167,29 @@ fn check(preemptions: usize, threads: &'static [&'static [Call]]) {
 #[test]
 fn nobody_pays_an_old_price() {
     use Call::{SetPolicy, Try};
-    check(2, &[&[Try(1)], &[Try(2)], &[SetPolicy(7), SetPolicy(13)]]);
+    check(3, &[&[Try(1), Try(2)], &[SetPolicy(7), SetPolicy(13)]]);
+}
+
+#[test]
+fn nobody_pays_an_old_price_among_three() {
+    use Call::{SetPolicy, Try};
+    check(1, &[&[Try(1)], &[Try(2)], &[SetPolicy(7)]]);
 }
 
 #[test]
 fn a_refusal_is_by_the_parameters_in_force() {
     use Call::{SetPolicy, Try};
-    // After 101 there is a debt of a nanosecond, whatever the price.
+    // After 102 there is a debt of a nanosecond, whatever the price.
     check(3, &[&[Try(102), Try(1)], &[SetPolicy(7), Try(1)]]);
 }
 
+/// The position comes back to where it was, under another price: only its jump at each change keeps
+/// the other thread from taking the word for the one that it read.
 #[test]
 fn a_refund_across_a_change_brings_no_old_word_back() {
     use Call::{SetPolicy, Try, TryAndRefund};
-    check(2, &[&[Try(1)], &[TryAndRefund(3)], &[SetPolicy(7), SetPolicy(1)]]);
+    check(2, &[&[Try(1)], &[SetPolicy(7), TryAndRefund(3), SetPolicy(1)]]);
+    check(2, &[&[Try(1), Try(1)], &[TryAndRefund(3), SetPolicy(7)]]);
 }
 
 #[test]

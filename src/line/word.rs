@@ -51,6 +51,7 @@ pub(super) struct Word {
 #[derive(Debug)]
 struct Parameters {
     multiplier: AtomicU64,
+    inverse: AtomicU64,
     burst: AtomicU64,
     shift: AtomicU32,
     base: AtomicI64,
@@ -74,6 +75,7 @@ impl Word {
             bits: OwnLine(AtomicU64::new(LOCK)),
             parameters: OwnLine(Parameters {
                 multiplier: AtomicU64::new(0),
+                inverse: AtomicU64::new(0),
                 burst: AtomicU64::new(0),
                 shift: AtomicU32::new(0),
                 base: AtomicI64::new(0),
@@ -91,6 +93,7 @@ impl Word {
             }
             let schedule = Schedule {
                 multiplier: self.parameters.0.multiplier.load(Ordering::Relaxed),
+                inverse: self.parameters.0.inverse.load(Ordering::Relaxed),
                 shift: self.parameters.0.shift.load(Ordering::Relaxed),
                 burst: self.parameters.0.burst.load(Ordering::Relaxed),
             };
@@ -141,6 +144,7 @@ impl Word {
             // What is stored below must not be seen by anyone who did not see LOCK.
             fence(Ordering::Release);
             self.parameters.0.multiplier.store(schedule.multiplier, Ordering::Relaxed);
+            self.parameters.0.inverse.store(schedule.inverse, Ordering::Relaxed);
             self.parameters.0.shift.store(schedule.shift, Ordering::Relaxed);
             self.parameters.0.burst.store(schedule.burst, Ordering::Relaxed);
             self.parameters.0.base.store(base, Ordering::Relaxed);

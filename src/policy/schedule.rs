@@ -17,6 +17,9 @@ use std::time::Duration;
 pub(crate) struct Schedule {
     /// Units per nanosecond, times 2^63: at least 2^63, so one to two units a nanosecond.
     pub(crate) multiplier: u64,
+    /// Nanoseconds per unit, times 2^63, rounded down: a division would take longer than all the
+    /// rest of a decision.
+    pub(crate) inverse: u64,
     /// A permit is 2^shift units.
     pub(crate) shift: u32,
     /// The most that may be stored, in units.
@@ -54,7 +57,8 @@ impl Schedule {
             Ok(multiplier) => (multiplier, permits_zeros + 1 - nanos_zeros),
             Err(_) => (low_bits(quotient.div_ceil(2).cast_signed()), permits_zeros - nanos_zeros),
         };
-        let mut schedule = Self { multiplier, shift, burst: 0 };
+        let inverse = low_bits(((1u128 << 126) / u128::from(multiplier)).cast_signed());
+        let mut schedule = Self { multiplier, inverse, shift, burst: 0 };
         // One nanosecond more than asked for: due times are rounded up to whole nanoseconds, and
         // with a burst of zero each grant would lose that much for good.
         let burst = saturating_nanos(max_burst.min(Nanos::HORIZON)) + 1;
@@ -63,34 +67,44 @@ impl Schedule {
     }
 
     /// Where the permit clock stands at `time`.
+    #[inline]
     pub(crate) fn position_at(&self, time: Nanos) -> i128 {
         ((u128::from(time.get()) * u128::from(self.multiplier)) >> 63).cast_signed()
     }
 
     /// The first moment at which the permit clock has reached `position`.
+    #[inline]
     pub(crate) fn time_of(&self, position: i128) -> Nanos {
-        let position = position.max(0).cast_unsigned();
-        if position >> 65 != 0 {
+        let units = position.max(0).cast_unsigned();
+        if units >> 65 != 0 {
             // Far beyond what any clock shows.
             return Nanos::new(u64::MAX);
         }
-        let time = (position << 63).div_ceil(u128::from(self.multiplier));
-        Nanos::new(u64::try_from(time).unwrap_or(u64::MAX))
+        // The inverse was rounded down: this is early by a few nanoseconds at most.
+        let time = (units * u128::from(self.inverse)) >> 63;
+        let mut time = Nanos::new(u64::try_from(time).unwrap_or(u64::MAX));
+        while self.position_at(time) < position && time.get() < u64::MAX {
+            time = Nanos::new(time.get() + 1);
+        }
+        time
     }
 
-    /// Where the next charge would start if it were made at `now`: not earlier than a full store.
-    fn start_at(&self, position: i128, now: Nanos) -> i128 {
-        position.max(self.position_at(now) - i128::from(self.burst))
+    /// Where a charge starts if the permit clock is at `here`: not earlier than a full store.
+    #[inline]
+    fn start(&self, position: i128, here: i128) -> i128 {
+        position.max(here - i128::from(self.burst))
     }
 
+    #[inline]
     pub(crate) fn units(&self, permits: u64) -> i128 {
         i128::from(permits) << self.shift
     }
 
     /// Whether `permits` charged at `now` would book beyond the horizon.
+    #[inline]
     pub(crate) fn exceeds_horizon(&self, position: i128, now: Nanos, permits: u64) -> bool {
-        let end = self.start_at(position, now) + self.units(permits);
-        end - self.position_at(now) > self.horizon()
+        let here = self.position_at(now);
+        self.start(position, here) + self.units(permits) - here > self.horizon()
     }
 
     /// The most permits that stay within the horizon.
@@ -98,15 +112,18 @@ impl Schedule {
         u64::try_from(self.horizon() >> self.shift).unwrap_or(u64::MAX)
     }
 
+    #[inline]
     fn horizon(&self) -> i128 {
         self.position_at(Nanos::ZERO.saturating_add(Nanos::HORIZON))
     }
 
     /// Books `permits` at `at`: the whole rule of a store that fills with time and is drawn first.
+    #[inline]
     pub(crate) fn charge(&self, position: &mut i128, at: Nanos, permits: u64) -> Booking {
         let units = self.units(permits);
-        *position = self.start_at(*position, at) + units;
-        Booking { until: at.saturating_add(self.span_of(units)), after: low_bits(*position) }
+        *position = self.start(*position, self.position_at(at)) + units;
+        let until = Nanos::new(at.get().saturating_add(self.span_of(units)));
+        Booking { until, after: low_bits(*position) }
     }
 
     /// Gives back `permits` of a booking.
@@ -127,7 +144,7 @@ impl Schedule {
     /// The position on this clock that means the same stored or owed *time* as `position` did on
     /// the clock of `old`.
     pub(crate) fn adopt(&self, old: &Self, position: i128, now: Nanos) -> i128 {
-        let level = old.start_at(position, now) - old.position_at(now);
+        let level = old.start(position, old.position_at(now)) - old.position_at(now);
         let scaled = level.unsigned_abs().saturating_mul(u128::from(self.multiplier));
         let old_multiplier = u128::from(old.multiplier);
         // Rounded so that no permit is gained.
@@ -141,20 +158,23 @@ impl Schedule {
 
     /// Whole permits stored.
     pub(crate) fn stored(&self, position: i128, now: Nanos) -> u64 {
-        let stored = self.position_at(now) - self.start_at(position, now);
+        let here = self.position_at(now);
+        let stored = here - self.start(position, here);
         u64::try_from(stored.max(0) >> self.shift).unwrap_or(u64::MAX)
     }
 
-    /// How long so many units take, rounded down.
-    fn span_of(&self, units: i128) -> Duration {
-        let Ok(units) = u64::try_from(units) else { return Duration::MAX };
-        let nanos = (u128::from(units) << 63) / u128::from(self.multiplier);
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    /// How many nanoseconds so many units take, rounded down.
+    #[inline]
+    fn span_of(&self, units: i128) -> u64 {
+        let units = u64::try_from(units).unwrap_or(u64::MAX);
+        let nanos = (u128::from(units) * u128::from(self.inverse)) >> 63;
+        u64::try_from(nanos).unwrap_or(u64::MAX)
     }
 }
 
 /// The low 64 bits of a position.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // that is what is asked for
+#[inline]
 fn low_bits(position: i128) -> u64 {
     position as u64
 }

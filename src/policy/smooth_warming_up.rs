@@ -37,7 +37,7 @@
 //! nanoseconds with 64 binary places. Grants are rounded up to whole nanoseconds; the ramp is exact
 //! to about 2^-60 of the warm-up.
 
-use super::fine::Fine;
+use super::fine::{Divisor, Fine};
 use super::{Policy, Rated, TWO_TICKS};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate};
@@ -83,8 +83,9 @@ struct Curve {
     refill: Fine,
     /// A full store.
     full: Fine,
-    /// The part of the store that lies above the threshold.
-    steep: Fine,
+    /// The part of the store below the threshold, and above it.
+    flat: Fine,
+    steep: Divisor,
     /// What the ramp lies above `stable`, in all.
     ramp: Fine,
 }
@@ -97,22 +98,24 @@ impl Curve {
         // refill / stable lies between 2/3 and 2. With the default cold factor it is one.
         let refill = 2.0 * (1.0 + cold_factor) / (5.0 + cold_factor);
         let whole = if refill >= 1.0 { stable } else { Fine::ZERO };
+        let steep = full.scaled(binary_fraction(4.0 / (5.0 + cold_factor)));
         Self {
             stable,
             refill: whole.plus(stable.scaled(binary_fraction(refill.fract()))),
             full,
-            steep: full.scaled(binary_fraction(4.0 / (5.0 + cold_factor))),
+            flat: full.less(steep),
+            steep: Divisor::new(steep),
             ramp: full.scaled(binary_fraction((cold_factor - 1.0) / (cold_factor + 1.0))),
         }
     }
 
     /// What the ramp adds to the cost of drawing the store from `stored` to empty.
     fn ramp_below(&self, stored: Fine) -> Fine {
-        let above = stored.less(self.full.less(self.steep));
+        let above = stored.less(self.flat);
         if above == Fine::ZERO {
             return Fine::ZERO;
         }
-        let part = u128::from(above.fraction_of(self.steep));
+        let part = u128::from(self.steep.fraction(above));
         self.ramp.scaled(u64::try_from((part * part) >> 64).unwrap_or(u64::MAX))
     }
 }

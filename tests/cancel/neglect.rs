@@ -1,0 +1,73 @@
+//! Waiters that are kept but never polled again, or leaked, are granted in their turn and hold up
+//! nobody.
+
+use tollgate::{Acquire, SmoothBursty};
+
+use crate::support::wakers::Count;
+use crate::support::{busy, is_waiting, ms, outcome, poll_with, secs};
+
+/// A line of five, of whom only the last is looked after.
+fn line_behind_neglected(
+    neglect: impl Fn(Acquire<'static, SmoothBursty>) -> Option<Acquire<'static, SmoothBursty>>,
+) {
+    let (clock, limiter) = busy(5.0);
+    let mut kept = Vec::new();
+    for _ in 0..4 {
+        let mut future = limiter.acquire_owned(2);
+        assert!(is_waiting(&mut future));
+        kept.extend(neglect(future));
+    }
+    let (calls, waker) = Count::new();
+    let mut last = limiter.acquire(1);
+    assert!(poll_with(&mut last, &waker).is_pending());
+    clock.advance(ms(1799));
+    assert_eq!((calls.get(), limiter.queue_len()), (0, 1));
+    clock.advance(ms(1));
+    assert_eq!((calls.get(), limiter.queue_len()), (1, 0));
+    assert_eq!(outcome(&mut last).expect("a grant").waited(), ms(1800));
+    // A grant that waits to be fetched can still be fetched, at any time.
+    clock.advance(secs(3600));
+    for (place, future) in (0..).zip(&mut kept) {
+        let grant = outcome(future).expect("a grant");
+        assert_eq!(grant.waited(), ms(200) + ms(400) * place);
+    }
+}
+
+#[test]
+fn a_waiter_that_is_kept_but_not_polled_holds_up_nobody() {
+    line_behind_neglected(Some);
+}
+
+#[test]
+fn a_waiter_that_is_leaked_holds_up_nobody() {
+    line_behind_neglected(|future| {
+        std::mem::forget(future);
+        None
+    });
+}
+
+#[test]
+fn a_waiter_whose_waker_leads_nowhere_holds_up_nobody() {
+    let (clock, limiter) = busy(5.0);
+    let (_, waker) = Count::new();
+    let mut dead_end = limiter.acquire(1);
+    assert!(poll_with(&mut dead_end, &waker).is_pending());
+    drop(waker);
+    let mut next = limiter.acquire(1);
+    assert!(is_waiting(&mut next));
+    clock.advance(ms(400));
+    assert_eq!(outcome(&mut next).expect("a grant").waited(), ms(400));
+}
+
+#[test]
+fn leaked_waiters_leave_when_they_are_granted_and_do_not_fill_a_bounded_line() {
+    let (clock, limiter) = busy(5.0);
+    let limiter = limiter.max_waiters(1);
+    for _ in 0..100 {
+        let mut future = limiter.acquire(1);
+        assert!(is_waiting(&mut future));
+        std::mem::forget(future);
+        clock.advance(ms(200));
+    }
+    assert_eq!((limiter.queue_len(), limiter.stats().granted), (0, 101));
+}

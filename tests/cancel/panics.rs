@@ -1,0 +1,189 @@
+//! Code that panics in the middle of it: whoever waits elsewhere does not notice. By the system's
+//! clock, whose thread must live on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, ThreadId};
+use std::time::Instant;
+
+use tollgate::{ExceedsCapacity, Nanos, Policy, Rate, RateLimiter, SmoothBursty};
+
+use crate::support::wakers::{Count, OnWake};
+use crate::support::{block_on, bursty, finishes, ms, poll, poll_with, secs, until};
+
+/// A bursty policy that panics when it is asked on a thread that is not its home.
+#[derive(Clone)]
+struct Panics {
+    inner: SmoothBursty,
+    home: Option<ThreadId>,
+    armed: Arc<AtomicBool>,
+    panics: Arc<AtomicUsize>,
+}
+
+impl Panics {
+    fn away_from(home: Option<ThreadId>) -> Self {
+        let inner = SmoothBursty::new(Rate::every(ms(20)));
+        Self { inner, home, armed: Arc::default(), panics: Arc::default() }
+    }
+
+    fn look(&self) {
+        if self.armed.load(Ordering::SeqCst) && self.home != Some(thread::current().id()) {
+            self.panics.fetch_add(1, Ordering::SeqCst);
+            panic!("a policy that panics, on purpose");
+        }
+    }
+}
+
+impl Policy for Panics {
+    type Cost = u32;
+    type State = <SmoothBursty as Policy>::State;
+    type Receipt = <SmoothBursty as Policy>::Receipt;
+
+    fn start(&self, now: Nanos) -> Self::State {
+        self.inner.start(now)
+    }
+
+    fn ready_at(
+        &self,
+        state: &Self::State,
+        now: Nanos,
+        cost: u32,
+    ) -> Result<Nanos, ExceedsCapacity> {
+        self.look();
+        self.inner.ready_at(state, now, cost)
+    }
+
+    fn ready_behind(&self, state: &Self::State, now: Nanos, ahead: u64, cost: u32) -> Nanos {
+        self.inner.ready_behind(state, now, ahead, cost)
+    }
+
+    fn charge(&self, state: &mut Self::State, at: Nanos, cost: u32) -> Self::Receipt {
+        self.inner.charge(state, at, cost)
+    }
+
+    fn refund(&self, state: &mut Self::State, now: Nanos, part: u32, receipt: Self::Receipt) {
+        self.inner.refund(state, now, part, receipt);
+    }
+
+    fn pause(&self, state: &mut Self::State, now: Nanos, until: Nanos) {
+        self.inner.pause(state, now, until);
+    }
+
+    fn adopt(&self, old: &Self, state: &mut Self::State, now: Nanos) {
+        self.inner.adopt(&old.inner, state, now);
+    }
+
+    fn available(&self, state: &Self::State, now: Nanos) -> u32 {
+        self.inner.available(state, now)
+    }
+}
+
+/// Another limiter by the same clock still ends its waits.
+#[track_caller]
+fn assert_the_clock_still_runs() {
+    let start = Instant::now();
+    let other = RateLimiter::new(SmoothBursty::new(Rate::every(ms(10))));
+    for _ in 0..3 {
+        other.blocking_acquire(1).expect("a grant");
+    }
+    assert!(start.elapsed() >= ms(20));
+}
+
+#[test]
+fn a_policy_that_panics_on_the_clocks_thread_leaves_other_limiters_working() {
+    finishes(|| {
+        let policy = Panics::away_from(Some(thread::current().id()));
+        let limiter = RateLimiter::new(policy.clone());
+        limiter.try_acquire(1).expect("a new limiter grants at once");
+        let mut future = limiter.acquire(1);
+        assert!(poll(&mut future).is_pending());
+        policy.armed.store(true, Ordering::SeqCst);
+        // It is woken to look after itself, on a thread where the policy does not panic.
+        let grant = block_on(future).expect("a grant");
+        assert!(grant.waited() >= ms(19));
+        assert!(policy.panics.load(Ordering::SeqCst) >= 1);
+        assert_the_clock_still_runs();
+    });
+}
+
+#[test]
+#[ignore = "aborts: the waiter is dropped while it unwinds, and its drop asks the policy again"]
+fn a_waiter_meets_the_panic_of_its_policy_itself() {
+    finishes(|| {
+        let policy = Panics::away_from(None);
+        let limiter = RateLimiter::new(policy.clone());
+        limiter.try_acquire(1).expect("a new limiter grants at once");
+        let waiter = thread::spawn({
+            let limiter = limiter.clone();
+            move || limiter.blocking_acquire(1).map(|_| ())
+        });
+        until(|| limiter.queue_len() == 1);
+        policy.armed.store(true, Ordering::SeqCst);
+        assert!(waiter.join().is_err());
+        policy.armed.store(false, Ordering::SeqCst);
+        assert_the_clock_still_runs();
+    });
+}
+
+#[test]
+#[ignore = "aborts: the waiter is dropped while it unwinds, and its drop asks the policy again"]
+fn a_task_meets_the_panic_of_its_policy_itself() {
+    finishes(|| {
+        let policy = Panics::away_from(None);
+        let limiter = RateLimiter::new(policy.clone());
+        limiter.try_acquire(1).expect("a new limiter grants at once");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .expect("a runtime");
+        let task = runtime.spawn({
+            let limiter = limiter.clone();
+            async move { limiter.acquire(1).await.map(|_| ()) }
+        });
+        until(|| limiter.queue_len() == 1);
+        policy.armed.store(true, Ordering::SeqCst);
+        assert!(runtime.block_on(task).expect_err("a panic").is_panic());
+        policy.armed.store(false, Ordering::SeqCst);
+        assert_the_clock_still_runs();
+    });
+}
+
+#[test]
+fn a_waker_that_panics_on_the_clocks_thread_leaves_other_limiters_working() {
+    finishes(|| {
+        let limiter = RateLimiter::new(SmoothBursty::new(Rate::every(ms(20))));
+        limiter.try_acquire(1).expect("a new limiter grants at once");
+        let mut future = limiter.acquire(1);
+        let called = Arc::new(AtomicBool::new(false));
+        let waker = OnWake::waker({
+            let called = Arc::clone(&called);
+            move || {
+                called.store(true, Ordering::SeqCst);
+                panic!("a waker that panics, on purpose");
+            }
+        });
+        assert!(poll_with(&mut future, &waker).is_pending());
+        // Not by asking the limiter, which would grant and wake on this thread.
+        until(|| called.load(Ordering::SeqCst));
+        assert_the_clock_still_runs();
+        assert!(block_on(future).is_ok());
+    });
+}
+
+/// All three are granted in one go when the fifty come back.
+#[test]
+#[ignore = "a panicking waker takes those of the others granted with it along, and they sleep on"]
+fn a_waker_that_panics_does_not_keep_others_from_being_woken() {
+    let (clock, limiter) = bursty(5.0);
+    clock.advance(secs(1));
+    let big = limiter.reserve(50).expect("a grant");
+    let (calls, waker) = Count::new();
+    let panics = OnWake::waker(|| panic!("a waker that panics, on purpose"));
+    let mut line: Vec<_> = (0..3).map(|_| limiter.acquire(1)).collect();
+    for (future, waker) in line.iter_mut().zip([&waker, &panics, &waker]) {
+        assert!(poll_with(future, waker).is_pending());
+    }
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(big))).is_err());
+    assert_eq!((limiter.queue_len(), calls.get()), (0, 2));
+}

@@ -1,0 +1,149 @@
+//! A grant that nobody takes is given back: exactly as long as nobody was granted since, and
+//! otherwise never more than is safe.
+
+use std::time::Duration;
+
+use tollgate::{Grant, ManualClock, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp};
+
+use crate::support::{bursty, busy, is_waiting, ms, outcome, secs, waited};
+
+/// What the next callers at this moment would have to wait: the state, as seen from outside.
+fn seen<P: Rated<Cost = u32>>(limiter: &RateLimiter<P>) -> (u32, [Duration; 3]) {
+    let available = limiter.available();
+    let next: Vec<_> =
+        [7, 5, 1].into_iter().map(|n| limiter.reserve(n).expect("a place")).collect();
+    let delays = [0, 1, 2].map(|place: usize| next[place].delay());
+    // The last one first, so that each of them is given back exactly.
+    next.into_iter().rev().for_each(drop);
+    (available, delays)
+}
+
+#[test]
+fn a_granted_future_that_is_dropped_unpolled_was_never_there() {
+    let (clock, limiter) = busy(5.0);
+    let mut future = limiter.acquire(10);
+    assert!(is_waiting(&mut future));
+    clock.advance(ms(300));
+    assert_eq!(limiter.queue_len(), 0);
+    drop(future);
+    // One interval is paid for until 200 ms; half of the next has come.
+    assert_eq!(seen(&limiter), (0, [ms(0), ms(1300), ms(2300)]));
+    clock.advance(ms(100));
+    assert_eq!(limiter.available(), 1);
+}
+
+#[test]
+fn those_who_wait_behind_a_grant_that_is_given_back_are_granted_at_once() {
+    let (clock, limiter) = busy(5.0);
+    let big = limiter.reserve(50).expect("a place");
+    let mut next = limiter.acquire(1);
+    assert!(is_waiting(&mut next));
+    clock.advance(ms(300));
+    drop(big);
+    assert_eq!(outcome(&mut next).expect("a grant").waited(), ms(300));
+}
+
+#[test]
+fn an_unused_reservation_that_was_granted_at_once_was_never_there() {
+    let (clock, limiter) = bursty(5.0);
+    clock.advance(ms(700));
+    let before = seen(&limiter);
+    assert_eq!(before.0, 3);
+    drop(limiter.reserve(40).expect("a grant"));
+    assert_eq!(seen(&limiter), before);
+}
+
+#[test]
+fn a_refund_is_exact_as_long_as_nobody_was_granted_since() {
+    fn check<P: Rated<Cost = u32>>(policy: P) {
+        let clock = ManualClock::new();
+        let limiter = RateLimiter::with_clock(policy, clock.clone());
+        for step in 1..50 {
+            clock.advance(ms(37 * step % 400));
+            let Ok(kept) = limiter.try_acquire(u32::try_from(step % 3).expect("small")) else {
+                continue;
+            };
+            drop(kept);
+            let before = seen(&limiter);
+            if let Ok(grant) = limiter.try_acquire(30) {
+                grant.refund();
+                assert_eq!(seen(&limiter), before, "step {step}");
+            }
+            if let Ok(grant) = limiter.try_acquire(30) {
+                grant.settle(0).expect("less");
+                assert_eq!(seen(&limiter), before, "step {step}");
+            }
+        }
+    }
+    check(SmoothBursty::new(Rate::per_second(5.0)));
+    check(SmoothBursty::new(Rate::per_second(7.0)).max_burst(ms(0)));
+    check(SmoothWarmingUp::new(Rate::per_second(5.0), secs(3)));
+}
+
+#[test]
+fn a_refund_after_others_were_granted_gives_back_what_time_has_not() {
+    for (later, expected) in [(0, 4), (200, 4), (400, 4), (600, 4), (5000, 5)] {
+        let (clock, limiter) = bursty(5.0);
+        clock.advance(secs(1));
+        let grant = limiter.try_acquire(3).expect("stored");
+        limiter.try_acquire(1).expect("stored");
+        assert_eq!(limiter.available(), 1);
+        clock.advance(ms(later));
+        grant.refund();
+        // All three at once, and one less for each interval that has come anyway. Cut down by
+        // a few nanoseconds at most.
+        clock.advance(Duration::from_nanos(10));
+        assert_eq!(limiter.available(), expected, "{later} ms later");
+    }
+}
+
+#[test]
+fn a_refund_when_time_has_given_it_all_back_gives_nothing() {
+    let (clock, limiter) = bursty(5.0);
+    let first = limiter.try_acquire(5).expect("a new limiter grants at once");
+    let mut second = limiter.acquire(5);
+    assert!(is_waiting(&mut second));
+    clock.advance(secs(1));
+    let second = outcome(&mut second).expect("a grant");
+    // The second one has waited for the five already.
+    first.refund();
+    assert_eq!(limiter.try_acquire(1).expect_err("owed").retry_after(), Some(secs(1)));
+    second.refund();
+    assert_eq!(limiter.available(), 0);
+    assert!(limiter.try_acquire(1).is_ok());
+}
+
+/// In any span at most the burst, what the rate yields, and one prepaid request.
+#[test]
+fn refunds_in_any_order_never_let_more_through_than_the_burst_and_the_rate() {
+    let (clock, limiter) = bursty(5.0);
+    clock.advance(secs(10));
+    let mut kept = 0;
+    let mut grants: Vec<Grant<'_, SmoothBursty>> = Vec::new();
+    for step in 0..2000_usize {
+        if let Ok(grant) = limiter.try_acquire(1) {
+            kept += 1;
+            grants.push(grant);
+        }
+        // Somewhere in the middle of what was granted lately.
+        if step % 3 == 0 && grants.len() > 4 {
+            grants.remove(grants.len() - 1 - step % 4).refund();
+            kept -= 1;
+        }
+        clock.advance(ms(20));
+        let elapsed = u32::try_from(clock.elapsed().as_millis()).expect("short") - 10_000;
+        assert!(kept <= 5 + elapsed / 200 + 1, "{kept} after {elapsed} ms");
+    }
+}
+
+#[test]
+fn a_partial_refund_by_settling_is_exact_too() {
+    let (clock, limiter) = busy(5.0);
+    let reservation = limiter.reserve(10).expect("a place");
+    clock.advance(ms(200));
+    outcome(&mut reservation.wait()).expect("a grant").settle(4).expect("less");
+    assert_eq!(limiter.try_acquire(1).expect_err("owed").retry_after(), Some(ms(800)));
+    let next = limiter.reserve(1).expect("a place");
+    clock.advance(secs(1));
+    assert_eq!(waited(next), ms(800));
+}

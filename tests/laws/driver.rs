@@ -1,0 +1,257 @@
+//! A limiter with a clock that stands still and callers polled by hand.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use tollgate::{Acquire, Error, Grant, ManualClock, RateLimiter};
+
+use crate::line::Fate;
+use crate::oracle::{Conforms, Fraction, Setup, Time, nanos, time};
+use crate::script::Step;
+
+/// Counts how often it was woken, and keeps when it first was and as which of all.
+struct Bell {
+    clock: ManualClock,
+    rings: AtomicU32,
+    first: AtomicU64,
+    turn: AtomicU32,
+    turns: Arc<AtomicU32>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        if self.rings.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.take_turn();
+            let now = u64::try_from(self.clock.elapsed().as_nanos()).expect("a time on the clock");
+            self.first.store(now, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Bell {
+    fn take_turn(&self) {
+        self.turn.store(self.turns.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// Somebody who asked for permits.
+pub(crate) struct Caller<'a, P: Conforms> {
+    pub(crate) n: u32,
+    pub(crate) joined: Time,
+    /// None once it is over or was dropped.
+    future: Option<Acquire<'a, P>>,
+    grant: Option<Grant<'a, P>>,
+    bell: Arc<Bell>,
+    polled: bool,
+    pub(crate) fate: Fate,
+    pub(crate) given_back: bool,
+    /// In force when it was granted.
+    pub(crate) rate: Option<Fraction>,
+    /// When it was told, by the clock: not by what the grant says.
+    pub(crate) told: Option<Time>,
+}
+
+pub(crate) struct Driver<'a, P: Conforms> {
+    limiter: &'a RateLimiter<P>,
+    clock: ManualClock,
+    rate: Fraction,
+    turns: Arc<AtomicU32>,
+    pub(crate) callers: Vec<Option<Caller<'a, P>>>,
+}
+
+/// Runs all steps and hands the callers over, all of them settled as far as they can be.
+pub(crate) fn run<P: Conforms, R>(
+    setup: &Setup,
+    steps: &[Step],
+    judge: impl FnOnce(&Driver<'_, P>) -> R,
+) -> R {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(P::policy(setup), &clock);
+    let mut driver = Driver::new(&limiter, clock, setup.rates[0]);
+    for &step in steps {
+        driver.take(step);
+    }
+    driver.poll_all();
+    judge(&driver)
+}
+
+impl<'a, P: Conforms> Driver<'a, P> {
+    pub(crate) fn new(limiter: &'a RateLimiter<P>, clock: ManualClock, rate: Fraction) -> Self {
+        Self { limiter, clock, rate, turns: Arc::default(), callers: Vec::new() }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        time(self.clock.elapsed())
+    }
+
+    pub(crate) fn fates(&self) -> Vec<Option<Fate>> {
+        self.callers.iter().map(|caller| Some(caller.as_ref()?.fate)).collect()
+    }
+
+    /// Everybody who came.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Caller<'a, P>> {
+        self.callers.iter().flatten()
+    }
+
+    pub(crate) fn take(&mut self, step: Step) {
+        match step {
+            Step::Arrive { n, timeout, polled } => self.arrive(n, timeout, polled),
+            Step::NobodyCame => self.callers.push(None),
+            Step::Leave(id) => self.leave(id),
+            Step::Advance(span) => self.clock.advance(nanos(span)),
+            Step::SetRate(rate) => {
+                self.rate = rate;
+                self.limiter.set_rate(rate.rate());
+            }
+            Step::Pause(span) => self.limiter.pause_for(nanos(span)),
+            Step::SetBack(elapsed) => self.clock.set(nanos(elapsed)),
+            Step::Look(at) => self.look(at),
+        }
+        self.hear();
+    }
+
+    fn arrive(&mut self, n: u32, timeout: Option<Time>, polled: bool) {
+        let bell = Bell {
+            clock: self.clock.clone(),
+            rings: AtomicU32::new(0),
+            first: AtomicU64::new(0),
+            turn: AtomicU32::new(0),
+            turns: Arc::clone(&self.turns),
+        };
+        let mut caller = Caller {
+            n,
+            joined: self.now(),
+            future: None,
+            grant: None,
+            bell: Arc::new(bell),
+            polled,
+            fate: Fate::Waiting,
+            given_back: false,
+            rate: None,
+            told: None,
+        };
+        match timeout {
+            None if polled => caller.future = Some(self.limiter.acquire(n)),
+            None => match self.limiter.reserve(n) {
+                Ok(reservation) => caller.future = Some(reservation.wait()),
+                Err(error) => caller.fate = refused(caller.joined, &error),
+            },
+            // No future has to be made for somebody who does not wait.
+            Some(0) => match self.limiter.try_acquire(n) {
+                Ok(grant) => caller.accept(grant),
+                Err(error) => caller.fate = refused(caller.joined, &error),
+            },
+            Some(wait) => {
+                caller.future = Some(self.limiter.try_acquire_timeout(n, nanos(wait)));
+            }
+        }
+        if polled {
+            caller.poll(self.clock.elapsed());
+        }
+        self.callers.push(Some(caller));
+    }
+
+    fn leave(&mut self, id: usize) {
+        let Some(caller) = &mut self.callers[id] else { return };
+        if let Some(future) = caller.future.take() {
+            drop(future);
+            if caller.rings() > 0 {
+                // It was granted, so dropping it gave that back.
+                caller.given_back = true;
+            } else {
+                caller.fate = Fate::Left;
+            }
+        } else if let Some(grant) = caller.grant.take() {
+            grant.refund();
+            caller.given_back = true;
+        }
+    }
+
+    /// Writes down who was told something by this step.
+    fn hear(&mut self) {
+        for caller in self.callers.iter_mut().flatten() {
+            let over = caller.polled && (caller.future.is_none() || caller.rings() > 0);
+            if over && caller.told.is_none() && caller.fate != Fate::Left {
+                let rung = Time::from(caller.bell.first.load(Ordering::Relaxed));
+                caller.told = Some(if caller.rings() > 0 { rung } else { caller.joined });
+                caller.rate = Some(self.rate);
+                if caller.rings() == 0 {
+                    caller.bell.take_turn();
+                }
+            }
+        }
+    }
+
+    fn look(&mut self, at: u8) {
+        if at & 1 != 0 {
+            let _ = self.limiter.available();
+        }
+        if at & 2 != 0 {
+            let _ = self.limiter.queue_len();
+        }
+        if at & 4 != 0 {
+            let _ = (self.limiter.stats(), self.limiter.policy());
+        }
+        if at & 8 != 0 {
+            let elapsed = self.clock.elapsed();
+            let callers = self.callers.iter_mut().flatten().filter(|caller| caller.polled);
+            callers.for_each(|caller| caller.poll(elapsed));
+        }
+    }
+
+    pub(crate) fn poll_all(&mut self) {
+        let elapsed = self.clock.elapsed();
+        self.callers.iter_mut().flatten().for_each(|caller| caller.poll(elapsed));
+    }
+}
+
+impl<'a, P: Conforms> Caller<'a, P> {
+    pub(crate) fn rings(&self) -> u32 {
+        self.bell.rings.load(Ordering::Relaxed)
+    }
+
+    /// The how-manieth this was of all who were told something.
+    pub(crate) fn turn(&self) -> u32 {
+        self.bell.turn.load(Ordering::Relaxed)
+    }
+
+    fn poll(&mut self, elapsed: Duration) {
+        let waker = Waker::from(Arc::clone(&self.bell));
+        let Some(future) = &mut self.future else { return };
+        match std::pin::Pin::new(future).poll(&mut Context::from_waker(&waker)) {
+            Poll::Pending => return,
+            Poll::Ready(Ok(grant)) => self.accept(grant),
+            Poll::Ready(Err(error)) => {
+                let rung = Time::from(self.bell.first.load(Ordering::Relaxed));
+                let told = if self.rings() > 0 { rung } else { time(elapsed) };
+                self.fate = refused(told, &error);
+            }
+        }
+        self.future = None;
+    }
+
+    fn accept(&mut self, grant: Grant<'a, P>) {
+        self.fate = Fate::Granted { at: self.joined + time(grant.waited()) };
+        self.grant = Some(grant);
+    }
+
+    /// Whether this never stood in line.
+    pub(crate) fn refused_at_once(&self) -> bool {
+        matches!(self.fate, Fate::Refused { .. }) && self.rings() == 0
+    }
+
+    /// Whether this was granted and not given back.
+    pub(crate) fn kept(&self) -> Option<Time> {
+        match self.fate {
+            Fate::Granted { at } if !self.given_back => Some(at),
+            _ => None,
+        }
+    }
+}
+
+fn refused(told: Time, error: &Error) -> Fate {
+    let retry_after = time(error.retry_after().expect("a time at which to come back"));
+    Fate::Refused { told, retry_after }
+}

@@ -1,0 +1,128 @@
+//! A line with a limited number of places or permits.
+
+use std::thread;
+
+use tollgate::Error;
+
+use crate::support::{bursty, busy, finishes, is_waiting, ms, outcome, secs, until, waited};
+
+#[track_caller]
+fn assert_full<T>(result: Result<T, Error>, moves_in: std::time::Duration) {
+    let error = result.err().expect("no place");
+    assert!(matches!(error, Error::LineFull { .. }), "{error:?}");
+    assert_eq!(error.retry_after(), Some(moves_in));
+}
+
+#[test]
+fn who_comes_when_all_places_are_taken_is_refused_until_the_line_moves() {
+    let (clock, limiter) = busy(5.0);
+    let limiter = limiter.max_waiters(2);
+    let first = limiter.reserve(10).expect("a place");
+    let second = limiter.reserve(1).expect("a place");
+    clock.advance(ms(50));
+    // The line moves when its head is granted at 200 ms, not when a caller at its end would be.
+    assert_full(limiter.reserve(1), ms(150));
+    assert_full(outcome(&mut limiter.acquire(1)), ms(150));
+    assert_full(outcome(&mut limiter.acquire_owned(1)), ms(150));
+    assert_full(outcome(&mut limiter.try_acquire_timeout(1, secs(60))), ms(150));
+    assert_full(limiter.blocking_acquire(1), ms(150));
+    assert_full(limiter.blocking_try_acquire_timeout(1, secs(60)), ms(150));
+    assert_eq!(limiter.queue_len(), 2);
+
+    // What it said is true.
+    clock.advance(ms(150));
+    let third = limiter.reserve(1).expect("a place");
+    clock.advance(secs(60));
+    assert_eq!([waited(first), waited(second), waited(third)], [ms(200), ms(2200), ms(2200)]);
+}
+
+#[test]
+fn a_call_that_would_not_wait_anyway_is_told_how_long_the_wait_would_be() {
+    let (_clock, limiter) = busy(5.0);
+    let limiter = limiter.max_waiters(1);
+    let _waiting = limiter.reserve(10).expect("a place");
+    let error = limiter.try_acquire(1).expect_err("not ready");
+    assert!(matches!(error, Error::Denied { .. }), "{error:?}");
+    assert_eq!(error.retry_after(), Some(ms(2200)));
+}
+
+#[test]
+fn queued_permits_are_counted_and_not_callers() {
+    let (clock, limiter) = busy(5.0);
+    let limiter = limiter.max_queued(10);
+    let first = limiter.reserve(4).expect("room");
+    let second = limiter.reserve(5).expect("room");
+    assert_full(limiter.reserve(2), ms(200));
+    let third = limiter.reserve(1).expect("room for one more");
+    assert_full(limiter.reserve(1), ms(200));
+    clock.advance(ms(200));
+    // The four of the head are gone.
+    assert_full(limiter.reserve(5), ms(800));
+    let fourth = limiter.reserve(4).expect("room");
+    clock.advance(secs(60));
+    let waits = [waited(first), waited(second), waited(third), waited(fourth)];
+    assert_eq!(waits, [ms(200), ms(1000), ms(2000), ms(2000)]);
+}
+
+#[test]
+fn more_than_the_line_may_hold_is_still_granted_when_no_wait_is_needed() {
+    let (clock, limiter) = busy(5.0);
+    let limiter = limiter.max_queued(10);
+    assert_full(limiter.reserve(11), ms(200));
+    clock.advance(ms(200));
+    assert_eq!(waited(limiter.reserve(11).expect("a grant")), ms(0));
+}
+
+#[test]
+fn no_places_at_all_means_that_nobody_waits() {
+    let (clock, limiter) = bursty(5.0);
+    let limiter = limiter.max_waiters(0);
+    assert!(outcome(&mut limiter.acquire(1)).is_ok());
+    assert_full(limiter.blocking_acquire(1), ms(200));
+    assert!(outcome(&mut limiter.acquire(0)).is_ok());
+    clock.advance(ms(200));
+    assert!(limiter.blocking_acquire(1).is_ok());
+}
+
+#[test]
+fn whoever_leaves_frees_a_place_and_its_permits() {
+    let (_clock, limiter) = busy(5.0);
+    let limiter = limiter.max_waiters(2).max_queued(10);
+    let head = limiter.reserve(8).expect("a place");
+    let tail = limiter.reserve(1).expect("a place");
+    assert_full(limiter.reserve(1), ms(200));
+    drop(tail);
+    assert_full(limiter.reserve(3), ms(200));
+    let mut tail = limiter.acquire(2);
+    assert!(is_waiting(&mut tail));
+    drop(head);
+    assert!(limiter.reserve(8).is_ok());
+}
+
+#[test]
+fn a_refusal_takes_nothing_and_is_counted() {
+    let (clock, limiter) = busy(5.0);
+    let limiter = limiter.max_waiters(1);
+    let waiting = limiter.reserve(1).expect("a place");
+    for _ in 0..100 {
+        assert_full(limiter.reserve(1), ms(200));
+    }
+    assert_eq!(limiter.stats().refused, 100);
+    clock.advance(ms(400));
+    assert_eq!(waited(waiting), ms(200));
+    assert!(limiter.try_acquire(1).is_ok());
+}
+
+#[test]
+fn bounds_hold_for_clones_and_for_threads() {
+    finishes(|| {
+        let (clock, limiter) = busy(5.0);
+        let clone = limiter.clone();
+        let _same = limiter.clone().max_waiters(1);
+        let waiter = thread::spawn(move || limiter.blocking_acquire(1).expect("a grant").waited());
+        until(|| clone.queue_len() == 1);
+        assert_full(clone.blocking_acquire(1), ms(200));
+        clock.advance(ms(200));
+        assert_eq!(waiter.join().expect("a grant"), ms(200));
+    });
+}

@@ -1,0 +1,138 @@
+//! What a limiter tells about itself, and what its clones share.
+
+use std::time::Duration;
+
+use tollgate::Stats;
+
+use crate::support::{Limiter, bursty, busy, is_waiting, ms, outcome, secs, waited};
+
+fn counts(limiter: &Limiter) -> (u64, u64, u64, Duration) {
+    let Stats { granted, refused, given_up, waited, .. } = limiter.stats();
+    (granted, refused, given_up, waited)
+}
+
+#[test]
+fn every_call_is_counted_once() {
+    let (clock, limiter) = bursty(5.0);
+    assert_eq!(counts(&limiter), (0, 0, 0, ms(0)));
+
+    assert!(limiter.try_acquire(1).is_ok());
+    assert_eq!(counts(&limiter), (1, 0, 0, ms(0)));
+
+    assert!(limiter.try_acquire(1).is_err());
+    assert!(outcome(&mut limiter.try_acquire_timeout(1, ms(199))).is_err());
+    assert!(limiter.try_acquire(u32::MAX).is_err());
+    assert_eq!(counts(&limiter), (1, 3, 0, ms(0)));
+
+    let first = limiter.reserve(1).expect("a place");
+    let second = limiter.reserve(1).expect("a place");
+    assert_eq!(counts(&limiter), (1, 3, 0, ms(0)));
+    clock.advance(ms(400));
+    // Granted in their turn, whether anybody has looked or not.
+    assert_eq!(counts(&limiter), (3, 3, 0, ms(600)));
+    assert_eq!(waited(first) + waited(second), ms(600));
+    assert_eq!(counts(&limiter), (3, 3, 0, ms(600)));
+}
+
+#[test]
+fn whoever_leaves_without_a_grant_has_given_up() {
+    let (clock, limiter) = busy(5.0);
+    let mut waiting = limiter.acquire(1);
+    assert!(is_waiting(&mut waiting));
+    drop(waiting);
+    assert_eq!(counts(&limiter), (1, 0, 1, ms(0)));
+
+    // A grant that nobody takes was a grant all the same.
+    let reservation = limiter.reserve(1).expect("a place");
+    clock.advance(ms(200));
+    drop(reservation);
+    assert_eq!(counts(&limiter), (2, 0, 2, ms(200)));
+
+    let granted_at_once = limiter.reserve(1).expect("a grant");
+    drop(granted_at_once);
+    assert_eq!(counts(&limiter), (3, 0, 3, ms(200)));
+
+    // One that never came is none.
+    drop(limiter.acquire(1));
+    assert_eq!(counts(&limiter), (3, 0, 3, ms(200)));
+}
+
+#[test]
+fn whoever_runs_out_of_time_was_refused() {
+    let (clock, limiter) = busy(5.0);
+    let mut timed = limiter.try_acquire_timeout(1, ms(300));
+    assert!(is_waiting(&mut timed));
+    limiter.pause_for(secs(1));
+    assert_eq!(counts(&limiter), (1, 1, 0, ms(0)));
+    drop(timed);
+    clock.advance(secs(2));
+    assert_eq!(counts(&limiter), (1, 1, 0, ms(0)));
+}
+
+#[test]
+fn clones_share_one_quota_one_line_and_one_count() {
+    let (clock, limiter) = bursty(5.0);
+    let clone = limiter.clone();
+    assert!(limiter.try_acquire(1).is_ok());
+    assert!(clone.try_acquire(1).is_err());
+    let first = limiter.reserve(1).expect("a place");
+    let second = clone.reserve(1).expect("a place");
+    assert_eq!((limiter.queue_len(), clone.queue_len()), (2, 2));
+    clone.pause_for(secs(1));
+    clone.set_rate(tollgate::Rate::per_second(10.0));
+    assert_eq!(limiter.policy(), clone.policy());
+    drop(limiter);
+    clock.advance(secs(2));
+    assert_eq!([waited(first), waited(second)], [secs(1), ms(1100)]);
+    assert_eq!(counts(&clone), (3, 1, 0, ms(2100)));
+}
+
+#[test]
+fn a_reservation_tells_its_delay_as_things_stand() {
+    let (clock, limiter) = busy(5.0);
+    let first = limiter.reserve(2).expect("a place");
+    let second = limiter.reserve(3).expect("a place");
+    let third = limiter.reserve(4).expect("a place");
+    let delays = || [&first, &second, &third].map(|reservation| reservation.delay());
+    assert_eq!(delays(), [ms(200), ms(600), ms(1200)]);
+    clock.advance(ms(150));
+    assert_eq!(delays(), [ms(50), ms(450), ms(1050)]);
+    limiter.pause_for(ms(100));
+    assert_eq!(delays(), [ms(100), ms(500), ms(1100)]);
+    clock.advance(ms(100));
+    assert_eq!(delays(), [ms(0), ms(400), ms(1000)]);
+    assert_eq!(format!("{third:?}"), "Reservation { delay: 1s }");
+}
+
+#[test]
+fn a_reservation_that_is_dropped_moves_the_others_up() {
+    let (clock, limiter) = busy(5.0);
+    let first = limiter.reserve(2).expect("a place");
+    let second = limiter.reserve(3).expect("a place");
+    let third = limiter.reserve(4).expect("a place");
+    drop(second);
+    assert_eq!([first.delay(), third.delay()], [ms(200), ms(600)]);
+    drop(first);
+    assert_eq!(third.delay(), ms(200));
+    clock.advance(secs(1));
+    assert_eq!(waited(third), ms(200));
+}
+
+#[test]
+fn a_reservation_can_outlive_its_limiter() {
+    let (clock, limiter) = busy(5.0);
+    let reservation = limiter.reserve(1).expect("a place");
+    drop(limiter);
+    clock.advance(ms(200));
+    assert_eq!(waited(reservation), ms(200));
+}
+
+#[test]
+fn a_limiter_shows_its_policy_its_clock_and_its_line() {
+    let (_clock, limiter) = busy(5.0);
+    let _waiting = limiter.reserve(1).expect("a place");
+    let text = format!("{limiter:?}");
+    for part in ["SmoothBursty", "ManualClock", "queue_len: 1"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}

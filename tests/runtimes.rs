@@ -1,0 +1,49 @@
+//! Every clock in every place: paused and running runtimes, several of them at once, none at all,
+//! and runtimes that end or that nobody drives any more. Few of these take real time, and then some
+//! tens of milliseconds.
+
+#[path = "runtimes/by_itself.rs"]
+mod by_itself;
+#[path = "runtimes/paused.rs"]
+mod paused;
+#[path = "runtimes/several.rs"]
+mod several;
+mod support;
+#[path = "runtimes/system.rs"]
+mod system;
+#[path = "runtimes/threads.rs"]
+mod threads;
+
+use tollgate::{
+    Acquire, Clock, Error, ExceedsCapacity, Grant, ManualClock, RateLimiter, Reservation,
+    SmoothBursty, SmoothWarmingUp, Stats,
+};
+
+/// What a task on a runtime with several threads may hold and share.
+#[test]
+fn everything_goes_to_other_threads() {
+    fn check<T: Send + Sync>() {}
+    check::<RateLimiter<SmoothBursty>>();
+    check::<RateLimiter<SmoothWarmingUp>>();
+    check::<Acquire<'_, SmoothBursty>>();
+    check::<Acquire<'static, SmoothWarmingUp>>();
+    check::<Grant<'_, SmoothBursty>>();
+    check::<Grant<'static, SmoothWarmingUp>>();
+    check::<Reservation<SmoothBursty>>();
+    check::<Reservation<SmoothWarmingUp>>();
+    check::<Error>();
+    check::<ExceedsCapacity>();
+    check::<Clock>();
+    check::<ManualClock>();
+    check::<Stats>();
+}
+
+#[test]
+fn futures_can_be_moved_while_they_wait_and_outlive_what_they_came_from() {
+    fn check<T: Unpin>() {}
+    fn check_static<T: 'static>(_: T) {}
+    check::<Acquire<'_, SmoothBursty>>();
+    let (_clock, limiter) = support::busy(5.0);
+    check_static(limiter.acquire_owned(1));
+    check_static(limiter.reserve(1).map(Reservation::wait));
+}

@@ -1,0 +1,169 @@
+//! One `static` limiter, with waiters in several runtimes, of which one ends or is not driven any
+//! more while its waiter is at the head of the line. Whoever waits elsewhere is granted in time.
+
+use std::sync::LazyLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Runtime};
+use tollgate::{Clock, Rate, RateLimiter, SmoothBursty};
+
+use crate::support::{Limiter, block_on, finishes};
+
+const INTERVAL: Duration = Duration::from_millis(30);
+
+fn one_thread() -> Runtime {
+    Builder::new_current_thread().enable_time().build().expect("a runtime")
+}
+
+fn several_threads() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_time().build().expect("a runtime")
+}
+
+/// Where somebody waits who depends on no runtime but, at most, a healthy one.
+#[derive(Clone, Copy, Debug)]
+enum Elsewhere {
+    OneThread,
+    SeveralThreads,
+    NoRuntime,
+    PlainThread,
+}
+
+impl Elsewhere {
+    const ALL: [Self; 4] =
+        [Self::OneThread, Self::SeveralThreads, Self::NoRuntime, Self::PlainThread];
+
+    /// Takes a permit there, on a thread of its own. Joins the line before this returns.
+    fn acquire(self, limiter: &'static Limiter) -> thread::JoinHandle<()> {
+        let waiting = limiter.queue_len();
+        let waiter = thread::spawn(move || {
+            let granted = match self {
+                Self::OneThread => one_thread().block_on(limiter.acquire(1)).is_ok(),
+                Self::SeveralThreads => {
+                    let runtime = several_threads();
+                    let task = runtime.spawn(async { limiter.acquire(1).await.is_ok() });
+                    runtime.block_on(task).expect("no panic")
+                }
+                Self::NoRuntime => block_on(limiter.acquire(1)).is_ok(),
+                Self::PlainThread => limiter.blocking_acquire(1).is_ok(),
+            };
+            assert!(granted);
+        });
+        // Or it was granted already, where this thread was held up.
+        let start = Instant::now();
+        while limiter.queue_len() <= waiting && start.elapsed() < INTERVAL {
+            thread::yield_now();
+        }
+        waiter
+    }
+}
+
+/// A limiter that lives as long as the program, as a `static` does.
+fn forever(clock: Clock) -> &'static Limiter {
+    let policy = SmoothBursty::new(Rate::every(INTERVAL));
+    let limiter: &'static Limiter = Box::leak(Box::new(RateLimiter::with_clock(policy, clock)));
+    limiter.try_acquire(1).expect("a new limiter grants at once");
+    limiter
+}
+
+/// A runtime with a task that waits at the head of the line.
+fn with_a_waiter(runtime: Runtime, limiter: &'static Limiter) -> Runtime {
+    drop(runtime.spawn(async { limiter.acquire(1).await.map(drop) }));
+    // Runs the task as far as to the line.
+    runtime.block_on(async {
+        while limiter.queue_len() == 0 {
+            tokio::task::yield_now().await;
+        }
+    });
+    runtime
+}
+
+/// The waiter of `runtime` comes first, one elsewhere behind it; then `end` is done to the runtime.
+#[track_caller]
+fn check(clock: Clock, runtime: Runtime, elsewhere: Elsewhere, end: fn(Runtime)) {
+    finishes(move || {
+        let limiter = forever(clock);
+        let start = Instant::now();
+        let runtime = with_a_waiter(runtime, limiter);
+        let waiter = elsewhere.acquire(limiter);
+        end(runtime);
+        waiter.join().expect("no panic");
+        assert!(start.elapsed() >= INTERVAL / 2, "{elsewhere:?}: {:?}", start.elapsed());
+        limiter.blocking_acquire(1).expect("a grant");
+    });
+}
+
+/// Keeps a runtime for good, without ever running it again.
+fn neglect(runtime: Runtime) {
+    std::mem::forget(runtime);
+}
+
+#[test]
+fn a_runtime_that_shuts_down_holds_up_nobody_by_the_systems_clock() {
+    for elsewhere in Elsewhere::ALL {
+        check(Clock::system(), one_thread(), elsewhere, drop);
+        check(Clock::system(), several_threads(), elsewhere, Runtime::shutdown_background);
+    }
+}
+
+#[test]
+fn a_runtime_that_shuts_down_holds_up_nobody_by_tokios_clock() {
+    for elsewhere in Elsewhere::ALL {
+        check(Clock::tokio(), one_thread(), elsewhere, drop);
+        check(Clock::tokio(), several_threads(), elsewhere, Runtime::shutdown_background);
+    }
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_holds_up_nobody_by_the_systems_clock() {
+    for elsewhere in Elsewhere::ALL {
+        check(Clock::system(), one_thread(), elsewhere, neglect);
+    }
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_holds_up_no_other_runtime_by_tokios_clock() {
+    for elsewhere in [Elsewhere::OneThread, Elsewhere::SeveralThreads] {
+        check(Clock::tokio(), one_thread(), elsewhere, neglect);
+    }
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_holds_up_no_thread_by_tokios_clock() {
+    for elsewhere in [Elsewhere::NoRuntime, Elsewhere::PlainThread] {
+        check(Clock::tokio(), one_thread(), elsewhere, neglect);
+    }
+}
+
+static SHARED: LazyLock<Limiter> = LazyLock::new(|| {
+    RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1000.0)), Clock::tokio())
+});
+
+/// As test programs do it: each test has a runtime of its own, and all use one limiter.
+#[test]
+fn runtimes_that_come_and_go_share_a_static_limiter() {
+    finishes(|| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                thread::spawn(|| {
+                    for _ in 0..5 {
+                        let runtime = one_thread();
+                        let tasks: Vec<_> = (0..3)
+                            .map(|_| runtime.spawn(async { SHARED.acquire(1).await.is_ok() }))
+                            .collect();
+                        for task in tasks {
+                            assert!(runtime.block_on(task).expect("no panic"));
+                        }
+                        // And some who are still waiting when it ends.
+                        runtime.spawn(SHARED.acquire_owned(1));
+                        runtime.block_on(tokio::task::yield_now());
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        assert_eq!(SHARED.queue_len(), 0);
+    });
+}

@@ -1,0 +1,69 @@
+//! A policy of one's own: a strict token bucket, in which all permits asked for must be there.
+//!
+//! It differs from the smooth policies in what matters to a line: a small request can be ready while
+//! a big one ahead of it is not. It also has no word, so every call goes through the mutex.
+
+use std::time::Duration;
+
+use tollgate::{ExceedsCapacity, Nanos, Policy};
+
+/// One permit each `interval`, up to `capacity` kept. Starts empty.
+#[derive(Clone, Debug)]
+pub(crate) struct Bucket {
+    pub(crate) interval: Duration,
+    pub(crate) capacity: u32,
+}
+
+impl Bucket {
+    fn span(&self, permits: u64) -> Duration {
+        Duration::from_nanos(u64::try_from(self.interval.as_nanos()).expect("short") * permits)
+    }
+
+    /// The bucket was empty at `empty`; when does it hold `permits`?
+    fn filled(&self, empty: Nanos, permits: u64) -> Nanos {
+        empty.saturating_add(self.span(permits))
+    }
+}
+
+impl Policy for Bucket {
+    type Cost = u32;
+    /// When the bucket was, or will be, empty.
+    type State = Nanos;
+    type Receipt = ();
+
+    fn start(&self, now: Nanos) -> Nanos {
+        now
+    }
+
+    fn ready_at(&self, empty: &Nanos, _: Nanos, cost: u32) -> Result<Nanos, ExceedsCapacity> {
+        if cost > self.capacity {
+            return Err(ExceedsCapacity::new(u64::from(self.capacity)));
+        }
+        Ok(self.filled(*empty, u64::from(cost)))
+    }
+
+    fn ready_behind(&self, empty: &Nanos, now: Nanos, ahead: u64, cost: u32) -> Nanos {
+        let full_since = now.saturating_sub(self.span(u64::from(self.capacity)));
+        self.filled((*empty).max(full_since), ahead + u64::from(cost)).max(now)
+    }
+
+    fn charge(&self, empty: &mut Nanos, at: Nanos, cost: u32) {
+        let full_since = at.saturating_sub(self.span(u64::from(self.capacity)));
+        *empty = self.filled((*empty).max(full_since), u64::from(cost));
+    }
+
+    fn refund(&self, empty: &mut Nanos, _: Nanos, part: u32, (): ()) {
+        *empty = empty.saturating_sub(self.span(u64::from(part)));
+    }
+
+    fn pause(&self, empty: &mut Nanos, _: Nanos, until: Nanos) {
+        *empty = (*empty).max(until);
+    }
+
+    fn adopt(&self, _: &Self, _: &mut Nanos, _: Nanos) {}
+
+    fn available(&self, empty: &Nanos, now: Nanos) -> u32 {
+        let there = now.since(*empty).as_nanos() / self.interval.as_nanos();
+        u32::try_from(there).unwrap_or(u32::MAX).min(self.capacity)
+    }
+}

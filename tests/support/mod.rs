@@ -1,0 +1,109 @@
+//! What several of the test programs need. Each uses a part of it.
+#![allow(dead_code)]
+
+pub(crate) mod bucket;
+pub(crate) mod wakers;
+
+use std::pin::Pin;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tollgate::{ManualClock, Policy, Rate, RateLimiter, Reservation, SmoothBursty};
+
+pub(crate) type Limiter = RateLimiter<SmoothBursty>;
+
+/// Far more than anything here takes, so that only a hang runs into it.
+const LIMIT: Duration = Duration::from_secs(60);
+
+pub(crate) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A limiter with Guava's burst of a second on a clock that stands still.
+pub(crate) fn bursty(per_second: f64) -> (ManualClock, Limiter) {
+    let clock = ManualClock::new();
+    let policy = SmoothBursty::new(Rate::per_second(per_second));
+    (clock.clone(), RateLimiter::with_clock(policy, clock))
+}
+
+/// The same with its first permit gone: whoever comes now waits.
+pub(crate) fn busy(per_second: f64) -> (ManualClock, Limiter) {
+    let (clock, limiter) = bursty(per_second);
+    limiter.try_acquire(1).expect("a new limiter grants at once");
+    (clock, limiter)
+}
+
+/// Polls a future that nobody will be woken for.
+pub(crate) fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    poll_with(future, Waker::noop())
+}
+
+pub(crate) fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
+pub(crate) fn is_waiting<F: Future + Unpin>(future: &mut F) -> bool {
+    poll(future).is_pending()
+}
+
+/// What a future is ready with. Panics rather than wait for it.
+#[track_caller]
+pub(crate) fn outcome<F: Future + Unpin>(future: &mut F) -> F::Output {
+    match poll(future) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("still waiting"),
+    }
+}
+
+/// How long a reservation had to wait, which must be over.
+#[track_caller]
+pub(crate) fn waited<P: Policy>(reservation: Reservation<P>) -> Duration {
+    outcome(&mut reservation.wait()).expect("a grant").waited()
+}
+
+/// Runs a future on this thread, which knows of no runtime.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let this = thread::current();
+    let waker = wakers::OnWake::waker(move || this.unpark());
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Runs `work` on a thread of its own, so that a deadlock fails instead of hanging.
+#[track_caller]
+pub(crate) fn finishes<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, result) = mpsc::channel();
+    let worker = thread::spawn(move || {
+        // Nobody listens any more if it took too long.
+        let _ = done.send(work());
+    });
+    match result.recv_timeout(LIMIT) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Timeout) => panic!("still not done after {LIMIT:?}"),
+        Err(RecvTimeoutError::Disconnected) => match worker.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("done without a result"),
+        },
+    }
+}
+
+/// Waits until another thread has got as far as `condition`.
+#[track_caller]
+pub(crate) fn until(condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < LIMIT, "it did not come to that in {LIMIT:?}");
+        thread::yield_now();
+    }
+}
