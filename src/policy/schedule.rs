@@ -7,7 +7,7 @@
 //! always starts from the clock's origin. A unit is chosen by rate to be between half a nanosecond
 //! and one. The multiplier has 64 significant bits: the rate is off by less than 1 part in 2^62.
 
-use crate::units::{Nanos, Rate, saturating_nanos};
+use crate::units::{Nanos, Rate};
 use std::time::Duration;
 
 /// Converts times into positions for one rate, and books costs behind a bounded store.
@@ -58,12 +58,9 @@ impl Schedule {
             Err(_) => (low_bits(quotient.div_ceil(2).cast_signed()), permits_zeros - nanos_zeros),
         };
         let inverse = low_bits(((1u128 << 126) / u128::from(multiplier)).cast_signed());
-        let mut schedule = Self { multiplier, inverse, shift, burst: 0 };
-        // One nanosecond more than asked for: due times are rounded up to whole nanoseconds, and
-        // with a burst of zero each grant would lose that much for good.
-        let burst = saturating_nanos(max_burst.min(Nanos::HORIZON)) + 1;
-        schedule.burst = low_bits(schedule.position_at(Nanos::new(burst)) + 1);
-        schedule
+        let schedule = Self { multiplier, inverse, shift, burst: 0 };
+        let burst = Nanos::ZERO.saturating_add(max_burst.min(Nanos::HORIZON));
+        Self { burst: low_bits(schedule.position_at(burst)), ..schedule }
     }
 
     /// Where the permit clock stands at `time`.
@@ -90,9 +87,13 @@ impl Schedule {
     }
 
     /// Where a charge starts if the permit clock is at `here`: not earlier than a full store.
+    ///
+    /// But a unit earlier is left as it is: due times are rounded up to whole nanoseconds, and with
+    /// a burst of zero each grant would lose that much for good.
     #[inline]
     fn start(&self, position: i128, here: i128) -> i128 {
-        position.max(here - i128::from(self.burst))
+        let full = here - i128::from(self.burst);
+        if position + 1 < full { full } else { position }
     }
 
     #[inline]
@@ -158,9 +159,8 @@ impl Schedule {
 
     /// Whole permits stored.
     pub(crate) fn stored(&self, position: i128, now: Nanos) -> u64 {
-        let here = self.position_at(now);
-        let stored = here - self.start(position, here);
-        u64::try_from(stored.max(0) >> self.shift).unwrap_or(u64::MAX)
+        let stored = (self.position_at(now) - position).clamp(0, i128::from(self.burst));
+        u64::try_from(stored >> self.shift).unwrap_or(u64::MAX)
     }
 
     /// How many nanoseconds so many units take, rounded down.
@@ -227,7 +227,7 @@ mod tests {
     fn the_ends_of_the_range() {
         let fastest = Schedule::new(Rate::per_second(1e9), Duration::from_nanos(4));
         assert_eq!((fastest.multiplier, fastest.shift), (1 << 63, 0));
-        assert_eq!(fastest.burst, 6);
+        assert_eq!(fastest.burst, 4);
         let slowest = Schedule::new(Rate::every(Duration::from_secs(86_400)), Duration::MAX);
         assert_eq!(slowest.shift, 47);
         assert_eq!(slowest.most(), 53_375);
