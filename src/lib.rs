@@ -1,4 +1,53 @@
-//! TODO
+//! A rate limiter for programs that call other people's APIs.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! // In a program: `RateLimiter::new(policy)`. This clock does not make the example wait.
+//! let policy = SmoothBursty::new(Rate::per_second(50.0)).max_burst(Duration::from_millis(20));
+//! let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+//! limiter.acquire(1).await?;
+//! let grant = limiter.acquire(1).await?;
+//! assert_eq!(grant.waited(), Duration::from_millis(20));
+//! # Ok::<(), tollgate::Error>(()) })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A [`RateLimiter`] hands out permits by a [policy](Policy). Whoever asks for more than is ready
+//! stands in **one line, first come, first served, and is charged when it is granted**: leaving the
+//! line, by a dropped future, costs nothing and everybody behind moves up. A change of the rate or
+//! a pause re-times all who wait. No caller depends on another one's being polled.
+//!
+//! # Policies
+//!
+//! | policy | rule | first request | start |
+//! |---|---|---|---|
+//! | [`SmoothBursty`] | a steady rate; unused time is stored up to a bound | at once, any size | nothing stored |
+//! | [`SmoothWarmingUp`] | a steady rate that is approached slowly after a pause | at once, any size | cold |
+//!
+//! Both are Guava's, with **prepaid waiting**: a request waits for what was taken before it, never
+//! for itself; its own cost is left to the next caller.
+//!
+//! # Verbs
+//!
+//! [`acquire`](RateLimiter::acquire) waits, [`try_acquire`](RateLimiter::try_acquire) does not,
+//! [`try_acquire_timeout`](RateLimiter::try_acquire_timeout) fails at once if the time cannot be
+//! enough, [`reserve`](RateLimiter::reserve) takes a place in line, and `blocking_*` are the same on
+//! threads. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
+//!
+//! # Clocks
+//!
+//! [`Clock::system()`] works with every executor and with none; `Clock::tokio()` honours paused time;
+//! a [`ManualClock`] stands still until it is told to move, or moves by itself instead of making
+//! anybody wait.
+//!
+//! # Features
+//!
+//! | feature | default | what for |
+//! |---|---|---|
+//! | `tokio` | yes | `Clock::tokio()` |
 
 mod clock;
 mod error;
@@ -18,3 +67,12 @@ pub use policy::smooth_warming_up::{SmoothWarmingUp, SmoothWarmingUpState, Warmi
 pub use policy::{Cost, Policy, Rated};
 pub use stats::Stats;
 pub use units::{InvalidRate, Nanos, Rate};
+
+/// Why things are as they are: `docs/design.md`.
+#[doc = include_str!("../docs/design.md")]
+pub mod design {}
+
+/// The code in the README is tested with the rest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

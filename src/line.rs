@@ -11,6 +11,8 @@
 #[cfg(all(test, tollgate_loom))]
 mod loom;
 mod queue;
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
 mod word;
 
 use std::collections::BTreeSet;
@@ -259,7 +261,7 @@ impl<P: Policy> Inner<P> {
         }
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
         let due = self.ready_behind(now, self.queued, cost);
-        if deadline.is_some_and(|deadline| due > deadline) {
+        if deadline.is_some_and(|deadline| deadline < due || deadline <= now) {
             return Err(Error::denied(due.since(now)));
         }
         let queued = self.queued.saturating_add(cost.permits());

@@ -144,11 +144,13 @@ impl ManualClock {
         Nanos::new(self.shared.now.load(Ordering::SeqCst))
     }
 
+    /// Goes to `due`, if this clock does so by itself and does not end before.
     pub(super) fn skip_to(&self, due: Nanos) -> bool {
-        if self.shared.by_itself {
+        let skips = self.shared.by_itself && due <= Nanos::END;
+        if skips {
             self.advance_to(due);
         }
-        self.shared.by_itself
+        skips
     }
 
     fn advance_to(&self, time: Nanos) {

@@ -181,7 +181,7 @@ pub(super) fn try_now<P: Policy>(
     let shared: &Shared<P> = &handle;
     match shared.line.enter(|| shared.clock.now(), cost, Some(Duration::ZERO))? {
         Entered::Granted(charge) => Ok(Grant::new(handle, cost, charge)),
-        // Who would wait for no time at all is granted or refused; see `Inner::try_enter`.
+        // Who has no time to wait is granted or refused; see `Inner::try_enter`.
         Entered::Waiting(_) => unreachable!("waiting without time to wait"),
     }
 }
