@@ -188,21 +188,31 @@ impl Alarm {
 
 /// Something to do after unlocking: to start a task, where the clock needs one.
 #[must_use]
-pub(crate) struct Errand(
-    #[cfg(feature = "tokio")] Option<self::tokio::Crank>,
-    #[cfg(not(feature = "tokio"))] (),
-);
+pub(crate) struct Errand(Option<Crank>);
 
 impl Errand {
     pub(crate) fn none() -> Self {
-        Self(Default::default())
+        Self(None)
     }
 
     pub(crate) fn run(self) {
-        #[cfg(feature = "tokio")]
         if let Some(crank) = self.0 {
             crank.start();
         }
+    }
+}
+
+#[cfg(feature = "tokio")]
+use self::tokio::Crank;
+
+/// Without tokio no clock needs a task.
+#[cfg(not(feature = "tokio"))]
+enum Crank {}
+
+#[cfg(not(feature = "tokio"))]
+impl Crank {
+    fn start(self) {
+        match self {}
     }
 }
 

@@ -333,7 +333,7 @@ impl FromStr for Rate {
 #[non_exhaustive]
 pub enum InvalidRate {
     /// Zero, negative, not a number, infinite, below one per day or above 1e9 per second.
-    #[error("a rate must be from 1 per day to 1e9 per second, not {per_second} per second")]
+    #[error("a rate must be from 1 per day to 1e9 per second, not {per_second:?} per second")]
     OutOfRange {
         /// What was asked for, in permits per second.
         per_second: f64,
