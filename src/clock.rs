@@ -52,7 +52,9 @@ impl Clock {
     /// whole process, which starts at the first wait. Under `tokio::time::pause` it goes on in real
     /// time; use `Clock::tokio()` there. On most systems it stands still while the machine sleeps.
     ///
-    /// The first call calibrates the processor's counter, which may take some milliseconds.
+    /// The first call calibrates the processor's counter, which may take some milliseconds; this
+    /// clock and the operating system's then differ by up to some parts in ten thousand, and so does
+    /// the rate. A process made by `fork` alone has no such thread: nobody who waits there is woken.
     ///
     /// ```
     /// use tollgate::Clock;
@@ -71,7 +73,9 @@ impl Clock {
     /// A wait inside a runtime is ended by a task on that runtime; each runtime in which somebody
     /// waits has its own, so that one that is blocked or shut down holds nobody up in another. A
     /// wait outside any runtime is ended by the system clock's thread. `blocking_*` calls inside
-    /// `spawn_blocking` see paused time too, but keep it from advancing by itself.
+    /// `spawn_blocking` see paused time too, but keep it from advancing by itself. On the own thread
+    /// of a current-thread runtime they **never return**: they keep the runtime, and so its clock,
+    /// from going on.
     ///
     /// ```
     /// use std::time::Duration;
@@ -175,13 +179,26 @@ impl Alarm {
         }
     }
 
-    /// What must be done, once the line is unlocked, for a set alarm to go off.
-    #[cfg_attr(not(feature = "tokio"), allow(clippy::unused_self))]
-    pub(crate) fn errand(&self) -> Errand {
+    /// What must be done, once the line is unlocked, for the caller to be woken at `due`.
+    #[cfg_attr(not(feature = "tokio"), allow(clippy::unused_self, unused_variables))]
+    pub(crate) fn errand(&mut self, due: Nanos) -> Errand {
         match self {
             #[cfg(feature = "tokio")]
-            Self::Tokio(alarm) => Errand(alarm.crank()),
+            Self::Tokio(alarm) => Errand(alarm.crank(due)),
             _ => Errand::none(),
+        }
+    }
+
+    /// Nobody waits any more. Whether the alarm has been unset; else it goes off for nothing.
+    #[cfg_attr(not(feature = "tokio"), allow(clippy::unused_self))]
+    pub(crate) fn rest(&mut self) -> bool {
+        match self {
+            #[cfg(feature = "tokio")]
+            Self::Tokio(alarm) => {
+                alarm.rest();
+                true
+            }
+            _ => false,
         }
     }
 }

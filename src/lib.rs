@@ -61,15 +61,18 @@ mod units;
 pub use clock::{Clock, ManualClock};
 pub use error::{Error, ExceedsCapacity};
 pub use limiter::{Acquire, Grant, RateLimiter, Reservation};
-pub use policy::schedule::Booking;
+pub use policy::schedule::Booking as SmoothBurstyReceipt;
 pub use policy::smooth_bursty::{SmoothBursty, SmoothBurstyState};
-pub use policy::smooth_warming_up::{SmoothWarmingUp, SmoothWarmingUpState, WarmingUpReceipt};
+pub use policy::smooth_warming_up::{
+    SmoothWarmingUp, SmoothWarmingUpReceipt, SmoothWarmingUpState,
+};
 pub use policy::{Cost, Policy, Rated};
 pub use stats::Stats;
 pub use units::{InvalidRate, Nanos, Rate};
 
 /// Why things are as they are: `docs/design.md`.
 #[doc = include_str!("../docs/design.md")]
+#[cfg(doc)]
 pub mod design {}
 
 /// The code in the README is tested with the rest.

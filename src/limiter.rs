@@ -108,7 +108,8 @@ impl<P: Policy> RateLimiter<P> {
     }
 
     /// Lets callers wait for at most this many permits together; see
-    /// [`max_waiters`](Self::max_waiters).
+    /// [`max_waiters`](Self::max_waiters). A request for more than this is granted only when it need
+    /// not wait.
     ///
     /// ```
     /// use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -321,8 +322,8 @@ impl<P: Policy> RateLimiter<P> {
     /// Grants nothing for `duration` from now, for example because the server answered with
     /// `Retry-After`. Those in line keep their places and nobody gains credit meanwhile.
     ///
-    /// A pause is only ever made longer, never shorter, by another. More than the
-    /// [horizon](Nanos::HORIZON) counts as the horizon.
+    /// A pause is only ever made longer, never shorter, by another, and cannot be ended: bound what
+    /// you take from a server. More than the [horizon](Nanos::HORIZON) counts as the horizon.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};

@@ -16,13 +16,14 @@ mod tests;
 mod word;
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use crate::clock::{Alarm, Errand};
-use crate::error::Error;
+use crate::error::{Error, ExceedsCapacity};
 use crate::policy::{Cost, Policy};
 use crate::stats::{Counters, Stats};
 use crate::sync::{Mutex, MutexGuard};
@@ -184,7 +185,7 @@ impl<P: Policy> Line<P> {
         if let (Some(one_word), Some(position)) =
             (P::ONE_WORD, self.word.lock(&mut inner.published))
         {
-            *(one_word.position)(&mut inner.state) = position;
+            (one_word.ticket)(&mut inner.state).position = position;
         }
         // Read under the lock, so that the order of times is the order of events.
         let now = now();
@@ -207,7 +208,7 @@ impl<P: Policy> Line<P> {
         let discard = std::mem::take(&mut inner.discard);
         drop(inner);
         errand.run();
-        wake.into_iter().for_each(Waker::wake);
+        wake_each(wake);
         drop(discard);
     }
 
@@ -216,14 +217,28 @@ impl<P: Policy> Line<P> {
         self.touch(now, |inner, _| inner.armed = NEVER);
     }
 
+    /// The caller is gone in a panic, perhaps one of the policy: its place is given up without
+    /// asking the policy anything.
+    pub(crate) fn abandon(&self, key: Key) {
+        let mut inner = self.inner.lock();
+        if inner.queue[key].outcome.is_none() {
+            inner.unlink(key);
+        }
+        inner.stats.given_up += 1;
+        let waiter = inner.queue.remove(key);
+        drop(inner);
+        drop(waiter);
+    }
+
     /// Wakes all who wait, so that they look after themselves.
     pub(crate) fn wake_all(&self) {
         let mut inner = self.inner.lock();
         inner.armed = NEVER;
-        let wakers: Vec<_> =
-            inner.queue.iter().filter_map(|(_, waiter)| waiter.waker.clone()).collect();
+        // Those granted before somebody panicked, too.
+        let mut wakers = std::mem::take(&mut inner.wake);
+        wakers.extend(inner.queue.iter().filter_map(|(_, waiter)| waiter.waker.clone()));
         drop(inner);
-        wakers.into_iter().for_each(Waker::wake);
+        wake_each(wakers);
     }
 
     pub(crate) fn stats(&self, now: impl Fn() -> Nanos) -> Stats {
@@ -232,6 +247,19 @@ impl<P: Policy> Line<P> {
         stats.granted += granted;
         stats.refused += refused;
         stats
+    }
+}
+
+/// A waker that panics keeps none of the others from being woken.
+fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
+    let mut panicked = None;
+    for waker in wakers {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            panicked.get_or_insert(panic);
+        }
+    }
+    if let Some(panic) = panicked {
+        resume_unwind(panic);
     }
 }
 
@@ -260,7 +288,8 @@ impl<P: Policy> Inner<P> {
             return Ok(Entered::Granted(self.charge(now, now, cost)));
         }
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
-        let due = self.ready_behind(now, self.queued, cost);
+        // Not before the line moves, in case the clock has gone back.
+        let due = self.ready_behind(now, self.queued, cost).max(self.due.unwrap_or(now));
         if deadline.is_some_and(|deadline| deadline < due || deadline <= now) {
             return Err(Error::denied(due.since(now)));
         }
@@ -394,8 +423,8 @@ impl<P: Policy> Inner<P> {
     /// Gives `part` of a charge back.
     pub(crate) fn refund(&mut self, now: Nanos, part: P::Cost, receipt: Option<P::Receipt>) {
         if let Some(receipt) = receipt {
-            self.policy.refund(&mut self.state, now, part, receipt);
             self.since = self.since.max(now);
+            self.policy.refund(&mut self.state, self.since, part, receipt);
         }
     }
 
@@ -403,9 +432,12 @@ impl<P: Policy> Inner<P> {
         self.stats.given_up += 1;
     }
 
-    /// Charges more, ready or not.
+    /// Charges more, ready or not; but not on top of a debt that reaches the horizon.
     pub(crate) fn overcharge(&mut self, now: Nanos, cost: P::Cost) -> Result<(), Error> {
-        self.policy.ready_at(&self.state, now, cost)?;
+        let ready = self.policy.ready_at(&self.state, now, cost)?;
+        if ready.since(now) > Nanos::HORIZON {
+            return Err(ExceedsCapacity::new(0).into());
+        }
         self.policy.charge(&mut self.state, now, cost);
         self.since = self.since.max(now);
         Ok(())
@@ -425,7 +457,7 @@ impl<P: Policy> Inner<P> {
 
     #[cfg(all(test, tollgate_loom))]
     fn position_for_tests(&mut self) -> i128 {
-        *(P::ONE_WORD.expect("a policy of one word").position)(&mut self.state)
+        (P::ONE_WORD.expect("a policy of one word").ticket)(&mut self.state).position
     }
 
     pub(crate) fn policy(&self) -> &P {
@@ -463,13 +495,16 @@ impl<P: Policy> Inner<P> {
     fn arm(&mut self) -> Errand {
         let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
         let Some(due) = self.due.into_iter().chain(deadline).min() else {
+            if self.armed != NEVER && self.alarm.rest() {
+                self.armed = NEVER;
+            }
             return Errand::none();
         };
         if due < self.armed {
-            self.armed = due;
             self.alarm.set(due);
+            self.armed = due;
         }
-        self.alarm.errand()
+        self.alarm.errand(due)
     }
 
     /// Lets callers decide without the mutex again, if nobody waits and nothing is paused.
@@ -479,8 +514,8 @@ impl<P: Policy> Inner<P> {
             && self.since <= now
         {
             let schedule = (one_word.schedule)(&self.policy);
-            let position = *(one_word.position)(&mut self.state);
-            word.publish(&mut self.published, schedule, position);
+            let ticket = *(one_word.ticket)(&mut self.state);
+            word.publish(&mut self.published, schedule, ticket);
         }
     }
 }

@@ -23,7 +23,8 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 ///
 /// The parameters live in the policy, the history in its [`State`](Policy::State). Time is always
 /// an argument and may go backwards, which must never mint permits. A policy of your own gets every
-/// verb of [`RateLimiter`](crate::RateLimiter).
+/// verb of [`RateLimiter`](crate::RateLimiter). Before version 1.0 this trait will grow: what keyed
+/// limiters and limits on calls in flight need to know is still missing.
 ///
 /// # Examples
 ///
@@ -64,7 +65,8 @@ pub trait Policy: Clone + Send + Sync + 'static {
     ) -> Result<Nanos, ExceedsCapacity>;
 
     /// When a caller is ready who stands behind `ahead` permits (of several callers), all of them
-    /// charged as soon as they are ready, from `now` on.
+    /// charged as soon as they are ready, from `now` on. With nobody ahead it agrees with
+    /// [`ready_at`](Self::ready_at).
     fn ready_behind(&self, state: &Self::State, now: Nanos, ahead: u64, cost: Self::Cost) -> Nanos;
 
     /// Takes `cost` at the time `at`, whether it is ready or not.
@@ -85,9 +87,10 @@ pub trait Policy: Clone + Send + Sync + 'static {
     fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost;
 
     /// How late a waiting caller's wake-up may be without loss: a grant counts from its due time,
-    /// but never from longer ago than this. Zero for rules that look at the very times of grants.
+    /// but never from longer ago than this. By default zero, as rules need that look at the very
+    /// times of grants; a rule of a rate loses throughput then.
     fn catch_up(&self) -> Duration {
-        TWO_TICKS
+        Duration::ZERO
     }
 
     /// How to decide without a lock; only for policies whose state is one position.

@@ -11,6 +11,9 @@ mod load;
 mod order;
 #[path = "line/retiming.rs"]
 mod retiming;
+#[cfg(feature = "tokio")]
+#[path = "line/stopped.rs"]
+mod stopped;
 mod support;
 #[path = "line/timed.rs"]
 mod timed;

@@ -1,6 +1,7 @@
 //! Every clock in every place: paused and running runtimes, several of them at once, none at all,
 //! and runtimes that end or that nobody drives any more. Few of these take real time, and then some
 //! tens of milliseconds.
+#![cfg(feature = "tokio")]
 
 #[path = "runtimes/by_itself.rs"]
 mod by_itself;

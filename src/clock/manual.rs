@@ -86,7 +86,8 @@ impl ManualClock {
     }
 
     /// Moves the clock on. It stops at each due time on the way, in order: there permits are granted
-    /// and those who got them are woken. The clock ends at [`Nanos::END`], 292 years on.
+    /// and those who got them are woken. The clock ends at [`Nanos::END`], 292 years on. To be moved
+    /// by one thread at a time.
     ///
     /// Woken tasks run when their executor gets to them, after this call: what they do then happens
     /// at the time to which the clock was moved.
@@ -157,13 +158,16 @@ impl ManualClock {
         let time = time.min(Nanos::END);
         loop {
             let next = self.shared.alarms.lock().pop(time);
-            let Some((due, line)) = next else { break };
-            self.shared.now.fetch_max(due.get(), Ordering::SeqCst);
-            if let Some(line) = line.upgrade() {
-                line.turn();
+            if let Some((due, line)) = next {
+                self.shared.now.fetch_max(due.get(), Ordering::SeqCst);
+                if let Some(line) = line.upgrade() {
+                    line.turn();
+                }
+            } else if self.shared.now.fetch_max(time.get(), Ordering::SeqCst) >= time.get() {
+                // Only now: another thread may have set an alarm before it saw this time.
+                break;
             }
         }
-        self.shared.now.fetch_max(time.get(), Ordering::SeqCst);
     }
 }
 

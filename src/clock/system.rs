@@ -34,6 +34,8 @@ struct Schedule {
     running: bool,
     /// Until when the thread sleeps, if it does.
     sleeps_until: Option<Nanos>,
+    /// The next round is not before this, to leave a grain between rounds.
+    earliest: Nanos,
 }
 
 static SYSTEM: OnceLock<System> = OnceLock::new();
@@ -55,8 +57,6 @@ impl System {
     /// Sounds the alarms, for ever.
     fn run(&self) -> ! {
         let mut schedule = self.schedule.lock();
-        // Not before this, to leave a grain between rounds.
-        let mut earliest = Nanos::ZERO;
         loop {
             let now = self.now();
             match schedule.alarms.first() {
@@ -65,8 +65,8 @@ impl System {
                     self.changed.wait(&mut schedule);
                     continue;
                 }
-                Some(due) if due.max(earliest) > now => {
-                    let until = due.max(earliest);
+                Some(due) if due.max(schedule.earliest) > now => {
+                    let until = due.max(schedule.earliest);
                     schedule.sleeps_until = Some(until);
                     // The wait is by another clock than `now`: what they differ is waited again.
                     self.changed.wait_until(&mut schedule, Instant::now() + until.since(now));
@@ -77,7 +77,7 @@ impl System {
             while let Some((_, line)) = schedule.alarms.pop(now) {
                 parking_lot::MutexGuard::unlocked(&mut schedule, || turn(&line));
             }
-            earliest = now.saturating_add(GRAIN);
+            schedule.earliest = now.saturating_add(GRAIN);
         }
     }
 }
@@ -85,11 +85,15 @@ impl System {
 /// A policy or a waker that panics must not end the thread that everybody waits for. Whoever waits
 /// in that line is woken and meets the panic itself.
 fn turn(line: &Weak<dyn Turn>) {
-    if let Some(line) = line.upgrade()
-        && catch_unwind(AssertUnwindSafe(|| line.turn())).is_err()
-    {
+    // The last handle on a line may be dropped in here too, and with it what its owner gave it.
+    let turned = catch_unwind(AssertUnwindSafe(|| {
+        if let Some(line) = line.upgrade() {
+            line.turn();
+        }
+    }));
+    if turned.is_err() {
         // A waker may panic here again: there is nobody left to tell.
-        let _ = catch_unwind(AssertUnwindSafe(|| line.wake_all()));
+        let _ = catch_unwind(AssertUnwindSafe(|| line.upgrade().map(|line| line.wake_all())));
     }
 }
 
@@ -105,7 +109,7 @@ impl AlarmKeeper for &'static System {
                 .spawn(move || system.run())
                 .expect("the thread that ends waits could not be started");
             schedule.running = true;
-        } else if schedule.sleeps_until.is_some_and(|until| first < until) {
+        } else if schedule.sleeps_until.is_some_and(|until| first.max(schedule.earliest) < until) {
             schedule.sleeps_until = None;
             self.changed.notify_one();
         }

@@ -34,7 +34,7 @@ impl TokioClock {
     pub(super) fn alarm(&self, line: Weak<dyn Turn>) -> TokioAlarm {
         let outside = TimedAlarm::new(System::get(), line.clone());
         let shared = Arc::new(Shared { line, clock: self.clone(), state: Mutex::default() });
-        TokioAlarm { shared, outside: Box::new(outside) }
+        TokioAlarm { shared, outside: Box::new(outside), outside_due: Nanos::ZERO }
     }
 }
 
@@ -44,6 +44,8 @@ pub(crate) struct TokioAlarm {
     shared: Arc<Shared>,
     /// For those who wait outside any runtime: there time is never paused.
     outside: Box<dyn SetAlarm>,
+    /// What that one was set for last, by tokio's clock.
+    outside_due: Nanos,
 }
 
 #[derive(Debug)]
@@ -65,30 +67,47 @@ const MOST_ENDED: usize = 16;
 
 impl TokioAlarm {
     pub(super) fn set(&mut self, due: Nanos) {
+        self.change(Some(due));
+    }
+
+    /// Nobody waits: the cranks are over. A timer that slept on would move paused time.
+    pub(super) fn rest(&mut self) {
+        self.change(None);
+    }
+
+    fn change(&self, due: Option<Nanos>) {
         let wakers: Vec<_> = {
             let mut state = self.shared.state.lock();
-            state.due = Some(due);
+            state.due = due;
             state.cranks.iter_mut().filter_map(|(_, waker)| waker.take()).collect()
         };
         wakers.into_iter().for_each(Waker::wake);
-        if running().is_none_or(|id| self.shared.state.lock().ended.contains(&id)) {
-            let wait = due.since(self.shared.clock.now());
-            self.outside.set(System::get().now().saturating_add(wait));
-        }
     }
 
-    /// A crank for the runtime that this is called in, if it has none.
-    pub(super) fn crank(&self) -> Option<Crank> {
-        let id = running()?;
+    /// A crank for the runtime that this is called in, if it has none. Outside any, or in one that
+    /// shuts down, the system clock's thread turns the line at `due`.
+    pub(super) fn crank(&mut self, due: Nanos) -> Option<Crank> {
         let mut state = self.shared.state.lock();
-        if state.due.is_none()
-            || state.ended.contains(&id)
-            || state.cranks.iter().any(|&(other, _)| other == id)
-        {
+        let Some(id) = running().filter(|id| !state.ended.contains(id)) else {
+            drop(state);
+            let now = self.shared.clock.now();
+            if due < self.outside_due || self.outside_due <= now {
+                self.outside_due = due;
+                self.outside.set(System::get().now().saturating_add(due.since(now)));
+            }
+            return None;
+        };
+        if state.due.is_none() || state.cranks.iter().any(|&(other, _)| other == id) {
             return None;
         }
         state.cranks.push((id, None));
         Some(Crank { id, shared: Arc::clone(&self.shared), sleep: None, over: false })
+    }
+}
+
+impl Drop for TokioAlarm {
+    fn drop(&mut self) {
+        self.rest();
     }
 }
 

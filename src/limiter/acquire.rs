@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -146,16 +147,21 @@ impl<'a, P: Policy> Future for Acquire<'a, P> {
 impl<P: Policy> Drop for Acquire<'_, P> {
     #[inline]
     fn drop(&mut self) {
+        let cost = self.cost;
         match self.place {
             Place::Outside | Place::Over => {}
-            Place::Waiting(key) => self.handle.touch(|inner, now| inner.leave(key, now)),
-            Place::Granted(charge) => {
-                let cost = self.cost;
-                self.handle.touch(|inner, now| {
-                    inner.give_up();
-                    inner.refund(now, cost, charge.receipt);
-                });
+            Place::Waiting(key) if thread::panicking() => {
+                // Perhaps the policy has panicked, and would again: twice ends the process.
+                let leave = || self.handle.touch(|inner, now| inner.leave(key, now));
+                if catch_unwind(AssertUnwindSafe(leave)).is_err() {
+                    self.handle.line.abandon(key);
+                }
             }
+            Place::Waiting(key) => self.handle.touch(|inner, now| inner.leave(key, now)),
+            Place::Granted(charge) => self.handle.touch(|inner, now| {
+                inner.give_up();
+                inner.refund(now, cost, charge.receipt);
+            }),
         }
     }
 }

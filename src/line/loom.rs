@@ -125,7 +125,7 @@ fn serial_outcomes(threads: &'static [&'static [Call]]) -> Vec<Outcome> {
         }
         if ended {
             let (_, mut position, _) = state;
-            let position = *(SmoothBursty::ONE_WORD.expect("one").position)(&mut position);
+            let position = (SmoothBursty::ONE_WORD.expect("one").ticket)(&mut position).position;
             found.push((answers.to_vec(), position));
         }
     }

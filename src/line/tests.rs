@@ -1,4 +1,4 @@
-//! What no test through the public API can bring about: an alarm that is late.
+//! An alarm that is late, told to the line directly.
 
 use std::task::Waker;
 use std::time::Duration;

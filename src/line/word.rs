@@ -23,7 +23,7 @@
 //! Positions are never reused, so the 62 bits last for at least 73 years, less what refunds across
 //! changes use up; after that the line goes on under its mutex.
 
-use crate::policy::schedule::{Booking, Schedule};
+use crate::policy::schedule::{Booking, Schedule, Ticket};
 use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering, OwnLine, fence};
 use crate::units::Nanos;
 
@@ -55,12 +55,14 @@ struct Parameters {
     burst: AtomicU64,
     shift: AtomicU32,
     base: AtomicI64,
+    moved: AtomicI64,
 }
 
 /// The owner's half, kept in the mutex.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     schedule: Option<Schedule>,
+    moved: i64,
     base: i64,
     /// The first position under the present parameters.
     floor: u64,
@@ -79,6 +81,7 @@ impl Word {
                 burst: AtomicU64::new(0),
                 shift: AtomicU32::new(0),
                 base: AtomicI64::new(0),
+                moved: AtomicI64::new(0),
             }),
         }
     }
@@ -98,22 +101,27 @@ impl Word {
                 burst: self.parameters.0.burst.load(Ordering::Relaxed),
             };
             let base = i128::from(self.parameters.0.base.load(Ordering::Relaxed));
-            let mut position = i128::from(bits >> 1) + base;
-            if position > schedule.position_at(now) {
+            let mut ticket = Ticket {
+                position: i128::from(bits >> 1) + base,
+                moved: self.parameters.0.moved.load(Ordering::Relaxed),
+                // Only a refund asks for this.
+                resumed: Nanos::ZERO,
+            };
+            if ticket.position > schedule.position_at(now) {
                 fence(Ordering::Acquire);
                 // Acquires, because the loop goes on with it if it is another.
                 let again = self.bits.0.load(Ordering::Acquire);
                 if again == bits {
-                    return Attempt::NotBefore(schedule.time_of(position));
+                    return Attempt::NotBefore(schedule.time_of(ticket.position));
                 }
                 bits = again;
                 continue;
             }
-            if schedule.exceeds_horizon(position, now, permits) {
+            if schedule.exceeds_horizon(permits) {
                 return Attempt::Locked;
             }
-            let booking = schedule.charge(&mut position, now, permits);
-            let Some(next) = encode(position, base) else {
+            let booking = schedule.charge(&mut ticket, now, permits);
+            let Some(next) = encode(ticket.position, base) else {
                 return Attempt::Locked;
             };
             match self.bits.0.compare_exchange_weak(bits, next, Ordering::AcqRel, Ordering::Acquire)
@@ -134,11 +142,15 @@ impl Word {
         Some(i128::from(bits >> 1) + i128::from(published.base))
     }
 
-    /// Makes `position` under `schedule` what everybody sees, and decides without the mutex again.
+    /// Makes `ticket` under `schedule` what everybody sees, and decides without the mutex again.
     /// The caller holds the mutex and has called [`lock`](Self::lock).
-    pub(super) fn publish(&self, published: &mut Published, schedule: Schedule, position: i128) {
+    pub(super) fn publish(&self, published: &mut Published, schedule: Schedule, ticket: Ticket) {
+        let Ticket { position, moved, .. } = ticket;
         let floor = i128::from(published.floor);
-        if published.schedule != Some(schedule) || position - i128::from(published.base) < floor {
+        if published.schedule != Some(schedule)
+            || published.moved != moved
+            || position - i128::from(published.base) < floor
+        {
             let first = published.ceiling + 1;
             let Ok(base) = i64::try_from(position - i128::from(first)) else { return };
             // What is stored below must not be seen by anyone who did not see LOCK.
@@ -148,7 +160,9 @@ impl Word {
             self.parameters.0.shift.store(schedule.shift, Ordering::Relaxed);
             self.parameters.0.burst.store(schedule.burst, Ordering::Relaxed);
             self.parameters.0.base.store(base, Ordering::Relaxed);
-            *published = Published { schedule: Some(schedule), base, floor: first, ceiling: first };
+            self.parameters.0.moved.store(moved, Ordering::Relaxed);
+            *published =
+                Published { schedule: Some(schedule), moved, base, floor: first, ceiling: first };
         }
         if let Some(bits) = encode(position, i128::from(published.base)) {
             published.ceiling = published.ceiling.max(bits >> 1);

@@ -26,13 +26,46 @@ pub(crate) struct Schedule {
     pub(crate) burst: u64,
 }
 
-/// What was booked, as far as a refund must know it.
+/// What a refund must know of a charge of [`SmoothBursty`](crate::SmoothBursty).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Booking {
-    /// When the time that was paid for is over.
-    until: Nanos,
-    /// The position right after the charge (its low bits are enough to tell it from any other).
-    after: u64,
+    at: Nanos,
+    permits: u64,
+    /// How many nanoseconds the permits took at the price of then.
+    span: u64,
+    /// The ticket's [`mark`](Ticket::mark) right after the charge.
+    mark: u64,
+}
+
+/// Where the next free ticket lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    pub(crate) position: i128,
+    /// What refunds and changes have moved the position by since the last booking: so that a mark
+    /// stands for one booking, although positions come again.
+    pub(crate) moved: i64,
+    /// The end of the last pause: no credit comes from before it.
+    pub(crate) resumed: Nanos,
+}
+
+impl Ticket {
+    pub(crate) fn new(position: i128) -> Self {
+        Self { position, moved: 0, resumed: Nanos::ZERO }
+    }
+
+    /// Tells the last booking from all others that could still be given back. Only the low bits:
+    /// they are enough.
+    #[inline]
+    fn mark(self) -> u64 {
+        low_bits(self.position + i128::from(self.moved))
+    }
+
+    /// Goes elsewhere without becoming another booking's.
+    fn move_to(&mut self, position: i128) {
+        let moved = low_bits(self.position - position).cast_signed();
+        self.moved = self.moved.wrapping_add(moved);
+        self.position = position;
+    }
 }
 
 /// How the line keeps the state of a policy in one atomic word: a table of functions, so that a
@@ -40,7 +73,7 @@ pub struct Booking {
 #[derive(Debug)]
 pub struct OneWord<P: crate::Policy> {
     pub(crate) schedule: fn(&P) -> Schedule,
-    pub(crate) position: fn(&mut P::State) -> &mut i128,
+    pub(crate) ticket: fn(&mut P::State) -> &mut Ticket,
     pub(crate) receipt: fn(Booking) -> P::Receipt,
 }
 
@@ -101,11 +134,10 @@ impl Schedule {
         i128::from(permits) << self.shift
     }
 
-    /// Whether `permits` charged at `now` would book beyond the horizon.
+    /// Whether `permits` take longer than the horizon.
     #[inline]
-    pub(crate) fn exceeds_horizon(&self, position: i128, now: Nanos, permits: u64) -> bool {
-        let here = self.position_at(now);
-        self.start(position, here) + self.units(permits) - here > self.horizon()
+    pub(crate) fn exceeds_horizon(&self, permits: u64) -> bool {
+        self.units(permits) > self.horizon()
     }
 
     /// The most permits that stay within the horizon.
@@ -120,32 +152,52 @@ impl Schedule {
 
     /// Books `permits` at `at`: the whole rule of a store that fills with time and is drawn first.
     #[inline]
-    pub(crate) fn charge(&self, position: &mut i128, at: Nanos, permits: u64) -> Booking {
+    pub(crate) fn charge(&self, ticket: &mut Ticket, at: Nanos, permits: u64) -> Booking {
         let units = self.units(permits);
-        *position = self.start(*position, self.position_at(at)) + units;
-        let until = Nanos::new(at.get().saturating_add(self.span_of(units)));
-        Booking { until, after: low_bits(*position) }
+        ticket.position = self.start(ticket.position, self.position_at(at)) + units;
+        Booking { at, permits, span: self.span_of(units), mark: ticket.mark() }
     }
 
-    /// Gives back `permits` of a booking.
+    /// Gives back `permits` of a booking, at the price that was paid.
     ///
-    /// Nobody has charged since: as if it had never been. Else what time has not yet given back
-    /// anyway: whoever came later was counted behind the whole booking, so to return more would let
-    /// a full store be drawn twice.
-    pub(crate) fn refund(&self, position: &mut i128, now: Nanos, permits: u64, booking: Booking) {
+    /// All of it if nobody has charged since: as if they had never been charged. Else no more than
+    /// time has not yet given back anyway: whoever came later was counted behind the whole booking,
+    /// so to return more would let a full store be drawn twice. And nothing across a pause, which
+    /// may have forgotten the charge.
+    pub(crate) fn refund(&self, ticket: &mut Ticket, now: Nanos, permits: u64, booking: Booking) {
+        let permits = permits.min(booking.permits);
         let units = self.units(permits);
-        *position -= if low_bits(*position) == booking.after {
-            units
-        } else {
-            let left = booking.until.since(now);
-            units.min(self.position_at(Nanos::ZERO.saturating_add(left)))
-        };
+        let same_price = self.span_of(self.units(booking.permits)) == booking.span;
+        let paid =
+            u128::from(booking.span) * u128::from(permits) / u128::from(booking.permits.max(1));
+        let paid = u64::try_from(paid).unwrap_or(u64::MAX);
+        if ticket.mark() == booking.mark {
+            let price = if same_price { units } else { self.position_at(Nanos::new(paid)) };
+            let resumed = self.position_at(ticket.resumed);
+            ticket.position = (ticket.position - price).max(resumed.min(ticket.position));
+        } else if booking.at >= ticket.resumed {
+            // Whoever charged since could not before the ticket had come, even if the clock has gone
+            // back meanwhile.
+            let since = ticket.mark().wrapping_sub(booking.mark).cast_signed();
+            let came = self.time_of(ticket.position - i128::from(since));
+            let now = if same_price { now.max(came) } else { now };
+            let until = booking.at.get().saturating_add(booking.span);
+            let left = paid.min(until.saturating_sub(now.get()));
+            ticket.move_to(ticket.position - self.position_at(Nanos::new(left)));
+        }
     }
 
-    /// The position on this clock that means the same stored or owed *time* as `position` did on
-    /// the clock of `old`.
-    pub(crate) fn adopt(&self, old: &Self, position: i128, now: Nanos) -> i128 {
-        let level = old.start(position, old.position_at(now)) - old.position_at(now);
+    /// No credit accrues until `until`.
+    pub(crate) fn pause(&self, ticket: &mut Ticket, until: Nanos) {
+        ticket.position = ticket.position.max(self.position_at(until));
+        ticket.resumed = ticket.resumed.max(until);
+    }
+
+    /// Makes a ticket on the clock of `old` one on this clock that means the same stored or owed
+    /// *time*.
+    pub(crate) fn adopt(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
+        let here = old.position_at(now);
+        let level = old.start(ticket.position, here) - here;
         let scaled = level.unsigned_abs().saturating_mul(u128::from(self.multiplier));
         let old_multiplier = u128::from(old.multiplier);
         // Rounded so that no permit is gained.
@@ -154,7 +206,7 @@ impl Schedule {
         } else {
             -(scaled / old_multiplier).cast_signed()
         };
-        self.position_at(now) + level
+        ticket.move_to(self.position_at(now) + level);
     }
 
     /// Whole permits stored.

@@ -14,7 +14,7 @@
 //! [`schedule`](super::schedule). Grants are rounded up to whole nanoseconds; rounding does not add
 //! up. A refused call changes nothing.
 
-use super::schedule::{Booking, OneWord, Schedule};
+use super::schedule::{Booking, OneWord, Schedule, Ticket};
 use super::{Policy, Rated, TWO_TICKS};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate};
@@ -25,7 +25,7 @@ use std::time::Duration;
 /// This is the policy for calling an API with a quota. **The first request is always granted at
 /// once, however large**, and the next one waits for it ("prepaid waiting"): after `acquire(10)` at
 /// 5 per second the next caller waits two seconds. In any span of time `t` at most
-/// `rate x (t + max_burst)` permits are granted, and one request.
+/// `rate x (t + max_burst + catch_up)` permits are granted, and one request.
 ///
 /// A new limiter has nothing stored. The default `max_burst` is one second, as Guava's: after one
 /// idle second at 5 per second, five permits and one more request go through at once. A server that
@@ -106,7 +106,7 @@ impl SmoothBursty {
 /// What a [`SmoothBursty`] limiter remembers: where its next free ticket lies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SmoothBurstyState {
-    position: i128,
+    ticket: Ticket,
 }
 
 impl Policy for SmoothBursty {
@@ -115,46 +115,46 @@ impl Policy for SmoothBursty {
     type Receipt = Booking;
 
     fn start(&self, now: Nanos) -> SmoothBurstyState {
-        SmoothBurstyState { position: self.schedule.position_at(now) }
+        SmoothBurstyState { ticket: Ticket::new(self.schedule.position_at(now)) }
     }
 
     fn ready_at(
         &self,
         state: &SmoothBurstyState,
-        now: Nanos,
+        _: Nanos,
         cost: u32,
     ) -> Result<Nanos, ExceedsCapacity> {
-        if self.schedule.exceeds_horizon(state.position, now, u64::from(cost)) {
+        if self.schedule.exceeds_horizon(u64::from(cost)) {
             return Err(ExceedsCapacity::new(self.schedule.most()));
         }
-        Ok(self.schedule.time_of(state.position))
+        Ok(self.schedule.time_of(state.ticket.position))
     }
 
     fn ready_behind(&self, state: &SmoothBurstyState, now: Nanos, ahead: u64, _: u32) -> Nanos {
-        let mut position = state.position;
-        let first = now.max(self.schedule.time_of(position));
-        self.schedule.charge(&mut position, first, ahead);
-        first.max(self.schedule.time_of(position))
+        let mut ticket = state.ticket;
+        let first = now.max(self.schedule.time_of(ticket.position));
+        self.schedule.charge(&mut ticket, first, ahead);
+        first.max(self.schedule.time_of(ticket.position))
     }
 
     fn charge(&self, state: &mut SmoothBurstyState, at: Nanos, cost: u32) -> Booking {
-        self.schedule.charge(&mut state.position, at, u64::from(cost))
+        self.schedule.charge(&mut state.ticket, at, u64::from(cost))
     }
 
     fn refund(&self, state: &mut SmoothBurstyState, now: Nanos, part: u32, booking: Booking) {
-        self.schedule.refund(&mut state.position, now, u64::from(part), booking);
+        self.schedule.refund(&mut state.ticket, now, u64::from(part), booking);
     }
 
     fn pause(&self, state: &mut SmoothBurstyState, _: Nanos, until: Nanos) {
-        state.position = state.position.max(self.schedule.position_at(until));
+        self.schedule.pause(&mut state.ticket, until);
     }
 
     fn adopt(&self, old: &Self, state: &mut SmoothBurstyState, now: Nanos) {
-        state.position = self.schedule.adopt(&old.schedule, state.position, now);
+        self.schedule.adopt(&old.schedule, &mut state.ticket, now);
     }
 
     fn available(&self, state: &SmoothBurstyState, now: Nanos) -> u32 {
-        u32::try_from(self.schedule.stored(state.position, now)).unwrap_or(u32::MAX)
+        u32::try_from(self.schedule.stored(state.ticket.position, now)).unwrap_or(u32::MAX)
     }
 
     fn catch_up(&self) -> Duration {
@@ -163,7 +163,7 @@ impl Policy for SmoothBursty {
 
     const ONE_WORD: Option<OneWord<Self>> = Some(OneWord {
         schedule: |policy| policy.schedule,
-        position: |state| &mut state.position,
+        ticket: |state| &mut state.ticket,
         receipt: |booking| booking,
     });
 }

@@ -40,7 +40,7 @@
 use super::fine::{Divisor, Fine};
 use super::{Policy, Rated, TWO_TICKS};
 use crate::error::ExceedsCapacity;
-use crate::units::{Nanos, Rate};
+use crate::units::{Nanos, Rate, saturating_nanos};
 use std::time::Duration;
 
 /// A steady rate that is approached slowly after a pause.
@@ -49,7 +49,7 @@ use std::time::Duration;
 /// first request is granted at once, however large**, and the next one waits for it; from then on
 /// the time between permits falls from `cold_factor x stable` to `stable` over `warm_up`. Idle time
 /// cools the limiter again; after `warm_up` without calls it is cold. In any span of time `t` at
-/// most `rate x t` permits are granted, and one request.
+/// most `rate x (t + catch_up)` permits are granted, and one request.
 ///
 /// ```
 /// use std::time::Duration;
@@ -94,7 +94,7 @@ impl Curve {
     fn new(rate: Rate, warm_up: Duration, cold_factor: f64) -> Self {
         let (permits, nanos) = rate.fraction();
         let stable = Fine::ratio(nanos, permits);
-        let full = Fine::new(u64::try_from(warm_up.as_nanos()).unwrap_or(u64::MAX));
+        let full = Fine::new(saturating_nanos(warm_up));
         // refill / stable lies between 2/3 and 2. With the default cold factor it is one.
         let refill = 2.0 * (1.0 + cold_factor) / (5.0 + cold_factor);
         let whole = if refill >= 1.0 { stable } else { Fine::ZERO };
@@ -212,6 +212,12 @@ pub struct SmoothWarmingUpState {
     ticket: Fine,
     /// Idle time in store: nothing when warm, the whole warm-up when cold.
     stored: Fine,
+    /// How many charges there were, less those given back as if they had never been.
+    charges: u64,
+    /// How many changes of the parameters there were.
+    changes: u64,
+    /// The end of the last pause: no refund reaches further back.
+    resumed: Nanos,
 }
 
 impl SmoothWarmingUpState {
@@ -229,33 +235,44 @@ impl SmoothWarmingUpState {
 
 /// What a refund must know of a charge.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct WarmingUpReceipt {
+pub struct SmoothWarmingUpReceipt {
     permits: u32,
     at: Nanos,
-    before: SmoothWarmingUpState,
-    after: SmoothWarmingUpState,
+    /// The price of each then, the ramp left out.
+    stable: Fine,
+    /// By how much the ticket moved, and what was stored before.
+    moved: Fine,
+    stored: Fine,
+    charges: u64,
+    changes: u64,
 }
 
 impl Policy for SmoothWarmingUp {
     type Cost = u32;
     type State = SmoothWarmingUpState;
-    type Receipt = WarmingUpReceipt;
+    type Receipt = SmoothWarmingUpReceipt;
 
     fn start(&self, now: Nanos) -> SmoothWarmingUpState {
-        SmoothWarmingUpState { ticket: Fine::new(now.get()), stored: self.curve.full }
+        let stored = self.curve.full;
+        SmoothWarmingUpState {
+            ticket: Fine::new(now.get()),
+            stored,
+            charges: 0,
+            changes: 0,
+            resumed: Nanos::ZERO,
+        }
     }
 
     fn ready_at(
         &self,
         state: &SmoothWarmingUpState,
-        now: Nanos,
+        _: Nanos,
         cost: u32,
     ) -> Result<Nanos, ExceedsCapacity> {
-        let horizon = Fine::new(now.saturating_add(Nanos::HORIZON).get());
-        let start = state.ticket.max(Fine::new(now.get()));
+        let horizon = Fine::new(saturating_nanos(Nanos::HORIZON));
         // Without the ramp, which is at most a warm-up: the ticket has room for that.
-        if start.plus(self.curve.stable.times(u64::from(cost))) > horizon {
-            let most = Fine::new(1 << 62).over(self.curve.stable);
+        if self.curve.stable.times(u64::from(cost)) > horizon {
+            let most = horizon.over(self.curve.stable);
             return Err(ExceedsCapacity::new(u64::try_from(most).unwrap_or(u64::MAX)));
         }
         Ok(state.ticket.ceil())
@@ -268,10 +285,24 @@ impl Policy for SmoothWarmingUp {
         first.max(state.ticket.ceil())
     }
 
-    fn charge(&self, state: &mut SmoothWarmingUpState, at: Nanos, cost: u32) -> WarmingUpReceipt {
+    fn charge(
+        &self,
+        state: &mut SmoothWarmingUpState,
+        at: Nanos,
+        cost: u32,
+    ) -> SmoothWarmingUpReceipt {
         let before = *state;
         self.book(state, at, u64::from(cost));
-        WarmingUpReceipt { permits: cost, at, before, after: *state }
+        state.charges += 1;
+        SmoothWarmingUpReceipt {
+            permits: cost,
+            at,
+            stable: self.curve.stable,
+            moved: state.ticket.less(before.ticket),
+            stored: before.stored,
+            charges: state.charges,
+            changes: state.changes,
+        }
     }
 
     fn refund(
@@ -279,29 +310,45 @@ impl Policy for SmoothWarmingUp {
         state: &mut SmoothWarmingUpState,
         now: Nanos,
         part: u32,
-        receipt: WarmingUpReceipt,
+        receipt: SmoothWarmingUpReceipt,
     ) {
-        if *state == receipt.after {
-            // Nobody has charged since: as if only the rest had been charged.
-            *state = receipt.before;
-            self.book(state, receipt.at, u64::from(receipt.permits - part));
-        } else {
-            // What time has not yet given back anyway, and not the warmth: see `Schedule::refund`.
-            let span = self.curve.stable.times(u64::from(receipt.permits));
-            let until = Fine::new(receipt.at.get()).plus(span);
+        let price = |permits| receipt.stable.times(u64::from(permits));
+        let rest = receipt.permits.saturating_sub(part);
+        let resumed = Fine::new(state.resumed.get()).min(state.ticket);
+        if state.charges != receipt.charges {
+            // Others have charged since. At the price that was paid, without the ramp, but no more
+            // than time has not yet given back anyway, and nothing across a pause: see
+            // `Schedule::refund`.
+            if receipt.at < state.resumed {
+                return;
+            }
+            let until = Fine::new(receipt.at.get()).plus(price(receipt.permits));
             let left = until.less(Fine::new(now.get()));
-            state.ticket = state.ticket.less(left.min(self.curve.stable.times(u64::from(part))));
+            state.ticket = state.ticket.less(price(part).min(left));
+        } else if rest == 0 || state.changes == receipt.changes {
+            // As if only the rest had been charged, or nothing.
+            state.ticket = state.ticket.less(receipt.moved).max(resumed);
+            state.stored = receipt.stored.min(self.curve.full);
+            state.charges -= 1;
+            if rest > 0 {
+                self.book(state, receipt.at, u64::from(rest));
+            }
+        } else {
+            // The same, but the rest was bought under other parameters, and keeps its price.
+            state.ticket = state.ticket.less(price(part)).max(resumed);
         }
     }
 
     fn pause(&self, state: &mut SmoothWarmingUpState, now: Nanos, until: Nanos) {
         state.settle(now, self.curve.full);
         state.ticket = state.ticket.max(Fine::new(until.get()));
+        state.resumed = state.resumed.max(until);
     }
 
     fn adopt(&self, old: &Self, state: &mut SmoothWarmingUpState, now: Nanos) {
         state.settle(now, old.curve.full);
         state.stored = state.stored.min(self.curve.full);
+        state.changes += u64::from(self != old);
     }
 
     fn available(&self, state: &SmoothWarmingUpState, now: Nanos) -> u32 {

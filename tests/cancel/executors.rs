@@ -116,34 +116,6 @@ fn a_loop_around_select_keeps_the_place_of_a_pinned_acquire() {
 }
 
 #[test]
-fn tokio_select_with_a_timer_leaves_the_line() {
-    finishes(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime");
-        runtime.block_on(async {
-            let policy = SmoothBursty::new(Rate::per_second(5.0));
-            let limiter = RateLimiter::with_clock(policy, tollgate::Clock::tokio());
-            limiter.acquire(10).await.expect("a grant");
-            for _ in 0..10 {
-                let in_time = tokio::select! {
-                    _ = limiter.acquire(100) => true,
-                    () = tokio::time::sleep(ms(50)) => false,
-                };
-                assert!(!in_time);
-            }
-            assert_eq!(limiter.queue_len(), 0);
-            assert!(tokio::time::timeout(ms(50), limiter.acquire(100)).await.is_err());
-            // 550 ms of two seconds are over, and nobody has taken any.
-            let grant = limiter.acquire(1).await.expect("a grant");
-            assert_eq!(grant.waited(), ms(1450));
-        });
-    });
-}
-
-#[test]
 fn futures_unordered_finish_in_order_though_only_the_woken_are_polled() {
     let (clock, limiter) = bursty(5.0);
     let limiter = &limiter;

@@ -91,6 +91,20 @@ fn when_a_head_leaves_the_next_one_is_granted_in_time_without_being_polled() {
     assert_eq!([waited(neglected), waited(third)], [ms(1000), ms(1100)]);
 }
 
+/// As above, but now the alarm was set for much later.
+#[test]
+fn when_a_head_leaves_the_alarm_moves_forward() {
+    let clock = ManualClock::new();
+    let limiter =
+        RateLimiter::with_clock(Bucket { interval: ms(100), capacity: 50 }, clock.clone());
+    let big = limiter.reserve(50).expect("a place");
+    let neglected = limiter.reserve(2).expect("a place");
+    clock.advance(ms(10));
+    drop(big);
+    clock.advance(secs(60));
+    assert_eq!(waited(neglected), ms(200));
+}
+
 #[test]
 fn those_behind_are_never_later_while_warming_up() {
     let waits = |leavers: &[usize]| -> Vec<Option<Duration>> {

@@ -147,3 +147,15 @@ fn a_partial_refund_by_settling_is_exact_too() {
     clock.advance(secs(1));
     assert_eq!(waited(next), ms(800));
 }
+
+#[test]
+fn a_refund_moves_those_who_wait_forward() {
+    let (clock, limiter) = bursty(5.0);
+    let grant = limiter.try_acquire(50).expect("a new limiter grants at once");
+    let line: Vec<_> = (0..3).map(|_| limiter.reserve(1).expect("a place")).collect();
+    grant.settle(10).expect("less");
+    assert_eq!(line[2].delay(), ms(2400));
+    clock.advance(secs(60));
+    let waits: Vec<_> = line.into_iter().map(waited).collect();
+    assert_eq!(waits, [ms(2000), ms(2200), ms(2400)]);
+}

@@ -58,6 +58,8 @@ pub(crate) struct Driver<'a, P: Conforms> {
     clock: ManualClock,
     rate: Fraction,
     turns: Arc<AtomicU32>,
+    /// When each pause ended, or was to end, and how many had been told something before it.
+    pub(crate) pauses: Vec<(Time, u32)>,
     pub(crate) callers: Vec<Option<Caller<'a, P>>>,
 }
 
@@ -79,7 +81,14 @@ pub(crate) fn run<P: Conforms, R>(
 
 impl<'a, P: Conforms> Driver<'a, P> {
     pub(crate) fn new(limiter: &'a RateLimiter<P>, clock: ManualClock, rate: Fraction) -> Self {
-        Self { limiter, clock, rate, turns: Arc::default(), callers: Vec::new() }
+        Self {
+            limiter,
+            clock,
+            rate,
+            turns: Arc::default(),
+            pauses: Vec::new(),
+            callers: Vec::new(),
+        }
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -105,7 +114,11 @@ impl<'a, P: Conforms> Driver<'a, P> {
                 self.rate = rate;
                 self.limiter.set_rate(rate.rate());
             }
-            Step::Pause(span) => self.limiter.pause_for(nanos(span)),
+            Step::Pause(span) => {
+                let told = self.turns.load(Ordering::Relaxed);
+                self.pauses.push((self.now() + span, told));
+                self.limiter.pause_for(nanos(span));
+            }
             Step::SetBack(elapsed) => self.clock.set(nanos(elapsed)),
             Step::Look(at) => self.look(at),
         }
@@ -235,6 +248,11 @@ impl<'a, P: Conforms> Caller<'a, P> {
     fn accept(&mut self, grant: Grant<'a, P>) {
         self.fate = Fate::Granted { at: self.joined + time(grant.waited()) };
         self.grant = Some(grant);
+    }
+
+    /// Whether this was granted or refused.
+    pub(crate) fn is_over(&self) -> bool {
+        self.told.is_some()
     }
 
     /// Whether this never stood in line.

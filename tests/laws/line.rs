@@ -20,7 +20,7 @@ pub(crate) struct Caller<O: Oracle> {
     pub(crate) fate: Fate,
     price: Option<O::Price>,
     pub(crate) given_back: bool,
-    /// How often the rate changed or there was a pause or a refund before this was granted.
+    /// [`Line::age`] when this was granted.
     pub(crate) age: usize,
 }
 
@@ -37,7 +37,11 @@ pub(crate) struct Line<O: Oracle> {
     since: Time,
     catch_up: Time,
     tolerance: Time,
+    /// How often the rate changed, there was a pause, or something was refunded on which others
+    /// had built.
     pub(crate) age: usize,
+    /// Nothing was refunded on which others had built since the last grant.
+    last_is_untouched: bool,
     /// Somebody's time was up so close to a grant that rounding decides; what follows proves
     /// nothing.
     pub(crate) doubtful: bool,
@@ -55,6 +59,7 @@ impl<O: Oracle> Line<O> {
             catch_up,
             tolerance,
             age: 0,
+            last_is_untouched: true,
             doubtful: false,
         }
     }
@@ -80,6 +85,7 @@ impl<O: Oracle> Line<O> {
         if n > 0 {
             self.callers[id].price = Some(self.policy.charge(at, n));
             self.charges.push(id);
+            self.last_is_untouched = true;
             self.since = self.since.max(at);
         }
         self.callers[id].fate = Fate::Granted { at };
@@ -175,9 +181,7 @@ impl<O: Oracle> Line<O> {
         let caller = Caller { n, joined, deadline, fate, price: None, given_back: false, age };
         self.callers.push(caller);
         let due = self.projected(None);
-        if n == 0 {
-            self.grant(id, self.now);
-        } else if self.queue.is_empty() && due <= self.now {
+        if n == 0 || self.queue.is_empty() && due <= self.now {
             self.grant(id, self.now);
         } else if deadline.is_some_and(|deadline| due > deadline) {
             self.refuse(id, due);
@@ -202,11 +206,17 @@ impl<O: Oracle> Line<O> {
                     self.charges.retain(|&other| other != id);
                     self.since = self.since.max(self.now);
                     self.age += usize::from(!last);
+                    self.last_is_untouched &= last;
                 }
             }
             _ => {}
         }
         self.pump();
+    }
+
+    /// The last grant, unless something happened that makes "as if it had never been" hard to say.
+    pub(crate) fn last_grant(&self) -> Option<usize> {
+        self.charges.last().copied().filter(|_| self.last_is_untouched)
     }
 
     pub(crate) fn set_rate(&mut self, rate: Fraction) {

@@ -124,12 +124,11 @@ pub(crate) fn powers_of_two() -> impl Strategy<Value = Fraction> {
 /// Three rates of about the same size, so that a change leaves something to be seen.
 pub(crate) fn related(
     rate: impl Strategy<Value = Fraction> + 'static,
+    factors: impl Strategy<Value = u64> + Clone + 'static,
 ) -> impl Strategy<Value = Vec<Fraction>> {
-    (rate, 1u64..5, 1u64..5).prop_map(|(first, slower, slowest)| {
-        let times = |factor: u32| Fraction { nanos: first.nanos << factor, ..first };
-        let slower = u32::try_from(slower).expect("small");
-        let slowest = u32::try_from(slowest).expect("small");
-        vec![first, times(slower), times(slowest + 1)]
+    (rate, factors.clone(), factors).prop_map(|(first, second, third)| {
+        let slower = |factor| Fraction { nanos: first.nanos * factor, ..first };
+        vec![first, slower(second), slower(third)]
     })
 }
 

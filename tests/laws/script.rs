@@ -1,6 +1,8 @@
 //! Random scripts, in units of the time between two permits, and what they come to: a list of
 //! steps.
 
+use std::fmt::Debug;
+
 use proptest::prelude::*;
 
 use crate::line::{Fate, Line};
@@ -58,26 +60,33 @@ impl Kinds {
 pub(crate) fn scripts(kinds: Kinds) -> impl Strategy<Value = Vec<Op>> {
     let n = prop_oneof![8 => 1u32..4, 2 => 4u32..30, 1 => Just(0u32), 1 => 100u32..300];
     let timeouts = u32::from(kinds.timeouts);
-    let patience = prop_oneof![
-        6 => Just(Patience::Endless),
-        2 => Just(Patience::Reserved),
-        2 * timeouts => (0u32..160).prop_map(Patience::Eighths),
-        timeouts => Just(Patience::Eighths(0)),
-        2 * timeouts => Just(Patience::Enough),
-        timeouts => Just(Patience::TooLittle),
-    ];
+    let patience = some_of(vec![
+        (6, Just(Patience::Endless).boxed()),
+        (2, Just(Patience::Reserved).boxed()),
+        (2 * timeouts, (0u32..160).prop_map(Patience::Eighths).boxed()),
+        (timeouts, Just(Patience::Eighths(0)).boxed()),
+        (2 * timeouts, Just(Patience::Enough).boxed()),
+        (timeouts, Just(Patience::TooLittle).boxed()),
+    ]);
     let advance = prop_oneof![(0u32..40, 0u32..3), (0u32..40, Just(0)), (0u32..400, Just(0))];
     let on = u32::from;
-    let op = prop_oneof![
-        10 => (n, patience).prop_map(|(n, patience)| Op::Arrive { n, patience }),
-        9 => advance.prop_map(|(eighths, nanos)| Op::Advance { eighths, nanos }),
-        3 * on(kinds.leaves) => any::<usize>().prop_map(Op::Leave),
-        2 * on(kinds.refunds) => any::<usize>().prop_map(Op::Refund),
-        on(kinds.rates) => any::<usize>().prop_map(Op::SetRate),
-        on(kinds.pauses) => (0u32..60).prop_map(Op::Pause),
-        2 * on(kinds.back) => (0u32..400).prop_map(Op::SetBack),
-    ];
+    let op = some_of(vec![
+        (10, (n, patience).prop_map(|(n, patience)| Op::Arrive { n, patience }).boxed()),
+        (9, advance.prop_map(|(eighths, nanos)| Op::Advance { eighths, nanos }).boxed()),
+        (3 * on(kinds.leaves), any::<usize>().prop_map(Op::Leave).boxed()),
+        (2 * on(kinds.refunds), any::<usize>().prop_map(Op::Refund).boxed()),
+        (on(kinds.rates), any::<usize>().prop_map(Op::SetRate).boxed()),
+        (on(kinds.pauses), (0u32..60).prop_map(Op::Pause).boxed()),
+        (2 * on(kinds.back), (0u32..400).prop_map(Op::SetBack).boxed()),
+    ]);
     prop::collection::vec(op, 1..60)
+}
+
+/// One of several, by weight. What has no weight must not appear even in a shrunk script, so it is
+/// left out.
+fn some_of<T: Debug>(mut options: Vec<(u32, BoxedStrategy<T>)>) -> impl Strategy<Value = T> {
+    options.retain(|&(weight, _)| weight > 0);
+    prop::strategy::Union::new_weighted(options)
 }
 
 /// One thing to do to a limiter. Callers have the numbers of their arrivals.
@@ -110,6 +119,8 @@ pub(crate) enum GiveBack {
     Any,
     /// Those since the last change, pause or late refund only.
     Fresh,
+    /// The last one only, whatever happened since.
+    Last,
 }
 
 /// Plays a script to the oracle. Where the oracle and a limiter round differently, time goes on by
@@ -181,7 +192,11 @@ fn settle<O: Oracle>(setup: &Setup, line: &Line<O>, op: Op, give_back: GiveBack)
             let caller = &line.callers[id];
             matches!(caller.fate, Fate::Granted { .. })
                 && !caller.given_back
-                && (give_back == GiveBack::Any || caller.age == line.age)
+                && match give_back {
+                    GiveBack::Any => true,
+                    GiveBack::Fresh => caller.age == line.age,
+                    GiveBack::Last => line.last_grant() == Some(id),
+                }
         })?),
         Op::Advance { eighths: n, nanos } => Step::Advance(eighths(setup, n) + i128::from(nanos)),
         Op::SetRate(index) => Step::SetRate(setup.rates[index % setup.rates.len()]),

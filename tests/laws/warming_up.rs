@@ -131,7 +131,7 @@ impl Conforms for SmoothWarmingUp {
 
     fn setups() -> BoxedStrategy<Setup> {
         let cold_factors = prop_oneof![Just(1.0), Just(3.0), 1.0f64..20.0];
-        (related(fractions()), 1u64..200, cold_factors, any::<bool>())
+        (related(fractions(), 2u64..20), 1u64..200, cold_factors, any::<bool>())
             .prop_map(|(rates, quarters, cold_factor, lenient)| {
                 let warm_up = rates[0].nanos * quarters / rates[0].permits / 4;
                 Setup {

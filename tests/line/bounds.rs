@@ -15,25 +15,27 @@ fn assert_full<T>(result: Result<T, Error>, moves_in: std::time::Duration) {
 
 #[test]
 fn who_comes_when_all_places_are_taken_is_refused_until_the_line_moves() {
-    let (clock, limiter) = busy(5.0);
-    let limiter = limiter.max_waiters(2);
-    let first = limiter.reserve(10).expect("a place");
-    let second = limiter.reserve(1).expect("a place");
-    clock.advance(ms(50));
-    // The line moves when its head is granted at 200 ms, not when a caller at its end would be.
-    assert_full(limiter.reserve(1), ms(150));
-    assert_full(outcome(&mut limiter.acquire(1)), ms(150));
-    assert_full(outcome(&mut limiter.acquire_owned(1)), ms(150));
-    assert_full(outcome(&mut limiter.try_acquire_timeout(1, secs(60))), ms(150));
-    assert_full(limiter.blocking_acquire(1), ms(150));
-    assert_full(limiter.blocking_try_acquire_timeout(1, secs(60)), ms(150));
-    assert_eq!(limiter.queue_len(), 2);
+    finishes(|| {
+        let (clock, limiter) = busy(5.0);
+        let limiter = limiter.max_waiters(2);
+        let first = limiter.reserve(10).expect("a place");
+        let second = limiter.reserve(1).expect("a place");
+        clock.advance(ms(50));
+        // The line moves when its head is granted at 200 ms, not when a caller at its end would be.
+        assert_full(limiter.reserve(1), ms(150));
+        assert_full(outcome(&mut limiter.acquire(1)), ms(150));
+        assert_full(outcome(&mut limiter.acquire_owned(1)), ms(150));
+        assert_full(outcome(&mut limiter.try_acquire_timeout(1, secs(60))), ms(150));
+        assert_full(limiter.blocking_acquire(1), ms(150));
+        assert_full(limiter.blocking_try_acquire_timeout(1, secs(60)), ms(150));
+        assert_eq!(limiter.queue_len(), 2);
 
-    // What it said is true.
-    clock.advance(ms(150));
-    let third = limiter.reserve(1).expect("a place");
-    clock.advance(secs(60));
-    assert_eq!([waited(first), waited(second), waited(third)], [ms(200), ms(2200), ms(2200)]);
+        // What it said is true.
+        clock.advance(ms(150));
+        let third = limiter.reserve(1).expect("a place");
+        clock.advance(secs(60));
+        assert_eq!([waited(first), waited(second), waited(third)], [ms(200), ms(2200), ms(2200)]);
+    });
 }
 
 #[test]
@@ -75,13 +77,15 @@ fn more_than_the_line_may_hold_is_still_granted_when_no_wait_is_needed() {
 
 #[test]
 fn no_places_at_all_means_that_nobody_waits() {
-    let (clock, limiter) = bursty(5.0);
-    let limiter = limiter.max_waiters(0);
-    assert!(outcome(&mut limiter.acquire(1)).is_ok());
-    assert_full(limiter.blocking_acquire(1), ms(200));
-    assert!(outcome(&mut limiter.acquire(0)).is_ok());
-    clock.advance(ms(200));
-    assert!(limiter.blocking_acquire(1).is_ok());
+    finishes(|| {
+        let (clock, limiter) = bursty(5.0);
+        let limiter = limiter.max_waiters(0);
+        assert!(outcome(&mut limiter.acquire(1)).is_ok());
+        assert_full(limiter.blocking_acquire(1), ms(200));
+        assert!(outcome(&mut limiter.acquire(0)).is_ok());
+        clock.advance(ms(200));
+        assert!(limiter.blocking_acquire(1).is_ok());
+    });
 }
 
 #[test]

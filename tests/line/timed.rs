@@ -6,7 +6,7 @@ use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty, SmoothWarmin
 
 use crate::support::bucket::Bucket;
 use crate::support::wakers::Count;
-use crate::support::{bursty, busy, is_waiting, ms, outcome, poll_with, secs, waited};
+use crate::support::{bursty, busy, finishes, is_waiting, ms, outcome, poll_with, secs, waited};
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
@@ -19,21 +19,26 @@ fn denied<T>(result: Result<T, Error>) -> Duration {
 
 #[test]
 fn one_that_cannot_make_it_fails_at_once_and_takes_nothing() {
-    let (clock, limiter) = busy(5.0);
-    let line: Vec<_> = (1..=3).map(|n| limiter.reserve(n).expect("a place")).collect();
-    clock.advance(ms(50));
-    // 200 ms for the one granted and 1200 ms for six permits in line, 50 ms of which are over.
-    let wait = ms(1350);
-    for _ in 0..10 {
-        assert_eq!(denied(outcome(&mut limiter.try_acquire_timeout(9, wait - NANOSECOND))), wait);
-        assert_eq!(denied(limiter.blocking_try_acquire_timeout(9, wait - NANOSECOND)), wait);
-        assert_eq!(denied(limiter.try_acquire(9)), wait);
-    }
-    assert_eq!(limiter.queue_len(), 3);
-    clock.advance(secs(60));
-    let waits: Vec<_> = line.into_iter().map(waited).collect();
-    assert_eq!(waits, [ms(200), ms(400), ms(800)]);
-    assert_eq!(limiter.available(), 5);
+    finishes(|| {
+        let (clock, limiter) = busy(5.0);
+        let line: Vec<_> = (1..=3).map(|n| limiter.reserve(n).expect("a place")).collect();
+        clock.advance(ms(50));
+        // 200 ms for the one granted and 1200 ms for six permits in line, 50 ms of which are over.
+        let wait = ms(1350);
+        for _ in 0..10 {
+            assert_eq!(
+                denied(outcome(&mut limiter.try_acquire_timeout(9, wait - NANOSECOND))),
+                wait
+            );
+            assert_eq!(denied(limiter.blocking_try_acquire_timeout(9, wait - NANOSECOND)), wait);
+            assert_eq!(denied(limiter.try_acquire(9)), wait);
+        }
+        assert_eq!(limiter.queue_len(), 3);
+        clock.advance(secs(60));
+        let waits: Vec<_> = line.into_iter().map(waited).collect();
+        assert_eq!(waits, [ms(200), ms(400), ms(800)]);
+        assert_eq!(limiter.available(), 5);
+    });
 }
 
 #[test]
@@ -164,15 +169,17 @@ fn one_that_nobody_polls_any_more_leaves_the_line_when_its_time_is_up() {
 
 #[test]
 fn no_time_at_all_means_now_or_never() {
-    let (clock, limiter) = bursty(5.0);
-    assert!(outcome(&mut limiter.try_acquire_timeout(1, Duration::ZERO)).is_ok());
-    assert_eq!(denied(outcome(&mut limiter.try_acquire_timeout(1, Duration::ZERO))), ms(200));
-    assert_eq!(denied(limiter.blocking_try_acquire_timeout(1, Duration::ZERO)), ms(200));
-    let waiting = limiter.reserve(1).expect("a place");
-    assert_eq!(denied(outcome(&mut limiter.try_acquire_timeout(1, Duration::ZERO))), ms(400));
-    clock.advance(ms(400));
-    assert!(limiter.blocking_try_acquire_timeout(1, Duration::ZERO).is_ok());
-    assert_eq!(waited(waiting), ms(200));
+    finishes(|| {
+        let (clock, limiter) = bursty(5.0);
+        assert!(outcome(&mut limiter.try_acquire_timeout(1, Duration::ZERO)).is_ok());
+        assert_eq!(denied(outcome(&mut limiter.try_acquire_timeout(1, Duration::ZERO))), ms(200));
+        assert_eq!(denied(limiter.blocking_try_acquire_timeout(1, Duration::ZERO)), ms(200));
+        let waiting = limiter.reserve(1).expect("a place");
+        assert_eq!(denied(outcome(&mut limiter.try_acquire_timeout(1, Duration::ZERO))), ms(400));
+        clock.advance(ms(400));
+        assert!(limiter.blocking_try_acquire_timeout(1, Duration::ZERO).is_ok());
+        assert_eq!(waited(waiting), ms(200));
+    });
 }
 
 #[test]
@@ -192,11 +199,14 @@ fn the_longest_time_means_for_ever() {
 
 #[test]
 fn a_clock_that_moves_by_itself_waits_out_what_can_be_met_and_nothing_else() {
-    let clock = ManualClock::auto_advance();
-    let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock.clone());
-    limiter.blocking_acquire(10).expect("a new limiter grants at once");
-    assert_eq!(denied(limiter.blocking_try_acquire_timeout(1, ms(1999))), secs(2));
-    assert_eq!(clock.elapsed(), ms(0));
-    let grant = limiter.blocking_try_acquire_timeout(1, secs(2)).expect("a grant");
-    assert_eq!((grant.waited(), clock.elapsed()), (secs(2), secs(2)));
+    finishes(|| {
+        let clock = ManualClock::auto_advance();
+        let limiter =
+            RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock.clone());
+        limiter.blocking_acquire(10).expect("a new limiter grants at once");
+        assert_eq!(denied(limiter.blocking_try_acquire_timeout(1, ms(1999))), secs(2));
+        assert_eq!(clock.elapsed(), ms(0));
+        let grant = limiter.blocking_try_acquire_timeout(1, secs(2)).expect("a grant");
+        assert_eq!((grant.waited(), clock.elapsed()), (secs(2), secs(2)));
+    });
 }

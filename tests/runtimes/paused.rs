@@ -107,21 +107,35 @@ fn a_timed_acquire_fails_at_once_or_ends_in_time() {
 }
 
 #[test]
-fn a_higher_rate_moves_the_timer_forward() {
+fn a_refund_moves_the_timer_forward() {
     finishes(|| {
         paused().block_on(async {
-            let limiter = limiter(Rate::every(secs(3600)));
+            let limiter = limiter(Rate::per_second(1.0));
+            let start = Instant::now();
+            let grant = limiter.acquire(3600).await.expect("a grant");
+            let task = tokio::spawn(limiter.acquire_owned(1));
+            // Lets the task join, and the timer start.
+            tokio::time::sleep(secs(1)).await;
+            assert_eq!(limiter.queue_len(), 1);
+            grant.settle(10).expect("less");
+            task.await.expect("no panic").expect("a grant");
+            assert_eq!(start.elapsed(), secs(10));
+        });
+    });
+}
+
+#[test]
+fn a_pause_moves_the_timer_back() {
+    finishes(|| {
+        paused().block_on(async {
+            let limiter = limiter(Rate::per_second(1.0));
             let start = Instant::now();
             limiter.acquire(1).await.expect("a grant");
-            let first = limiter.reserve(1).expect("a place");
-            let second = limiter.reserve(1).expect("a place");
-            limiter.set_rate(Rate::per_second(1.0));
-            drop(first);
-            limiter.set_rate(Rate::per_second(2.0));
-            second.wait().await.expect("a grant");
-            assert_eq!(start.elapsed().as_secs(), 3600);
-            limiter.acquire(1).await.expect("a grant");
-            assert_eq!((start.elapsed() - ms(500)).as_secs(), 3600);
+            let task = tokio::spawn(limiter.acquire_owned(1));
+            tokio::time::sleep(ms(500)).await;
+            limiter.pause_for(secs(60));
+            task.await.expect("no panic").expect("a grant");
+            assert_eq!(start.elapsed(), ms(60_500));
         });
     });
 }
@@ -149,11 +163,36 @@ fn warming_up_takes_paused_time_too() {
         paused().block_on(async {
             let policy = SmoothWarmingUp::new(Rate::per_second(2.0), secs(3));
             let limiter = RateLimiter::with_clock(policy, Clock::tokio());
-            let mut waits = Vec::new();
+            let start = Instant::now();
+            let mut times = Vec::new();
             for _ in 0..6 {
-                waits.push(limiter.acquire(1).await.expect("a grant").waited().as_millis());
+                limiter.acquire(1).await.expect("a grant");
+                times.push(start.elapsed().as_millis());
             }
-            assert_eq!(waits, [0, 1333, 1000, 666, 500, 500]);
+            // 1333.3 and 2333.3 ms, at the next tick.
+            assert_eq!(times, [0, 1334, 2334, 3000, 3500, 4000]);
+        });
+    });
+}
+
+#[test]
+fn select_with_a_timer_and_timeout_leave_the_line() {
+    finishes(|| {
+        paused().block_on(async {
+            let limiter = limiter(Rate::per_second(5.0));
+            limiter.acquire(10).await.expect("a grant");
+            for _ in 0..10 {
+                let in_time = tokio::select! {
+                    _ = limiter.acquire(100) => true,
+                    () = tokio::time::sleep(ms(50)) => false,
+                };
+                assert!(!in_time);
+            }
+            assert!(tokio::time::timeout(ms(50), limiter.acquire(100)).await.is_err());
+            assert_eq!(limiter.queue_len(), 0);
+            // 550 ms of two seconds are over, and nobody has taken any.
+            let grant = limiter.acquire(1).await.expect("a grant");
+            assert_eq!(grant.waited(), ms(1450));
         });
     });
 }

@@ -71,67 +71,100 @@ fn with_a_waiter(runtime: Runtime, limiter: &'static Limiter) -> Runtime {
     drop(runtime.spawn(async { limiter.acquire(1).await.map(drop) }));
     // Runs the task as far as to the line.
     runtime.block_on(async {
-        while limiter.queue_len() == 0 {
+        // Or it was granted already, where this thread was held up.
+        while limiter.queue_len() == 0 && limiter.stats().granted < 2 {
             tokio::task::yield_now().await;
         }
     });
     runtime
 }
 
+enum End {
+    Drop,
+    Shutdown,
+    /// Keeps it for good, without ever running it again.
+    Neglect,
+}
+
 /// The waiter of `runtime` comes first, one elsewhere behind it; then `end` is done to the runtime.
 #[track_caller]
-fn check(clock: Clock, runtime: Runtime, elsewhere: Elsewhere, end: fn(Runtime)) {
+fn check(clock: Clock, runtime: Runtime, elsewhere: Elsewhere, end: End) {
+    let (end, ahead): (fn(Runtime), _) = match end {
+        End::Drop => (drop, 1),
+        End::Shutdown => (Runtime::shutdown_background, 1),
+        End::Neglect => (std::mem::forget, 2),
+    };
     finishes(move || {
-        let limiter = forever(clock);
         let start = Instant::now();
+        let limiter = forever(clock);
         let runtime = with_a_waiter(runtime, limiter);
         let waiter = elsewhere.acquire(limiter);
         end(runtime);
         waiter.join().expect("no panic");
-        assert!(start.elapsed() >= INTERVAL / 2, "{elsewhere:?}: {:?}", start.elapsed());
+        // Where the first one has left, it is granted in its place, else after it.
+        assert!(start.elapsed() >= INTERVAL * ahead, "{elsewhere:?}: {:?}", start.elapsed());
         limiter.blocking_acquire(1).expect("a grant");
     });
-}
-
-/// Keeps a runtime for good, without ever running it again.
-fn neglect(runtime: Runtime) {
-    std::mem::forget(runtime);
 }
 
 #[test]
 fn a_runtime_that_shuts_down_holds_up_nobody_by_the_systems_clock() {
     for elsewhere in Elsewhere::ALL {
-        check(Clock::system(), one_thread(), elsewhere, drop);
-        check(Clock::system(), several_threads(), elsewhere, Runtime::shutdown_background);
+        check(Clock::system(), one_thread(), elsewhere, End::Drop);
+        check(Clock::system(), several_threads(), elsewhere, End::Shutdown);
     }
 }
 
 #[test]
 fn a_runtime_that_shuts_down_holds_up_nobody_by_tokios_clock() {
     for elsewhere in Elsewhere::ALL {
-        check(Clock::tokio(), one_thread(), elsewhere, drop);
-        check(Clock::tokio(), several_threads(), elsewhere, Runtime::shutdown_background);
+        check(Clock::tokio(), one_thread(), elsewhere, End::Drop);
+        check(Clock::tokio(), several_threads(), elsewhere, End::Shutdown);
     }
 }
 
 #[test]
 fn a_runtime_that_nobody_drives_holds_up_nobody_by_the_systems_clock() {
     for elsewhere in Elsewhere::ALL {
-        check(Clock::system(), one_thread(), elsewhere, neglect);
+        check(Clock::system(), one_thread(), elsewhere, End::Neglect);
     }
 }
 
 #[test]
 fn a_runtime_that_nobody_drives_holds_up_no_other_runtime_by_tokios_clock() {
     for elsewhere in [Elsewhere::OneThread, Elsewhere::SeveralThreads] {
-        check(Clock::tokio(), one_thread(), elsewhere, neglect);
+        check(Clock::tokio(), one_thread(), elsewhere, End::Neglect);
     }
 }
 
 #[test]
 fn a_runtime_that_nobody_drives_holds_up_no_thread_by_tokios_clock() {
     for elsewhere in [Elsewhere::NoRuntime, Elsewhere::PlainThread] {
-        check(Clock::tokio(), one_thread(), elsewhere, neglect);
+        check(Clock::tokio(), one_thread(), elsewhere, End::Neglect);
+    }
+}
+
+/// The runtime turns the line at first, and stops while others still wait.
+#[test]
+fn a_runtime_that_nobody_drives_any_more_after_its_turn_holds_up_nobody() {
+    for clock in [Clock::system(), Clock::tokio()] {
+        finishes(|| {
+            let start = Instant::now();
+            let limiter = forever(clock);
+            let runtime = with_a_waiter(one_thread(), limiter);
+            let waiters: Vec<_> =
+                Elsewhere::ALL.iter().map(|elsewhere| elsewhere.acquire(limiter)).collect();
+            runtime.block_on(async {
+                while limiter.stats().granted < 2 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            });
+            std::mem::forget(runtime);
+            for waiter in waiters {
+                waiter.join().expect("no panic");
+            }
+            assert!(start.elapsed() >= INTERVAL * 5);
+        });
     }
 }
 

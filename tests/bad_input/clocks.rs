@@ -1,0 +1,179 @@
+//! Clocks that go back, and clocks that have come to their end.
+
+use std::time::Duration;
+
+use tollgate::{
+    Clock, ManualClock, Nanos, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp,
+};
+
+use crate::support::bucket::Bucket;
+use crate::support::{bursty, busy, finishes, is_waiting, ms, outcome, secs, waited};
+
+#[test]
+fn a_clock_set_back_mints_nothing() {
+    fn check<P: Rated<Cost = u32>>(policy: P) {
+        let clock = ManualClock::new();
+        let limiter = RateLimiter::with_clock(policy, clock.clone());
+        clock.set(secs(10));
+        let mut granted = 0;
+        // What is there at ten seconds is there once, however often these come round.
+        for back in [9, 0, 5, 1, 9, 0] {
+            while limiter.try_acquire(1).is_ok() {
+                granted += 1;
+            }
+            assert_eq!(limiter.available(), 0);
+            clock.set(secs(back));
+            assert!(limiter.try_acquire(1).is_err());
+            assert_eq!(limiter.available(), 0);
+            clock.set(secs(10));
+        }
+        assert!(granted <= 6, "{granted}");
+        // Once time goes on, so does the limiter.
+        clock.set(secs(11));
+        assert!(limiter.try_acquire(1).is_ok());
+    }
+    check(SmoothBursty::new(Rate::per_second(5.0)));
+    check(SmoothWarmingUp::new(Rate::per_second(5.0), secs(1)));
+}
+
+#[test]
+fn a_clock_that_jumps_to_and_fro_grants_no_more_than_one_that_does_not() {
+    let (clock, limiter) = bursty(5.0);
+    let mut granted = 0_u64;
+    for step in 0..2000 {
+        let there = ms(1000 + 10 * step);
+        clock.set(there);
+        granted += u64::from(limiter.try_acquire(1).is_ok());
+        clock.set(there / 2);
+        granted += u64::from(limiter.try_acquire(1).is_ok());
+    }
+    // 21 s at 5 per second, and the first.
+    assert!((95..=106).contains(&granted), "{granted}");
+}
+
+#[test]
+fn whoever_waits_when_the_clock_is_set_back_is_granted_when_time_has_come() {
+    let (clock, limiter) = bursty(5.0);
+    clock.set(secs(10));
+    limiter.try_acquire(10).expect("stored");
+    let before = limiter.reserve(1).expect("a place");
+    let delay = before.delay();
+    clock.set(secs(1));
+    let meanwhile = limiter.reserve(1).expect("a place");
+    assert_eq!(limiter.queue_len(), 2);
+    assert_eq!(before.delay(), secs(9) + delay);
+    clock.set(secs(20));
+    assert_eq!(waited(before), delay);
+    assert_eq!(waited(meanwhile), secs(9) + delay + ms(200));
+}
+
+#[test]
+fn nobody_hangs_and_nobody_passes_while_the_clock_jumps() {
+    let (clock, limiter) = busy(5.0);
+    let line: Vec<_> = (0..20).map(|_| limiter.reserve(1).expect("a place")).collect();
+    for step in 1..=60 {
+        clock.set(ms(100 * step));
+        clock.set(ms(37 * step));
+        assert!(limiter.try_acquire(1).is_err() || limiter.queue_len() == 0);
+    }
+    assert_eq!(limiter.queue_len(), 0);
+    for (place, reservation) in (1..).zip(line) {
+        assert_eq!(waited(reservation), ms(200) * place);
+    }
+}
+
+#[test]
+fn a_deadline_is_met_when_the_clock_comes_by_it_again() {
+    let (clock, limiter) = busy(5.0);
+    clock.set(secs(10));
+    limiter.try_acquire(50).expect("stored");
+    let _ahead = limiter.reserve(1).expect("a place");
+    let mut timed = limiter.try_acquire_timeout(1, secs(15));
+    assert!(is_waiting(&mut timed));
+    clock.set(secs(1));
+    assert!(is_waiting(&mut timed));
+    clock.set(secs(10));
+    limiter.pause_for(secs(3600));
+    clock.set(secs(25) - ms(1));
+    assert!(is_waiting(&mut timed));
+    clock.set(secs(60));
+    assert!(outcome(&mut timed).is_err());
+}
+
+/// The one who waits came at a time that is still to come.
+#[test]
+fn a_refund_before_the_head_has_come_hangs_nobody_and_panics_nobody() {
+    let (clock, limiter) = bursty(5.0);
+    let grant = limiter.try_acquire(10).expect("a new limiter grants at once");
+    clock.set(secs(1));
+    let waiting = limiter.reserve(1).expect("a place");
+    clock.set(ms(500));
+    grant.refund();
+    assert!(limiter.try_acquire(1).is_err());
+    clock.set(secs(2));
+    assert!(waited(waiting) <= secs(1));
+    assert!(limiter.try_acquire(1).is_ok());
+}
+
+#[test]
+fn a_clock_stops_at_its_end() {
+    let clock = ManualClock::new();
+    clock.advance(Duration::MAX);
+    assert_eq!(Clock::from(&clock).now(), Nanos::END);
+    clock.advance(Duration::MAX);
+    clock.set(Duration::MAX);
+    assert_eq!(Clock::from(&clock).now(), Nanos::END);
+    clock.set(Duration::ZERO);
+    assert_eq!(clock.elapsed(), Duration::ZERO);
+}
+
+/// There whoever is ready is granted, and whoever is not is told the truth and waits for good.
+#[test]
+fn at_the_end_of_the_clock_decisions_are_as_ever() {
+    fn check<P: Rated<Cost = u32>>(policy: P) {
+        let clock = ManualClock::new();
+        let limiter = RateLimiter::with_clock(policy, clock.clone());
+        clock.advance(Duration::MAX);
+        assert!(limiter.available() >= 5);
+        limiter.try_acquire(100).expect("ready");
+        let wait = limiter.try_acquire(1).expect_err("owed").retry_after().expect("a time");
+        assert!((secs(19)..secs(60)).contains(&wait), "{wait:?}");
+        let mut waiting = limiter.acquire(1);
+        assert!(is_waiting(&mut waiting));
+        let mut timed = limiter.try_acquire_timeout(1, wait / 2);
+        assert!(outcome(&mut timed).is_err());
+        limiter.pause_for(secs(3600));
+        limiter.set_rate(Rate::per_second(7.0));
+        clock.advance(Duration::MAX);
+        assert!(is_waiting(&mut waiting));
+    }
+    check(SmoothBursty::new(Rate::per_second(5.0)));
+    check(SmoothWarmingUp::new(Rate::per_second(5.0), secs(1)));
+}
+
+#[test]
+fn a_limiter_made_at_the_end_of_the_clock_grants_its_first() {
+    let clock = ManualClock::new();
+    clock.advance(Duration::MAX);
+    let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock.clone());
+    assert!(limiter.try_acquire(1).is_ok());
+    assert_eq!(limiter.try_acquire(1).expect_err("taken").retry_after(), Some(ms(200)));
+    let limiter = RateLimiter::with_clock(Bucket { interval: ms(100), capacity: 5 }, clock);
+    assert_eq!(limiter.try_acquire(1).expect_err("empty").retry_after(), Some(ms(100)));
+}
+
+/// It cannot move to where the wait would end. A wait that never ends is one answer, a panic that
+/// says so another; a thread that spins for ever is none.
+#[test]
+fn a_clock_that_moves_by_itself_does_not_spin_at_its_end() {
+    finishes(|| {
+        let clock = ManualClock::auto_advance();
+        let limiter =
+            RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock.clone());
+        clock.advance(Duration::MAX);
+        limiter.try_acquire(1).expect("ready");
+        limiter.try_acquire(10).expect("stored");
+        let mut future = limiter.acquire(1);
+        assert!(is_waiting(&mut future));
+    });
+}

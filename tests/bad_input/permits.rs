@@ -1,0 +1,164 @@
+//! No permits at all, and more than there will ever be.
+
+use std::time::Duration;
+
+use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty, SmoothWarmingUp};
+
+use crate::support::bucket::Bucket;
+use crate::support::{Limiter, bursty, finishes, ms, outcome, secs};
+
+/// Every verb with a cost of nothing.
+#[track_caller]
+fn assert_nothing_is_free(limiter: &Limiter) {
+    let waits = [
+        limiter.try_acquire(0).expect("a grant").waited(),
+        outcome(&mut limiter.acquire(0)).expect("a grant").waited(),
+        outcome(&mut limiter.acquire_owned(0)).expect("a grant").waited(),
+        outcome(&mut limiter.try_acquire_timeout(0, Duration::ZERO)).expect("a grant").waited(),
+        limiter.blocking_acquire(0).expect("a grant").waited(),
+        limiter.blocking_try_acquire_timeout(0, secs(1)).expect("a grant").waited(),
+        limiter.reserve(0).expect("a grant").delay(),
+        limiter.reserve(0).expect("a grant").blocking_wait().expect("a grant").waited(),
+    ];
+    assert_eq!(waits, [Duration::ZERO; 8]);
+    // Nor is there anything to give back.
+    limiter.try_acquire(0).expect("a grant").refund();
+    limiter.try_acquire(0).expect("a grant").settle(0).expect("nothing");
+}
+
+#[test]
+fn nothing_is_granted_at_once_and_takes_nothing() {
+    finishes(|| {
+        let (clock, limiter) = bursty(5.0);
+        clock.advance(ms(600));
+        assert_nothing_is_free(&limiter);
+        assert_eq!(limiter.available(), 3);
+    });
+}
+
+#[test]
+fn nothing_is_granted_at_once_while_a_line_waits_and_while_paused() {
+    finishes(|| {
+        let (clock, limiter) = bursty(5.0);
+        let limiter = limiter.max_waiters(1).max_queued(10);
+        limiter.try_acquire(10).expect("a new limiter grants at once");
+        assert_nothing_is_free(&limiter);
+        let waiting = limiter.reserve(10).expect("a place");
+        assert_nothing_is_free(&limiter);
+        limiter.pause_for(secs(60));
+        assert_nothing_is_free(&limiter);
+        assert_eq!((limiter.queue_len(), waiting.delay()), (1, secs(60)));
+        drop(waiting);
+        assert_nothing_is_free(&limiter);
+        clock.advance(secs(60));
+        assert!(limiter.try_acquire(1).is_ok());
+        assert!(limiter.try_acquire(1).is_err());
+    });
+}
+
+#[test]
+fn nothing_can_be_settled_up_and_everything_settled_down() {
+    let (_clock, limiter) = bursty(5.0);
+    limiter.try_acquire(0).expect("a grant").settle(10).expect("within the horizon");
+    let error = limiter.try_acquire(1).expect_err("ten are owed");
+    assert_eq!(error.retry_after(), Some(secs(2)));
+    let (_clock, limiter) = bursty(5.0);
+    limiter.try_acquire(10).expect("a grant").settle(0).expect("less");
+    assert!(limiter.try_acquire(1).is_ok());
+}
+
+#[track_caller]
+fn exceeds<T>(result: Result<T, Error>) -> u64 {
+    let error = result.err().expect("too many");
+    assert_eq!(error.retry_after(), None);
+    let Error::ExceedsCapacity(exceeds) = error else { panic!("{error:?}") };
+    exceeds.max
+}
+
+/// 12 million years, of which another limiter made 0 by overflow, and granted.
+#[test]
+fn more_than_there_will_ever_be_names_the_most_there_is_and_takes_nothing() {
+    finishes(|| {
+        let clock = ManualClock::new();
+        let daily = SmoothBursty::new(Rate::every(secs(86_400)));
+        let limiter = RateLimiter::with_clock(daily, clock.clone());
+        for n in [u32::MAX, 213_505, 106_752, 53_376] {
+            assert_eq!(exceeds(limiter.try_acquire(n)), 53_375);
+            assert_eq!(exceeds(outcome(&mut limiter.acquire(n))), 53_375);
+            assert_eq!(
+                exceeds(outcome(&mut limiter.try_acquire_timeout(n, Duration::MAX))),
+                53_375
+            );
+            assert_eq!(exceeds(limiter.blocking_acquire(n)), 53_375);
+            assert_eq!(exceeds(limiter.blocking_try_acquire_timeout(n, Duration::MAX)), 53_375);
+            assert_eq!(exceeds(limiter.reserve(n)), 53_375);
+        }
+        assert_eq!(limiter.queue_len(), 0);
+        let grant = limiter.try_acquire(1).expect("nothing was taken");
+        assert_eq!(exceeds(grant.settle(u32::MAX)), 53_375);
+        let error = limiter.try_acquire(1).expect_err("one was taken");
+        assert_eq!(error.retry_after(), Some(secs(86_400)));
+        clock.advance(secs(86_400));
+        assert!(limiter.try_acquire(53_375).is_ok());
+    });
+}
+
+#[test]
+fn more_than_there_will_ever_be_is_refused_while_warming_up_too() {
+    let clock = ManualClock::new();
+    let daily = SmoothWarmingUp::new(Rate::every(secs(86_400)), secs(1));
+    let limiter = RateLimiter::with_clock(daily, clock.clone());
+    assert_eq!(exceeds(limiter.try_acquire(u32::MAX)), 53_375);
+    assert!(limiter.try_acquire(53_375).is_ok());
+    let error = limiter.try_acquire(1);
+    assert!(error.is_err());
+}
+
+#[test]
+fn more_than_a_bucket_holds_is_refused_in_a_line_too() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(Bucket { interval: ms(100), capacity: 5 }, clock);
+    let _waiting = limiter.reserve(5).expect("a place");
+    assert_eq!(exceeds(limiter.reserve(6)), 5);
+    assert_eq!(exceeds(outcome(&mut limiter.acquire(u32::MAX))), 5);
+    assert_eq!(limiter.queue_len(), 1);
+}
+
+#[test]
+fn all_permits_that_a_cost_can_say_work_at_the_highest_rate() {
+    let clock = ManualClock::auto_advance();
+    let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1e9)), clock.clone());
+    for _ in 0..1000 {
+        limiter.blocking_acquire(u32::MAX).expect("a grant");
+    }
+    assert_eq!(clock.elapsed(), Duration::from_nanos(u64::from(u32::MAX)) * 999);
+    let error = limiter.try_acquire(1).expect_err("owed");
+    assert_eq!(error.retry_after(), Some(Duration::from_nanos(u64::from(u32::MAX))));
+}
+
+#[test]
+fn a_line_of_the_greatest_costs_does_not_overflow() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1e9)), clock.clone());
+    let line: Vec<_> = (0..1000).map(|_| limiter.reserve(u32::MAX).expect("a place")).collect();
+    let span = Duration::from_nanos(u64::from(u32::MAX));
+    assert_eq!(line[999].delay(), span * 999);
+    let error = limiter.try_acquire(u32::MAX).expect_err("a line");
+    assert_eq!(error.retry_after(), Some(span * 1000));
+}
+
+/// Each of them is within the horizon, all together are not. Who was given a place keeps it.
+#[test]
+fn a_line_beyond_the_horizon_is_served_in_its_time() {
+    let clock = ManualClock::new();
+    let daily = SmoothBursty::new(Rate::every(secs(86_400)));
+    let limiter = RateLimiter::with_clock(daily, clock.clone());
+    limiter.try_acquire(1).expect("a new limiter grants at once");
+    let line: Vec<_> = (0..100).map(|_| limiter.reserve(53_000).expect("a place")).collect();
+    assert_eq!(line[1].delay(), secs(86_400) * 53_001);
+    assert!(line[99].delay() > secs(86_400) * 100_000);
+    let mut timed = limiter.try_acquire_timeout(1, secs(86_400) * 100_000);
+    assert!(outcome(&mut timed).is_err());
+    clock.advance(secs(86_400) * 60_000);
+    assert_eq!(limiter.queue_len(), 98);
+}

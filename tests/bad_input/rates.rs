@@ -1,0 +1,108 @@
+//! Rates that are none.
+
+use std::panic::{UnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use tollgate::{InvalidRate, Rate};
+
+const NOT_RATES: [f64; 12] = [
+    0.0,
+    -0.0,
+    -1.0,
+    -1e300,
+    f64::NAN,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::MIN_POSITIVE,
+    f64::MAX,
+    // Below one per day and above one per nanosecond.
+    1.0 / 86_401.0,
+    1_000_000_001.0,
+    1e-300,
+];
+
+const MESSAGE: &str = "a rate must be from 1 per day to 1e9 per second";
+
+#[track_caller]
+fn assert_panics(make: impl FnOnce() -> Rate + UnwindSafe) {
+    let panic = catch_unwind(make).expect_err("no such rate");
+    let message = panic.downcast_ref::<String>().expect("a message");
+    assert!(message.starts_with(MESSAGE), "{message}");
+}
+
+#[test]
+fn a_number_that_is_no_rate_is_an_error() {
+    for n in NOT_RATES {
+        let error = Rate::try_per_second(n).expect_err("no such rate");
+        let InvalidRate::OutOfRange { per_second } = error else { panic!("{error:?}") };
+        assert!(per_second.to_bits() == n.to_bits() || per_second == n, "{per_second} for {n}");
+        assert!(error.to_string().starts_with(MESSAGE), "{error}");
+    }
+}
+
+#[test]
+fn a_constructor_panics_with_the_same_words() {
+    for n in NOT_RATES {
+        assert_panics(move || Rate::per_second(n));
+        assert_panics(move || Rate::per_minute(n * 60.0));
+        assert_panics(move || Rate::per_hour(n * 3600.0));
+    }
+}
+
+#[test]
+#[should_panic(expected = "a rate must be from 1 per day to 1e9 per second, not NaN per second")]
+fn not_a_number_panics() {
+    let _ = Rate::per_second(f64::NAN);
+}
+
+#[test]
+fn whole_numbers_that_are_no_rate_panic() {
+    const SECOND: Duration = Duration::from_secs(1);
+    for (n, per) in [
+        (0, SECOND),
+        (1, Duration::ZERO),
+        (0, Duration::ZERO),
+        (1_000_000_001, SECOND),
+        (u64::MAX, SECOND),
+        (1, Duration::MAX),
+        (u64::MAX, Duration::ZERO),
+        (1, Duration::new(86_400, 1)),
+        (1_000, Duration::from_nanos(999)),
+    ] {
+        assert_panics(move || Rate::new(n, per));
+    }
+    assert_panics(|| Rate::every(Duration::ZERO));
+    assert_panics(|| Rate::every(Duration::MAX));
+    // Where the ends are.
+    assert_eq!(Rate::new(u64::MAX, Duration::from_nanos(u64::MAX)), Rate::per_second(1e9));
+    assert_eq!(Rate::every(Duration::from_nanos(1)), Rate::per_second(1e9));
+    assert_eq!(Rate::every(Duration::from_secs(86_400)).to_string(), "1/day");
+}
+
+#[test]
+fn text_that_is_out_of_range_is_told_from_text_that_is_no_rate() {
+    for text in [
+        "0/s",
+        "-0/s",
+        "-5/s",
+        "NaN/s",
+        "nan/min",
+        "inf/s",
+        "-inf/day",
+        "infinity/h",
+        "1e-9/day",
+        "1e10/s",
+        "0.5/day",
+        "1e400/s",
+    ] {
+        let error = text.parse::<Rate>().expect_err(text);
+        assert!(matches!(error, InvalidRate::OutOfRange { .. }), "{text}: {error:?}");
+    }
+    for text in [
+        "", " ", "/", "5", "5/", "/s", "5 s", "5//s", "5/s/s", "5/S", "5/ms", "five/s", "5,0/s",
+        "0x5/s", "5/-s", "5%/s", "∞/s", "\0/s", "5/秒",
+    ] {
+        let error = text.parse::<Rate>().expect_err(text);
+        assert_eq!(error, InvalidRate::Malformed { text: text.to_owned() });
+    }
+}
