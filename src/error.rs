@@ -73,8 +73,8 @@ impl Error {
     }
 }
 
-/// A request that can never be granted: more than the policy's capacity, or a booking more than
-/// [146 years](crate::Nanos::HORIZON) ahead.
+/// A request that can never be granted: more than the policy's capacity, or than comes in
+/// [146 years](crate::Nanos::HORIZON).
 ///
 /// ```
 /// use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty};

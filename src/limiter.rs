@@ -130,7 +130,7 @@ impl<P: Policy> RateLimiter<P> {
     /// Takes `n` permits and waits for them as long as it takes.
     ///
     /// The future joins the line when it is first polled, and is served in that order. Nothing is
-    /// taken before it is granted. `acquire(0)` is granted at once and takes nothing.
+    /// taken before it is granted. `acquire(0)` is granted at once, takes nothing and is not counted.
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ impl<P: Policy> RateLimiter<P> {
     /// As [`acquire`](Self::acquire), for threads: parks this one until it is granted.
     ///
     /// Blocking and async callers stand in one line. In async code use `acquire`: this one blocks
-    /// the executor's thread.
+    /// the executor's thread, and with `Clock::tokio()` on a current-thread runtime for ever.
     ///
     /// # Errors
     ///

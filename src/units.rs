@@ -29,7 +29,7 @@ impl Nanos {
     /// The last moment that a clock shows: 2^63 - 1 ns, 292 years after its origin.
     pub const END: Self = Self(u64::MAX >> 1);
 
-    /// How far ahead anything may be booked: 2^62 ns, 146 years.
+    /// The most that one request may take or one pause may last: 2^62 ns, 146 years.
     pub const HORIZON: Duration = Duration::from_nanos(1 << 62);
 
     /// The point `nanos` nanoseconds after the origin.

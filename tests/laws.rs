@@ -85,77 +85,34 @@ macro_rules! conformance {
             fn law_7_a_pause_leaves_no_credit() {
                 windows::a_pause_leaves_no_credit::<$policy>();
             }
+
+            #[test]
+            fn law_7_a_refund_at_another_rate_mints_nothing() {
+                windows::a_refund_at_another_rate_mints_nothing::<$policy>();
+            }
+
+            #[test]
+            fn law_7_halving_the_rate_before_a_refund_mints_nothing() {
+                windows::halving_the_rate_before_a_refund_mints_nothing::<$policy>();
+            }
+
+            #[test]
+            fn law_7_the_last_grant_comes_back_at_its_price() {
+                trace::the_last_grant_comes_back_at_its_price::<$policy>();
+            }
+
+            #[test]
+            fn law_7_a_refund_in_a_pause_leaves_no_credit_at_its_end() {
+                windows::a_refund_in_a_pause_leaves_no_credit_at_its_end::<$policy>();
+            }
+
+            #[test]
+            fn law_7_a_refund_after_time_went_back_mints_nothing() {
+                windows::a_refund_after_time_went_back_mints_nothing::<$policy>();
+            }
         }
     };
 }
 
 conformance!(smooth_bursty: tollgate::SmoothBursty);
 conformance!(smooth_warming_up: tollgate::SmoothWarmingUp);
-
-// What a refund must not do. These become part of `conformance` when none of them is ignored.
-
-mod smooth_bursty_refunds {
-    use super::*;
-    use tollgate::SmoothBursty;
-
-    #[test]
-    fn law_7_a_refund_at_another_rate_mints_nothing() {
-        windows::a_refund_at_another_rate_mints_nothing::<SmoothBursty>();
-    }
-
-    #[test]
-    #[ignore = "a refund gives back the price now in force, not the one that was paid"]
-    fn law_7_halving_the_rate_before_a_refund_mints_nothing() {
-        windows::halving_the_rate_before_a_refund_mints_nothing::<SmoothBursty>();
-    }
-
-    #[test]
-    #[ignore = "after a change of the rate a refund of the last grant is not exact"]
-    fn law_7_the_last_grant_comes_back_at_its_price() {
-        trace::the_last_grant_comes_back_at_its_price::<SmoothBursty>();
-    }
-
-    #[test]
-    #[ignore = "a refund moves the next free ticket to before the end of the pause"]
-    fn law_7_a_refund_in_a_pause_leaves_no_credit_at_its_end() {
-        windows::a_refund_in_a_pause_leaves_no_credit_at_its_end::<SmoothBursty>();
-    }
-
-    #[test]
-    #[ignore = "a refund counts time that went back as not yet given back"]
-    fn law_7_a_refund_after_time_went_back_mints_nothing() {
-        windows::a_refund_after_time_went_back_mints_nothing::<SmoothBursty>();
-    }
-}
-
-mod smooth_warming_up_refunds {
-    use super::*;
-    use tollgate::SmoothWarmingUp;
-
-    #[test]
-    #[ignore = "a late refund takes the span of the booking from the rate now in force"]
-    fn law_7_a_refund_at_another_rate_mints_nothing() {
-        windows::a_refund_at_another_rate_mints_nothing::<SmoothWarmingUp>();
-    }
-
-    #[test]
-    fn law_7_halving_the_rate_before_a_refund_mints_nothing() {
-        windows::halving_the_rate_before_a_refund_mints_nothing::<SmoothWarmingUp>();
-    }
-
-    #[test]
-    fn law_7_the_last_grant_comes_back_at_its_price() {
-        trace::the_last_grant_comes_back_at_its_price::<SmoothWarmingUp>();
-    }
-
-    #[test]
-    fn law_7_a_refund_in_a_pause_leaves_no_credit_at_its_end() {
-        windows::a_refund_in_a_pause_leaves_no_credit_at_its_end::<SmoothWarmingUp>();
-    }
-
-    #[test]
-    #[ignore = "a refund counts time that went back as not yet given back"]
-    fn law_7_a_refund_after_time_went_back_mints_nothing() {
-        windows::a_refund_after_time_went_back_mints_nothing::<SmoothWarmingUp>();
-    }
-}

@@ -159,3 +159,60 @@ fn a_refund_moves_those_who_wait_forward() {
     let waits: Vec<_> = line.into_iter().map(waited).collect();
     assert_eq!(waits, [ms(2000), ms(2200), ms(2400)]);
 }
+
+/// Found by review: an earlier refund brought the position back to where an older booking had ended,
+/// and that one was then taken for the last.
+#[test]
+fn a_refund_is_not_taken_for_the_last_because_the_numbers_come_again() {
+    let clock = ManualClock::new();
+    let policy = SmoothBursty::new(Rate::per_second(1.0)).max_burst(secs(10));
+    let limiter = RateLimiter::with_clock(policy, clock.clone());
+    clock.advance(secs(10));
+    let x = limiter.try_acquire(6).expect("stored");
+    let a = limiter.try_acquire(5).expect("stored");
+    x.settle(1).expect("less than was taken");
+    clock.advance(secs(6));
+    limiter.try_acquire(5).expect("stored");
+    a.refund();
+    // Ten stored at most, one prepaid, and five have gone at this moment already.
+    let more = (0..20).take_while(|_| limiter.try_acquire(1).is_ok()).count();
+    assert!(more <= 6, "{more} more at once");
+}
+
+/// Found by review: halving the rate leaves the position as it is, but not the price.
+#[test]
+fn a_refund_after_halving_the_rate_gives_back_what_was_paid() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(2.0)), clock);
+    let grant = limiter.try_acquire(100).expect("a new limiter grants at once");
+    limiter.set_rate(Rate::per_second(1.0));
+    grant.settle(50).expect("less than was taken");
+    // Fifty were bought at two a second.
+    let owed = limiter.try_acquire(1).expect_err("owed").retry_after().expect("a time");
+    assert!(owed.abs_diff(secs(25)) < Duration::from_micros(1), "{owed:?}");
+}
+
+/// Found by review: a warming limiter was put back to a state of other parameters.
+#[test]
+fn a_refund_across_a_change_of_the_warm_up_fits_the_new_store() {
+    let rate = Rate::per_second(10.0);
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(SmoothWarmingUp::new(rate, secs(100)), clock);
+    let grant = limiter.try_acquire(1000).expect("a new limiter grants at once");
+    limiter.set_policy(SmoothWarmingUp::new(rate, secs(1)));
+    grant.refund();
+    assert_eq!(limiter.available(), 10);
+}
+
+#[test]
+fn giving_back_one_of_many_after_a_change_of_the_rate_makes_nobody_later() {
+    let clock = ManualClock::new();
+    let policy = SmoothWarmingUp::new(Rate::per_second(10.0), secs(1));
+    let limiter = RateLimiter::with_clock(policy, clock);
+    let grant = limiter.try_acquire(100).expect("a new limiter grants at once");
+    limiter.set_rate(Rate::per_second(1.0));
+    let owed = || limiter.try_acquire(1).expect_err("owed").retry_after().expect("a time");
+    let before = owed();
+    grant.settle(99).expect("less than was taken");
+    assert!(before.abs_diff(owed() + ms(100)) < Duration::from_micros(1), "{before:?}");
+}
