@@ -204,7 +204,8 @@ fn print_table(options: &Options, calls: &[Call], fullest: usize) {
     let note = match (options.no_limit, options.warm_up) {
         (true, _) => "without a limiter".to_owned(),
         (_, Some(period)) => format!("the ramp of {period:?} is in it"),
-        _ => format!("{:+.2} %", (achieved / rate - 1.0) * 100.0),
+        // Plus zero, or it could say "-0.00".
+        _ => format!("{:+.2} %", ((achieved / rate - 1.0) * 1e4).round() / 100.0 + 0.0),
     };
 
     let mut waits: Vec<Duration> = calls.iter().map(|call| call.waited).collect();
