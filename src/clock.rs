@@ -52,15 +52,17 @@ impl Clock {
     /// whole process, which starts at the first wait. Under `tokio::time::pause` it goes on in real
     /// time; use `Clock::tokio()` there. On most systems it stands still while the machine sleeps.
     ///
-    /// The first call calibrates the processor's counter, which may take some milliseconds; this
-    /// clock and the operating system's then differ by up to some parts in ten thousand, and so does
-    /// the rate. A process made by `fork` alone has no such thread: nobody who waits there is woken.
+    /// It is read by way of the processor's counter, which is set by the operating system's clock each
+    /// millisecond: it is right to some microseconds, and may step back by as much. The first call
+    /// calibrates the counter, which may take some milliseconds.
+    ///
+    /// A process made by `fork` alone has no such thread: nobody who waits there is woken.
     ///
     /// ```
     /// use tollgate::Clock;
     ///
     /// let clock = Clock::system();
-    /// assert!(clock.now() <= clock.now());
+    /// assert!(clock.now().since(clock.now()).as_secs() == 0);
     /// ```
     #[must_use]
     pub fn system() -> Self {

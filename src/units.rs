@@ -150,7 +150,7 @@ impl Rate {
     ///
     /// # Panics
     ///
-    /// If that is not between 1 per day and 1e9 per second.
+    /// If that is not between 1 per day and 1e9 per second; see [`Rate::try_new`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -160,7 +160,7 @@ impl Rate {
     #[must_use]
     #[track_caller]
     pub fn new(n: u64, per: Duration) -> Self {
-        Self::valid(Self::from_fraction(n, per.as_nanos()))
+        Self::valid(Self::try_new(n, per))
     }
 
     /// One permit per `interval`.
@@ -195,6 +195,22 @@ impl Rate {
     /// ```
     pub fn try_per_second(n: f64) -> Result<Self, InvalidRate> {
         Self::from_float(n, SECOND)
+    }
+
+    /// `n` permits per `per`, for values that come from outside.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRate`] if that is not between 1 per day and 1e9 per second.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::try_new(60, Duration::from_secs(60)), Ok(Rate::per_second(1.0)));
+    /// assert!(Rate::try_new(1, Duration::ZERO).is_err());
+    /// ```
+    pub fn try_new(n: u64, per: Duration) -> Result<Self, InvalidRate> {
+        Self::from_fraction(n, per.as_nanos())
     }
 
     /// This rate in permits per second.
