@@ -70,7 +70,7 @@ impl Clock {
     }
 
     /// Tokio's clock: stands still under `tokio::time::pause` and moves with
-    /// `tokio::time::advance`, for decisions and waits.
+    /// `tokio::time::advance` (tokio's feature `test-util`), for decisions and waits.
     ///
     /// A wait inside a runtime is ended by a task on that runtime; each runtime in which somebody
     /// waits has its own, so that one that is blocked or shut down holds nobody up in another. A

@@ -162,9 +162,11 @@ impl<P: Policy> RateLimiter<P> {
     ///
     /// # Errors
     ///
+    /// As [`acquire`](Self::acquire).
+    ///
     /// # Cancel safety
     ///
-    /// Both as [`acquire`](Self::acquire).
+    /// As [`acquire`](Self::acquire).
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -203,8 +205,12 @@ impl<P: Policy> RateLimiter<P> {
     /// Takes `n` permits if they come within `timeout`; says so **at once** if they cannot.
     ///
     /// Those in line ahead are counted. If some of them leave, a refusal turns out to have been
-    /// early; a grant is never late. If a change of the rate or a pause makes it impossible later,
-    /// it ends at the latest when the time is up. `Duration::MAX` waits for ever.
+    /// early; a grant is never late. If a change of the rate or a pause makes it impossible later, it
+    /// is refused as soon as it is at the head of the line, which may be at once, and at the latest
+    /// when the time is up. `Duration::MAX` waits for ever.
+    ///
+    /// Callers who are refused together learn the same `retry_after()`. If they shall all be served
+    /// in the end, let them wait with [`acquire`](Self::acquire) instead of asking again.
     ///
     /// # Errors
     ///
@@ -320,7 +326,8 @@ impl<P: Policy> RateLimiter<P> {
     }
 
     /// Grants nothing for `duration` from now, for example because the server answered with
-    /// `Retry-After`. Those in line keep their places and nobody gains credit meanwhile.
+    /// `Retry-After`. Those in line keep their places and nobody gains credit meanwhile. What was
+    /// granted before is settled by a pause: to [refund](Grant::refund) it, do so first.
     ///
     /// A pause is only ever made longer, never shorter, by another, and cannot be ended: bound what
     /// you take from a server. More than the [horizon](Nanos::HORIZON) counts as the horizon.
@@ -411,6 +418,19 @@ impl<P: Policy> RateLimiter<P> {
 }
 
 impl<P: Rated> RateLimiter<P> {
+    /// The rate in force.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// let policy = SmoothBursty::new(Rate::per_second(7.0));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// assert_eq!(limiter.rate().as_per_second(), 7.0);
+    /// ```
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.touch(|inner, _| inner.policy().rate())
+    }
+
     /// Changes the rate for everybody; see [`set_policy`](Self::set_policy).
     ///
     /// ```

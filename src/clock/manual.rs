@@ -27,6 +27,28 @@ use crate::units::Nanos;
 /// limiter.try_acquire(1)?;
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+///
+/// With tasks, let them come to their wait before the clock moves:
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// # let clock = ManualClock::new();
+/// # let policy = SmoothBursty::new(Rate::per_second(5.0));
+/// # let limiter = RateLimiter::with_clock(policy, clock.clone());
+/// limiter.acquire(1).await?;
+/// let task = tokio::spawn(limiter.acquire_owned(1));
+/// tokio::task::yield_now().await;
+/// assert_eq!(limiter.queue_len(), 1);
+/// clock.advance(Duration::from_millis(200));
+/// assert_eq!(task.await??.waited().as_millis(), 200);
+/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Where code sleeps besides, use `Clock::tokio()` in a paused runtime: this clock moves no timers
+/// but a limiter's.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     shared: Arc<Shared>,

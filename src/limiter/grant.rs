@@ -69,6 +69,10 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// Corrects the cost once the true one is known: what was too much is given back as by
     /// [`refund`](Self::refund), what is missing is owed, and whoever comes next waits for it.
     ///
+    /// What is given back late, after others were granted, is only what time has not given back
+    /// already, while what is missing is always charged. So where costs are not known beforehand and
+    /// many callers are in line, ask for the least and settle upwards.
+    ///
     /// # Errors
     ///
     /// [`Error::ExceedsCapacity`] if the missing part could never be granted; then nothing changes.
