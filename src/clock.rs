@@ -115,10 +115,10 @@ impl Clock {
     /// An alarm by this clock that turns `line`.
     pub(crate) fn alarm(&self, line: Weak<dyn Turn>) -> Alarm {
         match &self.0 {
-            Kind::System(system) => Alarm::Timed(Box::new(TimedAlarm::new(*system, line))),
+            Kind::System(system) => Alarm::System(TimedAlarm::new(*system, line)),
             #[cfg(feature = "tokio")]
             Kind::Tokio(tokio) => Alarm::Tokio(tokio.alarm(line)),
-            Kind::Manual(manual) => Alarm::Timed(Box::new(TimedAlarm::new(manual.clone(), line))),
+            Kind::Manual(manual) => Alarm::Manual(TimedAlarm::new(manual.clone(), line)),
         }
     }
 
@@ -162,7 +162,8 @@ pub(crate) trait Turn: Send + Sync {
 /// Goes off once at the time last set.
 #[derive(Debug)]
 pub(crate) enum Alarm {
-    Timed(Box<dyn SetAlarm>),
+    System(TimedAlarm<&'static System>),
+    Manual(TimedAlarm<ManualClock>),
     #[cfg(feature = "tokio")]
     Tokio(self::tokio::TokioAlarm),
     #[cfg(test)]
@@ -173,7 +174,8 @@ impl Alarm {
     /// Sets the alarm; called under the line's lock, so nothing here may call back.
     pub(crate) fn set(&mut self, due: Nanos) {
         match self {
-            Self::Timed(alarm) => alarm.set(due),
+            Self::System(alarm) => alarm.set(due),
+            Self::Manual(alarm) => alarm.set(due),
             #[cfg(feature = "tokio")]
             Self::Tokio(alarm) => alarm.set(due),
             #[cfg(test)]
@@ -235,19 +237,14 @@ impl Crank {
     }
 }
 
-/// An alarm kept in a list of alarms.
-pub(crate) trait SetAlarm: std::fmt::Debug + Send {
-    fn set(&mut self, due: Nanos);
-}
-
 /// Keeps a list of alarms and sounds them in time.
-pub(crate) trait AlarmKeeper: std::fmt::Debug + Send {
+pub(crate) trait AlarmKeeper {
     fn change(&self, change: impl FnOnce(&mut Alarms));
 }
 
 /// One line's place in a list of alarms; leaves it when dropped.
 #[derive(Debug)]
-struct TimedAlarm<K: AlarmKeeper> {
+pub(crate) struct TimedAlarm<K: AlarmKeeper> {
     keeper: K,
     line: Weak<dyn Turn>,
     place: Option<alarms::Place>,
@@ -257,9 +254,7 @@ impl<K: AlarmKeeper> TimedAlarm<K> {
     fn new(keeper: K, line: Weak<dyn Turn>) -> Self {
         Self { keeper, line, place: None }
     }
-}
 
-impl<K: AlarmKeeper> SetAlarm for TimedAlarm<K> {
     fn set(&mut self, due: Nanos) {
         let (old, line) = (self.place.take(), self.line.clone());
         self.keeper.change(|alarms| self.place = Some(alarms.replace(old, due, line)));

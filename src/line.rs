@@ -411,10 +411,7 @@ impl<P: Policy> Inner<P> {
                 self.depart(key, now);
                 self.unlink(key);
             }
-            Some(Ok(charge)) => {
-                self.stats.given_up += 1;
-                self.refund(now, self.queue[key].cost, charge.receipt);
-            }
+            Some(Ok(charge)) => self.give_back(now, self.queue[key].cost, charge),
             Some(Err(_)) => {}
         }
         self.discard.extend(self.queue.remove(key).waker);
@@ -428,8 +425,10 @@ impl<P: Policy> Inner<P> {
         }
     }
 
-    pub(crate) fn give_up(&mut self) {
+    /// Nobody is there to take what was granted.
+    pub(crate) fn give_back(&mut self, now: Nanos, cost: P::Cost, charge: Charge<P::Receipt>) {
         self.stats.given_up += 1;
+        self.refund(now, cost, charge.receipt);
     }
 
     /// Charges more, ready or not; but not on top of a debt that reaches the horizon.

@@ -36,7 +36,7 @@ const TRUST: u64 = 1_000_000;
 const UNDISTURBED: u64 = 2_000;
 
 #[derive(Debug)]
-pub(super) struct System {
+pub(crate) struct System {
     counter: quanta::Clock,
     counter_origin: u64,
     origin: Instant,

@@ -13,7 +13,7 @@ use tokio::runtime::{Handle, Id};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::system::System;
-use super::{SetAlarm, TimedAlarm, Turn};
+use super::{TimedAlarm, Turn};
 use crate::units::Nanos;
 
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ impl TokioClock {
     pub(super) fn alarm(&self, line: Weak<dyn Turn>) -> TokioAlarm {
         let outside = TimedAlarm::new(System::get(), line.clone());
         let shared = Arc::new(Shared { line, clock: self.clone(), state: Mutex::default() });
-        TokioAlarm { shared, outside: Box::new(outside), outside_due: Nanos::ZERO }
+        TokioAlarm { shared, outside, outside_due: Nanos::ZERO }
     }
 }
 
@@ -43,7 +43,7 @@ impl TokioClock {
 pub(crate) struct TokioAlarm {
     shared: Arc<Shared>,
     /// For those who wait outside any runtime: there time is never paused.
-    outside: Box<dyn SetAlarm>,
+    outside: TimedAlarm<&'static System>,
     /// What that one was set for last, by tokio's clock.
     outside_due: Nanos,
 }

@@ -147,7 +147,6 @@ impl<'a, P: Policy> Future for Acquire<'a, P> {
 impl<P: Policy> Drop for Acquire<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        let cost = self.cost;
         match self.place {
             Place::Outside | Place::Over => {}
             Place::Waiting(key) if thread::panicking() => {
@@ -158,10 +157,9 @@ impl<P: Policy> Drop for Acquire<'_, P> {
                 }
             }
             Place::Waiting(key) => self.handle.touch(|inner, now| inner.leave(key, now)),
-            Place::Granted(charge) => self.handle.touch(|inner, now| {
-                inner.give_up();
-                inner.refund(now, cost, charge.receipt);
-            }),
+            Place::Granted(charge) => {
+                self.handle.touch(|inner, now| inner.give_back(now, self.cost, charge));
+            }
         }
     }
 }

@@ -88,12 +88,12 @@ impl Schedule {
             (u128::from(permits) << permits_zeros).div_ceil((nanos << nanos_zeros) >> 64);
         let (multiplier, shift) = match u64::try_from(quotient) {
             Ok(multiplier) => (multiplier, permits_zeros + 1 - nanos_zeros),
-            Err(_) => (low_bits(quotient.div_ceil(2).cast_signed()), permits_zeros - nanos_zeros),
+            Err(_) => (fitting(quotient.div_ceil(2)), permits_zeros - nanos_zeros),
         };
-        let inverse = low_bits(((1u128 << 126) / u128::from(multiplier)).cast_signed());
+        let inverse = fitting((1 << 126) / u128::from(multiplier));
         let schedule = Self { multiplier, inverse, shift, burst: 0 };
         let burst = Nanos::ZERO.saturating_add(max_burst.min(Nanos::HORIZON));
-        Self { burst: low_bits(schedule.position_at(burst)), ..schedule }
+        Self { burst: fitting(schedule.position_at(burst).cast_unsigned()), ..schedule }
     }
 
     /// Where the permit clock stands at `time`.
@@ -222,6 +222,12 @@ impl Schedule {
         let nanos = (u128::from(units) * u128::from(self.inverse)) >> 63;
         u64::try_from(nanos).unwrap_or(u64::MAX)
     }
+}
+
+/// What is known to fit.
+fn fitting(value: u128) -> u64 {
+    debug_assert!(value <= u128::from(u64::MAX));
+    u64::try_from(value).unwrap_or(u64::MAX)
 }
 
 /// The low 64 bits of a position.
