@@ -7,6 +7,7 @@ mod system;
 mod tokio;
 
 use std::sync::Weak;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use manual::ManualClock;
 
@@ -109,6 +110,33 @@ impl Clock {
             #[cfg(feature = "tokio")]
             Kind::Tokio(tokio) => tokio.now(),
             Kind::Manual(manual) => manual.now(),
+        }
+    }
+
+    /// How long after the Unix epoch this clock showed zero, by the system's calendar as it is now. For
+    /// a [`ManualClock`] zero: it begins at the epoch.
+    ///
+    /// For rules that go by the calendar, as [`FixedWindow::aligned`](crate::FixedWindow::aligned)
+    /// does. If the calendar is set to another time later, they keep the one that they were given.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime, UNIX_EPOCH};
+    /// use tollgate::{Clock, ManualClock};
+    ///
+    /// let clock = Clock::system();
+    /// let unix_time = clock.since_epoch() + Duration::from_nanos(clock.now().get());
+    /// assert!(SystemTime::now().duration_since(UNIX_EPOCH)?.abs_diff(unix_time).as_secs() < 60);
+    /// assert_eq!(Clock::from(ManualClock::new()).since_epoch(), Duration::ZERO);
+    /// # Ok::<(), std::time::SystemTimeError>(())
+    /// ```
+    #[must_use]
+    pub fn since_epoch(&self) -> Duration {
+        match &self.0 {
+            Kind::Manual(_) => Duration::ZERO,
+            _ => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .saturating_sub(self.now().since(Nanos::ZERO)),
         }
     }
 

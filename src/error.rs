@@ -20,12 +20,15 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Error {
     /// Not now, or not within the time that the caller would wait.
-    #[error("rate limit reached{}", display_retry(*retry_after))]
+    #[error("rate limit reached{}{}", display_part(*part), display_retry(*retry_after))]
     #[non_exhaustive]
     Denied {
         /// How long the same call would have had to wait, those in line before it included. `None`
         /// where nobody can know.
         retry_after: Option<Duration>,
+        /// Which of several rules together held it back, counted from zero. `None` for a single
+        /// rule.
+        part: Option<usize>,
     },
     /// More than the limiter could ever give at once: waiting does not help.
     #[error(transparent)]
@@ -37,6 +40,10 @@ pub enum Error {
         /// When the line moves next, as far as is known now.
         retry_after: Option<Duration>,
     },
+}
+
+fn display_part(part: Option<usize>) -> String {
+    part.map_or_else(String::new, |part| format!(" (part {part})"))
 }
 
 fn display_retry(retry_after: Option<Duration>) -> String {
@@ -63,13 +70,32 @@ impl Error {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Denied { retry_after } | Self::LineFull { retry_after } => *retry_after,
+            Self::Denied { retry_after, .. } | Self::LineFull { retry_after } => *retry_after,
             Self::ExceedsCapacity(_) => None,
         }
     }
 
-    pub(crate) fn denied(retry_after: Duration) -> Self {
-        Self::Denied { retry_after: Some(retry_after) }
+    /// Which of several rules together said no, counted from zero. `None` for a single rule, or if it
+    /// was none of them.
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, ManualClock, Rate, RateLimiter, TokenBucket};
+    /// let tokens = TokenBucket::new(Rate::per_minute(60.0), 100);
+    /// let limiter = RateLimiter::with_clock((tokens, InFlight::new(10)), ManualClock::new());
+    /// let _grant = limiter.try_acquire((80, 1))?;
+    /// let error = limiter.try_acquire((80, 1)).unwrap_err();
+    /// assert_eq!(error.part(), Some(0));
+    /// assert_eq!(error.to_string(), "rate limit reached (part 0), retry after 60s");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn part(&self) -> Option<usize> {
+        match self {
+            Self::Denied { part, .. } | Self::ExceedsCapacity(ExceedsCapacity { part, .. }) => {
+                *part
+            }
+            Self::LineFull { .. } => None,
+        }
     }
 }
 
@@ -86,11 +112,13 @@ impl Error {
 /// # Ok::<(), tollgate::InvalidRate>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("more permits than can ever be granted at once: at most {max}")]
+#[error("more permits than can ever be granted at once: at most {max}{}", display_part(*part))]
 #[non_exhaustive]
 pub struct ExceedsCapacity {
     /// The most that one request may ask for.
     pub max: u64,
+    /// Which of several rules together it exceeds, counted from zero. `None` for a single rule.
+    pub part: Option<usize>,
 }
 
 impl ExceedsCapacity {
@@ -101,6 +129,11 @@ impl ExceedsCapacity {
     /// ```
     #[must_use]
     pub fn new(max: u64) -> Self {
-        Self { max }
+        Self { max, part: None }
+    }
+
+    /// The same of one part of a composed policy.
+    pub(crate) fn in_part(self, part: usize) -> Self {
+        Self { part: Some(part), ..self }
     }
 }

@@ -61,12 +61,22 @@ mod units;
 pub use clock::{Clock, ManualClock};
 pub use error::{Error, ExceedsCapacity};
 pub use limiter::{Acquire, Grant, RateLimiter, Reservation};
-pub use policy::schedule::Booking as SmoothBurstyReceipt;
-pub use policy::smooth_bursty::{SmoothBursty, SmoothBurstyState};
+pub use policy::compose::Same;
+pub use policy::fixed_window::{FixedWindow, FixedWindowReceipt, FixedWindowState};
+pub use policy::gcra::Gcra;
+pub use policy::in_flight::InFlight;
+pub use policy::leaky_bucket::LeakyBucket;
+pub use policy::lock_out::{LockOut, LockOutState};
+pub use policy::log::{Log, LogReceipt};
+pub use policy::schedule::{Booking, Ticket};
+pub use policy::sliding_window_counter::SlidingWindowCounter;
+pub use policy::sliding_window_log::SlidingWindowLog;
+pub use policy::smooth_bursty::SmoothBursty;
 pub use policy::smooth_warming_up::{
     SmoothWarmingUp, SmoothWarmingUpReceipt, SmoothWarmingUpState,
 };
-pub use policy::{Cost, Policy, Rated};
+pub use policy::token_bucket::{TokenBucket, TokenBucketState};
+pub use policy::{Cost, Policy, Quota, Rated, Ready};
 pub use stats::Stats;
 pub use units::{InvalidRate, Nanos, Rate};
 

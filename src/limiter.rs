@@ -15,7 +15,7 @@ pub use reservation::Reservation;
 use crate::clock::{Clock, Turn};
 use crate::error::Error;
 use crate::line::Line;
-use crate::policy::{Policy, Rated};
+use crate::policy::{Policy, Quota, Rated};
 use crate::stats::Stats;
 use crate::units::{Nanos, Rate};
 use acquire::Handle;
@@ -80,7 +80,9 @@ impl<P: Policy> RateLimiter<P> {
         let clock = clock.into();
         let shared = Arc::new_cyclic(|shared: &Weak<Shared<P>>| {
             let alarm = clock.alarm(shared.clone());
-            let line = Line::new(policy, clock.now(), alarm);
+            let (now, counters) = (clock.now(), Some(Box::default()));
+            let state = policy.start(now);
+            let line = Line::new(policy, state, now, alarm, counters);
             Shared { clock, line }
         });
         Self { shared }
@@ -363,6 +365,25 @@ impl<P: Policy> RateLimiter<P> {
     #[must_use]
     pub fn available(&self) -> P::Cost {
         self.touch(|inner, now| inner.available(now))
+    }
+
+    /// How much of the limit is left, and when all of it will be there again. Nothing is left while
+    /// somebody is in line or the limiter is paused.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    /// # use std::time::Duration;
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 10);
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.try_acquire(4)?;
+    /// let quota = limiter.quota();
+    /// assert_eq!((quota.limit, quota.remaining), (10, 6));
+    /// assert_eq!(quota.reset_after, Some(Duration::from_millis(800)));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn quota(&self) -> Quota<P::Cost> {
+        self.touch(|inner, now| inner.quota(now))
     }
 
     /// How many callers wait.

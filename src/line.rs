@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 
 use crate::clock::{Alarm, Errand};
 use crate::error::{Error, ExceedsCapacity};
-use crate::policy::{Cost, Policy};
+use crate::policy::{Cost, Policy, Quota, Ready};
 use crate::stats::{Counters, Stats};
 use crate::sync::{Mutex, MutexGuard};
 use crate::units::{Nanos, saturating_nanos};
@@ -36,7 +36,7 @@ use word::{Attempt, Published, Word};
 #[derive(Debug)]
 pub(crate) struct Line<P: Policy> {
     word: Word,
-    counters: Counters,
+    counters: Option<Box<Counters>>,
     inner: Mutex<Inner<P>>,
 }
 
@@ -47,6 +47,23 @@ pub(crate) struct Charge<R> {
     pub(crate) waited: u64,
     /// `None` for a cost of nothing.
     pub(crate) receipt: Option<R>,
+    /// Which of several rules the line waited for last.
+    pub(crate) held_by: Option<usize>,
+}
+
+/// What can become of a charge later.
+pub(crate) enum Change<P: Policy> {
+    /// It is to be `more`, or less by `part` and what nobody has a receipt for.
+    Settle {
+        more: P::Cost,
+        less: P::Cost,
+        part: P::Cost,
+        receipt: Option<P::Receipt>,
+    },
+    Refund {
+        part: P::Cost,
+        receipt: Option<P::Receipt>,
+    },
 }
 
 /// What became of a caller who entered.
@@ -71,6 +88,8 @@ pub(crate) struct Inner<P: Policy> {
     queue: Queue<Waiter<P>>,
     /// Those who will not wait for ever, the first to give up first.
     deadlines: BTreeSet<(Nanos, Key)>,
+    /// The state behind all who wait, where the policy needs that to tell when a newcomer is ready.
+    tail: Option<Tail<P::State>>,
     /// Permits asked for by those in line.
     queued: u64,
     /// Nothing is charged at an earlier time than this: the last grant, change, pause or departure
@@ -80,8 +99,10 @@ pub(crate) struct Inner<P: Policy> {
     alarm: Alarm,
     /// When the alarm goes off; it may be early, never late.
     armed: Nanos,
-    /// When the line moves next.
+    /// When the line moves next, if that is known.
     due: Option<Nanos>,
+    /// Which of several rules it waits for.
+    held_by: Option<usize>,
     stats: Stats,
     wake: SmallVec<[Waker; 4]>,
     /// Dropping a waker can run anything, another touch of this line included: not under the lock.
@@ -97,6 +118,22 @@ struct Waiter<P: Policy> {
     outcome: Option<Result<Charge<P::Receipt>, Error>>,
 }
 
+/// What the policy's state will be when all who wait have been charged, each as soon as it is ready.
+#[derive(Clone, Debug)]
+struct Tail<S> {
+    state: S,
+    /// When the last of them is charged; at least.
+    ready: Ready,
+    /// How many have left or were granted late since this was computed: it is too late by the first,
+    /// too early by the second.
+    left: usize,
+    late: usize,
+}
+
+/// As long as no more than one in so many has left, those whose time is up hear what was computed
+/// before. So a crowd whose time runs out is not gone through once for each.
+const ROUGHLY: usize = 64;
+
 /// How much may wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
@@ -108,27 +145,37 @@ pub(crate) struct Bounds {
 const NEVER: Nanos = Nanos::new(u64::MAX);
 
 impl<P: Policy> Line<P> {
-    pub(crate) fn new(policy: P, now: Nanos, alarm: Alarm) -> Self {
-        let state = policy.start(now);
+    /// `counters` are for calls that need no lock; without them there are none.
+    pub(crate) fn new(
+        policy: P,
+        state: P::State,
+        now: Nanos,
+        alarm: Alarm,
+        counters: Option<Box<Counters>>,
+    ) -> Self {
         let mut inner = Inner {
             policy,
             state,
             published: Published::default(),
             queue: Queue::new(),
             deadlines: BTreeSet::new(),
+            tail: None,
             queued: 0,
             since: now,
             bounds: Bounds { waiters: usize::MAX, permits: u64::MAX },
             alarm,
             armed: NEVER,
             due: None,
+            held_by: None,
             stats: Stats::default(),
             wake: SmallVec::new(),
             discard: SmallVec::new(),
         };
         let word = Word::locked();
-        inner.publish(&word, now);
-        Self { word, counters: Counters::default(), inner: Mutex::new(inner) }
+        if counters.is_some() {
+            inner.publish(&word, now);
+        }
+        Self { word, counters, inner: Mutex::new(inner) }
     }
 
     /// Takes `cost` if it is ready and nobody waits, else waits up to `max_wait` in line; fails at
@@ -141,21 +188,23 @@ impl<P: Policy> Line<P> {
         max_wait: Option<Duration>,
     ) -> Result<Entered<P>, Error> {
         if cost.is_zero() {
-            return Ok(Entered::Granted(Charge { waited: 0, receipt: None }));
+            return Ok(Entered::Granted(Charge { waited: 0, receipt: None, held_by: None }));
         }
-        if let Some(one_word) = P::ONE_WORD {
+        if let Some(one_word) = P::ONE_WORD
+            && let Some(counters) = &self.counters
+        {
             let at = now();
             match self.word.attempt(at, cost.permits()) {
                 Attempt::Granted(booking) => {
-                    self.counters.count(true);
+                    counters.count(true);
                     let receipt = Some((one_word.receipt)(booking));
-                    return Ok(Entered::Granted(Charge { waited: 0, receipt }));
+                    return Ok(Entered::Granted(Charge { waited: 0, receipt, held_by: None }));
                 }
                 Attempt::NotBefore(due)
                     if max_wait.is_some_and(|wait| due > at.saturating_add(wait)) =>
                 {
-                    self.counters.count(false);
-                    return Err(Error::denied(due.since(at)));
+                    counters.count(false);
+                    return Err(Error::Denied { retry_after: Some(due.since(at)), part: None });
                 }
                 Attempt::NotBefore(_) | Attempt::Locked => {}
             }
@@ -182,6 +231,31 @@ impl<P: Policy> Line<P> {
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
     ) -> R {
         let mut inner = self.inner.lock();
+        let (result, errand) = self.act(&mut inner, now, act);
+        Self::unlock(inner, errand);
+        result
+    }
+
+    /// As [`touch`](Self::touch), for those who hold a lock of their own: what there is to do after
+    /// unlocking is left to them.
+    pub(crate) fn touch_quietly<R>(
+        &self,
+        now: impl Fn() -> Nanos,
+        act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
+    ) -> (R, Aftermath) {
+        let mut inner = self.inner.lock();
+        let (result, errand) = self.act(&mut inner, now, act);
+        let (wake, discard) = (std::mem::take(&mut inner.wake), std::mem::take(&mut inner.discard));
+        (result, Aftermath { errand, wake, discard })
+    }
+
+    #[inline]
+    fn act<R>(
+        &self,
+        inner: &mut Inner<P>,
+        now: impl Fn() -> Nanos,
+        act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
+    ) -> (R, Errand) {
         if let (Some(one_word), Some(position)) =
             (P::ONE_WORD, self.word.lock(&mut inner.published))
         {
@@ -190,12 +264,13 @@ impl<P: Policy> Line<P> {
         // Read under the lock, so that the order of times is the order of events.
         let now = now();
         inner.pump(now);
-        let result = act(&mut inner, now);
+        let result = act(inner, now);
         inner.pump(now);
         let errand = inner.arm();
-        inner.publish(&self.word, now);
-        Self::unlock(inner, errand);
-        result
+        if self.counters.is_some() {
+            inner.publish(&self.word, now);
+        }
+        (result, errand)
     }
 
     #[inline]
@@ -207,9 +282,7 @@ impl<P: Policy> Line<P> {
         let wake = std::mem::take(&mut inner.wake);
         let discard = std::mem::take(&mut inner.discard);
         drop(inner);
-        errand.run();
-        wake_each(wake);
-        drop(discard);
+        Aftermath { errand, wake, discard }.run();
     }
 
     /// The alarm went off: nothing is armed any more.
@@ -243,10 +316,34 @@ impl<P: Policy> Line<P> {
 
     pub(crate) fn stats(&self, now: impl Fn() -> Nanos) -> Stats {
         let mut stats = self.touch(now, |inner, _| inner.stats);
-        let (granted, refused) = self.counters.sum();
-        stats.granted += granted;
-        stats.refused += refused;
+        if let Some(counters) = &self.counters {
+            let (granted, refused) = counters.sum();
+            stats.granted += granted;
+            stats.refused += refused;
+        }
         stats
+    }
+
+    /// The line is no longer needed.
+    pub(crate) fn into_inner(self) -> Inner<P> {
+        self.inner.into_inner()
+    }
+}
+
+/// What there is to do after unlocking.
+#[must_use]
+pub(crate) struct Aftermath {
+    errand: Errand,
+    wake: SmallVec<[Waker; 4]>,
+    /// Dropped last, and without a lock.
+    discard: SmallVec<[Waker; 4]>,
+}
+
+impl Aftermath {
+    pub(crate) fn run(self) {
+        self.errand.run();
+        wake_each(self.wake);
+        drop(self.discard);
     }
 }
 
@@ -284,19 +381,41 @@ impl<P: Policy> Inner<P> {
         max_wait: Option<Duration>,
     ) -> Result<Entered<P>, Error> {
         let ready = self.policy.ready_at(&self.state, now, cost)?;
-        if self.queue.len() == 0 && self.charge_time(ready, now, now) <= now {
+        if self.queue.len() == 0
+            && let Ready::At(ready) = ready
+            && self.charge_time(ready, now, now) <= now
+        {
             return Ok(Entered::Granted(self.charge(now, now, cost)));
         }
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
-        // Not before the line moves, in case the clock has gone back.
-        let due = self.ready_behind(now, self.queued, cost).max(self.due.unwrap_or(now));
-        if deadline.is_some_and(|deadline| deadline < due || deadline <= now) {
-            return Err(Error::denied(due.since(now)));
+        if let Some(deadline) = deadline {
+            let (mut due, mut part) = self.projected(now, cost, 0);
+            if deadline <= now || deadline < due.earliest() {
+                if self.policy.refused(&mut self.state, now, cost) {
+                    self.tail = None;
+                    (due, part) = self.projected(now, cost, 0);
+                }
+                return Err(Error::Denied { retry_after: due.wait(now), part });
+            }
         }
         let queued = self.queued.saturating_add(cost.permits());
         if self.queue.len() >= self.bounds.waiters || queued > self.bounds.permits {
-            let moves = self.due.unwrap_or(due);
-            return Err(Error::LineFull { retry_after: Some(moves.since(now)) });
+            let (due, _) = self.projected(now, cost, 0);
+            let moves = self.due.map_or_else(|| due.wait(now), |due| Some(due.since(now)));
+            return Err(Error::LineFull { retry_after: moves });
+        }
+        if P::BOUNDED {
+            let room =
+                self.behind(now, 0, |inner, state, _| inner.policy.room_at(state, now, cost));
+            if room > now {
+                return Err(Error::LineFull { retry_after: Some(room.since(now)) });
+            }
+        }
+        if self.queue.len() == 0 {
+            self.tail = None;
+        }
+        if let Some(tail) = &mut self.tail {
+            tail.join(&self.policy, now.max(self.since), cost);
         }
         self.queued = queued;
         let waiter = Waiter { cost, joined: now, deadline, waker: None, outcome: None };
@@ -305,9 +424,59 @@ impl<P: Policy> Inner<P> {
         Ok(Entered::Waiting(key))
     }
 
-    /// When a caller is granted who stands behind `ahead` permits.
-    fn ready_behind(&self, now: Nanos, ahead: u64, cost: P::Cost) -> Nanos {
-        self.policy.ready_behind(&self.state, now.max(self.since), ahead, cost)
+    /// When a caller is granted who stands behind all who wait, and which of several rules it then
+    /// waits for. Where that takes a walk, those who have left may still count; up to `left` of them.
+    fn projected(&mut self, now: Nanos, cost: P::Cost, left: usize) -> (Ready, Option<usize>) {
+        // Not before the line moves, in case the clock has gone back.
+        let moves = Ready::At(self.due.unwrap_or(now));
+        let from = now.max(self.since);
+        if let Some(due) = self.policy.ready_behind(&self.state, from, self.queued, cost) {
+            return (Ready::At(due).and(moves), None);
+        }
+        self.behind(now, left, |inner, state, ready| {
+            let ready = ready.and(moves);
+            let from = ready.earliest();
+            let Ok(own) = inner.policy.ready_at(state, from, cost) else { return (ready, None) };
+            let part = inner.policy.held_by(state, from, cost);
+            // Or what those in front wait for.
+            let part = part.or(inner.held_by.filter(|_| inner.queue.len() > 0));
+            (own.and(ready), part)
+        })
+    }
+
+    /// Looks at the state behind all who wait, and at when the last of them is charged. The line is
+    /// gone through for that if more than `left` have left since it last was, or most were granted
+    /// late.
+    fn behind<R>(
+        &mut self,
+        now: Nanos,
+        left: usize,
+        look: impl FnOnce(&Self, &P::State, Ready) -> R,
+    ) -> R {
+        let start = Ready::At(now.max(self.since));
+        let in_line = self.queue.len();
+        if in_line == 0 {
+            return look(self, &self.state, start);
+        }
+        let usable = |tail: &Tail<_>| tail.left <= left && tail.late <= in_line;
+        let tail = self.tail.take().filter(usable).unwrap_or_else(|| self.project(now, None));
+        let result = look(self, &tail.state, tail.ready.and(start));
+        self.tail = Some(tail);
+        result
+    }
+
+    /// Goes through the line, up to somebody in it or all of it.
+    fn project(&self, now: Nanos, until: Option<Key>) -> Tail<P::State> {
+        let from = now.max(self.since);
+        let mut tail = Tail { state: self.state.clone(), ready: Ready::At(from), left: 0, late: 0 };
+        for (_, waiter) in self.queue.iter().take_while(|&(key, _)| Some(key) != until) {
+            tail.join(&self.policy, from, waiter.cost);
+            if matches!(tail.ready, Ready::NotBefore(_)) && !P::BOUNDED {
+                // Nobody can know anything of those behind.
+                break;
+            }
+        }
+        tail
     }
 
     /// The time at which somebody is charged who became ready at `ready`: the due time, so that a
@@ -324,46 +493,70 @@ impl<P: Policy> Inner<P> {
         self.since = self.since.max(at);
         self.stats.granted += 1;
         self.stats.waited = self.stats.waited.saturating_add(waited);
-        Charge { waited: saturating_nanos(waited), receipt }
+        Charge { waited: saturating_nanos(waited), receipt, held_by: None }
     }
 
     /// Grants all that is due, in order, and turns away those whose time is up.
     fn pump(&mut self, now: Nanos) {
-        self.due = None;
+        self.grant_due(now);
+        let mut over: SmallVec<[Key; 4]> = SmallVec::new();
+        while let Some(&(deadline, key)) = self.deadlines.first()
+            && deadline <= now
+        {
+            self.turn_away(key, now);
+            over.push(key);
+        }
+        if over.is_empty() {
+            return;
+        }
+        self.grant_due(now);
+        // All whose time is up have left before any of them is told what is behind the rest.
+        for key in over {
+            let cost = self.queue[key].cost;
+            let (ready, part) = self.projected(now, cost, self.queue.len() / ROUGHLY);
+            self.take_out(key, Err(Error::Denied { retry_after: ready.wait(now), part }));
+        }
+    }
+
+    fn grant_due(&mut self, now: Nanos) {
+        let late = self.due.take().is_some_and(|due| due < now);
         while let Some(key) = self.queue.front() {
             let Waiter { cost, joined, deadline, .. } = self.queue[key];
             let ready = match self.policy.ready_at(&self.state, now, cost) {
                 Ok(ready) => ready,
                 Err(error) => {
-                    self.turn_away(key, now, error.into());
+                    self.turn_away(key, now);
+                    self.take_out(key, Err(error.into()));
                     continue;
                 }
             };
-            let at = self.charge_time(ready, joined, now);
+            let at = self.charge_time(ready.earliest(), joined, now);
             if deadline.is_some_and(|deadline| deadline < at) {
-                self.turn_away(key, now, Error::denied(at.since(now)));
-            } else if at > now {
-                self.due = Some(at);
+                let part = self.policy.held_by(&self.state, now, cost);
+                self.turn_away(key, now);
+                let retry_after = ready.and(Ready::At(at)).wait(now);
+                self.take_out(key, Err(Error::Denied { retry_after, part }));
+            } else if at > now || matches!(ready, Ready::NotBefore(_)) {
+                self.due = matches!(ready, Ready::At(_)).then_some(at);
+                self.held_by = self.policy.held_by(&self.state, now, cost);
                 break;
             } else {
-                let charge = self.charge(at, joined, cost);
+                let held_by = self.held_by;
+                let charge = Charge { held_by, ..self.charge(at, joined, cost) };
+                if let Some(tail) = &mut self.tail {
+                    tail.late += usize::from(late);
+                }
+                self.unlink(key);
                 self.take_out(key, Ok(charge));
             }
         }
-        // Whoever is still in line is due later than now.
-        while let Some(&(deadline, key)) = self.deadlines.first()
-            && deadline <= now
-        {
-            let cost = self.queue[key].cost;
-            let again = self.ready_behind(now, self.queued.saturating_sub(cost.permits()), cost);
-            self.turn_away(key, now, Error::denied(again.since(now)));
-        }
     }
 
-    fn turn_away(&mut self, key: Key, now: Nanos, error: Error) {
+    /// Takes out of the line who is not granted.
+    fn turn_away(&mut self, key: Key, now: Nanos) {
         self.stats.refused += 1;
         self.depart(key, now);
-        self.take_out(key, Err(error));
+        self.unlink(key);
     }
 
     /// Somebody leaves without a grant: if that was the head, time before now is not made good to
@@ -372,10 +565,13 @@ impl<P: Policy> Inner<P> {
         if self.queue.front() == Some(key) {
             self.since = self.since.max(now);
         }
+        if let Some(tail) = &mut self.tail {
+            tail.left += 1;
+        }
     }
 
+    /// Tells somebody who is out of the line what became of it.
     fn take_out(&mut self, key: Key, outcome: Result<Charge<P::Receipt>, Error>) {
-        self.unlink(key);
         let waiter = &mut self.queue[key];
         waiter.outcome = Some(outcome);
         self.wake.extend(waiter.waker.take());
@@ -400,7 +596,13 @@ impl<P: Policy> Inner<P> {
         if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
             self.discard.extend(waiter.waker.replace(waker.clone()));
         }
-        Standing::Waiting(self.due)
+        Standing::Waiting(self.next_event())
+    }
+
+    /// When something happens next by itself.
+    fn next_event(&self) -> Option<Nanos> {
+        let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
+        self.due.into_iter().chain(deadline).min()
     }
 
     /// The caller is gone: its place is given up, or its grant given back.
@@ -417,41 +619,47 @@ impl<P: Policy> Inner<P> {
         self.discard.extend(self.queue.remove(key).waker);
     }
 
-    /// Gives `part` of a charge back.
-    pub(crate) fn refund(&mut self, now: Nanos, part: P::Cost, receipt: Option<P::Receipt>) {
-        if let Some(receipt) = receipt {
-            self.since = self.since.max(now);
-            self.policy.refund(&mut self.state, self.since, part, receipt);
+    /// Something happened that moves all who wait.
+    fn moved(&mut self, since: Nanos) {
+        self.since = self.since.max(since);
+        self.tail = None;
+    }
+
+    /// Changes a charge that was granted before.
+    pub(crate) fn change(&mut self, now: Nanos, change: Change<P>) -> Result<(), Error> {
+        change.apply(&self.policy, &mut self.state, now, self.since)?;
+        self.moved(now);
+        Ok(())
+    }
+
+    /// A grant has been dropped.
+    pub(crate) fn release(&mut self, now: Nanos, cost: P::Cost) {
+        if P::HELD {
+            self.moved(now);
+            self.policy.release(&mut self.state, now, cost);
         }
     }
 
     /// Nobody is there to take what was granted.
     pub(crate) fn give_back(&mut self, now: Nanos, cost: P::Cost, charge: Charge<P::Receipt>) {
         self.stats.given_up += 1;
-        self.refund(now, cost, charge.receipt);
-    }
-
-    /// Charges more, ready or not; but not on top of a debt that reaches the horizon.
-    pub(crate) fn overcharge(&mut self, now: Nanos, cost: P::Cost) -> Result<(), Error> {
-        let ready = self.policy.ready_at(&self.state, now, cost)?;
-        if ready.since(now) > Nanos::HORIZON {
-            return Err(ExceedsCapacity::new(0).into());
+        self.moved(now);
+        if let Some(receipt) = charge.receipt {
+            self.policy.refund(&mut self.state, self.since, cost, receipt);
         }
-        self.policy.charge(&mut self.state, now, cost);
-        self.since = self.since.max(now);
-        Ok(())
+        self.release(now, cost);
     }
 
     pub(crate) fn set_policy(&mut self, now: Nanos, policy: P) {
         policy.adopt(&self.policy, &mut self.state, now);
         self.policy = policy;
-        self.since = self.since.max(now);
+        self.moved(now);
     }
 
     pub(crate) fn pause(&mut self, now: Nanos, duration: Duration) {
         let until = now.saturating_add(duration.min(Nanos::HORIZON));
         self.policy.pause(&mut self.state, now, until);
-        self.since = self.since.max(until);
+        self.moved(until);
     }
 
     #[cfg(all(test, tollgate_loom))]
@@ -479,21 +687,28 @@ impl<P: Policy> Inner<P> {
         }
     }
 
-    /// How long somebody in line, or granted already, still has to wait as things stand.
+    /// How much is left.
+    pub(crate) fn quota(&self, now: Nanos) -> Quota<P::Cost> {
+        let remaining = self.available(now);
+        Quota { remaining, ..Quota::of(&self.policy, &self.state, now) }
+    }
+
+    /// How long somebody in line, or granted already, still has to wait as things stand: at least, if
+    /// nobody can know.
     pub(crate) fn delay(&self, key: Key, now: Nanos) -> Duration {
         if self.queue[key].outcome.is_some() {
             return Duration::ZERO;
         }
-        let before = self.queue.iter().take_while(|&(other, _)| other != key);
-        let ahead = before.map(|(_, waiter)| waiter.cost.permits()).sum();
-        self.ready_behind(now, ahead, self.queue[key].cost).since(now)
+        let tail = self.project(now, Some(key));
+        let from = tail.ready.earliest();
+        let ready = self.policy.ready_at(&tail.state, from, self.queue[key].cost);
+        ready.map_or(from, Ready::earliest).max(from).since(now)
     }
 
     /// Sets the alarm for the next grant or deadline, unless it is set for an earlier time anyway:
     /// an alarm too early is harmless, and setting it at each departure would cost more.
     fn arm(&mut self) -> Errand {
-        let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
-        let Some(due) = self.due.into_iter().chain(deadline).min() else {
+        let Some(due) = self.next_event() else {
             if self.armed != NEVER && self.alarm.rest() {
                 self.armed = NEVER;
             }
@@ -512,9 +727,53 @@ impl<P: Policy> Inner<P> {
             && self.queue.len() == 0
             && self.since <= now
         {
-            let schedule = (one_word.schedule)(&self.policy);
             let ticket = *(one_word.ticket)(&mut self.state);
-            word.publish(&mut self.published, schedule, ticket);
+            if let Some(schedule) = (one_word.schedule)(&self.policy) {
+                word.publish(&mut self.published, schedule, ticket);
+            }
         }
+    }
+}
+
+impl<S> Tail<S> {
+    /// One more is charged as soon as it is ready, at `now` or later.
+    fn join<P: Policy<State = S>>(&mut self, policy: &P, now: Nanos, cost: P::Cost) {
+        let from = self.ready.earliest().max(now);
+        // Who asks for too much now will be turned away.
+        if let Ok(ready) = policy.ready_at(&self.state, from, cost) {
+            self.ready = self.ready.and(ready).and(Ready::At(from));
+            policy.charge(&mut self.state, self.ready.earliest(), cost);
+        }
+    }
+}
+
+impl<P: Policy> Change<P> {
+    /// `since`: refunds are reckoned from then on, if that is later than now.
+    pub(crate) fn apply(
+        self,
+        policy: &P,
+        state: &mut P::State,
+        now: Nanos,
+        since: Nanos,
+    ) -> Result<(), ExceedsCapacity> {
+        let (less, part, receipt) = match self {
+            Self::Settle { more, less, part, receipt } => {
+                if !more.is_zero() {
+                    policy.overdraw(state, now, more)?;
+                    policy.charge(state, now, more);
+                }
+                (less, part, receipt)
+            }
+            Self::Refund { part, receipt } => (P::Cost::default(), part, receipt),
+        };
+        if let Some(receipt) = receipt
+            && !part.is_zero()
+        {
+            policy.refund(state, since.max(now), part, receipt);
+        }
+        if !less.is_zero() {
+            policy.release(state, now, less);
+        }
+        Ok(())
     }
 }

@@ -4,10 +4,20 @@
 //! state: when is this cost ready, and what is the state once it is charged? Every verb of a
 //! limiter is built on these two.
 
+pub(crate) mod compose;
 pub(crate) mod fine;
+pub(crate) mod fixed_window;
+pub(crate) mod gcra;
+pub(crate) mod in_flight;
+pub(crate) mod leaky_bucket;
+pub(crate) mod lock_out;
+pub(crate) mod log;
 pub(crate) mod schedule;
+pub(crate) mod sliding_window_counter;
+pub(crate) mod sliding_window_log;
 pub(crate) mod smooth_bursty;
 pub(crate) mod smooth_warming_up;
+pub(crate) mod token_bucket;
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -23,25 +33,31 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 ///
 /// The parameters live in the policy, the history in its [`State`](Policy::State). Time is always
 /// an argument and may go backwards, which must never mint permits. A policy of your own gets every
-/// verb of [`RateLimiter`](crate::RateLimiter). Before version 1.0 this trait will grow: what keyed
-/// limiters and limits on calls in flight need to know is still missing.
+/// verb of [`RateLimiter`](crate::RateLimiter) and of
+/// [`KeyedRateLimiter`](crate::KeyedRateLimiter), and can be composed with others: see
+/// `examples/custom_policy.rs`.
+///
+/// One thing every rule must keep: **time alone never takes readiness away**. What is ready at some
+/// moment is ready at all later ones, as long as nothing is charged meanwhile. So several rules
+/// together are ready at the latest of their moments.
 ///
 /// # Examples
 ///
 /// The policies of this crate can be asked directly, without a limiter:
 ///
 /// ```
-/// use tollgate::{Nanos, Policy, Rate, SmoothBursty};
+/// use tollgate::{Nanos, Policy, Rate, Ready, SmoothBursty};
 ///
 /// let policy = SmoothBursty::new(Rate::per_second(5.0));
 /// let mut state = policy.start(Nanos::ZERO);
-/// assert_eq!(policy.ready_at(&state, Nanos::ZERO, 10)?, Nanos::ZERO);
+/// assert_eq!(policy.ready_at(&state, Nanos::ZERO, 10)?, Ready::At(Nanos::ZERO));
 /// policy.charge(&mut state, Nanos::ZERO, 10);
-/// assert_eq!(policy.ready_at(&state, Nanos::ZERO, 1)?, Nanos::new(2_000_000_000));
+/// let two_seconds = Nanos::new(2_000_000_000);
+/// assert_eq!(policy.ready_at(&state, Nanos::ZERO, 1)?, Ready::At(two_seconds));
 /// # Ok::<(), tollgate::ExceedsCapacity>(())
 /// ```
 pub trait Policy: Clone + Send + Sync + 'static {
-    /// What a caller asks for: a number of permits.
+    /// What a caller asks for: a number of permits, or a tuple of numbers for a tuple of policies.
     type Cost: Cost;
     /// What is remembered between calls: plain data.
     type State: Clone + Debug + Send + 'static;
@@ -51,8 +67,20 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// The state of a new limiter.
     fn start(&self, now: Nanos) -> Self::State;
 
-    /// The first moment at which `cost` may be charged if nothing else happens before. A moment
-    /// that has passed means "ready".
+    /// The state of a limiter that has not been used for long: what the absence of a key means to a
+    /// [`KeyedRateLimiter`](crate::KeyedRateLimiter). By default that of a new limiter.
+    fn idle(&self, now: Nanos) -> Self::State {
+        self.start(now)
+    }
+
+    /// From when on the state answers as [`idle`](Self::idle) does if nothing happens before, so that
+    /// a key can be forgotten. `None`, the default: never.
+    fn forget_at(&self, state: &Self::State) -> Option<Nanos> {
+        let _ = state;
+        None
+    }
+
+    /// When `cost` may be charged if nothing else happens before.
     ///
     /// # Errors
     ///
@@ -62,22 +90,53 @@ pub trait Policy: Clone + Send + Sync + 'static {
         state: &Self::State,
         now: Nanos,
         cost: Self::Cost,
-    ) -> Result<Nanos, ExceedsCapacity>;
-
-    /// When a caller is ready who stands behind `ahead` permits (of several callers), all of them
-    /// charged as soon as they are ready, from `now` on. With nobody ahead it agrees with
-    /// [`ready_at`](Self::ready_at).
-    fn ready_behind(&self, state: &Self::State, now: Nanos, ahead: u64, cost: Self::Cost) -> Nanos;
+    ) -> Result<Ready, ExceedsCapacity>;
 
     /// Takes `cost` at the time `at`, whether it is ready or not.
     fn charge(&self, state: &mut Self::State, at: Nanos, cost: Self::Cost) -> Self::Receipt;
 
-    /// Gives back `part` of what was charged under `receipt`: exactly, as long as nobody has built
-    /// on the charge, else as much as cannot make others exceed the limit.
-    fn refund(&self, state: &mut Self::State, now: Nanos, part: Self::Cost, receipt: Self::Receipt);
+    /// Whether `cost` may be charged although it is not ready: once it is known that it was spent
+    /// already.
+    ///
+    /// # Errors
+    ///
+    /// [`ExceedsCapacity`] if paying it off would take longer than the [horizon](Nanos::HORIZON).
+    fn overdraw(
+        &self,
+        state: &Self::State,
+        now: Nanos,
+        cost: Self::Cost,
+    ) -> Result<(), ExceedsCapacity> {
+        let _ = (state, now, cost);
+        Ok(())
+    }
 
-    /// Nothing is granted until `until`, and no credit accrues: settles what came before.
-    fn pause(&self, state: &mut Self::State, now: Nanos, until: Nanos);
+    /// Gives back `part` of what was charged under `receipt`: exactly, as long as nobody has built
+    /// on the charge, else as much as cannot make others exceed the limit. By default nothing.
+    fn refund(
+        &self,
+        state: &mut Self::State,
+        now: Nanos,
+        part: Self::Cost,
+        receipt: Self::Receipt,
+    ) {
+        let _ = (state, now, part, receipt);
+    }
+
+    /// Whether a grant is held, as a place among the calls in flight is: then its drop calls
+    /// [`release`](Self::release).
+    const HELD: bool = false;
+
+    /// A grant of `cost` has been dropped, after a [`refund`](Self::refund) too.
+    fn release(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) {
+        let _ = (state, now, cost);
+    }
+
+    /// Nothing is granted until `until`, and no credit accrues: settles what came before. By default
+    /// nothing, which is right for a rule that stores no unused time.
+    fn pause(&self, state: &mut Self::State, now: Nanos, until: Nanos) {
+        let _ = (state, now, until);
+    }
 
     /// Makes a state that was kept under the parameters of `old` one of this policy: idle time up
     /// to now counts at the old rate.
@@ -86,6 +145,18 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// What could be taken now without making the next caller wait.
     fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost;
 
+    /// A call for `cost` has been refused. Whether that changed the state: only for rules that punish.
+    fn refused(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) -> bool {
+        let _ = (state, now, cost);
+        false
+    }
+
+    /// Which of several rules together holds `cost` back now, if any does.
+    fn held_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<usize> {
+        let _ = (state, now, cost);
+        None
+    }
+
     /// How late a waiting caller's wake-up may be without loss: a grant counts from its due time,
     /// but never from longer ago than this. By default zero, as rules need that look at the very
     /// times of grants; a rule of a rate loses throughput then.
@@ -93,9 +164,146 @@ pub trait Policy: Clone + Send + Sync + 'static {
         Duration::ZERO
     }
 
+    /// When a caller is ready who stands behind `ahead` permits of several callers, all of them
+    /// charged as soon as they are ready, from `now` on. `None`, the default, if that depends on who
+    /// asks for how much: the line then goes through them one by one.
+    fn ready_behind(
+        &self,
+        state: &Self::State,
+        now: Nanos,
+        ahead: u64,
+        cost: Self::Cost,
+    ) -> Option<Nanos> {
+        let _ = (state, now, ahead, cost);
+        None
+    }
+
+    /// Whether [`room_at`](Self::room_at) ever says anything but "now".
+    const BOUNDED: bool = false;
+
+    /// From when on there is room for `cost` in the line, all callers in front of it being charged in
+    /// `state`.
+    fn room_at(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Nanos {
+        let _ = (state, cost);
+        now
+    }
+
     /// How to decide without a lock; only for policies whose state is one position.
     #[doc(hidden)]
     const ONE_WORD: Option<OneWord<Self>> = None;
+}
+
+/// When a cost is ready.
+///
+/// ```
+/// use tollgate::{InFlight, Nanos, Policy, Ready};
+///
+/// let policy = InFlight::new(1);
+/// let now = Nanos::ZERO;
+/// let mut state = policy.start(now);
+/// assert_eq!(policy.ready_at(&state, now, 1)?, Ready::At(now));
+/// policy.charge(&mut state, now, 1);
+/// // Not a question of time: somebody has to give it back first.
+/// assert_eq!(policy.ready_at(&state, now, 1)?, Ready::NotBefore(now));
+/// # Ok::<(), tollgate::ExceedsCapacity>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// From this moment on. A moment that has passed means "now".
+    At(Nanos),
+    /// Not before this moment, and not before somebody gives permits back either: nobody can know
+    /// when that will be.
+    NotBefore(Nanos),
+}
+
+impl Ready {
+    /// The moment before which it is certainly not ready.
+    ///
+    /// ```
+    /// use tollgate::{Nanos, Ready};
+    ///
+    /// assert_eq!(Ready::NotBefore(Nanos::new(5)).earliest(), Nanos::new(5));
+    /// ```
+    #[must_use]
+    pub fn earliest(self) -> Nanos {
+        match self {
+            Self::At(time) | Self::NotBefore(time) => time,
+        }
+    }
+
+    /// Both this and `other`: the later one, and unknown if either is.
+    ///
+    /// ```
+    /// use tollgate::{Nanos, Ready};
+    ///
+    /// let (soon, later) = (Nanos::new(5), Nanos::new(7));
+    /// assert_eq!(Ready::At(soon).and(Ready::At(later)), Ready::At(later));
+    /// assert_eq!(Ready::NotBefore(soon).and(Ready::At(later)), Ready::NotBefore(later));
+    /// ```
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let latest = self.earliest().max(other.earliest());
+        match (self, other) {
+            (Self::At(_), Self::At(_)) => Self::At(latest),
+            _ => Self::NotBefore(latest),
+        }
+    }
+
+    /// The time from `now` until then, if it is known.
+    pub(crate) fn wait(self, now: Nanos) -> Option<Duration> {
+        match self {
+            Self::At(time) => Some(time.since(now)),
+            Self::NotBefore(_) => None,
+        }
+    }
+
+    /// Whether it is ready at `now`.
+    pub(crate) fn has_come(self, now: Nanos) -> bool {
+        matches!(self, Self::At(time) if time <= now)
+    }
+}
+
+/// How much of a limit is left: what servers say in their `RateLimit` headers.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{FixedWindow, ManualClock, RateLimiter};
+///
+/// let policy = FixedWindow::new(100, Duration::from_secs(60));
+/// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+/// limiter.try_acquire(30)?;
+/// let quota = limiter.quota();
+/// assert_eq!((quota.limit, quota.remaining), (100, 70));
+/// assert_eq!(quota.reset_after, Some(Duration::from_secs(60)));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Quota<C> {
+    /// What is there when nobody has taken anything for long.
+    pub limit: C,
+    /// What can be taken now without making the next caller wait.
+    pub remaining: C,
+    /// How long until everything is there again if nobody takes anything. `None` where that is not a
+    /// question of time.
+    pub reset_after: Option<Duration>,
+}
+
+impl<C: Cost> Quota<C> {
+    pub(crate) fn of<P: Policy<Cost = C>>(policy: &P, state: &P::State, now: Nanos) -> Self {
+        Self {
+            limit: policy.available(&policy.idle(now), now),
+            remaining: policy.available(state, now),
+            reset_after: policy.forget_at(state).map(|time| time.since(now)),
+        }
+    }
+}
+
+/// Spans of time that a policy is made of: none of them may be nothing, or its limit would be void.
+#[track_caller]
+pub(crate) fn check_span(span: Duration, what: &str) {
+    assert!(!span.is_zero(), "{what} must not be zero");
+    assert!(span <= Nanos::HORIZON, "{what} must not exceed 146 years");
 }
 
 /// A policy with one steady rate: its limiter has [`set_rate`](crate::RateLimiter::set_rate).
@@ -115,7 +323,8 @@ pub trait Rated: Policy {
     fn with_rate(self, rate: Rate) -> Self;
 }
 
-/// What a caller asks for: `u32` permits for the policies of this crate. The default is nothing.
+/// What a caller asks for: `u32` permits, or a tuple of costs for a tuple of policies. The default is
+/// nothing.
 ///
 /// ```
 /// use tollgate::Cost;

@@ -9,15 +9,16 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use super::{Grant, Shared};
+use super::Shared;
+use super::grant::{Grant, Source};
 use crate::error::Error;
 use crate::line::{Charge, Entered, Key, Standing};
 use crate::policy::Policy;
 
 /// What a caller holds of a limiter: a borrow on the fast path, so that no reference is counted,
 /// or a share of it.
-pub(super) enum Handle<'a, P: Policy> {
-    Borrowed(&'a Shared<P>),
+pub(crate) enum Handle<'a, P: Policy> {
+    Borrowed(&'a Arc<Shared<P>>),
     Owned(Arc<Shared<P>>),
 }
 
@@ -26,6 +27,15 @@ impl<P: Policy> Clone for Handle<'_, P> {
         match self {
             Self::Borrowed(shared) => Self::Borrowed(shared),
             Self::Owned(shared) => Self::Owned(Arc::clone(shared)),
+        }
+    }
+}
+
+impl<P: Policy> Handle<'_, P> {
+    pub(super) fn to_owned(&self) -> Handle<'static, P> {
+        match self {
+            Self::Borrowed(shared) => Handle::Owned(Arc::clone(shared)),
+            Self::Owned(shared) => Handle::Owned(Arc::clone(shared)),
         }
     }
 }
@@ -121,7 +131,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
 
     fn grant(&mut self, charge: Charge<P::Receipt>) -> Grant<'a, P> {
         self.place = Place::Over;
-        Grant::new(self.handle.clone(), self.cost, charge)
+        Grant::new(Source::Line(self.handle.clone()), self.cost, charge)
     }
 }
 
@@ -184,7 +194,7 @@ pub(super) fn try_now<P: Policy>(
 ) -> Result<Grant<'_, P>, Error> {
     let shared: &Shared<P> = &handle;
     match shared.line.enter(|| shared.clock.now(), cost, Some(Duration::ZERO))? {
-        Entered::Granted(charge) => Ok(Grant::new(handle, cost, charge)),
+        Entered::Granted(charge) => Ok(Grant::new(Source::Line(handle), cost, charge)),
         // Who has no time to wait is granted or refused; see `Inner::try_enter`.
         Entered::Waiting(_) => unreachable!("waiting without time to wait"),
     }

@@ -1,17 +1,22 @@
 //! Permits that were granted.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use super::acquire::Handle;
 use crate::error::Error;
-use crate::line::Charge;
-use crate::policy::{Cost, Policy};
+use crate::line::{Change, Charge};
+use crate::policy::{Cost, Policy, Quota};
 
 /// Permits that were granted.
 ///
-/// They are taken whether this is kept or not; dropping it does nothing. It is only needed to learn
-/// about the wait or to correct the cost.
+/// For a rule of a rate they are taken whether this is kept or not: dropping it does nothing, and it is
+/// only needed to learn about the wait or to correct the cost. For a rule of calls in flight
+/// ([`InFlight`](crate::InFlight), also as a part of several) **dropping it gives the place back**:
+/// keep it as long as the call takes.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -25,15 +30,67 @@ use crate::policy::{Cost, Policy};
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 pub struct Grant<'a, P: Policy> {
-    handle: Handle<'a, P>,
+    source: Source<'a, P>,
     cost: P::Cost,
+    /// What can be given back at the price that was paid.
+    returnable: P::Cost,
     charge: Charge<P::Receipt>,
+}
+
+/// Where permits came from.
+pub(crate) enum Source<'a, P: Policy> {
+    Line(Handle<'a, P>),
+    /// A key in whose line nobody waits.
+    Key(&'a dyn Keys<P>, Place),
+    OwnedKey(Arc<dyn Keys<P>>, Place),
+}
+
+/// Which entry of a table of keys: another key's, or the same key's after it was forgotten, is
+/// another place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) hash: u64,
+    pub(crate) id: u64,
+}
+
+/// A table of keys.
+pub(crate) trait Keys<P: Policy>: Send + Sync {
+    fn change(&self, place: Place, change: Change<P>) -> Result<(), Error>;
+
+    fn quota(&self, place: Place) -> Quota<P::Cost>;
+
+    fn share(&self) -> Arc<dyn Keys<P>>;
+}
+
+impl<P: Policy> Source<'_, P> {
+    fn change(&self, change: Change<P>) -> Result<(), Error> {
+        match self {
+            Self::Line(line) => Ok(line.touch(|inner, now| inner.change(now, change))?),
+            Self::Key(keys, place) => keys.change(*place, change),
+            Self::OwnedKey(keys, place) => keys.change(*place, change),
+        }
+    }
+
+    fn release(&self, cost: P::Cost) {
+        // Who holds a place in flight at a key has a line there.
+        if let Self::Line(line) = self {
+            line.touch(|inner, now| inner.release(now, cost));
+        }
+    }
+
+    fn to_owned(&self) -> Source<'static, P> {
+        match self {
+            Self::Line(line) => Source::Line(line.to_owned()),
+            Self::Key(keys, place) => Source::OwnedKey(keys.share(), *place),
+            Self::OwnedKey(keys, place) => Source::OwnedKey(Arc::clone(keys), *place),
+        }
+    }
 }
 
 impl<'a, P: Policy> Grant<'a, P> {
     #[inline]
-    pub(super) fn new(handle: Handle<'a, P>, cost: P::Cost, charge: Charge<P::Receipt>) -> Self {
-        Self { handle, cost, charge }
+    pub(crate) fn new(source: Source<'a, P>, cost: P::Cost, charge: Charge<P::Receipt>) -> Self {
+        Self { source, cost, returnable: cost, charge }
     }
 
     /// How long this had to wait: from its arrival to the time at which it was due. The caller may
@@ -66,6 +123,64 @@ impl<'a, P: Policy> Grant<'a, P> {
         self.cost
     }
 
+    /// Which of several rules together made it wait: the one that was ready last, counted from zero.
+    /// `None` for a single rule, or if it did not have to wait.
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, ManualClock, Rate, RateLimiter, TokenBucket};
+    /// let tokens = TokenBucket::new(Rate::per_second(100.0), 100);
+    /// let policy = (InFlight::new(10), tokens);
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// let first = limiter.blocking_acquire((1, 80))?;
+    /// let second = limiter.blocking_acquire((1, 80))?;
+    /// assert_eq!((first.held_by(), second.held_by()), (None, Some(1)));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn held_by(&self) -> Option<usize> {
+        self.charge.held_by
+    }
+
+    /// How much of the limit is left now, this grant taken: the grants of others since then, too.
+    ///
+    /// ```
+    /// # use tollgate::{FixedWindow, ManualClock, RateLimiter};
+    /// # use std::time::Duration;
+    /// let policy = FixedWindow::new(100, Duration::from_secs(60));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// assert_eq!(limiter.try_acquire(1)?.quota().remaining, 99);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn quota(&self) -> Quota<P::Cost> {
+        match &self.source {
+            Source::Line(line) => line.touch(|inner, now| inner.quota(now)),
+            Source::Key(keys, place) => keys.quota(*place),
+            Source::OwnedKey(keys, place) => keys.quota(*place),
+        }
+    }
+
+    /// The same grant without the borrow, for a task of its own.
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, ManualClock, RateLimiter};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = RateLimiter::with_clock(InFlight::new(1), ManualClock::new());
+    /// let grant = limiter.try_acquire(1)?.into_owned();
+    /// assert!(limiter.try_acquire(1).is_err());
+    /// tokio::spawn(async move { drop(grant) }).await?;
+    /// assert!(limiter.try_acquire(1).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn into_owned(mut self) -> Grant<'static, P> {
+        let source = self.source.to_owned();
+        let (returnable, charge) = (self.returnable, self.charge);
+        // What is left here has nothing to give back.
+        Grant { source, cost: std::mem::take(&mut self.cost), returnable, charge }
+    }
+
     /// Corrects the cost once the true one is known: what was too much is given back as by
     /// [`refund`](Self::refund), what is missing is owed, and whoever comes next waits for it.
     ///
@@ -73,9 +188,13 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// already, while what is missing is always charged. So where costs are not known beforehand and
     /// many callers are in line, ask for the least and settle upwards.
     ///
+    /// Can be called again. What was added by an earlier call is not given back by a later one, except
+    /// by rules of calls in flight.
+    ///
     /// # Errors
     ///
-    /// [`Error::ExceedsCapacity`] if the missing part could never be granted; then nothing changes.
+    /// [`Error::ExceedsCapacity`] if paying off the missing part would take longer than
+    /// [146 years](crate::Nanos::HORIZON); then nothing changes.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -85,17 +204,15 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 2400);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn settle(self, actual: P::Cost) -> Result<(), Error> {
+    pub fn settle(&mut self, actual: P::Cost) -> Result<(), Error> {
         let (more, less) = (actual.less(self.cost), self.cost.less(actual));
-        self.handle.touch(|inner, now| {
-            if !more.is_zero() {
-                inner.overcharge(now, more)?;
-            }
-            if !less.is_zero() {
-                inner.refund(now, less, self.charge.receipt);
-            }
-            Ok(())
-        })
+        // The smaller of `less` and `returnable`.
+        let part = less.less(less.less(self.returnable));
+        let receipt = self.charge.receipt;
+        self.source.change(Change::Settle { more, less, part, receipt })?;
+        self.returnable = self.returnable.less(part);
+        self.cost = actual;
+        Ok(())
     }
 
     /// Gives the permits back: the request was not made after all.
@@ -103,7 +220,7 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// As long as nobody else has been granted since, this is exact: as if they had never been
     /// taken. Afterwards others have waited for them already; then what time has not yet given back
     /// anyway is returned, and nothing across a pause, so that a refund never lets anybody exceed the
-    /// limit.
+    /// limit. Windows and logs give back all that still counts.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -114,7 +231,24 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn refund(self) {
-        self.handle.touch(|inner, now| inner.refund(now, self.cost, self.charge.receipt));
+        let (part, receipt) = (self.returnable, self.charge.receipt);
+        let refund = self.source.change(Change::Refund { part, receipt });
+        debug_assert!(refund.is_ok(), "only what is missing can be too much");
+    }
+}
+
+impl<P: Policy> Drop for Grant<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if P::HELD && !self.cost.is_zero() {
+            let release = || self.source.release(self.cost);
+            if thread::panicking() {
+                // Perhaps the policy has panicked, and would again: twice ends the process.
+                let _ = catch_unwind(AssertUnwindSafe(release));
+            } else {
+                release();
+            }
+        }
     }
 }
 

@@ -40,7 +40,13 @@ type Outcome = (Vec<Vec<bool>>, i128);
 
 fn line() -> Line<SmoothBursty> {
     // With a full store at NOW.
-    Line::new(policy(1), Nanos::ZERO, Alarm::Never)
+    Line::new(
+        policy(1),
+        policy(1).start(Nanos::ZERO),
+        Nanos::ZERO,
+        Alarm::Never,
+        Some(Box::default()),
+    )
 }
 
 fn perform(line: &Line<SmoothBursty>, call: Call) -> bool {
@@ -202,7 +208,13 @@ fn nobody_is_granted_in_a_pause() {
 #[test]
 fn whoever_stays_is_granted_once_and_whoever_leaves_pays_nothing() {
     loom::model(|| {
-        let line = Arc::new(Line::new(policy(1), NOW, Alarm::Never));
+        let line = Arc::new(Line::new(
+            policy(1),
+            policy(1).start(NOW),
+            NOW,
+            Alarm::Never,
+            Some(Box::default()),
+        ));
         assert!(line.enter(|| NOW, 5, None).is_ok());
         let other = {
             let line = Arc::clone(&line);

@@ -18,7 +18,8 @@ fn at(time: Duration) -> Nanos {
 }
 
 fn line<P: Policy<Cost = u32>>(policy: P) -> Line<P> {
-    Line::new(policy, Nanos::ZERO, Alarm::Never)
+    let state = policy.start(Nanos::ZERO);
+    Line::new(policy, state, Nanos::ZERO, Alarm::Never, Some(Box::default()))
 }
 
 fn join<P: Policy<Cost = u32>>(line: &Line<P>, max_wait: Option<Duration>) -> Key {

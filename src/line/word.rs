@@ -28,6 +28,7 @@ use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering, OwnLine, fence};
 use crate::units::Nanos;
 
 const LOCK: u64 = 1;
+const STRICT: u32 = 1 << 31;
 /// Positions from here on are left to the mutex.
 const TOO_WIDE: i128 = 1 << 62;
 
@@ -53,6 +54,7 @@ struct Parameters {
     multiplier: AtomicU64,
     inverse: AtomicU64,
     burst: AtomicU64,
+    /// The top bit says whether the schedule is strict.
     shift: AtomicU32,
     base: AtomicI64,
     moved: AtomicI64,
@@ -94,11 +96,13 @@ impl Word {
             if bits & LOCK != 0 {
                 return Attempt::Locked;
             }
+            let shift = self.parameters.0.shift.load(Ordering::Relaxed);
             let schedule = Schedule {
                 multiplier: self.parameters.0.multiplier.load(Ordering::Relaxed),
                 inverse: self.parameters.0.inverse.load(Ordering::Relaxed),
-                shift: self.parameters.0.shift.load(Ordering::Relaxed),
+                shift: shift & !STRICT,
                 burst: self.parameters.0.burst.load(Ordering::Relaxed),
+                strict: shift & STRICT != 0,
             };
             let base = i128::from(self.parameters.0.base.load(Ordering::Relaxed));
             let mut ticket = Ticket {
@@ -107,17 +111,21 @@ impl Word {
                 // Only a refund asks for this.
                 resumed: Nanos::ZERO,
             };
-            if ticket.position > schedule.position_at(now) {
+            if schedule.strict && schedule.exceeds_capacity(permits) {
+                return Attempt::Locked;
+            }
+            let due = schedule.due(ticket.position, permits);
+            if due > schedule.position_at(now) {
                 fence(Ordering::Acquire);
                 // Acquires, because the loop goes on with it if it is another.
                 let again = self.bits.0.load(Ordering::Acquire);
                 if again == bits {
-                    return Attempt::NotBefore(schedule.time_of(ticket.position));
+                    return Attempt::NotBefore(schedule.time_of(due));
                 }
                 bits = again;
                 continue;
             }
-            if schedule.exceeds_horizon(permits) {
+            if !schedule.strict && schedule.exceeds_capacity(permits) {
                 return Attempt::Locked;
             }
             let booking = schedule.charge(&mut ticket, now, permits);
@@ -157,7 +165,8 @@ impl Word {
             fence(Ordering::Release);
             self.parameters.0.multiplier.store(schedule.multiplier, Ordering::Relaxed);
             self.parameters.0.inverse.store(schedule.inverse, Ordering::Relaxed);
-            self.parameters.0.shift.store(schedule.shift, Ordering::Relaxed);
+            let strict = if schedule.strict { STRICT } else { 0 };
+            self.parameters.0.shift.store(schedule.shift | strict, Ordering::Relaxed);
             self.parameters.0.burst.store(schedule.burst, Ordering::Relaxed);
             self.parameters.0.base.store(base, Ordering::Relaxed);
             self.parameters.0.moved.store(moved, Ordering::Relaxed);

@@ -7,12 +7,13 @@
 //! always starts from the clock's origin. A unit is chosen by rate to be between half a nanosecond
 //! and one. The multiplier has 64 significant bits: the rate is off by less than 1 part in 2^62.
 
+use crate::error::ExceedsCapacity;
+use crate::policy::Ready;
 use crate::units::{Nanos, Rate};
 use std::time::Duration;
 
-/// Converts times into positions for one rate, and books costs behind a bounded store.
-///
-/// Public in name only: part of [`Policy`](crate::Policy)'s hidden half.
+/// Converts times into positions for one rate, and books costs behind a bounded store: the whole
+/// rule of every policy with one steady rate but the one that warms up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Schedule {
     /// Units per nanosecond, times 2^63: at least 2^63, so one to two units a nanosecond.
@@ -24,9 +25,13 @@ pub(crate) struct Schedule {
     pub(crate) shift: u32,
     /// The most that may be stored, in units.
     pub(crate) burst: u64,
+    /// Whether all that is asked for must be stored. Else a request waits for those before it only.
+    pub(crate) strict: bool,
 }
 
-/// What a refund must know of a charge of [`SmoothBursty`](crate::SmoothBursty).
+/// What a refund must know of a charge of [`SmoothBursty`](crate::SmoothBursty),
+/// [`TokenBucket`](crate::TokenBucket), [`Gcra`](crate::Gcra) or
+/// [`LeakyBucket`](crate::LeakyBucket).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Booking {
     at: Nanos,
@@ -37,9 +42,11 @@ pub struct Booking {
     mark: u64,
 }
 
-/// Where the next free ticket lies.
+/// What a policy with one steady rate remembers: up to when its permits are taken. For
+/// [`SmoothBursty`](crate::SmoothBursty) that is the next free ticket, for a
+/// [`TokenBucket`](crate::TokenBucket) the moment at which it was empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket {
+pub struct Ticket {
     pub(crate) position: i128,
     /// What refunds and changes have moved the position by since the last booking: so that a mark
     /// stands for one booking, although positions come again.
@@ -72,12 +79,57 @@ impl Ticket {
 /// policy that cannot be kept so needs none of them.
 #[derive(Debug)]
 pub struct OneWord<P: crate::Policy> {
-    pub(crate) schedule: fn(&P) -> Schedule,
+    /// `None` if these parameters need the mutex.
+    pub(crate) schedule: fn(&P) -> Option<Schedule>,
     pub(crate) ticket: fn(&mut P::State) -> &mut Ticket,
     pub(crate) receipt: fn(Booking) -> P::Receipt,
 }
 
+/// The half of a [`Policy`](crate::Policy) that is the same for all that keep a [`Schedule`] and a
+/// [`Ticket`].
+macro_rules! scheduled {
+    () => {
+        type Cost = u32;
+        type State = Ticket;
+        type Receipt = Booking;
+
+        fn ready_behind(&self, ticket: &Ticket, now: Nanos, ahead: u64, n: u32) -> Option<Nanos> {
+            Some(self.schedule.ready_behind(*ticket, now, ahead, n))
+        }
+
+        fn overdraw(&self, ticket: &Ticket, now: Nanos, n: u32) -> Result<(), ExceedsCapacity> {
+            self.schedule.overdraw(*ticket, now, n)
+        }
+
+        fn charge(&self, ticket: &mut Ticket, at: Nanos, n: u32) -> Booking {
+            self.schedule.charge(ticket, at, u64::from(n))
+        }
+
+        fn refund(&self, ticket: &mut Ticket, now: Nanos, part: u32, booking: Booking) {
+            self.schedule.refund(ticket, now, u64::from(part), booking);
+        }
+
+        fn pause(&self, ticket: &mut Ticket, _: Nanos, until: Nanos) {
+            self.schedule.pause(ticket, until);
+        }
+
+        fn available(&self, ticket: &Ticket, now: Nanos) -> u32 {
+            self.schedule.stored(ticket.position, now)
+        }
+
+        fn forget_at(&self, ticket: &Ticket) -> Option<Nanos> {
+            Some(self.schedule.full_at(*ticket))
+        }
+
+        fn catch_up(&self) -> Duration {
+            self.catch_up
+        }
+    };
+}
+pub(super) use scheduled;
+
 impl Schedule {
+    /// A store of `max_burst` of unused time, for requests that wait for those before them only.
     pub(crate) fn new(rate: Rate, max_burst: Duration) -> Self {
         let (permits, nanos) = rate.fraction();
         let (permits_zeros, nanos_zeros) =
@@ -91,9 +143,70 @@ impl Schedule {
             Err(_) => (fitting(quotient.div_ceil(2)), permits_zeros - nanos_zeros),
         };
         let inverse = fitting((1 << 126) / u128::from(multiplier));
-        let schedule = Self { multiplier, inverse, shift, burst: 0 };
+        let schedule = Self { multiplier, inverse, shift, burst: 0, strict: false };
         let burst = Nanos::ZERO.saturating_add(max_burst.min(Nanos::HORIZON));
         Self { burst: fitting(schedule.position_at(burst).cast_unsigned()), ..schedule }
+    }
+
+    /// A store of `capacity` permits, for requests that wait until all they ask for is there. No more
+    /// than comes within the horizon.
+    pub(crate) fn bucket(rate: Rate, capacity: u32) -> Self {
+        let schedule = Self::new(rate, Duration::ZERO);
+        let burst = schedule.units(u64::from(capacity)).min(schedule.horizon());
+        Self { burst: fitting(burst.cast_unsigned()), strict: true, ..schedule }
+    }
+
+    /// A ticket with nothing stored.
+    pub(crate) fn empty(&self, now: Nanos) -> Ticket {
+        Ticket::new(self.position_at(now))
+    }
+
+    /// A ticket with all stored that there is room for.
+    pub(crate) fn full(&self, now: Nanos) -> Ticket {
+        Ticket::new(self.position_at(now) - i128::from(self.burst))
+    }
+
+    /// From when on the store is full.
+    pub(crate) fn full_at(&self, ticket: Ticket) -> Nanos {
+        self.time_of(ticket.position + i128::from(self.burst))
+    }
+
+    /// Where the permit clock must have come for `permits` to be ready.
+    #[inline]
+    pub(crate) fn due(&self, position: i128, permits: u64) -> i128 {
+        if self.strict { position + self.units(permits) } else { position }
+    }
+
+    pub(crate) fn ready_at(&self, ticket: Ticket, n: u32) -> Result<Ready, ExceedsCapacity> {
+        if self.exceeds_capacity(u64::from(n)) {
+            return Err(ExceedsCapacity::new(self.most()));
+        }
+        Ok(Ready::At(self.time_of(self.due(ticket.position, u64::from(n)))))
+    }
+
+    /// Whether `n` permits may be owed; but not on top of a debt that reaches the horizon.
+    pub(crate) fn overdraw(
+        &self,
+        ticket: Ticket,
+        now: Nanos,
+        n: u32,
+    ) -> Result<(), ExceedsCapacity> {
+        if self.units(u64::from(n)) > self.horizon() {
+            let most = u64::try_from(self.horizon() >> self.shift).unwrap_or(u64::MAX);
+            return Err(ExceedsCapacity::new(most));
+        }
+        if self.time_of(ticket.position).since(now) > Nanos::HORIZON {
+            return Err(ExceedsCapacity::new(0));
+        }
+        Ok(())
+    }
+
+    /// When `n` permits are ready behind `ahead` others.
+    pub(crate) fn ready_behind(&self, mut ticket: Ticket, now: Nanos, ahead: u64, n: u32) -> Nanos {
+        // What was full overflows until the first is ready.
+        let first = now.max(self.time_of(self.due(ticket.position, ahead.min(1))));
+        self.charge(&mut ticket, first, ahead);
+        first.max(self.time_of(self.due(ticket.position, u64::from(n))))
     }
 
     /// Where the permit clock stands at `time`.
@@ -134,15 +247,21 @@ impl Schedule {
         i128::from(permits) << self.shift
     }
 
-    /// Whether `permits` take longer than the horizon.
+    /// Whether `permits` are more than are ever granted at once.
     #[inline]
-    pub(crate) fn exceeds_horizon(&self, permits: u64) -> bool {
-        self.units(permits) > self.horizon()
+    pub(crate) fn exceeds_capacity(&self, permits: u64) -> bool {
+        self.units(permits) > self.capacity()
     }
 
-    /// The most permits that stay within the horizon.
+    /// The most permits that one request may ask for.
     pub(crate) fn most(&self) -> u64 {
-        u64::try_from(self.horizon() >> self.shift).unwrap_or(u64::MAX)
+        u64::try_from(self.capacity() >> self.shift).unwrap_or(u64::MAX)
+    }
+
+    /// All that can be stored, or what comes within the horizon.
+    #[inline]
+    pub(crate) fn capacity(&self) -> i128 {
+        if self.strict { i128::from(self.burst) } else { self.horizon() }
     }
 
     #[inline]
@@ -193,6 +312,28 @@ impl Schedule {
         ticket.resumed = ticket.resumed.max(until);
     }
 
+    /// Makes a ticket on the clock of `old` one on this clock that means the same number of stored
+    /// permits, or the same owed time. What came until `settled` counts, and is there from `now` on.
+    pub(crate) fn adopt_number(&self, old: &Self, ticket: &mut Ticket, settled: Nanos, now: Nanos) {
+        let here = old.position_at(settled);
+        let stored = here - old.start(ticket.position, here);
+        if stored <= 0 {
+            return self.adopt(old, ticket, settled);
+        }
+        // Rounded so that no permit is gained.
+        let stored = (stored << self.shift) >> old.shift;
+        ticket.move_to(self.position_at(now) - stored.min(i128::from(self.burst)));
+    }
+
+    /// Makes a ticket on the clock of `old` one on this clock with the same number of permits missing
+    /// from a full store.
+    pub(crate) fn adopt_missing(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
+        let missing = ticket.position - old.full(now).position;
+        // Rounded so that no permit is gained.
+        let missing = (((missing.max(0) << self.shift) - 1) >> old.shift) + 1;
+        ticket.move_to(self.full(now).position + missing);
+    }
+
     /// Makes a ticket on the clock of `old` one on this clock that means the same stored or owed
     /// *time*.
     pub(crate) fn adopt(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
@@ -210,9 +351,9 @@ impl Schedule {
     }
 
     /// Whole permits stored.
-    pub(crate) fn stored(&self, position: i128, now: Nanos) -> u64 {
+    pub(crate) fn stored(&self, position: i128, now: Nanos) -> u32 {
         let stored = (self.position_at(now) - position).clamp(0, i128::from(self.burst));
-        u64::try_from(stored >> self.shift).unwrap_or(u64::MAX)
+        u32::try_from(stored >> self.shift).unwrap_or(u32::MAX)
     }
 
     /// How many nanoseconds so many units take, rounded down.

@@ -14,8 +14,8 @@
 //! [`schedule`](super::schedule). Grants are rounded up to whole nanoseconds; rounding does not add
 //! up. A refused call changes nothing.
 
-use super::schedule::{Booking, OneWord, Schedule, Ticket};
-use super::{Policy, Rated, TWO_TICKS};
+use super::schedule::{Booking, OneWord, Schedule, Ticket, scheduled};
+use super::{Policy, Rated, Ready, TWO_TICKS};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate};
 use std::time::Duration;
@@ -103,67 +103,29 @@ impl SmoothBursty {
     }
 }
 
-/// What a [`SmoothBursty`] limiter remembers: where its next free ticket lies.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SmoothBurstyState {
-    ticket: Ticket,
-}
-
 impl Policy for SmoothBursty {
-    type Cost = u32;
-    type State = SmoothBurstyState;
-    type Receipt = Booking;
+    scheduled!();
 
-    fn start(&self, now: Nanos) -> SmoothBurstyState {
-        SmoothBurstyState { ticket: Ticket::new(self.schedule.position_at(now)) }
+    fn ready_at(&self, ticket: &Ticket, _: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
+        self.schedule.ready_at(*ticket, n)
     }
 
-    fn ready_at(
-        &self,
-        state: &SmoothBurstyState,
-        _: Nanos,
-        cost: u32,
-    ) -> Result<Nanos, ExceedsCapacity> {
-        if self.schedule.exceeds_horizon(u64::from(cost)) {
-            return Err(ExceedsCapacity::new(self.schedule.most()));
-        }
-        Ok(self.schedule.time_of(state.ticket.position))
+    fn start(&self, now: Nanos) -> Ticket {
+        self.schedule.empty(now)
     }
 
-    fn ready_behind(&self, state: &SmoothBurstyState, now: Nanos, ahead: u64, _: u32) -> Nanos {
-        let mut ticket = state.ticket;
-        let first = now.max(self.schedule.time_of(ticket.position));
-        self.schedule.charge(&mut ticket, first, ahead);
-        first.max(self.schedule.time_of(ticket.position))
+    fn idle(&self, now: Nanos) -> Ticket {
+        self.schedule.full(now)
     }
 
-    fn charge(&self, state: &mut SmoothBurstyState, at: Nanos, cost: u32) -> Booking {
-        self.schedule.charge(&mut state.ticket, at, u64::from(cost))
-    }
-
-    fn refund(&self, state: &mut SmoothBurstyState, now: Nanos, part: u32, booking: Booking) {
-        self.schedule.refund(&mut state.ticket, now, u64::from(part), booking);
-    }
-
-    fn pause(&self, state: &mut SmoothBurstyState, _: Nanos, until: Nanos) {
-        self.schedule.pause(&mut state.ticket, until);
-    }
-
-    fn adopt(&self, old: &Self, state: &mut SmoothBurstyState, now: Nanos) {
-        self.schedule.adopt(&old.schedule, &mut state.ticket, now);
-    }
-
-    fn available(&self, state: &SmoothBurstyState, now: Nanos) -> u32 {
-        u32::try_from(self.schedule.stored(state.ticket.position, now)).unwrap_or(u32::MAX)
-    }
-
-    fn catch_up(&self) -> Duration {
-        self.catch_up
+    /// What is stored keeps its time.
+    fn adopt(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
+        self.schedule.adopt(&old.schedule, ticket, now);
     }
 
     const ONE_WORD: Option<OneWord<Self>> = Some(OneWord {
-        schedule: |policy| policy.schedule,
-        ticket: |state| &mut state.ticket,
+        schedule: |policy| Some(policy.schedule),
+        ticket: |ticket| ticket,
         receipt: |booking| booking,
     });
 }

@@ -38,7 +38,7 @@
 //! to about 2^-60 of the warm-up.
 
 use super::fine::{Divisor, Fine};
-use super::{Policy, Rated, TWO_TICKS};
+use super::{Policy, Rated, Ready, TWO_TICKS};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate, saturating_nanos};
 use std::time::Duration;
@@ -263,26 +263,50 @@ impl Policy for SmoothWarmingUp {
         }
     }
 
+    /// The store is as full as idling makes it.
+    fn forget_at(&self, state: &SmoothWarmingUpState) -> Option<Nanos> {
+        Some(state.ticket.plus(self.curve.full.less(state.stored)).ceil())
+    }
+
     fn ready_at(
         &self,
         state: &SmoothWarmingUpState,
         _: Nanos,
         cost: u32,
-    ) -> Result<Nanos, ExceedsCapacity> {
+    ) -> Result<Ready, ExceedsCapacity> {
         let horizon = Fine::new(saturating_nanos(Nanos::HORIZON));
         // Without the ramp, which is at most a warm-up: the ticket has room for that.
         if self.curve.stable.times(u64::from(cost)) > horizon {
             let most = horizon.over(self.curve.stable);
             return Err(ExceedsCapacity::new(u64::try_from(most).unwrap_or(u64::MAX)));
         }
-        Ok(state.ticket.ceil())
+        Ok(Ready::At(state.ticket.ceil()))
     }
 
-    fn ready_behind(&self, state: &SmoothWarmingUpState, now: Nanos, ahead: u64, _: u32) -> Nanos {
+    fn ready_behind(
+        &self,
+        state: &SmoothWarmingUpState,
+        now: Nanos,
+        ahead: u64,
+        _: u32,
+    ) -> Option<Nanos> {
         let mut state = *state;
         let first = now.max(state.ticket.ceil());
         self.book(&mut state, first, ahead);
-        first.max(state.ticket.ceil())
+        Some(first.max(state.ticket.ceil()))
+    }
+
+    fn overdraw(
+        &self,
+        state: &SmoothWarmingUpState,
+        now: Nanos,
+        cost: u32,
+    ) -> Result<(), ExceedsCapacity> {
+        let ready = self.ready_at(state, now, cost)?;
+        if ready.earliest().since(now) > Nanos::HORIZON {
+            return Err(ExceedsCapacity::new(0));
+        }
+        Ok(())
     }
 
     fn charge(

@@ -94,7 +94,7 @@ fn more_than_there_will_ever_be_names_the_most_there_is_and_takes_nothing() {
             assert_eq!(exceeds(limiter.reserve(n)), 53_375);
         }
         assert_eq!(limiter.queue_len(), 0);
-        let grant = limiter.try_acquire(1).expect("nothing was taken");
+        let mut grant = limiter.try_acquire(1).expect("nothing was taken");
         assert_eq!(exceeds(grant.settle(u32::MAX)), 53_375);
         let error = limiter.try_acquire(1).expect_err("one was taken");
         assert_eq!(error.retry_after(), Some(secs(86_400)));

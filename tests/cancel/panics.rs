@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 
-use tollgate::{ExceedsCapacity, Nanos, Policy, Rate, RateLimiter, SmoothBursty};
+use tollgate::{ExceedsCapacity, Nanos, Policy, Rate, RateLimiter, Ready, SmoothBursty};
 
 use crate::support::wakers::{Count, OnWake};
 use crate::support::{block_on, bursty, finishes, ms, poll_with, secs, until};
@@ -57,12 +57,18 @@ impl Policy for Panics {
         state: &Self::State,
         now: Nanos,
         cost: u32,
-    ) -> Result<Nanos, ExceedsCapacity> {
+    ) -> Result<Ready, ExceedsCapacity> {
         self.look();
         self.inner.ready_at(state, now, cost)
     }
 
-    fn ready_behind(&self, state: &Self::State, now: Nanos, ahead: u64, cost: u32) -> Nanos {
+    fn ready_behind(
+        &self,
+        state: &Self::State,
+        now: Nanos,
+        ahead: u64,
+        cost: u32,
+    ) -> Option<Nanos> {
         self.inner.ready_behind(state, now, ahead, cost)
     }
 

@@ -69,7 +69,7 @@ fn a_refund_is_exact_as_long_as_nobody_was_granted_since() {
                 grant.refund();
                 assert_eq!(seen(&limiter), before, "step {step}");
             }
-            if let Ok(grant) = limiter.try_acquire(30) {
+            if let Ok(mut grant) = limiter.try_acquire(30) {
                 grant.settle(0).expect("less");
                 assert_eq!(seen(&limiter), before, "step {step}");
             }
@@ -151,7 +151,7 @@ fn a_partial_refund_by_settling_is_exact_too() {
 #[test]
 fn a_refund_moves_those_who_wait_forward() {
     let (clock, limiter) = bursty(5.0);
-    let grant = limiter.try_acquire(50).expect("a new limiter grants at once");
+    let mut grant = limiter.try_acquire(50).expect("a new limiter grants at once");
     let line: Vec<_> = (0..3).map(|_| limiter.reserve(1).expect("a place")).collect();
     grant.settle(10).expect("less");
     assert_eq!(line[2].delay(), ms(2400));
@@ -168,7 +168,7 @@ fn a_refund_is_not_taken_for_the_last_because_the_numbers_come_again() {
     let policy = SmoothBursty::new(Rate::per_second(1.0)).max_burst(secs(10));
     let limiter = RateLimiter::with_clock(policy, clock.clone());
     clock.advance(secs(10));
-    let x = limiter.try_acquire(6).expect("stored");
+    let mut x = limiter.try_acquire(6).expect("stored");
     let a = limiter.try_acquire(5).expect("stored");
     x.settle(1).expect("less than was taken");
     clock.advance(secs(6));
@@ -184,7 +184,7 @@ fn a_refund_is_not_taken_for_the_last_because_the_numbers_come_again() {
 fn a_refund_after_halving_the_rate_gives_back_what_was_paid() {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(2.0)), clock);
-    let grant = limiter.try_acquire(100).expect("a new limiter grants at once");
+    let mut grant = limiter.try_acquire(100).expect("a new limiter grants at once");
     limiter.set_rate(Rate::per_second(1.0));
     grant.settle(50).expect("less than was taken");
     // Fifty were bought at two a second.
@@ -209,7 +209,7 @@ fn giving_back_one_of_many_after_a_change_of_the_rate_makes_nobody_later() {
     let clock = ManualClock::new();
     let policy = SmoothWarmingUp::new(Rate::per_second(10.0), secs(1));
     let limiter = RateLimiter::with_clock(policy, clock);
-    let grant = limiter.try_acquire(100).expect("a new limiter grants at once");
+    let mut grant = limiter.try_acquire(100).expect("a new limiter grants at once");
     limiter.set_rate(Rate::per_second(1.0));
     let owed = || limiter.try_acquire(1).expect_err("owed").retry_after().expect("a time");
     let before = owed();

@@ -24,7 +24,7 @@ pub(crate) fn bursty(n: u64, per: u64, max_burst: Duration, charges: u32, late: 
     let mut state = policy.start(Nanos::ZERO);
     let mut now = Nanos::ZERO;
     for charge in 0..u64::from(charges) {
-        let ready = policy.ready_at(&state, now, 1).expect("within the horizon");
+        let ready = policy.ready_at(&state, now, 1).expect("within the horizon").earliest();
         assert_eq!(ready.get(), due(charge, n, per), "charge {charge} at {n} in {per} ns");
         now = Nanos::new(ready.get() + late(charge)).max(now);
         policy.charge(&mut state, now, 1);
@@ -39,7 +39,7 @@ pub(crate) fn bursty_with_large_costs(n: u64, per: u64) {
     let mut permits = 0;
     let costs = (0..32).map(|power| 1 << power).chain([u32::MAX]).cycle();
     for cost in costs.take(3000) {
-        let ready = policy.ready_at(&state, now, cost).expect("within the horizon");
+        let ready = policy.ready_at(&state, now, cost).expect("within the horizon").earliest();
         let exact = due(permits, n, per);
         // The rate itself is right to one part in 2^62.
         assert!(ready.get().abs_diff(exact) <= 1 + (exact >> 60), "{ready:?}, exactly {exact}");
@@ -64,7 +64,7 @@ pub(crate) fn warming_up(n: u64, per: u64, warm_up: Duration, cold_factor: f64, 
     let mut state = policy.start(Nanos::ZERO);
     let mut now = Nanos::ZERO;
     for charge in 0..u64::from(charges) {
-        now = policy.ready_at(&state, now, 1).expect("within the horizon");
+        now = policy.ready_at(&state, now, 1).expect("within the horizon").earliest();
         if u128::from(charge) > warm {
             let exact = due(charge, n, per) + ramp;
             assert!(now.get().abs_diff(exact) <= 2, "charge {charge} at {now:?}, exactly {exact}");

@@ -119,7 +119,7 @@ pub(crate) fn any_arguments_are_never_early<P: Conforms>(bits: u32) {
                     let past_horizon = rate.interval() * i128::from(n) / TICKS - (1 << 62);
                     match policy.ready_at(&state, Nanos::new(now), n) {
                         Ok(ready) => {
-                            let ready = Time::from(ready.get());
+                            let ready = Time::from(ready.earliest().get());
                             let theirs = due.clamp(0, Time::from(u64::MAX));
                             prop_assert!(
                                 (ready - theirs).abs() <= tolerance,
@@ -178,7 +178,7 @@ pub(crate) fn any_refund_is_taken<P: Conforms>() {
         let (n, end) = (u32::MAX, Nanos::END.get());
         policy.charge(&mut state, now, n);
         let ready = policy.ready_at(&state, now, 0);
-        let ready = ready.map_or(u64::MAX, Nanos::get);
+        let ready = ready.map_or(u64::MAX, |ready| ready.earliest().get());
         let worth = rate_worth::<P>(&policy, n);
         let least = i128::from(end) + worth - stored - (worth >> 50) - 8;
         prop_assert!(i128::from(ready) >= least.min(i128::from(u64::MAX)), "{ready} < {least}");

@@ -28,8 +28,8 @@ pub(crate) fn two_charges_are_one_charge_of_their_sum<P: Conforms>() {
         policy.charge(&mut parts, at, b);
         // What cannot be seen at once shows when more is drawn later.
         for (eighths, n) in future {
-            let one = policy.ready_at(&whole, at, n).expect("soon");
-            let two = policy.ready_at(&parts, at, n).expect("soon");
+            let one = policy.ready_at(&whole, at, n).expect("soon").earliest();
+            let two = policy.ready_at(&parts, at, n).expect("soon").earliest();
             let apart = one.since(two).max(two.since(one)).as_nanos();
             prop_assert!(apart <= 1, "{a} + {b} at {at:?}: {one:?}, {two:?}, {setup:?}");
             at = at.saturating_add(moment(rate, eighths).since(Nanos::ZERO));

@@ -112,7 +112,7 @@ fn a_refund_moves_the_timer_forward() {
         paused().block_on(async {
             let limiter = limiter(Rate::per_second(1.0));
             let start = Instant::now();
-            let grant = limiter.acquire(3600).await.expect("a grant");
+            let mut grant = limiter.acquire(3600).await.expect("a grant");
             let task = tokio::spawn(limiter.acquire_owned(1));
             // Lets the task join, and the timer start.
             tokio::time::sleep(secs(1)).await;

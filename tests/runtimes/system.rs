@@ -132,7 +132,7 @@ fn a_refund_moves_those_who_wait_forward() {
     finishes(|| {
         let start = Instant::now();
         let limiter = limiter();
-        let grant = limiter.try_acquire(100_000).expect("a new limiter grants at once");
+        let mut grant = limiter.try_acquire(100_000).expect("a new limiter grants at once");
         let waiter = thread::spawn({
             let limiter = limiter.clone();
             move || limiter.blocking_acquire(1).map(drop)

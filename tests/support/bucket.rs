@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tollgate::{ExceedsCapacity, Nanos, Policy};
+use tollgate::{ExceedsCapacity, Nanos, Policy, Ready};
 
 /// One permit each `interval`, up to `capacity` kept. Starts empty.
 #[derive(Clone, Debug)]
@@ -35,16 +35,16 @@ impl Policy for Bucket {
         now
     }
 
-    fn ready_at(&self, empty: &Nanos, _: Nanos, cost: u32) -> Result<Nanos, ExceedsCapacity> {
+    fn ready_at(&self, empty: &Nanos, _: Nanos, cost: u32) -> Result<Ready, ExceedsCapacity> {
         if cost > self.capacity {
             return Err(ExceedsCapacity::new(u64::from(self.capacity)));
         }
-        Ok(self.filled(*empty, u64::from(cost)))
+        Ok(Ready::At(self.filled(*empty, u64::from(cost))))
     }
 
-    fn ready_behind(&self, empty: &Nanos, now: Nanos, ahead: u64, cost: u32) -> Nanos {
+    fn ready_behind(&self, empty: &Nanos, now: Nanos, ahead: u64, cost: u32) -> Option<Nanos> {
         let full_since = now.saturating_sub(self.span(u64::from(self.capacity)));
-        self.filled((*empty).max(full_since), ahead + u64::from(cost)).max(now)
+        Some(self.filled((*empty).max(full_since), ahead + u64::from(cost)).max(now))
     }
 
     fn charge(&self, empty: &mut Nanos, at: Nanos, cost: u32) {

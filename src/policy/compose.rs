@@ -1,0 +1,325 @@
+//! Several rules together: granted when all of them would grant, and then charged in all of them at
+//! one time; else charged in none.
+//!
+//! A tuple has a cost for each part, as "1 request, 800 tokens, 1 in flight" has; [`Same`] of a tuple
+//! and an array have one cost for all, as "10 a second and 1000 an hour" has. Because time alone never
+//! takes readiness away ([`Policy`]), all are ready at the latest of their times. A part of a tuple
+//! whose cost is nothing is always ready and not charged.
+
+use super::{Cost, Policy, Ready};
+use crate::error::ExceedsCapacity;
+use crate::units::Nanos;
+use std::time::Duration;
+
+/// Several rules with one cost: every permit counts in each of them.
+///
+/// For quotas with more than one span, "10 a second and 1000 an hour". Rules of one kind can be an
+/// array instead; rules with a cost each are a tuple.
+///
+/// ```
+/// use tollgate::{ManualClock, Rate, RateLimiter, Same, SlidingWindowLog, TokenBucket};
+/// use std::time::Duration;
+///
+/// let second = TokenBucket::new(Rate::per_second(10.0), 10);
+/// let hour = SlidingWindowLog::new(12, Duration::from_secs(3600));
+/// let limiter = RateLimiter::with_clock(Same((second, hour)), ManualClock::auto_advance());
+/// let mut waits = Vec::new();
+/// for n in [10, 2, 1] {
+///     let grant = limiter.blocking_acquire(n)?;
+///     waits.push((grant.waited().as_millis(), grant.held_by()));
+/// }
+/// assert_eq!(waits, [(0, None), (200, Some(0)), (3_599_800, Some(1))]);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Same<P>(pub P);
+
+/// Of the parts that are not ready at `now`, the one that is ready last; one of which nobody can know
+/// when before all others.
+fn last_of(parts: impl IntoIterator<Item = Option<Ready>>, now: Nanos) -> Option<usize> {
+    let waits = parts.into_iter().enumerate().filter_map(|(part, ready)| {
+        let ready = ready.filter(|ready| !ready.has_come(now))?;
+        Some((matches!(ready, Ready::NotBefore(_)), ready.earliest(), std::cmp::Reverse(part)))
+    });
+    waits.max().map(|(_, _, part)| part.0)
+}
+
+/// The smaller of two costs.
+fn least<C: Cost>(one: C, other: C) -> C {
+    one.less(one.less(other))
+}
+
+/// A policy of several parts, each with its number, the way to it from the whole, and the way to its
+/// cost from the cost of the whole.
+macro_rules! compose {
+    (
+        [$($generics:tt)*] $whole:ty, $cost:ty, $available:item:
+        $($part:ident $index:tt ($($way:tt)*) ($($of:tt)*)),+
+    ) => {
+        impl<$($generics)*> Policy for $whole {
+            type Cost = $cost;
+            type State = ($($part::State,)+);
+            type Receipt = ($(Option<$part::Receipt>,)+);
+
+            fn start(&self, now: Nanos) -> Self::State {
+                ($(self$($way)*.start(now),)+)
+            }
+
+            fn idle(&self, now: Nanos) -> Self::State {
+                ($(self$($way)*.idle(now),)+)
+            }
+
+            fn forget_at(&self, state: &Self::State) -> Option<Nanos> {
+                let mut at = Nanos::ZERO;
+                $(at = at.max(self$($way)*.forget_at(&state.$index)?);)+
+                Some(at)
+            }
+
+            fn ready_at(
+                &self,
+                state: &Self::State,
+                now: Nanos,
+                cost: Self::Cost,
+            ) -> Result<Ready, ExceedsCapacity> {
+                let mut ready = Ready::At(Nanos::ZERO);
+                $(if !cost$($of)*.is_zero() {
+                    let part = self$($way)*.ready_at(&state.$index, now, cost$($of)*);
+                    ready = ready.and(part.map_err(|error| error.in_part($index))?);
+                })+
+                Ok(ready)
+            }
+
+            fn overdraw(
+                &self,
+                state: &Self::State,
+                now: Nanos,
+                cost: Self::Cost,
+            ) -> Result<(), ExceedsCapacity> {
+                $(if !cost$($of)*.is_zero() {
+                    let part = self$($way)*.overdraw(&state.$index, now, cost$($of)*);
+                    part.map_err(|error| error.in_part($index))?;
+                })+
+                Ok(())
+            }
+
+            fn charge(&self, state: &mut Self::State, at: Nanos, cost: Self::Cost) -> Self::Receipt {
+                ($(
+                    (!cost$($of)*.is_zero())
+                        .then(|| self$($way)*.charge(&mut state.$index, at, cost$($of)*)),
+                )+)
+            }
+
+            fn refund(
+                &self,
+                state: &mut Self::State,
+                now: Nanos,
+                part: Self::Cost,
+                receipt: Self::Receipt,
+            ) {
+                $(if let Some(receipt) = receipt.$index && !part$($of)*.is_zero() {
+                    self$($way)*.refund(&mut state.$index, now, part$($of)*, receipt);
+                })+
+            }
+
+            const HELD: bool = $($part::HELD)||+;
+
+            fn release(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) {
+                $(if !cost$($of)*.is_zero() {
+                    self$($way)*.release(&mut state.$index, now, cost$($of)*);
+                })+
+            }
+
+            fn pause(&self, state: &mut Self::State, now: Nanos, until: Nanos) {
+                $(self$($way)*.pause(&mut state.$index, now, until);)+
+            }
+
+            fn adopt(&self, old: &Self, state: &mut Self::State, now: Nanos) {
+                $(self$($way)*.adopt(&old$($way)*, &mut state.$index, now);)+
+            }
+
+            fn refused(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) -> bool {
+                let mut changed = false;
+                $(if !cost$($of)*.is_zero() {
+                    changed |= self$($way)*.refused(&mut state.$index, now, cost$($of)*);
+                })+
+                changed
+            }
+
+            fn held_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<usize> {
+                let parts = [$(
+                    (!cost$($of)*.is_zero())
+                        .then(|| self$($way)*.ready_at(&state.$index, now, cost$($of)*).ok())
+                        .flatten(),
+                )+];
+                last_of(parts, now)
+            }
+
+            /// That of the part that needs the least.
+            fn catch_up(&self) -> Duration {
+                let mut least = Duration::MAX;
+                $(least = least.min(self$($way)*.catch_up());)+
+                least
+            }
+
+            const BOUNDED: bool = $($part::BOUNDED)||+;
+
+            fn room_at(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Nanos {
+                let mut at = now;
+                $(if !cost$($of)*.is_zero() {
+                    at = at.max(self$($way)*.room_at(&state.$index, now, cost$($of)*));
+                })+
+                at
+            }
+
+            $available
+        }
+    };
+}
+
+/// A tuple with a cost for each part, and [`Same`] of it, with one for all.
+macro_rules! tuple {
+    ($first:ident 0, $($part:ident $index:tt),+) => {
+        impl<$first: Cost, $($part: Cost),+> Cost for ($first, $($part),+) {
+            fn is_zero(self) -> bool {
+                self.0.is_zero() $(&& self.$index.is_zero())+
+            }
+
+            /// Those of all parts.
+            fn permits(self) -> u64 {
+                self.0.permits()$(.saturating_add(self.$index.permits()))+
+            }
+
+            fn less(self, other: Self) -> Self {
+                (self.0.less(other.0), $(self.$index.less(other.$index)),+)
+            }
+        }
+
+        compose!(
+            [$first: Policy, $($part: Policy),+]
+            ($first, $($part),+), ($first::Cost, $($part::Cost),+),
+            fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost {
+                (self.0.available(&state.0, now), $(self.$index.available(&state.$index, now)),+)
+            }:
+            $first 0 (.0) (.0), $($part $index (.$index) (.$index)),+
+        );
+
+        compose!(
+            [$first: Policy, $($part: Policy<Cost = $first::Cost>),+]
+            Same<($first, $($part),+)>, $first::Cost,
+            fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost {
+                let available = self.0.0.available(&state.0, now);
+                $(let available = least(available, self.0.$index.available(&state.$index, now));)+
+                available
+            }:
+            $first 0 (.0 .0) (), $($part $index (.0 .$index) ()),+
+        );
+    };
+}
+
+tuple!(A 0, B 1);
+tuple!(A 0, B 1, C 2);
+tuple!(A 0, B 1, C 2, D 3);
+tuple!(A 0, B 1, C 2, D 3, E 4);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
+
+impl<P: Policy, const N: usize> Policy for [P; N] {
+    type Cost = P::Cost;
+    type State = [P::State; N];
+    type Receipt = [P::Receipt; N];
+
+    fn start(&self, now: Nanos) -> Self::State {
+        const { assert!(N > 0, "no rule is no limit") };
+        std::array::from_fn(|part| self[part].start(now))
+    }
+
+    fn idle(&self, now: Nanos) -> Self::State {
+        std::array::from_fn(|part| self[part].idle(now))
+    }
+
+    fn forget_at(&self, states: &Self::State) -> Option<Nanos> {
+        let mut each = self.iter().zip(states).map(|(part, state)| part.forget_at(state));
+        each.try_fold(Nanos::ZERO, |latest, at| Some(latest.max(at?)))
+    }
+
+    fn ready_at(
+        &self,
+        states: &Self::State,
+        now: Nanos,
+        cost: P::Cost,
+    ) -> Result<Ready, ExceedsCapacity> {
+        let mut ready = Ready::At(Nanos::ZERO);
+        for (index, (part, state)) in self.iter().zip(states).enumerate() {
+            let part = part.ready_at(state, now, cost);
+            ready = ready.and(part.map_err(|error| error.in_part(index))?);
+        }
+        Ok(ready)
+    }
+
+    fn overdraw(
+        &self,
+        states: &Self::State,
+        now: Nanos,
+        cost: P::Cost,
+    ) -> Result<(), ExceedsCapacity> {
+        for (index, (part, state)) in self.iter().zip(states).enumerate() {
+            part.overdraw(state, now, cost).map_err(|error| error.in_part(index))?;
+        }
+        Ok(())
+    }
+
+    fn charge(&self, states: &mut Self::State, at: Nanos, cost: P::Cost) -> Self::Receipt {
+        std::array::from_fn(|part| self[part].charge(&mut states[part], at, cost))
+    }
+
+    fn refund(&self, states: &mut Self::State, now: Nanos, part: P::Cost, receipt: Self::Receipt) {
+        for (index, receipt) in receipt.into_iter().enumerate() {
+            self[index].refund(&mut states[index], now, part, receipt);
+        }
+    }
+
+    const HELD: bool = P::HELD;
+
+    fn release(&self, states: &mut Self::State, now: Nanos, cost: P::Cost) {
+        for (part, state) in self.iter().zip(states) {
+            part.release(state, now, cost);
+        }
+    }
+
+    fn pause(&self, states: &mut Self::State, now: Nanos, until: Nanos) {
+        for (part, state) in self.iter().zip(states) {
+            part.pause(state, now, until);
+        }
+    }
+
+    fn adopt(&self, old: &Self, states: &mut Self::State, now: Nanos) {
+        for (index, state) in states.iter_mut().enumerate() {
+            self[index].adopt(&old[index], state, now);
+        }
+    }
+
+    fn available(&self, states: &Self::State, now: Nanos) -> P::Cost {
+        let each = self.iter().zip(states).map(|(part, state)| part.available(state, now));
+        each.reduce(least).unwrap_or_default()
+    }
+
+    fn refused(&self, states: &mut Self::State, now: Nanos, cost: P::Cost) -> bool {
+        let each = self.iter().zip(states);
+        each.fold(false, |changed, (part, state)| part.refused(state, now, cost) || changed)
+    }
+
+    fn held_by(&self, states: &Self::State, now: Nanos, cost: P::Cost) -> Option<usize> {
+        let each = self.iter().zip(states);
+        last_of(each.map(|(part, state)| part.ready_at(state, now, cost).ok()), now)
+    }
+
+    fn catch_up(&self) -> Duration {
+        self.iter().map(P::catch_up).min().unwrap_or_default()
+    }
+
+    const BOUNDED: bool = P::BOUNDED;
+
+    fn room_at(&self, states: &Self::State, now: Nanos, cost: P::Cost) -> Nanos {
+        let each = self.iter().zip(states);
+        each.fold(now, |at, (part, state)| at.max(part.room_at(state, now, cost)))
+    }
+}

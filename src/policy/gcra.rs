@@ -1,0 +1,130 @@
+//! The generic cell rate algorithm.
+//!
+//! Each permit has a theoretical arrival time, one emission interval after the one before it. A
+//! request may come earlier than that by a tolerance and not more. It is the token bucket in other
+//! words: the tolerance is the time in which a bucket of `max_burst + 1` permits is filled.
+//!
+//! With `TAT` the theoretical arrival time: `n` permits are ready at
+//! `max(TAT, t) + n x interval - tolerance`, and then `TAT = max(TAT, t) + n x interval`.
+//!
+//! Source: ITU-T I.371 and ATM Forum TM 4.0; the arguments and the five answers are those of
+//! redis-cell's `CL.THROTTLE`. Units: nanoseconds and fractions of permits, see
+//! [`schedule`](super::schedule), which keeps `TAT - tolerance`. Grants are rounded up to whole
+//! nanoseconds.
+
+use super::schedule::{Booking, OneWord, Schedule, Ticket, scheduled};
+use super::{Policy, Rated, Ready, TWO_TICKS};
+use crate::error::ExceedsCapacity;
+use crate::units::{Nanos, Rate};
+use std::time::Duration;
+
+/// `count` permits per `period`, of which `max_burst` and one may come at once.
+///
+/// The same limit as a [`TokenBucket`](crate::TokenBucket) of `max_burst + 1`, with the arguments of
+/// redis-cell. Its five answers are here:
+///
+/// | redis-cell | tollgate |
+/// |---|---|
+/// | limited | `try_acquire(n).is_err()` |
+/// | limit | [`quota().limit`](crate::Quota::limit), `max_burst + 1` |
+/// | remaining | [`quota().remaining`](crate::Quota::remaining) |
+/// | retry after | [`error.retry_after()`](crate::Error::retry_after) |
+/// | reset after | [`quota().reset_after`](crate::Quota::reset_after) |
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Gcra, ManualClock, RateLimiter};
+///
+/// // CL.THROTTLE key 15 30 60
+/// let policy = Gcra::new(15, 30, Duration::from_secs(60));
+/// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+/// limiter.try_acquire(16)?;
+/// let quota = limiter.quota();
+/// assert_eq!((quota.limit, quota.remaining), (16, 0));
+/// assert_eq!(quota.reset_after, Some(Duration::from_secs(32)));
+/// let error = limiter.try_acquire(1).unwrap_err();
+/// assert_eq!(error.retry_after(), Some(Duration::from_secs(2)));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gcra {
+    rate: Rate,
+    max_burst: u32,
+    catch_up: Duration,
+    schedule: Schedule,
+}
+
+impl Gcra {
+    /// `count` permits per `period`, and `max_burst` more than one at once. A new limiter has them
+    /// all.
+    ///
+    /// # Panics
+    ///
+    /// If `count` per `period` is not between 1 per day and 1e9 per second.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Gcra, Rate, Rated};
+    ///
+    /// let policy = Gcra::new(15, 30, Duration::from_secs(60));
+    /// assert_eq!(policy.rate(), Rate::per_minute(30.0));
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn new(max_burst: u32, count: u32, period: Duration) -> Self {
+        let rate = Rate::new(u64::from(count), period);
+        Self { rate, max_burst, catch_up: TWO_TICKS, schedule: Self::schedule(rate, max_burst) }
+    }
+
+    /// How late a wake-up may be without loss of throughput: by default 2 ms. It shows only where the
+    /// burst is less than what comes in that time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Gcra, Policy};
+    ///
+    /// let policy = Gcra::new(0, 5, Duration::from_secs(1)).with_catch_up(Duration::ZERO);
+    /// assert_eq!(policy.catch_up(), Duration::ZERO);
+    /// ```
+    #[must_use]
+    pub fn with_catch_up(self, catch_up: Duration) -> Self {
+        Self { catch_up, ..self }
+    }
+
+    fn schedule(rate: Rate, max_burst: u32) -> Schedule {
+        Schedule::bucket(rate, max_burst.saturating_add(1))
+    }
+}
+
+impl Policy for Gcra {
+    scheduled!();
+
+    fn ready_at(&self, ticket: &Ticket, _: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
+        self.schedule.ready_at(*ticket, n)
+    }
+
+    fn start(&self, now: Nanos) -> Ticket {
+        self.schedule.full(now)
+    }
+
+    /// What may come at once keeps its number.
+    fn adopt(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
+        self.schedule.adopt_number(&old.schedule, ticket, now, now);
+    }
+
+    const ONE_WORD: Option<OneWord<Self>> = Some(OneWord {
+        schedule: |policy| Some(policy.schedule),
+        ticket: |ticket| ticket,
+        receipt: |booking| booking,
+    });
+}
+
+impl Rated for Gcra {
+    fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    fn with_rate(self, rate: Rate) -> Self {
+        Self { rate, schedule: Self::schedule(rate, self.max_burst), ..self }
+    }
+}

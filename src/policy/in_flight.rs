@@ -1,0 +1,93 @@
+//! Calls in flight.
+//!
+//! At most `max` permits are out at any time; a permit comes back when its grant is dropped. Time
+//! plays no part: a semaphore, as a policy, so that it can be composed with the others.
+//!
+//! Source: E. W. Dijkstra's counting semaphore. Exact.
+
+use super::{Policy, Ready};
+use crate::error::ExceedsCapacity;
+use crate::units::Nanos;
+
+/// At most `max` permits out at any time: given back when the [`Grant`](crate::Grant) is dropped.
+///
+/// Keep the grant for as long as the call takes; it may be held across `.await`, and is given back
+/// too when a panic or a cancelled future drops it. For a task of its own take
+/// [`acquire_owned`](crate::RateLimiter::acquire_owned) or [`into_owned`](crate::Grant::into_owned).
+///
+/// Nobody can know when a place will be free: [`retry_after`](crate::Error::retry_after) is `None`, and
+/// a timed call waits until its time is up. A grant that is leaked is never given back. With a `max`
+/// of zero nothing is granted.
+///
+/// ```
+/// use tollgate::{InFlight, ManualClock, RateLimiter};
+///
+/// let limiter = RateLimiter::with_clock(InFlight::new(2), ManualClock::new());
+/// let first = limiter.try_acquire(1)?;
+/// let second = limiter.try_acquire(1)?;
+/// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after(), None);
+/// drop(first);
+/// assert!(limiter.try_acquire(1).is_ok());
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    max: u32,
+}
+
+impl InFlight {
+    /// At most `max` permits out.
+    ///
+    /// ```
+    /// use tollgate::{InFlight, ManualClock, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
+    /// let _upload = limiter.try_acquire(4)?;
+    /// assert_eq!(limiter.available(), 6);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn new(max: u32) -> Self {
+        Self { max }
+    }
+}
+
+impl Policy for InFlight {
+    type Cost = u32;
+    /// Permits out. More than `max` after a policy with a lower one, or a
+    /// [`settle`](crate::Grant::settle).
+    type State = u64;
+    type Receipt = ();
+
+    fn start(&self, _: Nanos) -> u64 {
+        0
+    }
+
+    fn forget_at(&self, out: &u64) -> Option<Nanos> {
+        (*out == 0).then_some(Nanos::ZERO)
+    }
+
+    fn ready_at(&self, out: &u64, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
+        let max = u64::from(self.max);
+        if u64::from(n) > max {
+            return Err(ExceedsCapacity::new(max));
+        }
+        Ok(if *out + u64::from(n) <= max { Ready::At(now) } else { Ready::NotBefore(now) })
+    }
+
+    fn charge(&self, out: &mut u64, _: Nanos, n: u32) {
+        *out = out.saturating_add(u64::from(n));
+    }
+
+    const HELD: bool = true;
+
+    fn release(&self, out: &mut u64, _: Nanos, n: u32) {
+        *out = out.saturating_sub(u64::from(n));
+    }
+
+    fn adopt(&self, _: &Self, _: &mut u64, _: Nanos) {}
+
+    fn available(&self, out: &u64, _: Nanos) -> u32 {
+        self.max.saturating_sub(u32::try_from(*out).unwrap_or(u32::MAX))
+    }
+}

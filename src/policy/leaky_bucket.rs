@@ -1,0 +1,162 @@
+//! The leaky bucket, as a queue and as a meter.
+//!
+//! Requests are water. It leaks out of a bucket at a steady rate, and what does not fit into the
+//! bucket is turned away. As a queue, a request is served when the water before it has leaked, so
+//! that the outflow is even; as a meter, it is served at once if it fits, so that the bucket bounds
+//! the burst.
+//!
+//! With `v` the moment at which the bucket will be, or was, empty: as a queue `n` are ready at `v`,
+//! and there is room for them if `(v - t) x rate + n <= capacity`, those in line counted; as a meter
+//! they are ready at `v + (n - capacity) / rate`. Charging `n` at `t` makes it
+//! `v = max(v, t) + n / rate`.
+//!
+//! Source: J. Turner, "New directions in communications", 1986 (the meter); A. Tanenbaum, "Computer
+//! Networks", on traffic shaping (the queue). Units: nanoseconds and fractions of permits, see
+//! [`schedule`](super::schedule), which keeps `v`, or for the meter `v - capacity / rate`. Grants are
+//! rounded up to whole nanoseconds.
+
+use super::schedule::{Booking, Schedule, Ticket, scheduled};
+use super::{Policy, Rated, Ready, TWO_TICKS};
+use crate::error::ExceedsCapacity;
+use crate::units::{Nanos, Rate};
+use std::time::Duration;
+
+/// A queue with an even outflow, or with [`meter`](Self::meter) a funnel that takes all at once until
+/// it is full.
+///
+/// As a queue it grants one request after the other, `n / rate` after one for `n`, whatever
+/// the calls come in; no unused time is stored. What is granted and has not leaked yet and what is in
+/// line together never exceed `capacity`: who comes then gets [`Error::LineFull`](crate::Error), with
+/// the time after which there is room. In any span of time `t` at most `rate x (t + catch_up)` permits
+/// are granted, and one request. A request for more than the capacity is an error at once.
+///
+/// As a meter, in any span of time `t` at most `capacity + rate x (t + catch_up)` permits are granted.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Error, LeakyBucket, ManualClock, Rate, RateLimiter};
+///
+/// let policy = LeakyBucket::new(Rate::per_second(5.0), 3);
+/// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+/// let places = [limiter.reserve(1)?, limiter.reserve(1)?, limiter.reserve(1)?];
+/// assert_eq!(places.each_ref().map(|place| place.delay().as_millis()), [0, 200, 400]);
+/// let error = limiter.reserve(1).unwrap_err();
+/// assert!(matches!(error, Error::LineFull { .. }));
+/// assert_eq!(error.retry_after(), Some(Duration::from_millis(200)));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct LeakyBucket {
+    rate: Rate,
+    capacity: u32,
+    meter: bool,
+    catch_up: Duration,
+    schedule: Schedule,
+}
+
+impl LeakyBucket {
+    /// A queue that leaks at `rate` and holds `capacity`.
+    ///
+    /// ```
+    /// use tollgate::{LeakyBucket, ManualClock, Rate, RateLimiter};
+    ///
+    /// let policy = LeakyBucket::new(Rate::per_second(5.0), 3);
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// limiter.blocking_acquire(2)?;
+    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 400);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn new(rate: Rate, capacity: u32) -> Self {
+        let schedule = Self::schedule(rate, capacity, false);
+        Self { rate, capacity, meter: false, catch_up: TWO_TICKS, schedule }
+    }
+
+    /// A funnel: `capacity` at once, and then as much as has leaked at `rate`. The same limit as a
+    /// [`TokenBucket`](crate::TokenBucket), told by what is in the bucket instead of what is left.
+    ///
+    /// ```
+    /// use tollgate::{LeakyBucket, ManualClock, Rate, RateLimiter};
+    ///
+    /// let policy = LeakyBucket::meter(Rate::per_hour(360.0), 60);
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.try_acquire(60)?;
+    /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_secs(), 10);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn meter(rate: Rate, capacity: u32) -> Self {
+        let schedule = Self::schedule(rate, capacity, true);
+        Self { meter: true, schedule, ..Self::new(rate, capacity) }
+    }
+
+    /// How late a wake-up may be without loss of throughput: by default 2 ms. At high rates
+    /// `rate x catch_up` permits may be granted closer together than the rate says.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{LeakyBucket, Policy, Rate};
+    ///
+    /// let policy = LeakyBucket::new(Rate::per_second(5.0), 3).with_catch_up(Duration::ZERO);
+    /// assert_eq!(policy.catch_up(), Duration::ZERO);
+    /// ```
+    #[must_use]
+    pub fn with_catch_up(self, catch_up: Duration) -> Self {
+        Self { catch_up, ..self }
+    }
+
+    fn schedule(rate: Rate, capacity: u32, meter: bool) -> Schedule {
+        let bucket = Schedule::bucket(rate, capacity);
+        if meter { bucket } else { Schedule::new(rate, Duration::ZERO) }
+    }
+
+    /// The most that fits, at the queue's rate within the horizon.
+    fn most(&self) -> u64 {
+        self.schedule.most().min(u64::from(self.capacity))
+    }
+}
+
+impl Policy for LeakyBucket {
+    scheduled!();
+
+    fn start(&self, now: Nanos) -> Ticket {
+        self.schedule.full(now)
+    }
+
+    fn ready_at(&self, ticket: &Ticket, _: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
+        if u64::from(n) > self.most() {
+            return Err(ExceedsCapacity::new(self.most()));
+        }
+        self.schedule.ready_at(*ticket, n)
+    }
+
+    /// What is queued leaks out in the time that it had; a meter keeps what is in it.
+    fn adopt(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
+        if self.meter || old.meter {
+            self.schedule.adopt_missing(&old.schedule, ticket, now);
+        } else {
+            self.schedule.adopt(&old.schedule, ticket, now);
+        }
+    }
+
+    const BOUNDED: bool = true;
+
+    fn room_at(&self, ticket: &Ticket, now: Nanos, n: u32) -> Nanos {
+        if self.meter {
+            return now;
+        }
+        // The water before it must have leaked so far that it fits.
+        let most = self.most().saturating_sub(u64::from(n));
+        self.schedule.time_of(ticket.position - self.schedule.units(most)).max(now)
+    }
+}
+
+impl Rated for LeakyBucket {
+    fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    fn with_rate(self, rate: Rate) -> Self {
+        Self { rate, schedule: Self::schedule(rate, self.capacity, self.meter), ..self }
+    }
+}

@@ -1,0 +1,156 @@
+//! A penalty.
+//!
+//! Whoever is refused by a rule is locked out of it for a while, however soon the rule itself would
+//! be ready again. A refusal during the lock does not make it longer. Those who wait are not
+//! refused, and so not punished; but they wait for the end of the lock too.
+//!
+//! With `l` the end of the lock: ready when the rule is, but not before `l`; a refusal at `t >= l`
+//! by the rule makes it `l = t + duration`. Units: nanoseconds, exact.
+
+use super::{Policy, Ready};
+use crate::error::ExceedsCapacity;
+use crate::units::Nanos;
+use std::time::Duration;
+
+/// After a refusal by `P`, nothing is granted for a while.
+///
+/// For logins and the like, where asking too often shall cost something. A refusal is an
+/// [`Error::Denied`](crate::Error) at a call that does not wait long enough for the rule; one because
+/// others are in line locks nobody out, nor does a call that is too large.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{FixedWindow, LockOut, ManualClock, RateLimiter};
+///
+/// let five_a_minute = FixedWindow::new(5, Duration::from_secs(60));
+/// let policy = LockOut::new(five_a_minute, Duration::from_secs(900));
+/// let clock = ManualClock::new();
+/// let limiter = RateLimiter::with_clock(policy, clock.clone());
+/// for _ in 0..5 {
+///     limiter.try_acquire(1)?;
+/// }
+/// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_secs(), 900);
+/// clock.advance(Duration::from_secs(600));
+/// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_secs(), 300);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockOut<P> {
+    policy: P,
+    duration: Duration,
+}
+
+impl<P: Policy> LockOut<P> {
+    /// `policy`, and `duration` of nothing after each refusal. More than the
+    /// [horizon](Nanos::HORIZON) counts as the horizon; a lock of no time is none.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{InFlight, LockOut, ManualClock, RateLimiter};
+    ///
+    /// let policy = LockOut::new(InFlight::new(0), Duration::from_secs(60));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// assert_eq!(limiter.available(), 0);
+    /// ```
+    #[must_use]
+    pub fn new(policy: P, duration: Duration) -> Self {
+        Self { policy, duration: duration.min(Nanos::HORIZON) }
+    }
+}
+
+/// What a [`LockOut`] remembers: the rule's state, and the end of the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockOutState<S> {
+    state: S,
+    locked_until: Nanos,
+}
+
+impl<P: Policy> Policy for LockOut<P> {
+    type Cost = P::Cost;
+    type State = LockOutState<P::State>;
+    type Receipt = P::Receipt;
+
+    fn start(&self, now: Nanos) -> Self::State {
+        LockOutState { state: self.policy.start(now), locked_until: Nanos::ZERO }
+    }
+
+    fn idle(&self, now: Nanos) -> Self::State {
+        LockOutState { state: self.policy.idle(now), locked_until: Nanos::ZERO }
+    }
+
+    fn forget_at(&self, lock: &Self::State) -> Option<Nanos> {
+        Some(self.policy.forget_at(&lock.state)?.max(lock.locked_until))
+    }
+
+    fn ready_at(
+        &self,
+        lock: &Self::State,
+        now: Nanos,
+        cost: P::Cost,
+    ) -> Result<Ready, ExceedsCapacity> {
+        let ready = self.policy.ready_at(&lock.state, now, cost)?;
+        Ok(ready.and(Ready::At(lock.locked_until)))
+    }
+
+    fn overdraw(
+        &self,
+        lock: &Self::State,
+        now: Nanos,
+        cost: P::Cost,
+    ) -> Result<(), ExceedsCapacity> {
+        self.policy.overdraw(&lock.state, now, cost)
+    }
+
+    fn charge(&self, lock: &mut Self::State, at: Nanos, cost: P::Cost) -> P::Receipt {
+        self.policy.charge(&mut lock.state, at, cost)
+    }
+
+    fn refund(&self, lock: &mut Self::State, now: Nanos, part: P::Cost, receipt: P::Receipt) {
+        self.policy.refund(&mut lock.state, now, part, receipt);
+    }
+
+    const HELD: bool = P::HELD;
+
+    fn release(&self, lock: &mut Self::State, now: Nanos, cost: P::Cost) {
+        self.policy.release(&mut lock.state, now, cost);
+    }
+
+    fn pause(&self, lock: &mut Self::State, now: Nanos, until: Nanos) {
+        self.policy.pause(&mut lock.state, now, until);
+    }
+
+    /// A lock that has begun lasts as long as it was to last.
+    fn adopt(&self, old: &Self, lock: &mut Self::State, now: Nanos) {
+        self.policy.adopt(&old.policy, &mut lock.state, now);
+    }
+
+    fn available(&self, lock: &Self::State, now: Nanos) -> P::Cost {
+        if lock.locked_until > now {
+            return P::Cost::default();
+        }
+        self.policy.available(&lock.state, now)
+    }
+
+    fn refused(&self, lock: &mut Self::State, now: Nanos, cost: P::Cost) -> bool {
+        let inner = self.policy.refused(&mut lock.state, now, cost);
+        let ready = self.policy.ready_at(&lock.state, now, cost);
+        let locks = lock.locked_until <= now && ready.is_ok_and(|ready| !ready.has_come(now));
+        if locks {
+            lock.locked_until = now.saturating_add(self.duration);
+        }
+        inner || locks
+    }
+
+    fn held_by(&self, lock: &Self::State, now: Nanos, cost: P::Cost) -> Option<usize> {
+        if lock.locked_until > now {
+            return None;
+        }
+        self.policy.held_by(&lock.state, now, cost)
+    }
+
+    const BOUNDED: bool = P::BOUNDED;
+
+    fn room_at(&self, lock: &Self::State, now: Nanos, cost: P::Cost) -> Nanos {
+        self.policy.room_at(&lock.state, now, cost)
+    }
+}

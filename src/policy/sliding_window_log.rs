@@ -1,0 +1,75 @@
+//! The sliding log.
+//!
+//! The time of every grant is kept for one window. A request is ready when, with it, no more than
+//! `limit` permits lie in the window that ends now. Therefore never more than `limit` lie in *any*
+//! window, wherever it starts.
+//!
+//! With `t1 <= t2 <= ..` the times of the permits of the last window: `n` are ready when all but
+//! `limit - n` of them are a window old. A window is half open: what was granted at `t` is out of it
+//! at `t + window`. Units: nanoseconds, exact.
+
+use super::log::{Log, LogReceipt, logged};
+use super::{Policy, Ready, check_span};
+use crate::error::ExceedsCapacity;
+use crate::units::Nanos;
+use std::time::Duration;
+
+/// Never more than `limit` permits in any window, wherever it starts.
+///
+/// The strictest of all, and the one to take against a server whose windows are not known: whatever
+/// they are aligned to, they hold. It costs memory: 16 bytes for each moment at which something was
+/// granted within the window, 16 MB for a million. A big request at a full limit walks over as many
+/// moments as it needs to be gone.
+///
+/// A request for more than the limit is an error at once; with a limit of zero nothing is granted.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{ManualClock, RateLimiter, SlidingWindowLog};
+///
+/// let clock = ManualClock::new();
+/// let policy = SlidingWindowLog::new(3, Duration::from_secs(60));
+/// let limiter = RateLimiter::with_clock(policy, clock.clone());
+/// limiter.try_acquire(1)?;
+/// clock.advance(Duration::from_secs(50));
+/// limiter.try_acquire(2)?;
+/// let wait = |n| limiter.try_acquire(n).unwrap_err().retry_after().unwrap().as_secs();
+/// assert_eq!((wait(1), wait(2)), (10, 60));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingWindowLog {
+    limit: u32,
+    window: Duration,
+}
+
+impl SlidingWindowLog {
+    /// At most `limit` permits in any `window`.
+    ///
+    /// # Panics
+    ///
+    /// If the window is zero or longer than the [horizon](Nanos::HORIZON).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{ManualClock, RateLimiter, SlidingWindowLog};
+    ///
+    /// let policy = SlidingWindowLog::new(100, Duration::from_secs(60));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// assert_eq!(limiter.available(), 100);
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn new(limit: u32, window: Duration) -> Self {
+        check_span(window, "a window");
+        Self { limit, window }
+    }
+}
+
+impl Policy for SlidingWindowLog {
+    logged!();
+
+    fn charge(&self, log: &mut Log, at: Nanos, n: u32) -> LogReceipt {
+        log.add(at, u64::from(n), self.window)
+    }
+}

@@ -1,0 +1,257 @@
+//! The token bucket.
+//!
+//! A bucket holds up to `capacity` tokens and is filled at a steady rate. A request takes as many
+//! tokens as it asks for, and waits until they are there. A new bucket is full.
+//!
+//! With `e` the moment at which the bucket was, or would have been, empty: `n` are ready at
+//! `e + n / rate`; charging `n` at `t` makes it `e = max(e, t - capacity / rate) + n / rate`. With
+//! `refill_every` the time in all of this is that of the last step.
+//!
+//! Source: J. Turner, "New directions in communications (or which way to the information age?)",
+//! IEEE Communications Magazine 24(10), 1986, where it is a counter that is stepped down. Units:
+//! nanoseconds and fractions of permits, see [`schedule`](super::schedule); fractions of a token are
+//! carried and do not add up to an error. Grants are rounded up to whole nanoseconds.
+
+use super::schedule::{Booking, OneWord, Schedule, Ticket};
+use super::{Policy, Rated, Ready, TWO_TICKS};
+use crate::error::ExceedsCapacity;
+use crate::units::{Nanos, Rate, saturating_nanos};
+use std::time::Duration;
+
+/// Up to `capacity` tokens, filled at a steady rate; a request waits until all it asks for is there.
+///
+/// For quotas that are stated as a bucket: "40 calls at once, 2 more each second". In any span of
+/// time `t` at most `capacity + rate x (t + catch_up)` permits are granted. A request for more than
+/// the capacity is an error at once. Unlike [`SmoothBursty`](crate::SmoothBursty) nothing is granted
+/// on credit.
+///
+/// A bucket holds at most what comes in [146 years](Nanos::HORIZON); one of no capacity grants
+/// nothing.
+///
+/// ```
+/// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+///
+/// let policy = TokenBucket::new(Rate::per_second(2.0), 40);
+/// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+/// assert_eq!(limiter.blocking_acquire(40)?.waited().as_millis(), 0);
+/// assert_eq!(limiter.blocking_acquire(3)?.waited().as_millis(), 1500);
+/// assert!(matches!(limiter.try_acquire(41), Err(tollgate::Error::ExceedsCapacity(_))));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenBucket {
+    rate: Rate,
+    capacity: u32,
+    /// What a new bucket holds.
+    initial: u32,
+    /// Between two steps; zero if tokens come continuously.
+    period: u64,
+    catch_up: Duration,
+    schedule: Schedule,
+}
+
+impl TokenBucket {
+    /// A bucket that is full at first.
+    ///
+    /// ```
+    /// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// let policy = TokenBucket::new(Rate::per_second(1.0), 10);
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// assert_eq!(limiter.available(), 10);
+    /// ```
+    #[must_use]
+    pub fn new(rate: Rate, capacity: u32) -> Self {
+        let schedule = Schedule::bucket(rate, capacity);
+        Self { rate, capacity, initial: capacity, period: 0, catch_up: TWO_TICKS, schedule }
+    }
+
+    /// How many tokens a new bucket holds; no more than its capacity. A program that is restarted
+    /// often should start with none.
+    ///
+    /// ```
+    /// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// let policy = TokenBucket::new(Rate::per_second(1.0), 10).initial(0);
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_secs(), 1);
+    /// ```
+    #[must_use]
+    pub fn initial(self, tokens: u32) -> Self {
+        Self { initial: tokens, ..self }
+    }
+
+    /// Tokens come in steps: each `period` all that the rate yields in it. The steps are counted from
+    /// the limiter's creation; in a [`KeyedRateLimiter`](crate::KeyedRateLimiter) from the origin of
+    /// its clock, for all keys. Fractions of a token are carried to the next step.
+    ///
+    /// # Panics
+    ///
+    /// If the period is zero or longer than the [horizon](Nanos::HORIZON).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// // Three tokens, and one more every two seconds.
+    /// let two_seconds = Duration::from_secs(2);
+    /// let policy = TokenBucket::new(Rate::every(two_seconds), 3).refill_every(two_seconds);
+    /// let clock = ManualClock::new();
+    /// let limiter = RateLimiter::with_clock(policy, clock.clone());
+    /// limiter.try_acquire(3)?;
+    /// clock.advance(Duration::from_millis(1_999));
+    /// assert_eq!(limiter.available(), 0);
+    /// clock.advance(Duration::from_millis(1));
+    /// assert_eq!(limiter.available(), 1);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn refill_every(self, period: Duration) -> Self {
+        super::check_span(period, "a refill period");
+        Self { period: saturating_nanos(period), ..self }
+    }
+
+    /// How late a wake-up may be without loss of throughput: by default 2 ms. It shows only where the
+    /// capacity is less than what comes in that time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Policy, Rate, TokenBucket};
+    ///
+    /// let strict = TokenBucket::new(Rate::per_second(5.0), 1).with_catch_up(Duration::ZERO);
+    /// assert_eq!(strict.catch_up(), Duration::ZERO);
+    /// ```
+    #[must_use]
+    pub fn with_catch_up(self, catch_up: Duration) -> Self {
+        Self { catch_up, ..self }
+    }
+
+    /// The last step before `now`, or `now` where there are none.
+    fn last_step(&self, state: &TokenBucketState, now: Nanos) -> Nanos {
+        if self.period == 0 {
+            return now;
+        }
+        let past = now.get().saturating_sub(state.origin.get()) % self.period;
+        Nanos::new(now.get() - past.min(now.get()))
+    }
+
+    /// The first step at which the permit clock has reached what it has at `time`.
+    fn next_step(&self, state: &TokenBucketState, time: Nanos) -> Nanos {
+        let last = self.last_step(state, time);
+        if last == time { time } else { Nanos::new(last.get().saturating_add(self.period)) }
+    }
+
+    fn with_tokens(&self, mut ticket: Ticket, tokens: u32) -> Ticket {
+        ticket.position -= self.schedule.units(u64::from(tokens)).min(self.schedule.capacity());
+        ticket
+    }
+}
+
+/// What a [`TokenBucket`] limiter remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBucketState {
+    ticket: Ticket,
+    /// From where steps are counted.
+    origin: Nanos,
+}
+
+impl Policy for TokenBucket {
+    type Cost = u32;
+    type State = TokenBucketState;
+    type Receipt = Booking;
+
+    fn start(&self, now: Nanos) -> TokenBucketState {
+        let ticket = self.with_tokens(self.schedule.empty(now), self.initial);
+        TokenBucketState { ticket, origin: now }
+    }
+
+    fn idle(&self, now: Nanos) -> TokenBucketState {
+        let mut state = TokenBucketState { ticket: Ticket::new(0), origin: Nanos::ZERO };
+        state.ticket = self.schedule.full(self.last_step(&state, now));
+        state
+    }
+
+    fn forget_at(&self, state: &TokenBucketState) -> Option<Nanos> {
+        Some(self.next_step(state, self.schedule.full_at(state.ticket)))
+    }
+
+    fn ready_at(
+        &self,
+        state: &TokenBucketState,
+        _: Nanos,
+        n: u32,
+    ) -> Result<Ready, ExceedsCapacity> {
+        let ready = self.schedule.ready_at(state.ticket, n)?;
+        Ok(Ready::At(self.next_step(state, ready.earliest())))
+    }
+
+    fn ready_behind(
+        &self,
+        state: &TokenBucketState,
+        now: Nanos,
+        ahead: u64,
+        n: u32,
+    ) -> Option<Nanos> {
+        if self.period != 0 {
+            // Behind somebody who cannot be granted before a step, time is lost if the bucket is
+            // full by then.
+            return None;
+        }
+        Some(self.schedule.ready_behind(state.ticket, now, ahead, n))
+    }
+
+    fn overdraw(
+        &self,
+        state: &TokenBucketState,
+        now: Nanos,
+        n: u32,
+    ) -> Result<(), ExceedsCapacity> {
+        self.schedule.overdraw(state.ticket, now, n)
+    }
+
+    fn charge(&self, state: &mut TokenBucketState, at: Nanos, n: u32) -> Booking {
+        let at = self.last_step(state, at);
+        self.schedule.charge(&mut state.ticket, at, u64::from(n))
+    }
+
+    fn refund(&self, state: &mut TokenBucketState, now: Nanos, part: u32, booking: Booking) {
+        let now = self.last_step(state, now);
+        self.schedule.refund(&mut state.ticket, now, u64::from(part), booking);
+    }
+
+    fn pause(&self, state: &mut TokenBucketState, _: Nanos, until: Nanos) {
+        self.schedule.pause(&mut state.ticket, until);
+    }
+
+    /// What is stored keeps its number. A step that has begun yields what the rate says when it comes.
+    fn adopt(&self, old: &Self, state: &mut TokenBucketState, now: Nanos) {
+        let settled = if self.period == old.period { old.last_step(state, now) } else { now };
+        let now = self.last_step(state, now);
+        self.schedule.adopt_number(&old.schedule, &mut state.ticket, settled, now);
+    }
+
+    fn available(&self, state: &TokenBucketState, now: Nanos) -> u32 {
+        self.schedule.stored(state.ticket.position, self.last_step(state, now))
+    }
+
+    fn catch_up(&self) -> Duration {
+        self.catch_up
+    }
+
+    const ONE_WORD: Option<OneWord<Self>> = Some(OneWord {
+        schedule: |policy| (policy.period == 0).then_some(policy.schedule),
+        ticket: |state| &mut state.ticket,
+        receipt: |booking| booking,
+    });
+}
+
+impl Rated for TokenBucket {
+    fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    fn with_rate(self, rate: Rate) -> Self {
+        Self { rate, schedule: Schedule::bucket(rate, self.capacity), ..self }
+    }
+}
