@@ -33,6 +33,14 @@ pub enum Error {
     /// More than the limiter could ever give at once: waiting does not help.
     #[error(transparent)]
     ExceedsCapacity(#[from] ExceedsCapacity),
+    /// There are as many keys as there may be, and none of those looked at is idle: a new one is turned
+    /// away.
+    #[error("too many keys: at most {max}")]
+    #[non_exhaustive]
+    TooManyKeys {
+        /// How many there may be.
+        max: usize,
+    },
     /// As many callers or permits wait already as the limiter was told to let wait.
     #[error("the line is full{}", display_retry(*retry_after))]
     #[non_exhaustive]
@@ -71,7 +79,7 @@ impl Error {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Denied { retry_after, .. } | Self::LineFull { retry_after } => *retry_after,
-            Self::ExceedsCapacity(_) => None,
+            Self::ExceedsCapacity(_) | Self::TooManyKeys { .. } => None,
         }
     }
 
@@ -94,7 +102,7 @@ impl Error {
             Self::Denied { part, .. } | Self::ExceedsCapacity(ExceedsCapacity { part, .. }) => {
                 *part
             }
-            Self::LineFull { .. } => None,
+            Self::LineFull { .. } | Self::TooManyKeys { .. } => None,
         }
     }
 }

@@ -51,6 +51,7 @@
 
 mod clock;
 mod error;
+mod keyed;
 mod limiter;
 mod line;
 mod policy;
@@ -60,6 +61,7 @@ mod units;
 
 pub use clock::{Clock, ManualClock};
 pub use error::{Error, ExceedsCapacity};
+pub use keyed::KeyedRateLimiter;
 pub use limiter::{Acquire, Grant, RateLimiter, Reservation};
 pub use policy::compose::Same;
 pub use policy::fixed_window::{FixedWindow, FixedWindowReceipt, FixedWindowState};

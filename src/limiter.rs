@@ -9,16 +9,17 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use acquire::Acquire;
+pub(crate) use acquire::{Handle, block_on};
 pub use grant::Grant;
+pub(crate) use grant::{Keys, Pin, Place, Source};
 pub use reservation::Reservation;
 
-use crate::clock::{Clock, Turn};
+use crate::clock::{Alarm, Clock, Turn};
 use crate::error::Error;
-use crate::line::Line;
+use crate::line::{Aftermath, Bounds, Change, Inner, Line};
 use crate::policy::{Policy, Quota, Rated};
 use crate::stats::Stats;
 use crate::units::{Nanos, Rate};
-use acquire::Handle;
 
 /// Hands out permits by a [`Policy`]; whoever asks for more waits in line.
 ///
@@ -77,13 +78,9 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[must_use]
     pub fn with_clock(policy: P, clock: impl Into<Clock>) -> Self {
-        let clock = clock.into();
-        let shared = Arc::new_cyclic(|shared: &Weak<Shared<P>>| {
-            let alarm = clock.alarm(shared.clone());
-            let (now, counters) = (clock.now(), Some(Box::default()));
+        let shared = Shared::new(clock.into(), |now, alarm| {
             let state = policy.start(now);
-            let line = Line::new(policy, state, now, alarm, counters);
-            Shared { clock, line }
+            Line::new(policy, state, now, alarm, Some(Box::default()))
         });
         Self { shared }
     }
@@ -302,9 +299,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn reserve(&self, n: P::Cost) -> Result<Reservation<P>, Error> {
-        let mut acquire = self.acquire_owned(n);
-        acquire.enter()?;
-        Ok(Reservation::new(acquire))
+        Reservation::enter(Handle::Owned(Arc::clone(&self.shared)), n)
     }
 
     /// Changes the policy, rate and all, for everybody: those in line are re-timed, what was idle
@@ -383,7 +378,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[must_use]
     pub fn quota(&self) -> Quota<P::Cost> {
-        self.touch(|inner, now| inner.quota(now))
+        self.shared.quota()
     }
 
     /// How many callers wait.
@@ -417,7 +412,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.line.stats(|| self.shared.clock.now())
+        self.shared.stats()
     }
 
     /// The policy in force.
@@ -433,7 +428,7 @@ impl<P: Policy> RateLimiter<P> {
         self.touch(|inner, _| inner.policy().clone())
     }
 
-    fn touch<R>(&self, act: impl FnOnce(&mut crate::line::Inner<P>, Nanos) -> R) -> R {
+    fn touch<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
         self.shared.touch(act)
     }
 }
@@ -474,8 +469,46 @@ impl<P: Rated> RateLimiter<P> {
 }
 
 impl<P: Policy> Shared<P> {
-    fn touch<R>(&self, act: impl FnOnce(&mut crate::line::Inner<P>, Nanos) -> R) -> R {
+    fn new(clock: Clock, line: impl FnOnce(Nanos, Alarm) -> Line<P>) -> Arc<Self> {
+        Arc::new_cyclic(|shared: &Weak<Self>| {
+            let alarm = clock.alarm(shared.clone());
+            let line = line(clock.now(), alarm);
+            Self { clock, line }
+        })
+    }
+
+    /// The line of a key.
+    pub(crate) fn of_key(policy: P, state: P::State, clock: &Clock, bounds: Bounds) -> Arc<Self> {
+        let shared =
+            Self::new(clock.clone(), |now, alarm| Line::new(policy, state, now, alarm, None));
+        shared.touch(|inner, _| inner.set_bounds(|all| *all = bounds));
+        shared
+    }
+
+    pub(crate) fn touch<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
         self.line.touch(|| self.clock.now(), act)
+    }
+
+    pub(crate) fn change(&self, change: Change<P>) -> Result<(), Error> {
+        self.touch(|inner, now| inner.change(now, change))
+    }
+
+    pub(crate) fn quota(&self) -> Quota<P::Cost> {
+        self.touch(|inner, now| inner.quota(now))
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.line.stats(|| self.clock.now())
+    }
+
+    /// As [`RateLimiter::set_policy`], for who holds a lock.
+    pub(crate) fn set_policy_quietly(&self, policy: P) -> Aftermath {
+        let set = |inner: &mut Inner<P>, now| inner.set_policy(now, policy);
+        self.line.touch_quietly(|| self.clock.now(), set).1
+    }
+
+    pub(crate) fn quiet_state(&self, now: Nanos) -> Option<(P::State, Stats)> {
+        self.line.quiet_state(now)
     }
 }
 

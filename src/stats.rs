@@ -31,6 +31,15 @@ pub struct Stats {
     pub waited: Duration,
 }
 
+impl Stats {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.granted += other.granted;
+        self.refused += other.refused;
+        self.given_up += other.given_up;
+        self.waited = self.waited.saturating_add(other.waited);
+    }
+}
+
 /// Threads that count without sharing a cache line. More than these share the last one.
 const STRIPES: usize = 16;
 

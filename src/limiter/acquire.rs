@@ -88,7 +88,7 @@ enum Place<P: Policy> {
 impl<P: Policy> Unpin for Acquire<'_, P> {}
 
 impl<'a, P: Policy> Acquire<'a, P> {
-    pub(super) fn new(handle: Handle<'a, P>, cost: P::Cost, max_wait: Option<Duration>) -> Self {
+    pub(crate) fn new(handle: Handle<'a, P>, cost: P::Cost, max_wait: Option<Duration>) -> Self {
         Self { handle, cost, max_wait, place: Place::Outside }
     }
 
@@ -105,6 +105,15 @@ impl<'a, P: Policy> Acquire<'a, P> {
             }
         };
         Ok(())
+    }
+
+    /// Enters without time to wait: it is granted or refused.
+    pub(crate) fn now(mut self) -> Result<Grant<'a, P>, Error> {
+        self.enter()?;
+        match self.place {
+            Place::Granted(charge) => Ok(self.grant(charge)),
+            _ => unreachable!("waiting without time to wait"),
+        }
     }
 
     /// How much longer it takes, as things stand.
@@ -201,7 +210,7 @@ pub(super) fn try_now<P: Policy>(
 }
 
 /// Runs a future on this thread and parks it meanwhile.
-pub(super) fn block_on<F: Future>(future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
 
     impl Wake for Unpark {

@@ -41,33 +41,74 @@ pub struct Grant<'a, P: Policy> {
 pub(crate) enum Source<'a, P: Policy> {
     Line(Handle<'a, P>),
     /// A key in whose line nobody waits.
-    Key(&'a dyn Keys<P>, Place),
-    OwnedKey(Arc<dyn Keys<P>>, Place),
-}
-
-/// Which entry of a table of keys: another key's, or the same key's after it was forgotten, is
-/// another place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) hash: u64,
-    pub(crate) id: u64,
+    Key(Pin<'a, P>),
 }
 
 /// A table of keys.
 pub(crate) trait Keys<P: Policy>: Send + Sync {
     fn change(&self, place: Place, change: Change<P>) -> Result<(), Error>;
 
-    fn quota(&self, place: Place) -> Quota<P::Cost>;
+    /// `None` if the key is no longer there.
+    fn quota(&self, place: Place) -> Option<Quota<P::Cost>>;
+
+    fn pin(&self, place: Place);
+
+    fn unpin(&self, place: Place);
 
     fn share(&self) -> Arc<dyn Keys<P>>;
+}
+
+/// Which entry of a table of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) hash: u64,
+    pub(crate) id: u32,
+    /// Where it was last.
+    pub(crate) hint: usize,
+}
+
+/// Keeps a key from being forgotten for as long as a grant can be settled.
+pub(crate) struct Pin<'a, P: Policy> {
+    keys: KeysHandle<'a, P>,
+    place: Place,
+}
+
+enum KeysHandle<'a, P: Policy> {
+    Borrowed(&'a dyn Keys<P>),
+    Owned(Arc<dyn Keys<P>>),
+}
+
+impl<'a, P: Policy> Pin<'a, P> {
+    /// For an entry that has been pinned.
+    pub(crate) fn new(keys: &'a dyn Keys<P>, place: Place) -> Self {
+        Self { keys: KeysHandle::Borrowed(keys), place }
+    }
+
+    fn keys(&self) -> &dyn Keys<P> {
+        match &self.keys {
+            KeysHandle::Borrowed(keys) => *keys,
+            KeysHandle::Owned(keys) => &**keys,
+        }
+    }
+
+    fn to_owned(&self) -> Pin<'static, P> {
+        let keys = self.keys().share();
+        keys.pin(self.place);
+        Pin { keys: KeysHandle::Owned(keys), place: self.place }
+    }
+}
+
+impl<P: Policy> Drop for Pin<'_, P> {
+    fn drop(&mut self) {
+        self.keys().unpin(self.place);
+    }
 }
 
 impl<P: Policy> Source<'_, P> {
     fn change(&self, change: Change<P>) -> Result<(), Error> {
         match self {
-            Self::Line(line) => Ok(line.touch(|inner, now| inner.change(now, change))?),
-            Self::Key(keys, place) => keys.change(*place, change),
-            Self::OwnedKey(keys, place) => keys.change(*place, change),
+            Self::Line(line) => line.change(change),
+            Self::Key(pin) => pin.keys().change(pin.place, change),
         }
     }
 
@@ -81,8 +122,7 @@ impl<P: Policy> Source<'_, P> {
     fn to_owned(&self) -> Source<'static, P> {
         match self {
             Self::Line(line) => Source::Line(line.to_owned()),
-            Self::Key(keys, place) => Source::OwnedKey(keys.share(), *place),
-            Self::OwnedKey(keys, place) => Source::OwnedKey(Arc::clone(keys), *place),
+            Self::Key(pin) => Source::Key(pin.to_owned()),
         }
     }
 }
@@ -154,9 +194,10 @@ impl<'a, P: Policy> Grant<'a, P> {
     #[must_use]
     pub fn quota(&self) -> Quota<P::Cost> {
         match &self.source {
-            Source::Line(line) => line.touch(|inner, now| inner.quota(now)),
-            Source::Key(keys, place) => keys.quota(*place),
-            Source::OwnedKey(keys, place) => keys.quota(*place),
+            Source::Line(line) => line.quota(),
+            Source::Key(pin) => {
+                pin.keys().quota(pin.place).unwrap_or_else(|| unreachable!("it is pinned"))
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::acquire::{Acquire, block_on};
+use super::acquire::{Acquire, Handle, block_on};
 use super::grant::Grant;
 use crate::error::Error;
 use crate::policy::Policy;
@@ -30,8 +30,10 @@ pub struct Reservation<P: Policy> {
 }
 
 impl<P: Policy> Reservation<P> {
-    pub(super) fn new(acquire: Acquire<'static, P>) -> Self {
-        Self { acquire }
+    pub(crate) fn enter(handle: Handle<'static, P>, cost: P::Cost) -> Result<Self, Error> {
+        let mut acquire = Acquire::new(handle, cost, None);
+        acquire.enter()?;
+        Ok(Self { acquire })
     }
 
     /// How long until its turn comes, as things stand: it may come earlier if others leave, later

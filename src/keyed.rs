@@ -1,0 +1,633 @@
+//! A limit for each key.
+
+mod shard;
+mod table;
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::limiter::{Acquire, Grant, Handle, Pin, Reservation, Source, block_on};
+use crate::policy::{Policy, Quota};
+use crate::stats::Stats;
+use shard::Rule;
+use table::{Arrived, Table};
+
+/// A [`RateLimiter`](crate::RateLimiter) for each key: per customer, per host, per token.
+///
+/// Keys need no preparation: one that is not there is **an idle one**, as if it had been there for ever
+/// without being used. So keys that have become idle are dropped by the limiter itself, a few with
+/// each call, exactly when that changes no decision. Keys are looked up by any borrowed form, as `&str`
+/// for `String`.
+///
+/// Each key has a line of its own, in the same order and with the same guarantees as that of a
+/// `RateLimiter`. It is made when somebody has to wait, or holds a place in flight; until then a key
+/// is its policy's [state](Policy::State) and some bytes.
+///
+/// **The number of keys is bounded**, by a million unless [`max_keys`](Self::max_keys) says otherwise.
+/// When there are as many and none of those looked at is idle, a new key gets
+/// [`Error::TooManyKeys`]; the others go on. A key is not idle while it owes something, while somebody
+/// waits there, or while a grant from it is kept, which may be settled.
+///
+/// A limiter is a handle: clones share all keys.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+///
+/// let clock = ManualClock::new();
+/// let policy = TokenBucket::new(Rate::per_second(10.0), 20);
+/// let limiter: KeyedRateLimiter<String, _> = KeyedRateLimiter::with_clock(policy, clock.clone());
+/// limiter.try_acquire("alice", 20)?;
+/// assert!(limiter.try_acquire("alice", 1).is_err());
+/// assert!(limiter.try_acquire("bob", 1).is_ok());
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+pub struct KeyedRateLimiter<K, P: Policy> {
+    table: Arc<Table<K, P>>,
+}
+
+impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
+    /// One policy for each key, by the [system clock](Clock::system).
+    ///
+    /// ```
+    /// use tollgate::{KeyedRateLimiter, Rate, SmoothBursty};
+    ///
+    /// let limiter = KeyedRateLimiter::new(SmoothBursty::new(Rate::per_second(50.0)));
+    /// assert!(limiter.try_acquire(&7, 1).is_ok());
+    /// ```
+    #[must_use]
+    pub fn new(policy: P) -> Self {
+        Self::with_clock(policy, Clock::system())
+    }
+
+    /// One policy for each key, by another clock.
+    ///
+    /// ```
+    /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    ///
+    /// let policy = SmoothBursty::new(Rate::per_second(50.0));
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
+    /// assert!(limiter.try_acquire(&7, 1).is_ok());
+    /// ```
+    #[must_use]
+    pub fn with_clock(policy: P, clock: impl Into<Clock>) -> Self {
+        Self { table: Table::new(&Rule::One(policy), clock.into()) }
+    }
+
+    /// A policy by key: `policy_of` is asked when a key is seen for the first time, again when it comes
+    /// back after it was dropped, and by [`refresh`](Self::refresh).
+    ///
+    /// It is called while other keys are kept from going on, so it should look up and not wait, and it
+    /// must not use this limiter. If it panics, the call that needed it does, and nothing else.
+    ///
+    /// ```
+    /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    ///
+    /// let policy_of = |customer: &String| match customer.as_str() {
+    ///     "alice" => TokenBucket::new(Rate::per_second(100.0), 100),
+    ///     _ => TokenBucket::new(Rate::per_second(5.0), 5),
+    /// };
+    /// let limiter = KeyedRateLimiter::with_policies(policy_of, ManualClock::new());
+    /// assert_eq!((limiter.available("alice"), limiter.available("bob")), (100, 5));
+    /// ```
+    #[must_use]
+    pub fn with_policies(
+        policy_of: impl Fn(&K) -> P + Send + Sync + 'static,
+        clock: impl Into<Clock>,
+    ) -> Self {
+        Self { table: Table::new(&Rule::Each(Arc::new(policy_of)), clock.into()) }
+    }
+
+    /// How many keys there may be. Holds for all clones.
+    ///
+    /// ```
+    /// use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    ///
+    /// let clock = ManualClock::new();
+    /// let policy = SmoothBursty::new(Rate::per_second(1.0));
+    /// let limiter = KeyedRateLimiter::with_clock(policy, clock.clone()).max_keys(2);
+    /// limiter.try_acquire(&1, 1)?;
+    /// limiter.try_acquire(&2, 1)?;
+    /// assert!(matches!(limiter.try_acquire(&3, 1), Err(Error::TooManyKeys { max: 2, .. })));
+    /// clock.advance(std::time::Duration::from_secs(2)); // now they are idle
+    /// assert!(limiter.try_acquire(&3, 1).is_ok());
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_keys(self, keys: usize) -> Self {
+        self.table.set_max_keys(keys);
+        self
+    }
+
+    /// Lets at most this many callers wait at each key; see
+    /// [`RateLimiter::max_waiters`](crate::RateLimiter::max_waiters). To be said before anybody waits.
+    ///
+    /// ```
+    /// # use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    /// let policy = SmoothBursty::new(Rate::per_second(1.0));
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new()).max_waiters(0);
+    /// limiter.reserve(&1, 1)?;
+    /// limiter.try_acquire(&1, 1)?;
+    /// assert!(matches!(limiter.reserve(&1, 1), Err(Error::LineFull { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_waiters(self, waiters: usize) -> Self {
+        self.table.change_settings(|settings| settings.bounds.waiters = waiters);
+        self
+    }
+
+    /// Lets callers wait for at most this many permits together at each key; see
+    /// [`RateLimiter::max_queued`](crate::RateLimiter::max_queued). To be said before anybody waits.
+    ///
+    /// ```
+    /// # use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    /// let policy = SmoothBursty::new(Rate::per_second(1.0));
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new()).max_queued(10);
+    /// limiter.try_acquire(&1, 5)?;
+    /// assert!(matches!(limiter.reserve(&1, 11), Err(Error::LineFull { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_queued(self, permits: u64) -> Self {
+        self.table.change_settings(|settings| settings.bounds.permits = permits);
+        self
+    }
+
+    /// An absent key is a new one ([`Policy::start`]) and not an idle one ([`Policy::idle`]): nothing is
+    /// stored for it. A key that comes back after it was dropped is a new one then, too.
+    ///
+    /// ```
+    /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    ///
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let idle = KeyedRateLimiter::with_clock(policy.clone(), ManualClock::new());
+    /// let new = KeyedRateLimiter::with_clock(policy, ManualClock::new()).absent_is_new();
+    /// assert_eq!((idle.available(&1), new.available(&1)), (5, 0));
+    /// ```
+    #[must_use]
+    pub fn absent_is_new(self) -> Self {
+        self.table.change_settings(|settings| settings.absent_is_new = true);
+        self
+    }
+
+    /// Takes `n` permits at `key` and waits for them as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RateLimiter::acquire`](crate::RateLimiter::acquire), and [`Error::TooManyKeys`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`RateLimiter::acquire`](crate::RateLimiter::acquire).
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # let clock = ManualClock::auto_advance();
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
+    /// let limiter: KeyedRateLimiter<String, _> = KeyedRateLimiter::with_clock(policy, clock);
+    /// limiter.acquire("alice", 1).await?;
+    /// assert_eq!(limiter.acquire("bob", 1).await?.waited().as_millis(), 0);
+    /// assert_eq!(limiter.acquire("alice", 1).await?.waited().as_millis(), 200);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn acquire<Q>(&self, key: &Q, n: P::Cost) -> Result<Grant<'_, P>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        match self.arrive(key, n, None)? {
+            Come::Granted(grant) => Ok(grant),
+            Come::InLine(acquire) => acquire.await,
+        }
+    }
+
+    /// As [`acquire`](Self::acquire), but the future and the grant borrow neither the limiter nor the
+    /// key.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, KeyedRateLimiter, ManualClock};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = KeyedRateLimiter::with_clock(InFlight::new(1), ManualClock::new());
+    /// let grant = tokio::spawn(limiter.acquire_owned("alice".to_owned(), 1)).await??;
+    /// assert_eq!((limiter.available("alice"), limiter.available("bob")), (0, 1));
+    /// # drop(grant); Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn acquire_owned(
+        &self,
+        key: K,
+        n: P::Cost,
+    ) -> impl Future<Output = Result<Grant<'static, P>, Error>> + use<K, P>
+    where
+        K: Clone,
+    {
+        let limiter = self.clone();
+        async move { limiter.acquire(&key, n).await.map(Grant::into_owned) }
+    }
+
+    /// Takes `n` permits at `key` if they are ready and nobody is in line there; never waits.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RateLimiter::try_acquire`](crate::RateLimiter::try_acquire), and
+    /// [`Error::TooManyKeys`].
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.try_acquire(&7, 3)?;
+    /// assert_eq!(limiter.try_acquire(&7, 1).unwrap_err().retry_after().unwrap().as_millis(), 200);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn try_acquire<Q>(&self, key: &Q, n: P::Cost) -> Result<Grant<'_, P>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        match self.arrive(key, n, Some(Duration::ZERO))? {
+            Come::Granted(grant) => Ok(grant),
+            Come::InLine(acquire) => acquire.now(),
+        }
+    }
+
+    /// Takes `n` permits at `key` if they come within `timeout`; says so **at once** if they cannot.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RateLimiter::try_acquire_timeout`](crate::RateLimiter::try_acquire_timeout), and
+    /// [`Error::TooManyKeys`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// # use std::time::Duration;
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// limiter.try_acquire(&7, 1)?;
+    /// let timeout = Duration::from_millis(199);
+    /// assert!(limiter.try_acquire_timeout(&7, 1, timeout).await.is_err());
+    /// let timeout = Duration::from_millis(200);
+    /// assert!(limiter.try_acquire_timeout(&7, 1, timeout).await.is_ok());
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn try_acquire_timeout<Q>(
+        &self,
+        key: &Q,
+        n: P::Cost,
+        timeout: Duration,
+    ) -> Result<Grant<'_, P>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        match self.arrive(key, n, Some(timeout))? {
+            Come::Granted(grant) => Ok(grant),
+            Come::InLine(acquire) => acquire.await,
+        }
+    }
+
+    /// As [`acquire`](Self::acquire), for threads: parks this one until it is granted.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// limiter.blocking_acquire(&7, 1)?;
+    /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_millis(), 200);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn blocking_acquire<Q>(&self, key: &Q, n: P::Cost) -> Result<Grant<'_, P>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        block_on(self.acquire(key, n))
+    }
+
+    /// As [`try_acquire_timeout`](Self::try_acquire_timeout), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire_timeout`](Self::try_acquire_timeout).
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// # use std::time::Duration;
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// limiter.blocking_acquire(&7, 1)?;
+    /// let timeout = Duration::from_millis(199);
+    /// assert!(limiter.blocking_try_acquire_timeout(&7, 1, timeout).is_err());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn blocking_try_acquire_timeout<Q>(
+        &self,
+        key: &Q,
+        n: P::Cost,
+        timeout: Duration,
+    ) -> Result<Grant<'_, P>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        block_on(self.try_acquire_timeout(key, n, timeout))
+    }
+
+    /// Takes a place in the key's line now, to wait for it later or not at all.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RateLimiter::reserve`](crate::RateLimiter::reserve), and [`Error::TooManyKeys`].
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
+    /// let first = limiter.reserve(&7, 1)?;
+    /// let second = limiter.reserve(&7, 1)?;
+    /// assert_eq!(second.delay().as_millis(), 200);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn reserve<Q>(&self, key: &Q, n: P::Cost) -> Result<Reservation<P>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        Reservation::enter(Handle::Owned(self.table.line(key)?), n)
+    }
+
+    /// Puts all keys under one policy: what each was idle up to now counts at its old rate, those in
+    /// line are re-timed. Keys are changed one after the other, not all at one moment.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let slow = TokenBucket::new(Rate::per_second(1.0), 10);
+    /// let limiter = KeyedRateLimiter::with_clock(slow, ManualClock::new());
+    /// limiter.try_acquire(&7, 10)?;
+    /// limiter.set_policy(TokenBucket::new(Rate::per_second(100.0), 10));
+    /// assert_eq!(limiter.try_acquire(&7, 1).unwrap_err().retry_after().unwrap().as_millis(), 10);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn set_policy(&self, policy: P) {
+        self.table.set_rule(&Rule::One(policy));
+    }
+
+    /// Puts each key under the policy that `policy_of` has for it; see
+    /// [`with_policies`](Self::with_policies).
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let rate = Rate::per_second(1.0);
+    /// let policy = TokenBucket::new(rate, 10);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.set_policies(move |&key| TokenBucket::new(rate, key));
+    /// assert_eq!((limiter.available(&3), limiter.available(&30)), (3, 30));
+    /// ```
+    pub fn set_policies(&self, policy_of: impl Fn(&K) -> P + Send + Sync + 'static) {
+        self.table.set_rule(&Rule::Each(Arc::new(policy_of)));
+    }
+
+    /// Asks the function of the keys again for this one: its answer has changed.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    ///
+    /// let capacity = Arc::new(AtomicU32::new(5));
+    /// let plan = Arc::clone(&capacity);
+    /// let policy_of =
+    ///     move |_: &i32| TokenBucket::new(Rate::per_second(1.0), plan.load(Ordering::Relaxed));
+    /// let limiter = KeyedRateLimiter::with_policies(policy_of, ManualClock::new());
+    /// limiter.try_acquire(&7, 1)?;
+    /// capacity.store(50, Ordering::Relaxed);
+    /// assert!(limiter.try_acquire(&7, 50).is_err());
+    /// limiter.refresh(&7);
+    /// assert_eq!(limiter.quota(&7).limit, 50);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn refresh<Q>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.table.refresh(key);
+    }
+
+    /// Grants nothing at `key` for `duration` from now; see
+    /// [`RateLimiter::pause_for`](crate::RateLimiter::pause_for).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyKeys`]: the key is not there, and there is no room for it.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    /// # use std::time::Duration;
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// limiter.pause_for(&7, Duration::from_secs(30))?;
+    /// assert_eq!(limiter.blocking_acquire(&8, 1)?.waited().as_secs(), 0);
+    /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_secs(), 30);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn pause_for<Q>(&self, key: &Q, duration: Duration) -> Result<(), Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.table.line(key)?.touch(|inner, now| inner.pause(now, duration));
+        Ok(())
+    }
+
+    /// What could be taken at `key` now without making anybody wait; see
+    /// [`RateLimiter::available`](crate::RateLimiter::available).
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.try_acquire(&7, 1)?;
+    /// assert_eq!((limiter.available(&7), limiter.available(&8)), (2, 3));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn available<Q>(&self, key: &Q) -> P::Cost
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.quota(key).remaining
+    }
+
+    /// How much of the limit is left at `key`; see
+    /// [`RateLimiter::quota`](crate::RateLimiter::quota).
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.try_acquire(&7, 1)?;
+    /// let quota = limiter.quota(&7);
+    /// assert_eq!((quota.limit, quota.remaining), (3, 2));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn quota<Q>(&self, key: &Q) -> Quota<P::Cost>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.table.look(key, crate::limiter::Shared::quota, Quota::of)
+    }
+
+    /// How many callers wait at `key`.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
+    /// let granted = limiter.reserve(&7, 1)?;
+    /// let waiting = limiter.reserve(&7, 1)?;
+    /// assert_eq!((limiter.queue_len(&7), limiter.queue_len(&8)), (1, 0));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn queue_len<Q>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let in_line = |line: &crate::limiter::Shared<P>| line.touch(|inner, _| inner.queue_len());
+        self.table.look(key, in_line, |_, _, _| 0)
+    }
+
+    /// How many keys there are now, idle ones that have not been dropped yet included.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.try_acquire(&7, 1)?;
+    /// assert_eq!((limiter.len(), limiter.is_empty()), (1, false));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there is no key at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The keys that are there now, in no order; part after part, not all at one moment.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.try_acquire(&7, 2)?;
+    /// limiter.try_acquire(&8, 1)?;
+    /// let mut left: Vec<_> =
+    ///     limiter.keys().into_iter().map(|key| (key, limiter.available(&key))).collect();
+    /// left.sort();
+    /// assert_eq!(left, [(7, 1), (8, 2)]);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn keys(&self) -> Vec<K>
+    where
+        K: Clone,
+    {
+        self.table.keys()
+    }
+
+    /// What this limiter has done so far, at all keys together.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.try_acquire(&7, 1)?;
+    /// limiter.try_acquire(&8, 1)?;
+    /// assert!(limiter.try_acquire(&8, 1).is_err());
+    /// assert_eq!((limiter.stats().granted, limiter.stats().refused), (2, 1));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.table.stats()
+    }
+
+    fn arrive<Q>(
+        &self,
+        key: &Q,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Result<Come<'_, P>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        Ok(match self.table.arrive(key, cost, max_wait)? {
+            Arrived::Granted(place, charge) => {
+                let pin = Pin::new(&*self.table, place);
+                Come::Granted(Grant::new(Source::Key(pin), cost, charge))
+            }
+            Arrived::InLine(line) => {
+                Come::InLine(Acquire::new(Handle::Owned(line), cost, max_wait))
+            }
+        })
+    }
+}
+
+/// What became of a call at a key.
+enum Come<'a, P: Policy> {
+    Granted(Grant<'a, P>),
+    InLine(Acquire<'static, P>),
+}
+
+/// Another handle on the same keys.
+impl<K, P: Policy> Clone for KeyedRateLimiter<K, P> {
+    fn clone(&self) -> Self {
+        Self { table: Arc::clone(&self.table) }
+    }
+}
+
+impl<K, P: Policy> fmt::Debug for KeyedRateLimiter<K, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedRateLimiter")
+            .field("keys", &self.table.len())
+            .field("clock", &self.table.clock)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,324 @@
+//! A part of the keys, under one lock: found by hash, gone through in order.
+//!
+//! A key at which nobody waits is its policy's state and nothing more. When somebody has to wait, or
+//! holds a place in flight, it becomes a line; when nobody does any more, a state again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashTable;
+
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::limiter::Shared;
+use crate::line::{Bounds, Charge};
+use crate::policy::{Cost, Policy, Ready};
+use crate::stats::Stats;
+use crate::units::Nanos;
+
+pub(super) struct Shard<K, P: Policy> {
+    pub(super) rule: Rule<K, P>,
+    pub(super) settings: Settings,
+    pub(super) stats: Stats,
+    /// The place of an entry is the number of its bucket.
+    entries: HashTable<Entry<K, P>>,
+    next_id: u32,
+    /// The next bucket to be looked at, and how many calls there were since some were.
+    hand: usize,
+    calls: usize,
+}
+
+/// By which policy a key is limited.
+pub(super) enum Rule<K, P> {
+    One(P),
+    /// A function of the key.
+    Each(Arc<dyn Fn(&K) -> P + Send + Sync>),
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Settings {
+    /// What each key's line may hold.
+    pub(super) bounds: Bounds,
+    /// Whether an absent key is a new one and not an idle one.
+    pub(super) absent_is_new: bool,
+}
+
+pub(super) struct Entry<K, P: Policy> {
+    pub(super) key: K,
+    hash: u64,
+    pub(super) id: u32,
+    /// Grants that may still be settled: the key is not forgotten meanwhile.
+    pub(super) pins: u32,
+    /// Where each key has its own policy.
+    own: Option<Box<P>>,
+    pub(super) slot: Slot<P>,
+}
+
+pub(super) enum Slot<P: Policy> {
+    Quiet(P::State),
+    Busy(Arc<Shared<P>>),
+}
+
+/// What a key's state, where nobody waits, says to a call.
+pub(super) enum Decision<R> {
+    Granted(Charge<R>),
+    /// It has to wait, or the grant is to be held: for both there must be a line.
+    NeedsLine,
+}
+
+/// Each so many calls, as many buckets are looked at: all of them while as many calls come.
+const CALLS: usize = 32;
+
+/// A place is good until the lock is given up.
+const FOUND: &str = "found under this lock";
+
+impl<K, P: Policy> Rule<K, P> {
+    /// The policy of a key, to be kept with it; `None` if it is that of all.
+    pub(super) fn own(&self, key: &K) -> Option<Box<P>> {
+        match self {
+            Self::One(_) => None,
+            Self::Each(policy_of) => Some(Box::new(policy_of(key))),
+        }
+    }
+
+    fn policy<'a>(&'a self, own: Option<&'a P>) -> &'a P {
+        match (own, self) {
+            (Some(policy), _) | (None, Self::One(policy)) => policy,
+            (None, Self::Each(_)) => unreachable!("each key has its own"),
+        }
+    }
+}
+
+impl<K, P: Policy> Clone for Rule<K, P> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::One(policy) => Self::One(policy.clone()),
+            Self::Each(policy_of) => Self::Each(Arc::clone(policy_of)),
+        }
+    }
+}
+
+impl<K, P: Policy> Shard<K, P> {
+    pub(super) fn new(rule: Rule<K, P>) -> Self {
+        let bounds = Bounds { waiters: usize::MAX, permits: u64::MAX };
+        Self {
+            rule,
+            settings: Settings { bounds, absent_is_new: false },
+            stats: Stats::default(),
+            entries: HashTable::new(),
+            next_id: 0,
+            hand: 0,
+            calls: 0,
+        }
+    }
+
+    pub(super) fn find(&self, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<usize> {
+        self.entries.find_bucket_index(hash, |entry| entry.hash == hash && is_it(&entry.key))
+    }
+
+    /// Where the entry `id` is; `hint`: where it was.
+    pub(super) fn find_id(&self, hash: u64, id: u32, hint: usize) -> Option<usize> {
+        let is_it = |entry: &Entry<K, P>| entry.hash == hash && entry.id == id;
+        if self.entries.get_bucket(hint).is_some_and(is_it) {
+            return Some(hint);
+        }
+        self.entries.find_bucket_index(hash, is_it)
+    }
+
+    pub(super) fn entry(&self, place: usize) -> &Entry<K, P> {
+        self.entries.get_bucket(place).expect(FOUND)
+    }
+
+    pub(super) fn entry_mut(&mut self, place: usize) -> &mut Entry<K, P> {
+        self.entries.get_bucket_mut(place).expect(FOUND)
+    }
+
+    pub(super) fn is_taken(&self, place: usize) -> bool {
+        self.entries.get_bucket(place).is_some()
+    }
+
+    pub(super) fn buckets(&self) -> usize {
+        self.entries.num_buckets()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry<K, P>> {
+        self.entries.iter()
+    }
+
+    /// A key that is not there yet, as an entry that is not in the table yet. Calls the function of
+    /// the key, which may panic.
+    pub(super) fn absent(&self, hash: u64, key: K, now: Nanos) -> Entry<K, P> {
+        let own = self.rule.own(&key);
+        let policy = self.rule.policy(own.as_deref());
+        let state = if self.settings.absent_is_new { policy.start(now) } else { policy.idle(now) };
+        Entry { key, hash, id: 0, pins: 0, own, slot: Slot::Quiet(state) }
+    }
+
+    pub(super) fn insert(&mut self, mut entry: Entry<K, P>) -> usize {
+        entry.id = self.next_id;
+        self.next_id = self.next_id.wrapping_add(1);
+        self.entries.insert_unique(entry.hash, entry, |entry| entry.hash).bucket_index()
+    }
+
+    /// Called at each call: from time to time, forgets some that are idle.
+    pub(super) fn tidy(&mut self, now: Nanos) -> Vec<Entry<K, P>> {
+        self.calls += 1;
+        if self.calls < CALLS {
+            return Vec::new();
+        }
+        self.calls = 0;
+        self.forget_idle(now, CALLS)
+    }
+
+    /// Looks at the next buckets, no more than `most` of them, and takes out the keys that are idle: to
+    /// be dropped without the lock, because a key can do anything in its drop.
+    pub(super) fn forget_idle(&mut self, now: Nanos, most: usize) -> Vec<Entry<K, P>> {
+        let mut forgotten = Vec::new();
+        for _ in 0..most.min(self.buckets()) {
+            let place = self.hand;
+            self.hand = if place + 1 < self.buckets() { place + 1 } else { 0 };
+            if self.is_taken(place)
+                && self.is_idle(place, now)
+                && let Ok(entry) = self.entries.get_bucket_entry(place)
+            {
+                forgotten.push(entry.remove().0);
+            }
+        }
+        if !forgotten.is_empty() && self.entries.len() < self.buckets() / 8 {
+            self.entries.shrink_to(2 * self.entries.len(), |entry| entry.hash);
+            self.hand = 0;
+        }
+        forgotten
+    }
+
+    fn is_idle(&mut self, place: usize, now: Nanos) -> bool {
+        self.quieten(place, now);
+        let entry = self.entry(place);
+        let Slot::Quiet(state) = &entry.slot else { return false };
+        entry.pins == 0 && self.policy_of(entry).forget_at(state).is_some_and(|time| time <= now)
+    }
+
+    /// A line that nobody needs becomes a state again.
+    fn quieten(&mut self, place: usize, now: Nanos) {
+        let entry = self.entries.get_bucket_mut(place).expect(FOUND);
+        if let Slot::Busy(line) = &entry.slot
+            && Arc::strong_count(line) == 1
+            && let Some((state, stats)) = line.quiet_state(now)
+        {
+            self.stats.add(stats);
+            entry.slot = Slot::Quiet(state);
+        }
+    }
+
+    /// The key's line, made if there is none.
+    pub(super) fn line(&mut self, place: usize, clock: &Clock) -> Arc<Shared<P>> {
+        let entry = self.entries.get_bucket_mut(place).expect(FOUND);
+        let line = match &entry.slot {
+            Slot::Busy(line) => return Arc::clone(line),
+            Slot::Quiet(state) => {
+                let policy = self.rule.policy(entry.own.as_deref()).clone();
+                Shared::of_key(policy, state.clone(), clock, self.settings.bounds)
+            }
+        };
+        entry.slot = Slot::Busy(Arc::clone(&line));
+        line
+    }
+
+    /// Decides a call at a key that is there.
+    pub(super) fn decide(
+        &mut self,
+        place: usize,
+        now: Nanos,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Result<Decision<P::Receipt>, Error> {
+        self.quieten(place, now);
+        let entry = self.entries.get_bucket_mut(place).expect(FOUND);
+        let policy = self.rule.policy(entry.own.as_deref());
+        let Slot::Quiet(state) = &mut entry.slot else { return Ok(Decision::NeedsLine) };
+        decide(policy, state, now, cost, max_wait).0
+    }
+
+    /// The same for one that is not; and whether it has to be remembered.
+    pub(super) fn decide_absent(
+        &self,
+        entry: &mut Entry<K, P>,
+        now: Nanos,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> (Result<Decision<P::Receipt>, Error>, bool) {
+        let policy = self.rule.policy(entry.own.as_deref());
+        let Slot::Quiet(state) = &mut entry.slot else { unreachable!("made just now") };
+        decide(policy, state, now, cost, max_wait)
+    }
+
+    pub(super) fn lines(&self) -> impl Iterator<Item = Arc<Shared<P>>> {
+        self.iter().filter_map(|entry| match &entry.slot {
+            Slot::Busy(line) => Some(Arc::clone(line)),
+            Slot::Quiet(_) => None,
+        })
+    }
+
+    /// The policy in force for an entry, and its slot.
+    pub(super) fn parts(&mut self, place: usize) -> (&P, &mut Slot<P>) {
+        let entry = self.entries.get_bucket_mut(place).expect(FOUND);
+        (self.rule.policy(entry.own.as_deref()), &mut entry.slot)
+    }
+
+    pub(super) fn policy_of<'a>(&'a self, entry: &'a Entry<K, P>) -> &'a P {
+        self.rule.policy(entry.own.as_deref())
+    }
+
+    /// Asks the function of the keys anew for one of them; `change` does the rest where there is a
+    /// line.
+    pub(super) fn renew(
+        &mut self,
+        place: usize,
+        own: Option<Box<P>>,
+        rule: &Rule<K, P>,
+        now: Nanos,
+        change: impl FnOnce(&Shared<P>, P),
+    ) {
+        let entry = self.entries.get_bucket_mut(place).expect(FOUND);
+        let (old, new) = (self.rule.policy(entry.own.as_deref()), rule.policy(own.as_deref()));
+        match &mut entry.slot {
+            Slot::Quiet(state) => new.adopt(old, state, now),
+            Slot::Busy(line) => change(line, new.clone()),
+        }
+        entry.own = own;
+    }
+}
+
+/// Whether the state of the policy has changed is the second half of the answer.
+fn decide<P: Policy>(
+    policy: &P,
+    state: &mut P::State,
+    now: Nanos,
+    cost: P::Cost,
+    max_wait: Option<Duration>,
+) -> (Result<Decision<P::Receipt>, Error>, bool) {
+    if cost.is_zero() && !P::HELD {
+        return (Ok(Decision::Granted(Charge { waited: 0, receipt: None, held_by: None })), true);
+    }
+    let ready = match policy.ready_at(state, now, cost) {
+        Ok(ready) => ready,
+        Err(error) => return (Err(error.into()), false),
+    };
+    if ready.has_come(now) || cost.is_zero() {
+        if P::HELD {
+            return (Ok(Decision::NeedsLine), true);
+        }
+        let receipt = Some(policy.charge(state, now, cost));
+        return (Ok(Decision::Granted(Charge { waited: 0, receipt, held_by: None })), true);
+    }
+    let cannot_wait = |ready: Ready| {
+        max_wait.is_some_and(|wait| wait.is_zero() || now.saturating_add(wait) < ready.earliest())
+    };
+    if !cannot_wait(ready) {
+        return (Ok(Decision::NeedsLine), true);
+    }
+    let changed = policy.refused(state, now, cost);
+    let ready = policy.ready_at(state, now, cost).unwrap_or(ready);
+    let part = policy.held_by(state, now, cost);
+    (Err(Error::Denied { retry_after: ready.wait(now), part }), changed)
+}

@@ -1,0 +1,366 @@
+//! All keys, in shards, each under its own lock.
+
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hashbrown::DefaultHashBuilder;
+
+use super::shard::{Decision, Entry, Rule, Settings, Shard, Slot};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::limiter::{Keys, Place, Shared};
+use crate::line::{Aftermath, Change, Charge};
+use crate::policy::{Policy, Quota};
+use crate::stats::Stats;
+use crate::sync::{Mutex, MutexGuard, OwnLine};
+use crate::units::Nanos;
+
+/// More than processors: who comes finds its shard free. Fewer keys in each also make for shorter
+/// pauses when one grows.
+const SHARDS: usize = 256;
+
+/// So many keys are looked at, at most, to find room for a new one.
+const LOOKS: usize = 1024;
+
+/// How many keys there may be unless the user says otherwise.
+pub(super) const MAX_KEYS: usize = 1 << 20;
+
+pub(super) struct Table<K, P: Policy> {
+    pub(super) clock: Clock,
+    hasher: DefaultHashBuilder,
+    shards: Box<[Part<K, P>]>,
+    keys: AtomicUsize,
+    max_keys: AtomicUsize,
+    /// Where to look next for room.
+    next: AtomicUsize,
+    this: Weak<Self>,
+}
+
+type Part<K, P> = OwnLine<Mutex<Shard<K, P>>>;
+
+/// What became of a call.
+pub(super) enum Arrived<P: Policy> {
+    Granted(Place, Charge<P::Receipt>),
+    /// To go on in the key's line.
+    InLine(Arc<Shared<P>>),
+}
+
+impl<K, P: Policy> Table<K, P> {
+    pub(super) fn new(rule: &Rule<K, P>, clock: Clock) -> Arc<Self> {
+        let shard = || OwnLine(Mutex::new(Shard::new(rule.clone())));
+        Arc::new_cyclic(|this| Self {
+            clock,
+            hasher: DefaultHashBuilder::default(),
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            keys: AtomicUsize::new(0),
+            max_keys: AtomicUsize::new(MAX_KEYS),
+            next: AtomicUsize::new(0),
+            this: this.clone(),
+        })
+    }
+
+    pub(super) fn share(&self) -> Arc<Self> {
+        self.this.upgrade().expect("borrowed from its owner")
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard<K, P>> {
+        // The table of a shard goes by the other bits.
+        let bits = usize::try_from(hash >> 32).unwrap_or_default();
+        self.shards[bits % SHARDS].0.lock()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_max_keys(&self, max_keys: usize) {
+        self.max_keys.store(max_keys, Ordering::Relaxed);
+    }
+
+    pub(super) fn change_settings(&self, change: impl Fn(&mut Settings)) {
+        for shard in &self.shards {
+            let mut shard = shard.0.lock();
+            change(&mut shard.settings);
+        }
+    }
+
+    /// Takes `cost` at a key if it is ready there, refuses it, or sends it to the key's line.
+    pub(super) fn arrive<Q>(
+        &self,
+        key: &Q,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Result<Arrived<P>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let hash = self.hasher.hash_one(key);
+        let mut key_to_insert = None;
+        loop {
+            let mut shard = self.shard(hash);
+            // Read under the lock, so that the order of times is the order of events.
+            let now = self.clock.now();
+            let forgotten = shard.tidy(now);
+            let arrived = if let Some(place) = shard.find(hash, |other| other.borrow() == key) {
+                let decision = shard.decide(place, now, cost, max_wait);
+                self.follow(&mut shard, place, hash, decision)
+            } else {
+                let key = key_to_insert.take().unwrap_or_else(|| key.to_owned());
+                let mut entry = shard.absent(hash, key, now);
+                let (decision, remember) = shard.decide_absent(&mut entry, now, cost, max_wait);
+                if !remember {
+                    drop(shard);
+                    self.drop_forgotten(forgotten);
+                    // Nothing was granted: an idle key that was refused is still an idle one.
+                    return Err(decision.err().unwrap_or_else(|| unreachable!("not remembered")));
+                }
+                if self.take_room() {
+                    let place = shard.insert(entry);
+                    self.follow(&mut shard, place, hash, decision)
+                } else {
+                    drop(shard);
+                    self.drop_forgotten(forgotten);
+                    self.make_room()?;
+                    key_to_insert = Some(entry.key);
+                    continue;
+                }
+            };
+            drop(shard);
+            self.drop_forgotten(forgotten);
+            return arrived;
+        }
+    }
+
+    fn follow(
+        &self,
+        shard: &mut Shard<K, P>,
+        place: usize,
+        hash: u64,
+        decision: Result<Decision<P::Receipt>, Error>,
+    ) -> Result<Arrived<P>, Error> {
+        match decision {
+            Ok(Decision::Granted(charge)) => {
+                shard.stats.granted += u64::from(charge.receipt.is_some());
+                let entry = shard.entry_mut(place);
+                entry.pins += 1;
+                Ok(Arrived::Granted(Place { hash, id: entry.id, hint: place }, charge))
+            }
+            Ok(Decision::NeedsLine) => Ok(Arrived::InLine(shard.line(place, &self.clock))),
+            Err(error) => {
+                shard.stats.refused += 1;
+                Err(error)
+            }
+        }
+    }
+
+    /// The line of a key, whether anybody waits there or not.
+    pub(super) fn line<Q>(&self, key: &Q) -> Result<Arc<Shared<P>>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let hash = self.hasher.hash_one(key);
+        loop {
+            let mut shard = self.shard(hash);
+            let now = self.clock.now();
+            if let Some(place) = shard.find(hash, |other| other.borrow() == key) {
+                return Ok(shard.line(place, &self.clock));
+            }
+            let entry = shard.absent(hash, key.to_owned(), now);
+            if self.take_room() {
+                let place = shard.insert(entry);
+                return Ok(shard.line(place, &self.clock));
+            }
+            drop(shard);
+            self.make_room()?;
+        }
+    }
+
+    fn take_room(&self) -> bool {
+        let max_keys = self.max_keys.load(Ordering::Relaxed);
+        let more = |keys| (keys < max_keys).then_some(keys + 1);
+        self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Forgets idle keys, here or there, until there is room for another one.
+    fn make_room(&self) -> Result<(), Error> {
+        let max = self.max_keys.load(Ordering::Relaxed);
+        let start = self.next.load(Ordering::Relaxed);
+        let mut looks = LOOKS;
+        for next in (start..).take(SHARDS) {
+            let mut shard = self.shards[next % SHARDS].0.lock();
+            let look_at = shard.buckets().min(looks);
+            let forgotten = shard.forget_idle(self.clock.now(), look_at);
+            drop(shard);
+            self.drop_forgotten(forgotten);
+            looks -= look_at;
+            if self.len() < max {
+                return Ok(());
+            }
+            if looks == 0 {
+                // Here it goes on next time.
+                self.next.store(next % SHARDS, Ordering::Relaxed);
+                break;
+            }
+        }
+        Err(Error::TooManyKeys { max })
+    }
+
+    /// Without any lock.
+    fn drop_forgotten(&self, forgotten: Vec<Entry<K, P>>) {
+        if !forgotten.is_empty() {
+            self.keys.fetch_sub(forgotten.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Looks at a key: in its line if it has one, at its state if not, as an absent one if it is not
+    /// there.
+    pub(super) fn look<Q, R>(
+        &self,
+        key: &Q,
+        in_line: impl FnOnce(&Shared<P>) -> R,
+        quiet: impl FnOnce(&P, &P::State, Nanos) -> R,
+    ) -> R
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let hash = self.hasher.hash_one(key);
+        let shard = self.shard(hash);
+        let now = self.clock.now();
+        let absent;
+        let entry = if let Some(place) = shard.find(hash, |other| other.borrow() == key) {
+            shard.entry(place)
+        } else {
+            absent = shard.absent(hash, key.to_owned(), now);
+            &absent
+        };
+        match &entry.slot {
+            Slot::Quiet(state) => quiet(shard.policy_of(entry), state, now),
+            Slot::Busy(line) => {
+                let line = Arc::clone(line);
+                drop(shard);
+                in_line(&line)
+            }
+        }
+    }
+
+    /// Puts all keys under another rule, shard by shard.
+    pub(super) fn set_rule(&self, rule: &Rule<K, P>) {
+        for shard in &self.shards {
+            let mut shard = shard.0.lock();
+            let now = self.clock.now();
+            // All before any: the function of the key may panic.
+            let places = (0..shard.buckets()).filter(|&place| shard.is_taken(place));
+            let own: Vec<_> =
+                places.map(|place| (place, rule.own(&shard.entry(place).key))).collect();
+            let mut aftermath = Vec::new();
+            for (place, own) in own {
+                shard.renew(place, own, rule, now, |line, policy| {
+                    aftermath.push(line.set_policy_quietly(policy));
+                });
+            }
+            shard.rule = rule.clone();
+            drop(shard);
+            aftermath.into_iter().for_each(Aftermath::run);
+        }
+    }
+
+    /// Asks the function of the keys anew for one of them.
+    pub(super) fn refresh<Q>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let hash = self.hasher.hash_one(key);
+        let mut shard = self.shard(hash);
+        let Some(place) = shard.find(hash, |other| other.borrow() == key) else { return };
+        let rule = shard.rule.clone();
+        let own = rule.own(&shard.entry(place).key);
+        let mut aftermath = None;
+        shard.renew(place, own, &rule, self.clock.now(), |line, policy| {
+            aftermath = Some(line.set_policy_quietly(policy));
+        });
+        drop(shard);
+        if let Some(aftermath) = aftermath {
+            aftermath.run();
+        }
+    }
+
+    pub(super) fn keys(&self) -> Vec<K>
+    where
+        K: Clone,
+    {
+        let mut keys = Vec::with_capacity(self.len());
+        for shard in &self.shards {
+            keys.extend(shard.0.lock().iter().map(|entry| entry.key.clone()));
+        }
+        keys
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        for shard in &self.shards {
+            let shard = shard.0.lock();
+            stats.add(shard.stats);
+            let lines: Vec<_> = shard.lines().collect();
+            drop(shard);
+            lines.iter().for_each(|line| stats.add(line.stats()));
+        }
+        stats
+    }
+}
+
+impl<K: Send + 'static, P: Policy> Keys<P> for Table<K, P> {
+    fn change(&self, place: Place, change: Change<P>) -> Result<(), Error> {
+        let mut shard = self.shard(place.hash);
+        let Some(found) = shard.find_id(place.hash, place.id, place.hint) else { return Ok(()) };
+        let now = self.clock.now();
+        let (policy, slot) = shard.parts(found);
+        match slot {
+            Slot::Quiet(state) => Ok(change.apply(policy, state, now, now)?),
+            Slot::Busy(line) => {
+                let line = Arc::clone(line);
+                drop(shard);
+                line.change(change)
+            }
+        }
+    }
+
+    fn quota(&self, place: Place) -> Option<Quota<P::Cost>> {
+        let mut shard = self.shard(place.hash);
+        let now = self.clock.now();
+        let found = shard.find_id(place.hash, place.id, place.hint)?;
+        let (policy, slot) = shard.parts(found);
+        match slot {
+            Slot::Quiet(state) => Some(Quota::of(policy, state, now)),
+            Slot::Busy(line) => {
+                let line = Arc::clone(line);
+                drop(shard);
+                Some(line.quota())
+            }
+        }
+    }
+
+    fn pin(&self, place: Place) {
+        let mut shard = self.shard(place.hash);
+        if let Some(found) = shard.find_id(place.hash, place.id, place.hint) {
+            shard.entry_mut(found).pins += 1;
+        }
+    }
+
+    fn unpin(&self, place: Place) {
+        let mut shard = self.shard(place.hash);
+        if let Some(found) = shard.find_id(place.hash, place.id, place.hint) {
+            shard.entry_mut(found).pins -= 1;
+        }
+    }
+
+    fn share(&self) -> Arc<dyn Keys<P>> {
+        Table::share(self)
+    }
+}
