@@ -131,8 +131,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// # use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
     /// let policy = SmoothBursty::new(Rate::per_second(1.0));
     /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new()).max_waiters(0);
-    /// limiter.reserve(&1, 1)?;
-    /// limiter.try_acquire(&1, 1)?;
+    /// limiter.try_acquire(&1, 5)?;
     /// assert!(matches!(limiter.reserve(&1, 1), Err(Error::LineFull { .. })));
     /// # Ok::<(), Error>(())
     /// ```

@@ -22,13 +22,42 @@
 //!
 //! # Policies
 //!
-//! | policy | rule | first request | start |
-//! |---|---|---|---|
-//! | [`SmoothBursty`] | a steady rate; unused time is stored up to a bound | at once, any size | nothing stored |
-//! | [`SmoothWarmingUp`] | a steady rate that is approached slowly after a pause | at once, any size | cold |
+//! | policy | rule |
+//! |---|---|
+//! | [`SmoothBursty`] | a steady rate; unused time is stored up to a bound |
+//! | [`SmoothWarmingUp`] | a steady rate that is approached slowly after a pause |
+//! | [`TokenBucket`] | a burst of so many, then a steady rate, or steps |
+//! | [`Gcra`] | the same limit with redis-cell's arguments and answers |
+//! | [`LeakyBucket`] | one after the other, with so many in line at most; or a funnel |
+//! | [`FixedWindow`] | so many in each window; twice that around an edge |
+//! | [`SlidingWindowLog`] | never more than so many in *any* window |
+//! | [`SlidingWindowCounter`] | roughly that, in little memory |
+//! | [`InFlight`] | so many at a time, until their grants are dropped |
+//! | [`LockOut`] | another rule; a refusal is followed by a while of nothing |
+//! | `(A, B, ..)` | all of them or none, with a cost for each |
+//! | [`Same`]`((A, B, ..))`, `[P; N]` | all of them or none, with one cost |
 //!
-//! Both are Guava's, with **prepaid waiting**: a request waits for what was taken before it, never
-//! for itself; its own cost is left to the next caller.
+//! The first two are Guava's, with **prepaid waiting**: a request waits for what was taken before it,
+//! never for itself; its own cost is left to the next caller. A policy of your own is one
+//! [`impl Policy`](Policy). [`KeyedRateLimiter`] has a limit for each key.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tollgate::{InFlight, ManualClock, Rate, RateLimiter, SlidingWindowLog, TokenBucket};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! // 60 requests and 90,000 tokens a minute, 10 at a time: one place in line, all or none.
+//! let requests = SlidingWindowLog::new(60, Duration::from_secs(60));
+//! let tokens = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
+//! let policy = (requests, tokens, InFlight::new(10));
+//! let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+//! let mut grant = limiter.acquire((1, 800, 1)).await?;
+//! grant.settle((1, 1_100, 1))?; // what the answer says it cost
+//! drop(grant); // no longer in flight
+//! assert_eq!(limiter.available(), (59, 88_900, 10));
+//! # Ok::<(), tollgate::Error>(()) })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! # Verbs
 //!

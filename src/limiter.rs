@@ -28,7 +28,8 @@ use crate::units::{Nanos, Rate};
 /// Callers are served in the order in which they came, and charged when they are granted. Leaving
 /// the line, by a dropped future, costs nobody anything. No caller depends on another one's being
 /// polled. What needs no wait is decided without a lock where the policy allows it
-/// ([`SmoothBursty`](crate::SmoothBursty)), else under a short one.
+/// ([`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket),
+/// [`Gcra`](crate::Gcra)), else under a short one.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -489,7 +490,7 @@ impl<P: Policy> Shared<P> {
         self.line.touch(|| self.clock.now(), act)
     }
 
-    pub(crate) fn change(&self, change: Change<P>) -> Result<(), Error> {
+    pub(crate) fn change(&self, change: Change<P>) -> Result<Option<P::Receipt>, Error> {
         self.touch(|inner, now| inner.change(now, change))
     }
 

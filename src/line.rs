@@ -629,10 +629,14 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Changes a charge that was granted before.
-    pub(crate) fn change(&mut self, now: Nanos, change: Change<P>) -> Result<(), Error> {
-        change.apply(&self.policy, &mut self.state, now, self.since)?;
+    pub(crate) fn change(
+        &mut self,
+        now: Nanos,
+        change: Change<P>,
+    ) -> Result<Option<P::Receipt>, Error> {
+        let receipt = change.apply(&self.policy, &mut self.state, now, self.since)?;
         self.moved(now);
-        Ok(())
+        Ok(receipt)
     }
 
     /// A grant has been dropped.
@@ -751,15 +755,16 @@ impl<S> Tail<S> {
 }
 
 impl<P: Policy> Change<P> {
-    /// `since`: refunds are reckoned from then on, if that is later than now.
+    /// The receipt of what is left. `since`: refunds are reckoned from then on, if that is later than
+    /// now.
     pub(crate) fn apply(
         self,
         policy: &P,
         state: &mut P::State,
         now: Nanos,
         since: Nanos,
-    ) -> Result<(), ExceedsCapacity> {
-        let (less, part, receipt) = match self {
+    ) -> Result<Option<P::Receipt>, ExceedsCapacity> {
+        let (less, part, mut receipt) = match self {
             Self::Settle { more, less, part, receipt } => {
                 if !more.is_zero() {
                     policy.overdraw(state, now, more)?;
@@ -769,14 +774,14 @@ impl<P: Policy> Change<P> {
             }
             Self::Refund { part, receipt } => (P::Cost::default(), part, receipt),
         };
-        if let Some(receipt) = receipt
+        if let Some(receipt) = &mut receipt
             && !part.is_zero()
         {
-            policy.refund(state, since.max(now), part, receipt);
+            *receipt = policy.refund(state, since.max(now), part, *receipt);
         }
         if !less.is_zero() {
             policy.release(state, now, less);
         }
-        Ok(())
+        Ok(receipt)
     }
 }

@@ -112,15 +112,17 @@ pub trait Policy: Clone + Send + Sync + 'static {
     }
 
     /// Gives back `part` of what was charged under `receipt`: exactly, as long as nobody has built
-    /// on the charge, else as much as cannot make others exceed the limit. By default nothing.
+    /// on the charge, else as much as cannot make others exceed the limit. The receipt of the rest. By
+    /// default nothing is given back.
     fn refund(
         &self,
         state: &mut Self::State,
         now: Nanos,
         part: Self::Cost,
         receipt: Self::Receipt,
-    ) {
-        let _ = (state, now, part, receipt);
+    ) -> Self::Receipt {
+        let _ = (state, now, part);
+        receipt
     }
 
     /// Whether a grant is held, as a place among the calls in flight is: then its drop calls

@@ -23,8 +23,9 @@ pub(super) struct Shard<K, P: Policy> {
     /// The place of an entry is the number of its bucket.
     entries: HashTable<Entry<K, P>>,
     next_id: u32,
-    /// The next bucket to be looked at, and how many calls there were since some were.
+    /// The next bucket to be looked at.
     hand: usize,
+    /// How many there were since the last sweep.
     calls: usize,
 }
 
@@ -66,8 +67,9 @@ pub(super) enum Decision<R> {
     NeedsLine,
 }
 
-/// Each so many calls, as many buckets are looked at: all of them while as many calls come.
-const CALLS: usize = 32;
+/// After so many calls, buckets are looked at, of all keys in turn: twice as many, so that keys go
+/// faster than new ones can come.
+pub(super) const CALLS_PER_SWEEP: usize = 32;
 
 /// A place is good until the lock is given up.
 const FOUND: &str = "found under this lock";
@@ -160,35 +162,38 @@ impl<K, P: Policy> Shard<K, P> {
         self.entries.insert_unique(entry.hash, entry, |entry| entry.hash).bucket_index()
     }
 
-    /// Called at each call: from time to time, forgets some that are idle.
-    pub(super) fn tidy(&mut self, now: Nanos) -> Vec<Entry<K, P>> {
-        self.calls += 1;
-        if self.calls < CALLS {
-            return Vec::new();
-        }
-        self.calls = 0;
-        self.forget_idle(now, CALLS)
+    /// Whether enough calls have come since the last sweep.
+    pub(super) fn is_time_to_sweep(&mut self) -> bool {
+        self.calls = (self.calls + 1) % CALLS_PER_SWEEP;
+        self.calls == 0
     }
 
-    /// Looks at the next buckets, no more than `most` of them, and takes out the keys that are idle: to
-    /// be dropped without the lock, because a key can do anything in its drop.
-    pub(super) fn forget_idle(&mut self, now: Nanos, most: usize) -> Vec<Entry<K, P>> {
-        let mut forgotten = Vec::new();
-        for _ in 0..most.min(self.buckets()) {
-            let place = self.hand;
-            self.hand = if place + 1 < self.buckets() { place + 1 } else { 0 };
-            if self.is_taken(place)
-                && self.is_idle(place, now)
-                && let Ok(entry) = self.entries.get_bucket_entry(place)
+    /// Looks at the next buckets, no more than `most` of them, and takes out the keys that are idle.
+    /// How many it has looked at, and whether that was the last one.
+    pub(super) fn forget_idle(
+        &mut self,
+        now: Nanos,
+        most: usize,
+    ) -> (Vec<Entry<K, P>>, usize, bool) {
+        let (mut forgotten, start) = (Vec::new(), self.hand);
+        while self.hand < self.buckets() && self.hand - start < most {
+            if self.is_taken(self.hand)
+                && self.is_idle(self.hand, now)
+                && let Ok(entry) = self.entries.get_bucket_entry(self.hand)
             {
                 forgotten.push(entry.remove().0);
             }
+            self.hand += 1;
         }
-        if !forgotten.is_empty() && self.entries.len() < self.buckets() / 8 {
-            self.entries.shrink_to(2 * self.entries.len(), |entry| entry.hash);
+        let looked = self.hand - start;
+        let at_end = self.hand >= self.buckets();
+        if at_end {
             self.hand = 0;
+            if self.entries.len() < self.buckets() / 8 {
+                self.entries.shrink_to(2 * self.entries.len(), |entry| entry.hash);
+            }
         }
-        forgotten
+        (forgotten, looked, at_end)
     }
 
     fn is_idle(&mut self, place: usize, now: Nanos) -> bool {
@@ -252,11 +257,12 @@ impl<K, P: Policy> Shard<K, P> {
         decide(policy, state, now, cost, max_wait)
     }
 
-    pub(super) fn lines(&self) -> impl Iterator<Item = Arc<Shared<P>>> {
-        self.iter().filter_map(|entry| match &entry.slot {
+    pub(super) fn lines(&self) -> Vec<Arc<Shared<P>>> {
+        let line = |entry: &Entry<K, P>| match &entry.slot {
             Slot::Busy(line) => Some(Arc::clone(line)),
             Slot::Quiet(_) => None,
-        })
+        };
+        self.iter().filter_map(line).collect()
     }
 
     /// The policy in force for an entry, and its slot.

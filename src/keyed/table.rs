@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
 
-use super::shard::{Decision, Entry, Rule, Settings, Shard, Slot};
+use super::shard::{CALLS_PER_SWEEP, Decision, Rule, Settings, Shard, Slot};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Keys, Place, Shared};
@@ -84,6 +84,11 @@ impl<K, P: Policy> Table<K, P> {
         for shard in &self.shards {
             let mut shard = shard.0.lock();
             change(&mut shard.settings);
+            let (bounds, lines) = (shard.settings.bounds, shard.lines());
+            drop(shard);
+            for line in lines {
+                line.touch(|inner, _| inner.set_bounds(|all| *all = bounds));
+            }
         }
     }
 
@@ -99,40 +104,42 @@ impl<K, P: Policy> Table<K, P> {
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         let hash = self.hasher.hash_one(key);
-        let mut key_to_insert = None;
-        loop {
+        let mut absent_key = None;
+        let (arrived, sweep) = loop {
             let mut shard = self.shard(hash);
             // Read under the lock, so that the order of times is the order of events.
             let now = self.clock.now();
-            let forgotten = shard.tidy(now);
-            let arrived = if let Some(place) = shard.find(hash, |other| other.borrow() == key) {
+            let sweep = shard.is_time_to_sweep();
+            if let Some(place) = shard.find(hash, |other| other.borrow() == key) {
                 let decision = shard.decide(place, now, cost, max_wait);
-                self.follow(&mut shard, place, hash, decision)
-            } else {
-                let key = key_to_insert.take().unwrap_or_else(|| key.to_owned());
-                let mut entry = shard.absent(hash, key, now);
-                let (decision, remember) = shard.decide_absent(&mut entry, now, cost, max_wait);
-                if !remember {
-                    drop(shard);
-                    self.drop_forgotten(forgotten);
-                    // Nothing was granted: an idle key that was refused is still an idle one.
-                    return Err(decision.err().unwrap_or_else(|| unreachable!("not remembered")));
+                break (self.follow(&mut shard, place, hash, decision), sweep);
+            }
+            let key = absent_key.take().unwrap_or_else(|| key.to_owned());
+            let mut entry = shard.absent(hash, key, now);
+            match shard.decide_absent(&mut entry, now, cost, max_wait) {
+                // Who was refused without a trace need not be remembered.
+                (Err(error), false) => {
+                    shard.stats.refused += 1;
+                    break (Err(error), sweep);
                 }
-                if self.take_room() {
+                (decision, _) if self.take_room() => {
                     let place = shard.insert(entry);
-                    self.follow(&mut shard, place, hash, decision)
-                } else {
-                    drop(shard);
-                    self.drop_forgotten(forgotten);
-                    self.make_room()?;
-                    key_to_insert = Some(entry.key);
-                    continue;
+                    break (self.follow(&mut shard, place, hash, decision), sweep);
                 }
-            };
-            drop(shard);
-            self.drop_forgotten(forgotten);
-            return arrived;
+                _ => {
+                    drop(shard);
+                    if let Err(error) = self.make_room() {
+                        self.shard(hash).stats.refused += 1;
+                        return Err(error);
+                    }
+                    absent_key = Some(entry.key);
+                }
+            }
+        };
+        if sweep {
+            self.sweep(2 * CALLS_PER_SWEEP, || false);
         }
+        arrived
     }
 
     fn follow(
@@ -186,34 +193,32 @@ impl<K, P: Policy> Table<K, P> {
         self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Forgets idle keys, here or there, until there is room for another one.
+    /// Forgets idle keys until there is room for another one.
     fn make_room(&self) -> Result<(), Error> {
         let max = self.max_keys.load(Ordering::Relaxed);
-        let start = self.next.load(Ordering::Relaxed);
-        let mut looks = LOOKS;
-        for next in (start..).take(SHARDS) {
-            let mut shard = self.shards[next % SHARDS].0.lock();
-            let look_at = shard.buckets().min(looks);
-            let forgotten = shard.forget_idle(self.clock.now(), look_at);
-            drop(shard);
-            self.drop_forgotten(forgotten);
-            looks -= look_at;
-            if self.len() < max {
-                return Ok(());
-            }
-            if looks == 0 {
-                // Here it goes on next time.
-                self.next.store(next % SHARDS, Ordering::Relaxed);
-                break;
-            }
-        }
-        Err(Error::TooManyKeys { max })
+        self.sweep(LOOKS, || self.len() < max);
+        if self.len() < max { Ok(()) } else { Err(Error::TooManyKeys { max }) }
     }
 
-    /// Without any lock.
-    fn drop_forgotten(&self, forgotten: Vec<Entry<K, P>>) {
-        if !forgotten.is_empty() {
+    /// Goes on through the keys, one shard after the other, and forgets those that are idle: until it
+    /// is enough, or so many have been looked at.
+    fn sweep(&self, mut looks: usize, enough: impl Fn() -> bool) {
+        // Not more than once round: the one at which it starts may be half done.
+        for _ in 0..=SHARDS {
+            if looks == 0 || enough() {
+                return;
+            }
+            let next = self.next.load(Ordering::Relaxed) % SHARDS;
+            let mut shard = self.shards[next].0.lock();
+            let (forgotten, looked, at_end) = shard.forget_idle(self.clock.now(), looks);
+            drop(shard);
+            looks -= looked;
+            if at_end {
+                self.next.store(next + 1, Ordering::Relaxed);
+            }
             self.keys.fetch_sub(forgotten.len(), Ordering::Relaxed);
+            // Without any lock, because a key can do anything in its drop.
+            drop(forgotten);
         }
     }
 
@@ -307,7 +312,7 @@ impl<K, P: Policy> Table<K, P> {
         for shard in &self.shards {
             let shard = shard.0.lock();
             stats.add(shard.stats);
-            let lines: Vec<_> = shard.lines().collect();
+            let lines = shard.lines();
             drop(shard);
             lines.iter().for_each(|line| stats.add(line.stats()));
         }
@@ -316,9 +321,9 @@ impl<K, P: Policy> Table<K, P> {
 }
 
 impl<K: Send + 'static, P: Policy> Keys<P> for Table<K, P> {
-    fn change(&self, place: Place, change: Change<P>) -> Result<(), Error> {
+    fn change(&self, place: Place, change: Change<P>) -> Result<Option<P::Receipt>, Error> {
         let mut shard = self.shard(place.hash);
-        let Some(found) = shard.find_id(place.hash, place.id, place.hint) else { return Ok(()) };
+        let Some(found) = shard.find_id(place.hash, place.id, place.hint) else { return Ok(None) };
         let now = self.clock.now();
         let (policy, slot) = shard.parts(found);
         match slot {

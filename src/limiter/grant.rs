@@ -46,7 +46,7 @@ pub(crate) enum Source<'a, P: Policy> {
 
 /// A table of keys.
 pub(crate) trait Keys<P: Policy>: Send + Sync {
-    fn change(&self, place: Place, change: Change<P>) -> Result<(), Error>;
+    fn change(&self, place: Place, change: Change<P>) -> Result<Option<P::Receipt>, Error>;
 
     /// `None` if the key is no longer there.
     fn quota(&self, place: Place) -> Option<Quota<P::Cost>>;
@@ -105,7 +105,7 @@ impl<P: Policy> Drop for Pin<'_, P> {
 }
 
 impl<P: Policy> Source<'_, P> {
-    fn change(&self, change: Change<P>) -> Result<(), Error> {
+    fn change(&self, change: Change<P>) -> Result<Option<P::Receipt>, Error> {
         match self {
             Self::Line(line) => line.change(change),
             Self::Key(pin) => pin.keys().change(pin.place, change),
@@ -250,7 +250,7 @@ impl<'a, P: Policy> Grant<'a, P> {
         // The smaller of `less` and `returnable`.
         let part = less.less(less.less(self.returnable));
         let receipt = self.charge.receipt;
-        self.source.change(Change::Settle { more, less, part, receipt })?;
+        self.charge.receipt = self.source.change(Change::Settle { more, less, part, receipt })?;
         self.returnable = self.returnable.less(part);
         self.cost = actual;
         Ok(())

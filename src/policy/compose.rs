@@ -114,11 +114,12 @@ macro_rules! compose {
                 state: &mut Self::State,
                 now: Nanos,
                 part: Self::Cost,
-                receipt: Self::Receipt,
-            ) {
-                $(if let Some(receipt) = receipt.$index && !part$($of)*.is_zero() {
-                    self$($way)*.refund(&mut state.$index, now, part$($of)*, receipt);
+                mut receipt: Self::Receipt,
+            ) -> Self::Receipt {
+                $(if let Some(receipt) = &mut receipt.$index && !part$($of)*.is_zero() {
+                    *receipt = self$($way)*.refund(&mut state.$index, now, part$($of)*, *receipt);
                 })+
+                receipt
             }
 
             const HELD: bool = $($part::HELD)||+;
@@ -271,10 +272,16 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
         std::array::from_fn(|part| self[part].charge(&mut states[part], at, cost))
     }
 
-    fn refund(&self, states: &mut Self::State, now: Nanos, part: P::Cost, receipt: Self::Receipt) {
-        for (index, receipt) in receipt.into_iter().enumerate() {
-            self[index].refund(&mut states[index], now, part, receipt);
-        }
+    fn refund(
+        &self,
+        states: &mut Self::State,
+        now: Nanos,
+        part: P::Cost,
+        receipts: Self::Receipt,
+    ) -> Self::Receipt {
+        std::array::from_fn(|index| {
+            self[index].refund(&mut states[index], now, part, receipts[index])
+        })
     }
 
     const HELD: bool = P::HELD;

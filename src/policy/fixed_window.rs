@@ -171,10 +171,11 @@ impl Policy for FixedWindow {
         _: Nanos,
         part: u32,
         receipt: FixedWindowReceipt,
-    ) {
+    ) -> FixedWindowReceipt {
         if state.start == receipt.start {
             state.granted = state.granted.saturating_sub(u64::from(part));
         }
+        receipt
     }
 
     /// What was granted in the present window counts.

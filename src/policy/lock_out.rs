@@ -105,8 +105,14 @@ impl<P: Policy> Policy for LockOut<P> {
         self.policy.charge(&mut lock.state, at, cost)
     }
 
-    fn refund(&self, lock: &mut Self::State, now: Nanos, part: P::Cost, receipt: P::Receipt) {
-        self.policy.refund(&mut lock.state, now, part, receipt);
+    fn refund(
+        &self,
+        lock: &mut Self::State,
+        now: Nanos,
+        part: P::Cost,
+        receipt: P::Receipt,
+    ) -> P::Receipt {
+        self.policy.refund(&mut lock.state, now, part, receipt)
     }
 
     const HELD: bool = P::HELD;

@@ -117,8 +117,9 @@ macro_rules! logged {
         }
 
         /// Exact: as if it had never been granted.
-        fn refund(&self, log: &mut Log, _: Nanos, part: u32, receipt: LogReceipt) {
+        fn refund(&self, log: &mut Log, _: Nanos, part: u32, receipt: LogReceipt) -> LogReceipt {
             log.take(receipt, u64::from(part));
+            receipt
         }
 
         /// What was granted in the last window counts. What is older than the old window is

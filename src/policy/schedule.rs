@@ -51,7 +51,7 @@ pub struct Ticket {
     /// What refunds and changes have moved the position by since the last booking: so that a mark
     /// stands for one booking, although positions come again.
     pub(crate) moved: i64,
-    /// The end of the last pause: no credit comes from before it.
+    /// The end of the last pause, or zero: no credit comes from before it.
     pub(crate) resumed: Nanos,
 }
 
@@ -105,8 +105,8 @@ macro_rules! scheduled {
             self.schedule.charge(ticket, at, u64::from(n))
         }
 
-        fn refund(&self, ticket: &mut Ticket, now: Nanos, part: u32, booking: Booking) {
-            self.schedule.refund(ticket, now, u64::from(part), booking);
+        fn refund(&self, ticket: &mut Ticket, now: Nanos, part: u32, booking: Booking) -> Booking {
+            self.schedule.refund(ticket, now, u64::from(part), booking)
         }
 
         fn pause(&self, ticket: &mut Ticket, _: Nanos, until: Nanos) {
@@ -283,17 +283,28 @@ impl Schedule {
     /// time has not yet given back anyway: whoever came later was counted behind the whole booking,
     /// so to return more would let a full store be drawn twice. And nothing across a pause, which
     /// may have forgotten the charge.
-    pub(crate) fn refund(&self, ticket: &mut Ticket, now: Nanos, permits: u64, booking: Booking) {
+    pub(crate) fn refund(
+        &self,
+        ticket: &mut Ticket,
+        now: Nanos,
+        permits: u64,
+        booking: Booking,
+    ) -> Booking {
         let permits = permits.min(booking.permits);
         let units = self.units(permits);
         let same_price = self.span_of(self.units(booking.permits)) == booking.span;
         let paid =
             u128::from(booking.span) * u128::from(permits) / u128::from(booking.permits.max(1));
         let paid = u64::try_from(paid).unwrap_or(u64::MAX);
-        if ticket.mark() == booking.mark {
+        let is_last = ticket.mark() == booking.mark;
+        if is_last {
             let price = if same_price { units } else { self.position_at(Nanos::new(paid)) };
-            let resumed = self.position_at(ticket.resumed);
-            ticket.position = (ticket.position - price).max(resumed.min(ticket.position));
+            // What was stored at first may reach back to before the clock's origin.
+            let floor = match ticket.resumed {
+                Nanos::ZERO => i128::MIN,
+                resumed => self.position_at(resumed).min(ticket.position),
+            };
+            ticket.position = (ticket.position - price).max(floor);
         } else if booking.at >= ticket.resumed {
             // Whoever charged since could not before the ticket had come, even if the clock has gone
             // back meanwhile.
@@ -303,6 +314,12 @@ impl Schedule {
             let until = booking.at.get().saturating_add(booking.span);
             let left = paid.min(until.saturating_sub(now.get()));
             ticket.move_to(ticket.position - self.position_at(Nanos::new(left)));
+        }
+        Booking {
+            permits: booking.permits - permits,
+            span: booking.span.saturating_sub(paid),
+            mark: if is_last { ticket.mark() } else { booking.mark },
+            ..booking
         }
     }
 

@@ -18,8 +18,8 @@ use std::time::Duration;
 ///
 /// The strictest of all, and the one to take against a server whose windows are not known: whatever
 /// they are aligned to, they hold. It costs memory: 16 bytes for each moment at which something was
-/// granted within the window, 16 MB for a million. A big request at a full limit walks over as many
-/// moments as it needs to be gone.
+/// granted within the window, and up to twice that while it grows: 16 to 32 MB for a million. A big
+/// request at a full limit walks over as many moments as it needs to be gone.
 ///
 /// A request for more than the limit is an error at once; with a limit of zero nothing is granted.
 ///

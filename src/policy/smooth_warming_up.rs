@@ -335,32 +335,36 @@ impl Policy for SmoothWarmingUp {
         now: Nanos,
         part: u32,
         receipt: SmoothWarmingUpReceipt,
-    ) {
+    ) -> SmoothWarmingUpReceipt {
         let price = |permits| receipt.stable.times(u64::from(permits));
         let rest = receipt.permits.saturating_sub(part);
         let resumed = Fine::new(state.resumed.get()).min(state.ticket);
+        let mut moved = receipt.moved.less(price(part));
         if state.charges != receipt.charges {
             // Others have charged since. At the price that was paid, without the ramp, but no more
             // than time has not yet given back anyway, and nothing across a pause: see
             // `Schedule::refund`.
-            if receipt.at < state.resumed {
-                return;
+            if receipt.at >= state.resumed {
+                let until = Fine::new(receipt.at.get()).plus(price(receipt.permits));
+                let left = until.less(Fine::new(now.get()));
+                state.ticket = state.ticket.less(price(part).min(left));
             }
-            let until = Fine::new(receipt.at.get()).plus(price(receipt.permits));
-            let left = until.less(Fine::new(now.get()));
-            state.ticket = state.ticket.less(price(part).min(left));
         } else if rest == 0 || state.changes == receipt.changes {
             // As if only the rest had been charged, or nothing.
             state.ticket = state.ticket.less(receipt.moved).max(resumed);
             state.stored = receipt.stored.min(self.curve.full);
-            state.charges -= 1;
             if rest > 0 {
+                let before = state.ticket;
                 self.book(state, receipt.at, u64::from(rest));
+                moved = state.ticket.less(before);
+            } else {
+                state.charges -= 1;
             }
         } else {
             // The same, but the rest was bought under other parameters, and keeps its price.
             state.ticket = state.ticket.less(price(part)).max(resumed);
         }
+        SmoothWarmingUpReceipt { permits: rest, moved, ..receipt }
     }
 
     fn pause(&self, state: &mut SmoothWarmingUpState, now: Nanos, until: Nanos) {

@@ -21,8 +21,8 @@ use std::time::Duration;
 /// Up to `capacity` tokens, filled at a steady rate; a request waits until all it asks for is there.
 ///
 /// For quotas that are stated as a bucket: "40 calls at once, 2 more each second". In any span of
-/// time `t` at most `capacity + rate x (t + catch_up)` permits are granted. A request for more than
-/// the capacity is an error at once. Unlike [`SmoothBursty`](crate::SmoothBursty) nothing is granted
+/// time `t` at most `capacity + rate x (t + catch_up)` permits are granted, and `rate x period` more
+/// with [`refill_every`](Self::refill_every). A request for more than the capacity is an error at once. Unlike [`SmoothBursty`](crate::SmoothBursty) nothing is granted
 /// on credit.
 ///
 /// A bucket holds at most what comes in [146 years](Nanos::HORIZON); one of no capacity grants
@@ -215,9 +215,15 @@ impl Policy for TokenBucket {
         self.schedule.charge(&mut state.ticket, at, u64::from(n))
     }
 
-    fn refund(&self, state: &mut TokenBucketState, now: Nanos, part: u32, booking: Booking) {
+    fn refund(
+        &self,
+        state: &mut TokenBucketState,
+        now: Nanos,
+        part: u32,
+        booking: Booking,
+    ) -> Booking {
         let now = self.last_step(state, now);
-        self.schedule.refund(&mut state.ticket, now, u64::from(part), booking);
+        self.schedule.refund(&mut state.ticket, now, u64::from(part), booking)
     }
 
     fn pause(&self, state: &mut TokenBucketState, _: Nanos, until: Nanos) {

@@ -76,8 +76,14 @@ impl Policy for Panics {
         self.inner.charge(state, at, cost)
     }
 
-    fn refund(&self, state: &mut Self::State, now: Nanos, part: u32, receipt: Self::Receipt) {
-        self.inner.refund(state, now, part, receipt);
+    fn refund(
+        &self,
+        state: &mut Self::State,
+        now: Nanos,
+        part: u32,
+        receipt: Self::Receipt,
+    ) -> Self::Receipt {
+        self.inner.refund(state, now, part, receipt)
     }
 
     fn pause(&self, state: &mut Self::State, now: Nanos, until: Nanos) {

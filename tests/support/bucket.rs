@@ -52,7 +52,7 @@ impl Policy for Bucket {
         *empty = self.filled((*empty).max(full_since), u64::from(cost));
     }
 
-    fn refund(&self, empty: &mut Nanos, _: Nanos, part: u32, (): ()) {
+    fn refund(&self, empty: &mut Nanos, _: Nanos, part: u32, (): ()) -> Self::Receipt {
         *empty = empty.saturating_sub(self.span(u64::from(part)));
     }
 

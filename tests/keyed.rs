@@ -1,0 +1,15 @@
+//! A limiter for each key: the same decisions as one limiter each, in bounded memory.
+
+#[path = "keyed/crowds.rs"]
+mod crowds;
+#[path = "keyed/forgetting.rs"]
+mod forgetting;
+#[path = "keyed/grants.rs"]
+mod grants;
+#[path = "keyed/lines.rs"]
+mod lines;
+#[path = "keyed/policies.rs"]
+mod policies;
+mod support;
+#[path = "keyed/twins.rs"]
+mod twins;

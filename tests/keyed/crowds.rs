@@ -1,0 +1,136 @@
+//! Many keys, many callers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tollgate::{
+    Clock, Error, FixedWindow, KeyedRateLimiter, ManualClock, Rate, SmoothBursty, TokenBucket,
+};
+
+use crate::support::{ms, secs};
+
+/// Ten million keys, each seen once: they never exceed the bound, and nobody is refused for want of
+/// room, because most keys are idle. When they stop coming, calls at one key make all others go.
+#[test]
+fn ten_million_keys_stay_within_the_bound() {
+    const KEYS: u64 = 10_000_000;
+    const BOUND: usize = 100_000;
+    let clock = ManualClock::new();
+    let policy = FixedWindow::new(1, ms(1));
+    let limiter = KeyedRateLimiter::with_clock(policy, &clock).max_keys(BOUND);
+    let mut most = 0;
+    for key in 0..KEYS {
+        limiter.try_acquire(&key, 1).expect("some are idle");
+        if key % 10_000 == 0 {
+            clock.advance(ms(1));
+            most = most.max(limiter.len());
+        }
+    }
+    assert!((10_000..=BOUND).contains(&most), "{most}");
+    assert_eq!(limiter.stats().granted, KEYS);
+    clock.advance(ms(1));
+    for _ in 0..2 * BOUND {
+        let _ = limiter.try_acquire(&0, 1);
+    }
+    assert_eq!(limiter.len(), 1);
+}
+
+#[test]
+fn an_attack_by_keys_that_are_never_idle_is_turned_away() {
+    const BOUND: usize = 10_000;
+    let clock = ManualClock::new();
+    let policy = TokenBucket::new(Rate::every(secs(86_400)), 1);
+    let limiter = KeyedRateLimiter::with_clock(policy, &clock).max_keys(BOUND);
+    let mut refused = 0;
+    for key in 0..100_000u64 {
+        if let Err(error) = limiter.try_acquire(&key, 1) {
+            assert!(matches!(error, Error::TooManyKeys { max: BOUND, .. }), "{error}");
+            refused += 1;
+        }
+    }
+    assert_eq!((limiter.len(), refused), (BOUND, 90_000));
+}
+
+fn paused() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime")
+}
+
+#[test]
+fn a_thousand_tasks_at_one_key_are_served_at_its_rate() {
+    paused().block_on(async {
+        let policy = SmoothBursty::new(Rate::per_second(100.0)).max_burst(ms(0));
+        let limiter = KeyedRateLimiter::with_clock(policy, Clock::tokio());
+        let start = tokio::time::Instant::now();
+        let order = Arc::new(AtomicUsize::new(0));
+        let tasks: Vec<_> = (0..1000)
+            .map(|_| {
+                let (limiter, order) = (limiter.clone(), Arc::clone(&order));
+                tokio::spawn(async move {
+                    limiter.acquire("one", 1).await.expect("a grant");
+                    order.fetch_add(1, Ordering::Relaxed)
+                })
+            })
+            .collect();
+        for (place, task) in tasks.into_iter().enumerate() {
+            assert_eq!(task.await.expect("no panic"), place);
+        }
+        let elapsed = start.elapsed();
+        assert!((ms(9_990)..ms(9_995)).contains(&elapsed), "{elapsed:?}");
+        assert_eq!((limiter.len(), limiter.stats().granted), (1, 1000));
+    });
+}
+
+#[test]
+fn one_task_at_a_thousand_keys_waits_at_none_for_another() {
+    paused().block_on(async {
+        let policy = TokenBucket::new(Rate::per_second(1.0), 1);
+        let limiter = KeyedRateLimiter::with_clock(policy, Clock::tokio());
+        let start = tokio::time::Instant::now();
+        let all = || async {
+            for key in 0..1000 {
+                limiter.acquire(&key, 1).await.expect("a grant");
+            }
+        };
+        all().await;
+        assert_eq!(start.elapsed(), ms(0));
+        // All at once in one task.
+        let again = (0..1000).map(|key| {
+            let limiter = &limiter;
+            async move { limiter.acquire(&key, 1).await.map(|grant| grant.waited()) }
+        });
+        for waited in futures::future::join_all(again).await {
+            assert_eq!(waited.expect("a grant"), secs(1));
+        }
+        assert!(start.elapsed() < ms(1005), "{:?}", start.elapsed());
+    });
+}
+
+/// Threads at the same few keys, each forgotten again and again: nothing is lost and no bound is broken.
+#[test]
+fn threads_at_the_same_keys_get_what_there_is_and_no_more() {
+    const THREADS: u64 = 4;
+    const CALLS: u64 = 20_000;
+    let clock = ManualClock::new();
+    let policy = TokenBucket::new(Rate::every(secs(3600)), 1000);
+    let limiter = KeyedRateLimiter::with_clock(policy, &clock).max_keys(8);
+    let granted = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (limiter, granted) = (&limiter, &granted);
+            scope.spawn(move || {
+                for call in 0..CALLS {
+                    if limiter.try_acquire(&((call + thread) % 8), 1).is_ok() {
+                        granted.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(granted.load(Ordering::Relaxed), 8 * 1000);
+    assert_eq!(limiter.stats().granted, 8 * 1000);
+    assert_eq!(limiter.stats().refused, THREADS * CALLS - 8 * 1000);
+}

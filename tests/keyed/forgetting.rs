@@ -1,0 +1,176 @@
+//! Idle keys go by themselves, and only they; the number of keys is bounded.
+
+use std::time::Duration;
+
+use tollgate::{
+    Error, FixedWindow, InFlight, KeyedRateLimiter, ManualClock, Policy, Rate, SmoothBursty,
+    TokenBucket,
+};
+
+use crate::support::{ms, secs};
+
+type Bursty = KeyedRateLimiter<u64, SmoothBursty>;
+
+/// A second of burst, one permit a second: a key is idle a second after one permit from a full store.
+fn limiter(max_keys: usize) -> (ManualClock, Bursty) {
+    let clock = ManualClock::new();
+    let policy = SmoothBursty::new(Rate::per_second(1.0));
+    (clock.clone(), KeyedRateLimiter::with_clock(policy, clock).max_keys(max_keys))
+}
+
+fn too_many<T>(result: Result<T, Error>) -> bool {
+    matches!(result, Err(Error::TooManyKeys { .. }))
+}
+
+/// Each call looks at a key or two besides its own: a thousand calls at one key, later.
+#[test]
+fn keys_that_nobody_asks_for_any_more_go() {
+    let (clock, limiter) = limiter(1_000_000);
+    for key in 0..10_000 {
+        limiter.try_acquire(&key, 1).expect("a full store");
+    }
+    assert_eq!(limiter.len(), 10_000);
+    clock.advance(secs(1));
+    // Other keys, so that all parts of the table are visited.
+    for round in 0..200_000 {
+        let _ = limiter.try_acquire(&(round % 1000), 1);
+    }
+    assert!(limiter.len() <= 1_000, "{} keys", limiter.len());
+}
+
+#[test]
+fn a_key_that_owes_something_stays() {
+    let (clock, limiter) = limiter(1);
+    limiter.try_acquire(&1, 61).expect("prepaid");
+    clock.advance(secs(59));
+    assert!(too_many(limiter.try_acquire(&2, 1)));
+    assert_eq!(limiter.try_acquire(&1, 1).unwrap_err().retry_after(), Some(secs(1)));
+    clock.advance(secs(2));
+    assert!(limiter.try_acquire(&2, 1).is_ok());
+    assert_eq!(limiter.keys(), [2]);
+}
+
+#[test]
+fn at_the_bound_those_that_are_there_go_on() {
+    let (clock, limiter) = limiter(100);
+    for key in 0..100 {
+        limiter.try_acquire(&key, 1).expect("a full store");
+    }
+    for key in 100..5_000 {
+        assert!(too_many(limiter.try_acquire(&key, 1)));
+        assert!(too_many(limiter.reserve(&key, 1)));
+        assert!(too_many(limiter.pause_for(&key, secs(1))));
+        assert!(too_many(limiter.blocking_acquire(&key, 1)));
+    }
+    assert_eq!(limiter.len(), 100);
+    for key in 0..100 {
+        limiter.try_acquire(&key, 1).expect("one on credit");
+    }
+    clock.advance(secs(3));
+    for key in 100..200 {
+        limiter.try_acquire(&key, 1).expect("the others are idle by now");
+    }
+    assert_eq!(limiter.len(), 100);
+}
+
+#[test]
+fn the_error_says_how_many() {
+    let (_, limiter) = limiter(0);
+    let error = limiter.try_acquire(&1, 1).unwrap_err();
+    assert_eq!(error.to_string(), "too many keys: at most 0");
+    assert_eq!((error.retry_after(), error.part()), (None, None));
+}
+
+/// An attack by keys of which each is seen once.
+#[test]
+fn a_refused_key_takes_no_room() {
+    let clock = ManualClock::new();
+    let policy = TokenBucket::new(Rate::per_second(1.0), 5);
+    let limiter = KeyedRateLimiter::with_clock(policy, &clock);
+    for key in 0..1000 {
+        assert!(matches!(limiter.try_acquire(&key, 6), Err(Error::ExceedsCapacity(_))));
+    }
+    assert_eq!(limiter.len(), 0);
+    // Nor one that is only looked at.
+    assert_eq!((limiter.available(&1), limiter.queue_len(&1), limiter.quota(&1).limit), (5, 0, 5));
+    assert!(limiter.is_empty());
+}
+
+/// Forgotten at the very moment, and not a nanosecond before.
+#[test]
+fn a_key_is_forgotten_when_it_is_idle_and_not_before() {
+    fn check<P: Policy<Cost = u32>>(policy: P, idle_after: Duration) {
+        let clock = ManualClock::new();
+        clock.advance(secs(100));
+        let limiter = KeyedRateLimiter::with_clock(policy, &clock).max_keys(1);
+        limiter.try_acquire(&1, 1).expect("ready");
+        clock.advance(idle_after - Duration::from_nanos(1));
+        assert!(too_many(limiter.try_acquire(&2, 1)));
+        clock.advance(Duration::from_nanos(1));
+        assert!(limiter.try_acquire(&2, 1).is_ok());
+    }
+    check(TokenBucket::new(Rate::per_second(5.0), 10), ms(200));
+    check(FixedWindow::new(5, secs(7)), secs(7));
+    check(FixedWindow::new(5, secs(7)).aligned(Duration::ZERO), secs(5));
+    check(
+        (FixedWindow::new(5, secs(7)), TokenBucket::new(Rate::per_second(5.0), 3)).same(),
+        secs(7),
+    );
+    check(TokenBucket::new(Rate::every(secs(2)), 3).refill_every(secs(3)), secs(2));
+}
+
+trait IntoSame: Sized {
+    fn same(self) -> tollgate::Same<Self> {
+        tollgate::Same(self)
+    }
+}
+
+impl<A, B> IntoSame for (A, B) {}
+
+#[test]
+fn a_key_with_a_place_in_flight_stays_until_it_is_given_back() {
+    let clock = ManualClock::new();
+    let limiter = KeyedRateLimiter::with_clock(InFlight::new(1), &clock).max_keys(1);
+    let grant = limiter.try_acquire(&1, 1).expect("nobody is in flight");
+    clock.advance(secs(1_000_000));
+    assert!(too_many(limiter.try_acquire(&2, 1)));
+    assert!(limiter.try_acquire(&1, 1).is_err());
+    drop(grant);
+    assert!(limiter.try_acquire(&2, 1).is_ok());
+}
+
+#[test]
+fn a_key_in_a_pause_stays() {
+    let (clock, limiter) = limiter(1);
+    limiter.pause_for(&1, secs(60)).expect("room");
+    clock.advance(secs(30));
+    assert!(too_many(limiter.try_acquire(&2, 1)));
+    assert_eq!(limiter.try_acquire(&1, 1).unwrap_err().retry_after(), Some(secs(30)));
+    clock.advance(secs(32));
+    assert!(limiter.try_acquire(&2, 1).is_ok());
+}
+
+#[test]
+fn a_key_where_somebody_waits_stays() {
+    let (clock, limiter) = limiter(1);
+    limiter.try_acquire(&1, 10).expect("prepaid");
+    let place = limiter.reserve(&1, 1).expect("a place");
+    clock.advance(secs(1000));
+    // Granted, but nobody has looked.
+    assert!(too_many(limiter.try_acquire(&2, 1)));
+    drop(place);
+    assert!(limiter.try_acquire(&2, 1).is_ok());
+}
+
+/// A new key by choice: what is stored for an idle one is not there.
+#[test]
+fn absent_keys_can_be_new_ones() {
+    let (clock, limiter) = limiter(1);
+    let limiter = limiter.absent_is_new();
+    clock.advance(secs(60));
+    limiter.try_acquire(&1, 1).expect("on credit");
+    assert!(limiter.try_acquire(&1, 1).is_err());
+    clock.advance(secs(60));
+    assert!(limiter.try_acquire(&2, 1).is_ok(), "the first is forgotten all the same");
+    assert!(limiter.try_acquire(&2, 1).is_err());
+}

@@ -1,0 +1,123 @@
+//! Grants from a key: settled, refunded and dropped long after, whatever became of the key.
+
+use tollgate::{InFlight, KeyedRateLimiter, ManualClock, Rate, SmoothBursty, TokenBucket};
+
+use crate::support::{ms, outcome, secs};
+
+fn buckets(max_keys: usize) -> (ManualClock, KeyedRateLimiter<u64, TokenBucket>) {
+    let clock = ManualClock::new();
+    let policy = TokenBucket::new(Rate::per_second(10.0), 100);
+    (clock.clone(), KeyedRateLimiter::with_clock(policy, clock).max_keys(max_keys))
+}
+
+/// An estimate of ten, and the answer a minute later: the key has been full again for long, and must
+/// not have been forgotten, or what the call really cost would be lost.
+#[test]
+fn what_a_call_cost_more_is_owed_however_late_it_is_known() {
+    let (clock, limiter) = buckets(1);
+    let mut grant = limiter.try_acquire(&1, 10).expect("a full bucket");
+    clock.advance(secs(60));
+    for key in 2..1000 {
+        assert!(limiter.try_acquire(&key, 1).is_err(), "the only place is taken");
+    }
+    grant.settle(150).expect("far from the horizon");
+    assert_eq!(limiter.available(&1), 0);
+    assert_eq!(limiter.try_acquire(&1, 10).unwrap_err().retry_after(), Some(secs(5)));
+    drop(grant);
+    clock.advance(secs(20));
+    assert!(limiter.try_acquire(&2, 1).is_ok());
+}
+
+#[test]
+fn a_refund_goes_to_the_key_that_paid() {
+    let (_, limiter) = buckets(10);
+    let one = limiter.try_acquire(&1, 50).expect("a full bucket");
+    let two = limiter.try_acquire(&2, 60).expect("a full bucket");
+    one.refund();
+    assert_eq!((limiter.available(&1), limiter.available(&2)), (100, 40));
+    two.refund();
+    assert_eq!(limiter.available(&2), 100);
+}
+
+/// The key has got a line meanwhile, and lost it again.
+#[test]
+fn a_grant_finds_its_key_with_and_without_a_line() {
+    let (clock, limiter) = buckets(10);
+    let mut early = limiter.try_acquire(&1, 100).expect("a full bucket");
+    let place = limiter.reserve(&1, 5).expect("a place");
+    assert_eq!(place.delay(), ms(500));
+    // Refunded in part: whoever is in line moves up.
+    early.settle(97).expect("less");
+    assert_eq!(place.delay(), ms(200));
+    clock.advance(ms(200));
+    assert_eq!(outcome(&mut place.wait()).expect("a grant").waited(), ms(200));
+    early.settle(107).expect("more");
+    assert_eq!(limiter.try_acquire(&1, 1).unwrap_err().retry_after(), Some(ms(1100)));
+}
+
+#[test]
+fn an_owned_grant_keeps_its_key_too() {
+    let (clock, limiter) = buckets(1);
+    let grant = limiter.try_acquire(&1, 1).expect("a full bucket").into_owned();
+    clock.advance(secs(60));
+    assert!(limiter.try_acquire(&2, 1).is_err());
+    std::thread::spawn(move || drop(grant)).join().expect("no panic");
+    assert!(limiter.try_acquire(&2, 1).is_ok());
+}
+
+/// The limiter is gone, its grants are not.
+#[test]
+fn an_owned_grant_outlives_the_limiter() {
+    let (_, limiter) = buckets(1);
+    let mut grant = limiter.try_acquire(&1, 1).expect("a full bucket").into_owned();
+    drop(limiter);
+    grant.settle(5).expect("little");
+    assert_eq!(grant.quota().remaining, 95);
+    grant.refund();
+}
+
+#[test]
+fn nothing_can_be_settled_to_something() {
+    let (_, limiter) = buckets(10);
+    let mut grant = limiter.try_acquire(&1, 0).expect("nothing is always there");
+    grant.settle(30).expect("little");
+    assert_eq!(limiter.available(&1), 70);
+    assert_eq!(limiter.stats().granted, 0);
+
+    let limiter = KeyedRateLimiter::with_clock(InFlight::new(2), ManualClock::new());
+    let mut grant = limiter.try_acquire(&1, 0).expect("nothing is always there");
+    grant.settle(2).expect("little");
+    assert_eq!(limiter.available(&1), 0);
+    drop(grant);
+    assert_eq!(limiter.available(&1), 2);
+}
+
+#[test]
+fn places_in_flight_are_counted_by_key() {
+    let limiter = KeyedRateLimiter::with_clock(InFlight::new(2), ManualClock::new());
+    let one = limiter.try_acquire("a", 2).expect("free");
+    assert!(limiter.try_acquire("a", 1).is_err());
+    let other = limiter.try_acquire("b", 1).expect("free");
+    drop(one);
+    assert!(limiter.try_acquire("a", 2).is_ok());
+    drop(other);
+    assert_eq!((limiter.available("a"), limiter.available("b")), (2, 2));
+}
+
+#[test]
+fn the_quota_of_a_grant_is_that_of_its_key() {
+    let (_, limiter) = buckets(10);
+    limiter.try_acquire(&1, 50).expect("a full bucket");
+    let grant = limiter.try_acquire(&2, 1).expect("a full bucket");
+    assert_eq!((grant.quota().remaining, grant.quota().limit), (99, 100));
+    assert_eq!(grant.quota().reset_after, Some(ms(100)));
+}
+
+#[test]
+fn a_prepaid_grant_is_given_back_as_if_it_had_never_been() {
+    let clock = ManualClock::new();
+    let policy = SmoothBursty::new(Rate::per_second(10.0));
+    let limiter = KeyedRateLimiter::with_clock(policy, &clock);
+    limiter.try_acquire(&1, 500).expect("prepaid").refund();
+    assert_eq!(limiter.available(&1), 10);
+}

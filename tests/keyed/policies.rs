@@ -1,0 +1,158 @@
+//! A policy for all keys, a policy for each, and changes of both.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, SmoothBursty, TokenBucket};
+
+use crate::support::{is_waiting, ms, outcome, secs};
+
+fn bucket(per_second: f64, capacity: u32) -> TokenBucket {
+    TokenBucket::new(Rate::per_second(per_second), capacity)
+}
+
+/// Ten seconds were idle at one a second; a bucket that credited them at the new rate would hold a
+/// thousand.
+#[test]
+fn a_change_settles_the_past_of_each_key_at_the_old_rate() {
+    let clock = ManualClock::new();
+    let limiter = KeyedRateLimiter::with_clock(bucket(1.0, 5000), &clock);
+    for key in 0..500 {
+        limiter.try_acquire(&key, 5000).expect("a full bucket");
+    }
+    clock.advance(secs(10));
+    limiter.set_policy(bucket(100.0, 5000));
+    for key in 0..500 {
+        assert_eq!(limiter.available(&key), 10);
+    }
+    clock.advance(secs(1));
+    assert_eq!(limiter.available(&7), 110);
+}
+
+#[test]
+fn a_change_re_times_those_who_wait() {
+    let clock = ManualClock::new();
+    let limiter = KeyedRateLimiter::with_clock(bucket(1.0, 100), &clock);
+    limiter.try_acquire(&1, 100).expect("a full bucket");
+    let mut waits = Box::pin(limiter.acquire(&1, 50));
+    assert!(is_waiting(&mut waits));
+    limiter.set_policy(bucket(100.0, 100));
+    clock.advance(ms(500));
+    assert_eq!(outcome(&mut waits).expect("a grant").waited(), ms(500));
+}
+
+#[test]
+fn who_waits_for_more_than_a_new_capacity_gets_the_error() {
+    let clock = ManualClock::new();
+    let limiter = KeyedRateLimiter::with_clock(bucket(1.0, 100), &clock);
+    limiter.try_acquire(&1, 100).expect("a full bucket");
+    let mut waits = Box::pin(limiter.acquire(&1, 50));
+    assert!(is_waiting(&mut waits));
+    limiter.set_policy(bucket(1.0, 49));
+    let Err(Error::ExceedsCapacity(error)) = outcome(&mut waits) else { panic!("granted") };
+    assert_eq!(error.max, 49);
+}
+
+/// Also for keys that come later.
+#[test]
+fn a_change_holds_for_keys_that_are_not_there() {
+    let limiter = KeyedRateLimiter::with_clock(bucket(1.0, 10), ManualClock::new());
+    limiter.set_policy(bucket(1.0, 20));
+    assert_eq!(limiter.available(&1), 20);
+    assert!(limiter.try_acquire(&1, 20).is_ok());
+}
+
+struct Plans(Arc<Mutex<HashMap<&'static str, u32>>>);
+
+impl Plans {
+    fn limiter(clock: &ManualClock) -> (Self, KeyedRateLimiter<String, TokenBucket>) {
+        let plans = Arc::new(Mutex::new(HashMap::from([("big", 100), ("small", 5)])));
+        let lookup = Arc::clone(&plans);
+        let policy_of = move |key: &String| match lookup.lock().get(key.as_str()) {
+            Some(&capacity) => bucket(1.0, capacity),
+            None => panic!("nobody knows {key}"),
+        };
+        (Self(plans), KeyedRateLimiter::with_policies(policy_of, clock))
+    }
+
+    fn set(&self, key: &'static str, capacity: u32) {
+        self.0.lock().insert(key, capacity);
+    }
+}
+
+#[test]
+fn each_key_has_its_own_policy() {
+    let clock = ManualClock::new();
+    let (plans, limiter) = Plans::limiter(&clock);
+    assert!(limiter.try_acquire("big", 100).is_ok());
+    assert!(matches!(limiter.try_acquire("small", 6), Err(Error::ExceedsCapacity(_))));
+    assert!(limiter.try_acquire("small", 5).is_ok());
+    // Asked again only when told to.
+    plans.set("small", 50);
+    clock.advance(secs(2));
+    assert_eq!(limiter.quota("small").limit, 5);
+    limiter.refresh("small");
+    assert_eq!((limiter.quota("small").limit, limiter.available("small")), (50, 2));
+    // A key that is not there has nothing to refresh.
+    limiter.refresh("nobody");
+    // Or when the key comes back after it was forgotten.
+    let limiter = limiter.max_keys(1);
+    plans.set("big", 200);
+    plans.set("other", 1);
+    clock.advance(secs(1000));
+    assert!(limiter.try_acquire("other", 1).is_ok());
+    assert_eq!(limiter.quota("big").limit, 200);
+}
+
+#[test]
+fn a_function_of_the_key_that_panics_hurts_its_caller_only() {
+    let clock = ManualClock::new();
+    let (plans, limiter) = Plans::limiter(&clock);
+    limiter.try_acquire("small", 1).expect("a full bucket");
+    for _ in 0..3 {
+        let call = || limiter.try_acquire("nobody", 1).map(drop);
+        catch_unwind(AssertUnwindSafe(call)).expect_err("nobody has no policy");
+    }
+    assert_eq!(limiter.len(), 1);
+    assert!(limiter.try_acquire("small", 1).is_ok());
+    plans.set("nobody", 3);
+    assert!(limiter.try_acquire("nobody", 3).is_ok());
+    plans.0.lock().remove("nobody");
+    catch_unwind(AssertUnwindSafe(|| limiter.refresh("nobody"))).expect_err("no policy again");
+    assert_eq!(limiter.quota("nobody").limit, 3);
+}
+
+#[test]
+fn a_function_can_take_the_place_of_a_policy_and_the_other_way_round() {
+    let clock = ManualClock::new();
+    let limiter = KeyedRateLimiter::with_clock(bucket(1.0, 10), &clock);
+    limiter.try_acquire(&3, 10).expect("a full bucket");
+    let mut waits = Box::pin(limiter.acquire(&3, 3));
+    assert!(is_waiting(&mut waits));
+    limiter.set_policies(|&key: &u32| bucket(f64::from(key), key));
+    assert_eq!((limiter.quota(&3).limit, limiter.quota(&30).limit), (3, 30));
+    clock.advance(secs(1));
+    assert_eq!(outcome(&mut waits).expect("a grant").waited(), secs(1));
+    limiter.set_policy(bucket(1.0, 10));
+    assert_eq!((limiter.quota(&3).limit, limiter.quota(&30).limit), (10, 10));
+}
+
+/// A key is whatever can be hashed and compared; it is found by its borrowed form.
+#[test]
+fn keys_of_many_kinds() {
+    let policy = SmoothBursty::new(Rate::per_second(1.0)).max_burst(Duration::ZERO);
+    let clock = ManualClock::new();
+    let tuples = KeyedRateLimiter::with_clock(policy.clone(), &clock);
+    assert!(tuples.try_acquire(&("host", 80), 1).is_ok());
+    assert!(tuples.try_acquire(&("host", 80), 1).is_err());
+    assert!(tuples.try_acquire(&("host", 443), 1).is_ok());
+    let bytes: KeyedRateLimiter<Vec<u8>, _> = KeyedRateLimiter::with_clock(policy.clone(), &clock);
+    assert!(bytes.try_acquire(b"abc".as_slice(), 1).is_ok());
+    assert!(bytes.try_acquire(&[b'a', b'b', b'c'][..], 1).is_err());
+    let one: KeyedRateLimiter<(), _> = KeyedRateLimiter::with_clock(policy, &clock);
+    assert!(one.try_acquire(&(), 1).is_ok());
+    assert!(one.try_acquire(&(), 1).is_err());
+}
