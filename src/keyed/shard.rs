@@ -67,10 +67,6 @@ pub(super) enum Decision<R> {
     NeedsLine,
 }
 
-/// After so many calls, buckets are looked at, of all keys in turn: twice as many, so that keys go
-/// faster than new ones can come.
-pub(super) const CALLS_PER_SWEEP: usize = 32;
-
 /// A place is good until the lock is given up.
 const FOUND: &str = "found under this lock";
 
@@ -162,10 +158,14 @@ impl<K, P: Policy> Shard<K, P> {
         self.entries.insert_unique(entry.hash, entry, |entry| entry.hash).bucket_index()
     }
 
-    /// Whether enough calls have come since the last sweep.
-    pub(super) fn is_time_to_sweep(&mut self) -> bool {
-        self.calls = (self.calls + 1) % CALLS_PER_SWEEP;
-        self.calls == 0
+    /// Whether so many calls have come since the last sweep.
+    pub(super) fn is_time_to_sweep(&mut self, calls: usize) -> bool {
+        self.calls += 1;
+        let is_time = self.calls >= calls;
+        if is_time {
+            self.calls = 0;
+        }
+        is_time
     }
 
     /// Looks at the next buckets, no more than `most` of them, and takes out the keys that are idle.
@@ -237,7 +237,9 @@ impl<K, P: Policy> Shard<K, P> {
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> Result<Decision<P::Receipt>, Error> {
-        self.quieten(place, now);
+        if !P::HELD {
+            self.quieten(place, now);
+        }
         let entry = self.entries.get_bucket_mut(place).expect(FOUND);
         let policy = self.rule.policy(entry.own.as_deref());
         let Slot::Quiet(state) = &mut entry.slot else { return Ok(Decision::NeedsLine) };

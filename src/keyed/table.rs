@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
 
-use super::shard::{CALLS_PER_SWEEP, Decision, Rule, Settings, Shard, Slot};
+use super::shard::{Decision, Rule, Settings, Shard, Slot};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Keys, Place, Shared};
@@ -25,6 +25,10 @@ const SHARDS: usize = 256;
 /// So many keys are looked at, at most, to find room for a new one.
 const LOOKS: usize = 1024;
 
+/// Some keys are looked at each so many calls: twice as many buckets, so that idle keys go faster than
+/// new ones can come. While none of them is idle, less and less often.
+const CALLS_PER_SWEEP: std::ops::Range<usize> = 32..1024;
+
 /// How many keys there may be unless the user says otherwise.
 pub(super) const MAX_KEYS: usize = 1 << 20;
 
@@ -34,8 +38,9 @@ pub(super) struct Table<K, P: Policy> {
     shards: Box<[Part<K, P>]>,
     keys: AtomicUsize,
     max_keys: AtomicUsize,
-    /// Where to look next for room.
+    /// The shard at which the next sweep goes on, and after how many calls.
     next: AtomicUsize,
+    calls_per_sweep: AtomicUsize,
     this: Weak<Self>,
 }
 
@@ -58,6 +63,7 @@ impl<K, P: Policy> Table<K, P> {
             keys: AtomicUsize::new(0),
             max_keys: AtomicUsize::new(MAX_KEYS),
             next: AtomicUsize::new(0),
+            calls_per_sweep: AtomicUsize::new(CALLS_PER_SWEEP.start),
             this: this.clone(),
         })
     }
@@ -109,7 +115,7 @@ impl<K, P: Policy> Table<K, P> {
             let mut shard = self.shard(hash);
             // Read under the lock, so that the order of times is the order of events.
             let now = self.clock.now();
-            let sweep = shard.is_time_to_sweep();
+            let sweep = shard.is_time_to_sweep(self.calls_per_sweep.load(Ordering::Relaxed));
             if let Some(place) = shard.find(hash, |other| other.borrow() == key) {
                 let decision = shard.decide(place, now, cost, max_wait);
                 break (self.follow(&mut shard, place, hash, decision), sweep);
@@ -137,7 +143,10 @@ impl<K, P: Policy> Table<K, P> {
             }
         };
         if sweep {
-            self.sweep(2 * CALLS_PER_SWEEP, || false);
+            let idle = self.sweep(2 * CALLS_PER_SWEEP.start, || false);
+            let calls = self.calls_per_sweep.load(Ordering::Relaxed);
+            let calls = if idle == 0 { 2 * calls } else { CALLS_PER_SWEEP.start };
+            self.calls_per_sweep.store(calls.min(CALLS_PER_SWEEP.end), Ordering::Relaxed);
         }
         arrived
     }
@@ -201,12 +210,13 @@ impl<K, P: Policy> Table<K, P> {
     }
 
     /// Goes on through the keys, one shard after the other, and forgets those that are idle: until it
-    /// is enough, or so many have been looked at.
-    fn sweep(&self, mut looks: usize, enough: impl Fn() -> bool) {
+    /// is enough, or so many buckets have been looked at. How many there were.
+    fn sweep(&self, mut looks: usize, enough: impl Fn() -> bool) -> usize {
+        let mut idle = 0;
         // Not more than once round: the one at which it starts may be half done.
         for _ in 0..=SHARDS {
             if looks == 0 || enough() {
-                return;
+                break;
             }
             let next = self.next.load(Ordering::Relaxed) % SHARDS;
             let mut shard = self.shards[next].0.lock();
@@ -217,9 +227,11 @@ impl<K, P: Policy> Table<K, P> {
                 self.next.store(next + 1, Ordering::Relaxed);
             }
             self.keys.fetch_sub(forgotten.len(), Ordering::Relaxed);
+            idle += forgotten.len();
             // Without any lock, because a key can do anything in its drop.
             drop(forgotten);
         }
+        idle
     }
 
     /// Looks at a key: in its line if it has one, at its state if not, as an absent one if it is not
