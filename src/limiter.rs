@@ -3,20 +3,23 @@
 mod acquire;
 mod grant;
 mod reservation;
+mod shared;
+mod source;
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use acquire::Acquire;
-pub(crate) use acquire::{Handle, block_on};
+pub(crate) use acquire::block_on;
 pub use grant::Grant;
-pub(crate) use grant::{Keys, Pin, Place, Source};
 pub use reservation::Reservation;
+pub(crate) use shared::{Handle, Shared};
+pub(crate) use source::{Keys, Pin, Place, Source};
 
-use crate::clock::{Alarm, Clock, Turn};
+use crate::clock::Clock;
 use crate::error::Error;
-use crate::line::{Aftermath, Bounds, Change, Inner, Line};
+use crate::line::{Inner, Line};
 use crate::policy::{Policy, Quota, Rated};
 use crate::stats::Stats;
 use crate::units::{Nanos, Rate};
@@ -46,12 +49,6 @@ use crate::units::{Nanos, Rate};
 /// ```
 pub struct RateLimiter<P: Policy> {
     shared: Arc<Shared<P>>,
-}
-
-/// What all clones of a limiter share.
-pub(crate) struct Shared<P: Policy> {
-    clock: Clock,
-    line: Line<P>,
 }
 
 impl<P: Policy> RateLimiter<P> {
@@ -466,60 +463,6 @@ impl<P: Rated> RateLimiter<P> {
             let policy = inner.policy().clone().with_rate(rate);
             inner.set_policy(now, policy);
         });
-    }
-}
-
-impl<P: Policy> Shared<P> {
-    fn new(clock: Clock, line: impl FnOnce(Nanos, Alarm) -> Line<P>) -> Arc<Self> {
-        Arc::new_cyclic(|shared: &Weak<Self>| {
-            let alarm = clock.alarm(shared.clone());
-            let line = line(clock.now(), alarm);
-            Self { clock, line }
-        })
-    }
-
-    /// The line of a key.
-    pub(crate) fn of_key(policy: P, state: P::State, clock: &Clock, bounds: Bounds) -> Arc<Self> {
-        let shared =
-            Self::new(clock.clone(), |now, alarm| Line::new(policy, state, now, alarm, None));
-        shared.touch(|inner, _| inner.set_bounds(|all| *all = bounds));
-        shared
-    }
-
-    pub(crate) fn touch<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
-        self.line.touch(|| self.clock.now(), act)
-    }
-
-    pub(crate) fn change(&self, change: Change<P>) -> Result<Option<P::Receipt>, Error> {
-        self.touch(|inner, now| inner.change(now, change))
-    }
-
-    pub(crate) fn quota(&self) -> Quota<P::Cost> {
-        self.touch(|inner, now| inner.quota(now))
-    }
-
-    pub(crate) fn stats(&self) -> Stats {
-        self.line.stats(|| self.clock.now())
-    }
-
-    /// As [`RateLimiter::set_policy`], for who holds a lock.
-    pub(crate) fn set_policy_quietly(&self, policy: P) -> Aftermath {
-        let set = |inner: &mut Inner<P>, now| inner.set_policy(now, policy);
-        self.line.touch_quietly(|| self.clock.now(), set).1
-    }
-
-    pub(crate) fn quiet_state(&self, now: Nanos) -> Option<(P::State, Stats)> {
-        self.line.quiet_state(now)
-    }
-}
-
-impl<P: Policy> Turn for Shared<P> {
-    fn turn(&self) {
-        self.line.turn(|| self.clock.now());
-    }
-
-    fn wake_all(&self) {
-        self.line.wake_all();
     }
 }
 

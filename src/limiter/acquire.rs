@@ -1,7 +1,6 @@
 //! Waiting, written once: the future behind every verb, and the loop that runs it on a thread.
 
 use std::fmt;
-use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -10,46 +9,12 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use super::Shared;
-use super::grant::{Grant, Source};
+use super::grant::Grant;
+use super::shared::Handle;
+use super::source::Source;
 use crate::error::Error;
 use crate::line::{Charge, Entered, Key, Standing};
 use crate::policy::Policy;
-
-/// What a caller holds of a limiter: a borrow on the fast path, so that no reference is counted,
-/// or a share of it.
-pub(crate) enum Handle<'a, P: Policy> {
-    Borrowed(&'a Arc<Shared<P>>),
-    Owned(Arc<Shared<P>>),
-}
-
-impl<P: Policy> Clone for Handle<'_, P> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Borrowed(shared) => Self::Borrowed(shared),
-            Self::Owned(shared) => Self::Owned(Arc::clone(shared)),
-        }
-    }
-}
-
-impl<P: Policy> Handle<'_, P> {
-    pub(super) fn to_owned(&self) -> Handle<'static, P> {
-        match self {
-            Self::Borrowed(shared) => Handle::Owned(Arc::clone(shared)),
-            Self::Owned(shared) => Handle::Owned(Arc::clone(shared)),
-        }
-    }
-}
-
-impl<P: Policy> Deref for Handle<'_, P> {
-    type Target = Shared<P>;
-
-    fn deref(&self) -> &Shared<P> {
-        match self {
-            Self::Borrowed(shared) => shared,
-            Self::Owned(shared) => shared,
-        }
-    }
-}
 
 /// A caller on its way to a [`Grant`]: what [`acquire`](crate::RateLimiter::acquire) and
 /// [`try_acquire_timeout`](crate::RateLimiter::try_acquire_timeout) return, to be awaited.

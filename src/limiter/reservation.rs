@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::acquire::{Acquire, Handle, block_on};
+use super::acquire::{Acquire, block_on};
 use super::grant::Grant;
+use super::shared::Handle;
 use crate::error::Error;
 use crate::policy::Policy;
 

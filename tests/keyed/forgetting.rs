@@ -44,7 +44,7 @@ fn a_key_that_owes_something_stays() {
     limiter.try_acquire(&1, 61).expect("prepaid");
     clock.advance(secs(59));
     assert!(too_many(limiter.try_acquire(&2, 1)));
-    assert_eq!(limiter.try_acquire(&1, 1).unwrap_err().retry_after(), Some(secs(1)));
+    assert_eq!(limiter.try_acquire(&1, 1).expect_err("refused").retry_after(), Some(secs(1)));
     clock.advance(secs(2));
     assert!(limiter.try_acquire(&2, 1).is_ok());
     assert_eq!(limiter.keys(), [2]);
@@ -76,7 +76,7 @@ fn at_the_bound_those_that_are_there_go_on() {
 #[test]
 fn the_error_says_how_many() {
     let (_, limiter) = limiter(0);
-    let error = limiter.try_acquire(&1, 1).unwrap_err();
+    let error = limiter.try_acquire(&1, 1).expect_err("refused");
     assert_eq!(error.to_string(), "too many keys: at most 0");
     assert_eq!((error.retry_after(), error.part()), (None, None));
 }
@@ -145,7 +145,7 @@ fn a_key_in_a_pause_stays() {
     limiter.pause_for(&1, secs(60)).expect("room");
     clock.advance(secs(30));
     assert!(too_many(limiter.try_acquire(&2, 1)));
-    assert_eq!(limiter.try_acquire(&1, 1).unwrap_err().retry_after(), Some(secs(30)));
+    assert_eq!(limiter.try_acquire(&1, 1).expect_err("refused").retry_after(), Some(secs(30)));
     clock.advance(secs(32));
     assert!(limiter.try_acquire(&2, 1).is_ok());
 }

@@ -22,7 +22,7 @@ fn what_a_call_cost_more_is_owed_however_late_it_is_known() {
     }
     grant.settle(150).expect("far from the horizon");
     assert_eq!(limiter.available(&1), 0);
-    assert_eq!(limiter.try_acquire(&1, 10).unwrap_err().retry_after(), Some(secs(5)));
+    assert_eq!(limiter.try_acquire(&1, 10).expect_err("refused").retry_after(), Some(secs(5)));
     drop(grant);
     clock.advance(secs(20));
     assert!(limiter.try_acquire(&2, 1).is_ok());
@@ -52,7 +52,7 @@ fn a_grant_finds_its_key_with_and_without_a_line() {
     clock.advance(ms(200));
     assert_eq!(outcome(&mut place.wait()).expect("a grant").waited(), ms(200));
     early.settle(107).expect("more");
-    assert_eq!(limiter.try_acquire(&1, 1).unwrap_err().retry_after(), Some(ms(1100)));
+    assert_eq!(limiter.try_acquire(&1, 1).expect_err("refused").retry_after(), Some(ms(1100)));
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn try_acquire_does_not_pass_those_who_wait() {
     let (clock, limiter) = limiter();
     limiter.try_acquire("a", 1).expect("prepaid");
     let place = limiter.reserve("a", 5).expect("a place");
-    let error = limiter.try_acquire("a", 1).unwrap_err();
+    let error = limiter.try_acquire("a", 1).expect_err("refused");
     assert_eq!(error.retry_after(), Some(ms(600)));
     clock.advance(ms(600));
     assert!(limiter.try_acquire("a", 1).is_ok());
@@ -55,7 +55,8 @@ fn a_timed_call_that_cannot_be_met_fails_at_once() {
     for _ in 0..3 {
         limiter.try_acquire("a", 1).expect("prepaid");
         let wait = |millis| {
-            let error = limiter.blocking_try_acquire_timeout("a", 1, ms(millis)).unwrap_err();
+            let error =
+                limiter.blocking_try_acquire_timeout("a", 1, ms(millis)).expect_err("refused");
             error.retry_after().expect("it is known")
         };
         assert_eq!((wait(0), wait(99)), (ms(100), ms(100)));

@@ -1,0 +1,63 @@
+//! Permits that were charged, and what can become of them later.
+
+use crate::error::ExceedsCapacity;
+use crate::policy::{Cost, Policy};
+use crate::units::Nanos;
+
+/// Permits that were charged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge<R> {
+    /// In nanoseconds: to make a `Duration` of each would take longer than to decide.
+    pub(crate) waited: u64,
+    /// `None` for a cost of nothing.
+    pub(crate) receipt: Option<R>,
+    /// Which of several rules the line waited for last.
+    pub(crate) held_by: Option<usize>,
+}
+
+/// What can become of a charge later.
+pub(crate) enum Change<P: Policy> {
+    /// It is to be `more`, or less by `part` and what nobody has a receipt for.
+    Settle {
+        more: P::Cost,
+        less: P::Cost,
+        part: P::Cost,
+        receipt: Option<P::Receipt>,
+    },
+    Refund {
+        part: P::Cost,
+        receipt: Option<P::Receipt>,
+    },
+}
+
+impl<P: Policy> Change<P> {
+    /// The receipt of what is left. `since`: refunds are reckoned from then on, if that is later than
+    /// now.
+    pub(crate) fn apply(
+        self,
+        policy: &P,
+        state: &mut P::State,
+        now: Nanos,
+        since: Nanos,
+    ) -> Result<Option<P::Receipt>, ExceedsCapacity> {
+        let (less, part, mut receipt) = match self {
+            Self::Settle { more, less, part, receipt } => {
+                if !more.is_zero() {
+                    policy.overdraw(state, now, more)?;
+                    policy.charge(state, now, more);
+                }
+                (less, part, receipt)
+            }
+            Self::Refund { part, receipt } => (P::Cost::default(), part, receipt),
+        };
+        if let Some(receipt) = &mut receipt
+            && !part.is_zero()
+        {
+            *receipt = policy.refund(state, since.max(now), part, *receipt);
+        }
+        if !less.is_zero() {
+            policy.release(state, now, less);
+        }
+        Ok(receipt)
+    }
+}

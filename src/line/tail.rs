@@ -1,0 +1,109 @@
+//! What is behind all who wait: when a newcomer would be granted, without a walk for each.
+
+use std::time::Duration;
+
+use super::{Inner, Key};
+use crate::policy::{Policy, Ready};
+use crate::units::Nanos;
+
+/// What the policy's state will be when all who wait have been charged, each as soon as it is ready.
+#[derive(Clone, Debug)]
+pub(super) struct Tail<S> {
+    pub(super) state: S,
+    /// When the last of them is charged; at least.
+    ready: Ready,
+    /// How many have left or were granted late since this was computed: it is too late by the first,
+    /// too early by the second.
+    pub(super) left: usize,
+    pub(super) late: usize,
+}
+
+/// As long as no more than one in so many has left, those whose time is up hear what was computed
+/// before. So a crowd whose time runs out is not gone through once for each.
+pub(super) const ROUGHLY: usize = 64;
+
+impl<P: Policy> Inner<P> {
+    /// When a caller is granted who stands behind all who wait, and which of several rules it then
+    /// waits for. Where that takes a walk, those who have left may still count; up to `left` of them.
+    pub(super) fn projected(
+        &mut self,
+        now: Nanos,
+        cost: P::Cost,
+        left: usize,
+    ) -> (Ready, Option<usize>) {
+        // Not before the line moves, in case the clock has gone back.
+        let moves = Ready::At(self.due.unwrap_or(now));
+        let from = now.max(self.since);
+        if let Some(due) = self.policy.ready_behind(&self.state, from, self.queued, cost) {
+            return (Ready::At(due).and(moves), None);
+        }
+        self.behind(now, left, |inner, state, ready| {
+            let ready = ready.and(moves);
+            let from = ready.earliest();
+            let Ok(own) = inner.policy.ready_at(state, from, cost) else { return (ready, None) };
+            let part = inner.policy.held_by(state, from, cost);
+            // Or what those in front wait for.
+            let part = part.or(inner.held_by.filter(|_| inner.queue.len() > 0));
+            (own.and(ready), part)
+        })
+    }
+
+    /// Looks at the state behind all who wait, and at when the last of them is charged. The line is
+    /// gone through for that if more than `left` have left since it last was, or most were granted
+    /// late.
+    pub(super) fn behind<R>(
+        &mut self,
+        now: Nanos,
+        left: usize,
+        look: impl FnOnce(&Self, &P::State, Ready) -> R,
+    ) -> R {
+        let start = Ready::At(now.max(self.since));
+        let in_line = self.queue.len();
+        if in_line == 0 {
+            return look(self, &self.state, start);
+        }
+        let usable = |tail: &Tail<_>| tail.left <= left && tail.late <= in_line;
+        let tail = self.tail.take().filter(usable).unwrap_or_else(|| self.project(now, None));
+        let result = look(self, &tail.state, tail.ready.and(start));
+        self.tail = Some(tail);
+        result
+    }
+
+    /// Goes through the line, up to somebody in it or all of it.
+    fn project(&self, now: Nanos, until: Option<Key>) -> Tail<P::State> {
+        let from = now.max(self.since);
+        let mut tail = Tail { state: self.state.clone(), ready: Ready::At(from), left: 0, late: 0 };
+        for (_, waiter) in self.queue.iter().take_while(|&(key, _)| Some(key) != until) {
+            tail.join(&self.policy, from, waiter.cost);
+            if matches!(tail.ready, Ready::NotBefore(_)) && !P::BOUNDED {
+                // Nobody can know anything of those behind.
+                break;
+            }
+        }
+        tail
+    }
+
+    /// How long somebody in line, or granted already, still has to wait as things stand: at least, if
+    /// nobody can know.
+    pub(crate) fn delay(&self, key: Key, now: Nanos) -> Duration {
+        if self.queue[key].outcome.is_some() {
+            return Duration::ZERO;
+        }
+        let tail = self.project(now, Some(key));
+        let from = tail.ready.earliest();
+        let ready = self.policy.ready_at(&tail.state, from, self.queue[key].cost);
+        ready.map_or(from, Ready::earliest).max(from).since(now)
+    }
+}
+
+impl<S> Tail<S> {
+    /// One more is charged as soon as it is ready, at `now` or later.
+    pub(super) fn join<P: Policy<State = S>>(&mut self, policy: &P, now: Nanos, cost: P::Cost) {
+        let from = self.ready.earliest().max(now);
+        // Who asks for too much now will be turned away.
+        if let Ok(ready) = policy.ready_at(&self.state, from, cost) {
+            self.ready = self.ready.and(ready).and(Ready::At(from));
+            policy.charge(&mut self.state, self.ready.earliest(), cost);
+        }
+    }
+}
