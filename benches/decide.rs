@@ -10,7 +10,10 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use tollgate::{Policy, Rate, RateLimiter, SmoothBursty, SmoothWarmingUp};
+use tollgate::{
+    FixedWindow, InFlight, Policy, Rate, RateLimiter, SlidingWindowCounter, SlidingWindowLog,
+    SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
 
 /// Fast enough that the ticket has always come.
 fn bursty() -> SmoothBursty {
@@ -26,6 +29,16 @@ fn exhausted<P: Policy<Cost = u32>>(policy: P) -> RateLimiter<P> {
     let limiter = RateLimiter::new(policy);
     limiter.try_acquire(1_000_000).expect("the first is granted");
     limiter
+}
+
+type Group<'a> = criterion::BenchmarkGroup<'a, criterion::measurement::WallTime>;
+
+/// A policy that grants each time.
+fn granted<P: Policy>(group: &mut Group<'_>, name: &str, policy: P, cost: P::Cost) {
+    let limiter = RateLimiter::new(policy);
+    group.bench_function(format!("try_acquire, {name}"), |b| {
+        b.iter(|| limiter.try_acquire(cost).is_ok());
+    });
 }
 
 fn decide(c: &mut Criterion) {
@@ -54,6 +67,17 @@ fn decide(c: &mut Criterion) {
     group.bench_function("try_acquire, warming up", |b| b.iter(|| limiter.try_acquire(1).is_ok()));
     let refusing = exhausted(SmoothWarmingUp::new(Rate::per_second(5.0), Duration::from_secs(1)));
     group.bench_function("refused, warming up", |b| b.iter(|| refusing.try_acquire(1).is_ok()));
+    let rate = Rate::per_second(1e9);
+    let second = Duration::from_secs(1);
+    granted(&mut group, "token bucket", TokenBucket::new(rate, u32::MAX), 1);
+    granted(&mut group, "fixed window", FixedWindow::new(u32::MAX, second), 1);
+    // A thousand grants at a time in memory.
+    granted(&mut group, "sliding log", SlidingWindowLog::new(u32::MAX, second / 1_000_000), 1);
+    granted(&mut group, "sliding counter", SlidingWindowCounter::new(u32::MAX, second, 10), 1);
+    granted(&mut group, "in flight, and back", InFlight::new(10), 1);
+    let policy =
+        (FixedWindow::new(u32::MAX, second), TokenBucket::new(rate, u32::MAX), InFlight::new(10));
+    granted(&mut group, "three together, and back", policy, (1, 1, 1));
     let semaphore = tokio::sync::Semaphore::new(10);
     group.bench_function("tokio's Semaphore, ready", |b| {
         b.iter(|| {
@@ -66,11 +90,7 @@ fn decide(c: &mut Criterion) {
 
 /// The same from two threads at once on one limiter: calls of both, per thread.
 fn contended(c: &mut Criterion) {
-    fn with_another_thread(
-        group: &mut criterion::BenchmarkGroup<'_, criterion::measurement::WallTime>,
-        name: &str,
-        call: impl Fn() + Sync,
-    ) {
+    fn with_another_thread(group: &mut Group<'_>, name: &str, call: impl Fn() + Sync) {
         use std::sync::atomic::AtomicBool;
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {

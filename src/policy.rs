@@ -293,11 +293,14 @@ pub struct Quota<C> {
 
 impl<C: Cost> Quota<C> {
     pub(crate) fn of<P: Policy<Cost = C>>(policy: &P, state: &P::State, now: Nanos) -> Self {
-        Self {
-            limit: policy.available(&policy.idle(now), now),
-            remaining: policy.available(state, now),
-            reset_after: policy.forget_at(state).map(|time| time.since(now)),
-        }
+        let limit = policy.available(&policy.idle(now), now);
+        let remaining = policy.available(state, now);
+        let reset_after = if remaining == limit {
+            Some(Duration::ZERO)
+        } else {
+            policy.forget_at(state).map(|time| time.since(now))
+        };
+        Self { limit, remaining, reset_after }
     }
 }
 

@@ -3,6 +3,8 @@
 
 #[path = "bad_input/clocks.rs"]
 mod clocks;
+#[path = "bad_input/family.rs"]
+mod family;
 #[path = "bad_input/permits.rs"]
 mod permits;
 #[path = "bad_input/policies.rs"]

@@ -12,7 +12,7 @@ use super::tail::{ROUGHLY, Tail};
 use super::word::{Published, Word};
 use crate::clock::{Alarm, Errand};
 use crate::error::Error;
-use crate::policy::{Cost, Policy, Quota, Ready};
+use crate::policy::{Cost, Policy, Quota, Ready, TWO_TICKS};
 use crate::stats::Stats;
 use crate::units::{Nanos, saturating_nanos};
 
@@ -127,7 +127,10 @@ impl<P: Policy> Inner<P> {
             return Ok(Entered::Granted(self.charge(now, now, cost)));
         }
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
-        if let Some(deadline) = deadline {
+        // Those who have left can only make it look too late: what is enough with them is enough.
+        if let Some(deadline) = deadline
+            && (deadline <= now || deadline < self.projected(now, cost, usize::MAX).0.earliest())
+        {
             let (mut due, mut part) = self.projected(now, cost, 0);
             if deadline <= now || deadline < due.earliest() {
                 if self.policy.refused(&mut self.state, now, cost) {
@@ -203,7 +206,13 @@ impl<P: Policy> Inner<P> {
     }
 
     fn grant_due(&mut self, now: Nanos) {
-        let late = self.due.take().is_some_and(|due| due < now);
+        let due = self.due.take();
+        let late = due.is_some_and(|due| due < now);
+        let ticks = self.policy.catch_up().saturating_add(TWO_TICKS);
+        if due.is_some_and(|due| now.since(due) > ticks) {
+            // Not a late tick: the process stood still. All that was reckoned is too early by as much.
+            self.tail = None;
+        }
         while let Some(key) = self.queue.front() {
             let Waiter { cost, joined, deadline, .. } = self.queue[key];
             let ready = match self.policy.ready_at(&self.state, now, cost) {

@@ -109,7 +109,7 @@ impl Policy for Gcra {
 
     /// What may come at once keeps its number.
     fn adopt(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
-        self.schedule.adopt_number(&old.schedule, ticket, now, now);
+        self.schedule.adopt_number(&old.schedule, ticket, now);
     }
 
     const ONE_WORD: Option<OneWord<Self>> = Some(OneWord {

@@ -80,6 +80,13 @@ impl Log {
         LogReceipt { entry: self.gone + self.entries.len() as u64 - 1 }
     }
 
+    /// Moves all entries in time, without changing their order.
+    pub(crate) fn move_each(&mut self, to: impl Fn(Nanos) -> Nanos) {
+        for entry in &mut self.entries {
+            entry.at = to(entry.at);
+        }
+    }
+
     /// Takes `permits` out of an entry, if it has not been forgotten.
     pub(crate) fn take(&mut self, receipt: LogReceipt, permits: u64) {
         let entry =
@@ -121,10 +128,6 @@ macro_rules! logged {
             log.take(receipt, u64::from(part));
             receipt
         }
-
-        /// What was granted in the last window counts. What is older than the old window is
-        /// forgotten, even if the new one is longer.
-        fn adopt(&self, _: &Self, _: &mut Log, _: Nanos) {}
 
         fn available(&self, log: &Log, now: Nanos) -> u32 {
             let granted = log.granted_within(self.window, now);

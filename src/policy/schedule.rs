@@ -330,12 +330,12 @@ impl Schedule {
     }
 
     /// Makes a ticket on the clock of `old` one on this clock that means the same number of stored
-    /// permits, or the same owed time. What came until `settled` counts, and is there from `now` on.
-    pub(crate) fn adopt_number(&self, old: &Self, ticket: &mut Ticket, settled: Nanos, now: Nanos) {
-        let here = old.position_at(settled);
+    /// permits, or the same owed time.
+    pub(crate) fn adopt_number(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
+        let here = old.position_at(now);
         let stored = here - old.start(ticket.position, here);
         if stored <= 0 {
-            return self.adopt(old, ticket, settled);
+            return self.adopt(old, ticket, now);
         }
         // Rounded so that no permit is gained.
         let stored = (stored << self.shift) >> old.shift;

@@ -75,6 +75,17 @@ impl SlidingWindowCounter {
 impl Policy for SlidingWindowCounter {
     logged!();
 
+    /// What was granted in the last window counts. Nobody knows when in its part it was: as if at its
+    /// end. What is older than the old window is forgotten, even if the new one is longer.
+    fn adopt(&self, old: &Self, log: &mut Log, now: Nanos) {
+        if self.part != old.part {
+            log.move_each(|start| {
+                let last = start.get().saturating_add(old.part - 1).min(now.get().max(start.get()));
+                Nanos::new(last - last % self.part)
+            });
+        }
+    }
+
     /// All that falls in one part counts from its start.
     fn charge(&self, log: &mut Log, at: Nanos, n: u32) -> LogReceipt {
         let start = Nanos::new(at.get() - at.get() % self.part);

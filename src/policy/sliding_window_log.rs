@@ -69,6 +69,10 @@ impl SlidingWindowLog {
 impl Policy for SlidingWindowLog {
     logged!();
 
+    /// What was granted in the last window counts. What is older than the old window is forgotten,
+    /// even if the new one is longer.
+    fn adopt(&self, _: &Self, _: &mut Log, _: Nanos) {}
+
     fn charge(&self, log: &mut Log, at: Nanos, n: u32) -> LogReceipt {
         log.add(at, u64::from(n), self.window)
     }

@@ -230,11 +230,11 @@ impl Policy for TokenBucket {
         self.schedule.pause(&mut state.ticket, until);
     }
 
-    /// What is stored keeps its number. A step that has begun yields what the rate says when it comes.
+    /// What is stored keeps its number. A step that has begun yields what the rate says when it comes;
+    /// where the steps are changed, what has come of it counts now, and only the rest comes later.
     fn adopt(&self, old: &Self, state: &mut TokenBucketState, now: Nanos) {
         let settled = if self.period == old.period { old.last_step(state, now) } else { now };
-        let now = self.last_step(state, now);
-        self.schedule.adopt_number(&old.schedule, &mut state.ticket, settled, now);
+        self.schedule.adopt_number(&old.schedule, &mut state.ticket, settled);
     }
 
     fn available(&self, state: &TokenBucketState, now: Nanos) -> u32 {

@@ -1,0 +1,279 @@
+//! Tuples of two to six parts, arrays, and `Same`: who is charged, who is named, who is asked.
+
+use tollgate::{
+    Cost, Error, FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Policy, Rate, Same,
+    SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
+};
+
+use crate::on_hold;
+use crate::support::{is_waiting, ms, outcome, secs, waited};
+
+/// A part that has `n` in any ten seconds.
+fn part(n: u32) -> SlidingWindowLog {
+    SlidingWindowLog::new(n, secs(10))
+}
+
+/// `full` is all that all parts have together; `one` is one of each; `most` asks the part `tight` for
+/// all of its ten and the others for one.
+#[track_caller]
+fn assert_all_or_none<P: Policy>(
+    policy: P,
+    full: P::Cost,
+    one: P::Cost,
+    most: P::Cost,
+    tight: usize,
+) where
+    P::Cost: Cost,
+{
+    let (clock, limiter) = on_hold(policy);
+    assert_eq!(limiter.available(), full);
+    let first = limiter.try_acquire(one).expect("all have one");
+    assert_eq!(first.held_by(), None);
+    let left = limiter.available();
+    assert_eq!(left, full.less(one));
+    clock.advance(secs(1));
+    // All of one part is too much now, by one: nobody is charged, and that part is named.
+    for _ in 0..3 {
+        let error = limiter.try_acquire(most).expect_err("one is missing");
+        assert_eq!((error.part(), error.retry_after()), (Some(tight), Some(secs(9))));
+        assert_eq!(limiter.available(), left);
+    }
+    let mut waiting = limiter.acquire(most);
+    assert!(is_waiting(&mut waiting));
+    assert_eq!(limiter.available(), P::Cost::default());
+    clock.advance(secs(9));
+    let grant = outcome(&mut waiting).expect("a grant");
+    assert_eq!((grant.held_by(), grant.waited()), (Some(tight), secs(9)));
+    assert_eq!(limiter.available(), full.less(most));
+    // And given back, all of it.
+    grant.refund();
+    assert_eq!(limiter.available(), full);
+}
+
+#[test]
+fn two_parts() {
+    assert_all_or_none((part(10), part(20)), (10, 20), (1, 1), (10, 1), 0);
+    assert_all_or_none((part(20), part(10)), (20, 10), (1, 1), (1, 10), 1);
+}
+
+#[test]
+fn three_parts() {
+    let policy = (part(20), part(10), part(30));
+    assert_all_or_none(policy, (20, 10, 30), (1, 1, 1), (1, 10, 1), 1);
+    let policy = (part(20), part(30), part(10));
+    assert_all_or_none(policy, (20, 30, 10), (1, 1, 1), (1, 1, 10), 2);
+}
+
+#[test]
+fn four_five_and_six_parts() {
+    let (a, b, z) = (part(20), part(30), part(10));
+    let policy = (a.clone(), b.clone(), a.clone(), z.clone());
+    assert_all_or_none(policy, (20, 30, 20, 10), (1, 1, 1, 1), (1, 1, 1, 10), 3);
+    let policy = (a.clone(), b.clone(), a.clone(), b.clone(), z.clone());
+    assert_all_or_none(policy, (20, 30, 20, 30, 10), (1, 1, 1, 1, 1), (1, 1, 1, 1, 10), 4);
+    let policy = (a.clone(), b.clone(), a.clone(), b.clone(), a, z);
+    let (full, one, most) = ((20, 30, 20, 30, 20, 10), (1, 1, 1, 1, 1, 1), (1, 1, 1, 1, 1, 10));
+    assert_all_or_none(policy, full, one, most, 5);
+}
+
+#[test]
+fn parts_with_one_cost() {
+    assert_all_or_none([part(20), part(10), part(30)], 10, 1, 10, 1);
+    assert_all_or_none([part(10)], 10, 1, 10, 0);
+    assert_all_or_none(Same((part(20), part(10))), 10, 1, 10, 1);
+    assert_all_or_none(Same((part(20), part(30), part(10))), 10, 1, 10, 2);
+    let window = FixedWindow::new(20, secs(10));
+    let counter = SlidingWindowCounter::new(30, secs(10), 10);
+    let policy = Same((window, counter, InFlight::new(11), part(10), part(20), part(30)));
+    assert_all_or_none(policy, 10, 1, 10, 3);
+}
+
+/// A tuple as a part of a tuple has a tuple as its part of the cost.
+#[test]
+fn parts_within_parts() {
+    let policy = ((part(20), part(30)), part(10));
+    assert_all_or_none(policy, ((20, 30), 10), ((1, 1), 1), ((1, 1), 10), 1);
+    // The outer part is named.
+    let policy = ((part(20), part(10)), part(30));
+    assert_all_or_none(policy, ((20, 10), 30), ((1, 1), 1), ((1, 10), 1), 0);
+    assert_all_or_none([(part(20), part(10)), (part(30), part(15))], (20, 10), (1, 1), (1, 10), 0);
+    assert_all_or_none(Same(([part(20), part(30)], part(10))), 10, 1, 10, 1);
+}
+
+#[test]
+fn too_much_for_one_part_names_it_and_charges_nobody() {
+    let (_, limiter) = on_hold((part(10), InFlight::new(5), part(30)));
+    for (cost, part, max) in [((11, 6, 31), 0, 10), ((10, 6, 31), 1, 5), ((1, 1, 31), 2, 30)] {
+        let Err(Error::ExceedsCapacity(exceeds)) = limiter.try_acquire(cost) else {
+            panic!("{cost:?}")
+        };
+        assert_eq!((exceeds.part, exceeds.max), (Some(part), max));
+    }
+    assert_eq!(limiter.available(), (10, 5, 30));
+    let (_, limiter) = on_hold([part(30), part(10)]);
+    assert_eq!(limiter.try_acquire(11).expect_err("too much").part(), Some(1));
+    let (_, limiter) = on_hold(Same((part(10), part(30))));
+    assert_eq!(limiter.try_acquire(11).expect_err("too much").part(), Some(0));
+}
+
+/// A part that is exhausted, locked, or of no capacity at all does not hold up those who need nothing of
+/// it.
+#[test]
+fn a_part_that_costs_nothing_is_not_charged_and_always_ready() {
+    let rate = Rate::per_second(1.0);
+    let locked = LockOut::new(part(2), secs(1000));
+    let policy = (TokenBucket::new(rate, 10), InFlight::new(1), locked, InFlight::new(0));
+    let (clock, limiter) = on_hold(policy);
+    let held = limiter.try_acquire((0, 1, 0, 0)).expect("free");
+    drop(limiter.try_acquire((0, 0, 2, 0)).expect("free"));
+    assert!(limiter.try_acquire((0, 0, 1, 0)).is_err());
+    assert_eq!(limiter.available(), (10, 0, 0, 0));
+    for left in (0..10).rev() {
+        drop(limiter.try_acquire((1, 0, 0, 0)).expect("a token"));
+        assert_eq!(limiter.available().0, left);
+    }
+    // Nothing of anything is free, whoever waits.
+    let mut waiting = limiter.acquire((0, 1, 0, 0));
+    assert!(is_waiting(&mut waiting));
+    assert!(limiter.try_acquire((0, 0, 0, 0)).is_ok());
+    // But something, of whatever part, stands in the one line.
+    clock.advance(secs(5));
+    assert!(limiter.try_acquire((1, 0, 0, 0)).is_err());
+    drop(held);
+    let grant = outcome(&mut waiting).expect("free");
+    // The token's part was not even asked by the one in flight.
+    assert_eq!((limiter.available().0, grant.held_by()), (5, Some(1)));
+}
+
+/// Of the rules that hold it back the one that is ready last, and one of which nobody knows when before
+/// all others; of equals the first.
+#[test]
+fn the_part_that_is_ready_last_is_named() {
+    let rate = Rate::per_second(1.0);
+    let bucket = TokenBucket::new(rate, 10);
+    let (_, limiter) = on_hold((bucket.clone(), part(10), part(10), InFlight::new(1)));
+    let held = limiter.try_acquire((10, 10, 10, 1)).expect("free");
+    let named = |cost| {
+        let error = limiter.try_acquire(cost).expect_err("taken");
+        (error.part(), error.retry_after())
+    };
+    assert_eq!(named((4, 1, 0, 0)), (Some(1), Some(secs(10))));
+    assert_eq!(named((10, 1, 1, 0)), (Some(0), Some(secs(10))));
+    assert_eq!(named((4, 0, 1, 0)), (Some(2), Some(secs(10))));
+    assert_eq!(named((10, 1, 1, 1)), (Some(3), None));
+    assert_eq!(named((4, 0, 0, 0)), (Some(0), Some(secs(4))));
+    drop(held);
+    assert_eq!(named((4, 0, 0, 1)), (Some(0), Some(secs(4))));
+}
+
+#[test]
+fn everybody_stands_in_one_line() {
+    let (clock, limiter) = on_hold((part(1), InFlight::new(1)));
+    let held = limiter.try_acquire((1, 1)).expect("free");
+    let first = limiter.reserve((1, 0)).expect("a place");
+    let second = limiter.reserve((0, 1)).expect("a place");
+    drop(held);
+    // The second one's place is free, but the first one is first.
+    assert_eq!(limiter.queue_len(), 2);
+    clock.advance(secs(10));
+    assert_eq!([waited(first), waited(second)], [secs(10), secs(10)]);
+}
+
+#[test]
+fn the_cost_of_several_parts_counts_together_in_a_bounded_line() {
+    let (_, limiter) = on_hold((part(1), TokenBucket::new(Rate::per_second(1.0), 100)));
+    let limiter = limiter.max_queued(90);
+    drop(limiter.try_acquire((1, 50)).expect("free"));
+    let _waiting = limiter.reserve((1, 79)).expect("80 in line");
+    assert!(matches!(limiter.reserve((1, 10)), Err(Error::LineFull { .. })));
+    assert!(limiter.reserve((1, 9)).is_ok());
+}
+
+/// One request that was thought to take 800 tokens.
+#[test]
+fn each_part_is_settled_by_itself() {
+    let tokens = TokenBucket::new(Rate::per_second(100.0), 1000);
+    for (actual, available) in [
+        ((1, 800, 1), (9, 200, 4)),
+        ((1, 650, 1), (9, 350, 4)),
+        ((1, 1000, 1), (9, 0, 4)),
+        ((0, 0, 0), (10, 1000, 5)),
+        ((2, 700, 3), (8, 300, 2)),
+        ((1, 800, 0), (9, 200, 5)),
+        // More than was there: owed.
+        ((1, 1300, 1), (9, 0, 4)),
+    ] {
+        let (clock, limiter) = on_hold((part(10), tokens.clone(), InFlight::new(5)));
+        clock.advance(secs(60));
+        let mut grant = limiter.try_acquire((1, 800, 1)).expect("free");
+        grant.settle(actual).expect("some tokens");
+        assert_eq!((limiter.available(), grant.cost()), (available, actual));
+        drop(grant);
+        assert_eq!(limiter.available(), (available.0, available.1, 5));
+        if actual.1 == 1300 {
+            let error = limiter.try_acquire((1, 100, 1)).expect_err("owed");
+            assert_eq!((error.part(), error.retry_after()), (Some(1), Some(secs(4))));
+        }
+        clock.advance(secs(13));
+        assert_eq!(limiter.available(), (10, 1000, 5));
+    }
+}
+
+#[test]
+fn a_settlement_that_one_part_cannot_take_changes_no_part() {
+    let daily = SmoothBursty::new(Rate::every(secs(86_400)));
+    let (_, limiter) = on_hold((part(10), InFlight::new(5), daily));
+    let mut grant = limiter.try_acquire((1, 1, 1)).expect("free");
+    let before = limiter.quota();
+    let error = grant.settle((5, 5, u32::MAX)).expect_err("more than 146 years");
+    assert_eq!(error.part(), Some(2));
+    assert_eq!((limiter.quota(), grant.cost()), (before, (1, 1, 1)));
+    drop(grant);
+    assert_eq!(limiter.available(), (9, 5, 0));
+}
+
+/// Each part by its own rule: what others have built on comes back as far as is safe.
+#[test]
+fn a_refund_gives_each_part_its_own_back() {
+    let rate = Rate::per_second(10.0);
+    let policy = (
+        part(10),
+        TokenBucket::new(rate, 10),
+        FixedWindow::new(10, secs(1)),
+        Gcra::new(9, 10, secs(1)),
+        LeakyBucket::meter(rate, 10),
+        InFlight::new(10),
+    );
+    let (clock, limiter) = on_hold(policy);
+    let grant = limiter.try_acquire((4, 4, 4, 4, 4, 4)).expect("free");
+    let other = limiter.try_acquire((1, 1, 1, 1, 1, 1)).expect("free");
+    clock.advance(ms(200));
+    assert_eq!(limiter.available(), (5, 7, 5, 7, 7, 5));
+    grant.refund();
+    // Two of four have come back by themselves where there is a rate; the log and the window keep all.
+    let back = limiter.available();
+    assert_eq!((back.0, back.2, back.5), (9, 9, 9));
+    for there in [back.1, back.3, back.4] {
+        assert!((8..=9).contains(&there), "{back:?}");
+    }
+    drop(other);
+    clock.advance(secs(10));
+    assert_eq!(limiter.available(), (10, 10, 10, 10, 10, 10));
+}
+
+#[test]
+fn new_parts_keep_what_the_old_ones_have_granted() {
+    let (_, limiter) = on_hold((part(10), InFlight::new(5)));
+    let held = limiter.try_acquire((8, 4)).expect("free");
+    let mut big = limiter.acquire((3, 1));
+    let mut small = limiter.acquire((1, 1));
+    assert!(is_waiting(&mut big) && is_waiting(&mut small));
+    limiter.set_policy((part(9), InFlight::new(6)));
+    assert!(is_waiting(&mut big));
+    limiter.set_policy((part(9), InFlight::new(0)));
+    assert_eq!(outcome(&mut big).expect_err("no place").part(), Some(1));
+    assert_eq!(outcome(&mut small).expect_err("no place").part(), Some(1));
+    drop(held);
+    limiter.set_policy((part(10), InFlight::new(5)));
+    assert_eq!(limiter.available(), (2, 5));
+}

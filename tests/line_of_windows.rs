@@ -1,0 +1,466 @@
+//! A line before a rule that is not a steady rate: when somebody is ready depends on who asks for how
+//! much, so the line is gone through one by one to tell whether a timeout can be met.
+
+mod support;
+#[path = "line_of_windows/told.rs"]
+mod told;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use tollgate::{
+    Error, FixedWindow, InFlight, LockOut, ManualClock, Policy, Rate, RateLimiter, Same,
+    SlidingWindowCounter, SlidingWindowLog, TokenBucket,
+};
+
+use support::wakers::Count;
+use support::{finishes, is_waiting, ms, outcome, poll_with, secs, waited};
+
+const NANOSECOND: Duration = Duration::from_nanos(1);
+
+fn on_hold<P: Policy>(policy: P) -> (ManualClock, RateLimiter<P>) {
+    let clock = ManualClock::new();
+    (clock.clone(), RateLimiter::with_clock(policy, clock))
+}
+
+#[track_caller]
+fn denied<T>(result: Result<T, Error>) -> Duration {
+    let error = result.err().expect("a refusal");
+    assert!(matches!(error, Error::Denied { .. }), "{error:?}");
+    error.retry_after().expect("a known wait")
+}
+
+/// All verbs say that `n` takes `wait`: refused with a nanosecond less, and granted with just that, at
+/// that very time.
+#[track_caller]
+fn assert_wait<P: Policy<Cost = u32>>(
+    clock: &ManualClock,
+    limiter: &RateLimiter<P>,
+    n: u32,
+    wait: Duration,
+) {
+    let in_line = limiter.queue_len();
+    assert_eq!(denied(limiter.try_acquire(n)), wait);
+    let too_short = wait - NANOSECOND;
+    assert_eq!(denied(outcome(&mut limiter.try_acquire_timeout(n, too_short))), wait);
+    assert_eq!(denied(limiter.blocking_try_acquire_timeout(n, too_short)), wait);
+    // They have left nothing behind.
+    assert_eq!(limiter.queue_len(), in_line);
+    let mut timed = limiter.try_acquire_timeout(n, wait);
+    assert!(is_waiting(&mut timed));
+    clock.advance(too_short);
+    assert!(is_waiting(&mut timed));
+    clock.advance(NANOSECOND);
+    assert_eq!(outcome(&mut timed).expect("just enough").waited(), wait);
+}
+
+/// Ten each ten seconds. After ten at zero, the line is 4, 7, 3, 6: the 4 at 10 s; the 7 do not fit with
+/// them, so at 20 s; the 3 with those; the 6 at 30 s.
+#[test]
+fn behind_a_line_of_a_fixed_window() {
+    for (n, wait) in [(4, 29), (5, 39), (10, 39)] {
+        let (clock, limiter) = on_hold(FixedWindow::new(10, secs(10)));
+        limiter.try_acquire(10).expect("a window");
+        clock.advance(secs(1));
+        let line: Vec<_> = [4, 7, 3, 6].map(|n| limiter.reserve(n).expect("a place")).into();
+        assert_wait(&clock, &limiter, n, secs(wait));
+        assert_eq!(line.into_iter().map(waited).collect::<Vec<_>>(), [9, 19, 19, 29].map(secs));
+    }
+}
+
+/// The same on a grid, and with the line's own windows starting where it has them start.
+#[test]
+fn behind_a_line_of_a_fixed_window_on_a_grid() {
+    let (clock, limiter) = on_hold(FixedWindow::new(10, secs(10)).aligned(secs(7)));
+    limiter.try_acquire(10).expect("a window");
+    let _line: Vec<_> = [4, 7, 3, 6].map(|n| limiter.reserve(n).expect("a place")).into();
+    assert_wait(&clock, &limiter, 5, secs(33));
+}
+
+/// Ten in any ten seconds, taken at 0 s, 1 s, 2 s, .. 9 s and, the first being gone, 10 s. The line is
+/// 3, 7, 3: the 3 at 13 s; the 7 fit with those when all that is older has gone, at 20 s; the last 3 when the first 3
+/// go, at 23 s. Then one more at 30 s, when the 7 go, or ten at 33 s, when all do.
+#[test]
+fn behind_a_line_of_a_sliding_log() {
+    for (n, wait) in [(1, 20), (7, 20), (8, 23), (10, 23)] {
+        let (clock, limiter) = on_hold(SlidingWindowLog::new(10, secs(10)));
+        for _ in 0..10 {
+            limiter.try_acquire(1).expect("a free one");
+            clock.advance(secs(1));
+        }
+        limiter.try_acquire(1).expect("a free one");
+        let line: Vec<_> = [3, 7, 3].map(|n| limiter.reserve(n).expect("a place")).into();
+        assert_eq!((line[1].delay(), line[2].delay()), (secs(10), secs(13)));
+        assert_wait(&clock, &limiter, n, secs(wait));
+        assert_eq!(line.into_iter().map(waited).collect::<Vec<_>>(), [3, 10, 13].map(secs));
+    }
+}
+
+#[test]
+fn behind_a_line_of_a_sliding_counter() {
+    let (clock, limiter) = on_hold(SlidingWindowCounter::new(10, secs(10), 10));
+    clock.advance(ms(500));
+    limiter.try_acquire(6).expect("free");
+    clock.advance(secs(3));
+    limiter.try_acquire(4).expect("free");
+    // At 3.5 s: the 6 go at 10 s, the 4 at 13 s.
+    let line: Vec<_> = [5, 5, 1].map(|n| limiter.reserve(n).expect("a place")).into();
+    // 5 at 10 s, 5 at 13 s, and then ten are there: the 1 when the first five go, at 20 s, and 4 with it.
+    assert_wait(&clock, &limiter, 4, ms(16_500));
+    let waits: Vec<_> = line.into_iter().map(waited).collect();
+    assert_eq!(waits, [6500, 9500, 16_500].map(ms));
+}
+
+/// Two rules with one cost: each of those in line waits for the one that is ready last.
+#[test]
+fn behind_a_line_of_several_rules() {
+    let tokens = TokenBucket::new(Rate::per_second(1.0), 10);
+    let (clock, limiter) = on_hold(Same((tokens, FixedWindow::new(12, secs(30)))));
+    limiter.try_acquire(10).expect("both are full");
+    // 2 by the bucket at 2 s; 5 by the window at 30 s, when the bucket is full again; 9 by the bucket.
+    let line: Vec<_> = [2, 5].map(|n| limiter.reserve(n).expect("a place")).into();
+    let error = limiter.try_acquire(7).expect_err("behind them");
+    assert_eq!((error.part(), error.retry_after()), (Some(0), Some(secs(32))));
+    // 5 + 8 are more than a window of 12.
+    let error = limiter.try_acquire(8).expect_err("behind them");
+    assert_eq!((error.part(), error.retry_after()), (Some(1), Some(secs(60))));
+    assert_wait(&clock, &limiter, 7, secs(32));
+    let held_by = line.into_iter().map(|one| outcome(&mut one.wait()).expect("a grant").held_by());
+    assert_eq!(held_by.collect::<Vec<_>>(), [Some(0), Some(1)]);
+}
+
+#[test]
+fn behind_a_line_of_a_tuple() {
+    let tokens = TokenBucket::new(Rate::per_second(100.0), 1000);
+    let (clock, limiter) = on_hold((SlidingWindowLog::new(2, secs(60)), tokens));
+    let cost = (1, 1000);
+    drop(limiter.try_acquire(cost).expect("free"));
+    let second = limiter.reserve(cost).expect("a place");
+    let third = limiter.reserve((1, 1)).expect("a place");
+    // The second at 10 s by its tokens, the third at 60 s by its request, the fourth at 70 s.
+    let fourth = limiter.try_acquire((1, 1)).expect_err("behind them");
+    assert_eq!((fourth.part(), fourth.retry_after()), (Some(0), Some(secs(70))));
+    // One that needs tokens only stands behind the third, too.
+    let mut timed = limiter.try_acquire_timeout((0, 1), secs(60) - NANOSECOND);
+    assert_eq!(denied(outcome(&mut timed)), secs(60));
+    let mut timed = limiter.try_acquire_timeout((0, 1), secs(60));
+    assert!(is_waiting(&mut timed));
+    clock.advance(secs(60));
+    assert_eq!(outcome(&mut timed).expect("just enough").waited(), secs(60));
+    assert_eq!([waited(second), waited(third)], [secs(10), secs(60)]);
+}
+
+/// Without the 4 or the 7 the line is `7 3 | 6` or `4 3 | 6`, and five more come in a third window;
+/// without the 3 it is `4 | 7 | 6`, and they come in a fourth; without the 6, `4 | 7 3`, in a third.
+#[test]
+fn after_somebody_ahead_has_left() {
+    for (leaver, wait) in [(0, 29), (1, 29), (2, 39), (3, 29)] {
+        let (clock, limiter) = on_hold(FixedWindow::new(10, secs(10)));
+        limiter.try_acquire(10).expect("a window");
+        clock.advance(secs(1));
+        let mut line: Vec<_> = [4, 7, 3, 6].map(|n| limiter.reserve(n).expect("a place")).into();
+        // Have it reckoned once with all of them.
+        assert_eq!(denied(limiter.try_acquire(5)), secs(39));
+        drop(line.remove(leaver));
+        assert_wait(&clock, &limiter, 5, secs(wait));
+    }
+}
+
+#[test]
+fn after_one_ahead_whose_time_was_up() {
+    let (clock, limiter) = on_hold(SlidingWindowLog::new(10, secs(10)));
+    limiter.try_acquire(10).expect("free");
+    let first = limiter.reserve(1).expect("a place");
+    let mut hopeless = limiter.try_acquire_timeout(10, secs(20));
+    assert!(is_waiting(&mut hopeless));
+    assert_eq!(denied(limiter.try_acquire(1)), secs(30));
+    // Its turn would have come at 20 s; now it comes at 25 s.
+    clock.advance(secs(5));
+    limiter.pause_for(secs(10));
+    assert_eq!(denied(limiter.try_acquire(1)), secs(30));
+    clock.advance(secs(15));
+    assert!(outcome(&mut hopeless).is_err());
+    // At 20 s: only the one that was granted at 15 s counts.
+    assert_eq!(waited(first), secs(15));
+    assert_eq!(limiter.available(), 9);
+}
+
+#[test]
+fn after_a_pause() {
+    let (clock, limiter) = on_hold(FixedWindow::new(10, secs(10)));
+    limiter.try_acquire(10).expect("a window");
+    let line: Vec<_> = [4, 7].map(|n| limiter.reserve(n).expect("a place")).into();
+    assert_eq!(denied(limiter.try_acquire(5)), secs(30));
+    clock.advance(secs(1));
+    limiter.pause_for(secs(14));
+    // The 4 at 15 s, where their window begins; the 7 at 25 s; five more at 35 s.
+    assert_wait(&clock, &limiter, 5, secs(34));
+    assert_eq!(line.into_iter().map(waited).collect::<Vec<_>>(), [15, 25].map(secs));
+
+    let (clock, limiter) = on_hold(SlidingWindowLog::new(10, secs(10)));
+    limiter.try_acquire(10).expect("free");
+    let _line: Vec<_> = [4, 7].map(|n| limiter.reserve(n).expect("a place")).into();
+    assert_eq!(denied(limiter.try_acquire(5)), secs(30));
+    limiter.pause_for(secs(14));
+    assert_wait(&clock, &limiter, 5, secs(34));
+}
+
+#[test]
+fn after_another_policy() {
+    let (clock, limiter) = on_hold(FixedWindow::new(10, secs(10)));
+    limiter.try_acquire(10).expect("a window");
+    let mut line: Vec<_> = [4, 7, 3].map(|n| limiter.acquire(n)).into();
+    assert!(line.iter_mut().all(is_waiting));
+    assert_eq!(denied(limiter.try_acquire(8)), secs(30));
+    clock.advance(secs(1));
+    // The 4 and the 3 at 20 s, each in a window of its own length; the 7 are told.
+    limiter.set_policy(FixedWindow::new(6, secs(20)));
+    assert!(matches!(limiter.try_acquire(8), Err(Error::ExceedsCapacity(_))));
+    assert_wait(&clock, &limiter, 3, secs(39));
+    assert_eq!(outcome(&mut line[0]).expect("a grant").waited(), secs(20));
+    assert!(matches!(outcome(&mut line[1]), Err(Error::ExceedsCapacity(_))));
+    assert_eq!(outcome(&mut line[2]).expect("a grant").waited(), secs(40));
+}
+
+#[test]
+fn after_a_refund_and_a_settled_grant() {
+    let (clock, limiter) = on_hold(SlidingWindowLog::new(10, secs(10)));
+    let first = limiter.try_acquire(5).expect("free");
+    clock.advance(secs(4));
+    let mut second = limiter.try_acquire(5).expect("free");
+    let line: Vec<_> = [4, 7].map(|n| limiter.reserve(n).expect("a place")).into();
+    // The 4 at 10 s, the 7 at 20 s.
+    assert_eq!(denied(limiter.try_acquire(3)), secs(16));
+    first.refund();
+    // The 4 at once, at 4 s; the 7 at 14 s.
+    assert_eq!(denied(limiter.try_acquire(3)), secs(10));
+    second.settle(2).expect("less");
+    // 2 and 4 at 4 s: no change for the 7.
+    assert_wait(&clock, &limiter, 3, secs(10));
+    assert_eq!(line.into_iter().map(waited).collect::<Vec<_>>(), [0, 10].map(secs));
+}
+
+/// Tokio's clock does not stop at due times when it is moved by hand, so alarms go off late.
+#[cfg(feature = "tokio")]
+fn late<T: Send + 'static>(work: impl AsyncFnOnce() -> T + Send + 'static) -> T {
+    finishes(|| {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime")
+            .block_on(work())
+    })
+}
+
+/// A window starts when its first request is granted: 3 s late, and so is all that comes after it.
+/// `asked_before`: whether the line had been gone through before that.
+#[cfg(feature = "tokio")]
+async fn told_after_a_late_alarm(asked_before: bool) {
+    let policy = FixedWindow::new(10, secs(10));
+    let limiter = RateLimiter::with_clock(policy, tollgate::Clock::tokio());
+    limiter.try_acquire(10).expect("a window");
+    let line: Vec<_> = [4, 7, 3].map(|n| limiter.reserve(n).expect("a place")).into();
+    if asked_before {
+        assert_eq!(denied(limiter.try_acquire(5)), secs(30));
+    }
+    // The 4 should have had their turn at 10 s.
+    tokio::time::advance(secs(13)).await;
+    assert_eq!(limiter.queue_len(), 2);
+    // Their window is from 13 s on; the 7 and the 3 at 23 s; five more at 33 s.
+    let start = tokio::time::Instant::now();
+    let timed = limiter.try_acquire_timeout(5, secs(20) - NANOSECOND).await;
+    assert_eq!((denied(timed), start.elapsed()), (secs(20), Duration::ZERO));
+    assert_eq!(denied(limiter.try_acquire(5)), secs(20));
+    let timed = limiter.try_acquire_timeout(5, secs(20)).await.expect("just enough");
+    assert_eq!((timed.waited(), start.elapsed()), (secs(20), secs(20)));
+    let waits: Vec<_> = line.into_iter().map(waited).collect();
+    assert_eq!(waits, [13, 23, 23].map(secs));
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn after_a_late_alarm() {
+    late(async || told_after_a_late_alarm(false).await);
+}
+
+/// What was reckoned before it holds no longer.
+#[cfg(feature = "tokio")]
+#[test]
+fn after_a_late_alarm_of_a_line_that_had_been_gone_through() {
+    late(async || told_after_a_late_alarm(true).await);
+}
+
+/// A lock holds those in line, and what is told counts it.
+#[test]
+fn behind_a_lock() {
+    let (clock, limiter) = on_hold(LockOut::new(FixedWindow::new(10, secs(10)), secs(25)));
+    limiter.try_acquire(10).expect("a window");
+    clock.advance(secs(1));
+    assert_eq!(denied(limiter.try_acquire(1)), secs(25));
+    let first = limiter.reserve(6).expect("a place");
+    // The six at 26 s, and no more than four with them.
+    assert_eq!(denied(limiter.try_acquire(4)), secs(25));
+    assert_wait(&clock, &limiter, 5, secs(35));
+    assert_eq!(waited(first), secs(25));
+}
+
+/// With a place in flight ahead nobody can know, and everybody waits until the time is up.
+#[test]
+fn behind_a_place_in_flight_nobody_knows() {
+    let (clock, limiter) = on_hold((InFlight::new(1), FixedWindow::new(3, secs(10))));
+    let place = limiter.try_acquire((1, 1)).expect("free");
+    let (calls, waker) = Count::new();
+    let mut first = limiter.try_acquire_timeout((1, 1), secs(5));
+    let mut second = limiter.try_acquire_timeout((1, 1), secs(2));
+    assert!(poll_with(&mut first, &waker).is_pending());
+    assert!(poll_with(&mut second, &waker).is_pending());
+    let error = limiter.try_acquire((0, 1)).expect_err("somebody is first");
+    assert_eq!(error.retry_after(), None);
+    // What is known is that the window has no room for four more before it ends.
+    let error = outcome(&mut limiter.try_acquire_timeout((0, 3), secs(9))).expect_err("too short");
+    assert_eq!(error.retry_after(), None);
+    clock.advance(secs(2));
+    let error = outcome(&mut second).expect_err("no time left");
+    assert_eq!((calls.get(), error.retry_after()), (1, None));
+    clock.advance(secs(1));
+    drop(place);
+    assert_eq!(outcome(&mut first).expect("the place").waited(), secs(3));
+}
+
+/// How long `work` takes on this machine; a line that were gone through for each of `count` would take
+/// minutes.
+#[track_caller]
+fn assert_quick(work: impl FnOnce() + Send + 'static) {
+    let took = finishes(move || {
+        let start = Instant::now();
+        work();
+        start.elapsed()
+    });
+    assert!(took < secs(10), "{took:?}");
+}
+
+/// 10,000 with as much time as they need, and not a nanosecond more, behind each other.
+fn ten_thousand_join<P: Policy<Cost = u32>>(policy: P) {
+    let (clock, limiter) = on_hold(policy);
+    while limiter.try_acquire(1).is_ok() {}
+    let mut line = Vec::new();
+    for _ in 0..10_000 {
+        let wait = limiter.try_acquire(1).err().and_then(|error| error.retry_after());
+        let mut timed = limiter.try_acquire_timeout(1, wait.expect("a known wait"));
+        assert!(is_waiting(&mut timed));
+        line.push(timed);
+    }
+    clock.advance(secs(1_000_000));
+    let granted = line.iter_mut().map(outcome).filter(Result::is_ok).count();
+    assert_eq!(granted, 10_000);
+}
+
+#[test]
+fn ten_thousand_join_a_fixed_window_quickly() {
+    assert_quick(|| ten_thousand_join(FixedWindow::new(10, secs(10))));
+}
+
+#[test]
+fn ten_thousand_join_a_sliding_log_quickly() {
+    assert_quick(|| ten_thousand_join(SlidingWindowLog::new(10, secs(10))));
+}
+
+#[test]
+fn ten_thousand_join_several_rules_quickly() {
+    assert_quick(|| {
+        let log = SlidingWindowLog::new(100, secs(100));
+        ten_thousand_join(Same((TokenBucket::new(Rate::per_second(1.0), 5), log)));
+    });
+}
+
+/// 5,000 whose time runs out one after the other, in the order of their places or against it.
+fn time_runs_out<P: Policy<Cost = u32>>(policy: P, backwards: bool) {
+    let (clock, limiter) = on_hold(policy);
+    limiter.try_acquire(10).expect("free");
+    // Who is first would be told at once that a pause has made it hopeless, and then the next.
+    let ahead = limiter.reserve(1).expect("a place");
+    let mut line: Vec<_> = (1..=5000)
+        .map(|place| {
+            let after = if backwards { 5001 - place } else { place };
+            limiter.try_acquire_timeout(1, secs(4000) + ms(after))
+        })
+        .collect();
+    // All can be met when they come, and none is any more after the pause.
+    assert!(line.iter_mut().all(is_waiting));
+    limiter.pause_for(secs(10_000));
+    clock.advance(secs(4000));
+    for left in (0..5000).rev() {
+        clock.advance(ms(1));
+        assert_eq!(limiter.queue_len(), left + 1);
+    }
+    assert!(line.iter_mut().all(|one| outcome(one).is_err()));
+    clock.advance(secs(10_000));
+    assert_eq!(waited(ahead), secs(10_000));
+    assert_eq!(limiter.available(), 10);
+}
+
+#[test]
+fn five_thousand_run_out_of_time_before_a_fixed_window_quickly() {
+    assert_quick(|| time_runs_out(FixedWindow::new(10, secs(1)), false));
+}
+
+#[test]
+fn five_thousand_run_out_of_time_from_the_back_before_a_fixed_window_quickly() {
+    assert_quick(|| time_runs_out(FixedWindow::new(10, secs(1)), true));
+}
+
+#[test]
+fn five_thousand_run_out_of_time_before_a_sliding_log_quickly() {
+    assert_quick(|| time_runs_out(SlidingWindowLog::new(10, secs(1)), true));
+}
+
+#[test]
+fn five_thousand_run_out_of_time_before_several_rules_quickly() {
+    assert_quick(|| {
+        let policy = Same((FixedWindow::new(10, secs(1)), SlidingWindowLog::new(100, secs(10))));
+        time_runs_out(policy, true);
+    });
+}
+
+/// A line of 10,000 in which one leaves for each that comes; all have more than enough time.
+fn ten_thousand_come_and_go<P: Policy<Cost = u32>>(policy: P) {
+    let (_, limiter) = on_hold(policy);
+    limiter.try_acquire(10).expect("free");
+    let mut line: VecDeque<_> =
+        (0..10_000).map(|_| limiter.try_acquire_timeout(1, secs(1_000_000))).collect();
+    assert!(line.iter_mut().all(is_waiting));
+    for _ in 0..10_000 {
+        drop(line.pop_front());
+        let mut timed = limiter.try_acquire_timeout(1, secs(1_000_000));
+        assert!(is_waiting(&mut timed));
+        line.push_back(timed);
+    }
+    assert_eq!(limiter.queue_len(), 10_000);
+}
+
+#[test]
+fn ten_thousand_come_to_a_fixed_window_and_go_quickly() {
+    assert_quick(|| ten_thousand_come_and_go(FixedWindow::new(10, secs(1))));
+}
+
+#[test]
+fn ten_thousand_come_to_a_sliding_log_and_go_quickly() {
+    assert_quick(|| ten_thousand_come_and_go(SlidingWindowLog::new(10, secs(1))));
+}
+
+/// Those in flight have no time to tell: each that comes is put at the end of the line.
+#[test]
+fn ten_thousand_wait_for_a_place_in_flight_and_run_out_of_time_quickly() {
+    assert_quick(|| {
+        let (clock, limiter) = on_hold((InFlight::new(1), FixedWindow::new(20_000, secs(1))));
+        let place = limiter.try_acquire((1, 1)).expect("free");
+        let mut line: Vec<_> =
+            (1..=10_000).map(|n| limiter.try_acquire_timeout((1, 1), ms(n))).collect();
+        assert!(line.iter_mut().all(is_waiting));
+        clock.advance(secs(11));
+        assert!(line.iter_mut().all(|one| outcome(one).is_err()));
+        drop(place);
+        assert_eq!(limiter.available(), (1, 20_000));
+    });
+}

@@ -1,0 +1,32 @@
+//! What published limiters get wrong, each mistake as a test by its name: design, section 11.
+//!
+//! Not here, because they are shown elsewhere:
+//! - *zero warm-up removes the limit*: `no_warm_up_panics` and
+//!   `a_warm_up_of_a_nanosecond_is_the_steady_rate` (`bad_input/policies.rs`); windows, periods and
+//!   capacities of nothing: `bad_input/family.rs`;
+//! - *callers that give up leave holes*: `line/load.rs`;
+//! - the first waiter that is not polled, for [`tollgate::SmoothBursty`] and with runtimes that end:
+//!   `cancel/neglect.rs`, `runtimes/several.rs`;
+//! - tokio's paused clock, verb by verb: `runtimes/paused.rs`.
+//!
+//! A fixed EXPIRE, rate and count as KEYS, clients' clocks in scripts, `zadd` with score and member
+//! exchanged, and times compared as strings in Lua are mistakes that need Redis: no part of a process.
+
+#[path = "published_mistakes/arithmetic.rs"]
+mod arithmetic;
+#[path = "published_mistakes/crowd.rs"]
+mod crowd;
+#[path = "published_mistakes/edges.rs"]
+mod edges;
+#[cfg(feature = "tokio")]
+#[path = "published_mistakes/paused.rs"]
+mod paused;
+mod support;
+
+use tollgate::{ManualClock, Policy, RateLimiter};
+
+/// A limiter on a clock that stands still.
+fn on_hold<P: Policy>(policy: P) -> (ManualClock, RateLimiter<P>) {
+    let clock = ManualClock::new();
+    (clock.clone(), RateLimiter::with_clock(policy, clock))
+}
