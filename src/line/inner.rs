@@ -360,7 +360,7 @@ impl<P: Policy> Inner<P> {
     }
 
     #[cfg(all(test, tollgate_loom))]
-    fn position_for_tests(&mut self) -> i128 {
+    pub(super) fn position_for_tests(&mut self) -> i128 {
         (P::ONE_WORD.expect("a policy of one word").ticket)(&mut self.state).position
     }
 

@@ -5,10 +5,11 @@
 //! Each model runs a few calls at once and demands that what they answered, and the state that they
 //! left, is that of *some* order of the same calls one after another.
 
-use super::{Charge, Entered, Line, Standing};
+use super::{Change, Charge, Entered, Line, Standing};
 use crate::clock::Alarm;
 use crate::policy::Policy;
 use crate::policy::smooth_bursty::SmoothBursty;
+use crate::policy::token_bucket::TokenBucket;
 use crate::units::{Nanos, Rate};
 use loom::sync::Arc;
 use loom::thread;
@@ -18,9 +19,24 @@ use std::time::Duration;
 const NOW: Nanos = Nanos::new(1_000);
 const LATER: Nanos = Nanos::new(10_000);
 
-/// Prices of 1, 7 and 13 ns a permit: whoever pays one of them leaves its trace in the position.
-fn policy(nanos: u64) -> SmoothBursty {
-    SmoothBursty::new(Rate::every(Duration::from_nanos(nanos))).max_burst(Duration::from_nanos(100))
+/// A policy whose state fits the word.
+trait Modelled: Policy<Cost = u32> {
+    /// With a full store at `NOW`. Prices of 1, 7 and 13 ns a permit: whoever pays one of them leaves
+    /// its trace in the position.
+    fn at(nanos: u64) -> Self;
+}
+
+impl Modelled for SmoothBursty {
+    fn at(nanos: u64) -> Self {
+        let rate = Rate::every(Duration::from_nanos(nanos));
+        Self::new(rate).max_burst(Duration::from_nanos(100))
+    }
+}
+
+impl Modelled for TokenBucket {
+    fn at(nanos: u64) -> Self {
+        Self::new(Rate::every(Duration::from_nanos(nanos)), 3)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,30 +54,25 @@ enum Call {
 /// What a thread's calls answered, and the state that all of them left.
 type Outcome = (Vec<Vec<bool>>, i128);
 
-fn line() -> Line<SmoothBursty> {
-    // With a full store at NOW.
-    Line::new(
-        policy(1),
-        policy(1).start(Nanos::ZERO),
-        Nanos::ZERO,
-        Alarm::Never,
-        Some(Box::default()),
-    )
+fn line<P: Modelled>(now: Nanos) -> Line<P> {
+    let policy = P::at(1);
+    let state = policy.start(now);
+    Line::new(policy, state, now, Alarm::Never, Some(Box::default()))
 }
 
-fn perform(line: &Line<SmoothBursty>, call: Call) -> bool {
+fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
     let entered = |n| line.enter(|| NOW, n, Some(Duration::ZERO));
     match call {
         Call::Try(n) => entered(n).is_ok(),
         Call::TryAndRefund(n) => match entered(n) {
             Ok(Entered::Granted(Charge { receipt, .. })) => {
-                line.touch(|| NOW, |inner, now| inner.refund(now, n, receipt));
-                true
+                let refund = Change::Refund { part: n, receipt };
+                line.touch(|| NOW, |inner, now| inner.change(now, refund)).is_ok()
             }
             _ => false,
         },
         Call::SetPolicy(nanos) => {
-            line.touch(|| NOW, |inner, now| inner.set_policy(now, policy(nanos)));
+            line.touch(|| NOW, |inner, now| inner.set_policy(now, P::at(nanos)));
             true
         }
         Call::Pause(nanos) => {
@@ -71,19 +82,19 @@ fn perform(line: &Line<SmoothBursty>, call: Call) -> bool {
     }
 }
 
-fn position(line: &Line<SmoothBursty>) -> i128 {
+fn position<P: Modelled>(line: &Line<P>) -> i128 {
     line.touch(|| NOW, |inner, _| inner.position_for_tests())
 }
 
 /// What all orders one after another lead to. A refund is a step of its own.
-fn serial_outcomes(threads: &'static [&'static [Call]]) -> Vec<Outcome> {
+fn serial_outcomes<P: Modelled>(threads: &'static [&'static [Call]]) -> Vec<Outcome> {
     /// A thread's next call, and whether it has still to give back what it took.
-    type Progress = (usize, Option<(u32, <SmoothBursty as Policy>::Receipt)>);
+    type Progress<P> = (usize, Option<(u32, <P as Policy>::Receipt)>);
 
-    fn explore(
+    fn explore<P: Modelled>(
         threads: &[&[Call]],
-        progress: &[Progress],
-        state: (SmoothBursty, <SmoothBursty as Policy>::State, Nanos),
+        progress: &[Progress<P>],
+        state: (P, P::State, Nanos),
         answers: &[Vec<bool>],
         found: &mut Vec<Outcome>,
     ) {
@@ -99,7 +110,7 @@ fn serial_outcomes(threads: &'static [&'static [Call]]) -> Vec<Outcome> {
             } else if let Some(call) = calls.get(next) {
                 let ready = |n| {
                     let at = policy.ready_at(&position, NOW, n).expect("within the horizon");
-                    at <= NOW && paused <= NOW
+                    at.earliest() <= NOW && paused <= NOW
                 };
                 let answer = match *call {
                     Call::Try(n) | Call::TryAndRefund(n) => ready(n),
@@ -112,7 +123,7 @@ fn serial_outcomes(threads: &'static [&'static [Call]]) -> Vec<Outcome> {
                     }
                     Call::Try(_) | Call::TryAndRefund(_) => {}
                     Call::SetPolicy(nanos) => {
-                        let new = self::policy(nanos);
+                        let new = P::at(nanos);
                         new.adopt(&policy, &mut position, NOW);
                         policy = new;
                     }
@@ -131,25 +142,25 @@ fn serial_outcomes(threads: &'static [&'static [Call]]) -> Vec<Outcome> {
         }
         if ended {
             let (_, mut position, _) = state;
-            let position = (SmoothBursty::ONE_WORD.expect("one").ticket)(&mut position).position;
+            let position = (P::ONE_WORD.expect("one").ticket)(&mut position).position;
             found.push((answers.to_vec(), position));
         }
     }
 
     let mut found = Vec::new();
-    let start = (policy(1), policy(1).start(Nanos::ZERO), Nanos::ZERO);
+    let start = (P::at(1), P::at(1).start(Nanos::ZERO), Nanos::ZERO);
     let (progress, answers) = (vec![(0, None); threads.len()], vec![vec![]; threads.len()]);
     explore(threads, &progress, start, &answers, &mut found);
     found
 }
 
 /// The last of the threads is the model's own.
-fn check(preemptions: usize, threads: &'static [&'static [Call]]) {
-    let allowed = serial_outcomes(threads);
+fn check<P: Modelled>(preemptions: usize, threads: &'static [&'static [Call]]) {
+    let allowed = serial_outcomes::<P>(threads);
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.check(move || {
-        let line = Arc::new(line());
+        let line = Arc::new(line::<P>(Nanos::ZERO));
         let (own, others) = threads.split_last().expect("at least one");
         let run = |line: &Line<_>, calls: &[Call]| -> Vec<bool> {
             calls.iter().map(|&call| perform(line, call)).collect()
@@ -173,20 +184,28 @@ fn check(preemptions: usize, threads: &'static [&'static [Call]]) {
 #[test]
 fn nobody_pays_an_old_price() {
     use Call::{SetPolicy, Try};
-    check(3, &[&[Try(1), Try(2)], &[SetPolicy(7), SetPolicy(13)]]);
+    check::<SmoothBursty>(3, &[&[Try(1), Try(2)], &[SetPolicy(7), SetPolicy(13)]]);
+}
+
+/// Where all that is asked for must be there.
+#[test]
+fn nobody_takes_a_token_twice_or_at_an_old_price() {
+    use Call::{SetPolicy, Try};
+    check::<TokenBucket>(3, &[&[Try(2), Try(1)], &[Try(2)]]);
+    check::<TokenBucket>(2, &[&[Try(2), Try(1)], &[SetPolicy(7), Try(2)]]);
 }
 
 #[test]
 fn nobody_pays_an_old_price_among_three() {
     use Call::{SetPolicy, Try};
-    check(1, &[&[Try(1)], &[Try(2)], &[SetPolicy(7)]]);
+    check::<SmoothBursty>(1, &[&[Try(1)], &[Try(2)], &[SetPolicy(7)]]);
 }
 
 #[test]
 fn a_refusal_is_by_the_parameters_in_force() {
     use Call::{SetPolicy, Try};
     // After 102 there is a debt of a nanosecond, whatever the price.
-    check(3, &[&[Try(102), Try(1)], &[SetPolicy(7), Try(1)]]);
+    check::<SmoothBursty>(3, &[&[Try(102), Try(1)], &[SetPolicy(7), Try(1)]]);
 }
 
 /// The position comes back to where it was, under another price: only its jump at each change keeps
@@ -194,27 +213,21 @@ fn a_refusal_is_by_the_parameters_in_force() {
 #[test]
 fn a_refund_across_a_change_brings_no_old_word_back() {
     use Call::{SetPolicy, Try, TryAndRefund};
-    check(2, &[&[Try(1)], &[SetPolicy(7), TryAndRefund(3), SetPolicy(1)]]);
-    check(2, &[&[Try(1), Try(1)], &[TryAndRefund(3), SetPolicy(7)]]);
+    check::<SmoothBursty>(2, &[&[Try(1)], &[SetPolicy(7), TryAndRefund(3), SetPolicy(1)]]);
+    check::<SmoothBursty>(2, &[&[Try(1), Try(1)], &[TryAndRefund(3), SetPolicy(7)]]);
 }
 
 #[test]
 fn nobody_is_granted_in_a_pause() {
     use Call::{Pause, SetPolicy, Try};
-    check(3, &[&[Try(1), Try(1)], &[Pause(50), SetPolicy(7)]]);
+    check::<SmoothBursty>(3, &[&[Try(1), Try(1)], &[Pause(50), SetPolicy(7)]]);
 }
 
 /// Waiting, leaving and the alarm: who stays is granted once, who leaves is not charged.
 #[test]
 fn whoever_stays_is_granted_once_and_whoever_leaves_pays_nothing() {
     loom::model(|| {
-        let line = Arc::new(Line::new(
-            policy(1),
-            policy(1).start(NOW),
-            NOW,
-            Alarm::Never,
-            Some(Box::default()),
-        ));
+        let line = Arc::new(line::<SmoothBursty>(NOW));
         assert!(line.enter(|| NOW, 5, None).is_ok());
         let other = {
             let line = Arc::clone(&line);
