@@ -350,6 +350,17 @@ impl<P: Policy> Inner<P> {
     pub(crate) fn set_policy(&mut self, now: Nanos, policy: P) {
         policy.adopt(&self.policy, &mut self.state, now);
         self.policy = policy;
+        // Who waits for more than there ever is now need not wait, nor be counted by others.
+        let too_much = |waiter: &Waiter<P>| {
+            self.policy.ready_at(&self.state, now, waiter.cost).err().map(Error::from)
+        };
+        let waiting = self.queue.iter();
+        let over: Vec<_> =
+            waiting.filter_map(|(key, waiter)| Some((key, too_much(waiter)?))).collect();
+        for (key, error) in over {
+            self.turn_away(key, now);
+            self.take_out(key, Err(error));
+        }
         self.moved(now);
     }
 

@@ -75,10 +75,6 @@ impl<P: Policy> Inner<P> {
         let mut tail = Tail { state: self.state.clone(), ready: Ready::At(from), left: 0, late: 0 };
         for (_, waiter) in self.queue.iter().take_while(|&(key, _)| Some(key) != until) {
             tail.join(&self.policy, from, waiter.cost);
-            if matches!(tail.ready, Ready::NotBefore(_)) && !P::BOUNDED {
-                // Nobody can know anything of those behind.
-                break;
-            }
         }
         tail
     }
@@ -99,8 +95,12 @@ impl<P: Policy> Inner<P> {
 impl<S> Tail<S> {
     /// One more is charged as soon as it is ready, at `now` or later.
     pub(super) fn join<P: Policy<State = S>>(&mut self, policy: &P, now: Nanos, cost: P::Cost) {
+        if matches!(self.ready, Ready::NotBefore(_)) && !P::BOUNDED {
+            // Nobody can know anything of those behind.
+            return;
+        }
         let from = self.ready.earliest().max(now);
-        // Who asks for too much now will be turned away.
+        // Who asks for too much is turned away in its turn.
         if let Ok(ready) = policy.ready_at(&self.state, from, cost) {
             self.ready = self.ready.and(ready).and(Ready::At(from));
             policy.charge(&mut self.state, self.ready.earliest(), cost);

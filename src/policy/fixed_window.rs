@@ -178,8 +178,12 @@ impl Policy for FixedWindow {
         receipt
     }
 
-    /// What was granted in the present window counts.
-    fn adopt(&self, _: &Self, _: &mut FixedWindowState, _: Nanos) {}
+    /// What was granted in the present window counts; one that has ended does not go on.
+    fn adopt(&self, old: &Self, state: &mut FixedWindowState, now: Nanos) {
+        if now >= old.end(state) {
+            *state = self.start(now);
+        }
+    }
 
     fn available(&self, state: &FixedWindowState, now: Nanos) -> u32 {
         let granted = if now < self.end(state) { state.granted } else { 0 };

@@ -57,12 +57,10 @@ impl Log {
         self.entries.back().map_or(Nanos::ZERO, |entry| entry.at.saturating_add(span))
     }
 
-    /// Adds `permits` at `at`, or at the time of the last entry if the clock has gone back, and
-    /// forgets what is `span` old by then.
-    pub(crate) fn add(&mut self, at: Nanos, permits: u64, span: Duration) -> LogReceipt {
-        let at = self.entries.back().map_or(at, |last| at.max(last.at));
+    /// Forgets what is `span` old at `now`.
+    pub(crate) fn forget(&mut self, now: Nanos, span: Duration) {
         while let Some(&entry) = self.entries.front()
-            && entry.at.saturating_add(span) <= at
+            && entry.at.saturating_add(span) <= now
         {
             self.entries.pop_front();
             self.gone += 1;
@@ -71,6 +69,13 @@ impl Log {
         if self.entries.len() < self.entries.capacity() / 8 {
             self.entries.shrink_to(KEEP.max(2 * self.entries.len()));
         }
+    }
+
+    /// Adds `permits` at `at`, or at the time of the last entry if the clock has gone back, and
+    /// forgets what is `span` old by then.
+    pub(crate) fn add(&mut self, at: Nanos, permits: u64, span: Duration) -> LogReceipt {
+        let at = self.entries.back().map_or(at, |last| at.max(last.at));
+        self.forget(at, span);
         // A count never wraps: permits are u32, and nobody lives to grant 2^32 of them.
         self.granted += permits;
         match self.entries.back_mut() {

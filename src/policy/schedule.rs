@@ -51,7 +51,7 @@ pub struct Ticket {
     /// What refunds and changes have moved the position by since the last booking: so that a mark
     /// stands for one booking, although positions come again.
     pub(crate) moved: i64,
-    /// The end of the last pause, or zero: no credit comes from before it.
+    /// The end of the last pause, or when permits were last cut off: no credit comes from before it.
     pub(crate) resumed: Nanos,
 }
 
@@ -242,6 +242,12 @@ impl Schedule {
         if position + 1 < full { full } else { position }
     }
 
+    /// Forgets what a full store has no room for. No booking can then be taken back any more as if it
+    /// had never been: the time for it may have been lost.
+    fn settle(&self, ticket: &mut Ticket, here: i128) {
+        ticket.position = self.start(ticket.position, here);
+    }
+
     #[inline]
     pub(crate) fn units(&self, permits: u64) -> i128 {
         i128::from(permits) << self.shift
@@ -291,33 +297,48 @@ impl Schedule {
         booking: Booking,
     ) -> Booking {
         let permits = permits.min(booking.permits);
-        let units = self.units(permits);
-        let same_price = self.span_of(self.units(booking.permits)) == booking.span;
-        let paid =
-            u128::from(booking.span) * u128::from(permits) / u128::from(booking.permits.max(1));
-        let paid = u64::try_from(paid).unwrap_or(u64::MAX);
+        let span = self.span_of(self.units(booking.permits));
+        let same_price = span == booking.span;
+        // Where a number of permits is stored, no more of them come back than were taken.
+        let by_number = self.strict && span <= booking.span;
+        let span = if self.strict { span.min(booking.span) } else { booking.span };
+        let share = |span: u64, permits: u64| {
+            let share = u128::from(span) * u128::from(permits) / u128::from(booking.permits.max(1));
+            u64::try_from(share).unwrap_or(u64::MAX)
+        };
+        let paid = share(span, permits);
         let is_last = ticket.mark() == booking.mark;
         if is_last {
-            let price = if same_price { units } else { self.position_at(Nanos::new(paid)) };
-            // What was stored at first may reach back to before the clock's origin.
-            let floor = match ticket.resumed {
-                Nanos::ZERO => i128::MIN,
-                resumed => self.position_at(resumed).min(ticket.position),
+            let price = if same_price || by_number {
+                self.units(permits)
+            } else {
+                self.position_at(Nanos::new(paid))
             };
-            ticket.position = (ticket.position - price).max(floor);
+            let back = ticket.position - price;
+            ticket.position = if booking.at < ticket.resumed {
+                back.max(self.position_at(ticket.resumed).min(ticket.position))
+            } else {
+                back
+            };
         } else if booking.at >= ticket.resumed {
-            // Whoever charged since could not before the ticket had come, even if the clock has gone
-            // back meanwhile.
+            // Whoever charged since could not before the ticket had come, or all that it took, even if
+            // the clock has gone back meanwhile.
             let since = ticket.mark().wrapping_sub(booking.mark).cast_signed();
-            let came = self.time_of(ticket.position - i128::from(since));
+            let since = if self.strict { 0 } else { i128::from(since) };
+            let came = self.time_of(ticket.position - since);
             let now = if same_price { now.max(came) } else { now };
-            let until = booking.at.get().saturating_add(booking.span);
+            let until = booking.at.get().saturating_add(span);
             let left = paid.min(until.saturating_sub(now.get()));
             ticket.move_to(ticket.position - self.position_at(Nanos::new(left)));
         }
+        let rest = booking.permits - permits;
         Booking {
-            permits: booking.permits - permits,
-            span: booking.span.saturating_sub(paid),
+            permits: rest,
+            span: if same_price {
+                self.span_of(self.units(rest))
+            } else {
+                share(booking.span, rest)
+            },
             mark: if is_last { ticket.mark() } else { booking.mark },
             ..booking
         }
@@ -333,18 +354,24 @@ impl Schedule {
     /// permits, or the same owed time.
     pub(crate) fn adopt_number(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
         let here = old.position_at(now);
-        let stored = here - old.start(ticket.position, here);
+        old.settle(ticket, here);
+        let stored = here - ticket.position;
         if stored <= 0 {
             return self.adopt(old, ticket, now);
         }
         // Rounded so that no permit is gained.
         let stored = (stored << self.shift) >> old.shift;
+        if stored > i128::from(self.burst) {
+            // What has no room any more is lost, and does not come back by a refund.
+            ticket.resumed = ticket.resumed.max(now);
+        }
         ticket.move_to(self.position_at(now) - stored.min(i128::from(self.burst)));
     }
 
     /// Makes a ticket on the clock of `old` one on this clock with the same number of permits missing
     /// from a full store.
     pub(crate) fn adopt_missing(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
+        old.settle(ticket, old.position_at(now));
         let missing = ticket.position - old.full(now).position;
         // Rounded so that no permit is gained.
         let missing = (((missing.max(0) << self.shift) - 1) >> old.shift) + 1;
@@ -355,7 +382,8 @@ impl Schedule {
     /// *time*.
     pub(crate) fn adopt(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
         let here = old.position_at(now);
-        let level = old.start(ticket.position, here) - here;
+        old.settle(ticket, here);
+        let level = ticket.position - here;
         let scaled = level.unsigned_abs().saturating_mul(u128::from(self.multiplier));
         let old_multiplier = u128::from(old.multiplier);
         // Rounded so that no permit is gained.

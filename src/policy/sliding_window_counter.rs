@@ -78,6 +78,7 @@ impl Policy for SlidingWindowCounter {
     /// What was granted in the last window counts. Nobody knows when in its part it was: as if at its
     /// end. What is older than the old window is forgotten, even if the new one is longer.
     fn adopt(&self, old: &Self, log: &mut Log, now: Nanos) {
+        log.forget(now, old.window);
         if self.part != old.part {
             log.move_each(|start| {
                 let last = start.get().saturating_add(old.part - 1).min(now.get().max(start.get()));

@@ -71,7 +71,9 @@ impl Policy for SlidingWindowLog {
 
     /// What was granted in the last window counts. What is older than the old window is forgotten,
     /// even if the new one is longer.
-    fn adopt(&self, _: &Self, _: &mut Log, _: Nanos) {}
+    fn adopt(&self, old: &Self, log: &mut Log, now: Nanos) {
+        log.forget(now, old.window);
+    }
 
     fn charge(&self, log: &mut Log, at: Nanos, n: u32) -> LogReceipt {
         log.add(at, u64::from(n), self.window)
