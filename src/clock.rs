@@ -140,6 +140,14 @@ impl Clock {
         }
     }
 
+    /// By how much this clock may go back without having been set.
+    pub(crate) fn step(&self) -> Duration {
+        match &self.0 {
+            Kind::System(_) => Duration::from_millis(1),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// An alarm by this clock that turns `line`.
     pub(crate) fn alarm(&self, line: Weak<dyn Turn>) -> Alarm {
         match &self.0 {
@@ -175,6 +183,47 @@ impl From<ManualClock> for Clock {
 impl From<&ManualClock> for Clock {
     fn from(manual: &ManualClock) -> Self {
         Self::from(manual.clone())
+    }
+}
+
+/// Time that does not go back by a small step: the system clock does, by microseconds, and nobody
+/// should be refused for that.
+#[derive(Debug)]
+pub(crate) struct Steady {
+    latest: Nanos,
+    /// What counts as small.
+    step: Duration,
+}
+
+impl Steady {
+    pub(crate) fn new(now: Nanos, step: Duration) -> Self {
+        Self { latest: now, step }
+    }
+
+    pub(crate) fn latest(&self) -> Nanos {
+        self.latest
+    }
+
+    pub(crate) fn read(&mut self, now: Nanos) -> Nanos {
+        if now > self.latest || self.latest.since(now) > self.step {
+            self.latest = now;
+        }
+        self.latest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_step_back_is_not_seen_and_a_large_one_is() {
+        let mut time = Steady::new(Nanos::new(10_000), Duration::from_nanos(1_000));
+        let read = |now| time.read(Nanos::new(now)).get();
+        assert_eq!(
+            [10_500, 9_500, 10_600, 9_599, 9_500].map(read),
+            [10_500, 10_500, 10_600, 9_599, 9_599]
+        );
     }
 }
 

@@ -82,8 +82,10 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// A policy by key: `policy_of` is asked when a key is seen for the first time, again when it comes
     /// back after it was dropped, and by [`refresh`](Self::refresh).
     ///
+    /// It is also asked by whoever looks at a key that is not there, and by refused calls at such a key.
     /// It is called while other keys are kept from going on, so it should look up and not wait, and it
-    /// must not use this limiter. If it panics, the call that needed it does, and nothing else.
+    /// must not use this limiter. If it panics, the call that needed it does. If that is
+    /// [`set_policies`](Self::set_policies), some of the keys have their new policy by then.
     ///
     /// ```
     /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};

@@ -76,9 +76,9 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[must_use]
     pub fn with_clock(policy: P, clock: impl Into<Clock>) -> Self {
-        let shared = Shared::new(clock.into(), |now, alarm| {
-            let state = policy.start(now);
-            Line::new(policy, state, now, alarm, Some(Box::default()))
+        let shared = Shared::new(clock.into(), |time, alarm| {
+            let state = policy.start(time.latest());
+            Line::new(policy, state, time, alarm, Some(Box::default()))
         });
         Self { shared }
     }
@@ -323,6 +323,9 @@ impl<P: Policy> RateLimiter<P> {
     /// Grants nothing for `duration` from now, for example because the server answered with
     /// `Retry-After`. Those in line keep their places and nobody gains credit meanwhile. What was
     /// granted before is settled by a pause: to [refund](Grant::refund) it, do so first.
+    ///
+    /// What was stored is gone: at the end nothing is let out at once because of it, but for the windows,
+    /// which store nothing.
     ///
     /// A pause is only ever made longer, never shorter, by another, and cannot be ended: bound what
     /// you take from a server. More than the [horizon](Nanos::HORIZON) counts as the horizon.

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::clock::{Alarm, Errand};
+use crate::clock::{Alarm, Errand, Steady};
 use crate::error::Error;
 use crate::policy::{Cost, Policy};
 use crate::stats::{Counters, Stats};
@@ -49,14 +49,14 @@ impl<P: Policy> Line<P> {
     pub(crate) fn new(
         policy: P,
         state: P::State,
-        now: Nanos,
+        time: Steady,
         alarm: Alarm,
         counters: Option<Box<Counters>>,
     ) -> Self {
-        let mut inner = Inner::new(policy, state, now, alarm);
+        let mut inner = Inner::new(policy, state, time, alarm);
         let word = Word::locked();
         if counters.is_some() {
-            inner.publish(&word, now);
+            inner.publish(&word, inner.time.latest());
         }
         Self { word, counters, inner: Mutex::new(inner) }
     }
@@ -145,7 +145,7 @@ impl<P: Policy> Line<P> {
             (one_word.ticket)(&mut inner.state).position = position;
         }
         // Read under the lock, so that the order of times is the order of events.
-        let now = now();
+        let now = inner.time.read(now());
         inner.pump(now);
         let result = act(inner, now);
         inner.pump(now);

@@ -180,13 +180,16 @@ pub trait Policy: Clone + Send + Sync + 'static {
         None
     }
 
-    /// Whether [`room_at`](Self::room_at) ever says anything but "now".
-    const BOUNDED: bool = false;
-
-    /// From when on there is room for `cost` in the line, all callers in front of it being charged in
-    /// `state`.
-    fn room_at(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Nanos {
-        let _ = (state, cost);
+    /// From when on there is room for `cost` in the line, behind `queued` permits of others. By default
+    /// now: any number may wait.
+    fn room_at(
+        &self,
+        state: &Self::State,
+        now: Nanos,
+        queued: <Self::Cost as Cost>::Sum,
+        cost: Self::Cost,
+    ) -> Nanos {
+        let _ = (state, queued, cost);
         now
     }
 
@@ -293,14 +296,11 @@ pub struct Quota<C> {
 
 impl<C: Cost> Quota<C> {
     pub(crate) fn of<P: Policy<Cost = C>>(policy: &P, state: &P::State, now: Nanos) -> Self {
-        let limit = policy.available(&policy.idle(now), now);
-        let remaining = policy.available(state, now);
-        let reset_after = if remaining == limit {
-            Some(Duration::ZERO)
-        } else {
-            policy.forget_at(state).map(|time| time.since(now))
-        };
-        Self { limit, remaining, reset_after }
+        Self {
+            limit: policy.available(&policy.idle(now), now),
+            remaining: policy.available(state, now),
+            reset_after: policy.forget_at(state).map(|time| time.since(now)),
+        }
     }
 }
 
@@ -339,6 +339,15 @@ pub trait Rated: Policy {
 /// assert_eq!(5.less(7), 0);
 /// ```
 pub trait Cost: Copy + Debug + Default + PartialEq + Send + Sync + 'static {
+    /// Many of these together.
+    type Sum: Copy + Debug + Default + Send + Sync + 'static;
+
+    /// `sum` and this.
+    fn add_to(self, sum: Self::Sum) -> Self::Sum;
+
+    /// `sum` without this, which is part of it.
+    fn take_from(self, sum: Self::Sum) -> Self::Sum;
+
     /// Whether this asks for nothing: granted at once, and takes nothing.
     fn is_zero(self) -> bool;
 
@@ -351,6 +360,16 @@ pub trait Cost: Copy + Debug + Default + PartialEq + Send + Sync + 'static {
 }
 
 impl Cost for u32 {
+    type Sum = u64;
+
+    fn add_to(self, sum: u64) -> u64 {
+        sum.saturating_add(u64::from(self))
+    }
+
+    fn take_from(self, sum: u64) -> u64 {
+        sum.saturating_sub(u64::from(self))
+    }
+
     fn is_zero(self) -> bool {
         self == 0
     }

@@ -8,13 +8,19 @@ mod extremes;
 
 // The laws use the rest of these.
 #[allow(dead_code)]
-#[path = "laws/bursty.rs"]
+#[path = "laws/policies/bucket.rs"]
+mod bucket;
+#[allow(dead_code)]
+#[path = "laws/policies/bursty.rs"]
 mod bursty;
+#[allow(dead_code)]
+#[path = "laws/history.rs"]
+mod history;
 #[allow(dead_code)]
 #[path = "laws/oracle.rs"]
 mod oracle;
 #[allow(dead_code)]
-#[path = "laws/warming_up.rs"]
+#[path = "laws/policies/warming_up.rs"]
 mod warming_up;
 
 use std::time::Duration;

@@ -1,118 +1,166 @@
 //! The laws that every policy keeps, each a property over random scripts.
 //!
 //! What is compared against is slow and obvious, and shares no code with the crate: a policy in
-//! exact fractions or in Guava's own formulas ([`oracle`], [`bursty`], [`warming_up`]), and a `Vec`
-//! for a line ([`line`]). A further policy joins by an `impl Conforms` and one line at the end of
-//! this file.
+//! exact fractions, in Guava's own formulas or as a list of all that was ever granted
+//! ([`policies`]), and a `Vec` for a line ([`line`]). Law 2 holds the limiter against the oracle,
+//! call by call. The other laws are stated without it, so that a mistake in the oracle cannot hide
+//! one in the crate.
 //!
-//! Law 2 holds the limiter against the oracle, call by call. The other laws are stated without it,
-//! so that a mistake in the oracle cannot hide one in the crate.
+//! **A further policy** joins by one file in `laws/policies/`, with its `Oracle` and an
+//! `impl Conforms`, and one line at the end of this file: `conformance!(name: Policy)`, and behind
+//! it those of the laws that are not everybody's.
+//!
+//! All of it speaks to a [`subject::Subject`], of which a limiter is one. Another kind of limiter
+//! joins by an `impl Subject` and a module in `conformance!`, as `limiter` is there.
 
-#[path = "laws/bursty.rs"]
-mod bursty;
 #[path = "laws/driver.rs"]
 mod driver;
+#[path = "laws/forgetting.rs"]
+mod forgetting;
+#[path = "laws/history.rs"]
+mod history;
 #[path = "laws/line.rs"]
 mod line;
 #[path = "laws/oracle.rs"]
 mod oracle;
+#[path = "laws/policies/mod.rs"]
+mod policies;
 #[path = "laws/script.rs"]
 mod script;
 #[path = "laws/splits.rs"]
 mod splits;
+#[path = "laws/subject.rs"]
+mod subject;
 #[path = "laws/trace.rs"]
 mod trace;
 #[path = "laws/twins.rs"]
 mod twins;
 #[path = "laws/utilisation.rs"]
 mod utilisation;
-#[path = "laws/warming_up.rs"]
-mod warming_up;
 #[path = "laws/windows.rs"]
 mod windows;
 
+use oracle::Conforms;
+use policies::{Aligned, Meter, Stepwise};
+use tollgate::{
+    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, RateLimiter, Same, SlidingWindowCounter,
+    SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
+
+/// All tests of one policy: those that ask the policy itself, and for each kind of subject those
+/// that go through its verbs.
 macro_rules! conformance {
-    ($name:ident: $policy:ty) => {
+    ($name:ident: $policy:ty $(, $law:ident)*) => {
         mod $name {
             use super::*;
 
-            #[test]
-            fn law_1_no_span_grants_more_than_its_share() {
-                windows::no_span_grants_more_than_its_share::<$policy>();
-            }
+            type Policy = $policy;
 
             #[test]
-            fn law_2_who_is_granted_and_when_is_what_the_oracle_says() {
-                trace::the_oracle_agrees::<$policy>();
+            fn law_7_a_forgotten_state_is_an_idle_one() {
+                forgetting::a_forgotten_state_is_an_idle_one::<Policy>();
             }
 
-            #[test]
-            fn law_3_a_refusal_changes_nothing() {
-                twins::a_refusal_changes_nothing::<$policy>();
+            mod limiter {
+                use super::*;
+
+                type Subject = RateLimiter<<Policy as Conforms>::Policy>;
+
+                everybodys_laws!();
+                $($law!();)*
             }
 
-            #[test]
-            fn law_3_a_leaver_makes_nobody_later() {
-                twins::a_leaver_makes_nobody_later::<$policy>();
-            }
+            mod key {
+                use super::*;
 
-            #[test]
-            fn law_4_with_leavers_the_whole_rate_is_used() {
-                utilisation::the_whole_rate_is_used::<$policy>();
-            }
+                type Subject = subject::Key<<Policy as Conforms>::Policy>;
 
-            #[test]
-            fn law_5_looking_and_polling_change_nothing() {
-                twins::looking_and_polling_change_nothing::<$policy>();
-            }
-
-            #[test]
-            fn law_6_two_charges_are_one_charge_of_their_sum() {
-                splits::two_charges_are_one_charge_of_their_sum::<$policy>();
-            }
-
-            #[test]
-            fn law_7_refunds_and_changes_mint_nothing() {
-                windows::refunds_and_changes_mint_nothing::<$policy>();
-            }
-
-            #[test]
-            fn law_7_time_going_back_mints_nothing() {
-                windows::time_going_back_mints_nothing::<$policy>();
-            }
-
-            #[test]
-            fn law_7_a_pause_leaves_no_credit() {
-                windows::a_pause_leaves_no_credit::<$policy>();
-            }
-
-            #[test]
-            fn law_7_a_refund_at_another_rate_mints_nothing() {
-                windows::a_refund_at_another_rate_mints_nothing::<$policy>();
-            }
-
-            #[test]
-            fn law_7_halving_the_rate_before_a_refund_mints_nothing() {
-                windows::halving_the_rate_before_a_refund_mints_nothing::<$policy>();
-            }
-
-            #[test]
-            fn law_7_the_last_grant_comes_back_at_its_price() {
-                trace::the_last_grant_comes_back_at_its_price::<$policy>();
-            }
-
-            #[test]
-            fn law_7_a_refund_in_a_pause_leaves_no_credit_at_its_end() {
-                windows::a_refund_in_a_pause_leaves_no_credit_at_its_end::<$policy>();
-            }
-
-            #[test]
-            fn law_7_a_refund_after_time_went_back_mints_nothing() {
-                windows::a_refund_after_time_went_back_mints_nothing::<$policy>();
+                everybodys_laws!();
+                $($law!();)*
             }
         }
     };
 }
 
-conformance!(smooth_bursty: tollgate::SmoothBursty);
-conformance!(smooth_warming_up: tollgate::SmoothWarmingUp);
+macro_rules! everybodys_laws {
+    () => {
+        laws! {
+            law_1_no_span_grants_more_than_its_share: windows::no_span_grants_more_than_its_share;
+            law_2_who_is_granted_and_when_is_what_the_oracle_says: trace::the_oracle_agrees;
+            law_3_a_refusal_changes_nothing: twins::a_refusal_changes_nothing;
+            law_3_a_leaver_makes_nobody_later: twins::a_leaver_makes_nobody_later;
+            law_5_looking_and_polling_change_nothing: twins::looking_and_polling_change_nothing;
+            law_7_refunds_and_changes_mint_nothing: windows::refunds_and_changes_mint_nothing;
+            law_7_time_going_back_mints_nothing: windows::time_going_back_mints_nothing;
+            law_7_a_pause_leaves_no_credit: windows::a_pause_leaves_no_credit;
+            law_7_a_refund_at_another_rate_mints_nothing:
+                windows::a_refund_at_another_rate_mints_nothing;
+            law_7_halving_the_rate_before_a_refund_mints_nothing:
+                windows::halving_the_rate_before_a_refund_mints_nothing;
+            law_7_the_last_grant_comes_back_at_its_price:
+                trace::the_last_grant_comes_back_at_its_price;
+            law_7_a_refund_in_a_pause_leaves_no_credit_at_its_end:
+                windows::a_refund_in_a_pause_leaves_no_credit_at_its_end;
+            law_7_a_refund_after_time_went_back_mints_nothing:
+                windows::a_refund_after_time_went_back_mints_nothing;
+        }
+    };
+}
+
+macro_rules! laws {
+    ($($name:ident: $($law:ident)::+;)+) => {
+        $(
+            #[test]
+            fn $name() {
+                $($law)::+::<Policy, Subject>();
+            }
+        )+
+    };
+}
+
+/// For policies with a steady rate; for the others law 2 is law 4.
+macro_rules! law_4 {
+    () => {
+        laws! {
+            law_4_with_leavers_the_whole_rate_is_used: utilisation::the_whole_rate_is_used;
+        }
+    };
+}
+
+/// For policies that grant on credit.
+macro_rules! law_6 {
+    () => {
+        #[test]
+        fn law_6_two_charges_are_one_charge_of_their_sum() {
+            splits::two_charges_are_one_charge_of_their_sum::<Policy>();
+        }
+    };
+}
+
+/// For several policies together.
+macro_rules! law_9 {
+    () => {
+        laws! {
+            law_9_granted_exactly_when_all_would_grant: policies::together::granted_when_all_would;
+        }
+    };
+}
+
+conformance!(smooth_bursty: SmoothBursty, law_4, law_6);
+conformance!(smooth_warming_up: SmoothWarmingUp, law_4, law_6);
+conformance!(token_bucket: TokenBucket, law_4);
+conformance!(token_bucket_stepwise: Stepwise);
+conformance!(gcra: Gcra, law_4);
+conformance!(leaky_bucket: LeakyBucket, law_4);
+conformance!(leaky_bucket_meter: Meter, law_4);
+conformance!(fixed_window: FixedWindow);
+conformance!(fixed_window_aligned: Aligned);
+conformance!(sliding_window_log: SlidingWindowLog);
+conformance!(sliding_window_counter: SlidingWindowCounter);
+conformance!(in_flight: InFlight);
+conformance!(lock_out_of_fixed_window: LockOut<FixedWindow>);
+conformance!(lock_out_of_token_bucket: LockOut<TokenBucket>);
+conformance!(log_bucket_and_in_flight: (SlidingWindowLog, TokenBucket, InFlight), law_9);
+conformance!(window_and_bursty: (FixedWindow, SmoothBursty), law_9);
+conformance!(two_logs: [SlidingWindowLog; 2], law_9);
+conformance!(bucket_and_log_of_one_cost: Same<(TokenBucket, SlidingWindowLog)>, law_9);

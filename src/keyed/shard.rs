@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hashbrown::HashTable;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Steady};
 use crate::error::Error;
 use crate::limiter::Shared;
 use crate::line::{Bounds, Charge};
@@ -17,7 +17,12 @@ use crate::stats::Stats;
 use crate::units::Nanos;
 
 pub(super) struct Shard<K, P: Policy> {
+    time: Steady,
+    /// The latest time of all: after the clock was set back, nothing is granted before it.
+    since: Nanos,
     pub(super) rule: Rule<K, P>,
+    /// The how-manieth rule of the table it is.
+    pub(super) rule_number: u64,
     pub(super) settings: Settings,
     pub(super) stats: Stats,
     /// The place of an entry is the number of its bucket.
@@ -97,10 +102,13 @@ impl<K, P: Policy> Clone for Rule<K, P> {
 }
 
 impl<K, P: Policy> Shard<K, P> {
-    pub(super) fn new(rule: Rule<K, P>) -> Self {
+    pub(super) fn new(rule: Rule<K, P>, step: Duration) -> Self {
         let bounds = Bounds { waiters: usize::MAX, permits: u64::MAX };
         Self {
+            time: Steady::new(Nanos::ZERO, step),
+            since: Nanos::ZERO,
             rule,
+            rule_number: 0,
             settings: Settings { bounds, absent_is_new: false },
             stats: Stats::default(),
             entries: HashTable::new(),
@@ -108,6 +116,18 @@ impl<K, P: Policy> Shard<K, P> {
             hand: 0,
             calls: 0,
         }
+    }
+
+    /// The time. To be read under the lock, so that the order of times is the order of events.
+    pub(super) fn now(&mut self, clock: &Clock) -> Nanos {
+        let now = self.time.read(clock.now());
+        self.since = self.since.max(now);
+        now
+    }
+
+    /// From when on refunds are reckoned.
+    pub(super) fn since(&self) -> Nanos {
+        self.since
     }
 
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<usize> {
@@ -222,7 +242,7 @@ impl<K, P: Policy> Shard<K, P> {
             Slot::Busy(line) => return Arc::clone(line),
             Slot::Quiet(state) => {
                 let policy = self.rule.policy(entry.own.as_deref()).clone();
-                Shared::of_key(policy, state.clone(), clock, self.settings.bounds)
+                Shared::of_key(policy, state.clone(), clock, self.settings.bounds, self.since)
             }
         };
         entry.slot = Slot::Busy(Arc::clone(&line));
@@ -243,7 +263,7 @@ impl<K, P: Policy> Shard<K, P> {
         let entry = self.entries.get_bucket_mut(place).expect(FOUND);
         let policy = self.rule.policy(entry.own.as_deref());
         let Slot::Quiet(state) = &mut entry.slot else { return Ok(Decision::NeedsLine) };
-        decide(policy, state, now, cost, max_wait).0
+        decide(policy, state, now, self.since, cost, max_wait).0
     }
 
     /// The same for one that is not; and whether it has to be remembered.
@@ -256,7 +276,7 @@ impl<K, P: Policy> Shard<K, P> {
     ) -> (Result<Decision<P::Receipt>, Error>, bool) {
         let policy = self.rule.policy(entry.own.as_deref());
         let Slot::Quiet(state) = &mut entry.slot else { unreachable!("made just now") };
-        decide(policy, state, now, cost, max_wait)
+        decide(policy, state, now, self.since, cost, max_wait)
     }
 
     pub(super) fn lines(&self) -> Vec<Arc<Shared<P>>> {
@@ -277,23 +297,22 @@ impl<K, P: Policy> Shard<K, P> {
         self.rule.policy(entry.own.as_deref())
     }
 
-    /// Asks the function of the keys anew for one of them; `change` does the rest where there is a
-    /// line.
+    /// Puts a key under another rule; `change` does it where there is a line. Its old policy.
     pub(super) fn renew(
         &mut self,
         place: usize,
         own: Option<Box<P>>,
-        rule: &Rule<K, P>,
+        (old, new): (&Rule<K, P>, &Rule<K, P>),
         now: Nanos,
         change: impl FnOnce(&Shared<P>, P),
-    ) {
+    ) -> Option<Box<P>> {
         let entry = self.entries.get_bucket_mut(place).expect(FOUND);
-        let (old, new) = (self.rule.policy(entry.own.as_deref()), rule.policy(own.as_deref()));
+        let (old, new) = (old.policy(entry.own.as_deref()), new.policy(own.as_deref()));
         match &mut entry.slot {
             Slot::Quiet(state) => new.adopt(old, state, now),
             Slot::Busy(line) => change(line, new.clone()),
         }
-        entry.own = own;
+        std::mem::replace(&mut entry.own, own)
     }
 }
 
@@ -302,6 +321,7 @@ fn decide<P: Policy>(
     policy: &P,
     state: &mut P::State,
     now: Nanos,
+    since: Nanos,
     cost: P::Cost,
     max_wait: Option<Duration>,
 ) -> (Result<Decision<P::Receipt>, Error>, bool) {
@@ -309,7 +329,7 @@ fn decide<P: Policy>(
         return (Ok(Decision::Granted(Charge { waited: 0, receipt: None, held_by: None })), true);
     }
     let ready = match policy.ready_at(state, now, cost) {
-        Ok(ready) => ready,
+        Ok(ready) => ready.and(Ready::At(since)),
         Err(error) => return (Err(error.into()), false),
     };
     if ready.has_come(now) || cost.is_zero() {
@@ -326,7 +346,7 @@ fn decide<P: Policy>(
         return (Ok(Decision::NeedsLine), true);
     }
     let changed = policy.refused(state, now, cost);
-    let ready = policy.ready_at(state, now, cost).unwrap_or(ready);
+    let ready = policy.ready_at(state, now, cost).unwrap_or(ready).and(Ready::At(since));
     let part = policy.held_by(state, now, cost);
     (Err(Error::Denied { retry_after: ready.wait(now), part }), changed)
 }

@@ -2,13 +2,13 @@
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
 
-use super::shard::{Decision, Rule, Settings, Shard, Slot};
+use super::shard::{Decision, Entry, Rule, Settings, Shard, Slot};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Keys, Place, Shared};
@@ -40,6 +40,8 @@ pub(super) struct Table<K, P: Policy> {
     max_keys: AtomicUsize,
     /// The shard at which the next sweep goes on, and after how many calls.
     next: AtomicUsize,
+    /// How often there was another rule.
+    rules: AtomicU64,
     calls_per_sweep: AtomicUsize,
     this: Weak<Self>,
 }
@@ -55,7 +57,8 @@ pub(super) enum Arrived<P: Policy> {
 
 impl<K, P: Policy> Table<K, P> {
     pub(super) fn new(rule: &Rule<K, P>, clock: Clock) -> Arc<Self> {
-        let shard = || OwnLine(Mutex::new(Shard::new(rule.clone())));
+        let step = clock.step();
+        let shard = || OwnLine(Mutex::new(Shard::new(rule.clone(), step)));
         Arc::new_cyclic(|this| Self {
             clock,
             hasher: DefaultHashBuilder::default(),
@@ -63,6 +66,7 @@ impl<K, P: Policy> Table<K, P> {
             keys: AtomicUsize::new(0),
             max_keys: AtomicUsize::new(MAX_KEYS),
             next: AtomicUsize::new(0),
+            rules: AtomicU64::new(0),
             calls_per_sweep: AtomicUsize::new(CALLS_PER_SWEEP.start),
             this: this.clone(),
         })
@@ -110,45 +114,48 @@ impl<K, P: Policy> Table<K, P> {
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         let hash = self.hasher.hash_one(key);
-        let mut absent_key = None;
-        let (arrived, sweep) = loop {
+        let mut absent = None;
+        loop {
             let mut shard = self.shard(hash);
-            // Read under the lock, so that the order of times is the order of events.
-            let now = self.clock.now();
+            let now = shard.now(&self.clock);
             let sweep = shard.is_time_to_sweep(self.calls_per_sweep.load(Ordering::Relaxed));
-            if let Some(place) = shard.find(hash, |other| other.borrow() == key) {
+            let arrived = if let Some(place) = shard.find(hash, |other| other.borrow() == key) {
                 let decision = shard.decide(place, now, cost, max_wait);
-                break (self.follow(&mut shard, place, hash, decision), sweep);
-            }
-            let key = absent_key.take().unwrap_or_else(|| key.to_owned());
-            let mut entry = shard.absent(hash, key, now);
-            match shard.decide_absent(&mut entry, now, cost, max_wait) {
-                // Who was refused without a trace need not be remembered.
-                (Err(error), false) => {
-                    shard.stats.refused += 1;
-                    break (Err(error), sweep);
-                }
-                (decision, _) if self.take_room() => {
-                    let place = shard.insert(entry);
-                    break (self.follow(&mut shard, place, hash, decision), sweep);
-                }
-                _ => {
-                    drop(shard);
-                    if let Err(error) = self.make_room() {
-                        self.shard(hash).stats.refused += 1;
-                        return Err(error);
+                self.follow(&mut shard, place, hash, decision)
+            } else {
+                let key =
+                    absent.take().map_or_else(|| key.to_owned(), |entry: Entry<K, P>| entry.key);
+                let entry = absent.insert(shard.absent(hash, key, now));
+                match shard.decide_absent(entry, now, cost, max_wait) {
+                    // Who was refused without a trace need not be remembered.
+                    (Err(error), false) => {
+                        shard.stats.refused += 1;
+                        Err(error)
                     }
-                    absent_key = Some(entry.key);
+                    (decision, _) if self.take_room() => {
+                        let place = shard.insert(absent.take().expect("made just now"));
+                        self.follow(&mut shard, place, hash, decision)
+                    }
+                    _ => {
+                        drop(shard);
+                        self.make_room(hash)?;
+                        continue;
+                    }
                 }
-            }
-        };
-        if sweep {
+            };
+            drop(shard);
+            self.sweep_in_turn(sweep);
+            return arrived;
+        }
+    }
+
+    fn sweep_in_turn(&self, is_time: bool) {
+        if is_time {
             let idle = self.sweep(2 * CALLS_PER_SWEEP.start, || false);
             let calls = self.calls_per_sweep.load(Ordering::Relaxed);
             let calls = if idle == 0 { 2 * calls } else { CALLS_PER_SWEEP.start };
             self.calls_per_sweep.store(calls.min(CALLS_PER_SWEEP.end), Ordering::Relaxed);
         }
-        arrived
     }
 
     fn follow(
@@ -181,18 +188,24 @@ impl<K, P: Policy> Table<K, P> {
     {
         let hash = self.hasher.hash_one(key);
         loop {
+            let mut absent = None;
             let mut shard = self.shard(hash);
-            let now = self.clock.now();
-            if let Some(place) = shard.find(hash, |other| other.borrow() == key) {
-                return Ok(shard.line(place, &self.clock));
-            }
-            let entry = shard.absent(hash, key.to_owned(), now);
-            if self.take_room() {
-                let place = shard.insert(entry);
-                return Ok(shard.line(place, &self.clock));
-            }
+            let now = shard.now(&self.clock);
+            let sweep = shard.is_time_to_sweep(self.calls_per_sweep.load(Ordering::Relaxed));
+            let found = shard.find(hash, |other| other.borrow() == key);
+            let place = found.or_else(|| {
+                absent = Some(shard.absent(hash, key.to_owned(), now));
+                self.take_room().then(|| shard.insert(absent.take().expect("made just now")))
+            });
+            let line = place.map(|place| shard.line(place, &self.clock));
             drop(shard);
-            self.make_room()?;
+            match line {
+                Some(line) => {
+                    self.sweep_in_turn(sweep);
+                    return Ok(line);
+                }
+                None => self.make_room(hash)?,
+            }
         }
     }
 
@@ -203,10 +216,14 @@ impl<K, P: Policy> Table<K, P> {
     }
 
     /// Forgets idle keys until there is room for another one.
-    fn make_room(&self) -> Result<(), Error> {
+    fn make_room(&self, hash: u64) -> Result<(), Error> {
         let max = self.max_keys.load(Ordering::Relaxed);
         self.sweep(LOOKS, || self.len() < max);
-        if self.len() < max { Ok(()) } else { Err(Error::TooManyKeys { max }) }
+        if self.len() < max {
+            return Ok(());
+        }
+        self.shard(hash).stats.refused += 1;
+        Err(Error::TooManyKeys { max })
     }
 
     /// Goes on through the keys, one shard after the other, and forgets those that are idle: until it
@@ -220,7 +237,10 @@ impl<K, P: Policy> Table<K, P> {
             }
             let next = self.next.load(Ordering::Relaxed) % SHARDS;
             let mut shard = self.shards[next].0.lock();
-            let (forgotten, looked, at_end) = shard.forget_idle(self.clock.now(), looks);
+            let (forgotten, looked, at_end) = {
+                let now = shard.now(&self.clock);
+                shard.forget_idle(now, looks)
+            };
             drop(shard);
             looks -= looked;
             if at_end {
@@ -247,9 +267,10 @@ impl<K, P: Policy> Table<K, P> {
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         let hash = self.hasher.hash_one(key);
-        let shard = self.shard(hash);
-        let now = self.clock.now();
+        // Dropped after unlocking, as all keys are.
         let absent;
+        let mut shard = self.shard(hash);
+        let now = shard.now(&self.clock);
         let entry = if let Some(place) = shard.find(hash, |other| other.borrow() == key) {
             shard.entry(place)
         } else {
@@ -266,24 +287,36 @@ impl<K, P: Policy> Table<K, P> {
         }
     }
 
-    /// Puts all keys under another rule, shard by shard.
+    /// Puts all keys under another rule, shard by shard. Of several at once the last one holds in the end.
     pub(super) fn set_rule(&self, rule: &Rule<K, P>) {
+        let number = self.rules.fetch_add(1, Ordering::Relaxed) + 1;
         for shard in &self.shards {
+            // Run and dropped after unlocking, even if a policy panics.
+            let mut after = After::default();
             let mut shard = shard.0.lock();
-            let now = self.clock.now();
+            if shard.rule_number > number {
+                continue;
+            }
+            let now = shard.now(&self.clock);
             // All before any: the function of the key may panic.
             let places = (0..shard.buckets()).filter(|&place| shard.is_taken(place));
             let own: Vec<_> =
                 places.map(|place| (place, rule.own(&shard.entry(place).key))).collect();
-            let mut aftermath = Vec::new();
+            // Keys with a policy of their own do not need the rule; those without one do, the old rule
+            // until they have got one. So that none is ever without, even if a policy panics.
+            let old_rule = shard.rule.clone();
+            if matches!(rule, Rule::One(_)) {
+                shard.rule = rule.clone();
+            }
             for (place, own) in own {
-                shard.renew(place, own, rule, now, |line, policy| {
-                    aftermath.push(line.set_policy_quietly(policy));
+                let old = shard.renew(place, own, (&old_rule, rule), now, |line, policy| {
+                    after.lines.push(line.set_policy_quietly(policy));
                 });
+                after.policies.extend(old);
             }
             shard.rule = rule.clone();
-            drop(shard);
-            aftermath.into_iter().for_each(Aftermath::run);
+            after.rules.push(old_rule);
+            shard.rule_number = number;
         }
     }
 
@@ -294,18 +327,17 @@ impl<K, P: Policy> Table<K, P> {
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hasher.hash_one(key);
+        let mut after = After::default();
         let mut shard = self.shard(hash);
         let Some(place) = shard.find(hash, |other| other.borrow() == key) else { return };
         let rule = shard.rule.clone();
         let own = rule.own(&shard.entry(place).key);
-        let mut aftermath = None;
-        shard.renew(place, own, &rule, self.clock.now(), |line, policy| {
-            aftermath = Some(line.set_policy_quietly(policy));
+        let now = shard.now(&self.clock);
+        let old = shard.renew(place, own, (&rule, &rule), now, |line, policy| {
+            after.lines.push(line.set_policy_quietly(policy));
         });
-        drop(shard);
-        if let Some(aftermath) = aftermath {
-            aftermath.run();
-        }
+        after.policies.extend(old);
+        after.rules.push(rule);
     }
 
     pub(super) fn keys(&self) -> Vec<K>
@@ -332,14 +364,34 @@ impl<K, P: Policy> Table<K, P> {
     }
 }
 
+/// What there is to do after unlocking: wakers and drops can do anything.
+struct After<K, P: Policy> {
+    lines: Vec<Aftermath>,
+    policies: Vec<Box<P>>,
+    rules: Vec<Rule<K, P>>,
+}
+
+impl<K, P: Policy> Default for After<K, P> {
+    fn default() -> Self {
+        Self { lines: Vec::new(), policies: Vec::new(), rules: Vec::new() }
+    }
+}
+
+impl<K, P: Policy> Drop for After<K, P> {
+    fn drop(&mut self) {
+        self.lines.drain(..).for_each(Aftermath::run);
+    }
+}
+
 impl<K: Send + 'static, P: Policy> Keys<P> for Table<K, P> {
     fn change(&self, place: Place, change: Change<P>) -> Result<Option<P::Receipt>, Error> {
         let mut shard = self.shard(place.hash);
         let Some(found) = shard.find_id(place.hash, place.id, place.hint) else { return Ok(None) };
-        let now = self.clock.now();
+        let now = shard.now(&self.clock);
+        let since = shard.since();
         let (policy, slot) = shard.parts(found);
         match slot {
-            Slot::Quiet(state) => Ok(change.apply(policy, state, now, now)?),
+            Slot::Quiet(state) => Ok(change.apply(policy, state, now, since)?),
             Slot::Busy(line) => {
                 let line = Arc::clone(line);
                 drop(shard);
@@ -350,7 +402,7 @@ impl<K: Send + 'static, P: Policy> Keys<P> for Table<K, P> {
 
     fn quota(&self, place: Place) -> Option<Quota<P::Cost>> {
         let mut shard = self.shard(place.hash);
-        let now = self.clock.now();
+        let now = shard.now(&self.clock);
         let found = shard.find_id(place.hash, place.id, place.hint)?;
         let (policy, slot) = shard.parts(found);
         match slot {

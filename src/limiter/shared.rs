@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use crate::clock::{Alarm, Clock, Turn};
+use crate::clock::{Alarm, Clock, Steady, Turn};
 use crate::error::Error;
 use crate::line::{Aftermath, Bounds, Change, Inner, Line};
 use crate::policy::{Policy, Quota};
@@ -17,19 +17,28 @@ pub(crate) struct Shared<P: Policy> {
 }
 
 impl<P: Policy> Shared<P> {
-    pub(super) fn new(clock: Clock, line: impl FnOnce(Nanos, Alarm) -> Line<P>) -> Arc<Self> {
+    pub(super) fn new(clock: Clock, line: impl FnOnce(Steady, Alarm) -> Line<P>) -> Arc<Self> {
         Arc::new_cyclic(|shared: &Weak<Self>| {
             let alarm = clock.alarm(shared.clone());
-            let line = line(clock.now(), alarm);
+            let line = line(Steady::new(clock.now(), clock.step()), alarm);
             Self { clock, line }
         })
     }
 
     /// The line of a key.
-    pub(crate) fn of_key(policy: P, state: P::State, clock: &Clock, bounds: Bounds) -> Arc<Self> {
+    pub(crate) fn of_key(
+        policy: P,
+        state: P::State,
+        clock: &Clock,
+        bounds: Bounds,
+        since: Nanos,
+    ) -> Arc<Self> {
         let shared =
-            Self::new(clock.clone(), |now, alarm| Line::new(policy, state, now, alarm, None));
-        shared.touch(|inner, _| inner.set_bounds(|all| *all = bounds));
+            Self::new(clock.clone(), |time, alarm| Line::new(policy, state, time, alarm, None));
+        shared.touch(|inner, _| {
+            inner.set_bounds(|all| *all = bounds);
+            inner.moved(since);
+        });
         shared
     }
 

@@ -10,7 +10,7 @@ use super::charge::{Change, Charge};
 use super::queue::{Key, Queue};
 use super::tail::{ROUGHLY, Tail};
 use super::word::{Published, Word};
-use crate::clock::{Alarm, Errand};
+use crate::clock::{Alarm, Errand, Steady};
 use crate::error::Error;
 use crate::policy::{Cost, Policy, Quota, Ready, TWO_TICKS};
 use crate::stats::Stats;
@@ -32,6 +32,7 @@ pub(crate) enum Standing<P: Policy> {
 /// What is under the mutex.
 #[derive(Debug)]
 pub(crate) struct Inner<P: Policy> {
+    pub(super) time: Steady,
     pub(super) policy: P,
     pub(super) state: P::State,
     pub(super) published: Published,
@@ -41,7 +42,9 @@ pub(crate) struct Inner<P: Policy> {
     /// The state behind all who wait, where the policy needs that to tell when a newcomer is ready.
     pub(super) tail: Option<Tail<P::State>>,
     /// Permits asked for by those in line.
-    pub(super) queued: u64,
+    pub(super) permits: u64,
+    /// The same, part by part.
+    pub(super) queued: <P::Cost as Cost>::Sum,
     /// Nothing is charged at an earlier time than this: the last grant, change, pause or departure
     /// of a head.
     pub(super) since: Nanos,
@@ -79,15 +82,18 @@ pub(crate) struct Bounds {
 pub(super) const NEVER: Nanos = Nanos::new(u64::MAX);
 
 impl<P: Policy> Inner<P> {
-    pub(super) fn new(policy: P, state: P::State, now: Nanos, alarm: Alarm) -> Self {
+    pub(super) fn new(policy: P, state: P::State, time: Steady, alarm: Alarm) -> Self {
+        let now = time.latest();
         Self {
+            time,
             policy,
             state,
             published: Published::default(),
             queue: Queue::new(),
             deadlines: BTreeSet::new(),
             tail: None,
-            queued: 0,
+            permits: 0,
+            queued: Default::default(),
             since: now,
             bounds: Bounds { waiters: usize::MAX, permits: u64::MAX },
             alarm,
@@ -140,18 +146,15 @@ impl<P: Policy> Inner<P> {
                 return Err(Error::Denied { retry_after: due.wait(now), part });
             }
         }
-        let queued = self.queued.saturating_add(cost.permits());
-        if self.queue.len() >= self.bounds.waiters || queued > self.bounds.permits {
+        let permits = self.permits.saturating_add(cost.permits());
+        if self.queue.len() >= self.bounds.waiters || permits > self.bounds.permits {
             let (due, _) = self.projected(now, cost, 0);
             let moves = self.due.map_or_else(|| due.wait(now), |due| Some(due.since(now)));
             return Err(Error::LineFull { retry_after: moves });
         }
-        if P::BOUNDED {
-            let room =
-                self.behind(now, 0, |inner, state, _| inner.policy.room_at(state, now, cost));
-            if room > now {
-                return Err(Error::LineFull { retry_after: Some(room.since(now)) });
-            }
+        let room = self.policy.room_at(&self.state, now, self.queued, cost);
+        if room > now {
+            return Err(Error::LineFull { retry_after: Some(room.since(now)) });
         }
         if self.queue.len() == 0 {
             self.tail = None;
@@ -159,7 +162,8 @@ impl<P: Policy> Inner<P> {
         if let Some(tail) = &mut self.tail {
             tail.join(&self.policy, now.max(self.since), cost);
         }
-        self.queued = queued;
+        self.permits = permits;
+        self.queued = cost.add_to(self.queued);
         let waiter = Waiter { cost, joined: now, deadline, waker: None, outcome: None };
         let key = self.queue.push_back(waiter);
         self.deadlines.extend(deadline.map(|deadline| (deadline, key)));
@@ -250,6 +254,8 @@ impl<P: Policy> Inner<P> {
         self.stats.refused += 1;
         self.depart(key, now);
         self.unlink(key);
+        // To be told more, unless the policy panics before.
+        self.take_out(key, Err(Error::Denied { retry_after: None, part: None }));
     }
 
     /// Somebody leaves without a grant: if that was the head, time before now is not made good to
@@ -273,7 +279,8 @@ impl<P: Policy> Inner<P> {
     pub(super) fn unlink(&mut self, key: Key) {
         self.queue.unlink(key);
         let waiter = &self.queue[key];
-        self.queued = self.queued.saturating_sub(waiter.cost.permits());
+        self.permits = self.permits.saturating_sub(waiter.cost.permits());
+        self.queued = waiter.cost.take_from(self.queued);
         if let Some(deadline) = waiter.deadline {
             self.deadlines.remove(&(deadline, key));
         }
@@ -300,7 +307,7 @@ impl<P: Policy> Inner<P> {
 
     /// The caller is gone: its place is given up, or its grant given back.
     pub(crate) fn leave(&mut self, key: Key, now: Nanos) {
-        match self.queue[key].outcome.take() {
+        match self.queue[key].outcome {
             None => {
                 self.stats.given_up += 1;
                 self.depart(key, now);
@@ -313,7 +320,7 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Something happened that moves all who wait.
-    fn moved(&mut self, since: Nanos) {
+    pub(crate) fn moved(&mut self, since: Nanos) {
         self.since = self.since.max(since);
         self.tail = None;
     }
@@ -365,6 +372,9 @@ impl<P: Policy> Inner<P> {
     }
 
     pub(crate) fn pause(&mut self, now: Nanos, duration: Duration) {
+        if duration.is_zero() {
+            return;
+        }
         let until = now.saturating_add(duration.min(Nanos::HORIZON));
         self.policy.pause(&mut self.state, now, until);
         self.moved(until);

@@ -6,7 +6,7 @@
 //! left, is that of *some* order of the same calls one after another.
 
 use super::{Change, Charge, Entered, Line, Standing};
-use crate::clock::Alarm;
+use crate::clock::{Alarm, Steady};
 use crate::policy::Policy;
 use crate::policy::smooth_bursty::SmoothBursty;
 use crate::policy::token_bucket::TokenBucket;
@@ -57,7 +57,7 @@ type Outcome = (Vec<Vec<bool>>, i128);
 fn line<P: Modelled>(now: Nanos) -> Line<P> {
     let policy = P::at(1);
     let state = policy.start(now);
-    Line::new(policy, state, now, Alarm::Never, Some(Box::default()))
+    Line::new(policy, state, Steady::new(now, Duration::ZERO), Alarm::Never, Some(Box::default()))
 }
 
 fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {

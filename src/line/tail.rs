@@ -34,7 +34,7 @@ impl<P: Policy> Inner<P> {
         // Not before the line moves, in case the clock has gone back.
         let moves = Ready::At(self.due.unwrap_or(now));
         let from = now.max(self.since);
-        if let Some(due) = self.policy.ready_behind(&self.state, from, self.queued, cost) {
+        if let Some(due) = self.policy.ready_behind(&self.state, from, self.permits, cost) {
             return (Ready::At(due).and(moves), None);
         }
         self.behind(now, left, |inner, state, ready| {
@@ -95,7 +95,7 @@ impl<P: Policy> Inner<P> {
 impl<S> Tail<S> {
     /// One more is charged as soon as it is ready, at `now` or later.
     pub(super) fn join<P: Policy<State = S>>(&mut self, policy: &P, now: Nanos, cost: P::Cost) {
-        if matches!(self.ready, Ready::NotBefore(_)) && !P::BOUNDED {
+        if matches!(self.ready, Ready::NotBefore(_)) {
             // Nobody can know anything of those behind.
             return;
         }

@@ -4,7 +4,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::{Entered, Key, Line, Standing};
-use crate::clock::Alarm;
+use crate::clock::{Alarm, Steady};
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::policy::smooth_bursty::SmoothBursty;
@@ -19,7 +19,13 @@ fn at(time: Duration) -> Nanos {
 
 fn line<P: Policy<Cost = u32>>(policy: P) -> Line<P> {
     let state = policy.start(Nanos::ZERO);
-    Line::new(policy, state, Nanos::ZERO, Alarm::Never, Some(Box::default()))
+    Line::new(
+        policy,
+        state,
+        Steady::new(Nanos::ZERO, Duration::ZERO),
+        Alarm::Never,
+        Some(Box::default()),
+    )
 }
 
 fn join<P: Policy<Cost = u32>>(line: &Line<P>, max_wait: Option<Duration>) -> Key {

@@ -110,8 +110,9 @@ impl Word {
                 moved: self.parameters.0.moved.load(Ordering::Relaxed),
                 // Only a refund asks for this.
                 resumed: Nanos::ZERO,
+                changed: Nanos::ZERO,
             };
-            if schedule.strict && schedule.exceeds_capacity(permits) {
+            if schedule.exceeds_capacity(permits) {
                 return Attempt::Locked;
             }
             let due = schedule.due(ticket.position, permits);
@@ -124,9 +125,6 @@ impl Word {
                 }
                 bits = again;
                 continue;
-            }
-            if !schedule.strict && schedule.exceeds_capacity(permits) {
-                return Attempt::Locked;
             }
             let booking = schedule.charge(&mut ticket, now, permits);
             let Some(next) = encode(ticket.position, base) else {

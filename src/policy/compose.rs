@@ -162,12 +162,17 @@ macro_rules! compose {
                 least
             }
 
-            const BOUNDED: bool = $($part::BOUNDED)||+;
-
-            fn room_at(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Nanos {
+            fn room_at(
+                &self,
+                state: &Self::State,
+                now: Nanos,
+                queued: <Self::Cost as Cost>::Sum,
+                cost: Self::Cost,
+            ) -> Nanos {
                 let mut at = now;
                 $(if !cost$($of)*.is_zero() {
-                    at = at.max(self$($way)*.room_at(&state.$index, now, cost$($of)*));
+                    let (queued, cost) = (queued$($of)*, cost$($of)*);
+                    at = at.max(self$($way)*.room_at(&state.$index, now, queued, cost));
                 })+
                 at
             }
@@ -181,6 +186,16 @@ macro_rules! compose {
 macro_rules! tuple {
     ($first:ident 0, $($part:ident $index:tt),+) => {
         impl<$first: Cost, $($part: Cost),+> Cost for ($first, $($part),+) {
+            type Sum = ($first::Sum, $($part::Sum),+);
+
+            fn add_to(self, sum: Self::Sum) -> Self::Sum {
+                (self.0.add_to(sum.0), $(self.$index.add_to(sum.$index)),+)
+            }
+
+            fn take_from(self, sum: Self::Sum) -> Self::Sum {
+                (self.0.take_from(sum.0), $(self.$index.take_from(sum.$index)),+)
+            }
+
             fn is_zero(self) -> bool {
                 self.0.is_zero() $(&& self.$index.is_zero())+
             }
@@ -323,10 +338,14 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
         self.iter().map(P::catch_up).min().unwrap_or_default()
     }
 
-    const BOUNDED: bool = P::BOUNDED;
-
-    fn room_at(&self, states: &Self::State, now: Nanos, cost: P::Cost) -> Nanos {
+    fn room_at(
+        &self,
+        states: &Self::State,
+        now: Nanos,
+        queued: <P::Cost as Cost>::Sum,
+        cost: P::Cost,
+    ) -> Nanos {
         let each = self.iter().zip(states);
-        each.fold(now, |at, (part, state)| at.max(part.room_at(state, now, cost)))
+        each.fold(now, |at, (part, state)| at.max(part.room_at(state, now, queued, cost)))
     }
 }

@@ -168,22 +168,22 @@ impl Policy for FixedWindow {
     fn refund(
         &self,
         state: &mut FixedWindowState,
-        _: Nanos,
+        now: Nanos,
         part: u32,
         receipt: FixedWindowReceipt,
     ) -> FixedWindowReceipt {
         if state.start == receipt.start {
             state.granted = state.granted.saturating_sub(u64::from(part));
+            if state.granted == 0 {
+                // Nobody has begun it.
+                *state = self.start(now);
+            }
         }
         receipt
     }
 
-    /// What was granted in the present window counts; one that has ended does not go on.
-    fn adopt(&self, old: &Self, state: &mut FixedWindowState, now: Nanos) {
-        if now >= old.end(state) {
-            *state = self.start(now);
-        }
-    }
+    /// What was granted in the last window counts for as long as the new one would last from there.
+    fn adopt(&self, _: &Self, _: &mut FixedWindowState, _: Nanos) {}
 
     fn available(&self, state: &FixedWindowState, now: Nanos) -> u32 {
         let granted = if now < self.end(state) { state.granted } else { 0 };

@@ -139,15 +139,17 @@ impl Policy for LeakyBucket {
         }
     }
 
-    const BOUNDED: bool = true;
-
-    fn room_at(&self, ticket: &Ticket, now: Nanos, n: u32) -> Nanos {
+    fn room_at(&self, ticket: &Ticket, now: Nanos, queued: u64, n: u32) -> Nanos {
         if self.meter {
             return now;
         }
-        // The water before it must have leaked so far that it fits.
-        let most = self.most().saturating_sub(u64::from(n));
-        self.schedule.time_of(ticket.position - self.schedule.units(most)).max(now)
+        // What was granted leaks, but not in a pause. That, what is in line and what comes must fit.
+        let here = self.schedule.position_at(now.max(ticket.resumed));
+        // A change of the rate may have rounded it up by a unit: that is no water.
+        let water = Some(ticket.position - here).filter(|&water| water > 1).unwrap_or(0);
+        let all = water + self.schedule.units(queued.saturating_add(u64::from(n)));
+        let over = all - self.schedule.units(self.most());
+        if over > 0 { self.schedule.time_of(here + over) } else { now }
     }
 }
 

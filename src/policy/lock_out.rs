@@ -7,7 +7,7 @@
 //! With `l` the end of the lock: ready when the rule is, but not before `l`; a refusal at `t >= l`
 //! by the rule makes it `l = t + duration`. Units: nanoseconds, exact.
 
-use super::{Policy, Ready};
+use super::{Cost, Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
 use std::time::Duration;
@@ -154,9 +154,13 @@ impl<P: Policy> Policy for LockOut<P> {
         self.policy.held_by(&lock.state, now, cost)
     }
 
-    const BOUNDED: bool = P::BOUNDED;
-
-    fn room_at(&self, lock: &Self::State, now: Nanos, cost: P::Cost) -> Nanos {
-        self.policy.room_at(&lock.state, now, cost)
+    fn room_at(
+        &self,
+        lock: &Self::State,
+        now: Nanos,
+        queued: <P::Cost as Cost>::Sum,
+        cost: P::Cost,
+    ) -> Nanos {
+        self.policy.room_at(&lock.state, now, queued, cost)
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::units::Nanos;
 
-/// What a sliding window remembers: grants with their times, the oldest first; those of one time are
-/// one entry.
+/// What a sliding window remembers: grants with their times, the oldest first; those of one part of
+/// the window are one entry, with the time of the last of them.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     entries: VecDeque<Entry>,
@@ -28,12 +28,32 @@ pub struct LogReceipt {
     entry: u64,
 }
 
+/// For how long a grant counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Grants count from the start of their part, in nanoseconds; parts of one nanosecond are exact.
+    pub(crate) part: u64,
+    pub(crate) window: Duration,
+}
+
+impl Span {
+    /// The start of the part in which `at` lies.
+    fn part_of(self, at: Nanos) -> Nanos {
+        if self.part == 1 { at } else { Nanos::new(at.get() - at.get() % self.part) }
+    }
+
+    /// When what was granted at `at` no longer counts.
+    fn end(self, at: Nanos) -> Nanos {
+        self.part_of(at).saturating_add(self.window)
+    }
+}
+
 /// Keep room for this many entries; when a crowd has gone, give the memory back.
 const KEEP: usize = 64;
 
 impl Log {
-    /// When no more than `others` permits are less than `span` old.
-    pub(crate) fn no_more_than_at(&self, others: u64, span: Duration) -> Nanos {
+    /// When no more than `others` permits count.
+    pub(crate) fn no_more_than_at(&self, others: u64, span: Span) -> Nanos {
         let mut left = self.granted;
         let mut entries = self.entries.iter();
         let mut at = Nanos::ZERO;
@@ -41,26 +61,29 @@ impl Log {
             && let Some(entry) = entries.next()
         {
             left -= entry.permits;
-            at = entry.at.saturating_add(span);
+            at = span.end(entry.at);
         }
         at
     }
 
-    /// How many permits are less than `span` old at `now`.
-    pub(crate) fn granted_within(&self, span: Duration, now: Nanos) -> u64 {
-        let old = self.entries.iter().take_while(|entry| entry.at.saturating_add(span) <= now);
+    /// How many permits count at `now`.
+    pub(crate) fn granted_within(&self, span: Span, now: Nanos) -> u64 {
+        let old = self.entries.iter().take_while(|entry| span.end(entry.at) <= now);
         self.granted - old.map(|entry| entry.permits).sum::<u64>()
     }
 
-    /// When nothing is left that is less than `span` old.
-    pub(crate) fn empty_at(&self, span: Duration) -> Nanos {
-        self.entries.back().map_or(Nanos::ZERO, |entry| entry.at.saturating_add(span))
+    /// When nothing counts any more.
+    pub(crate) fn empty_at(&self, span: Span) -> Nanos {
+        let last = self.entries.iter().rfind(|entry| entry.permits > 0);
+        last.map_or(Nanos::ZERO, |entry| span.end(entry.at))
     }
 
-    /// Forgets what is `span` old at `now`.
-    pub(crate) fn forget(&mut self, now: Nanos, span: Duration) {
+    /// Adds `permits` at `at`, or at the time of the last entry if the clock has gone back, and
+    /// forgets what no longer counts then.
+    pub(crate) fn add(&mut self, at: Nanos, permits: u64, span: Span) -> LogReceipt {
+        let at = self.entries.back().map_or(at, |last| at.max(last.at));
         while let Some(&entry) = self.entries.front()
-            && entry.at.saturating_add(span) <= now
+            && span.end(entry.at) <= at
         {
             self.entries.pop_front();
             self.gone += 1;
@@ -69,33 +92,21 @@ impl Log {
         if self.entries.len() < self.entries.capacity() / 8 {
             self.entries.shrink_to(KEEP.max(2 * self.entries.len()));
         }
-    }
-
-    /// Adds `permits` at `at`, or at the time of the last entry if the clock has gone back, and
-    /// forgets what is `span` old by then.
-    pub(crate) fn add(&mut self, at: Nanos, permits: u64, span: Duration) -> LogReceipt {
-        let at = self.entries.back().map_or(at, |last| at.max(last.at));
-        self.forget(at, span);
         // A count never wraps: permits are u32, and nobody lives to grant 2^32 of them.
         self.granted += permits;
         match self.entries.back_mut() {
-            Some(last) if last.at == at => last.permits += permits,
+            Some(last) if span.part_of(last.at) == span.part_of(at) => {
+                *last = Entry { at, permits: last.permits + permits };
+            }
             _ => self.entries.push_back(Entry { at, permits }),
         }
         LogReceipt { entry: self.gone + self.entries.len() as u64 - 1 }
     }
 
-    /// Moves all entries in time, without changing their order.
-    pub(crate) fn move_each(&mut self, to: impl Fn(Nanos) -> Nanos) {
-        for entry in &mut self.entries {
-            entry.at = to(entry.at);
-        }
-    }
-
     /// Takes `permits` out of an entry, if it has not been forgotten.
     pub(crate) fn take(&mut self, receipt: LogReceipt, permits: u64) {
-        let entry =
-            receipt.entry.checked_sub(self.gone).and_then(|entry| usize::try_from(entry).ok());
+        let entry = receipt.entry.checked_sub(self.gone);
+        let entry = entry.and_then(|entry| usize::try_from(entry).ok());
         if let Some(entry) = entry.and_then(|entry| self.entries.get_mut(entry)) {
             let permits = permits.min(entry.permits);
             entry.permits -= permits;
@@ -104,8 +115,7 @@ impl Log {
     }
 }
 
-/// The half of a [`Policy`](crate::Policy) that is the same for the sliding windows: all but the time
-/// under which a grant is kept.
+/// All of a [`Policy`](crate::Policy) that has a `limit` and a `span`.
 macro_rules! logged {
     () => {
         type Cost = u32;
@@ -117,15 +127,19 @@ macro_rules! logged {
         }
 
         fn forget_at(&self, log: &Log) -> Option<Nanos> {
-            Some(log.empty_at(self.window))
+            Some(log.empty_at(self.span))
         }
 
         fn ready_at(&self, log: &Log, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
             let Some(others) = self.limit.checked_sub(n) else {
                 return Err(ExceedsCapacity::new(u64::from(self.limit)));
             };
-            let at = log.no_more_than_at(u64::from(others), self.window);
+            let at = log.no_more_than_at(u64::from(others), self.span);
             Ok(Ready::At(at.max(now)))
+        }
+
+        fn charge(&self, log: &mut Log, at: Nanos, n: u32) -> LogReceipt {
+            log.add(at, u64::from(n), self.span)
         }
 
         /// Exact: as if it had never been granted.
@@ -134,8 +148,12 @@ macro_rules! logged {
             receipt
         }
 
+        /// What was granted in the last window counts. What is older than the old window has been
+        /// forgotten, if anything was granted since, even if the new one is longer.
+        fn adopt(&self, _: &Self, _: &mut Log, _: Nanos) {}
+
         fn available(&self, log: &Log, now: Nanos) -> u32 {
-            let granted = log.granted_within(self.window, now);
+            let granted = log.granted_within(self.span, now);
             self.limit.saturating_sub(u32::try_from(granted).unwrap_or(u32::MAX))
         }
     };

@@ -53,11 +53,13 @@ pub struct Ticket {
     pub(crate) moved: i64,
     /// The end of the last pause, or when permits were last cut off: no credit comes from before it.
     pub(crate) resumed: Nanos,
+    /// When the price of a permit last changed.
+    pub(crate) changed: Nanos,
 }
 
 impl Ticket {
     pub(crate) fn new(position: i128) -> Self {
-        Self { position, moved: 0, resumed: Nanos::ZERO }
+        Self { position, moved: 0, resumed: Nanos::ZERO, changed: Nanos::ZERO }
     }
 
     /// Tells the last booking from all others that could still be given back. Only the low bits:
@@ -242,6 +244,14 @@ impl Schedule {
         if position + 1 < full { full } else { position }
     }
 
+    /// A store that keeps a number of permits is filled at another rate from `now` on: what time has given
+    /// back of an earlier booking is no longer known.
+    fn note_price(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
+        if (self.multiplier, self.shift) != (old.multiplier, old.shift) {
+            ticket.changed = ticket.changed.max(now);
+        }
+    }
+
     /// Forgets what a full store has no room for. No booking can then be taken back any more as if it
     /// had never been: the time for it may have been lost.
     fn settle(&self, ticket: &mut Ticket, here: i128) {
@@ -320,7 +330,7 @@ impl Schedule {
             } else {
                 back
             };
-        } else if booking.at >= ticket.resumed {
+        } else if booking.at >= ticket.resumed && !(self.strict && booking.at < ticket.changed) {
             // Whoever charged since could not before the ticket had come, or all that it took, even if
             // the clock has gone back meanwhile.
             let since = ticket.mark().wrapping_sub(booking.mark).cast_signed();
@@ -355,6 +365,7 @@ impl Schedule {
     pub(crate) fn adopt_number(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
         let here = old.position_at(now);
         old.settle(ticket, here);
+        self.note_price(old, ticket, now);
         let stored = here - ticket.position;
         if stored <= 0 {
             return self.adopt(old, ticket, now);
@@ -372,6 +383,7 @@ impl Schedule {
     /// from a full store.
     pub(crate) fn adopt_missing(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
         old.settle(ticket, old.position_at(now));
+        self.note_price(old, ticket, now);
         let missing = ticket.position - old.full(now).position;
         // Rounded so that no permit is gained.
         let missing = (((missing.max(0) << self.shift) - 1) >> old.shift) + 1;

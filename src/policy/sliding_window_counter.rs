@@ -8,7 +8,7 @@
 //! than `buckets` parts; a whole window can hold twice that, all of it within one part at each end.
 //! Units: nanoseconds; a part is rounded up to whole ones.
 
-use super::log::{Log, LogReceipt, logged};
+use super::log::{Log, LogReceipt, Span, logged};
 use super::{Policy, Ready, check_span};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
@@ -38,10 +38,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingWindowCounter {
     limit: u32,
-    /// How long one of the buckets is, in nanoseconds.
-    part: u64,
-    /// How long all of them are.
-    window: Duration,
+    span: Span,
 }
 
 impl SlidingWindowCounter {
@@ -68,28 +65,10 @@ impl SlidingWindowCounter {
         let part = window.as_nanos().div_ceil(u128::from(buckets));
         let part = u64::try_from(part).unwrap_or(u64::MAX);
         let window = Duration::from_nanos(part.saturating_mul(u64::from(buckets)));
-        Self { limit, part, window }
+        Self { limit, span: Span { part, window } }
     }
 }
 
 impl Policy for SlidingWindowCounter {
     logged!();
-
-    /// What was granted in the last window counts. Nobody knows when in its part it was: as if at its
-    /// end. What is older than the old window is forgotten, even if the new one is longer.
-    fn adopt(&self, old: &Self, log: &mut Log, now: Nanos) {
-        log.forget(now, old.window);
-        if self.part != old.part {
-            log.move_each(|start| {
-                let last = start.get().saturating_add(old.part - 1).min(now.get().max(start.get()));
-                Nanos::new(last - last % self.part)
-            });
-        }
-    }
-
-    /// All that falls in one part counts from its start.
-    fn charge(&self, log: &mut Log, at: Nanos, n: u32) -> LogReceipt {
-        let start = Nanos::new(at.get() - at.get() % self.part);
-        log.add(start, u64::from(n), self.window)
-    }
 }

@@ -8,7 +8,7 @@
 //! `limit - n` of them are a window old. A window is half open: what was granted at `t` is out of it
 //! at `t + window`. Units: nanoseconds, exact.
 
-use super::log::{Log, LogReceipt, logged};
+use super::log::{Log, LogReceipt, Span, logged};
 use super::{Policy, Ready, check_span};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
@@ -40,7 +40,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingWindowLog {
     limit: u32,
-    window: Duration,
+    span: Span,
 }
 
 impl SlidingWindowLog {
@@ -62,20 +62,10 @@ impl SlidingWindowLog {
     #[track_caller]
     pub fn new(limit: u32, window: Duration) -> Self {
         check_span(window, "a window");
-        Self { limit, window }
+        Self { limit, span: Span { part: 1, window } }
     }
 }
 
 impl Policy for SlidingWindowLog {
     logged!();
-
-    /// What was granted in the last window counts. What is older than the old window is forgotten,
-    /// even if the new one is longer.
-    fn adopt(&self, old: &Self, log: &mut Log, now: Nanos) {
-        log.forget(now, old.window);
-    }
-
-    fn charge(&self, log: &mut Log, at: Nanos, n: u32) -> LogReceipt {
-        log.add(at, u64::from(n), self.window)
-    }
 }

@@ -3,9 +3,53 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::Nanos;
+use tollgate::{Nanos, Policy, Rated, SmoothBursty, SmoothWarmingUp};
 
-use crate::oracle::{Conforms, Fraction, Oracle, Setup, TICKS, Time, prove, time};
+use crate::oracle::{Conforms, Fraction, Oracle, TICKS, Time, When, prove, time};
+use crate::{bursty, warming_up};
+
+/// A policy made from anything.
+pub(crate) trait Extreme: Conforms<Policy = Self> + Rated + Policy<Cost = u32> {
+    fn of(rate: Fraction, setup: &Setup) -> Self::Version;
+
+    /// How much unused time a store is worth.
+    fn stored_time(setup: &Setup) -> Time;
+}
+
+impl Extreme for SmoothBursty {
+    fn of(rate: Fraction, setup: &Setup) -> bursty::Version {
+        bursty::Version { rate, max_burst: time(setup.max_burst) }
+    }
+
+    fn stored_time(setup: &Setup) -> Time {
+        time(setup.max_burst)
+    }
+}
+
+impl Extreme for SmoothWarmingUp {
+    fn of(rate: Fraction, setup: &Setup) -> warming_up::Version {
+        let (warm_up, cold_factor) = (time(setup.warm_up), setup.cold_factor);
+        warming_up::Version { rate, warm_up, cold_factor }
+    }
+
+    fn stored_time(_: &Setup) -> Time {
+        0
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    rates: [Fraction; 2],
+    max_burst: Duration,
+    warm_up: Duration,
+    cold_factor: f64,
+}
+
+impl Setup {
+    fn versions<P: Extreme>(&self) -> [P::Version; 2] {
+        self.rates.map(|rate| P::of(rate, self))
+    }
+}
 
 /// One call of a policy. Times are in any order.
 #[derive(Clone, Copy, Debug)]
@@ -68,23 +112,29 @@ fn setups() -> impl Strategy<Value = Setup> {
     let cold_factors = prop_oneof![1 => Just(1.0), 4 => (0.0f64..9.0).prop_map(|e| 10f64.powf(e))];
     (rates(), rates(), bursts, warm_ups, cold_factors).prop_map(
         |(first, second, max_burst, warm_up, cold_factor)| Setup {
-            rates: vec![first, second],
+            rates: [first, second],
             // A store larger than the horizon counts as that.
             max_burst: max_burst.min(Nanos::HORIZON),
             warm_up,
             cold_factor,
-            catch_up: Duration::ZERO,
-            tolerance: 0,
         },
     )
 }
 
+fn due(oracle: &dyn Oracle) -> Time {
+    match oracle.ready(0, 0) {
+        When::At(at) => at,
+        other => unreachable!("a rule of a rate is ready at some time, not {other:?}"),
+    }
+}
+
 /// No call panics, nothing is ready before (or after) the oracle says so, and only what reaches
 /// beyond the horizon is refused. Both sides together keep `bits` bits of a time.
-pub(crate) fn any_arguments_are_never_early<P: Conforms>(bits: u32) {
+pub(crate) fn any_arguments_are_never_early<P: Extreme>(bits: u32) {
     prove(3000, &(setups(), calls()), |(setup, calls)| {
-        let mut policy = P::policy(&setup);
-        let mut oracle = P::oracle(&setup);
+        let versions = setup.versions::<P>();
+        let mut policy = P::policy(&versions[0], Duration::ZERO);
+        let mut oracle = P::oracle(&versions);
         let mut state = policy.start(Nanos::ZERO);
         let mut rate = setup.rates[0];
         let mut greatest = time(setup.warm_up);
@@ -92,7 +142,7 @@ pub(crate) fn any_arguments_are_never_early<P: Conforms>(bits: u32) {
             match call {
                 Call::Charge { at, n } => {
                     policy.charge(&mut state, Nanos::new(at), n);
-                    oracle.charge(at.into(), n);
+                    oracle.charge(0, at.into(), n);
                 }
                 Call::Pause { now, span } => {
                     let until = now.saturating_add(span);
@@ -100,7 +150,7 @@ pub(crate) fn any_arguments_are_never_early<P: Conforms>(bits: u32) {
                     oracle.pause(now.into(), until.into());
                 }
                 Call::SetRate { now, which } => {
-                    if oracle.due() - i128::from(now) > 1 << 63 {
+                    if due(&*oracle) - i128::from(now) > 1 << 63 {
                         // More than 292 years ahead, which no limiter books; a change of the rate
                         // may cut that.
                         return Ok(());
@@ -109,10 +159,10 @@ pub(crate) fn any_arguments_are_never_early<P: Conforms>(bits: u32) {
                     let old = policy.clone();
                     policy = policy.with_rate(rate.rate());
                     policy.adopt(&old, &mut state, Nanos::new(now));
-                    oracle.set_rate(now.into(), rate);
+                    oracle.set_policy(usize::from(which), now.into());
                 }
                 Call::Ask { now, n } => {
-                    let due = oracle.due();
+                    let due = due(&*oracle);
                     greatest = greatest.max(due).max(now.into());
                     let tolerance = 8 + (greatest >> bits);
                     // The horizon counts from the caller's turn.
@@ -141,9 +191,9 @@ pub(crate) fn any_arguments_are_never_early<P: Conforms>(bits: u32) {
 
 /// Refunds too, in any order and of any part, after any change: nothing overflows, and nothing that
 /// is given back makes a store fuller than it can be.
-pub(crate) fn any_refund_is_taken<P: Conforms>() {
+pub(crate) fn any_refund_is_taken<P: Extreme>() {
     prove(3000, &(setups(), calls()), |(setup, calls)| {
-        let mut policy = P::policy(&setup);
+        let mut policy = P::policy(&setup.versions::<P>()[0], Duration::ZERO);
         let mut state = policy.start(Nanos::ZERO);
         let mut receipts = Vec::new();
         for call in calls {
@@ -188,6 +238,6 @@ pub(crate) fn any_refund_is_taken<P: Conforms>() {
 
 /// How long `n` permits take at the rate of `policy`, in nanoseconds, at least.
 #[allow(clippy::cast_possible_truncation)] // rounds down, as said
-fn rate_worth<P: Conforms>(policy: &P, n: u32) -> Time {
+fn rate_worth<P: Rated>(policy: &P, n: u32) -> Time {
     (f64::from(n) / policy.rate().as_per_second() * 1e9 * (1.0 - 1e-12)) as Time
 }

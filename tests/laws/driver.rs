@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tollgate::{Acquire, Error, Grant, ManualClock, RateLimiter};
+use tollgate::{Error, Grant, ManualClock};
 
+use crate::history::{Granted, History};
 use crate::line::Fate;
-use crate::oracle::{Conforms, Fraction, Setup, Time, nanos, time};
+use crate::oracle::{Conforms, Setup, Time, nanos, time};
 use crate::script::Step;
+use crate::subject::{Subject, Waiting};
 
 /// Counts how often it was woken, and keeps when it first was and as which of all.
 struct Bell {
@@ -41,37 +43,43 @@ pub(crate) struct Caller<'a, P: Conforms> {
     pub(crate) n: u32,
     pub(crate) joined: Time,
     /// None once it is over or was dropped.
-    future: Option<Acquire<'a, P>>,
-    grant: Option<Grant<'a, P>>,
+    future: Option<Waiting<'a, P::Policy>>,
+    grant: Option<Grant<'a, P::Policy>>,
     bell: Arc<Bell>,
     polled: bool,
     pub(crate) fate: Fate,
     pub(crate) given_back: bool,
+    /// Whether this never stood in line.
+    pub(crate) refused_at_once: bool,
+    /// The turn in which the grant was dropped.
+    dropped: Option<u32>,
     /// In force when it was granted.
-    pub(crate) rate: Option<Fraction>,
+    version: usize,
     /// When it was told, by the clock: not by what the grant says.
     pub(crate) told: Option<Time>,
 }
 
-pub(crate) struct Driver<'a, P: Conforms> {
-    limiter: &'a RateLimiter<P>,
+pub(crate) struct Driver<'a, P: Conforms, S: Subject<P::Policy>> {
+    pub(crate) subject: &'a S,
+    setup: &'a Setup<P>,
     clock: ManualClock,
-    rate: Fraction,
     turns: Arc<AtomicU32>,
+    /// Since which turn which version of the policy was in force.
+    versions: Vec<(u32, usize)>,
     /// When each pause ended, or was to end, and how many had been told something before it.
     pub(crate) pauses: Vec<(Time, u32)>,
     pub(crate) callers: Vec<Option<Caller<'a, P>>>,
 }
 
 /// Runs all steps and hands the callers over, all of them settled as far as they can be.
-pub(crate) fn run<P: Conforms, R>(
-    setup: &Setup,
+pub(crate) fn run<P: Conforms, S: Subject<P::Policy>, R>(
+    setup: &Setup<P>,
     steps: &[Step],
-    judge: impl FnOnce(&Driver<'_, P>) -> R,
+    judge: impl FnOnce(&Driver<'_, P, S>) -> R,
 ) -> R {
     let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(P::policy(setup), &clock);
-    let mut driver = Driver::new(&limiter, clock, setup.rates[0]);
+    let subject = S::new(setup.policy(0), &clock);
+    let mut driver = Driver::new(&subject, setup, clock);
     for &step in steps {
         driver.take(step);
     }
@@ -79,13 +87,14 @@ pub(crate) fn run<P: Conforms, R>(
     judge(&driver)
 }
 
-impl<'a, P: Conforms> Driver<'a, P> {
-    pub(crate) fn new(limiter: &'a RateLimiter<P>, clock: ManualClock, rate: Fraction) -> Self {
+impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
+    pub(crate) fn new(subject: &'a S, setup: &'a Setup<P>, clock: ManualClock) -> Self {
         Self {
-            limiter,
+            subject,
+            setup,
             clock,
-            rate,
             turns: Arc::default(),
+            versions: vec![(0, 0)],
             pauses: Vec::new(),
             callers: Vec::new(),
         }
@@ -104,20 +113,38 @@ impl<'a, P: Conforms> Driver<'a, P> {
         self.callers.iter().flatten()
     }
 
+    pub(crate) fn history(&self) -> History {
+        let granted = |caller: &Caller<'a, P>| {
+            let at = match caller.fate {
+                Fate::Granted { at } => Some(at),
+                // It left with a grant at which it had not looked.
+                Fate::Waiting if caller.given_back => caller.told,
+                _ => None,
+            };
+            let &Caller { dropped, n, version, given_back, .. } = caller;
+            Some(Granted { turn: caller.turn(), dropped, at: at?, n, version, given_back })
+        };
+        let asked = self.all().filter(|caller| caller.n > 0 && caller.told.is_some());
+        let mut all: Vec<_> = asked.filter_map(granted).collect();
+        all.sort_by_key(|grant| grant.turn);
+        History { all, versions: self.versions.clone(), slack: 0, resumed: None }
+    }
+
     pub(crate) fn take(&mut self, step: Step) {
         match step {
             Step::Arrive { n, timeout, polled } => self.arrive(n, timeout, polled),
             Step::NobodyCame => self.callers.push(None),
             Step::Leave(id) => self.leave(id),
+            Step::Drop(id) => self.drop_grant(id),
             Step::Advance(span) => self.clock.advance(nanos(span)),
-            Step::SetRate(rate) => {
-                self.rate = rate;
-                self.limiter.set_rate(rate.rate());
+            Step::SetPolicy(index) => {
+                self.versions.push((self.turns.load(Ordering::Relaxed), index));
+                self.subject.set_policy(self.setup.policy(index));
             }
             Step::Pause(span) => {
                 let told = self.turns.load(Ordering::Relaxed);
                 self.pauses.push((self.now() + span, told));
-                self.limiter.pause_for(nanos(span));
+                self.subject.pause_for(nanos(span));
             }
             Step::SetBack(elapsed) => self.clock.set(nanos(elapsed)),
             Step::Look(at) => self.look(at),
@@ -139,30 +166,34 @@ impl<'a, P: Conforms> Driver<'a, P> {
             future: None,
             grant: None,
             bell: Arc::new(bell),
-            polled,
+            polled: true,
             fate: Fate::Waiting,
             given_back: false,
-            rate: None,
+            refused_at_once: false,
+            dropped: None,
+            version: 0,
             told: None,
         };
+        let cost = P::cost(n);
         match timeout {
-            None if polled => caller.future = Some(self.limiter.acquire(n)),
-            None => match self.limiter.reserve(n) {
-                Ok(reservation) => caller.future = Some(reservation.wait()),
-                Err(error) => caller.fate = refused(caller.joined, &error),
+            None => match (!polled).then(|| self.subject.reserve(cost)).flatten() {
+                Some(Ok(place)) => (caller.future, caller.polled) = (Some(place), false),
+                Some(Err(error)) => caller.fate = refused(caller.joined, &error),
+                None => caller.future = Some(self.subject.acquire(cost)),
             },
             // No future has to be made for somebody who does not wait.
-            Some(0) => match self.limiter.try_acquire(n) {
+            Some(0) => match self.subject.try_acquire(cost) {
                 Ok(grant) => caller.accept(grant),
                 Err(error) => caller.fate = refused(caller.joined, &error),
             },
             Some(wait) => {
-                caller.future = Some(self.limiter.try_acquire_timeout(n, nanos(wait)));
+                caller.future = Some(self.subject.try_acquire_timeout(cost, nanos(wait)));
             }
         }
-        if polled {
+        if caller.polled {
             caller.poll(self.clock.elapsed());
         }
+        caller.refused_at_once = !matches!(caller.fate, Fate::Granted { .. } | Fate::Waiting);
         self.callers.push(Some(caller));
     }
 
@@ -182,14 +213,26 @@ impl<'a, P: Conforms> Driver<'a, P> {
         }
     }
 
+    fn drop_grant(&mut self, id: usize) {
+        let elapsed = self.clock.elapsed();
+        let Some(caller) = &mut self.callers[id] else { return };
+        caller.poll(elapsed);
+        if caller.grant.is_some() {
+            // What is granted because of it is granted later.
+            caller.dropped = Some(self.turns.fetch_add(1, Ordering::Relaxed));
+            caller.grant = None;
+        }
+    }
+
     /// Writes down who was told something by this step.
     fn hear(&mut self) {
+        let &(_, version) = self.versions.last().expect("the first");
         for caller in self.callers.iter_mut().flatten() {
             let over = caller.polled && (caller.future.is_none() || caller.rings() > 0);
             if over && caller.told.is_none() && caller.fate != Fate::Left {
                 let rung = Time::from(caller.bell.first.load(Ordering::Relaxed));
                 caller.told = Some(if caller.rings() > 0 { rung } else { caller.joined });
-                caller.rate = Some(self.rate);
+                caller.version = version;
                 if caller.rings() == 0 {
                     caller.bell.take_turn();
                 }
@@ -199,13 +242,13 @@ impl<'a, P: Conforms> Driver<'a, P> {
 
     fn look(&mut self, at: u8) {
         if at & 1 != 0 {
-            let _ = self.limiter.available();
+            let _ = self.subject.available();
         }
         if at & 2 != 0 {
-            let _ = self.limiter.queue_len();
+            let _ = self.subject.queue_len();
         }
         if at & 4 != 0 {
-            let _ = (self.limiter.stats(), self.limiter.policy());
+            let _ = self.subject.stats();
         }
         if at & 8 != 0 {
             let elapsed = self.clock.elapsed();
@@ -233,7 +276,7 @@ impl<'a, P: Conforms> Caller<'a, P> {
     fn poll(&mut self, elapsed: Duration) {
         let waker = Waker::from(Arc::clone(&self.bell));
         let Some(future) = &mut self.future else { return };
-        match std::pin::Pin::new(future).poll(&mut Context::from_waker(&waker)) {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Pending => return,
             Poll::Ready(Ok(grant)) => self.accept(grant),
             Poll::Ready(Err(error)) => {
@@ -245,7 +288,7 @@ impl<'a, P: Conforms> Caller<'a, P> {
         self.future = None;
     }
 
-    fn accept(&mut self, grant: Grant<'a, P>) {
+    fn accept(&mut self, grant: Grant<'a, P::Policy>) {
         self.fate = Fate::Granted { at: self.joined + time(grant.waited()) };
         self.grant = Some(grant);
     }
@@ -253,11 +296,6 @@ impl<'a, P: Conforms> Caller<'a, P> {
     /// Whether this was granted or refused.
     pub(crate) fn is_over(&self) -> bool {
         self.told.is_some()
-    }
-
-    /// Whether this never stood in line.
-    pub(crate) fn refused_at_once(&self) -> bool {
-        matches!(self.fate, Fate::Refused { .. }) && self.rings() == 0
     }
 
     /// Whether this was granted and not given back.
@@ -270,6 +308,11 @@ impl<'a, P: Conforms> Caller<'a, P> {
 }
 
 fn refused(told: Time, error: &Error) -> Fate {
-    let retry_after = time(error.retry_after().expect("a time at which to come back"));
-    Fate::Refused { told, retry_after }
+    let retry_after = error.retry_after().map(time);
+    match error {
+        Error::Denied { .. } => Fate::Refused { told, retry_after },
+        Error::LineFull { .. } => Fate::LineFull { told, retry_after },
+        Error::ExceedsCapacity(_) => Fate::ExceedsCapacity { told },
+        other => panic!("an error of no known kind: {other}"),
+    }
 }

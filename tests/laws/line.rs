@@ -1,33 +1,42 @@
 //! The line as the design states it, with a `Vec` for a queue: callers are charged when they are
 //! granted, in the order of their arrival.
 
-use crate::oracle::{Fraction, Oracle, Time};
+use crate::oracle::{Oracle, Time, When};
 
 /// What became of a caller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fate {
     Waiting,
     Granted { at: Time },
-    Refused { told: Time, retry_after: Time },
+    Refused { told: Time, retry_after: Option<Time> },
+    LineFull { told: Time, retry_after: Option<Time> },
+    ExceedsCapacity { told: Time },
     Left,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Caller<O: Oracle> {
+pub(crate) struct Caller {
     n: u32,
     joined: Time,
     deadline: Option<Time>,
     pub(crate) fate: Fate,
-    price: Option<O::Price>,
     pub(crate) given_back: bool,
+    pub(crate) dropped: bool,
     /// [`Line::age`] when this was granted.
     pub(crate) age: usize,
 }
 
+impl Caller {
+    /// Whether this has permits that can be given back.
+    pub(crate) fn has_grant(&self) -> bool {
+        matches!(self.fate, Fate::Granted { .. }) && !self.given_back && !self.dropped
+    }
+}
+
 #[derive(Clone, Debug)]
-pub(crate) struct Line<O: Oracle> {
-    policy: O,
-    pub(crate) callers: Vec<Caller<O>>,
+pub(crate) struct Line {
+    policy: Box<dyn Oracle>,
+    pub(crate) callers: Vec<Caller>,
     /// Who waits, the first in front.
     pub(crate) queue: Vec<usize>,
     /// Grants that were not given back, the latest last.
@@ -37,18 +46,40 @@ pub(crate) struct Line<O: Oracle> {
     since: Time,
     catch_up: Time,
     tolerance: Time,
-    /// How often the rate changed, there was a pause, or something was refunded on which others
+    /// How often the policy changed, there was a pause, or something was refunded on which others
     /// had built.
     pub(crate) age: usize,
-    /// Nothing was refunded on which others had built since the last grant.
-    last_is_untouched: bool,
+    /// So many of these were charged before something was refunded on which others had built, or at
+    /// another price.
+    touched: usize,
     /// Somebody's time was up so close to a grant that rounding decides; what follows proves
     /// nothing.
     pub(crate) doubtful: bool,
 }
 
-impl<O: Oracle> Line<O> {
-    pub(crate) fn new(policy: O, catch_up: Time, tolerance: Time) -> Self {
+/// When somebody is granted: then, or not before then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    pub(crate) at: Time,
+    pub(crate) is_known: bool,
+}
+
+impl Due {
+    fn wait(self, now: Time) -> Option<Time> {
+        self.is_known.then_some((self.at - now).max(0))
+    }
+
+    fn and(self, when: When) -> Self {
+        match when {
+            When::At(at) => Self { at: self.at.max(at), ..self },
+            When::NotBefore(at) => Self { at: self.at.max(at), is_known: false },
+            When::Never => self,
+        }
+    }
+}
+
+impl Line {
+    pub(crate) fn new(policy: Box<dyn Oracle>, catch_up: Time, tolerance: Time) -> Self {
         Self {
             policy,
             callers: Vec::new(),
@@ -59,41 +90,59 @@ impl<O: Oracle> Line<O> {
             catch_up,
             tolerance,
             age: 0,
-            last_is_untouched: true,
+            touched: 0,
             doubtful: false,
         }
     }
 
-    fn charge_time(&self, policy: &O, joined: Time) -> Time {
-        policy.due().max(joined).max(self.since).max(self.now - self.catch_up)
+    /// When somebody is charged who has come to the head of the line; `None` if never.
+    fn charge_time(&self, joined: Time, n: u32) -> Option<Due> {
+        let earliest = joined.max(self.since).max(self.now - self.catch_up);
+        match self.policy.ready(self.now, n) {
+            When::Never => None,
+            when => Some(Due { at: earliest, is_known: true }.and(when)),
+        }
     }
 
-    /// When somebody who comes now would be granted if nobody leaves: everybody in front is charged
-    /// in turn.
-    pub(crate) fn projected(&self, without: Option<usize>) -> Time {
-        let mut policy = self.policy.clone();
-        let mut at = self.now.max(self.since);
-        for &ahead in self.queue.iter().filter(|&&id| Some(id) != without) {
-            at = at.max(policy.due());
-            policy.charge(at, self.callers[ahead].n);
+    /// The policy behind all who wait, each charged in turn, and when the last of them is. Who asks
+    /// for too much will be turned away.
+    fn behind(&self) -> (Box<dyn Oracle>, Due) {
+        let mut policy = self.policy.copy();
+        let mut due = Due { at: self.now.max(self.since), is_known: true };
+        for &ahead in &self.queue {
+            let n = self.callers[ahead].n;
+            let when = policy.ready(due.at, n);
+            if when != When::Never {
+                due = due.and(when);
+                policy.charge(ahead, due.at, n);
+            }
+            if !due.is_known && !policy.is_bounded() {
+                // Nobody can know anything of those behind.
+                break;
+            }
         }
-        at.max(policy.due())
+        (policy, due)
+    }
+
+    /// When somebody who comes now would be granted if nobody leaves.
+    pub(crate) fn projected(&self, n: u32) -> Due {
+        let (policy, due) = self.behind();
+        due.and(policy.ready(due.at, n))
     }
 
     fn grant(&mut self, id: usize, at: Time) {
         let n = self.callers[id].n;
         if n > 0 {
-            self.callers[id].price = Some(self.policy.charge(at, n));
+            self.policy.charge(id, at, n);
             self.charges.push(id);
-            self.last_is_untouched = true;
             self.since = self.since.max(at);
         }
         self.callers[id].fate = Fate::Granted { at };
         self.callers[id].age = self.age;
     }
 
-    fn refuse(&mut self, id: usize, due: Time) {
-        let retry_after = (due - self.now).max(0);
+    fn refuse(&mut self, id: usize, due: Due) {
+        let retry_after = due.wait(self.now);
         self.callers[id].fate = Fate::Refused { told: self.now, retry_after };
     }
 
@@ -107,27 +156,36 @@ impl<O: Oracle> Line<O> {
 
     /// Grants all that is due, and turns away whose time is up.
     fn pump(&mut self) {
-        while let Some(&head) = self.queue.first() {
-            let Caller { joined, deadline, .. } = self.callers[head];
-            let at = self.charge_time(&self.policy, joined);
-            if deadline.is_some_and(|deadline| (at - deadline).abs() <= self.tolerance) {
-                self.doubtful |= self.tolerance > 0;
-            }
-            if deadline.is_some_and(|deadline| at > deadline) {
-                self.refuse(head, at);
-                self.depart(head);
-            } else if at <= self.now {
-                self.queue.remove(0);
-                self.grant(head, at);
-            } else {
-                break;
-            }
-        }
+        self.grant_due();
         while let Some((deadline, id)) = self.next_deadline()
             && deadline <= self.now
         {
-            self.refuse(id, self.projected(Some(id)));
             self.depart(id);
+            self.grant_due();
+            self.refuse(id, self.projected(self.callers[id].n));
+        }
+    }
+
+    fn grant_due(&mut self) {
+        while let Some(&head) = self.queue.first() {
+            let Caller { n, joined, deadline, .. } = self.callers[head];
+            let Some(due) = self.charge_time(joined, n) else {
+                self.callers[head].fate = Fate::ExceedsCapacity { told: self.now };
+                self.depart(head);
+                continue;
+            };
+            if deadline.is_some_and(|deadline| (due.at - deadline).abs() <= self.tolerance) {
+                self.doubtful |= self.tolerance > 0;
+            }
+            if deadline.is_some_and(|deadline| due.at > deadline) {
+                self.refuse(head, due);
+                self.depart(head);
+            } else if due.is_known && due.at <= self.now {
+                self.queue.remove(0);
+                self.grant(head, due.at);
+            } else {
+                break;
+            }
         }
     }
 
@@ -137,10 +195,10 @@ impl<O: Oracle> Line<O> {
 
     /// When something happens next by itself.
     pub(crate) fn next_event(&self) -> Option<Time> {
-        let head = *self.queue.first()?;
-        let due = self.charge_time(&self.policy, self.callers[head].joined);
+        let head = &self.callers[*self.queue.first()?];
+        let due = self.charge_time(head.joined, head.n).filter(|due| due.is_known);
         let deadline = self.next_deadline().map(|(deadline, _)| deadline);
-        Some(deadline.map_or(due, |deadline| deadline.min(due)))
+        due.map(|due| due.at).into_iter().chain(deadline).min()
     }
 
     pub(crate) fn advance(&mut self, span: Time) {
@@ -152,20 +210,39 @@ impl<O: Oracle> Line<O> {
         self.now = end;
     }
 
-    /// Whether a grant is so close to now that rounding decides on which side it lies.
-    pub(crate) fn on_the_edge(&self) -> bool {
+    /// Whether something is so close to now that rounding decides on which side it lies, for
+    /// somebody who comes and asks for `n`.
+    pub(crate) fn on_the_edge(&self, n: u32) -> bool {
         let near = |time: Time| (time - self.now).abs() <= self.tolerance;
         let just_granted = self.charges.last().map(|&id| self.callers[id].fate);
         self.tolerance > 0
-            && (near(self.policy.due())
+            && (matches!(self.policy.ready(self.now, n), When::At(at) if near(at))
+                || n > 0 && self.policy.is_bounded() && self.is_leaking_to(n, near)
                 || self.next_event().is_some_and(near)
                 || matches!(just_granted, Some(Fate::Granted { at }) if near(at) && at > 0))
     }
 
+    /// From when on there is room for `n`.
+    fn room(&self, n: u32) -> Time {
+        self.room_at(self.now, n)
+    }
+
+    fn room_at(&self, now: Time, n: u32) -> Time {
+        let queued: Vec<_> = self.queue.iter().map(|&id| self.callers[id].n).collect();
+        self.policy.room(now, &queued, n)
+    }
+
+    /// Whether room comes by leaking at such a time. While nothing leaks, nothing is rounded either, and
+    /// the time at which there would be room goes on with the clock.
+    fn is_leaking_to(&self, n: u32, near: impl Fn(Time) -> bool) -> bool {
+        let room = self.room(n);
+        near(room) && self.room_at(self.now + 1, n) == room
+    }
+
     /// The oracle leaves some room to what is not its subject: no two deadlines at one moment, and
     /// none where rounding decides.
-    pub(crate) fn settle_timeout(&self, timeout: Time) -> Time {
-        let due = self.projected(None);
+    pub(crate) fn settle_timeout(&self, n: u32, timeout: Time) -> Time {
+        let due = self.projected(n).at;
         let unclear = |deadline: Time| {
             self.tolerance > 0 && (deadline - due).abs() <= self.tolerance
                 || self.queue.iter().any(|&id| self.callers[id].deadline == Some(deadline))
@@ -176,51 +253,84 @@ impl<O: Oracle> Line<O> {
     pub(crate) fn arrive(&mut self, n: u32, timeout: Option<Time>) -> usize {
         let id = self.callers.len();
         let deadline = timeout.map(|timeout| self.now + timeout);
-        let (joined, age) = (self.now, self.age);
-        let fate = Fate::Waiting;
-        let caller = Caller { n, joined, deadline, fate, price: None, given_back: false, age };
-        self.callers.push(caller);
-        let due = self.projected(None);
-        if n == 0 || self.queue.is_empty() && due <= self.now {
+        let (joined, age, fate) = (self.now, self.age, Fate::Waiting);
+        let (given_back, dropped) = (false, false);
+        self.callers.push(Caller { n, joined, deadline, fate, given_back, dropped, age });
+        let told = self.now;
+        if n == 0 {
             self.grant(id, self.now);
-        } else if deadline.is_some_and(|deadline| due > deadline) {
-            self.refuse(id, due);
+            return id;
+        }
+        let Some(own) = self.charge_time(joined, n) else {
+            self.callers[id].fate = Fate::ExceedsCapacity { told };
+            return id;
+        };
+        let due = self.projected(n);
+        if self.queue.is_empty() && own.is_known && own.at <= self.now {
+            self.grant(id, self.now);
+        } else if deadline.is_some_and(|deadline| deadline <= self.now || due.at > deadline) {
+            self.policy.refused(self.now, n);
+            self.refuse(id, self.projected(n));
+        } else if self.room(n) > self.now {
+            let retry_after = Some(self.room(n) - self.now);
+            self.callers[id].fate = Fate::LineFull { told, retry_after };
         } else {
             self.queue.push(id);
         }
+        self.pump();
         id
     }
 
     /// Somebody gives up: its place, or what it was granted.
     pub(crate) fn leave(&mut self, id: usize) {
-        match self.callers[id].fate {
-            Fate::Waiting => {
-                self.depart(id);
-                self.callers[id].fate = Fate::Left;
-            }
-            Fate::Granted { at } if !self.callers[id].given_back => {
-                self.callers[id].given_back = true;
-                if let Some(price) = self.callers[id].price {
-                    let last = self.charges.last() == Some(&id);
-                    self.policy.refund(self.now, at, price, last);
-                    self.charges.retain(|&other| other != id);
-                    self.since = self.since.max(self.now);
-                    self.age += usize::from(!last);
-                    self.last_is_untouched &= last;
+        if self.callers[id].fate == Fate::Waiting {
+            self.depart(id);
+            self.callers[id].fate = Fate::Left;
+        } else if self.callers[id].has_grant() {
+            self.callers[id].given_back = true;
+            if self.callers[id].n > 0 {
+                let last = self.charges.last() == Some(&id);
+                // At another price than now, it leaves a trace in those before it.
+                let clean = last && self.callers[id].age == self.age;
+                self.since = self.since.max(self.now);
+                self.policy.refund(id, self.since);
+                self.policy.release(id);
+                self.charges.retain(|&other| other != id);
+                self.age += usize::from(!last);
+                if !clean {
+                    self.touched = self.charges.len();
                 }
             }
-            _ => {}
+        }
+        self.pump();
+    }
+
+    /// The grant is no longer needed: that matters where it is held.
+    pub(crate) fn drop_grant(&mut self, id: usize) {
+        if self.callers[id].has_grant() {
+            self.callers[id].dropped = true;
+            if self.policy.holds() && self.callers[id].n > 0 {
+                self.since = self.since.max(self.now);
+                self.policy.release(id);
+            }
         }
         self.pump();
     }
 
     /// The last grant, unless something happened that makes "as if it had never been" hard to say.
     pub(crate) fn last_grant(&self) -> Option<usize> {
-        self.charges.last().copied().filter(|_| self.last_is_untouched)
+        self.charges.last().copied().filter(|_| self.charges.len() > self.touched)
     }
 
-    pub(crate) fn set_rate(&mut self, rate: Fraction) {
-        self.policy.set_rate(self.now, rate);
+    pub(crate) fn set_policy(&mut self, index: usize) {
+        self.policy.set_policy(index, self.now);
+        // Who waits for more than there ever is now need not wait.
+        for id in self.queue.clone() {
+            if self.policy.ready(self.now, self.callers[id].n) == When::Never {
+                self.callers[id].fate = Fate::ExceedsCapacity { told: self.now };
+                self.depart(id);
+            }
+        }
         self.changed(self.now);
     }
 

@@ -5,11 +5,179 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
-use tollgate::{Rate, Rated};
+use tollgate::{Policy, Rate};
+
+use crate::history::History;
 
 /// Whole nanoseconds since the clock's origin, or a span of them. Signed, so that nothing stops at
 /// zero by accident.
 pub(crate) type Time = i128;
+
+/// Ticks in a nanosecond: divisible by all numbers up to 16.
+pub(crate) const TICKS: i128 = 720_720;
+
+/// When permits are ready.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum When {
+    /// From then on.
+    At(Time),
+    /// Not before then, and not before something is given back either.
+    NotBefore(Time),
+    /// More than there ever is.
+    Never,
+}
+
+/// A policy's rule with a history of its own, as plainly as it can be written.
+pub(crate) trait Oracle: Debug {
+    fn copy(&self) -> Box<dyn Oracle>;
+
+    /// When `n` are ready if nothing else is charged; a moment before `now` means "now".
+    fn ready(&self, now: Time, n: u32) -> When;
+
+    /// Caller `id` takes `n`, which is not zero.
+    fn charge(&mut self, id: usize, at: Time, n: u32);
+
+    /// Takes back the charge of caller `id`: all of it if nobody has been charged since, else as
+    /// much as the rule allows.
+    fn refund(&mut self, id: usize, now: Time);
+
+    /// Puts version `index` of the policy into force.
+    fn set_policy(&mut self, index: usize, now: Time);
+
+    /// Nothing is granted before `until` and no credit accrues. A rule without credit has nothing to
+    /// do: the line sees to the rest.
+    fn pause(&mut self, _now: Time, _until: Time) {}
+
+    /// Whether a grant is held, so that its drop is a [`release`](Self::release).
+    fn holds(&self) -> bool {
+        false
+    }
+
+    fn release(&mut self, _id: usize) {}
+
+    /// A call for `n` was refused when it came.
+    fn refused(&mut self, _now: Time, _n: u32) {}
+
+    /// Whether it is ever full, and from when on there is room for `n` behind those in line.
+    fn is_bounded(&self) -> bool {
+        false
+    }
+
+    fn room(&self, _now: Time, _queued: &[u32], _n: u32) -> Time {
+        Time::MIN
+    }
+}
+
+impl Clone for Box<dyn Oracle> {
+    fn clone(&self) -> Self {
+        self.copy()
+    }
+}
+
+/// A policy that is held to the laws. Most types stand for themselves; where one type is several
+/// policies, each has a name of its own.
+pub(crate) trait Conforms: Debug + 'static {
+    type Policy: Policy + Debug;
+
+    /// The parameters, in the oracle's terms.
+    type Version: Clone + Debug;
+
+    fn version(scale: Scale) -> BoxedStrategy<Self::Version>;
+
+    fn policy(version: &Self::Version, catch_up: Duration) -> Self::Policy;
+
+    /// In force is the first version.
+    fn oracle(versions: &[Self::Version]) -> Box<dyn Oracle>;
+
+    /// Law 1: that the rule was kept.
+    fn kept(versions: &[Self::Version], history: &History) -> Result<(), String>;
+
+    /// What a script's `n` means; nothing if `n` is zero.
+    fn cost(n: u32) -> <Self::Policy as Policy>::Cost;
+
+    /// Whether the policy makes good how late a wake-up was. Times of grants are looked at else.
+    const CATCHES_UP: bool = false;
+
+    /// Whether nobody waits for what it takes itself: so a leaver has held nobody up.
+    const PREPAID: bool = false;
+
+    /// Whether it makes a difference to be refused.
+    const PUNISHES: bool = false;
+
+    /// Whether it notices that the clock has gone back before a refund: the one word in which a bucket
+    /// is kept does not say when it was last drawn.
+    const KNOWS_LAST: bool = true;
+
+    /// Of which rates the oracle and the crate are held against each other.
+    const SCALES: Scales = Scales::Exact;
+
+    /// By how many nanoseconds they may differ where one of them rounds. Where none does, events are
+    /// let fall on the very moment of a grant.
+    const TOLERANCE: Time = 8;
+
+    /// By how much other versions are slower at most. What is off by a nanosecond is off by so many
+    /// after a change that keeps a number of permits.
+    const SLOWER: u64 = 20;
+
+    /// How long it takes at most until the whole rate is reached.
+    fn ramp(_: &Self::Version) -> Time {
+        0
+    }
+
+    /// At a rate, with a store for a thousand permits: for policies that are made of these.
+    fn with_thousand(_: Fraction) -> Option<Self::Version> {
+        None
+    }
+}
+
+/// What one run is made from.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup<P: Conforms> {
+    /// The first is in force at the start.
+    pub(crate) versions: Vec<P::Version>,
+    pub(crate) scale: Scale,
+    pub(crate) catch_up: Duration,
+}
+
+impl<P: Conforms> Setup<P> {
+    pub(crate) fn policy(&self, index: usize) -> P::Policy {
+        P::policy(&self.versions[index], self.catch_up)
+    }
+
+    pub(crate) fn oracle(&self) -> Box<dyn Oracle> {
+        P::oracle(&self.versions)
+    }
+
+    pub(crate) fn tolerance(&self) -> Time {
+        if self.scale.is_exact { 0 } else { P::TOLERANCE }
+    }
+}
+
+/// About how fast a policy is to be, whatever its rule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub(crate) rate: Fraction,
+    /// Something that all versions have in common, some times what one permit takes.
+    pub(crate) span: Time,
+    /// Neither the crate nor an oracle has to round anything.
+    pub(crate) is_exact: bool,
+    /// As little as possible is stored.
+    pub(crate) is_lean: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Scales {
+    Exact,
+    Rounded,
+    Both,
+}
+
+impl Scale {
+    fn slower(self, factor: u64) -> Self {
+        let rate = Fraction { nanos: self.rate.nanos * factor, ..self.rate };
+        Self { rate, ..self }
+    }
+}
 
 /// `permits` in `nanos`. The permits divide [`TICKS`], so that an interval is a whole number of
 /// ticks.
@@ -18,9 +186,6 @@ pub(crate) struct Fraction {
     pub(crate) permits: u64,
     pub(crate) nanos: u64,
 }
-
-/// Ticks in a nanosecond: divisible by all numbers up to 16.
-pub(crate) const TICKS: i128 = 720_720;
 
 impl Fraction {
     pub(crate) fn rate(self) -> Rate {
@@ -36,58 +201,74 @@ impl Fraction {
     pub(crate) fn nanos_each(self) -> Time {
         (self.interval() / TICKS).max(1)
     }
+
+    pub(crate) fn eighths(self, eighths: u32) -> Time {
+        i128::from(self.nanos) * i128::from(eighths) / i128::from(self.permits) / 8
+    }
 }
 
-/// What one policy and its oracle are made from.
-#[derive(Clone, Debug)]
-pub(crate) struct Setup {
-    /// The first is in force at the start.
-    pub(crate) rates: Vec<Fraction>,
-    pub(crate) max_burst: Duration,
-    pub(crate) warm_up: Duration,
-    pub(crate) cold_factor: f64,
-    pub(crate) catch_up: Duration,
-    /// By how many nanoseconds the oracle and the limiter may differ. Zero where neither rounds:
-    /// there events are let fall on the very moment of a grant.
-    pub(crate) tolerance: Time,
+/// Rates whose permits are whole numbers of ticks apart: from one in ten seconds to one in some
+/// nanoseconds.
+fn fractions() -> impl Strategy<Value = Fraction> {
+    (1u64..=16, 2u32..34, 0u64..1 << 33).prop_map(|(permits, exponent, rest)| {
+        let nanos = (1u64 << exponent) + rest % (1 << exponent);
+        Fraction { permits, nanos: nanos.max(4) * permits + rest % permits }
+    })
 }
 
-/// A policy's rule on a state of its own, as plainly as it can be written.
-pub(crate) trait Oracle: Clone + Debug {
-    /// What one charge cost.
-    type Price: Copy + Debug;
-
-    /// When the next free ticket has come, rounded up to a whole nanosecond.
-    fn due(&self) -> Time;
-
-    fn charge(&mut self, at: Time, n: u32) -> Self::Price;
-
-    /// Takes back a charge made at `at`: all of it if it is the last one, else what time has not
-    /// given back anyway.
-    fn refund(&mut self, now: Time, at: Time, price: Self::Price, last: bool);
-
-    /// Nothing is granted before `until` and no credit accrues.
-    fn pause(&mut self, now: Time, until: Time);
-
-    fn set_rate(&mut self, now: Time, rate: Fraction);
+/// Rates of which neither the crate nor an oracle ever has to round anything.
+fn powers_of_two() -> impl Strategy<Value = Fraction> {
+    (3u32..34).prop_map(|exponent| Fraction { permits: 1, nanos: 1 << exponent })
 }
 
-/// A policy that is held to the laws.
-pub(crate) trait Conforms: Rated<Cost = u32> + Debug {
-    type Oracle: Oracle;
-
-    fn setups() -> BoxedStrategy<Setup>;
-
-    fn policy(setup: &Setup) -> Self;
-
-    fn oracle(setup: &Setup) -> Self::Oracle;
-
-    /// How much unused time law 1 lets a span use besides its own.
-    fn stored_time(setup: &Setup) -> Time;
-
-    /// How long it takes at most until the whole rate is reached.
-    fn ramp(setup: &Setup) -> Time;
+/// Three versions of about the same size, so that a change leaves something to be seen.
+pub(crate) fn setups<P: Conforms>() -> BoxedStrategy<Setup<P>> {
+    let exact = (powers_of_two(), prop_oneof![Just(2u64), Just(4), Just(32)], 2u64..5)
+        .prop_map(|(rate, second, third)| (rate, [second, 1 << third], true));
+    let rounded = (fractions(), 2..P::SLOWER, 2..P::SLOWER)
+        .prop_map(|(rate, second, third)| (rate, [second, third], false));
+    let rates = match P::SCALES {
+        Scales::Exact => exact.boxed(),
+        Scales::Rounded => rounded.boxed(),
+        Scales::Both => prop_oneof![exact, rounded].boxed(),
+    };
+    let spans = (1u32..100, 0i128..3);
+    (rates, spans, any::<bool>())
+        .prop_flat_map(|((rate, factors, is_exact), (eighths, nanos), lenient)| {
+            let span = rate.eighths(eighths) + nanos;
+            let scale = Scale { rate, span: span.max(1), is_exact, is_lean: false };
+            versions::<P>(scale, factors, lenient)
+        })
+        .boxed()
 }
+
+/// So fast, and almost without a store, that a nanosecond lost at each grant would be seen.
+pub(crate) fn lean_setups<P: Conforms>() -> BoxedStrategy<Setup<P>> {
+    (65u64..80, any::<bool>())
+        .prop_flat_map(|(nanos, lenient)| {
+            let rate = Fraction { permits: 16, nanos };
+            let scale = Scale { rate, span: 7, is_exact: false, is_lean: true };
+            versions::<P>(scale, [2, 2], lenient)
+        })
+        .boxed()
+}
+
+fn versions<P: Conforms>(
+    scale: Scale,
+    [second, third]: [u64; 2],
+    lenient: bool,
+) -> impl Strategy<Value = Setup<P>> {
+    let versions =
+        [P::version(scale), P::version(scale.slower(second)), P::version(scale.slower(third))];
+    versions.prop_map(move |versions| {
+        let lenient = lenient && P::CATCHES_UP;
+        let catch_up = if lenient { Duration::from_millis(2) } else { Duration::ZERO };
+        Setup { versions: versions.into(), scale, catch_up }
+    })
+}
+
+/// How many cases a property over whole scripts is tried with, of which there are many policies.
+pub(crate) const CASES: u32 = 120;
 
 /// Runs a property on the same random values each time.
 pub(crate) fn prove<S: Strategy>(
@@ -100,36 +281,13 @@ pub(crate) fn prove<S: Strategy>(
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(0x70_11_6a_7e),
         max_shrink_iters: 20_000,
+        // In many scripts nobody waits who could leave.
+        max_global_rejects: 20_000,
         ..ProptestConfig::default()
     };
     if let Err(error) = TestRunner::new(config).run(values, property) {
         panic!("{error}");
     }
-}
-
-/// Rates whose permits are whole numbers of ticks apart: from one in ten seconds to one in some
-/// nanoseconds.
-pub(crate) fn fractions() -> impl Strategy<Value = Fraction> {
-    (1u64..=16, 2u32..34, 0u64..1 << 33).prop_map(|(permits, exponent, rest)| {
-        let nanos = (1u64 << exponent) + rest % (1 << exponent);
-        Fraction { permits, nanos: nanos.max(4) * permits + rest % permits }
-    })
-}
-
-/// Rates of which neither the crate nor an oracle ever has to round anything.
-pub(crate) fn powers_of_two() -> impl Strategy<Value = Fraction> {
-    (3u32..34).prop_map(|exponent| Fraction { permits: 1, nanos: 1 << exponent })
-}
-
-/// Three rates of about the same size, so that a change leaves something to be seen.
-pub(crate) fn related(
-    rate: impl Strategy<Value = Fraction> + 'static,
-    factors: impl Strategy<Value = u64> + Clone + 'static,
-) -> impl Strategy<Value = Vec<Fraction>> {
-    (rate, factors.clone(), factors).prop_map(|(first, second, third)| {
-        let slower = |factor| Fraction { nanos: first.nanos * factor, ..first };
-        vec![first, slower(second), slower(third)]
-    })
 }
 
 pub(crate) fn nanos(time: Time) -> Duration {

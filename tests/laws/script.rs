@@ -5,8 +5,8 @@ use std::fmt::Debug;
 
 use proptest::prelude::*;
 
-use crate::line::{Fate, Line};
-use crate::oracle::{Conforms, Fraction, Oracle, Setup, Time, time};
+use crate::line::Line;
+use crate::oracle::{Conforms, Setup, Time, time};
 
 /// One thing that happens. Times are in eighths of the time between two permits; indices are taken
 /// modulo what there is.
@@ -15,8 +15,9 @@ pub(crate) enum Op {
     Arrive { n: u32, patience: Patience },
     Leave(usize),
     Refund(usize),
+    Drop(usize),
     Advance { eighths: u32, nanos: u32 },
-    SetRate(usize),
+    SetPolicy(usize),
     Pause(u32),
     SetBack(u32),
 }
@@ -40,7 +41,8 @@ pub(crate) struct Kinds {
     pub(crate) timeouts: bool,
     pub(crate) leaves: bool,
     pub(crate) refunds: bool,
-    pub(crate) rates: bool,
+    pub(crate) changes: bool,
+    pub(crate) drops: bool,
     pub(crate) pauses: bool,
     pub(crate) back: bool,
 }
@@ -51,7 +53,8 @@ impl Kinds {
         timeouts: true,
         leaves: true,
         refunds: true,
-        rates: true,
+        changes: true,
+        drops: true,
         pauses: true,
         back: false,
     };
@@ -75,7 +78,8 @@ pub(crate) fn scripts(kinds: Kinds) -> impl Strategy<Value = Vec<Op>> {
         (9, advance.prop_map(|(eighths, nanos)| Op::Advance { eighths, nanos }).boxed()),
         (3 * on(kinds.leaves), any::<usize>().prop_map(Op::Leave).boxed()),
         (2 * on(kinds.refunds), any::<usize>().prop_map(Op::Refund).boxed()),
-        (on(kinds.rates), any::<usize>().prop_map(Op::SetRate).boxed()),
+        (2 * on(kinds.drops), any::<usize>().prop_map(Op::Drop).boxed()),
+        (on(kinds.changes), any::<usize>().prop_map(Op::SetPolicy).boxed()),
         (on(kinds.pauses), (0u32..60).prop_map(Op::Pause).boxed()),
         (2 * on(kinds.back), (0u32..400).prop_map(Op::SetBack).boxed()),
     ]);
@@ -101,16 +105,14 @@ pub(crate) enum Step {
     NobodyCame,
     /// Gives up a place, or a grant.
     Leave(usize),
+    /// Has no more need of a grant.
+    Drop(usize),
     Advance(Time),
-    SetRate(Fraction),
+    SetPolicy(usize),
     Pause(Time),
     SetBack(Time),
     /// Looks without touching; the number says at what.
     Look(u8),
-}
-
-fn eighths(setup: &Setup, eighths: u32) -> Time {
-    i128::from(setup.rates[0].nanos) * i128::from(eighths) / i128::from(setup.rates[0].permits) / 8
 }
 
 /// Which grants a script may give back.
@@ -126,127 +128,148 @@ pub(crate) enum GiveBack {
 /// Plays a script to the oracle. Where the oracle and a limiter round differently, time goes on by
 /// some nanoseconds first, so that no event falls where rounding decides.
 pub(crate) fn play<P: Conforms>(
-    setup: &Setup,
+    setup: &Setup<P>,
     script: &[Op],
     give_back: GiveBack,
-) -> (Line<P::Oracle>, Vec<Step>) {
-    let mut line = Line::new(P::oracle(setup), time(setup.catch_up), setup.tolerance);
-    let mut steps = Vec::new();
+) -> (Line, Vec<Step>) {
+    let line = Line::new(setup.oracle(), time(setup.catch_up), setup.tolerance());
+    let mut play = Play { setup, line, steps: Vec::new() };
     for &op in script {
-        step_off_the_edge(setup, &mut line, &mut steps);
-        if let Some(step) = settle(setup, &line, op, give_back) {
-            take(&mut line, step);
-            steps.push(step);
+        play.step_off_the_edge(if let Op::Arrive { n, .. } = op { n } else { 0 });
+        if let Some(step) = play.settle(op, give_back) {
+            play.take(step);
         }
     }
     // All get their turn; what is left of the state shows in some more calls.
-    for _ in 0..4 {
-        while let Some(event) = line.next_event() {
-            let step = Step::Advance(event - line.now);
-            take(&mut line, step);
-            steps.push(step);
-        }
-        step_off_the_edge(setup, &mut line, &mut steps);
-        for _ in 0..2 {
-            let step = Step::Arrive { n: 3, timeout: None, polled: true };
-            take(&mut line, step);
-            steps.push(step);
+    for round in 0..4 {
+        play.finish(0);
+        for n in [round, 1] {
+            play.step_off_the_edge(n);
+            play.take(Step::Arrive { n, timeout: None, polled: true });
         }
     }
-    while let Some(event) = line.next_event() {
-        let step = Step::Advance(event + setup.tolerance - line.now);
-        take(&mut line, step);
-        steps.push(step);
+    play.finish(setup.tolerance());
+    (play.line, play.steps)
+}
+
+struct Play<'a, P: Conforms> {
+    setup: &'a Setup<P>,
+    line: Line,
+    steps: Vec<Step>,
+}
+
+impl<P: Conforms> Play<'_, P> {
+    /// What an op comes to as things stand.
+    fn settle(&self, op: Op, give_back: GiveBack) -> Option<Step> {
+        let line = &self.line;
+        let eighths = |eighths| self.setup.scale.rate.eighths(eighths);
+        let chosen = |index: usize, choose: &dyn Fn(usize) -> bool| {
+            let ids: Vec<usize> = (0..line.callers.len()).filter(|&id| choose(id)).collect();
+            (!ids.is_empty()).then(|| ids[index % ids.len()])
+        };
+        Some(match op {
+            Op::Arrive { n, patience } => {
+                let due = line.projected(n).at - line.now;
+                let timeout = match patience {
+                    Patience::Endless | Patience::Reserved => None,
+                    Patience::Eighths(n) => Some(eighths(n)),
+                    Patience::Enough => Some(due.max(0)),
+                    Patience::TooLittle => Some((due - 1).max(0)),
+                };
+                let timeout = timeout.map(|timeout| line.settle_timeout(n, timeout));
+                Step::Arrive { n, timeout, polled: !matches!(patience, Patience::Reserved) }
+            }
+            Op::Leave(index) => Step::Leave(chosen(index, &|id| line.queue.contains(&id))?),
+            Op::Refund(index) => Step::Leave(chosen(index, &|id| {
+                let caller = &line.callers[id];
+                caller.has_grant()
+                    && match give_back {
+                        GiveBack::Any => true,
+                        GiveBack::Fresh => caller.age == line.age,
+                        GiveBack::Last => line.last_grant() == Some(id),
+                    }
+            })?),
+            Op::Drop(index) => Step::Drop(chosen(index, &|id| line.callers[id].has_grant())?),
+            Op::Advance { eighths: n, nanos } => Step::Advance(eighths(n) + i128::from(nanos)),
+            Op::SetPolicy(index) => Step::SetPolicy(index % self.setup.versions.len()),
+            Op::Pause(n) => Step::Pause(eighths(n).max(1)),
+            Op::SetBack(_) => return None,
+        })
     }
-    (line, steps)
-}
 
-fn step_off_the_edge<O: Oracle>(setup: &Setup, line: &mut Line<O>, steps: &mut Vec<Step>) {
-    while line.on_the_edge() {
-        let step = Step::Advance(2 * setup.tolerance + 1);
-        take(line, step);
-        steps.push(step);
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Arrive { n, timeout, .. } => {
+                self.line.arrive(n, timeout);
+            }
+            Step::Leave(id) => self.line.leave(id),
+            Step::Drop(id) => self.line.drop_grant(id),
+            Step::Advance(span) => self.line.advance(span),
+            Step::SetPolicy(index) => self.line.set_policy(index),
+            Step::Pause(span) => self.line.pause(span),
+            Step::NobodyCame | Step::SetBack(_) | Step::Look(_) => {}
+        }
+        self.steps.push(step);
     }
-}
 
-/// What an op comes to as things stand.
-fn settle<O: Oracle>(setup: &Setup, line: &Line<O>, op: Op, give_back: GiveBack) -> Option<Step> {
-    let chosen = |index: usize, choose: &dyn Fn(usize) -> bool| {
-        let ids: Vec<usize> = (0..line.callers.len()).filter(|&id| choose(id)).collect();
-        (!ids.is_empty()).then(|| ids[index % ids.len()])
-    };
-    Some(match op {
-        Op::Arrive { n, patience } => {
-            let due = line.projected(None) - line.now;
-            let timeout = match patience {
-                Patience::Endless | Patience::Reserved => None,
-                Patience::Eighths(n) => Some(eighths(setup, n)),
-                Patience::Enough => Some(due),
-                Patience::TooLittle => Some((due - 1).max(0)),
-            };
-            let timeout = timeout.map(|timeout| line.settle_timeout(timeout));
-            Step::Arrive { n, timeout, polled: !matches!(patience, Patience::Reserved) }
+    fn step_off_the_edge(&mut self, n: u32) {
+        while self.line.on_the_edge(n) {
+            self.take(Step::Advance(2 * self.setup.tolerance() + 1));
         }
-        Op::Leave(index) => Step::Leave(chosen(index, &|id| line.queue.contains(&id))?),
-        Op::Refund(index) => Step::Leave(chosen(index, &|id| {
-            let caller = &line.callers[id];
-            matches!(caller.fate, Fate::Granted { .. })
-                && !caller.given_back
-                && match give_back {
-                    GiveBack::Any => true,
-                    GiveBack::Fresh => caller.age == line.age,
-                    GiveBack::Last => line.last_grant() == Some(id),
-                }
-        })?),
-        Op::Advance { eighths: n, nanos } => Step::Advance(eighths(setup, n) + i128::from(nanos)),
-        Op::SetRate(index) => Step::SetRate(setup.rates[index % setup.rates.len()]),
-        Op::Pause(n) => Step::Pause(eighths(setup, n)),
-        Op::SetBack(_) => return None,
-    })
-}
+    }
 
-fn take<O: Oracle>(line: &mut Line<O>, step: Step) {
-    match step {
-        Step::Arrive { n, timeout, .. } => {
-            line.arrive(n, timeout);
+    /// Until nobody waits who can be granted: grants are dropped where that is what they wait for.
+    fn finish(&mut self, extra: Time) {
+        loop {
+            while let Some(event) = self.line.next_event() {
+                self.take(Step::Advance(event + extra - self.line.now));
+            }
+            let callers = &self.line.callers;
+            let held = (0..callers.len()).find(|&id| callers[id].has_grant());
+            match held.filter(|_| !self.line.queue.is_empty()) {
+                Some(id) => self.take(Step::Drop(id)),
+                None => break,
+            }
         }
-        Step::Leave(id) => line.leave(id),
-        Step::Advance(span) => line.advance(span),
-        Step::SetRate(rate) => line.set_rate(rate),
-        Step::Pause(span) => line.pause(span),
-        Step::NobodyCame | Step::SetBack(_) | Step::Look(_) => {}
     }
 }
 
 /// The steps of a script without an oracle: leavers may have left already, and time may go back.
-pub(crate) fn steps(setup: &Setup, script: &[Op]) -> Vec<Step> {
+pub(crate) fn steps<P: Conforms>(setup: &Setup<P>, script: &[Op]) -> Vec<Step> {
+    let eighths = |eighths| setup.scale.rate.eighths(eighths);
     let mut arrivals = 0;
     let mut now = 0;
     let mut steps = Vec::new();
     for &op in script {
+        // Mostly a late one.
+        let came = arrivals;
+        let late = |index: usize| (came > 0).then(|| came - 1 - index % came.min(8));
         steps.push(match op {
             Op::Arrive { n, patience } => {
                 arrivals += 1;
                 let timeout = match patience {
-                    Patience::Eighths(n) => Some(eighths(setup, n)),
+                    Patience::Eighths(n) => Some(eighths(n)),
                     _ => None,
                 };
                 Step::Arrive { n, timeout, polled: true }
             }
-            Op::Leave(_) | Op::Refund(_) if arrivals == 0 => continue,
-            // Mostly a late one.
-            Op::Leave(index) | Op::Refund(index) => {
-                Step::Leave(arrivals - 1 - index % arrivals.min(8))
-            }
+            Op::Leave(index) | Op::Refund(index) => match late(index) {
+                Some(id) => Step::Leave(id),
+                None => continue,
+            },
+            Op::Drop(index) => match late(index) {
+                Some(id) => Step::Drop(id),
+                None => continue,
+            },
             Op::Advance { eighths: n, nanos } => {
-                let span = eighths(setup, n) + i128::from(nanos);
+                let span = eighths(n) + i128::from(nanos);
                 now += span;
                 Step::Advance(span)
             }
-            Op::SetRate(index) => Step::SetRate(setup.rates[index % setup.rates.len()]),
-            Op::Pause(n) => Step::Pause(eighths(setup, n)),
+            Op::SetPolicy(index) => Step::SetPolicy(index % setup.versions.len()),
+            Op::Pause(n) => Step::Pause(eighths(n).max(1)),
             Op::SetBack(n) => {
-                now = (now - eighths(setup, n)).max(0);
+                now = (now - eighths(n)).max(0);
                 Step::SetBack(now)
             }
         });

@@ -1,9 +1,9 @@
 //! Law 6: charging `a` and then `b` leaves what charging `a + b` leaves.
 
 use proptest::prelude::*;
-use tollgate::Nanos;
+use tollgate::{Nanos, Policy};
 
-use crate::oracle::{Conforms, Fraction, prove};
+use crate::oracle::{Conforms, Fraction, prove, setups};
 
 /// Some of its own intervals after the last charge, or before.
 fn moment(rate: Fraction, eighths: u64) -> Nanos {
@@ -14,27 +14,27 @@ pub(crate) fn two_charges_are_one_charge_of_their_sum<P: Conforms>() {
     let past = prop::collection::vec((0u64..200, 1u32..20), 0..6);
     let sizes = (prop_oneof![0u32..20, 0u32..2000], prop_oneof![0u32..20, 0u32..2000]);
     let future = prop::collection::vec((0u64..2000, 1u32..50), 1..6);
-    prove(2000, &(P::setups(), past, sizes, future), |(setup, past, (a, b), future)| {
-        let (policy, rate) = (P::policy(&setup), setup.rates[0]);
+    prove(2000, &(setups::<P>(), past, sizes, future), |(setup, past, (a, b), future)| {
+        let (policy, rate) = (setup.policy(0), setup.scale.rate);
         let mut whole = policy.start(Nanos::ZERO);
         let mut at = Nanos::ZERO;
         for (eighths, n) in past {
             at = at.saturating_add(moment(rate, eighths).since(Nanos::ZERO));
-            policy.charge(&mut whole, at, n);
+            policy.charge(&mut whole, at, P::cost(n));
         }
         let mut parts = whole.clone();
-        policy.charge(&mut whole, at, a + b);
-        policy.charge(&mut parts, at, a);
-        policy.charge(&mut parts, at, b);
+        policy.charge(&mut whole, at, P::cost(a + b));
+        policy.charge(&mut parts, at, P::cost(a));
+        policy.charge(&mut parts, at, P::cost(b));
         // What cannot be seen at once shows when more is drawn later.
         for (eighths, n) in future {
-            let one = policy.ready_at(&whole, at, n).expect("soon").earliest();
-            let two = policy.ready_at(&parts, at, n).expect("soon").earliest();
+            let one = policy.ready_at(&whole, at, P::cost(n)).expect("soon").earliest();
+            let two = policy.ready_at(&parts, at, P::cost(n)).expect("soon").earliest();
             let apart = one.since(two).max(two.since(one)).as_nanos();
             prop_assert!(apart <= 1, "{a} + {b} at {at:?}: {one:?}, {two:?}, {setup:?}");
             at = at.saturating_add(moment(rate, eighths).since(Nanos::ZERO));
-            policy.charge(&mut whole, at, n);
-            policy.charge(&mut parts, at, n);
+            policy.charge(&mut whole, at, P::cost(n));
+            policy.charge(&mut parts, at, P::cost(n));
         }
         Ok(())
     });

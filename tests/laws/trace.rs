@@ -5,33 +5,37 @@ use proptest::prelude::*;
 
 use crate::driver::{Caller, Driver, run};
 use crate::line::{self, Fate, Line};
-use crate::oracle::{Conforms, Oracle, Setup, Time, prove};
+use crate::oracle::{CASES, Conforms, Setup, Time, prove, setups};
 use crate::script::{GiveBack, Kinds, play, scripts};
+use crate::subject::Subject;
 
-pub(crate) fn the_oracle_agrees<P: Conforms>() {
-    agree::<P>(800, Kinds::FORWARD, GiveBack::Fresh);
+pub(crate) fn the_oracle_agrees<P: Conforms, S: Subject<P::Policy>>() {
+    agree::<P, S>(4 * CASES, Kinds::FORWARD, GiveBack::Fresh);
 }
 
 /// Nobody has been granted since, so it is as if the grant had never been.
-pub(crate) fn the_last_grant_comes_back_at_its_price<P: Conforms>() {
-    let kinds = Kinds { rates: true, refunds: true, leaves: true, ..Kinds::default() };
-    agree::<P>(400, kinds, GiveBack::Last);
+pub(crate) fn the_last_grant_comes_back_at_its_price<P: Conforms, S: Subject<P::Policy>>() {
+    let kinds = Kinds { changes: true, refunds: true, leaves: true, ..Kinds::default() };
+    agree::<P, S>(2 * CASES, kinds, GiveBack::Last);
 }
 
-fn agree<P: Conforms>(cases: u32, kinds: Kinds, give_back: GiveBack) {
-    prove(cases, &(P::setups(), scripts(kinds)), |(setup, script)| {
+fn agree<P: Conforms, S: Subject<P::Policy>>(cases: u32, kinds: Kinds, give_back: GiveBack) {
+    prove(cases, &(setups::<P>(), scripts(kinds)), |(setup, script)| {
         let (line, steps) = play::<P>(&setup, &script, give_back);
         prop_assume!(!line.doubtful);
-        run(&setup, &steps, |driver: &Driver<'_, P>| {
+        run(&setup, &steps, |driver: &Driver<'_, P, S>| {
             in_order(driver)?;
-            same(&setup, &line, driver)
-                .map_err(|reason| TestCaseError::fail(format!("{reason}\nafter {steps:?}")))
+            same(&setup, &line, driver).map_err(|reason| {
+                TestCaseError::fail(format!("{reason}, {setup:?}\nafter {steps:?}"))
+            })
         })
     });
 }
 
 /// Whoever comes later is granted later, and at the time of which its grant speaks.
-fn in_order<P: Conforms>(driver: &Driver<'_, P>) -> Result<(), TestCaseError> {
+fn in_order<P: Conforms, S: Subject<P::Policy>>(
+    driver: &Driver<'_, P, S>,
+) -> Result<(), TestCaseError> {
     let granted = |caller: &&Caller<'_, P>| {
         caller.n > 0 && caller.told.is_some() && matches!(caller.fate, Fate::Granted { .. })
     };
@@ -47,27 +51,31 @@ fn in_order<P: Conforms>(driver: &Driver<'_, P>) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn same<P: Conforms>(
-    setup: &Setup,
-    line: &Line<P::Oracle>,
-    driver: &Driver<'_, P>,
+fn same<P: Conforms, S: Subject<P::Policy>>(
+    setup: &Setup<P>,
+    line: &Line,
+    driver: &Driver<'_, P, S>,
 ) -> Result<(), String> {
     for (id, (expected, caller)) in line.callers.iter().zip(driver.all()).enumerate() {
         let ours = (caller.fate, caller.given_back);
         let theirs = (expected.fate, expected.given_back);
-        if !close(setup.tolerance, expected, caller) {
-            return Err(format!("caller {id}: {ours:?}, the oracle says {theirs:?}, {setup:?}"));
+        if !close(setup.tolerance(), expected, caller) {
+            return Err(format!("caller {id}: {ours:?}, the oracle says {theirs:?}"));
         }
     }
-    Ok(())
+    let (ours, theirs) = (driver.subject.queue_len(), line.queue.len());
+    if ours != theirs { Err(format!("{ours} wait, not {theirs}")) } else { Ok(()) }
 }
 
-fn close<O: Oracle, P: Conforms>(
-    tolerance: Time,
-    expected: &line::Caller<O>,
-    caller: &Caller<'_, P>,
-) -> bool {
+fn close<P: Conforms>(tolerance: Time, expected: &line::Caller, caller: &Caller<'_, P>) -> bool {
     let near = |ours: Time, theirs: Time| (ours - theirs).abs() <= tolerance;
+    let both_near = |(ours, our_wait): (Time, Option<Time>), (theirs, their_wait)| {
+        near(ours, theirs)
+            && match (our_wait, their_wait) {
+                (Some(ours), Some(theirs)) => near(ours, theirs),
+                (ours, theirs) => ours == theirs,
+            }
+    };
     match (expected.fate, caller.fate) {
         // It left with a grant at which it had not looked: all that is known is when it was woken.
         (Fate::Granted { at }, Fate::Waiting) => {
@@ -81,7 +89,16 @@ fn close<O: Oracle, P: Conforms>(
         (
             Fate::Refused { told: theirs, retry_after: their_wait },
             Fate::Refused { told: ours, retry_after: our_wait },
-        ) => near(ours, theirs) && near(our_wait, their_wait),
+        )
+        | (
+            Fate::LineFull { told: theirs, retry_after: their_wait },
+            Fate::LineFull { told: ours, retry_after: our_wait },
+        ) => both_near((ours, our_wait), (theirs, their_wait)),
+        // Nobody looks at a place that was only taken: it hears late.
+        (Fate::ExceedsCapacity { .. }, Fate::ExceedsCapacity { .. }) if caller.rings() == 0 => true,
+        (Fate::ExceedsCapacity { told: theirs }, Fate::ExceedsCapacity { told: ours }) => {
+            near(ours, theirs)
+        }
         (theirs, ours) => theirs == ours,
     }
 }

@@ -1,13 +1,13 @@
-//! Law 4: while somebody always waits, the whole rate is used, however many give up.
-
-use std::time::Duration;
+//! Law 4: while somebody always waits, the whole rate is used, however many give up. For policies
+//! without a steady rate law 2 is law 4: with the same departures, exactly what the oracle says.
 
 use proptest::prelude::*;
-use tollgate::{ManualClock, RateLimiter};
+use tollgate::ManualClock;
 
 use crate::driver::Driver;
-use crate::oracle::{Conforms, Fraction, Setup, TICKS, Time, prove};
+use crate::oracle::{Conforms, Setup, TICKS, Time, When, lean_setups, prove, setups};
 use crate::script::Step;
+use crate::subject::Subject;
 
 /// What a caller asks for at most, and how many always wait.
 const MOST: u32 = 4;
@@ -19,13 +19,18 @@ const PERMITS: i128 = 2000;
 /// Time goes on by so many eighths of an interval, then one of those in line leaves, or nobody.
 type Turn = (u32, Option<usize>);
 
-pub(crate) fn the_whole_rate_is_used<P: Conforms>() {
+pub(crate) fn the_whole_rate_is_used<P: Conforms, S: Subject<P::Policy>>() {
     let leaver = prop::option::weighted(0.6, 0..IN_LINE);
     let turns = prop::collection::vec((0u32..30, leaver), 100);
-    prove(24, &(setups::<P>(), turns), |(setup, turns)| {
-        prop_assume!(P::ramp(&setup) < 400 * setup.rates[0].nanos_each());
-        let used = used::<P>(&setup, &turns);
-        let (rate, span) = (setup.rates[0], PERMITS * setup.rates[0].nanos_each());
+    let setups = prop_oneof![setups::<P>(), lean_setups::<P>()];
+    prove(24, &(setups, turns), |(setup, turns)| {
+        let rate = setup.scale.rate;
+        prop_assume!(P::ramp(&setup.versions[0]) < 400 * rate.nanos_each());
+        // All of them fit, in a line that is bounded, too.
+        let together = MOST * u32::try_from(IN_LINE + 1)?;
+        prop_assume!(setup.oracle().ready(0, together) != When::Never);
+        let used = used::<P, S>(&setup, &turns);
+        let span = PERMITS * rate.nanos_each();
         let offered = span * TICKS / rate.interval();
         // The first and the last request lie across the edges of the span.
         let least = (offered - 2 * i128::from(MOST)) * 99 / 100;
@@ -34,25 +39,14 @@ pub(crate) fn the_whole_rate_is_used<P: Conforms>() {
     });
 }
 
-/// Half of them so fast, and without a store, that a nanosecond lost at each grant would be seen.
-fn setups<P: Conforms>() -> impl Strategy<Value = Setup> {
-    (P::setups(), prop::option::of(65u64..80)).prop_map(|(mut setup, fast)| {
-        if let Some(nanos) = fast {
-            setup.rates[0] = Fraction { permits: 16, nanos };
-            setup.max_burst = Duration::ZERO;
-            setup.warm_up = Duration::from_nanos(nanos);
-        }
-        setup
-    })
-}
-
 /// Permits granted and kept while `PERMITS` could be.
-fn used<P: Conforms>(setup: &Setup, turns: &[Turn]) -> i128 {
+fn used<P: Conforms, S: Subject<P::Policy>>(setup: &Setup<P>, turns: &[Turn]) -> i128 {
     let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(P::policy(setup), &clock);
-    let rate = setup.rates[0];
-    let mut driver = Driver::new(&limiter, clock, rate);
-    let end = P::ramp(setup) + PERMITS * rate.nanos_each();
+    let subject = S::new(setup.policy(0), &clock);
+    let rate = setup.scale.rate;
+    let mut driver = Driver::new(&subject, setup, clock);
+    let start = P::ramp(&setup.versions[0]);
+    let end = start + PERMITS * rate.nanos_each();
     let mut turns = turns.iter().cycle();
     let mut n = 0;
     let mut waiting = Vec::new();
@@ -74,7 +68,6 @@ fn used<P: Conforms>(setup: &Setup, turns: &[Turn]) -> i128 {
         }
     }
     driver.poll_all();
-    let start = P::ramp(setup);
     let inside = |at: Time| at >= start;
     driver
         .all()
@@ -83,7 +76,10 @@ fn used<P: Conforms>(setup: &Setup, turns: &[Turn]) -> i128 {
         .sum()
 }
 
-fn keep_waiting<P: Conforms>(driver: &Driver<'_, P>, ids: &mut Vec<usize>) {
+fn keep_waiting<P: Conforms, S: Subject<P::Policy>>(
+    driver: &Driver<'_, P, S>,
+    ids: &mut Vec<usize>,
+) {
     let waits = |&id: &usize| driver.callers[id].as_ref().is_some_and(|caller| !caller.is_over());
     ids.retain(waits);
 }

@@ -1,0 +1,168 @@
+//! All rules of one steady rate in exact fractions: `SmoothBursty`, the buckets, and the queue.
+//!
+//! `v` is the time up to which permits are taken. A charge of `n` at `t` makes it
+//! `max(v, t - store) + n x interval`. Who asks waits until `v` has come, or where all must be there
+//! that is asked for, until `v + n x interval`. All times are whole numbers of ticks, so nothing is
+//! ever rounded but the moment of a grant.
+
+use crate::oracle::{Oracle, TICKS, Time, When};
+
+/// What stays the same when the policy changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Keeps {
+    /// The time for which permits are stored.
+    Time,
+    /// The number of permits stored.
+    Number,
+    /// The number of permits that are missing.
+    Missing,
+}
+
+/// One version of the rule. Times are in ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) interval: i128,
+    /// The most that may be stored.
+    pub(crate) store: i128,
+    /// How many permits fit at once, if all must be there that are asked for.
+    pub(crate) strict: Option<u32>,
+    /// How many there may be in line and not yet paid off.
+    pub(crate) room: Option<u32>,
+    /// Permits come at the multiples of this only.
+    pub(crate) step: Option<i128>,
+    pub(crate) keeps: Keeps,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Bucket {
+    versions: Vec<Terms>,
+    terms: Terms,
+    v: i128,
+    /// No credit accrues before this: the end of the last pause.
+    paused_until: i128,
+    /// Those not given back.
+    charges: Vec<Charge>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Charge {
+    id: usize,
+    at: i128,
+    n: u32,
+    price: i128,
+    /// Time was lost after it, because the store was full: as if it had never been is too late.
+    is_settled: bool,
+}
+
+impl Bucket {
+    /// With so many permits in it.
+    pub(crate) fn new(versions: Vec<Terms>, permits: u32) -> Self {
+        let terms = versions[0];
+        let v = -(terms.interval * i128::from(permits)).min(terms.store);
+        Self { versions, terms, v, paused_until: i128::MIN, charges: Vec::new() }
+    }
+
+    /// A store is never fuller than full. Grants fall on whole nanoseconds; what one loses by that is
+    /// not idle time, or a store of nothing would lose it at each.
+    fn settle(&mut self, now: i128) {
+        if now - self.v > self.terms.store + TICKS {
+            self.v = now - self.terms.store;
+            self.charges.iter_mut().for_each(|charge| charge.is_settled = true);
+        }
+    }
+
+    /// The last moment at which permits came.
+    fn came(&self, at: Time) -> i128 {
+        let at = at * TICKS;
+        self.terms.step.map_or(at, |step| at - at.rem_euclid(step))
+    }
+
+    fn price(&self, n: u32) -> i128 {
+        self.terms.interval * i128::from(n)
+    }
+}
+
+/// Up to a whole nanosecond, in ticks.
+fn round_up(ticks: i128) -> i128 {
+    -(-ticks).div_euclid(TICKS) * TICKS
+}
+
+impl Oracle for Bucket {
+    fn copy(&self) -> Box<dyn Oracle> {
+        Box::new(self.clone())
+    }
+
+    fn ready(&self, _: Time, n: u32) -> When {
+        let most = self.terms.strict.or(self.terms.room);
+        if most.is_some_and(|most| n > most) {
+            return When::Never;
+        }
+        let due = if self.terms.strict.is_some() { self.v + self.price(n) } else { self.v };
+        let step = self.terms.step.unwrap_or(TICKS);
+        When::At(-(-due).div_euclid(step) * step / TICKS)
+    }
+
+    fn charge(&mut self, id: usize, at: Time, n: u32) {
+        let at = self.came(at);
+        self.settle(at);
+        let price = self.price(n);
+        self.v += price;
+        self.charges.push(Charge { id, at, n, price, is_settled: false });
+    }
+
+    fn refund(&mut self, id: usize, now: Time) {
+        let Some(index) = self.charges.iter().position(|charge| charge.id == id) else { return };
+        let is_last = index + 1 == self.charges.len();
+        let Charge { at, n, price, is_settled, .. } = self.charges.remove(index);
+        // Of a number of permits no more come back than were taken, at whatever price.
+        let is_number = self.terms.strict.is_some();
+        let price = if is_number { price.min(self.price(n)) } else { price };
+        if is_last && !is_settled {
+            let least = if at < self.paused_until { self.paused_until } else { i128::MIN };
+            self.v = (self.v - price).max(self.v.min(least));
+        } else if at >= self.paused_until {
+            // No more than time has not given back anyway.
+            self.v -= (at + price - self.came(now)).clamp(0, price);
+        }
+    }
+
+    fn set_policy(&mut self, index: usize, now: Time) {
+        let came = self.came(now);
+        self.settle(came);
+        let old = std::mem::replace(&mut self.terms, self.versions[index]);
+        let in_new = |ticks: i128| ticks * self.terms.interval / old.interval;
+        let stored = came - self.v;
+        if self.terms.keeps == Keeps::Missing {
+            let missing = round_up(in_new((old.store - stored).max(0)));
+            self.v = came - self.terms.store + missing;
+        } else if self.terms.keeps == Keeps::Number && stored > 0 {
+            // So that no permit is gained.
+            let kept = -round_up(-in_new(stored));
+            if kept > self.terms.store {
+                // What had no room any more does not come back by a refund.
+                self.paused_until = self.paused_until.max(came);
+            }
+            self.v = came - kept.min(self.terms.store);
+        }
+    }
+
+    fn pause(&mut self, _: Time, until: Time) {
+        self.paused_until = self.paused_until.max(until * TICKS);
+        self.v = self.v.max(until * TICKS);
+    }
+
+    fn is_bounded(&self) -> bool {
+        self.terms.room.is_some()
+    }
+
+    /// What was granted and has not leaked yet, what is in line and what comes must fit. Nothing leaks
+    /// in a pause.
+    fn room(&self, now: Time, queued: &[u32], n: u32) -> Time {
+        let Some(room) = self.terms.room else { return Time::MIN };
+        let here = (now * TICKS).max(self.paused_until);
+        let water = (self.v - here).max(0);
+        let waits: i128 = queued.iter().map(|&n| self.price(n)).sum();
+        let over = water + waits + self.price(n) - self.price(room);
+        round_up(if over > 0 { here } else { now * TICKS } + over) / TICKS
+    }
+}

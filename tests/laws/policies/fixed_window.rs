@@ -1,0 +1,177 @@
+//! `FixedWindow`: a list of all windows there were, with what was granted in them.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tollgate::FixedWindow;
+
+use crate::history::History;
+use crate::oracle::{Conforms, Oracle, Scale, Time, When, nanos};
+
+/// A `FixedWindow` that is aligned to a grid.
+#[derive(Debug)]
+pub(crate) struct Aligned;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Version {
+    limit: u32,
+    length: Time,
+    /// So long before the clock's origin a window began.
+    epoch: Option<Time>,
+}
+
+#[derive(Clone, Debug)]
+struct Windows {
+    versions: Vec<Version>,
+    version: Version,
+    windows: Vec<Window>,
+}
+
+#[derive(Clone, Debug)]
+struct Window {
+    start: Time,
+    /// Who was granted how much in it.
+    grants: Vec<(usize, u32)>,
+}
+
+impl Windows {
+    fn new(versions: &[Version]) -> Self {
+        Self { versions: versions.to_vec(), version: versions[0], windows: Vec::new() }
+    }
+
+    /// The window in which something lies that happens now, if it has begun already. The last to
+    /// begin is as long as the policy says now.
+    fn present(&self, now: Time) -> Option<&Window> {
+        self.windows.last().filter(|window| now < window.start + self.version.length)
+    }
+}
+
+impl Oracle for Windows {
+    fn copy(&self) -> Box<dyn Oracle> {
+        Box::new(self.clone())
+    }
+
+    fn ready(&self, now: Time, n: u32) -> When {
+        if n > self.version.limit {
+            return When::Never;
+        }
+        When::At(match self.present(now) {
+            Some(window) => {
+                let granted: u32 = window.grants.iter().map(|&(_, n)| n).sum();
+                let fits = granted + n <= self.version.limit;
+                if fits { now } else { window.start + self.version.length }
+            }
+            None => now,
+        })
+    }
+
+    fn charge(&mut self, id: usize, at: Time, n: u32) {
+        if self.present(at).is_none() {
+            let epoch = self.version.epoch;
+            let into = epoch.map_or(0, |epoch| (at + epoch).rem_euclid(self.version.length));
+            self.windows.push(Window { start: at - into, grants: Vec::new() });
+        }
+        self.windows.last_mut().expect("one that has begun").grants.push((id, n));
+    }
+
+    /// As if it had never been granted: if nothing is left in the last window, none has begun.
+    fn refund(&mut self, id: usize, _: Time) {
+        for window in &mut self.windows {
+            window.grants.retain(|&(other, _)| other != id);
+        }
+        if self.windows.last().is_some_and(|window| window.grants.is_empty()) {
+            self.windows.clear();
+        }
+    }
+
+    fn set_policy(&mut self, index: usize, _: Time) {
+        self.version = self.versions[index];
+    }
+}
+
+fn version(scale: Scale) -> impl Strategy<Value = Version> {
+    let limits = prop_oneof![6 => 1u32..12, 2 => Just(40u32), 1 => Just(0)];
+    (limits, 1u32..100, 0i128..3).prop_map(move |(limit, eighths, nanos)| {
+        let length = (scale.rate.eighths(eighths) + nanos).max(1);
+        Version { limit, length, epoch: None }
+    })
+}
+
+/// Any grant, with all others of its window, is within the limit. Windows as they come out of the
+/// grants themselves; none that is begun under one version goes on under another, which is not for
+/// this law to decide.
+fn kept(versions: &[Version], history: &History) -> Result<(), String> {
+    let mut start = None;
+    let mut last = None;
+    let mut granted = 0;
+    for grant in &history.all {
+        let Version { limit, length, epoch } = versions[grant.version];
+        let of_grant = match (start, epoch) {
+            (Some(start), _) if grant.at < start + length => start,
+            (_, Some(epoch)) => grant.at - (grant.at + epoch).rem_euclid(length),
+            (_, None) => grant.at,
+        };
+        if start != Some(of_grant) || last != Some(grant.version) {
+            granted = 0;
+        }
+        (start, last) = (Some(of_grant), Some(grant.version));
+        granted += if grant.given_back { 0 } else { u64::from(grant.n) };
+        if granted > u64::from(limit) {
+            return Err(format!("{granted} of {limit} in the window from {of_grant}"));
+        }
+    }
+    Ok(())
+}
+
+impl Conforms for FixedWindow {
+    type Policy = Self;
+    type Version = Version;
+
+    fn version(scale: Scale) -> BoxedStrategy<Version> {
+        version(scale).boxed()
+    }
+
+    fn policy(version: &Version, _: Duration) -> Self {
+        Self::new(version.limit, nanos(version.length))
+    }
+
+    fn oracle(versions: &[Version]) -> Box<dyn Oracle> {
+        Box::new(Windows::new(versions))
+    }
+
+    fn kept(versions: &[Version], history: &History) -> Result<(), String> {
+        kept(versions, history)
+    }
+
+    fn cost(n: u32) -> u32 {
+        n
+    }
+}
+
+impl Conforms for Aligned {
+    type Policy = FixedWindow;
+    type Version = Version;
+
+    fn version(scale: Scale) -> BoxedStrategy<Version> {
+        (version(scale), 0i128..1 << 40)
+            .prop_map(|(version, epoch)| Version { epoch: Some(epoch), ..version })
+            .boxed()
+    }
+
+    fn policy(version: &Version, _: Duration) -> FixedWindow {
+        let epoch = version.epoch.expect("that is what it is aligned to");
+        FixedWindow::new(version.limit, nanos(version.length)).aligned(nanos(epoch))
+    }
+
+    fn oracle(versions: &[Version]) -> Box<dyn Oracle> {
+        Box::new(Windows::new(versions))
+    }
+
+    fn kept(versions: &[Version], history: &History) -> Result<(), String> {
+        kept(versions, history)
+    }
+
+    fn cost(n: u32) -> u32 {
+        n
+    }
+}
