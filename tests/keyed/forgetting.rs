@@ -174,3 +174,14 @@ fn absent_keys_can_be_new_ones() {
     assert!(limiter.try_acquire(&2, 1).is_ok(), "the first is forgotten all the same");
     assert!(limiter.try_acquire(&2, 1).is_err());
 }
+
+/// Lines too: whoever came for a place and went leaves nothing behind.
+#[test]
+fn keys_of_reservations_go_as_well() {
+    let (clock, limiter) = limiter(1_000_000);
+    for key in 0..20_000 {
+        drop(limiter.reserve(&key, 1).expect("room"));
+        clock.advance(ms(1));
+    }
+    assert!(limiter.len() < 10_000, "{} keys", limiter.len());
+}

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, SmoothBursty, TokenBucket};
+use tollgate::{Error, InFlight, KeyedRateLimiter, ManualClock, Rate, SmoothBursty, TokenBucket};
 
-use crate::support::{is_waiting, ms, outcome, secs};
+use crate::support::wakers::OnWake;
+use crate::support::{finishes, is_waiting, ms, outcome, poll_with, secs};
 
 fn bucket(per_second: f64, capacity: u32) -> TokenBucket {
     TokenBucket::new(Rate::per_second(per_second), capacity)
@@ -155,4 +156,59 @@ fn keys_of_many_kinds() {
     let one: KeyedRateLimiter<(), _> = KeyedRateLimiter::with_clock(policy, &clock);
     assert!(one.try_acquire(&(), 1).is_ok());
     assert!(one.try_acquire(&(), 1).is_err());
+}
+
+/// A waker that is called by the first change makes a second one: in the end all keys are under that.
+#[test]
+fn of_two_changes_at_once_the_last_holds_for_all_keys() {
+    let clock = ManualClock::new();
+    let limiter = KeyedRateLimiter::with_clock(InFlight::new(1), &clock);
+    let grants: Vec<_> = (0..500).map(|key| limiter.try_acquire(&key, 1)).collect();
+    let mut waits = Box::pin(limiter.acquire(&250, 1));
+    let waker = OnWake::waker({
+        let limiter = limiter.clone();
+        move || limiter.set_policy(InFlight::new(20))
+    });
+    assert!(poll_with(&mut waits, &waker).is_pending());
+    limiter.set_policy(InFlight::new(10));
+    assert!((0..500).all(|key| limiter.quota(&key).limit == 20));
+    drop(grants);
+}
+
+/// Dropped with no lock held: a key can do anything then.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Nosy(u32);
+
+thread_local! {
+    static LOOKS: std::cell::RefCell<Option<Box<dyn Fn()>>> = std::cell::RefCell::default();
+}
+
+impl Drop for Nosy {
+    fn drop(&mut self) {
+        // Not again while it looks.
+        let look = LOOKS.take();
+        if let Some(look) = look {
+            look();
+            LOOKS.set(Some(look));
+        }
+    }
+}
+
+#[test]
+fn a_key_may_use_the_limiter_when_it_is_dropped() {
+    finishes(|| {
+        let clock = ManualClock::new();
+        let limiter = KeyedRateLimiter::with_clock(bucket(1.0, 1), &clock).max_keys(2);
+        LOOKS.set(Some({
+            let limiter = limiter.clone();
+            Box::new(move || _ = (limiter.len(), limiter.stats(), limiter.keys()))
+        }));
+        for key in 0..100 {
+            let _ = limiter.available(&Nosy(key));
+            let _ = limiter.try_acquire(&Nosy(key), 2);
+            let _ = limiter.try_acquire(&Nosy(key), 1);
+            clock.advance(secs(1));
+        }
+        LOOKS.take();
+    });
 }

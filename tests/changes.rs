@@ -1,0 +1,185 @@
+//! Changes of the policy while something is owed, stored, waiting or to be given back. Each test names a
+//! fault that was there once.
+
+mod support;
+
+use std::time::Duration;
+
+use tollgate::{
+    Error, InFlight, LeakyBucket, LockOut, ManualClock, Policy, Rate, RateLimiter, Same,
+    SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
+};
+
+use support::{is_waiting, ms, secs};
+
+/// On a clock that has run for long, so that nothing reaches back before its origin.
+fn limiter<P: Policy<Cost = u32>>(policy: P) -> (ManualClock, RateLimiter<P>) {
+    let clock = ManualClock::new();
+    clock.advance(secs(1_000_000));
+    (clock.clone(), RateLimiter::with_clock(policy, clock))
+}
+
+fn bucket(per_second: f64, capacity: u32) -> TokenBucket {
+    TokenBucket::new(Rate::per_second(per_second), capacity)
+}
+
+fn leaky(per_second: f64, capacity: u32) -> LeakyBucket {
+    LeakyBucket::new(Rate::per_second(per_second), capacity)
+}
+
+#[test]
+fn who_waits_for_more_than_a_lowered_capacity_is_told_at_once_and_not_counted_by_others() {
+    let (_, limiter) = limiter(leaky(1000.0, 100));
+    let granted = limiter.reserve(1).expect("a place");
+    let waits = limiter.reserve(1).expect("a place");
+    let too_large = limiter.reserve(50).expect("a place");
+    limiter.set_policy(leaky(1000.0, 10));
+    assert_eq!(limiter.queue_len(), 1);
+    assert_eq!(limiter.try_acquire(1).expect_err("a line").retry_after(), Some(ms(2)));
+    assert!(matches!(too_large.blocking_wait(), Err(Error::ExceedsCapacity(_))));
+    drop((granted, waits));
+}
+
+#[test]
+fn a_refund_at_a_faster_rate_gives_back_no_more_permits_than_were_taken() {
+    let (_, limiter) = limiter(bucket(1.0, 100));
+    limiter.try_acquire(90).expect("a full bucket");
+    let last = limiter.try_acquire(1).expect("ten are left");
+    limiter.set_policy(bucket(100.0, 100));
+    last.refund();
+    assert_eq!(limiter.available(), 10);
+}
+
+#[test]
+fn a_late_refund_at_a_faster_rate_gives_back_no_more_permits_than_were_taken() {
+    let (_, limiter) = limiter(bucket(1.0, 100));
+    let first = limiter.try_acquire(1).expect("a full bucket");
+    limiter.try_acquire(90).expect("a full bucket");
+    limiter.set_policy(bucket(100.0, 100));
+    first.refund();
+    assert!(limiter.available() <= 10);
+}
+
+/// A rate in between had given it back already, and neither the first nor the last rate knows that.
+#[test]
+fn a_late_refund_knows_of_all_rates_in_between() {
+    let (clock, limiter) = limiter(bucket(1.0, 8));
+    let mut first = limiter.try_acquire(7).expect("a full bucket");
+    limiter.set_rate(Rate::per_second(50.0));
+    clock.advance(ms(1203));
+    limiter.try_acquire(8).expect("full again");
+    limiter.set_rate(Rate::per_second(0.5));
+    first.settle(0).expect("less");
+    limiter.set_rate(Rate::per_second(50.0));
+    assert_eq!(limiter.available(), 0);
+}
+
+#[test]
+fn a_store_that_was_settled_by_a_change_is_not_filled_by_a_refund() {
+    let rate = Rate::per_second(1000.0);
+    let (clock, limiter) = limiter(SmoothBursty::new(rate).max_burst(Duration::ZERO));
+    let grant = limiter.try_acquire(10).expect("prepaid");
+    clock.advance(secs(1));
+    limiter.set_policy(SmoothBursty::new(rate).max_burst(secs(1)));
+    // Time gave it back long ago.
+    grant.refund();
+    assert_eq!(limiter.available(), 0);
+}
+
+#[test]
+fn what_had_no_room_in_a_smaller_bucket_does_not_come_back() {
+    let (clock, limiter) = limiter(bucket(1.0, 10));
+    let first = limiter.try_acquire(3).expect("a full bucket");
+    limiter.try_acquire(1).expect("a full bucket");
+    clock.advance(ms(1));
+    limiter.set_policy(bucket(1.0, 2));
+    limiter.try_acquire(2).expect("a full bucket");
+    first.refund();
+    assert_eq!(limiter.available(), 0);
+}
+
+/// To and fro, each second: the grants of the first moment age all the same.
+#[test]
+fn buckets_of_a_window_that_are_changed_again_and_again_age() {
+    let minute = secs(60);
+    let of = |buckets| SlidingWindowCounter::new(100, minute, buckets);
+    let (clock, limiter) = limiter(of(6));
+    limiter.try_acquire(100).expect("an empty window");
+    for second in 0..72 {
+        limiter.set_policy(of(if second % 2 == 0 { 5 } else { 6 }));
+        clock.advance(secs(1));
+    }
+    assert_eq!(limiter.available(), 100);
+}
+
+/// The first is refused, and what was reckoned for it must not be kept for the second.
+#[test]
+fn asking_does_not_change_who_is_refused_at_once() {
+    let outcome = |ask: bool| {
+        let clock = ManualClock::new();
+        let limiter = RateLimiter::with_clock((bucket(1.0, 1), InFlight::new(1)), &clock);
+        let _held = limiter.try_acquire((1, 1)).expect("a new limiter");
+        let _first = limiter.reserve((1, 1)).expect("a place");
+        if ask {
+            assert!(limiter.try_acquire((1, 1)).is_err());
+        }
+        let _second = limiter.reserve((1, 1)).expect("a place");
+        let _third = limiter.reserve((1, 1)).expect("a place");
+        is_waiting(&mut limiter.try_acquire_timeout((1, 1), ms(2500)))
+    };
+    assert_eq!((outcome(true), outcome(false)), (true, true));
+}
+
+/// Water is what was granted and has not leaked, and what is in line: not how long the line waits.
+#[test]
+fn whatever_holds_a_line_up_does_not_fill_the_bucket() {
+    let (_, paused) = limiter(leaky(5.0, 3));
+    paused.pause_for(secs(30));
+    let places: Vec<_> = (0..4).map(|_| paused.reserve(1)).collect();
+    assert!(places[..3].iter().all(Result::is_ok));
+    assert!(matches!(places[3], Err(Error::LineFull { .. })));
+
+    let (_, slow) = limiter(Same((leaky(100.0, 50), bucket(1.0, 1))));
+    let places: Vec<_> = (0..51).map(|_| slow.reserve(1)).collect();
+    assert!(places[..50].iter().all(Result::is_ok));
+    assert!(matches!(places[50], Err(Error::LineFull { .. })));
+
+    let (_, locked) = limiter(LockOut::new(leaky(1000.0, 10), secs(60)));
+    locked.try_acquire(1).expect("an empty bucket");
+    assert!(locked.try_acquire(1).is_err());
+    let places: Vec<_> = (0..9).map(|_| locked.reserve(1)).collect();
+    assert!(places.iter().all(Result::is_ok));
+}
+
+#[test]
+fn a_pause_of_no_time_does_nothing() {
+    let (_, limiter) = limiter(bucket(1.0, 10));
+    limiter.pause_for(Duration::ZERO);
+    assert_eq!(limiter.available(), 10);
+}
+
+#[test]
+fn the_quota_says_when_all_is_there_even_where_less_than_one_is_stored() {
+    let (_, limiter) = limiter(SmoothBursty::new(Rate::per_second(0.5)).max_burst(Duration::ZERO));
+    limiter.try_acquire(10).expect("prepaid");
+    let quota = limiter.quota();
+    assert_eq!((quota.limit, quota.remaining), (0, 0));
+    assert_eq!(quota.reset_after, Some(secs(20)));
+}
+
+#[test]
+fn a_window_that_was_given_back_is_there_again() {
+    let (_, limiter) = limiter(SlidingWindowLog::new(5, secs(60)));
+    limiter.try_acquire(3).expect("an empty window").refund();
+    assert_eq!((limiter.quota().remaining, limiter.quota().reset_after), (5, Some(secs(0))));
+}
+
+/// By the word as by the mutex: who asks for too much is not told to come back.
+#[test]
+fn too_much_is_too_much_whether_somebody_waits_or_not() {
+    let (_, limiter) = limiter(SmoothBursty::new("1/day".parse().expect("a rate")));
+    limiter.try_acquire(1).expect("prepaid");
+    assert!(matches!(limiter.try_acquire(60_000), Err(Error::ExceedsCapacity(_))));
+    let _waits = limiter.reserve(1).expect("a place");
+    assert!(matches!(limiter.try_acquire(60_000), Err(Error::ExceedsCapacity(_))));
+}
