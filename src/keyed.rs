@@ -105,7 +105,8 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Self { table: Table::new(&Rule::Each(Arc::new(policy_of)), clock.into()) }
     }
 
-    /// How many keys there may be. Holds for all clones.
+    /// How many keys there may be. Holds for all clones. Beyond it, whatever a new key is asked for gets
+    /// [`Error::TooManyKeys`], nothing included.
     ///
     /// ```
     /// use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, SmoothBursty};

@@ -63,7 +63,9 @@ impl<P: Policy> Line<P> {
 
     /// Takes `cost` if it is ready and nobody waits, else waits up to `max_wait` in line; fails at
     /// once if that cannot be enough.
-    #[inline]
+    // As `Word::attempt`.
+    #[allow(clippy::inline_always)]
+    #[inline(always)]
     pub(crate) fn enter(
         &self,
         now: impl Fn() -> Nanos,

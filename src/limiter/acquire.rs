@@ -161,7 +161,7 @@ impl<P: Policy> fmt::Debug for Acquire<'_, P> {
 }
 
 /// Takes `cost` or fails, without a future.
-// The grant is a hundred bytes and more: to hand it up by memory takes a quarter of the whole call.
+// As `Line::enter`.
 #[allow(clippy::inline_always)]
 #[inline(always)]
 pub(super) fn try_now<P: Policy>(

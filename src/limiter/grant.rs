@@ -165,7 +165,8 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// As long as nobody else has been granted since, this is exact: as if they had never been
     /// taken. Afterwards others have waited for them already; then what time has not yet given back
     /// anyway is returned, and nothing across a pause, so that a refund never lets anybody exceed the
-    /// limit. Windows and logs give back all that still counts.
+    /// limit. After a change of the rate a bucket may return less. Windows and logs give back all that
+    /// still counts.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};

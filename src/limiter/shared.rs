@@ -58,7 +58,7 @@ impl<P: Policy> Shared<P> {
         self.line.stats(|| self.clock.now())
     }
 
-    /// As [`RateLimiter::set_policy`], for who holds a lock.
+    /// As `RateLimiter::set_policy`, for who holds a lock.
     pub(crate) fn set_policy_quietly(&self, policy: P) -> Aftermath {
         let set = |inner: &mut Inner<P>, now| inner.set_policy(now, policy);
         self.line.touch_quietly(|| self.clock.now(), set).1
