@@ -11,5 +11,8 @@ mod lines;
 #[path = "keyed/policies.rs"]
 mod policies;
 mod support;
+#[cfg(feature = "tokio")]
+#[path = "keyed/tasks.rs"]
+mod tasks;
 #[path = "keyed/twins.rs"]
 mod twins;
