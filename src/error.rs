@@ -59,11 +59,11 @@ fn display_retry(retry_after: Option<Duration>) -> String {
 }
 
 impl Error {
-    /// When it makes sense to ask again: what a `Retry-After` header would say.
+    /// When it makes sense to ask again. A `Retry-After` header has whole seconds: round up.
     ///
     /// For [`Error::Denied`] this is the wait that the call would have needed, for
     /// [`Error::LineFull`] the time until the line moves. `None` means that waiting does not help
-    /// or that nobody can know.
+    /// ([`Error::ExceedsCapacity`]) or that nobody can know.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};

@@ -83,8 +83,9 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// back after it was dropped, and by [`refresh`](Self::refresh).
     ///
     /// It is also asked by whoever looks at a key that is not there, and by refused calls at such a key.
-    /// It is called while other keys are kept from going on, so it should look up and not wait, and it
-    /// must not use this limiter. If it panics, the call that needed it does. If that is
+    /// It is called while other keys are kept from going on, so it should look up and not wait. It must
+    /// not use this limiter, nor take a lock that somebody holds while calling this limiter: change what
+    /// it looks up, unlock, and then [`refresh`](Self::refresh). If it panics, the call that needed it does. If that is
     /// [`set_policies`](Self::set_policies), some of the keys have their new policy by then.
     ///
     /// ```
@@ -384,7 +385,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Reservation::enter(Handle::Owned(self.table.line(key)?), n)
     }
 
-    /// Puts all keys under one policy: what each was idle up to now counts at its old rate, those in
+    /// Puts **all** keys under one policy, in place of a function if there was one: what each was idle up to now counts at its old rate, those in
     /// line are re-timed. Keys are changed one after the other, not all at one moment.
     ///
     /// ```
@@ -415,7 +416,8 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.set_rule(&Rule::Each(Arc::new(policy_of)));
     }
 
-    /// Asks the function of the keys again for this one: its answer has changed.
+    /// Asks the function of the keys again for this one: its answer has changed. Does nothing at a key
+    /// that is not there, or under [one policy](Self::set_policy) for all.
     ///
     /// ```
     /// use std::sync::Arc;

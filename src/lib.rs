@@ -43,12 +43,13 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tollgate::{InFlight, ManualClock, Rate, RateLimiter, SlidingWindowLog, TokenBucket};
+//! use tollgate::{InFlight, ManualClock, RateLimiter, SlidingWindowLog};
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-//! // 60 requests and 90,000 tokens a minute, 10 at a time: one place in line, all or none.
-//! let requests = SlidingWindowLog::new(60, Duration::from_secs(60));
-//! let tokens = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
+//! // 60 requests and 90,000 tokens in any minute, 10 at a time: one place in line, all or none.
+//! let minute = Duration::from_secs(60);
+//! let requests = SlidingWindowLog::new(60, minute);
+//! let tokens = SlidingWindowLog::new(90_000, minute);
 //! let policy = (requests, tokens, InFlight::new(10));
 //! let limiter = RateLimiter::with_clock(policy, ManualClock::new());
 //! let mut grant = limiter.acquire((1, 800, 1)).await?;

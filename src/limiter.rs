@@ -322,10 +322,11 @@ impl<P: Policy> RateLimiter<P> {
 
     /// Grants nothing for `duration` from now, for example because the server answered with
     /// `Retry-After`. Those in line keep their places and nobody gains credit meanwhile. What was
-    /// granted before is settled by a pause: to [refund](Grant::refund) it, do so first.
+    /// granted before does not come back after a pause: to [refund](Grant::refund) it, do so first.
     ///
-    /// What was stored is gone: at the end nothing is let out at once because of it, but for the windows,
-    /// which store nothing.
+    /// **Rules of a rate have nothing stored when it ends**, so that they do not begin with a burst: a
+    /// bucket of 10 a second, full before, grants `acquire(10)` a second after the pause. Windows and
+    /// logs go on as if nothing had been.
     ///
     /// A pause is only ever made longer, never shorter, by another, and cannot be ended: bound what
     /// you take from a server. More than the [horizon](Nanos::HORIZON) counts as the horizon.

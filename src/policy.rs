@@ -37,9 +37,20 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 /// [`KeyedRateLimiter`](crate::KeyedRateLimiter), and can be composed with others: see
 /// `examples/custom_policy.rs`.
 ///
-/// One thing every rule must keep: **time alone never takes readiness away**. What is ready at some
-/// moment is ready at all later ones, as long as nothing is charged meanwhile. So several rules
-/// together are ready at the latest of their moments.
+/// Five methods make a rule: [`start`](Policy::start), [`ready_at`](Policy::ready_at),
+/// [`charge`](Policy::charge), [`adopt`](Policy::adopt) and [`available`](Policy::available). Add
+/// [`refund`](Policy::refund), or nothing comes back from a refund, a settlement or a dropped future;
+/// [`forget_at`](Policy::forget_at), or keys are never dropped and the quota has no reset; and
+/// [`pause`](Policy::pause) if unused time is stored.
+///
+/// What every rule must keep:
+///
+/// - **Time alone never takes readiness away.** What is ready at some moment is ready at all later ones,
+///   as long as nothing is charged meanwhile. So several rules together are ready at the latest of
+///   their moments.
+/// - [`charge`](Policy::charge) takes what is not ready, too: what [`settle`](crate::Grant::settle) finds
+///   missing. It may be told a time somewhat before the last one, and mints nothing by that.
+/// - The methods are quick and do not wait: they run under a lock.
 ///
 /// # Examples
 ///

@@ -183,3 +183,34 @@ fn too_much_is_too_much_whether_somebody_waits_or_not() {
     let _waits = limiter.reserve(1).expect("a place");
     assert!(matches!(limiter.try_acquire(60_000), Err(Error::ExceedsCapacity(_))));
 }
+
+#[test]
+fn after_a_pause_a_bucket_begins_empty_and_a_log_as_it_was() {
+    let (_, tokens) = limiter(bucket(10.0, 10));
+    tokens.pause_for(secs(30));
+    let (first, many) = (tokens.reserve(1).expect("a place"), tokens.reserve(9).expect("a place"));
+    assert_eq!((first.delay(), many.delay()), (secs(30) + ms(100), secs(31)));
+
+    let (_, log) = limiter(SlidingWindowLog::new(10, secs(60)));
+    log.pause_for(secs(30));
+    assert_eq!(log.reserve(10).expect("a place").delay(), secs(30));
+}
+
+/// An estimate that was too high, corrected after others were granted and the time for it has gone by.
+#[test]
+fn a_log_gives_back_late_what_a_bucket_does_not() {
+    let (clock, log) = limiter(SlidingWindowLog::new(100, secs(60)));
+    let mut grant = log.try_acquire(40).expect("an empty log");
+    log.try_acquire(60).expect("room");
+    clock.advance(secs(30));
+    grant.settle(10).expect("less");
+    assert_eq!(log.available(), 30);
+
+    let (clock, tokens) = limiter(bucket(10.0, 100));
+    let mut grant = tokens.try_acquire(40).expect("a full bucket");
+    tokens.try_acquire(60).expect("a full bucket");
+    clock.advance(secs(4));
+    tokens.try_acquire(40).expect("what came meanwhile");
+    grant.settle(10).expect("less");
+    assert_eq!(tokens.available(), 0);
+}

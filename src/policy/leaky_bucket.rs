@@ -24,7 +24,7 @@ use std::time::Duration;
 /// A queue with an even outflow, or with [`meter`](Self::meter) a funnel that takes all at once until
 /// it is full.
 ///
-/// As a queue it grants one request after the other, `n / rate` after one for `n`, whatever
+/// As a queue it grants one request after the other, `n / rate` after one for `n`, however
 /// the calls come in; no unused time is stored. What is granted and has not leaked yet and what is in
 /// line together never exceed `capacity`: who comes then gets [`Error::LineFull`](crate::Error), with
 /// the time after which there is room. In any span of time `t` at most `rate x (t + catch_up)` permits
