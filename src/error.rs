@@ -27,7 +27,7 @@ pub enum Error {
         /// where nobody can know.
         retry_after: Option<Duration>,
         /// Which of several rules together held it back, counted from zero. `None` for a single
-        /// rule.
+        /// rule, and in a pause.
         part: Option<usize>,
     },
     /// More than the limiter could ever give at once: waiting does not help.

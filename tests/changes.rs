@@ -214,3 +214,17 @@ fn a_log_gives_back_late_what_a_bucket_does_not() {
     grant.settle(10).expect("less");
     assert_eq!(tokens.available(), 0);
 }
+
+/// It is the pause that says no, and no rule.
+#[test]
+fn in_a_pause_no_part_is_named() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock((bucket(1.0, 1), InFlight::new(1)), &clock);
+    limiter.pause_for(secs(30));
+    let refused = limiter.try_acquire((1, 1)).expect_err("a pause");
+    assert_eq!((refused.part(), refused.retry_after()), (None, Some(secs(31))));
+    let waits = limiter.reserve((1, 1)).expect("a place");
+    assert_eq!(limiter.try_acquire((1, 1)).expect_err("a pause").part(), None);
+    clock.advance(secs(31));
+    assert_eq!(waits.blocking_wait().expect("a grant").held_by(), Some(0));
+}

@@ -229,13 +229,14 @@ impl<P: Policy> Inner<P> {
             };
             let at = self.charge_time(ready.earliest(), joined, now);
             if deadline.is_some_and(|deadline| deadline < at) {
-                let part = self.policy.held_by(&self.state, now, cost);
+                let part = self.part_that_holds(&self.state, now, now, cost);
                 self.turn_away(key, now);
                 let retry_after = ready.and(Ready::At(at)).wait(now);
                 self.take_out(key, Err(Error::Denied { retry_after, part }));
             } else if at > now || matches!(ready, Ready::NotBefore(_)) {
                 self.due = matches!(ready, Ready::At(_)).then_some(at);
-                self.held_by = self.policy.held_by(&self.state, now, cost);
+                // After a pause, if there is one.
+                self.held_by = self.policy.held_by(&self.state, now.max(self.since), cost);
                 break;
             } else {
                 let held_by = self.held_by;
@@ -247,6 +248,18 @@ impl<P: Policy> Inner<P> {
                 self.take_out(key, Ok(charge));
             }
         }
+    }
+
+    /// Which of several rules is not ready at `at`: none of them, if now nothing is granted anyway.
+    pub(super) fn part_that_holds(
+        &self,
+        state: &P::State,
+        now: Nanos,
+        at: Nanos,
+        cost: P::Cost,
+    ) -> Option<usize> {
+        let is_paused = self.since > now;
+        if is_paused { None } else { self.policy.held_by(state, at, cost) }
     }
 
     /// Takes out of the line who is not granted.

@@ -41,9 +41,10 @@ impl<P: Policy> Inner<P> {
             let ready = ready.and(moves);
             let from = ready.earliest();
             let Ok(own) = inner.policy.ready_at(state, from, cost) else { return (ready, None) };
-            let part = inner.policy.held_by(state, from, cost);
+            let part = inner.part_that_holds(state, now, from, cost);
             // Or what those in front wait for.
-            let part = part.or(inner.held_by.filter(|_| inner.queue.len() > 0));
+            let is_line = inner.queue.len() > 0 && inner.since <= now;
+            let part = part.or(inner.held_by.filter(|_| is_line));
             (own.and(ready), part)
         })
     }
