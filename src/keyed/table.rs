@@ -40,9 +40,9 @@ pub(super) struct Table<K, P: Policy> {
     max_keys: AtomicUsize,
     /// The shard at which the next sweep goes on, and after how many calls.
     next: AtomicUsize,
+    calls_per_sweep: AtomicUsize,
     /// How often there was another rule.
     rules: AtomicU64,
-    calls_per_sweep: AtomicUsize,
     this: Weak<Self>,
 }
 
