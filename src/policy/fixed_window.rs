@@ -164,20 +164,16 @@ impl Policy for FixedWindow {
         FixedWindowReceipt { start }
     }
 
-    /// Exact within the window; afterwards there is nothing to give back.
+    /// Exact within the window, which stays begun; afterwards there is nothing to give back.
     fn refund(
         &self,
         state: &mut FixedWindowState,
-        now: Nanos,
+        _: Nanos,
         part: u32,
         receipt: FixedWindowReceipt,
     ) -> FixedWindowReceipt {
         if state.start == receipt.start {
             state.granted = state.granted.saturating_sub(u64::from(part));
-            if state.granted == 0 {
-                // Nobody has begun it.
-                *state = self.start(now);
-            }
         }
         receipt
     }

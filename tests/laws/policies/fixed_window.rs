@@ -74,13 +74,10 @@ impl Oracle for Windows {
         self.windows.last_mut().expect("one that has begun").grants.push((id, n));
     }
 
-    /// As if it had never been granted: if nothing is left in the last window, none has begun.
+    /// A window that has begun stays one, even if nothing is left in it.
     fn refund(&mut self, id: usize, _: Time) {
         for window in &mut self.windows {
             window.grants.retain(|&(other, _)| other != id);
-        }
-        if self.windows.last().is_some_and(|window| window.grants.is_empty()) {
-            self.windows.clear();
         }
     }
 
