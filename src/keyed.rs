@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::{Acquire, Grant, Handle, Pin, Reservation, Source, block_on};
+use crate::limiter::{Acquire, Grant, Handle, Pin, Reservation, Shared, Source, block_on};
 use crate::policy::{Policy, Quota};
 use crate::stats::Stats;
 use shard::Rule;
@@ -206,10 +206,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        match self.arrive(key, n, None)? {
-            Come::Granted(grant) => Ok(grant),
-            Come::InLine(acquire) => acquire.await,
-        }
+        self.wait(key, n, None).await
     }
 
     /// As [`acquire`](Self::acquire), but the future and the grant borrow neither the limiter nor the
@@ -305,10 +302,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        match self.arrive(key, n, Some(timeout))? {
-            Come::Granted(grant) => Ok(grant),
-            Come::InLine(acquire) => acquire.await,
-        }
+        self.wait(key, n, Some(timeout)).await
     }
 
     /// As [`acquire`](Self::acquire), for threads: parks this one until it is granted.
@@ -508,7 +502,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        self.table.look(key, crate::limiter::Shared::quota, Quota::of)
+        self.table.look(key, Shared::quota, Quota::of)
     }
 
     /// How many callers wait at `key`.
@@ -528,7 +522,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        let in_line = |line: &crate::limiter::Shared<P>| line.touch(|inner, _| inner.queue_len());
+        let in_line = |line: &Shared<P>| line.touch(|inner, _| inner.queue_len());
         self.table.look(key, in_line, |_, _, _| 0)
     }
 
@@ -590,6 +584,22 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.table.stats()
+    }
+
+    async fn wait<Q>(
+        &self,
+        key: &Q,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Result<Grant<'_, P>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        match self.arrive(key, cost, max_wait)? {
+            Come::Granted(grant) => Ok(grant),
+            Come::InLine(acquire) => acquire.await,
+        }
     }
 
     fn arrive<Q>(

@@ -325,14 +325,16 @@ fn decide<P: Policy>(
     cost: P::Cost,
     max_wait: Option<Duration>,
 ) -> (Result<Decision<P::Receipt>, Error>, bool) {
-    if cost.is_zero() && !P::HELD {
-        return (Ok(Decision::Granted(Charge { waited: 0, receipt: None, held_by: None })), true);
+    if cost.is_zero() {
+        let nothing = Charge { waited: 0, receipt: None, held_by: None };
+        let decision = if P::HELD { Decision::NeedsLine } else { Decision::Granted(nothing) };
+        return (Ok(decision), true);
     }
     let ready = match policy.ready_at(state, now, cost) {
         Ok(ready) => ready.and(Ready::At(since)),
         Err(error) => return (Err(error.into()), false),
     };
-    if ready.has_come(now) || cost.is_zero() {
+    if ready.has_come(now) {
         if P::HELD {
             return (Ok(Decision::NeedsLine), true);
         }

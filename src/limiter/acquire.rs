@@ -73,12 +73,8 @@ impl<'a, P: Policy> Acquire<'a, P> {
     }
 
     /// Enters without time to wait: it is granted or refused.
-    pub(crate) fn now(mut self) -> Result<Grant<'a, P>, Error> {
-        self.enter()?;
-        match self.place {
-            Place::Granted(charge) => Ok(self.grant(charge)),
-            _ => unreachable!("waiting without time to wait"),
-        }
+    pub(crate) fn now(self) -> Result<Grant<'a, P>, Error> {
+        try_now(self.handle.clone(), self.cost)
     }
 
     /// How much longer it takes, as things stand.
