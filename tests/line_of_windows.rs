@@ -243,14 +243,7 @@ fn after_a_refund_and_a_settled_grant() {
 /// Tokio's clock does not stop at due times when it is moved by hand, so alarms go off late.
 #[cfg(feature = "tokio")]
 fn late<T: Send + 'static>(work: impl AsyncFnOnce() -> T + Send + 'static) -> T {
-    finishes(|| {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime")
-            .block_on(work())
-    })
+    finishes(|| support::paused().block_on(work()))
 }
 
 /// A window starts when its first request is granted: 3 s late, and so is all that comes after it.

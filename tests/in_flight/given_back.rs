@@ -6,15 +6,10 @@ use std::thread;
 
 use futures::future::{Either, pending, select};
 use futures::poll;
-use tokio::runtime::{Builder, Runtime};
 use tollgate::{InFlight, LockOut, ManualClock, RateLimiter, Same};
 
 use crate::at_most;
-use crate::support::{block_on, finishes, is_waiting, ms, outcome, secs};
-
-fn one_thread() -> Runtime {
-    Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime")
-}
+use crate::support::{block_on, finishes, is_waiting, ms, outcome, paused, secs};
 
 #[test]
 fn when_it_is_dropped_and_not_before() {
@@ -33,7 +28,7 @@ fn when_it_is_dropped_and_not_before() {
 #[test]
 fn after_an_await_during_which_it_is_held() {
     finishes(|| {
-        one_thread().block_on(async {
+        paused().block_on(async {
             let (_, limiter) = at_most(1);
             let call = async {
                 let _place = limiter.acquire(1).await.expect("free");
@@ -76,7 +71,7 @@ fn when_a_panic_unwinds_to_those_who_wait() {
 #[test]
 fn when_a_task_panics() {
     finishes(|| {
-        one_thread().block_on(async {
+        paused().block_on(async {
             let (_, limiter) = at_most(2);
             let held = limiter.acquire_owned(1).await.expect("free");
             let inside = limiter.clone();
@@ -96,7 +91,7 @@ fn when_a_task_panics() {
 #[test]
 fn when_the_future_that_holds_it_is_cancelled() {
     finishes(|| {
-        one_thread().block_on(async {
+        paused().block_on(async {
             let (_, limiter) = at_most(1);
             let call = |limiter: RateLimiter<InFlight>| async move {
                 let _place = limiter.acquire(1).await.expect("free");
@@ -135,7 +130,7 @@ fn when_the_future_that_holds_it_is_cancelled() {
 #[test]
 fn by_a_task_and_by_a_thread_of_its_own() {
     finishes(|| {
-        one_thread().block_on(async {
+        paused().block_on(async {
             let (_, limiter) = at_most(3);
             let owned = limiter.acquire_owned(1).await.expect("free");
             let borrowed = limiter.acquire(2).await.expect("free").into_owned();

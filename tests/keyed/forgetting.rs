@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate::{
-    Error, FixedWindow, InFlight, KeyedRateLimiter, ManualClock, Policy, Rate, SmoothBursty,
+    Error, FixedWindow, InFlight, KeyedRateLimiter, ManualClock, Policy, Rate, Same, SmoothBursty,
     TokenBucket,
 };
 
@@ -113,19 +113,11 @@ fn a_key_is_forgotten_when_it_is_idle_and_not_before() {
     check(FixedWindow::new(5, secs(7)), secs(7));
     check(FixedWindow::new(5, secs(7)).aligned(Duration::ZERO), secs(5));
     check(
-        (FixedWindow::new(5, secs(7)), TokenBucket::new(Rate::per_second(5.0), 3)).same(),
+        Same((FixedWindow::new(5, secs(7)), TokenBucket::new(Rate::per_second(5.0), 3))),
         secs(7),
     );
     check(TokenBucket::new(Rate::every(secs(2)), 3).refill_every(secs(3)), secs(2));
 }
-
-trait IntoSame: Sized {
-    fn same(self) -> tollgate::Same<Self> {
-        tollgate::Same(self)
-    }
-}
-
-impl<A, B> IntoSame for (A, B) {}
 
 #[test]
 fn a_key_with_a_place_in_flight_stays_until_it_is_given_back() {

@@ -5,15 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tollgate::{Clock, KeyedRateLimiter, Rate, SmoothBursty, TokenBucket};
 
-use crate::support::{ms, secs};
-
-fn paused() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime")
-}
+use crate::support::{ms, paused, secs};
 
 #[test]
 fn a_thousand_tasks_at_one_key_are_served_at_its_rate() {

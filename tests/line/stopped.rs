@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tollgate::{Clock, Rate, RateLimiter, Reservation, SmoothBursty};
 
-use crate::support::{finishes, ms, secs, waited};
+use crate::support::{finishes, ms, paused, secs, waited};
 
 /// 300 callers at 5 per second, and a minute in which the process does not run: how many are granted
 /// when it goes on.
@@ -32,7 +32,7 @@ async fn granted_right_after_a_stop(policy: SmoothBursty) -> usize {
 #[test]
 fn a_process_that_was_stopped_for_a_minute_does_not_let_its_line_out_at_once() {
     let granted = finishes(|| {
-        paused(async {
+        paused().block_on(async {
             let policy = SmoothBursty::new(Rate::per_second(5.0));
             let with_a_second_stored = granted_right_after_a_stop(policy.clone()).await;
             let evenly = granted_right_after_a_stop(policy.max_burst(Duration::ZERO)).await;
@@ -46,7 +46,7 @@ fn a_process_that_was_stopped_for_a_minute_does_not_let_its_line_out_at_once() {
 #[test]
 fn a_timer_that_is_late_by_a_tick_costs_nothing() {
     let waits = finishes(|| {
-        paused(async {
+        paused().block_on(async {
             let policy = SmoothBursty::new(Rate::per_second(400.0)).max_burst(Duration::ZERO);
             let limiter = RateLimiter::with_clock(policy, Clock::tokio());
             let line: Vec<_> = (0..1000).map(|_| limiter.reserve(1).expect("a place")).collect();
@@ -57,13 +57,4 @@ fn a_timer_that_is_late_by_a_tick_costs_nothing() {
     });
     let expected: Vec<_> = (0..1000).map(|place| Duration::from_micros(2500) * place).collect();
     assert_eq!(waits, expected);
-}
-
-fn paused<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime")
-        .block_on(future)
 }

@@ -7,23 +7,14 @@ use tollgate::{
     SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
-use crate::support::{finishes, ms, secs};
-
-fn paused<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime")
-        .block_on(future)
-}
+use crate::support::{finishes, ms, paused, secs};
 
 /// Twenty-five calls, five at once and five a minute.
 #[test]
 fn tokios_paused_clock_is_honoured() {
     fn took<P: Policy<Cost = u32>>(policy: P) -> Duration {
         finishes(|| {
-            paused(async {
+            paused().block_on(async {
                 let limiter = RateLimiter::with_clock(policy, Clock::tokio());
                 let start = tokio::time::Instant::now();
                 for _ in 0..25 {
@@ -52,7 +43,7 @@ fn tokios_paused_clock_is_honoured() {
 #[test]
 fn tokios_paused_clock_ends_the_wait_for_a_place_in_flight() {
     let (took, retry_after) = finishes(|| {
-        paused(async {
+        paused().block_on(async {
             let limiter = RateLimiter::with_clock(InFlight::new(1), Clock::tokio());
             let _out = limiter.try_acquire(1).expect("free");
             let start = tokio::time::Instant::now();
@@ -69,7 +60,7 @@ fn tokios_paused_clock_ends_the_wait_for_a_place_in_flight() {
 fn one_per_millisecond_runs_at_a_thousand_a_second() {
     fn check<P: Policy<Cost = u32>>(policy: P) {
         let took = finishes(|| {
-            paused(async {
+            paused().block_on(async {
                 tokio::time::advance(Duration::from_micros(300)).await;
                 let limiter = RateLimiter::with_clock(policy, Clock::tokio());
                 let start = tokio::time::Instant::now();
@@ -99,7 +90,7 @@ fn one_per_millisecond_runs_at_a_thousand_a_second() {
 fn late_timers_never_let_a_window_exceed_its_limit() {
     fn grants<P: Policy<Cost = u32>>(policy: P) -> Vec<Duration> {
         finishes(|| {
-            paused(async {
+            paused().block_on(async {
                 tokio::time::advance(Duration::from_micros(300)).await;
                 let limiter = RateLimiter::with_clock(policy, Clock::tokio());
                 let start = tokio::time::Instant::now();

@@ -2,16 +2,11 @@
 
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tollgate::{Clock, Rate, RateLimiter, SmoothBursty, SmoothWarmingUp};
 
-use crate::support::{finishes, is_waiting, ms, outcome, secs};
-
-pub(crate) fn paused() -> Runtime {
-    Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime")
-}
+use crate::support::{finishes, is_waiting, ms, outcome, paused, secs};
 
 fn limiter(rate: Rate) -> RateLimiter<SmoothBursty> {
     RateLimiter::with_clock(SmoothBursty::new(rate), Clock::tokio())

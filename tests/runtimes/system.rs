@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tollgate::{Rate, RateLimiter, SmoothBursty};
 
-use super::paused::paused;
-use crate::support::{block_on, finishes, ms, poll, until};
+use crate::support::{block_on, finishes, ms, paused, poll, until};
 
 const INTERVAL: Duration = Duration::from_millis(30);
 

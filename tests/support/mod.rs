@@ -80,6 +80,12 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// A runtime whose time goes on by itself, and takes none.
+pub(crate) fn paused() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true).build().expect("a runtime")
+}
+
 /// Runs `work` on a thread of its own, so that a deadlock fails instead of hanging.
 #[track_caller]
 pub(crate) fn finishes<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
