@@ -48,6 +48,10 @@ pub enum Error {
         /// When the line moves next, as far as is known now.
         retry_after: Option<Duration>,
     },
+    /// The store that keeps a shared limit gave no answer that could be used.
+    #[cfg(feature = "redis")]
+    #[error(transparent)]
+    Store(#[from] crate::redis::StoreError),
 }
 
 fn display_part(part: Option<usize>) -> String {
@@ -80,6 +84,8 @@ impl Error {
         match self {
             Self::Denied { retry_after, .. } | Self::LineFull { retry_after } => *retry_after,
             Self::ExceedsCapacity(_) | Self::TooManyKeys { .. } => None,
+            #[cfg(feature = "redis")]
+            Self::Store(_) => None,
         }
     }
 
@@ -103,6 +109,8 @@ impl Error {
                 *part
             }
             Self::LineFull { .. } | Self::TooManyKeys { .. } => None,
+            #[cfg(feature = "redis")]
+            Self::Store(_) => None,
         }
     }
 }

@@ -78,6 +78,7 @@
 //! | feature | default | what for |
 //! |---|---|---|
 //! | `tokio` | yes | `Clock::tokio()` |
+//! | `redis` | no | `redis::RedisRateLimiter`: one quota for a whole fleet |
 
 mod clock;
 mod error;
@@ -85,6 +86,8 @@ mod keyed;
 mod limiter;
 mod line;
 mod policy;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod stats;
 mod sync;
 mod units;

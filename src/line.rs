@@ -34,6 +34,8 @@ pub(crate) use charge::{Change, Charge};
 use inner::NEVER;
 pub(crate) use inner::{Bounds, Entered, Inner, Standing};
 pub(crate) use queue::Key;
+#[cfg(feature = "redis")]
+pub(crate) use queue::Queue;
 use word::{Attempt, Word};
 
 /// One limiter's state: a word for calls that need not wait, a mutex for the rest.
@@ -236,7 +238,7 @@ impl Aftermath {
 }
 
 /// A waker that panics keeps none of the others from being woken.
-fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
+pub(crate) fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
     let mut panicked = None;
     for waker in wakers {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {

@@ -12,7 +12,7 @@ pub(crate) type Key = usize;
 const KEEP: usize = 1024;
 
 #[derive(Debug)]
-pub(super) struct Queue<T> {
+pub(crate) struct Queue<T> {
     entries: Slab<Entry<T>>,
     front: Option<Key>,
     back: Option<Key>,
@@ -27,20 +27,20 @@ struct Entry<T> {
 }
 
 impl<T> Queue<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { entries: Slab::new(), front: None, back: None, len: 0 }
     }
 
     /// How many are in line; entries taken out of the order do not count.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) fn front(&self) -> Option<Key> {
+    pub(crate) fn front(&self) -> Option<Key> {
         self.front
     }
 
-    pub(super) fn push_back(&mut self, value: T) -> Key {
+    pub(crate) fn push_back(&mut self, value: T) -> Key {
         let key = self.entries.insert(Entry { value, previous: self.back, next: None });
         match self.back.replace(key) {
             Some(back) => self.entries[back].next = Some(key),
@@ -51,7 +51,7 @@ impl<T> Queue<T> {
     }
 
     /// Takes a member out of the order; its entry stays. Once only for each.
-    pub(super) fn unlink(&mut self, key: Key) {
+    pub(crate) fn unlink(&mut self, key: Key) {
         let entry = &mut self.entries[key];
         let (previous, next) = (entry.previous.take(), entry.next.take());
         match previous {
@@ -66,7 +66,7 @@ impl<T> Queue<T> {
     }
 
     /// Forgets an entry that has been unlinked.
-    pub(super) fn remove(&mut self, key: Key) -> T {
+    pub(crate) fn remove(&mut self, key: Key) -> T {
         let value = self.entries.remove(key).value;
         if self.entries.is_empty() && self.entries.capacity() > KEEP {
             self.entries = Slab::new();
@@ -74,8 +74,14 @@ impl<T> Queue<T> {
         value
     }
 
+    /// Who stands behind a member.
+    #[cfg(feature = "redis")]
+    pub(crate) fn behind(&self, key: Key) -> Option<Key> {
+        self.entries[key].next
+    }
+
     /// The members from the front on.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         std::iter::successors(self.front, |&key| self.entries[key].next)
             .map(|key| (key, &self.entries[key].value))
     }

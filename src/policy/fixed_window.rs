@@ -35,11 +35,11 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    limit: u32,
-    window: Duration,
+    pub(crate) limit: u32,
+    pub(crate) window: Duration,
     /// Where a window of the grid starts, before the first nanosecond of the clock. `None`: with the
     /// first request.
-    grid: Option<u64>,
+    pub(crate) grid: Option<u64>,
 }
 
 impl FixedWindow {

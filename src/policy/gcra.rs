@@ -48,10 +48,10 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gcra {
-    rate: Rate,
-    max_burst: u32,
-    catch_up: Duration,
-    schedule: Schedule,
+    pub(crate) rate: Rate,
+    pub(crate) max_burst: u32,
+    pub(crate) catch_up: Duration,
+    pub(crate) schedule: Schedule,
 }
 
 impl Gcra {

@@ -32,7 +32,7 @@ use crate::units::Nanos;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InFlight {
-    max: u32,
+    pub(crate) max: u32,
 }
 
 impl InFlight {

@@ -47,11 +47,11 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeakyBucket {
-    rate: Rate,
-    capacity: u32,
-    meter: bool,
+    pub(crate) rate: Rate,
+    pub(crate) capacity: u32,
+    pub(crate) meter: bool,
     catch_up: Duration,
-    schedule: Schedule,
+    pub(crate) schedule: Schedule,
 }
 
 impl LeakyBucket {

@@ -36,8 +36,8 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOut<P> {
-    policy: P,
-    duration: Duration,
+    pub(crate) policy: P,
+    pub(crate) duration: Duration,
 }
 
 impl<P: Policy> LockOut<P> {

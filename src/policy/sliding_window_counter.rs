@@ -37,8 +37,8 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingWindowCounter {
-    limit: u32,
-    span: Span,
+    pub(crate) limit: u32,
+    pub(crate) span: Span,
 }
 
 impl SlidingWindowCounter {

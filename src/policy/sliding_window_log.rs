@@ -39,8 +39,8 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingWindowLog {
-    limit: u32,
-    span: Span,
+    pub(crate) limit: u32,
+    pub(crate) span: Span,
 }
 
 impl SlidingWindowLog {

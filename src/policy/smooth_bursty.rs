@@ -47,8 +47,8 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct SmoothBursty {
-    rate: Rate,
-    max_burst: Duration,
+    pub(crate) rate: Rate,
+    pub(crate) max_burst: Duration,
     catch_up: Duration,
     schedule: Schedule,
 }

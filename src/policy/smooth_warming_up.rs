@@ -67,9 +67,9 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct SmoothWarmingUp {
-    rate: Rate,
-    warm_up: Duration,
-    cold_factor: f64,
+    pub(crate) rate: Rate,
+    pub(crate) warm_up: Duration,
+    pub(crate) cold_factor: f64,
     catch_up: Duration,
     curve: Curve,
 }

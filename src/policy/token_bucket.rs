@@ -40,14 +40,14 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenBucket {
-    rate: Rate,
-    capacity: u32,
+    pub(crate) rate: Rate,
+    pub(crate) capacity: u32,
     /// What a new bucket holds.
-    initial: u32,
+    pub(crate) initial: u32,
     /// Between two steps; zero if tokens come continuously.
-    period: u64,
+    pub(crate) period: u64,
     catch_up: Duration,
-    schedule: Schedule,
+    pub(crate) schedule: Schedule,
 }
 
 impl TokenBucket {

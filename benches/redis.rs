@@ -1,0 +1,325 @@
+//! What a call costs the Redis server, and what sharing requests is worth.
+//!
+//! `cargo bench --features redis --bench redis`. Starts a server of its own. Floor B is a script that
+//! does `TIME`, `GET` and `SET`, measured just before what is compared with it; ratios are medians of
+//! several rounds, because the machine is not ours alone.
+
+#[path = "../tests/redis/support/mod.rs"]
+mod support;
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{Client, Cmd};
+use support::server::Server;
+use tokio::runtime::Runtime;
+use tollgate::redis::{Connection, Failure, RedisRateLimiter, Reply, Request, Scripted};
+use tollgate::{
+    FixedWindow, Gcra, InFlight, LeakyBucket, Rate, Same, SlidingWindowCounter, SlidingWindowLog,
+    SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
+
+const FLOOR: &str = "local t = redis.call('TIME') local v = redis.call('GET', KEYS[1]) \
+                     redis.call('SET', KEYS[1], '1234567812345678123456781234') return 1";
+
+const ROUNDS: usize = 9;
+const CALLS: usize = 10_000;
+const KEYS: usize = 1_000;
+
+/// A connection that keeps the last request, so that it can be sent without a limiter, too.
+#[derive(Clone)]
+struct Tap {
+    connection: MultiplexedConnection,
+    last: Arc<Mutex<Option<Cmd>>>,
+}
+
+impl Connection for Tap {
+    fn run(&self, request: &Request) -> impl Future<Output = Result<Reply, Failure>> + Send {
+        if let Ok(mut last) = self.last.lock() {
+            *last = Some(request.command(false));
+        }
+        self.connection.run(request)
+    }
+}
+
+fn main() {
+    let runtime = Runtime::new().expect("a runtime");
+    let server = Server::start();
+    let connection = runtime.block_on(connect(&server));
+    let bench = Bench { runtime, server, connection };
+    println!("redis-server {}", bench.server.info("server")["redis_version"]);
+    bench.each_policy();
+    bench.round_trip();
+    for callers in [4, 16, 64, 256, 1024] {
+        bench.crowd(callers, false);
+        bench.crowd(callers, true);
+    }
+    bench.attack();
+}
+
+async fn connect(server: &Server) -> MultiplexedConnection {
+    let client = Client::open(server.url()).expect("an address");
+    let info = client.get_connection_info().clone();
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    let client = Client::open(info.set_tcp_settings(tcp)).expect("an address");
+    client.get_multiplexed_async_connection().await.expect("a connection")
+}
+
+/// How many calls a second, how long one takes, and the server's time for each, in microseconds.
+struct Crowd {
+    rate: f64,
+    p50: f64,
+    usec: f64,
+}
+
+struct Bench {
+    runtime: Runtime,
+    server: Server,
+    connection: MultiplexedConnection,
+}
+
+fn keys() -> impl Iterator<Item = String> + Clone {
+    (0..KEYS).map(|key| format!("tollgate:{key:07}")).cycle()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+impl Bench {
+    /// Microseconds of server time for each call of a script since the last reset.
+    fn usec(&self) -> f64 {
+        let (calls, usec) = self.server.commandstats("evalsha");
+        usec as f64 / calls as f64
+    }
+
+    /// Commands of raw scripts, many at a time.
+    fn replay(&self, commands: &[Cmd]) {
+        self.runtime.block_on(async {
+            let mut connection = self.connection.clone();
+            for chunk in commands.chunks(200) {
+                let mut pipe = redis::pipe();
+                for command in chunk {
+                    pipe.add_command(command.clone()).ignore();
+                }
+                let _: () = pipe.query_async(&mut connection).await.expect("answers");
+            }
+        });
+    }
+
+    fn floor(&self) -> f64 {
+        let script = redis::Script::new(FLOOR);
+        self.server.command(&["SCRIPT", "LOAD", FLOOR]);
+        let commands: Vec<Cmd> = keys()
+            .take(CALLS)
+            .map(|key| {
+                let mut command = redis::cmd("EVALSHA");
+                command.arg(script.get_hash()).arg(1).arg(format!("floor:{key}"));
+                command
+            })
+            .collect();
+        self.server.reset_stats();
+        self.replay(&commands);
+        self.usec()
+    }
+
+    /// The commands that calls for `cost` at many keys come to, without the limiter.
+    fn commands<P: Scripted>(&self, policy: &P, cost: P::Cost) -> Vec<Cmd> {
+        let tap = Tap { connection: self.connection.clone(), last: Arc::default() };
+        let limiter = RedisRateLimiter::new(policy.clone(), tap.clone(), "tollgate:0000000");
+        let mut commands = Vec::new();
+        self.runtime.block_on(async {
+            for key in keys().take(KEYS) {
+                let _ = limiter.key(key).try_acquire(cost).await;
+                commands.extend(tap.last.lock().ok().and_then(|mut last| last.take()));
+            }
+        });
+        assert_eq!(commands.len(), KEYS, "one request for each call");
+        commands.into_iter().cycle_times(CALLS / KEYS)
+    }
+
+    fn cost_of<P: Scripted>(&self, name: &str, policy: &P, cost: P::Cost) {
+        self.server.command(&["FLUSHALL"]);
+        let commands = self.commands(policy, cost);
+        let first = keys().next().unwrap_or_default();
+        let memory: u64 = self.server.query(&["MEMORY", "USAGE", &first]);
+        let value: u64 = self.server.query(&["STRLEN", &first]);
+        let ratios = (0..ROUNDS).map(|_| {
+            let floor = self.floor();
+            self.server.reset_stats();
+            self.replay(&commands);
+            self.usec() / floor
+        });
+        let ratio = median(ratios.collect());
+        println!("{name:<40} {ratio:>6.2} x floor B {value:>8} B value {memory:>8} B a key");
+    }
+
+    fn each_policy(&self) {
+        let (fast, slow) = (Rate::per_second(1e9), Rate::per_hour(1.0));
+        let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
+        println!("\nserver time of one call (floor B: {:.2} us)", self.floor());
+        self.cost_of("SmoothBursty, granted", &SmoothBursty::new(fast), 1);
+        let strict = SmoothBursty::new(slow).max_burst(Duration::ZERO);
+        self.cost_of("SmoothBursty, refused", &strict, 1);
+        self.cost_of("SmoothWarmingUp, granted", &SmoothWarmingUp::new(fast, minute), 1);
+        self.cost_of("TokenBucket, granted", &TokenBucket::new(fast, u32::MAX), 1);
+        self.cost_of("Gcra, granted", &Gcra::new(1_000_000, 1_000_000, minute), 1);
+        self.cost_of("LeakyBucket, granted", &LeakyBucket::meter(fast, u32::MAX), 1);
+        self.cost_of("FixedWindow, granted", &FixedWindow::new(u32::MAX, hour), 1);
+        self.cost_of("SlidingWindowLog of 100, granted", &SlidingWindowLog::new(100, hour), 1);
+        let counter = SlidingWindowCounter::new(u32::MAX, minute, 10);
+        self.cost_of("SlidingWindowCounter of 10, granted", &counter, 1);
+        self.cost_of("InFlight, granted", &InFlight::new(u32::MAX), 1);
+        let two = Same((TokenBucket::new(fast, u32::MAX), FixedWindow::new(u32::MAX, hour)));
+        self.cost_of("Same((TokenBucket, FixedWindow))", &two, 1);
+        let three = (
+            TokenBucket::new(fast, u32::MAX),
+            FixedWindow::new(u32::MAX, hour),
+            InFlight::new(1 << 30),
+        );
+        self.cost_of("(TokenBucket, FixedWindow, InFlight)", &three, (1, 1, 1));
+    }
+
+    /// A call alone, against its request alone.
+    fn round_trip(&self) {
+        let policy = SmoothBursty::new(Rate::per_second(1e9));
+        let command = self.commands(&policy, 1).swap_remove(0);
+        let limiter = RedisRateLimiter::new(policy, self.connection.clone(), "alone");
+        let time = |raw: bool| {
+            let mut times: Vec<f64> = Vec::new();
+            self.runtime.block_on(async {
+                let mut connection = self.connection.clone();
+                for _ in 0..2_000 {
+                    let start = Instant::now();
+                    if raw {
+                        let _: redis::Value =
+                            command.query_async(&mut connection).await.expect("an answer");
+                    } else {
+                        limiter.acquire(1).await.expect("granted");
+                    }
+                    times.push(start.elapsed().as_secs_f64() * 1e6);
+                }
+            });
+            median(times)
+        };
+        let pairs: Vec<(f64, f64)> = (0..ROUNDS).map(|_| (time(true), time(false))).collect();
+        let ratio = median(pairs.iter().map(|(raw, ours)| ours / raw).collect());
+        let ours = median(pairs.iter().map(|pair| pair.1).collect());
+        println!("\na call alone: {ours:.0} us, {ratio:.2} x its request without a limiter");
+    }
+
+    /// Many callers of one limiter, against one request for each permit on the same connection.
+    fn crowd(&self, callers: u32, mixed: bool) {
+        let policy = SmoothBursty::new(Rate::per_second(1e9));
+        let command = Arc::new(self.commands(&policy, 1).swap_remove(0));
+        let limiter = RedisRateLimiter::new(policy, self.connection.clone(), "crowd");
+        let run = |raw: bool| {
+            let done = Arc::new(AtomicU64::new(0));
+            let waits = Arc::new(Mutex::new(Vec::new()));
+            self.server.reset_stats();
+            let start = Instant::now();
+            self.runtime.block_on(async {
+                let tasks: Vec<_> = (0..callers)
+                    .map(|caller| {
+                        let (limiter, command) = (limiter.clone(), Arc::clone(&command));
+                        let mut connection = self.connection.clone();
+                        let (done, waits) = (Arc::clone(&done), Arc::clone(&waits));
+                        tokio::spawn(async move {
+                            let mut own = Vec::new();
+                            while start.elapsed() < Duration::from_millis(500) {
+                                let asked = Instant::now();
+                                if raw {
+                                    let _: redis::Value = command
+                                        .query_async(&mut connection)
+                                        .await
+                                        .expect("an answer");
+                                } else {
+                                    let n = if mixed { 1 + (caller % 7) } else { 1 };
+                                    limiter.acquire(n).await.expect("granted");
+                                }
+                                own.push(asked.elapsed().as_secs_f64() * 1e6);
+                            }
+                            done.fetch_add(own.len() as u64, Ordering::Relaxed);
+                            waits.lock().expect("no panic").append(&mut own);
+                        })
+                    })
+                    .collect();
+                for task in tasks {
+                    task.await.expect("no panic");
+                }
+            });
+            let took = start.elapsed().as_secs_f64();
+            let done = done.load(Ordering::Relaxed) as f64;
+            let (_, usec) = self.server.commandstats("evalsha");
+            let p50 = median(std::mem::take(&mut *waits.lock().expect("no panic")));
+            Crowd { rate: done / took, p50, usec: usec as f64 / done }
+        };
+        let pairs: Vec<_> = (0..5).map(|_| (run(true), run(false))).collect();
+        let of = |pick: &dyn Fn(&Crowd, &Crowd) -> f64| {
+            median(pairs.iter().map(|(raw, ours)| pick(raw, ours)).collect())
+        };
+        println!(
+            "{callers:>5} callers, {} costs: {:>9.0}/s, {:>5.1} x one request a permit; p50 {:>5.0} us \
+             against {:>5.0}; server {:.3} us a call against {:.2}",
+            if mixed { "mixed" } else { "equal" },
+            of(&|_, ours| ours.rate),
+            of(&|raw, ours| ours.rate / raw.rate),
+            of(&|_, ours| ours.p50),
+            of(&|raw, _| raw.p50),
+            of(&|_, ours| ours.usec),
+            of(&|raw, _| raw.usec),
+        );
+    }
+
+    /// Ten clients that ask a thousand times a second each for one of ten permits a second.
+    fn attack(&self) {
+        let policy =
+            SmoothBursty::new(Rate::per_second(10.0)).max_burst(Duration::from_millis(100));
+        self.server.reset_stats();
+        let admitted = Arc::new(AtomicU64::new(0));
+        let calls = Arc::new(AtomicU64::new(0));
+        self.runtime.block_on(async {
+            let mut tasks = Vec::new();
+            for _ in 0..10 {
+                let limiter =
+                    RedisRateLimiter::new(policy.clone(), connect(&self.server).await, "attacked");
+                let (admitted, calls) = (Arc::clone(&admitted), Arc::clone(&calls));
+                tasks.push(tokio::spawn(async move {
+                    let mut every = tokio::time::interval(Duration::from_millis(1));
+                    for _ in 0..5_000 {
+                        every.tick().await;
+                        calls.fetch_add(1, Ordering::Relaxed);
+                        if limiter.try_acquire(1).await.is_ok() {
+                            admitted.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                }));
+            }
+            for task in tasks {
+                task.await.expect("no panic");
+            }
+        });
+        let (requests, _) = self.server.commandstats("evalsha");
+        let admitted = admitted.load(Ordering::Relaxed);
+        println!(
+            "\n10 clients asking 10,000 times a second for 10/s: {} calls, {admitted} admitted, {requests} \
+             requests, {:.1} for each admitted",
+            calls.load(Ordering::Relaxed),
+            requests as f64 / admitted as f64,
+        );
+    }
+}
+
+trait CycleTimes {
+    fn cycle_times(self, times: usize) -> Vec<Cmd>;
+}
+
+impl<I: Iterator<Item = Cmd> + Clone> CycleTimes for I {
+    fn cycle_times(self, times: usize) -> Vec<Cmd> {
+        (0..times).flat_map(|_| self.clone()).collect()
+    }
+}

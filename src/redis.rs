@@ -1,0 +1,598 @@
+//! One quota for a whole fleet: limiters that share their state through a Redis server.
+//!
+//! ```no_run
+//! use tollgate::redis::{Reconnecting, RedisRateLimiter};
+//! use tollgate::{Rate, SmoothBursty};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let connection = Reconnecting::open("redis://127.0.0.1/")?;
+//! let policy = SmoothBursty::new(Rate::per_second(50.0));
+//! let limiter = RedisRateLimiter::new(policy, connection, "quota:search");
+//! limiter.acquire(1).await?; // as from a limiter in process
+//! # Ok(()) }
+//! ```
+//!
+//! A [`RedisRateLimiter`] has the verbs of a [`RateLimiter`](crate::RateLimiter) and gives the same
+//! answers to a microsecond, by the server's clock. Each call costs a round trip when it is alone; under
+//! load all that come while a request is under way share the next. What is refused is refused here
+//! until it can be granted.
+//!
+//! **Only near tickets are booked.** Redis charges a caller when its turn comes within the *horizon*,
+//! 250 ms unless chosen otherwise; until then it stands in a line of this process and costs nothing. So
+//! leaving the line gives up nothing, and a pause or another rate holds for the fleet within the horizon
+//! and a round trip.
+//!
+//! **Nothing hangs.** Each request has a deadline, and what callers get when Redis is away is asked for
+//! at construction: see [`Unavailable`]. What may have been charged is never asked for again, so a lost
+//! answer can waste permits and never exceeds the limit.
+//!
+//! More, about keys, expiry, clusters and what each fault costs, is in `docs/redis.md`.
+
+mod acquire;
+mod ask;
+mod blocking;
+mod builder;
+mod chunk;
+mod connection;
+mod error;
+mod fallback;
+mod grant;
+mod line;
+mod policies;
+mod reservation;
+mod script;
+mod shared;
+#[cfg(test)]
+mod traces;
+mod wire;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+pub use acquire::RedisAcquire;
+pub use blocking::Blocking;
+pub use builder::Builder;
+pub use connection::{Connection, Effect, Failure, Reconnecting, Reply, Request, Runtime, Task};
+pub use error::StoreError;
+pub use fallback::{Counters, Event, State, Unavailable};
+pub use grant::RedisGrant;
+pub use policies::Scripted;
+pub use reservation::RedisReservation;
+pub use script::{Lua, Script};
+
+use crate::error::Error;
+use crate::limiter::block_on;
+use crate::policy::{Quota, Rated};
+use crate::stats::Stats;
+use crate::units::Rate;
+use line::{Change, Done};
+use shared::{Lines, Shared};
+use wire::Header;
+
+/// A [`RateLimiter`](crate::RateLimiter) whose quota is shared by all who use the same key of a Redis
+/// server: see the [module](self).
+///
+/// It is a handle: clones share one line, and [`key`](Self::key) is the same for another key.
+///
+/// ```no_run
+/// use tollgate::redis::{Blocking, RedisRateLimiter};
+/// use tollgate::{Rate, SmoothBursty};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let policy = SmoothBursty::new(Rate::per_second(50.0));
+/// let limiter = RedisRateLimiter::new(policy, Blocking::open("redis://127.0.0.1/")?, "quota:search");
+/// limiter.blocking_acquire(1)?;
+/// # Ok(()) }
+/// ```
+pub struct RedisRateLimiter<P: Scripted, C: Connection> {
+    lines: Arc<Lines<P, C>>,
+    shared: Arc<Shared<P, C>>,
+}
+
+impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
+    /// A limiter that shares `policy` with all who use `key`. Nothing is sent yet.
+    ///
+    /// Everybody must use the same policy with a key, or hears so. With [`Builder`] more can be chosen.
+    /// An asynchronous connection needs the tokio runtime in which this is called or, if it is called
+    /// outside, in which the limiter is first used.
+    ///
+    /// ```no_run
+    /// use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// use tollgate::{Rate, SmoothBursty};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = SmoothBursty::new(Rate::per_second(50.0));
+    /// let connection = Reconnecting::open("redis://127.0.0.1/")?;
+    /// let limiter = RedisRateLimiter::new(policy, connection, "quota:search");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn new(policy: P, connection: C, key: impl Into<String>) -> Self {
+        Self::builder(policy, connection, key).build()
+    }
+
+    /// The same with choices.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use tollgate::redis::{Reconnecting, RedisRateLimiter, Unavailable};
+    /// use tollgate::{Rate, SmoothBursty};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = SmoothBursty::new(Rate::per_second(50.0));
+    /// let connection = Reconnecting::open("redis://127.0.0.1/")?;
+    /// let limiter = RedisRateLimiter::builder(policy, connection, "quota:search")
+    ///     .deadline(Duration::from_millis(100))
+    ///     .unavailable(Unavailable::Local(SmoothBursty::new(Rate::per_second(5.0))))
+    ///     .build();
+    /// # Ok(()) }
+    /// ```
+    pub fn builder(policy: P, connection: C, key: impl Into<String>) -> Builder<P, C> {
+        Builder::new(policy, connection, key.into())
+    }
+
+    fn of(lines: Arc<Lines<P, C>>, key: Arc<str>) -> Self {
+        Self { shared: lines.of(key), lines }
+    }
+
+    /// The same limit for another key, over the same connection: a quota for each user, say. It is cheap,
+    /// and need not be kept.
+    ///
+    /// A policy that was [set](Self::set_policy) was set for one key.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// limiter.key("quota:search:user:7").acquire(1).await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn key(&self, key: impl Into<String>) -> Self {
+        Self::of(Arc::clone(&self.lines), key.into().into())
+    }
+
+    fn acquire_within(&self, n: P::Cost, max_wait: Option<Duration>) -> RedisAcquire<P, C> {
+        RedisAcquire::new(Arc::clone(&self.shared), n, max_wait)
+    }
+
+    /// Takes `n` permits and waits for them as long as it takes.
+    ///
+    /// Callers of one process are served in the order in which they came; those of several processes as
+    /// their requests reach the server.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`], [`Error::LineFull`], and [`Error::Store`] if Redis is away or the key
+    /// is somebody else's.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the line: see [`RedisAcquire`].
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// let grant = limiter.acquire(1).await?;
+    /// println!("waited {:?}", grant.waited());
+    /// # Ok(()) }
+    /// ```
+    pub fn acquire(&self, n: P::Cost) -> RedisAcquire<P, C> {
+        self.acquire_within(n, None)
+    }
+
+    /// Takes `n` permits if they are ready and nobody of this process is in line; waits for the answer
+    /// only.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Denied`] with the wait that it would have needed; else as [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
+    /// if let Err(error) = limiter.try_acquire(1).await {
+    ///     println!("{error}, {:?}", error.retry_after());
+    /// }
+    /// # }
+    /// ```
+    pub fn try_acquire(&self, n: P::Cost) -> RedisAcquire<P, C> {
+        self.acquire_within(n, Some(Duration::ZERO))
+    }
+
+    /// Takes `n` permits if they come within `timeout`; says so as soon as Redis has answered if they
+    /// cannot.
+    ///
+    /// A grant can be late by a round trip: what is due when the time is up is granted when this process
+    /// knows that it is due.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Denied`] with the wait that it would have needed, those of this process ahead counted;
+    /// else as [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// limiter.try_acquire_timeout(1, Duration::from_secs(2)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn try_acquire_timeout(&self, n: P::Cost, timeout: Duration) -> RedisAcquire<P, C> {
+        self.acquire_within(n, Some(timeout))
+    }
+
+    /// As [`acquire`](Self::acquire), for threads. Over an asynchronous connection not on a thread of its
+    /// runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
+    /// limiter.blocking_acquire(1)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_acquire(&self, n: P::Cost) -> Result<RedisGrant<P, C>, Error> {
+        self.acquire(n).block()
+    }
+
+    /// As [`try_acquire`](Self::try_acquire), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
+    /// limiter.blocking_try_acquire(1)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_try_acquire(&self, n: P::Cost) -> Result<RedisGrant<P, C>, Error> {
+        self.try_acquire(n).block()
+    }
+
+    /// As [`try_acquire_timeout`](Self::try_acquire_timeout), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire_timeout`](Self::try_acquire_timeout).
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
+    /// limiter.blocking_try_acquire_timeout(1, Duration::from_secs(2))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_try_acquire_timeout(
+        &self,
+        n: P::Cost,
+        timeout: Duration,
+    ) -> Result<RedisGrant<P, C>, Error> {
+        self.try_acquire_timeout(n, timeout).block()
+    }
+
+    /// Takes a place in line now, to wait for it later or not at all. Waits until Redis has said when its
+    /// turn will come.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// let place = limiter.reserve(1).await?;
+    /// println!("in {:?}", place.delay());
+    /// place.wait().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn reserve(&self, n: P::Cost) -> Result<RedisReservation<P, C>, Error> {
+        let mut acquire = self.acquire(n);
+        acquire.enter(true);
+        std::future::poll_fn(|context| acquire.poll_placed(context)).await?;
+        Ok(RedisReservation::new(acquire))
+    }
+
+    /// As [`reserve`](Self::reserve), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve`](Self::reserve).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
+    /// limiter.blocking_reserve(1)?.blocking_wait()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_reserve(&self, n: P::Cost) -> Result<RedisReservation<P, C>, Error> {
+        block_on(self.reserve(n))
+    }
+
+    /// Changes the policy of the key for the whole fleet: from the next request of each process on, and
+    /// for all but what is booked within the horizon. Idle time up to now counts at the old rate, what is
+    /// owed keeps its old price.
+    ///
+    /// The others take it over and keep it; if Redis loses the key, the first of them restores it. Of
+    /// two set at the same time the one that reaches the server later holds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`]; then it may hold for the fleet all the same, and will once this process is heard
+    /// again.
+    ///
+    /// # Cancel safety
+    ///
+    /// From the first poll on it is done, whether it is awaited to the end or not.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # use tollgate::{Rate, TokenBucket};
+    /// # async fn example(limiter: RedisRateLimiter<TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// limiter.set_policy(TokenBucket::new(Rate::per_second(7.0), 70)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn set_policy(&self, policy: P) -> Result<(), Error> {
+        let core = &self.shared.core;
+        let answer = self.shared.touch(|inner, now| {
+            let generation = inner.header.generation.wrapping_add(1);
+            let idle = core.options.absent_is_idle;
+            inner.header = Header::new(&core.scripts.kind, &policy, generation, idle);
+            inner.policy = policy;
+            inner.turn_away_the_too_large(now);
+            queue(inner, vec![b'N'], true)
+        });
+        confirmed(answer).await.map(drop)
+    }
+
+    /// As [`set_policy`](Self::set_policy), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_policy`](Self::set_policy).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
+    /// # use tollgate::{Rate, TokenBucket};
+    /// # fn example(limiter: RedisRateLimiter<TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
+    /// limiter.blocking_set_policy(TokenBucket::new(Rate::per_second(7.0), 70))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_set_policy(&self, policy: P) -> Result<(), Error> {
+        block_on(self.set_policy(policy))
+    }
+
+    /// Grants nothing to anybody in the fleet for `duration` from now, for example because the server
+    /// answered with `Retry-After`: see [`RateLimiter::pause_for`](crate::RateLimiter::pause_for). What
+    /// is booked within the horizon is still granted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`] if Redis has not confirmed it.
+    ///
+    /// # Cancel safety
+    ///
+    /// From the first poll on it is done, whether it is awaited to the end or not.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// limiter.pause_for(Duration::from_secs(30)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        let mut todo = Vec::new();
+        wire::put_pause(&mut todo, duration);
+        let answer = self.shared.touch(|inner, _| queue(inner, todo, false));
+        confirmed(answer).await.map(drop)
+    }
+
+    /// As [`pause_for`](Self::pause_for), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
+    /// limiter.blocking_pause_for(Duration::from_secs(30))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_pause_for(&self, duration: Duration) -> Result<(), Error> {
+        block_on(self.pause_for(duration))
+    }
+
+    /// How much of the limit is left, for the whole fleet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`].
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// println!("{} left", limiter.quota().await?.remaining);
+    /// # Ok(()) }
+    /// ```
+    pub async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
+        let answer = self.shared.touch(|inner, _| queue(inner, vec![b'Q'], false));
+        let quota = confirmed(answer).await?;
+        Ok(quota.unwrap_or_else(|| unreachable!("who asks for a quota is told one")))
+    }
+
+    /// As [`quota`](Self::quota), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`quota`](Self::quota).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
+    /// println!("{} left", limiter.blocking_quota()?.remaining);
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_quota(&self) -> Result<Quota<P::Cost>, Error> {
+        block_on(self.quota())
+    }
+
+    /// The policy that is in force, as far as this process knows.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # use tollgate::Rated;
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
+    /// println!("{}", limiter.policy().rate());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn policy(&self) -> P {
+        self.shared.touch(|inner, _| inner.policy.clone())
+    }
+
+    /// How many callers of this process wait, those with a ticket included.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
+    /// println!("{} wait", limiter.queue_len());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn queue_len(&self) -> usize {
+        self.shared.touch(|inner, _| inner.len())
+    }
+
+    /// What this process has done with this key.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
+    /// println!("{} granted", limiter.stats().granted);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.touch(|inner, _| inner.stats)
+    }
+
+    /// What that has cost, all keys together.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
+    /// let counters = limiter.counters();
+    /// println!("{} calls in {} requests", counters.asked, counters.requests);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.shared.core.counters.read()
+    }
+
+    /// Whether Redis can be reached, as far as this process knows.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter, State};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
+    /// let healthy = limiter.state() == State::Up;
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.shared.core.health.lock().state()
+    }
+}
+
+impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {
+    /// Changes the rate for the whole fleet: see [`set_policy`](Self::set_policy).
+    ///
+    /// # Errors
+    ///
+    /// As [`set_policy`](Self::set_policy).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`set_policy`](Self::set_policy).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # use tollgate::Rate;
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// limiter.set_rate(Rate::per_second(7.0)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn set_rate(&self, rate: Rate) -> Result<(), Error> {
+        self.set_policy(self.policy().with_rate(rate)).await
+    }
+
+    /// As [`set_rate`](Self::set_rate), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_policy`](Self::set_policy).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
+    /// # use tollgate::Rate;
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
+    /// limiter.blocking_set_rate(Rate::per_second(7.0))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_set_rate(&self, rate: Rate) -> Result<(), Error> {
+        block_on(self.set_rate(rate))
+    }
+}
+
+fn queue<P: Scripted>(
+    inner: &mut line::Inner<P>,
+    todo: Vec<u8>,
+    policy: bool,
+) -> oneshot::Receiver<Done<P::Cost>> {
+    let (done, answer) = oneshot::channel();
+    inner.change(Change { todo, done: Some(done), policy });
+    answer
+}
+
+async fn confirmed<C>(answer: oneshot::Receiver<Done<C>>) -> Done<C> {
+    // The sender is dropped only with the line, and the caller has a handle on that.
+    answer.await.unwrap_or(Ok(None))
+}
+
+impl<P: Scripted, C: Connection> Clone for RedisRateLimiter<P, C> {
+    fn clone(&self) -> Self {
+        Self { lines: Arc::clone(&self.lines), shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<P: Scripted + fmt::Debug, C: Connection> fmt::Debug for RedisRateLimiter<P, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisRateLimiter")
+            .field("key", &self.shared.key)
+            .field("policy", &self.policy())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

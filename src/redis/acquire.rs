@@ -1,0 +1,187 @@
+//! Waiting for a shared limiter: the future behind every verb.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::Scripted;
+use super::connection::Connection;
+use super::grant::RedisGrant;
+use super::line::{Charge, Entered, Outcome};
+use super::shared::Shared;
+use crate::error::Error;
+use crate::limiter::{Acquire, block_on};
+use crate::line::Key;
+use crate::policy::Cost;
+use crate::units::Nanos;
+
+/// A caller on its way to a [`RedisGrant`]: what the verbs of a
+/// [`RedisRateLimiter`](super::RedisRateLimiter) return, to be awaited.
+///
+/// # Cancel safety
+///
+/// Dropping it leaves the line: who has no ticket yet costs nothing; a ticket goes to the next caller
+/// of this process, or back to Redis. What was asked for and not answered yet is charged, and goes the
+/// same way when the answer comes.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use tollgate::redis::{Reconnecting, RedisAcquire, RedisRateLimiter};
+/// use tollgate::{Rate, SmoothBursty};
+///
+/// let policy = SmoothBursty::new(Rate::per_second(50.0));
+/// let connection = Reconnecting::open("redis://127.0.0.1/")?;
+/// let limiter = RedisRateLimiter::new(policy, connection, "quota:search");
+/// let acquire: RedisAcquire<SmoothBursty, Reconnecting> = limiter.acquire(1);
+/// acquire.await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct RedisAcquire<P: Scripted, C: Connection> {
+    shared: Arc<Shared<P, C>>,
+    cost: P::Cost,
+    max_wait: Option<Duration>,
+    entered: Nanos,
+    place: Place<P>,
+}
+
+enum Place<P: Scripted> {
+    Outside,
+    Waiting(Key),
+    Over(Option<Outcome>),
+    Local(Acquire<'static, P>),
+}
+
+// Nothing in it is ever pinned.
+impl<P: Scripted, C: Connection> Unpin for RedisAcquire<P, C> {}
+
+impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
+    pub(super) fn new(
+        shared: Arc<Shared<P, C>>,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Self {
+        Self { shared, cost, max_wait, entered: Nanos::ZERO, place: Place::Outside }
+    }
+
+    /// Joins the line. `curious`: and wants to know how long it is.
+    pub(super) fn enter(&mut self, curious: bool) {
+        self.shared.core.runtime.remember();
+        if self.cost.is_zero() {
+            let charge = Charge { waited: Duration::ZERO, ticket: None, held_by: None };
+            self.place = Place::Over(Some(Outcome::Granted(charge)));
+            return;
+        }
+        let (cost, max_wait) = (self.cost, self.max_wait);
+        let core = &self.shared.core;
+        let (now, entered) =
+            self.shared.touch(|inner, now| (now, inner.enter(core, now, cost, max_wait, curious)));
+        self.entered = now;
+        self.place = match entered {
+            Entered::Waiting(key) => Place::Waiting(key),
+            Entered::Over(outcome) => Place::Over(Some(outcome)),
+        };
+    }
+
+    /// How much longer it takes, as far as is known.
+    pub(super) fn delay(&self) -> Duration {
+        match self.place {
+            Place::Waiting(key) => self.shared.touch(|inner, now| inner.delay(key, now)),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Whether Redis has said how long it will take. An error if that is never.
+    pub(super) fn poll_placed(&mut self, context: &Context<'_>) -> Poll<Result<(), Error>> {
+        match &self.place {
+            Place::Waiting(key) => {
+                let (key, waker) = (*key, context.waker());
+                if !self.shared.touch(|inner, _| inner.is_placed(key, waker)) {
+                    return Poll::Pending;
+                }
+                if let Some(error) = self.shared.touch(|inner, _| inner.refusal(key)) {
+                    self.place = Place::Over(None);
+                    return Poll::Ready(Err(error));
+                }
+                Poll::Ready(Ok(()))
+            }
+            Place::Over(Some(Outcome::Refused(error))) => Poll::Ready(Err(error.clone())),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    pub(super) fn block(self) -> Result<RedisGrant<P, C>, Error> {
+        block_on(self)
+    }
+
+    fn local(&self) -> Acquire<'static, P> {
+        let Some(local) = self.shared.core.local() else {
+            unreachable!("only who has a local limiter is sent there")
+        };
+        // As much time as is left.
+        let waited = self.shared.core.options.clock.now().since(self.entered);
+        let max_wait = self.max_wait.map(|max_wait| max_wait.saturating_sub(waited));
+        local.acquire_within(self.cost, max_wait)
+    }
+}
+
+impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
+    type Output = Result<RedisGrant<P, C>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        loop {
+            match &mut this.place {
+                Place::Outside => this.enter(false),
+                Place::Waiting(key) => {
+                    let key = *key;
+                    match this.shared.touch(|inner, _| inner.poll(key, context.waker())) {
+                        Ok(outcome) => this.place = Place::Over(Some(outcome)),
+                        // A clock that advances by itself goes to where the line moves.
+                        Err(Some(due)) if this.shared.core.options.clock.skip_to(due) => {}
+                        Err(_) => return Poll::Pending,
+                    }
+                }
+                Place::Over(outcome) => match outcome.take() {
+                    Some(Outcome::Granted(charge)) => {
+                        let shared = Arc::clone(&this.shared);
+                        return Poll::Ready(Ok(RedisGrant::new(shared, this.cost, charge)));
+                    }
+                    Some(Outcome::Refused(error)) => return Poll::Ready(Err(error)),
+                    Some(Outcome::Local) => this.place = Place::Local(this.local()),
+                    None => panic!("`RedisAcquire` polled after it was ready"),
+                },
+                Place::Local(acquire) => {
+                    let shared = Arc::clone(&this.shared);
+                    return Pin::new(acquire)
+                        .poll(context)
+                        .map_ok(|grant| RedisGrant::of_local(shared, grant));
+                }
+            }
+        }
+    }
+}
+
+impl<P: Scripted, C: Connection> Drop for RedisAcquire<P, C> {
+    fn drop(&mut self) {
+        match &self.place {
+            Place::Waiting(key) => {
+                let key = *key;
+                self.shared.touch(|inner, now| inner.leave(now, key));
+            }
+            Place::Over(Some(Outcome::Granted(charge))) => {
+                let (cost, ticket) = (self.cost, charge.ticket);
+                self.shared.touch(|inner, now| inner.give_back(now, cost, ticket));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl<P: Scripted, C: Connection> fmt::Debug for RedisAcquire<P, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisAcquire").field("cost", &self.cost).finish_non_exhaustive()
+    }
+}

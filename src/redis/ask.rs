@@ -1,0 +1,498 @@
+//! What the line of a key sends next, and what becomes of the answers.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Scripted;
+use super::connection::{Effect, Failure, Reply};
+use super::error::StoreError;
+use super::fallback::{Event, May, State};
+use super::line::{Asking, BATCH, Change, Inner, NEVER, Outcome, Place, Sent, Ticket};
+use super::shared::Core;
+use super::wire::{self, Answer, Call, Fate, Header};
+use crate::clock::Errand;
+use crate::error::Error;
+use crate::line::Key;
+use crate::policy::Quota;
+use crate::units::Nanos;
+
+/// The parts of the horizon in which a process asks again for a head that others were quicker than: on
+/// average, so that processes do not keep step.
+const PACE: u64 = 16;
+
+impl<P: Scripted> Inner<P> {
+    /// What is to be sent now, if anything is.
+    pub(super) fn next<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Option<Sent<P::Cost>> {
+        if self.under_way {
+            return None;
+        }
+        let asking = self.next_asking(core, now)?;
+        self.under_way = true;
+        let mut arguments = vec![self.header.bytes.clone()];
+        match &asking {
+            Asking::Take(keys) => arguments.push(self.calls(core, now, keys)),
+            Asking::Change(changes) => {
+                let mut todo =
+                    changes.iter().flat_map(|change| change.todo.iter().copied()).collect();
+                if self.released || self.renew_at <= now {
+                    Vec::push(&mut todo, b'H');
+                }
+                arguments.push(todo);
+            }
+            Asking::Probe => arguments.push(Vec::new()),
+        }
+        let take = matches!(asking, Asking::Take(_));
+        if P::HELD {
+            arguments.push(self.lease(core));
+            self.released = false;
+            let holds = self.held.iter().any(|&held| held > 0);
+            self.renew_at = if holds { now.saturating_add(core.options.lease / 3) } else { NEVER };
+        } else if !take {
+            arguments.push(Vec::new());
+        }
+        if !take {
+            let is_first = self.base.generation == self.header.generation;
+            arguments.push(if is_first { Vec::new() } else { self.base.base() });
+        }
+        core.counters.request();
+        Some(Sent { arguments, asking, at: now })
+    }
+
+    fn next_asking<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Option<Asking<P::Cost>> {
+        let may = core.health.lock().may_ask(now);
+        match may {
+            May::Ask | May::Try => {}
+            May::Probe => return Some(Asking::Probe),
+            May::Wait => return None,
+        }
+        if !self.changes.is_empty() {
+            return Some(Asking::Change(std::mem::take(&mut self.changes)));
+        }
+        let keys = self.choose(core, now);
+        if !keys.is_empty() {
+            return Some(Asking::Take(keys));
+        }
+        if P::HELD && (self.released || self.renew_at <= now) {
+            return Some(Asking::Change(Vec::new()));
+        }
+        (may == May::Try).then_some(Asking::Probe)
+    }
+
+    /// Who is asked for: everybody, if the first is to be asked for now; else those who have just come and
+    /// want to know at once, and all before them.
+    fn choose<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Vec<Key> {
+        let is_time = self.ask_at.is_none_or(|at| at <= now);
+        let mut keys = Vec::new();
+        let mut wanted = 0;
+        for key in std::iter::successors(self.head, |&key| self.queue.behind(key)).take(BATCH) {
+            let waiter = &self.queue[key];
+            keys.push(key);
+            let wants = waiter.deadline.is_some() || waiter.curious || core.scripts.room;
+            if is_time || (waiter.fresh && wants) {
+                wanted = keys.len();
+            }
+        }
+        keys.truncate(wanted);
+        for &key in &keys {
+            self.queue[key].asked = true;
+        }
+        keys
+    }
+
+    fn calls<C>(&self, core: &Core<P, C>, now: Nanos, keys: &[Key]) -> Vec<u8> {
+        let head = keys.first().copied();
+        wire::calls::<P>(keys.iter().map(|&key| {
+            let waiter = &self.queue[key];
+            let patience = waiter.deadline.map(|deadline| deadline.since(now));
+            // Who is passed over again and again by other processes may book further ahead.
+            let passed = if Some(key) == head { self.passed.min(40) } else { 0 };
+            let horizon = core.options.horizon.saturating_mul(1 << passed.min(30));
+            let limit = patience.map_or(horizon, |patience| horizon.min(patience));
+            Call { cost: waiter.cost, limit, patience, fresh: waiter.fresh }
+        }))
+    }
+
+    /// Who asks, how much it holds, and how long that is to count without another word.
+    fn lease<C>(&self, core: &Core<P, C>) -> Vec<u8> {
+        let mut bytes = core.id.to_vec();
+        for &number in &core.scripts.held {
+            #[allow(clippy::cast_precision_loss)] // nobody holds 2^53 places
+            let held = self.held.get(number).copied().unwrap_or_default() as f64;
+            bytes.extend(held.to_le_bytes());
+        }
+        #[allow(clippy::cast_precision_loss)]
+        bytes.extend((core.options.lease.as_micros() as f64).to_le_bytes());
+        bytes
+    }
+
+    /// An answer has come, or will not.
+    pub(super) fn answered<C>(
+        &mut self,
+        core: &Core<P, C>,
+        now: Nanos,
+        sent: Sent<P::Cost>,
+        outcome: Result<Reply, Failure>,
+    ) {
+        self.under_way = false;
+        match outcome {
+            Ok(Reply::Told(word, generation, parameters)) => {
+                self.well(core, now);
+                self.disagree(core, now, sent, &word, generation, &parameters);
+            }
+            Ok(reply) => {
+                self.well(core, now);
+                match sent.asking {
+                    Asking::Take(keys) => self.taken(core, now, sent.at, keys, &reply),
+                    Asking::Change(changes) => changed::<P>(changes, &reply),
+                    Asking::Probe => {}
+                }
+            }
+            Err(failure) => self.failed(core, now, sent, failure),
+        }
+    }
+
+    fn taken<C>(
+        &mut self,
+        core: &Core<P, C>,
+        now: Nanos,
+        sent: Nanos,
+        keys: Vec<Key>,
+        reply: &Reply,
+    ) {
+        let answers = match reply {
+            Reply::Number(value) => vec![wire::answer_alone(*value)],
+            Reply::Numbers(values) => wire::answers(values, core.scripts.parts),
+            Reply::Told(..) => Vec::new(),
+        };
+        debug_assert_eq!(answers.len(), keys.len());
+        core.counters.asked(keys.len());
+        let was_time = self.ask_at.is_none_or(|at| at <= sent);
+        let passed = self.passed;
+        let mut spare = VecDeque::new();
+        let mut spare_cost = None;
+        let mut later = None;
+        for (&key, answer) in keys.iter().zip(answers) {
+            let waiter = &mut self.queue[key];
+            waiter.asked = false;
+            waiter.fresh = false;
+            let cost = waiter.cost;
+            if spare_cost.is_some_and(|spare_cost| spare_cost != cost) {
+                self.return_all(now, spare_cost.take(), &mut spare);
+            }
+            let ticket = if let Fate::Booked(sequence) = answer.fate {
+                self.hold(cost);
+                self.denied = None;
+                Some(self.ticket(now, sent, sequence, answer.wait.unwrap_or_default()))
+            } else {
+                None
+            };
+            let waiter = &mut self.queue[key];
+            if matches!(waiter.place, Place::Over(_)) {
+                // Gone meanwhile: what it was charged is for those behind it.
+                if let Some(ticket) = ticket {
+                    spare.push_back(ticket);
+                    spare_cost = Some(cost);
+                }
+                self.forget(key);
+                continue;
+            }
+            waiter.held_by = answer.part.or(waiter.held_by);
+            if let Some(ticket) = ticket {
+                spare.push_back(ticket);
+                let ticket = spare.pop_front().unwrap_or(ticket);
+                spare_cost = (!spare.is_empty()).then_some(cost);
+                self.book(key, ticket);
+                continue;
+            }
+            if answer.fate == Fate::Later
+                && let Some(ticket) = spare.pop_front()
+            {
+                spare_cost = (!spare.is_empty()).then_some(cost);
+                self.book(key, ticket);
+                continue;
+            }
+            self.not_booked(now, key, answer, &mut later);
+        }
+        self.return_all(now, spare_cost, &mut spare);
+        match later {
+            None => self.ask_at = None,
+            Some((key, wait)) => self.ask_later(core, now, key, wait, was_time.then_some(passed)),
+        }
+    }
+
+    fn not_booked(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        answer: Answer,
+        later: &mut Option<(Key, Option<Duration>)>,
+    ) {
+        let due = answer.wait.map(|wait| now.saturating_add(wait));
+        let waiter = &mut self.queue[key];
+        waiter.projected = due;
+        match answer.fate {
+            Fate::Later => {
+                self.wake.extend(waiter.curious.then(|| waiter.waker.take()).flatten());
+                later.get_or_insert((key, answer.wait));
+            }
+            Fate::Full => {
+                let error = Error::LineFull { retry_after: answer.wait };
+                self.turn_away(key, Outcome::Refused(error));
+            }
+            Fate::Refused | Fate::Booked(_) => {
+                let cost = waiter.cost;
+                let error = Error::Denied { retry_after: answer.wait, part: answer.part };
+                self.turn_away(key, Outcome::Refused(error));
+                self.denied = due.map(|due| (cost, due, answer.part));
+            }
+        }
+    }
+
+    /// The first who has no ticket is to be asked for when its time is near.
+    fn ask_later<C>(
+        &mut self,
+        core: &Core<P, C>,
+        now: Nanos,
+        key: Key,
+        wait: Option<Duration>,
+        passed: Option<u32>,
+    ) {
+        if self.head != Some(key) {
+            self.ask_at = None;
+            return;
+        }
+        if let Some(passed) = passed {
+            self.passed = passed + 1;
+        }
+        let horizon = core.options.horizon;
+        let Some(wait) = wait else {
+            // Nobody knows when somebody gives something back: ask again, less and less often.
+            let pause = Duration::from_millis(4 << self.passed.min(4));
+            self.ask_at = Some(now.saturating_add(self.about(pause)));
+            return;
+        };
+        // In its time it may be booked so far ahead.
+        let ahead = horizon.saturating_mul(1 << (self.passed.saturating_sub(1)).min(30));
+        let pace = horizon / u32::try_from(PACE).unwrap_or(16);
+        let pause = wait.saturating_sub(ahead).max(self.about(pace));
+        self.ask_at = Some(now.saturating_add(pause));
+    }
+
+    /// From half as long to one and a half times.
+    fn about(&mut self, duration: Duration) -> Duration {
+        // Xorshift.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        duration / 2 + duration.mul_f64((self.random >> 40) as f64 / (1u64 << 24) as f64)
+    }
+
+    fn ticket(&mut self, now: Nanos, sent: Nanos, sequence: u32, wait: Duration) -> Ticket {
+        // Never before one that was booked earlier, however quickly the answer came.
+        let due = now.saturating_add(wait).max(self.last_due);
+        self.last_due = due;
+        Ticket { sequence, due, earliest: sent.saturating_add(wait) }
+    }
+
+    fn return_all(&mut self, now: Nanos, cost: Option<P::Cost>, spare: &mut VecDeque<Ticket>) {
+        let Some(cost) = cost else { return };
+        for ticket in spare.drain(..) {
+            self.refund(now, cost, cost, ticket);
+            self.let_go(cost);
+        }
+    }
+
+    /// The key holds another policy than ours, or nothing that we know.
+    fn disagree<C>(
+        &mut self,
+        core: &Core<P, C>,
+        now: Nanos,
+        sent: Sent<P::Cost>,
+        word: &str,
+        generation: i64,
+        parameters: &[u8],
+    ) {
+        let generation = u32::try_from(generation).unwrap_or_default();
+        let sets_policy =
+            matches!(&sent.asking, Asking::Change(changes) if changes.iter().any(|c| c.policy));
+        let error = match word {
+            "older" => {
+                let todo = vec![b'N'];
+                self.changes.insert(0, Change { todo, done: None, policy: false });
+                None
+            }
+            "adopt" | "conflict" if sets_policy => {
+                // Somebody else has set one meanwhile; this is the later one.
+                let next = generation.max(self.header.generation) + 1;
+                let idle = core.options.absent_is_idle;
+                self.header = Header::new(&core.scripts.kind, &self.policy, next, idle);
+                None
+            }
+            "adopt" => match self.policy.clone().read(&mut wire::floats(parameters)) {
+                Some(policy) => {
+                    let idle = core.options.absent_is_idle;
+                    self.header = Header::of(&core.scripts.kind, parameters, generation, idle);
+                    self.policy = policy;
+                    self.events.push(Event::PolicyAdopted { generation });
+                    None
+                }
+                None => Some(StoreError::foreign(&self.key)),
+            },
+            "conflict" => Some(StoreError::conflict(&self.key)),
+            _ => Some(StoreError::foreign(&self.key)),
+        };
+        self.ask_again();
+        match error {
+            None => self.put_back(sent.asking),
+            Some(error) => self.refuse(core, sent.asking, &error),
+        }
+        self.turn_away_the_too_large(now);
+    }
+
+    /// Nothing has happened: they are asked for again.
+    fn put_back(&mut self, asking: Asking<P::Cost>) {
+        match asking {
+            Asking::Take(keys) => {
+                for key in keys {
+                    self.queue[key].asked = false;
+                    if matches!(self.queue[key].place, Place::Over(_)) {
+                        self.forget(key);
+                    }
+                }
+            }
+            Asking::Change(changes) => {
+                let later = std::mem::replace(&mut self.changes, changes);
+                self.changes.extend(later);
+                self.released |= P::HELD;
+            }
+            Asking::Probe => {}
+        }
+    }
+
+    /// All of them hear the same.
+    pub(super) fn refuse<C>(
+        &mut self,
+        core: &Core<P, C>,
+        asking: Asking<P::Cost>,
+        error: &StoreError,
+    ) {
+        match asking {
+            Asking::Take(keys) => {
+                for key in keys {
+                    self.queue[key].asked = false;
+                    if matches!(self.queue[key].place, Place::Over(_)) {
+                        self.forget(key);
+                    } else {
+                        let outcome = if !error.is_unavailable() {
+                            Outcome::Refused(error.clone().into())
+                        } else {
+                            core.without_redis(error.clone())
+                        };
+                        self.turn_away(key, outcome);
+                    }
+                }
+            }
+            Asking::Change(changes) => {
+                for change in changes {
+                    let _ = change.done.map(|done| done.send(Err(error.clone().into())));
+                }
+                self.released |= P::HELD;
+            }
+            Asking::Probe => {}
+        }
+    }
+
+    fn failed<C>(&mut self, core: &Core<P, C>, now: Nanos, sent: Sent<P::Cost>, failure: Failure) {
+        let error = StoreError::failed(&self.key, &failure);
+        if failure.key {
+            // The server is there.
+            self.well(core, now);
+            self.ask_again();
+            return self.refuse(core, sent.asking, &error);
+        }
+        let down = core.health.lock().failed(now, sent.at, core.options.deadline, &error);
+        self.events.extend(down);
+        if failure.effect == Effect::None {
+            self.put_back(sent.asking);
+        } else {
+            core.counters.lost();
+            self.refuse(core, sent.asking, &error);
+        }
+    }
+
+    /// The server has answered.
+    fn well<C>(&mut self, core: &Core<P, C>, now: Nanos) {
+        let up = core.health.lock().well(now);
+        self.events.extend(up);
+    }
+
+    /// An entry of somebody who has gone.
+    fn forget(&mut self, key: Key) {
+        self.gone -= 1;
+        self.unlink(key);
+        if self.queue[key].left {
+            self.queue.remove(key);
+        }
+    }
+
+    /// When somebody is granted or turned away next by itself.
+    fn next_turn(&self) -> Option<Nanos> {
+        let ticket = self.queue.front().and_then(|key| match self.queue[key].place {
+            Place::Booked(ticket) => Some(ticket.due),
+            _ => None,
+        });
+        let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
+        ticket.into_iter().chain(deadline).min()
+    }
+
+    /// When something happens next by itself, as long as Redis is there.
+    pub(super) fn next_event(&self) -> Option<Nanos> {
+        let ask = self.ask_at.filter(|_| !self.under_way && self.head.is_some());
+        let renew = Some(self.renew_at).filter(|&at| at < NEVER && !self.under_way);
+        self.next_turn().into_iter().chain(ask).chain(renew).min()
+    }
+
+    /// Sets the alarm for what happens next.
+    pub(super) fn arm<C>(&mut self, core: &Core<P, C>) -> Errand {
+        let health = core.health.lock();
+        let due = match health.state() {
+            State::Up => self.next_event(),
+            _ => self.next_turn().into_iter().chain(health.again()).min(),
+        };
+        drop(health);
+        let Some(due) = due else {
+            if self.armed < NEVER && self.alarm.rest() {
+                self.armed = NEVER;
+            }
+            return Errand::none();
+        };
+        if due != self.armed {
+            self.armed = due;
+            self.alarm.set(due);
+        }
+        self.alarm.errand(due)
+    }
+
+    /// The alarm went off: nothing is armed any more.
+    pub(super) fn went_off(&mut self) {
+        self.armed = NEVER;
+    }
+}
+
+/// Changes have been made.
+fn changed<P: Scripted>(changes: Vec<Change<P::Cost>>, reply: &Reply) {
+    let mut numbers = match reply {
+        Reply::Numbers(numbers) => numbers[1..].iter().copied(),
+        _ => [].iter().copied(),
+    };
+    for change in changes {
+        let quota = (change.todo.first() == Some(&b'Q')).then(|| {
+            let mut costs = numbers.by_ref().map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+            let remaining = P::read_cost(&mut costs);
+            let limit = P::read_cost(&mut costs);
+            let reset = numbers.next().and_then(|micros| u64::try_from(micros).ok());
+            Quota { limit, remaining, reset_after: reset.map(Duration::from_micros) }
+        });
+        let _ = change.done.map(|done| done.send(Ok(quota)));
+    }
+}

@@ -1,0 +1,138 @@
+//! A connection for programs without a runtime.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::{Client, ConnectionLike, ErrorKind, RedisError, ServerErrorKind, Value};
+
+use super::connection::{
+    Connection, Effect, Failure, Reply, Request, Runtime, Task, without_delay,
+};
+use crate::limiter::block_on;
+use crate::sync::Mutex;
+
+/// A connection for the blocking verbs of a program without a runtime: it has a thread of its own,
+/// which ends with the last clone. It is made when it is first needed, and again when it is lost.
+///
+/// The async verbs work over it, too.
+///
+/// ```no_run
+/// use tollgate::redis::{Blocking, RedisRateLimiter};
+/// use tollgate::{Rate, SmoothBursty};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let connection = Blocking::open("redis://127.0.0.1/")?;
+/// let policy = SmoothBursty::new(Rate::per_second(50.0));
+/// let limiter = RedisRateLimiter::new(policy, connection, "quota:search");
+/// limiter.blocking_acquire(1)?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Blocking {
+    shared: Arc<Shared>,
+    tasks: Sender<Task>,
+}
+
+struct Shared {
+    client: Client,
+    current: Mutex<Option<redis::Connection>>,
+}
+
+impl Blocking {
+    /// For a server at an address as redis-rs takes it. Does not connect yet.
+    ///
+    /// # Errors
+    ///
+    /// If the address is none.
+    ///
+    /// ```
+    /// assert!(tollgate::redis::Blocking::open("redis://127.0.0.1:6379/").is_ok());
+    /// ```
+    pub fn open(address: &str) -> Result<Self, RedisError> {
+        Ok(Self::new(without_delay(Client::open(address)?)?))
+    }
+
+    /// By a client that is set up already. Set `TCP_NODELAY` in it: redis-rs 1 leaves it off.
+    ///
+    /// # Panics
+    ///
+    /// If the operating system gives no thread.
+    ///
+    /// ```
+    /// let client = redis::Client::open("redis://127.0.0.1:6379/")?;
+    /// let connection = tollgate::redis::Blocking::new(client);
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        let (tasks, work) = channel::<Task>();
+        let worker = thread::Builder::new().name("tollgate-redis".to_owned()).spawn(move || {
+            for task in work {
+                block_on(task);
+            }
+        });
+        assert!(worker.is_ok(), "no thread for the connection: {:?}", worker.err());
+        Self { shared: Arc::new(Shared { client, current: Mutex::new(None) }), tasks }
+    }
+}
+
+impl Shared {
+    fn run(&self, request: &Request) -> Result<Value, Failure> {
+        let start = Instant::now();
+        let mut current = self.current.lock();
+        let nothing_sent =
+            |error: RedisError| Failure { effect: Effect::None, ..Failure::from(error) };
+        let mut connection = match current.take() {
+            Some(connection) => connection,
+            None => {
+                let connecting = self.client.get_connection_with_timeout(request.deadline);
+                connecting.map_err(nothing_sent)?
+            }
+        };
+        let left = request.deadline.saturating_sub(start.elapsed()).max(Duration::from_millis(1));
+        connection.set_read_timeout(Some(left)).map_err(nothing_sent)?;
+        connection.set_write_timeout(Some(left)).map_err(nothing_sent)?;
+        let mut evaluate = |whole| {
+            let value = connection.req_packed_command(&request.command(whole).get_packed_command());
+            value.and_then(Value::extract_error)
+        };
+        let outcome = match evaluate(false) {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                evaluate(true)
+            }
+            outcome => outcome,
+        };
+        // After anything but an answer there may be one under way that belongs to nobody.
+        let keep = outcome.as_ref().map_or_else(
+            |error| {
+                matches!(error.kind(), ErrorKind::Server(_))
+                    && error.kind() != ErrorKind::Server(ServerErrorKind::ReadOnly)
+            },
+            |_| true,
+        );
+        if keep {
+            *current = Some(connection);
+        }
+        Ok(outcome?)
+    }
+}
+
+impl Connection for Blocking {
+    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+        self.shared.run(request)?.try_into()
+    }
+
+    fn spawn(&self, _: &Runtime, task: Task) {
+        // The thread ends only after the last sender is gone.
+        drop(self.tasks.send(task));
+    }
+}
+
+impl fmt::Debug for Blocking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blocking").finish_non_exhaustive()
+    }
+}

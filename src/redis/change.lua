@@ -1,0 +1,61 @@
+-- Everything else that is done to a key. ARGV[2] is a list of what to do, each a byte and what belongs
+-- to it:
+--
+--   R  refund: cost, all that is charged under the same sequence, how long ago it was due
+--      (microseconds), the sequence, whether it is all
+--   S  settle: cost, charged whether it is ready or not
+--   P  pause: how long (microseconds)
+--   Q  quota: asks what is available, what the limit is, and when all is there again
+--   H  held: writes how much the asker holds, for policies with places in flight
+--   N  make the key this policy's, if it is one of an earlier generation's or not there
+--
+-- The answer is the sequence, and for each Q its three parts: the numbers of `available` and of `limit`,
+-- and the microseconds until all is there, or -1 if time does not tell.
+--@save
+local values, at, size = {0}, 1, #todo
+while at <= size do
+  local what = todo:sub(at, at)
+  at = at + 1
+  if what == 'R' then
+    local cost, all, ago, charge_sequence, whole
+    cost, at = read_cost(todo, at)
+    all, at = read_cost(todo, at)
+    ago, charge_sequence, whole, at = struct.unpack('<dI4B', todo, at)
+    -- With the key the charge has gone, too.
+    if blob then
+      local is_last = charge_sequence == sequence
+      refund(cost, all, ago, is_last, charge_sequence)
+      -- Nothing comes back that a pause has taken.
+      if pause > 0 then halt(pause) end
+      -- As if it had never been: the charge before it is the last one now.
+      if is_last and whole == 1 then sequence = (sequence - 1) % 4294967296 end
+      dirty = true
+    end
+  elseif what == 'S' then
+    local cost
+    cost, at = read_cost(todo, at)
+    charge(0, cost)
+    sequence = (sequence + 1) % 4294967296
+    dirty = true
+  elseif what == 'P' then
+    local duration
+    duration, at = struct.unpack('<d', todo, at)
+    if duration > pause then pause = duration end
+    halt(duration)
+    sequence = (sequence + 1) % 4294967296
+    dirty = true
+  elseif what == 'Q' then
+    local available_now = pause > 0 and nothing() or available()
+    write_cost(values, available_now)
+    write_cost(values, limit())
+    local reset, unknown = forget()
+    reset = math.max(reset, pause)
+    values[#values + 1] = unknown and -1 or math.ceil(math.min(math.max(reset - 0.001, 0), 9007199254740991))
+  else
+    dirty = true
+  end
+end
+if renewed then dirty, sequence = true, (sequence + 1) % 4294967296 end
+if dirty then save() end
+values[1] = sequence
+return values

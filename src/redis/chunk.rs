@@ -1,0 +1,100 @@
+//! What a policy's file says of itself, and the functions that follow from it.
+
+use super::script::PARAMETERS;
+use std::fmt::Write as _;
+
+/// The first lines of a policy's file.
+#[derive(Debug, Default)]
+pub(super) struct Header {
+    pub(super) params: Vec<&'static str>,
+    pub(super) format: &'static str,
+    pub(super) fields: Vec<&'static str>,
+    pub(super) tail: bool,
+    /// Functions beside those that all have.
+    pub(super) also: Vec<&'static str>,
+}
+
+impl Header {
+    pub(super) fn of(chunk: &'static str) -> Self {
+        let mut header = Self::default();
+        for line in chunk.lines().filter_map(|line| line.strip_prefix("--@ ")) {
+            let mut words = line.split_whitespace();
+            match words.next() {
+                Some("params") => header.params = words.collect(),
+                Some("fields") => {
+                    header.format = words.next().unwrap_or_default();
+                    header.fields = words.collect();
+                }
+                Some("tail") => header.tail = true,
+                Some("also") => header.also = words.collect(),
+                _ => {}
+            }
+        }
+        header
+    }
+
+    /// The state as bytes.
+    pub(super) fn pack(&self) -> String {
+        let mut pack = format!("struct.pack('<{}'", self.format);
+        for field in &self.fields {
+            let _ = write!(pack, ", {field}");
+        }
+        pack + if self.tail { ") .. write()" } else { ")" }
+    }
+
+    /// The state from `bytes`, from `at` to `last`.
+    pub(super) fn unpack(&self) -> String {
+        let mut unpack = self.fields.join(", ");
+        let _ = write!(unpack, ", at = struct.unpack('<{}', bytes, at)", self.format);
+        if self.tail {
+            unpack += " read(bytes, at, last)";
+        }
+        unpack
+    }
+}
+
+/// Whether a cost asks for nothing.
+pub(super) const IS_ZERO: &str = "local function is_zero(cost)
+  if type(cost) == 'number' then return cost == 0 end
+  for i = 1, #cost do if not is_zero(cost[i]) then return false end end
+  return true
+end
+";
+
+/// What is left of a cost; and whole permits, of which none is lost to the last binary place.
+pub(super) const HELPERS: &str = "local function less(cost, other)
+  if type(cost) == 'number' then return math.max(cost - other, 0) end
+  local rest = {}
+  for i = 1, #cost do rest[i] = less(cost[i], other[i]) end
+  return rest
+end
+local function whole(permits)
+  return math.min(math.floor(math.max(permits, 0) * (1 + 1e-14) + 1e-9), 4294967295)
+end
+";
+
+/// Makes a state that was kept under other parameters, those in `bytes`, one of these.
+pub(super) fn become_function(header: &Header, from: usize) -> String {
+    let params = header.params.join(", ");
+    let format = "d".repeat(header.params.len());
+    format!(
+        "local function become(bytes, elapsed)\n  \
+           {params} = struct.unpack('<{format}', bytes, {})\n  \
+           resume(elapsed)\n  \
+           local old = {{{params}}}\n  \
+           {params} = struct.unpack('<{format}', params, {from})\n  \
+           adopt(unpack(old))\n\
+         end\n",
+        from - PARAMETERS + 1,
+    )
+}
+
+/// Keeping the state aside.
+pub(super) fn snapshot_functions(header: &Header) -> String {
+    format!(
+        "local function state() return {} end\n\
+         local function restore(bytes)\n  local at, last = 1, #bytes\n  {}\nend\n",
+        header.pack(),
+        header.unpack(),
+    )
+}

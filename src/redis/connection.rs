@@ -1,0 +1,336 @@
+//! What scripts are sent over: one small trait between the limiter and redis-rs.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use tokio::runtime::Handle;
+
+use super::script::Script;
+use crate::sync::Mutex;
+
+/// What a [`RedisRateLimiter`](super::RedisRateLimiter) sends its scripts over.
+///
+/// Every asynchronous connection of redis-rs that can be cloned is one: `MultiplexedConnection`,
+/// `ConnectionManager`, `ClusterConnection`. [`Reconnecting`] and [`Blocking`] are here. What is
+/// charged must be charged once: an implementation **never sends a request again** that may have
+/// reached the server. redis-rs's cluster client does that by itself unless it is told
+/// `ClusterClientBuilder::retries(0)`.
+///
+/// ```
+/// use tollgate::redis::Connection;
+///
+/// fn is_connection<C: Connection>() {}
+/// is_connection::<redis::aio::MultiplexedConnection>();
+/// is_connection::<tollgate::redis::Reconnecting>();
+/// is_connection::<tollgate::redis::Blocking>();
+/// ```
+pub trait Connection: Clone + Send + Sync + 'static {
+    /// Runs a script, and answers within [`Request::deadline`].
+    fn run(&self, request: &Request) -> impl Future<Output = Result<Reply, Failure>> + Send;
+
+    /// Runs a task that sends requests to its end, whoever is polled meanwhile. By default on the tokio
+    /// runtime of the caller, or the one in which the limiter was last used.
+    fn spawn(&self, runtime: &Runtime, task: Task) {
+        runtime.spawn(task);
+    }
+}
+
+/// Something to be run to its end.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// One run of a script.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Request {
+    /// What to run.
+    pub script: Arc<Script>,
+    /// The one key.
+    pub key: Arc<str>,
+    /// The arguments.
+    pub arguments: Vec<Vec<u8>>,
+    /// How long it may take at most.
+    pub deadline: Duration,
+}
+
+impl Request {
+    pub(super) fn new(script: Arc<Script>, key: Arc<str>, deadline: Duration) -> Self {
+        Self { script, key, arguments: Vec::new(), deadline }
+    }
+
+    /// `EVALSHA`, or `EVAL` with the whole text.
+    #[must_use]
+    pub fn command(&self, whole: bool) -> Cmd {
+        let (name, script) = match whole {
+            true => ("EVAL", self.script.text()),
+            false => ("EVALSHA", self.script.digest()),
+        };
+        let mut command = Cmd::with_capacity(4 + self.arguments.len(), 256);
+        command.arg(name).arg(script).arg(1).arg(&*self.key);
+        for argument in &self.arguments {
+            command.arg(argument.as_slice());
+        }
+        command
+    }
+}
+
+/// What a script answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reply {
+    /// A number.
+    Number(i64),
+    /// Numbers.
+    Numbers(Vec<i64>),
+    /// That the key's policy is not the caller's: a word, a generation, parameters.
+    Told(String, i64, Vec<u8>),
+}
+
+impl TryFrom<Value> for Reply {
+    type Error = Failure;
+
+    fn try_from(value: Value) -> Result<Self, Failure> {
+        let strange = |value: &Value| {
+            Failure::new(Effect::Unknown, format!("the script answered {value:?}").into())
+        };
+        match value {
+            Value::Int(number) => Ok(Self::Number(number)),
+            Value::Array(items) if matches!(items.first(), Some(Value::Int(_))) => {
+                let numbers = items.iter().map(|item| match item {
+                    Value::Int(number) => Ok(*number),
+                    other => Err(strange(other)),
+                });
+                numbers.collect::<Result<_, _>>().map(Self::Numbers)
+            }
+            Value::Array(items) => {
+                let mut items = items.into_iter();
+                let (word, generation, parameters) = (items.next(), items.next(), items.next());
+                let Some(Value::BulkString(word)) = word else {
+                    return Err(strange(&Value::Nil));
+                };
+                let generation = if let Some(Value::Int(number)) = generation { number } else { 0 };
+                let parameters = match parameters {
+                    Some(Value::BulkString(bytes)) => bytes,
+                    _ => Vec::new(),
+                };
+                Ok(Self::Told(String::from_utf8_lossy(&word).into_owned(), generation, parameters))
+            }
+            other => Err(strange(&other)),
+        }
+    }
+}
+
+/// Whether a request that failed has been carried out all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Effect {
+    /// Certainly not: it may be sent again.
+    None,
+    /// Perhaps: what it asked for counts as charged.
+    Unknown,
+}
+
+/// Why a request has no answer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Failure {
+    /// Whether it was carried out.
+    pub effect: Effect,
+    /// Whether the key is to blame and not the server: it holds something else.
+    pub key: bool,
+    /// What happened.
+    pub source: Arc<dyn std::error::Error + Send + Sync>,
+}
+
+impl Failure {
+    /// The server, or the way to it, is to blame.
+    #[must_use]
+    pub fn new(effect: Effect, source: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        Self { effect, key: false, source: source.into() }
+    }
+
+    pub(super) fn late(deadline: Duration) -> Self {
+        Self::new(Effect::Unknown, format!("no answer within {deadline:?}").into())
+    }
+}
+
+impl From<RedisError> for Failure {
+    /// A script writes once, as the last thing that can fail: an error of the server's means that it
+    /// did not.
+    fn from(error: RedisError) -> Self {
+        let refused = error.code().is_some()
+            || error.is_connection_refusal()
+            || matches!(
+                error.kind(),
+                ErrorKind::Server(_)
+                    | ErrorKind::Client
+                    | ErrorKind::ClusterConnectionNotFound
+                    | ErrorKind::AuthenticationFailed
+                    | ErrorKind::InvalidClientConfig
+            );
+        let effect = if refused { Effect::None } else { Effect::Unknown };
+        let key = error.code() == Some("WRONGTYPE");
+        Self { effect, key, source: Arc::new(error) }
+    }
+}
+
+/// The tokio runtime in which a limiter was last used.
+#[derive(Debug, Default)]
+pub struct Runtime(Mutex<Option<Handle>>);
+
+impl Runtime {
+    /// Remembers the runtime of the caller, if it is in one.
+    pub(super) fn remember(&self) {
+        if let Ok(handle) = Handle::try_current() {
+            *self.0.lock() = Some(handle);
+        }
+    }
+
+    /// Spawns a task on the caller's runtime, or the one remembered; drops it if there is none.
+    pub fn spawn(&self, task: Task) {
+        let handle = Handle::try_current().ok().or_else(|| self.0.lock().clone());
+        if let Some(handle) = handle {
+            drop(handle.spawn(task));
+        }
+    }
+}
+
+/// `EVALSHA`, and `EVAL` if the server does not know the script: that was not carried out.
+async fn evaluate(
+    connection: &mut impl ConnectionLike,
+    request: &Request,
+) -> Result<Value, RedisError> {
+    match connection
+        .req_packed_command(&request.command(false))
+        .await
+        .and_then(Value::extract_error)
+    {
+        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+            let whole = request.command(true);
+            connection.req_packed_command(&whole).await.and_then(Value::extract_error)
+        }
+        outcome => outcome,
+    }
+}
+
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {
+    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+        let mut connection = self.clone();
+        match tokio::time::timeout(request.deadline, evaluate(&mut connection, request)).await {
+            Ok(outcome) => outcome?.try_into(),
+            Err(_) => Err(Failure::late(request.deadline)),
+        }
+    }
+}
+
+/// A connection that is made when it is first needed and again when it is lost, or when the server
+/// turns out to be a replica now. Clones share it. Nothing is sent twice.
+///
+/// ```no_run
+/// use tollgate::redis::{RedisRateLimiter, Reconnecting};
+/// use tollgate::{Rate, SmoothBursty};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let connection = Reconnecting::open("redis://127.0.0.1/")?;
+/// let policy = SmoothBursty::new(Rate::per_second(50.0));
+/// let limiter = RedisRateLimiter::new(policy, connection, "quota:search");
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Reconnecting {
+    client: Client,
+    current: Arc<tokio::sync::Mutex<Option<MultiplexedConnection>>>,
+}
+
+impl Reconnecting {
+    /// For a server at an address as redis-rs takes it, such as `redis://user:password@host:6379/0`. Does
+    /// not connect yet.
+    ///
+    /// # Errors
+    ///
+    /// If the address is none.
+    ///
+    /// ```
+    /// use tollgate::redis::Reconnecting;
+    ///
+    /// assert!(Reconnecting::open("redis://127.0.0.1:6379/").is_ok());
+    /// assert!(Reconnecting::open("127.0.0.1").is_err());
+    /// ```
+    pub fn open(address: &str) -> Result<Self, RedisError> {
+        Ok(Self::new(without_delay(Client::open(address)?)?))
+    }
+
+    /// By a client that is set up already. Set `TCP_NODELAY` in it: redis-rs 1 leaves it off.
+    ///
+    /// ```
+    /// use tollgate::redis::Reconnecting;
+    ///
+    /// let client = redis::Client::open("redis://127.0.0.1:6379/")?;
+    /// let connection = Reconnecting::new(client);
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { client, current: Arc::default() }
+    }
+
+    async fn connection(&self, deadline: Duration) -> Result<MultiplexedConnection, RedisError> {
+        let mut current = self.current.lock().await;
+        if let Some(connection) = &*current {
+            return Ok(connection.clone());
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(deadline))
+            .set_response_timeout(None);
+        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        Ok(current.insert(connection).clone())
+    }
+
+    async fn forget(&self) {
+        *self.current.lock().await = None;
+    }
+
+    async fn try_run(&self, request: &Request) -> Result<Reply, Failure> {
+        let connecting = self.connection(request.deadline).await;
+        // Nothing was sent yet.
+        let mut connection =
+            connecting.map_err(|error| Failure { effect: Effect::None, ..Failure::from(error) })?;
+        let outcome = evaluate(&mut connection, request).await;
+        if let Err(error) = &outcome
+            && (error.is_unrecoverable_error()
+                || error.is_io_error()
+                || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly))
+        {
+            self.forget().await;
+        }
+        outcome?.try_into()
+    }
+}
+
+impl Connection for Reconnecting {
+    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+        match tokio::time::timeout(request.deadline, self.try_run(request)).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                // Answers that come late on this connection are of no use to anybody.
+                self.forget().await;
+                Err(Failure::late(request.deadline))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Reconnecting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reconnecting").finish_non_exhaustive()
+    }
+}
+
+pub(super) fn without_delay(client: Client) -> Result<Client, RedisError> {
+    let info = client.get_connection_info().clone();
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    Client::open(info.set_tcp_settings(tcp))
+}

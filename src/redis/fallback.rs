@@ -1,0 +1,250 @@
+//! What happens while Redis is away.
+//!
+//! A request that fails makes the connection *doubtful*: what was certainly not carried out is asked
+//! again, in ever longer intervals, and everybody waits, but not longer than the deadline of the first
+//! request that failed. If that passes, Redis is *down*: who waits and whoever comes is told so at once,
+//! or served without Redis, as was asked for; one request at a time finds out when it is back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::error::StoreError;
+use crate::units::Nanos;
+
+/// What callers get while Redis is unavailable. Somebody else's quota is at stake: choose.
+///
+/// ```
+/// use tollgate::redis::Unavailable;
+/// use tollgate::{Rate, SmoothBursty};
+///
+/// // Eight processes share 80 a second. Alone, each takes its share.
+/// let share = SmoothBursty::new(Rate::per_second(10.0));
+/// let unavailable = Unavailable::Local(share);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum Unavailable<P> {
+    /// An [`Error::Store`](crate::Error::Store) at once. Nothing is taken beyond the limit, and nothing
+    /// goes on.
+    #[default]
+    Fail,
+    /// They are granted at once, without any limit.
+    Allow,
+    /// A limiter of this process's own with this policy: a share of the whole.
+    Local(P),
+}
+
+/// Something that happened to a shared limiter and that somebody should know.
+///
+/// ```
+/// use tollgate::redis::Event;
+///
+/// fn log(event: &Event) {
+///     match event {
+///         Event::Down { error } => eprintln!("going on without Redis: {error}"),
+///         Event::Up { after } => eprintln!("Redis is back after {after:?}"),
+///         other => eprintln!("{other:?}"),
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// Redis has not answered for so long that callers are served without it.
+    #[non_exhaustive]
+    Down {
+        /// What the last request said.
+        error: StoreError,
+    },
+    /// Redis is there again.
+    #[non_exhaustive]
+    Up {
+        /// Since the first request that failed.
+        after: Duration,
+    },
+    /// Another process has set another policy for all; it is in force here now.
+    #[non_exhaustive]
+    PolicyAdopted {
+        /// How many times the policy has been set in all.
+        generation: u32,
+    },
+}
+
+/// Whether Redis can be reached, as far as this process knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum State {
+    /// The last request was answered.
+    Up,
+    /// The last request failed; it is tried again.
+    Doubtful,
+    /// Callers are served without it.
+    Down,
+}
+
+/// What may be sent now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum May {
+    Ask,
+    /// If there is nothing to ask for, whether Redis is there.
+    Try,
+    Probe,
+    Wait,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    trouble: Option<Trouble>,
+}
+
+#[derive(Debug)]
+struct Trouble {
+    since: Nanos,
+    /// Until then everybody waits.
+    until: Nanos,
+    is_down: bool,
+    again: Nanos,
+    pause: Duration,
+    /// One request at a time.
+    probing: bool,
+    error: StoreError,
+}
+
+/// Between two attempts, at most: so that service is back within a second of the server.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+impl Health {
+    pub(super) fn state(&self) -> State {
+        match &self.trouble {
+            None => State::Up,
+            Some(trouble) if trouble.is_down => State::Down,
+            Some(_) => State::Doubtful,
+        }
+    }
+
+    /// What those are told who cannot wait for Redis any more.
+    pub(super) fn down(&self) -> Option<StoreError> {
+        self.trouble.as_ref().filter(|trouble| trouble.is_down).map(|t| t.error.clone())
+    }
+
+    /// Time has passed. An event if those who wait have waited long enough.
+    pub(super) fn pass(&mut self, now: Nanos) -> Option<Event> {
+        let trouble = self.trouble.as_mut()?;
+        if trouble.is_down || now < trouble.until {
+            return None;
+        }
+        trouble.is_down = true;
+        Some(Event::Down { error: trouble.error.clone() })
+    }
+
+    pub(super) fn may_ask(&mut self, now: Nanos) -> May {
+        let Some(trouble) = &mut self.trouble else { return May::Ask };
+        if trouble.probing || now < trouble.again {
+            return May::Wait;
+        }
+        trouble.probing = true;
+        if trouble.is_down { May::Probe } else { May::Try }
+    }
+
+    /// When it is to be tried again.
+    pub(super) fn again(&self) -> Option<Nanos> {
+        let trouble = self.trouble.as_ref()?;
+        let until = (!trouble.is_down).then_some(trouble.until);
+        let again = (!trouble.probing).then_some(trouble.again);
+        again.into_iter().chain(until).min()
+    }
+
+    pub(super) fn failed(
+        &mut self,
+        now: Nanos,
+        sent: Nanos,
+        deadline: Duration,
+        error: &StoreError,
+    ) -> Option<Event> {
+        let trouble = self.trouble.get_or_insert_with(|| Trouble {
+            since: sent,
+            until: sent.saturating_add(deadline),
+            is_down: false,
+            again: now,
+            pause: Duration::ZERO,
+            probing: false,
+            error: error.clone(),
+        });
+        trouble.probing = false;
+        trouble.error = error.clone();
+        trouble.again = now.saturating_add(trouble.pause);
+        trouble.pause = (trouble.pause * 2).clamp(Duration::from_millis(1), LONGEST_PAUSE);
+        self.pass(now)
+    }
+
+    /// A request was answered.
+    pub(super) fn well(&mut self, now: Nanos) -> Option<Event> {
+        let trouble = self.trouble.take()?;
+        trouble.is_down.then(|| Event::Up { after: now.since(trouble.since) })
+    }
+
+    /// A request was neither answered nor did it fail: whoever sent it is gone.
+    pub(super) fn abandoned(&mut self) {
+        if let Some(trouble) = &mut self.trouble {
+            trouble.probing = false;
+        }
+    }
+}
+
+/// What a shared limiter has cost so far, all keys of it together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Requests sent to Redis.
+    pub requests: u64,
+    /// Calls that they asked for.
+    pub asked: u64,
+    /// Calls refused without asking, because Redis had said when it makes sense again.
+    pub denied_locally: u64,
+    /// Requests whose answer was lost, so that they count as carried out.
+    pub lost: u64,
+    /// Calls that were answered without Redis because it was down.
+    pub without_redis: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    requests: AtomicU64,
+    asked: AtomicU64,
+    denied_locally: AtomicU64,
+    lost: AtomicU64,
+    without_redis: AtomicU64,
+}
+
+impl Counts {
+    pub(super) fn request(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn asked(&self, calls: usize) {
+        self.asked.fetch_add(calls as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn denied_locally(&self) {
+        self.denied_locally.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn lost(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn without_redis(&self) {
+        self.without_redis.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self) -> Counters {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Counters {
+            requests: read(&self.requests),
+            asked: read(&self.asked),
+            denied_locally: read(&self.denied_locally),
+            lost: read(&self.lost),
+            without_redis: read(&self.without_redis),
+        }
+    }
+}

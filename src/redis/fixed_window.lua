@@ -1,0 +1,58 @@
+-- FixedWindow: `granted` in the window that begins at `start` (microseconds from now), which the charge
+-- with the number `began` began. `grid` is how far into a window the epoch was, -1 for windows that
+-- begin with their first charge.
+--@ params most window grid
+--@ fields ddI4 start granted began
+local function begin()
+  start, granted, began = -window, 0, 0
+end
+
+-- Where the window of the grid begins in which `at` lies. An edge that comes within half a microsecond
+-- has come: the server's time is a number of 51 bits.
+local function edge(at)
+  if grid < 0 then return at end
+  local into = math.fmod(now + at + grid, window)
+  return into > window - 0.5 and at or at - into
+end
+
+-- If the clock has gone back, the count is that of the window in which it is now.
+local function resume(elapsed)
+  start = start - elapsed
+  if now < last and start + window > 0 then start = edge(math.max(start, 0)) end
+end
+
+local function ready(n)
+  if n > most then return math.huge end
+  return granted + n <= most and start or start + window
+end
+--@ charge
+
+local function charge(at, n)
+  if at > start + window - 0.001 then
+    start, granted, began = edge(at), 0, (sequence + 1) % 4294967296
+  end
+  granted = granted + n
+end
+
+local function forget()
+  return start + window
+end
+--@ change
+
+-- Exact within the window, which stays begun; afterwards there is nothing to give back.
+local function refund(n, _, _, _, charge_sequence)
+  if (charge_sequence - began) % 4294967296 < 2147483648 then granted = math.max(granted - n, 0) end
+end
+
+local function halt() end
+
+-- What was granted counts for as long as the new window would last from there.
+local function adopt() end
+
+local function available()
+  return math.max(most - (start + window > 0 and granted or 0), 0)
+end
+
+local function limit()
+  return most
+end

@@ -1,0 +1,263 @@
+//! Permits that a shared limiter has granted.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::Scripted;
+use super::connection::Connection;
+use super::line::{Change, Charge, Inner};
+use super::shared::Shared;
+use super::wire;
+use crate::error::Error;
+use crate::limiter::{Grant, block_on};
+use crate::policy::Cost;
+use crate::units::Nanos;
+
+/// Permits that a [`RedisRateLimiter`](super::RedisRateLimiter) has granted.
+///
+/// For a rule of calls in flight dropping it gives the place back, as for a
+/// [`Grant`](crate::Grant); the lease on it is renewed for as long as it is kept and this process lives.
+/// For the others dropping it does nothing.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use tollgate::redis::{Reconnecting, RedisRateLimiter};
+/// use tollgate::{Rate, TokenBucket};
+///
+/// let policy = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
+/// let connection = Reconnecting::open("redis://127.0.0.1/")?;
+/// let limiter = RedisRateLimiter::new(policy, connection, "quota:tokens");
+/// let mut grant = limiter.acquire(800).await?;
+/// println!("waited {:?}", grant.waited());
+/// grant.settle(1_100).await?; // what the answer says it cost
+/// # Ok(()) }
+/// ```
+pub struct RedisGrant<P: Scripted, C: Connection> {
+    shared: Arc<Shared<P, C>>,
+    cost: P::Cost,
+    /// What can be given back at the price that was paid.
+    returnable: P::Cost,
+    from: From<P>,
+}
+
+enum From<P: Scripted> {
+    Redis(Charge),
+    Local(Grant<'static, P>),
+}
+
+impl<P: Scripted, C: Connection> RedisGrant<P, C> {
+    pub(super) fn new(shared: Arc<Shared<P, C>>, cost: P::Cost, charge: Charge) -> Self {
+        Self { shared, cost, returnable: cost, from: From::Redis(charge) }
+    }
+
+    pub(super) fn of_local(shared: Arc<Shared<P, C>>, grant: Grant<'static, P>) -> Self {
+        let cost = grant.cost();
+        Self { shared, cost, returnable: cost, from: From::Local(grant) }
+    }
+
+    /// How long this had to wait: from its arrival to the time at which it was due.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisGrant};
+    /// # fn grant() -> RedisGrant<tollgate::InFlight, Blocking> { todo!() }
+    /// println!("{:?}", grant().waited());
+    /// ```
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        match &self.from {
+            From::Redis(charge) => charge.waited,
+            From::Local(grant) => grant.waited(),
+        }
+    }
+
+    /// What was asked for, or what it was settled to.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisGrant};
+    /// # fn grant() -> RedisGrant<tollgate::InFlight, Blocking> { todo!() }
+    /// println!("{}", grant().cost());
+    /// ```
+    #[must_use]
+    pub fn cost(&self) -> P::Cost {
+        self.cost
+    }
+
+    /// Which of several rules together made it wait: see [`Grant::held_by`](crate::Grant::held_by).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisGrant};
+    /// # fn grant() -> RedisGrant<tollgate::InFlight, Blocking> { todo!() }
+    /// println!("{:?}", grant().held_by());
+    /// ```
+    #[must_use]
+    pub fn held_by(&self) -> Option<usize> {
+        match &self.from {
+            From::Redis(charge) => charge.held_by,
+            From::Local(grant) => grant.held_by(),
+        }
+    }
+
+    /// Whether the whole fleet's quota was charged: not if Redis was away and the caller was served
+    /// without it, nor for a cost of nothing.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisGrant};
+    /// # fn grant() -> RedisGrant<tollgate::InFlight, Blocking> { todo!() }
+    /// if !grant().is_shared() {
+    ///     eprintln!("granted without Redis");
+    /// }
+    /// ```
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        matches!(&self.from, From::Redis(charge) if charge.ticket.is_some())
+    }
+
+    /// Corrects the cost once the true one is known: see [`Grant::settle`](crate::Grant::settle).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`] if Redis has not confirmed it, [`Error::ExceedsCapacity`] if it can never be paid
+    /// off.
+    ///
+    /// # Cancel safety
+    ///
+    /// From the first poll on it is done, whether it is awaited to the end or not.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisGrant};
+    /// # fn grant() -> RedisGrant<tollgate::TokenBucket, Blocking> { todo!() }
+    /// # async fn example() -> Result<(), tollgate::Error> {
+    /// grant().settle(1_100).await
+    /// # }
+    /// ```
+    pub async fn settle(&mut self, actual: P::Cost) -> Result<(), Error> {
+        let From::Redis(charge) = &mut self.from else {
+            if let From::Local(grant) = &mut self.from {
+                grant.settle(actual)?;
+            }
+            self.cost = actual;
+            return Ok(());
+        };
+        let (more, less) = (actual.less(self.cost), self.cost.less(actual));
+        // The smaller of `less` and `returnable`.
+        let part = less.less(less.less(self.returnable));
+        let all = self.returnable;
+        let answer = match charge.ticket {
+            None => None,
+            Some(ticket) => self.shared.touch(|inner, now| -> Result<_, Error> {
+                let mut todo = Vec::new();
+                if !more.is_zero() {
+                    inner.policy.overdraw(&inner.policy.idle(now), now, more)?;
+                    wire::put_settle::<P>(&mut todo, more);
+                    inner.hold(more);
+                }
+                if !part.is_zero() {
+                    wire::put_refund::<P>(
+                        &mut todo,
+                        part,
+                        all,
+                        ago(now, ticket.earliest),
+                        ticket.sequence,
+                    );
+                }
+                if !less.is_zero() {
+                    inner.let_go(less);
+                }
+                Ok(send(inner, todo))
+            })?,
+        };
+        self.returnable = self.returnable.less(part);
+        self.cost = actual;
+        confirmed(answer).await
+    }
+
+    /// As [`settle`](Self::settle), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`settle`](Self::settle).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisGrant};
+    /// # fn grant() -> RedisGrant<tollgate::TokenBucket, Blocking> { todo!() }
+    /// grant().blocking_settle(1_100)?;
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn blocking_settle(&mut self, actual: P::Cost) -> Result<(), Error> {
+        block_on(self.settle(actual))
+    }
+
+    /// Gives the permits back: the request was not made after all. See
+    /// [`Grant::refund`](crate::Grant::refund) for how much comes back.
+    ///
+    /// It is sent at once, once; if Redis cannot be reached, nothing comes back.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisGrant};
+    /// # fn grant() -> RedisGrant<tollgate::TokenBucket, Blocking> { todo!() }
+    /// grant().refund();
+    /// ```
+    pub fn refund(self) {
+        let mut grant = self;
+        if let From::Redis(Charge { ticket: Some(ticket), .. }) = grant.from {
+            let all = grant.returnable;
+            grant.shared.touch(|inner, now| inner.refund(now, all, all, ticket));
+        } else if let From::Local(local) = &mut grant.from {
+            // What is left of it has nothing to give back.
+            drop(local.settle(P::Cost::default()));
+        }
+    }
+}
+
+/// Sends what is to be done, if anything is, and waits for the answer elsewhere.
+fn send<P: Scripted>(
+    inner: &mut Inner<P>,
+    todo: Vec<u8>,
+) -> Option<oneshot::Receiver<super::line::Done<P::Cost>>> {
+    (!todo.is_empty()).then(|| {
+        let (done, answer) = oneshot::channel();
+        inner.change(Change { todo, done: Some(done), policy: false });
+        answer
+    })
+}
+
+async fn confirmed<C>(
+    answer: Option<oneshot::Receiver<super::line::Done<C>>>,
+) -> Result<(), Error> {
+    match answer {
+        // The sender is dropped only with the line.
+        Some(answer) => answer.await.map_or(Ok(()), |done| done.map(drop)),
+        None => Ok(()),
+    }
+}
+
+/// How long ago a charge was due, in nanoseconds, by our clock and in the caller's disfavour: it counts
+/// from the earliest time that is possible.
+#[allow(clippy::cast_precision_loss)] // what is that long ago does not matter
+pub(super) fn ago(now: Nanos, earliest: Nanos) -> f64 {
+    now.get() as f64 - earliest.get() as f64
+}
+
+impl<P: Scripted, C: Connection> Drop for RedisGrant<P, C> {
+    fn drop(&mut self) {
+        if P::HELD
+            && !self.cost.is_zero()
+            && let From::Redis(Charge { ticket: Some(_), .. }) = self.from
+        {
+            let cost = self.cost;
+            self.shared.touch(|inner, _| inner.let_go(cost));
+        }
+    }
+}
+
+impl<P: Scripted, C: Connection> fmt::Debug for RedisGrant<P, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisGrant")
+            .field("cost", &self.cost)
+            .field("waited", &self.waited())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,66 @@
+-- LeakyBucket: `level` is the water, as permits; less than nothing, and it is long empty. A queue serves
+-- when the water before has leaked, a meter what fits.
+--@ params rate capacity meter
+--@ fields d level
+--@ also room
+local function begin()
+  level = 0
+end
+
+local function resume(elapsed)
+  level = level - elapsed * rate / 1000000
+end
+
+local function ready(n)
+  if n > capacity then return math.huge end
+  return (meter == 0 and level or level + n - capacity) * 1000000 / rate
+end
+--@ charge
+
+-- For the microsecond, see SmoothBursty.
+local function charge(at, n)
+  local empty = at * rate / 1000000
+  if level < empty - rate / 1000000 then level = empty end
+  level = level + n
+end
+
+local function forget()
+  return level * 1000000 / rate
+end
+
+-- Nothing leaks in a pause, but what is held back by it is no water.
+local function room(n)
+  if meter ~= 0 then return 0 end
+  local held = math.max(pause, 0)
+  local over = (math.max(level - held * rate / 1000000, 0) + n - capacity) * 1000000 / rate
+  return over > 0.001 and held + over or 0
+end
+--@ change
+
+-- Exactly, if nobody was charged since. Else a queue gives nothing back: whoever came later waits behind
+-- it. For a meter see TokenBucket.
+local function refund(n, all, ago, is_last)
+  if not is_last then
+    local left = all - ago * rate / 1000000 - math.max(level - capacity, 0)
+    n = meter == 0 and 0 or math.max(math.min(n, left), 0)
+  end
+  level = level - n
+end
+
+local function halt(duration)
+  level = math.max(level, duration * rate / 1000000 + (meter == 0 and 0 or capacity))
+end
+
+-- What is queued keeps its time; with a meter the number stays.
+local function adopt(old_rate, _, old_meter)
+  level = math.max(level, 0)
+  if meter == 0 and old_meter == 0 then level = level * rate / old_rate end
+end
+
+local function available()
+  return meter == 0 and 0 or whole(capacity - math.max(level, 0))
+end
+
+local function limit()
+  return meter == 0 and 0 or capacity
+end

@@ -1,0 +1,589 @@
+//! The line of one key in this process: who waits, who holds a ticket, and what is asked for next. All
+//! of it under one lock, and nothing of it waits.
+//!
+//! Redis keeps the tickets, the process keeps the line, and only near tickets are booked: those due
+//! within the horizon. So whoever leaves before that costs nothing, and a pause or another rate holds
+//! for everybody within the horizon and a round trip. A request is under way at most once for each
+//! key; who comes meanwhile shares the next.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use super::connection::{Effect, Failure};
+use super::error::StoreError;
+use super::fallback::Event;
+use super::grant::ago;
+use super::shared::Core;
+use super::wire::Header;
+use super::{Scripted, wire};
+use crate::clock::{Alarm, Steady};
+use crate::error::Error;
+use crate::line::{Key, Queue};
+use crate::policy::{Cost, Quota};
+use crate::stats::Stats;
+use crate::units::Nanos;
+
+/// Permits that Redis has charged to somebody here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ticket {
+    pub(super) sequence: u32,
+    /// When it is due by our clock: certainly not earlier than by the server's.
+    pub(super) due: Nanos,
+    /// The earliest that it can be due by the server's clock.
+    pub(super) earliest: Nanos,
+}
+
+/// What a caller is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Charge {
+    pub(super) waited: Duration,
+    /// `None` if nobody was charged: for a cost of nothing, or without Redis.
+    pub(super) ticket: Option<Ticket>,
+    pub(super) held_by: Option<usize>,
+}
+
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Granted(Charge),
+    Refused(Error),
+    /// Redis is away: the local limiter is to be asked.
+    Local,
+}
+
+/// What became of a caller who entered.
+pub(super) enum Entered {
+    Over(Outcome),
+    Waiting(Key),
+}
+
+pub(super) struct Waiter<C> {
+    pub(super) cost: C,
+    pub(super) joined: Nanos,
+    pub(super) deadline: Option<Nanos>,
+    pub(super) waker: Option<Waker>,
+    pub(super) place: Place,
+    /// In the request under way.
+    pub(super) asked: bool,
+    /// Nobody looks at the entry any more: it goes when the answer has come.
+    pub(super) left: bool,
+    /// Whether it has not been asked for yet.
+    pub(super) fresh: bool,
+    /// Whether it wants to know how long it will take, although it waits for ever.
+    pub(super) curious: bool,
+    /// When it would be due as things stood last, if that is known.
+    pub(super) projected: Option<Nanos>,
+    pub(super) held_by: Option<usize>,
+}
+
+#[derive(Debug)]
+pub(super) enum Place {
+    Waiting,
+    Booked(Ticket),
+    Over(Option<Outcome>),
+}
+
+/// What came of a change; a quota if that was asked for.
+pub(super) type Done<C> = Result<Option<Quota<C>>, Error>;
+
+/// Something to be done to the key besides taking.
+pub(super) struct Change<C> {
+    pub(super) todo: Vec<u8>,
+    pub(super) done: Option<oneshot::Sender<Done<C>>>,
+    /// Whether it makes the key one of a new policy.
+    pub(super) policy: bool,
+}
+
+/// What is sent and who is told of the answer.
+pub(super) enum Asking<C> {
+    Take(Vec<Key>),
+    Change(Vec<Change<C>>),
+    /// Whether the server is there again.
+    Probe,
+}
+
+pub(super) struct Sent<C> {
+    pub(super) arguments: Vec<Vec<u8>>,
+    pub(super) asking: Asking<C>,
+    pub(super) at: Nanos,
+}
+
+impl<C> Sent<C> {
+    pub(super) fn is_take(&self) -> bool {
+        matches!(self.asking, Asking::Take(_))
+    }
+}
+
+/// How many calls go in one request: a script holds up everybody else on the server.
+pub(super) const BATCH: usize = 1024;
+
+pub(super) struct Inner<P: Scripted> {
+    pub(super) key: Arc<str>,
+    pub(super) time: Steady,
+    pub(super) policy: P,
+    pub(super) header: Header,
+    /// The policy of before the first change of it.
+    pub(super) base: Header,
+    /// First those with a ticket, in the order of their tickets, then those without.
+    pub(super) queue: Queue<Waiter<P::Cost>>,
+    /// The first without a ticket.
+    pub(super) head: Option<Key>,
+    pub(super) deadlines: BTreeSet<(Nanos, Key)>,
+    /// How many without a ticket wait, and how many of the queue are still there for an answer only.
+    pub(super) waiting: usize,
+    pub(super) gone: usize,
+    permits: u64,
+    pub(super) under_way: bool,
+    pub(super) changes: Vec<Change<P::Cost>>,
+    /// The first who has no ticket is not asked for before this. `None`: at once.
+    pub(super) ask_at: Option<Nanos>,
+    /// How often the head was asked for in its time and others had been quicker.
+    pub(super) passed: u32,
+    /// What was refused last, when it will be ready, and why it is not.
+    pub(super) denied: Option<(P::Cost, Nanos, Option<usize>)>,
+    pub(super) last_due: Nanos,
+    /// How much is out, number by number of the cost; only for policies with places in flight.
+    pub(super) held: Vec<u64>,
+    /// Places that have come back and of which Redis does not know yet.
+    pub(super) released: bool,
+    /// When the lease on what is held must be renewed.
+    pub(super) renew_at: Nanos,
+    pub(super) random: u64,
+    pub(super) alarm: Alarm,
+    pub(super) armed: Nanos,
+    pub(super) stats: Stats,
+    pub(super) wake: SmallVec<[Waker; 4]>,
+    pub(super) discard: SmallVec<[Waker; 4]>,
+    pub(super) events: Vec<Event>,
+}
+
+pub(super) const NEVER: Nanos = Nanos::new(u64::MAX);
+
+impl<P: Scripted> Inner<P> {
+    pub(super) fn new(
+        key: Arc<str>,
+        policy: P,
+        header: Header,
+        time: Steady,
+        alarm: Alarm,
+        seed: u64,
+    ) -> Self {
+        Self {
+            key,
+            time,
+            policy,
+            base: header.clone(),
+            header,
+            queue: Queue::new(),
+            head: None,
+            deadlines: BTreeSet::new(),
+            waiting: 0,
+            gone: 0,
+            permits: 0,
+            under_way: false,
+            changes: Vec::new(),
+            ask_at: None,
+            passed: 0,
+            denied: None,
+            last_due: Nanos::ZERO,
+            held: Vec::new(),
+            released: false,
+            renew_at: NEVER,
+            random: seed | 1,
+            alarm,
+            armed: NEVER,
+            stats: Stats::default(),
+            wake: SmallVec::new(),
+            discard: SmallVec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len() - self.gone
+    }
+
+    /// The request that was under way is lost with whoever sent it.
+    pub(super) fn abandoned<C>(&mut self, core: &Core<P, C>, sent: Sent<P::Cost>) {
+        self.under_way = false;
+        core.health.lock().abandoned();
+        core.counters.lost();
+        let failure = Failure::new(Effect::Unknown, "the runtime that sent it has ended".into());
+        self.refuse(core, sent.asking, &StoreError::failed(&self.key, &failure));
+    }
+
+    /// Wakes all who wait, so that they look after themselves.
+    pub(super) fn wake_all(&mut self) {
+        let wakers = self.queue.iter().filter_map(|(_, waiter)| waiter.waker.clone());
+        self.wake.extend(wakers);
+    }
+
+    /// Whether nothing would be lost with it.
+    pub(super) fn is_quiet(&self, now: Nanos) -> bool {
+        self.queue.len() == 0
+            && !self.under_way
+            && self.changes.is_empty()
+            && self.held.iter().all(|&held| held == 0)
+            && self.denied.is_none_or(|(_, due, _)| due <= now)
+    }
+
+    pub(super) fn enter<C>(
+        &mut self,
+        core: &Core<P, C>,
+        now: Nanos,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+        curious: bool,
+    ) -> Entered {
+        match self.try_enter(core, now, cost, max_wait, curious) {
+            Ok(key) => Entered::Waiting(key),
+            Err(outcome) => {
+                self.stats.refused += u64::from(matches!(outcome, Outcome::Refused(_)));
+                Entered::Over(outcome)
+            }
+        }
+    }
+
+    fn try_enter<C>(
+        &mut self,
+        core: &Core<P, C>,
+        now: Nanos,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+        curious: bool,
+    ) -> Result<Key, Outcome> {
+        let refused = |error: Error| Outcome::Refused(error);
+        if let Err(error) = self.policy.ready_at(&self.policy.idle(now), now, cost) {
+            return Err(refused(error.into()));
+        }
+        let deadline = max_wait.map(|wait| now.saturating_add(wait));
+        if let Some(error) = core.health.lock().down() {
+            return Err(core.without_redis(error));
+        }
+        if let (Some(deadline), Some((denied, due, part))) = (deadline, self.denied)
+            && denied == cost
+            && deadline < due
+            && self.waiting == 0
+        {
+            core.counters.denied_locally();
+            let retry_after = Some(due.since(now));
+            return Err(refused(Error::Denied { retry_after, part }));
+        }
+        let permits = self.permits.saturating_add(cost.permits());
+        if self.len() >= core.options.max_waiters || permits > core.options.max_queued {
+            let moves = self.next_move().map(|at| at.since(now));
+            return Err(refused(Error::LineFull { retry_after: moves }));
+        }
+        self.permits = permits;
+        let key = self.queue.push_back(Waiter {
+            cost,
+            joined: now,
+            deadline,
+            waker: None,
+            place: Place::Waiting,
+            asked: false,
+            left: false,
+            fresh: true,
+            curious,
+            projected: None,
+            held_by: None,
+        });
+        self.head.get_or_insert(key);
+        self.waiting += 1;
+        // Who has no time to wait is told by the answer.
+        self.deadlines.extend(deadline.filter(|&at| at > now).map(|deadline| (deadline, key)));
+        Ok(key)
+    }
+
+    /// When the line moves next by itself.
+    fn next_move(&self) -> Option<Nanos> {
+        let (_, front) = self.queue.iter().next()?;
+        match front.place {
+            Place::Booked(ticket) => Some(ticket.due),
+            _ => front.projected,
+        }
+    }
+
+    /// Grants what is due, and turns away those whose time is up.
+    pub(super) fn pump<C>(&mut self, core: &Core<P, C>, now: Nanos) {
+        while let Some(key) = self.queue.front()
+            && let Place::Booked(ticket) = self.queue[key].place
+            && ticket.due <= now
+        {
+            let waiter = &self.queue[key];
+            let waited = ticket.due.since(waiter.joined);
+            let charge = Charge { waited, ticket: Some(ticket), held_by: waiter.held_by };
+            self.stats.granted += 1;
+            self.stats.waited = self.stats.waited.saturating_add(waited);
+            self.unlink(key);
+            self.tell(key, Outcome::Granted(charge));
+        }
+        while let Some(&(deadline, key)) = self.deadlines.first()
+            && deadline <= now
+        {
+            let waiter = &self.queue[key];
+            let retry_after = waiter.projected.map(|at| at.since(now));
+            let error = Error::Denied { retry_after, part: waiter.held_by };
+            self.turn_away(key, Outcome::Refused(error));
+        }
+        let down = core.health.lock().down();
+        if let Some(error) = down {
+            let waiting: Vec<Key> = self.unasked().collect();
+            for key in waiting {
+                let outcome = core.without_redis(error.clone());
+                self.turn_away(key, outcome);
+            }
+            for change in std::mem::take(&mut self.changes) {
+                let _ = change.done.map(|done| done.send(Err(error.clone().into())));
+            }
+        }
+    }
+
+    /// Who waits for more than there ever is by a new policy need not wait.
+    pub(super) fn turn_away_the_too_large(&mut self, now: Nanos) {
+        let idle = self.policy.idle(now);
+        let too_large = |&key: &Key| {
+            let cost = self.queue[key].cost;
+            self.policy.ready_at(&idle, now, cost).err().map(|error| (key, error))
+        };
+        let over: Vec<_> = self.unasked().filter_map(|key| too_large(&key)).collect();
+        for (key, error) in over {
+            self.turn_away(key, Outcome::Refused(error.into()));
+        }
+    }
+
+    /// Those without a ticket who are not in the request under way.
+    pub(super) fn unasked(&self) -> impl Iterator<Item = Key> {
+        std::iter::successors(self.head, |&key| self.queue.behind(key)).filter(|&key| {
+            let waiter = &self.queue[key];
+            !waiter.asked && matches!(waiter.place, Place::Waiting)
+        })
+    }
+
+    /// Takes out of the line who gets no ticket.
+    pub(super) fn turn_away(&mut self, key: Key, outcome: Outcome) {
+        self.stats.refused += u64::from(matches!(outcome, Outcome::Refused(_)));
+        self.give_up(key);
+        self.tell(key, outcome);
+    }
+
+    /// Somebody without a ticket does not wait any more.
+    fn give_up(&mut self, key: Key) {
+        self.waiting -= 1;
+        if self.queue[key].asked {
+            // The entry stands for whatever it is charged in the end.
+            self.gone += 1;
+            self.cancel_deadline(key);
+        } else {
+            let is_head = self.head == Some(key);
+            self.unlink(key);
+            // The next may be ready earlier, unless it asks for the same.
+            let cost = self.queue[key].cost;
+            if is_head && self.head.is_some_and(|head| self.queue[head].cost != cost) {
+                self.ask_again();
+            }
+        }
+    }
+
+    /// Something has happened by which what was refused before may be ready.
+    pub(super) fn ask_again(&mut self) {
+        self.ask_at = None;
+        self.passed = 0;
+        self.denied = None;
+    }
+
+    fn tell(&mut self, key: Key, outcome: Outcome) {
+        let waiter = &mut self.queue[key];
+        waiter.place = Place::Over(Some(outcome));
+        self.wake.extend(waiter.waker.take());
+    }
+
+    pub(super) fn unlink(&mut self, key: Key) {
+        if self.head == Some(key) {
+            self.head = self.queue.behind(key);
+        }
+        self.queue.unlink(key);
+        self.permits = self.permits.saturating_sub(self.queue[key].cost.permits());
+        self.cancel_deadline(key);
+    }
+
+    fn cancel_deadline(&mut self, key: Key) {
+        if let Some(deadline) = self.queue[key].deadline {
+            self.deadlines.remove(&(deadline, key));
+        }
+    }
+
+    /// What became of somebody in line. If nothing yet, `waker` will be called when it has.
+    pub(super) fn poll(&mut self, key: Key, waker: &Waker) -> Result<Outcome, Option<Nanos>> {
+        let waiter = &mut self.queue[key];
+        if let Place::Over(outcome) = &mut waiter.place
+            && let Some(outcome) = outcome.take()
+        {
+            if waiter.asked {
+                waiter.left = true;
+            } else {
+                self.queue.remove(key);
+            }
+            return Ok(outcome);
+        }
+        if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
+            self.discard.extend(waiter.waker.replace(waker.clone()));
+        }
+        // Nothing moves before the answer that is under way.
+        Err(if self.under_way { None } else { self.next_event() })
+    }
+
+    /// The caller is gone: its place or its ticket goes to the next, or back.
+    pub(super) fn leave(&mut self, now: Nanos, key: Key) {
+        let waiter = &mut self.queue[key];
+        self.discard.extend(waiter.waker.take());
+        let (cost, place) = (waiter.cost, std::mem::replace(&mut waiter.place, Place::Over(None)));
+        match place {
+            Place::Waiting => {
+                self.stats.given_up += 1;
+                self.give_up(key);
+            }
+            Place::Booked(ticket) => {
+                self.stats.given_up += 1;
+                let next = self.queue.behind(key);
+                self.unlink(key);
+                self.hand_on(now, next, cost, [ticket].into());
+            }
+            Place::Over(Some(Outcome::Granted(charge))) => self.give_back(now, cost, charge.ticket),
+            Place::Over(_) => {}
+        }
+        let waiter = &mut self.queue[key];
+        if waiter.asked {
+            waiter.left = true;
+        } else {
+            self.queue.remove(key);
+        }
+    }
+
+    /// Nobody is there to take what was granted.
+    pub(super) fn give_back(&mut self, now: Nanos, cost: P::Cost, ticket: Option<Ticket>) {
+        self.stats.given_up += 1;
+        if let Some(ticket) = ticket {
+            self.refund(now, cost, cost, ticket);
+            self.let_go(cost);
+        }
+    }
+
+    /// Tickets for `cost` that nobody holds go to those from `next` on, as long as they ask for the same:
+    /// everybody moves up by one. What is left goes back.
+    fn hand_on(
+        &mut self,
+        now: Nanos,
+        mut next: Option<Key>,
+        cost: P::Cost,
+        mut spare: VecDeque<Ticket>,
+    ) {
+        while let Some(key) = next.filter(|_| !spare.is_empty()) {
+            next = self.queue.behind(key);
+            let waiter = &mut self.queue[key];
+            if waiter.cost != cost || waiter.asked {
+                break;
+            }
+            match waiter.place {
+                Place::Booked(ref mut ticket) => {
+                    spare.push_back(*ticket);
+                    *ticket = spare.pop_front().unwrap_or(*ticket);
+                }
+                Place::Waiting => {
+                    let Some(ticket) = spare.pop_front() else { break };
+                    self.book(key, ticket);
+                    self.ask_again();
+                }
+                Place::Over(_) => break,
+            }
+        }
+        for ticket in spare {
+            self.refund(now, cost, cost, ticket);
+            self.let_go(cost);
+        }
+    }
+
+    /// The first without a ticket gets one.
+    pub(super) fn book(&mut self, key: Key, ticket: Ticket) {
+        debug_assert_eq!(self.head, Some(key), "tickets go to the first in line");
+        self.cancel_deadline(key);
+        self.head = self.queue.behind(key);
+        self.waiting -= 1;
+        self.queue[key].place = Place::Booked(ticket);
+    }
+
+    pub(super) fn refund(&mut self, now: Nanos, part: P::Cost, all: P::Cost, ticket: Ticket) {
+        let ago = ago(now, ticket.earliest);
+        let mut todo = Vec::new();
+        wire::put_refund::<P>(&mut todo, part, all, ago, ticket.sequence);
+        self.change(Change { todo, done: None, policy: false });
+    }
+
+    pub(super) fn change(&mut self, change: Change<P::Cost>) {
+        self.changes.push(change);
+        self.ask_again();
+    }
+
+    /// Places in flight have come back.
+    pub(super) fn let_go(&mut self, cost: P::Cost) {
+        if P::HELD {
+            self.count_held(cost, |held, number| held.saturating_sub(number));
+            self.released = true;
+            self.ask_again();
+        }
+    }
+
+    pub(super) fn hold(&mut self, cost: P::Cost) {
+        if P::HELD {
+            self.count_held(cost, u64::saturating_add);
+        }
+    }
+
+    fn count_held(&mut self, cost: P::Cost, count: impl Fn(u64, u64) -> u64) {
+        let mut numbers = Vec::new();
+        P::write_cost(cost, &mut numbers);
+        self.held.resize(numbers.len(), 0);
+        for (held, number) in self.held.iter_mut().zip(numbers) {
+            *held = count(*held, u64::from(number));
+        }
+    }
+
+    /// How long somebody in line still has to wait as things stand, as far as is known.
+    pub(super) fn delay(&self, key: Key, now: Nanos) -> Duration {
+        let waiter = &self.queue[key];
+        match waiter.place {
+            Place::Booked(ticket) => ticket.due.since(now),
+            Place::Waiting => waiter.projected.map_or(Duration::ZERO, |at| at.since(now)),
+            Place::Over(_) => Duration::ZERO,
+        }
+    }
+
+    /// Why there is no place, if there is none. The entry is gone then.
+    pub(super) fn refusal(&mut self, key: Key) -> Option<Error> {
+        let waiter = &mut self.queue[key];
+        match &waiter.place {
+            Place::Over(Some(Outcome::Refused(error))) if !waiter.asked => {
+                let error = error.clone();
+                self.queue.remove(key);
+                Some(error)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a place in line is known to be one: it has been asked for.
+    pub(super) fn is_placed(&mut self, key: Key, waker: &Waker) -> bool {
+        let waiter = &mut self.queue[key];
+        if !waiter.fresh || !matches!(waiter.place, Place::Waiting) {
+            return true;
+        }
+        if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
+            self.discard.extend(waiter.waker.replace(waker.clone()));
+        }
+        false
+    }
+}

@@ -1,0 +1,354 @@
+//! Which script each policy has, and how its parameters and costs are written for it.
+
+use std::time::Duration;
+
+use super::script::Lua;
+use crate::policy::log::Span;
+use crate::{
+    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Policy, Rate, Rated, Same,
+    SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
+
+/// A [`Policy`] that a Redis server can run, too: all of this crate's.
+///
+/// It is once in Rust and once in Lua, and both give the same answers to a microsecond; what is asked
+/// here is how to tell the script about the policy.
+///
+/// ```
+/// use tollgate::redis::Scripted;
+/// use tollgate::{Rate, SmoothBursty};
+///
+/// let mut parameters = Vec::new();
+/// SmoothBursty::new(Rate::per_second(5.0)).write(&mut parameters);
+/// assert_eq!(parameters, [5.0, 1_000_000.0]);
+/// ```
+pub trait Scripted: Policy {
+    /// The policy's script.
+    #[doc(hidden)]
+    fn lua() -> Lua;
+
+    /// Appends the parameters as the script takes them: spans in microseconds, rates per second.
+    fn write(&self, parameters: &mut Vec<f64>);
+
+    /// The same policy with the parameters that another process has written. `None` if they are none.
+    #[must_use]
+    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self>;
+
+    /// Appends the numbers that a cost is made of.
+    fn write_cost(cost: Self::Cost, numbers: &mut Vec<u32>);
+
+    /// A cost from its numbers; those that are missing count as zero.
+    fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> Self::Cost;
+}
+
+/// The half that all policies of one cost share.
+macro_rules! one_number {
+    ($name:literal) => {
+        fn lua() -> Lua {
+            Lua::leaf($name, include_str!(concat!($name, ".lua")))
+        }
+
+        fn write_cost(cost: u32, numbers: &mut Vec<u32>) {
+            numbers.push(cost);
+        }
+
+        fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> u32 {
+            numbers.next().unwrap_or_default()
+        }
+    };
+}
+
+#[allow(clippy::cast_precision_loss)] // beyond 2^53 us, 285 years, nothing is exact
+fn micros(nanos: u128) -> f64 {
+    nanos as f64 / 1e3
+}
+
+fn span(micros: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(micros / 1e6).ok()
+}
+
+fn number(number: f64) -> Option<u32> {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked
+    (0.0..=f64::from(u32::MAX)).contains(&number).then_some(number as u32)
+}
+
+/// A window, which must not be nothing.
+fn window(micros: f64) -> Option<Duration> {
+    span(micros).filter(|span| !span.is_zero() && *span <= crate::Nanos::HORIZON)
+}
+
+/// A capacity as far as it comes within the horizon.
+#[allow(clippy::cast_precision_loss)] // at most a capacity of u32
+fn capacity(most: u64, capacity: u32) -> f64 {
+    most.min(u64::from(capacity)) as f64
+}
+
+impl Scripted for SmoothBursty {
+    one_number!("smooth_bursty");
+
+    fn write(&self, parameters: &mut Vec<f64>) {
+        let burst = self.max_burst.min(crate::Nanos::HORIZON);
+        parameters.extend([self.rate.as_per_second(), micros(burst.as_nanos())]);
+    }
+
+    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+        let rate = Rate::try_per_second(parameters.next()?).ok()?;
+        Some(self.max_burst(span(parameters.next()?)?).with_rate(rate))
+    }
+}
+
+impl Scripted for SmoothWarmingUp {
+    one_number!("smooth_warming_up");
+
+    fn write(&self, parameters: &mut Vec<f64>) {
+        let warm_up = micros(self.warm_up.as_nanos());
+        parameters.extend([self.rate.as_per_second(), warm_up, self.cold_factor]);
+    }
+
+    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+        let rate = Rate::try_per_second(parameters.next()?).ok()?;
+        let warm_up = window(parameters.next()?)?;
+        let cold_factor = parameters.next().filter(|factor| (1.0..=1e9).contains(factor))?;
+        let catch_up = self.catch_up();
+        Some(Self::new(rate, warm_up).cold_factor(cold_factor).with_catch_up(catch_up))
+    }
+}
+
+impl Scripted for TokenBucket {
+    one_number!("token_bucket");
+
+    /// Rate, capacity, what a new bucket holds, the time between two steps or zero.
+    fn write(&self, parameters: &mut Vec<f64>) {
+        let capacity = |tokens| capacity(self.schedule.most(), tokens);
+        parameters.extend([
+            self.rate.as_per_second(),
+            capacity(self.capacity),
+            capacity(self.initial),
+            micros(u128::from(self.period)),
+        ]);
+    }
+
+    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+        let rate = Rate::try_per_second(parameters.next()?).ok()?;
+        let bucket = Self::new(rate, number(parameters.next()?)?);
+        let bucket = bucket.initial(number(parameters.next()?)?).with_catch_up(self.catch_up());
+        match parameters.next()? {
+            0.0 => Some(bucket),
+            period => Some(bucket.refill_every(window(period)?)),
+        }
+    }
+}
+
+/// A token bucket in other words.
+impl Scripted for Gcra {
+    one_number!("token_bucket");
+
+    fn write(&self, parameters: &mut Vec<f64>) {
+        let burst = capacity(self.schedule.most(), self.max_burst.saturating_add(1));
+        parameters.extend([self.rate.as_per_second(), burst, burst, 0.0]);
+    }
+
+    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+        let rate = Rate::try_per_second(parameters.next()?).ok()?;
+        let max_burst = number(parameters.next()?)?.checked_sub(1)?;
+        parameters.nth(1)?;
+        Some(Self { max_burst, ..self }.with_rate(rate))
+    }
+}
+
+impl Scripted for LeakyBucket {
+    one_number!("leaky_bucket");
+
+    /// Rate, capacity, whether it is a meter.
+    fn write(&self, parameters: &mut Vec<f64>) {
+        let most = capacity(self.schedule.most(), self.capacity);
+        parameters.extend([self.rate.as_per_second(), most, f64::from(u8::from(self.meter))]);
+    }
+
+    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+        let rate = Rate::try_per_second(parameters.next()?).ok()?;
+        let capacity = number(parameters.next()?)?;
+        let meter = parameters.next()? != 0.0;
+        let bucket = if meter { Self::meter(rate, capacity) } else { Self::new(rate, capacity) };
+        Some(bucket.with_catch_up(self.catch_up()))
+    }
+}
+
+impl Scripted for FixedWindow {
+    one_number!("fixed_window");
+
+    /// Limit, window, and how far into a window of the grid the epoch was; -1 if there is no grid.
+    fn write(&self, parameters: &mut Vec<f64>) {
+        let grid = self.grid.map_or(-1.0, |grid| micros(u128::from(grid)));
+        parameters.extend([f64::from(self.limit), micros(self.window.as_nanos()), grid]);
+    }
+
+    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+        let policy = Self::new(number(parameters.next()?)?, window(parameters.next()?)?);
+        let grid = parameters.next()?;
+        Some(if grid < 0.0 { policy } else { policy.aligned(span(grid)?) })
+    }
+}
+
+/// Limit, window, the length of a part of it.
+fn write_sliding(limit: u32, span: Span, parameters: &mut Vec<f64>) {
+    let Span { part, window } = span;
+    parameters.extend([f64::from(limit), micros(window.as_nanos()), micros(u128::from(part))]);
+}
+
+fn read_sliding(parameters: &mut dyn Iterator<Item = f64>) -> Option<(u32, Span)> {
+    let limit = number(parameters.next()?)?;
+    let window = window(parameters.next()?)?;
+    let part = u64::try_from(span(parameters.next()?)?.as_nanos()).ok().filter(|&part| part > 0)?;
+    Some((limit, Span { part, window }))
+}
+
+impl Scripted for SlidingWindowLog {
+    one_number!("sliding_window");
+
+    fn write(&self, parameters: &mut Vec<f64>) {
+        write_sliding(self.limit, self.span, parameters);
+    }
+
+    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+        let (limit, span) = read_sliding(parameters)?;
+        Some(Self { limit, span: Span { part: 1, ..span } })
+    }
+}
+
+impl Scripted for SlidingWindowCounter {
+    one_number!("sliding_window");
+
+    fn write(&self, parameters: &mut Vec<f64>) {
+        write_sliding(self.limit, self.span, parameters);
+    }
+
+    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+        let (limit, span) = read_sliding(parameters)?;
+        Some(Self { limit, span })
+    }
+}
+
+impl Scripted for InFlight {
+    one_number!("in_flight");
+
+    fn write(&self, parameters: &mut Vec<f64>) {
+        parameters.push(f64::from(self.max));
+    }
+
+    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+        Some(Self::new(number(parameters.next()?)?))
+    }
+}
+
+impl<P: Scripted> Scripted for LockOut<P> {
+    fn lua() -> Lua {
+        Lua::of("lock_out", include_str!("lock_out.lua"), vec![P::lua()], true)
+    }
+
+    fn write(&self, parameters: &mut Vec<f64>) {
+        parameters.push(micros(self.duration.as_nanos()));
+        self.policy.write(parameters);
+    }
+
+    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+        let duration = span(parameters.next()?)?;
+        Some(Self::new(self.policy.read(parameters)?, duration))
+    }
+
+    fn write_cost(cost: P::Cost, numbers: &mut Vec<u32>) {
+        P::write_cost(cost, numbers);
+    }
+
+    fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> P::Cost {
+        P::read_cost(numbers)
+    }
+}
+
+fn together(parts: Vec<Lua>, same: bool) -> Lua {
+    Lua::of("compose", include_str!("compose.lua"), parts, same)
+}
+
+macro_rules! tuple {
+    ($first:ident 0, $($part:ident $index:tt),+) => {
+        impl<$first: Scripted, $($part: Scripted),+> Scripted for ($first, $($part),+) {
+            fn lua() -> Lua {
+                together(vec![$first::lua(), $($part::lua()),+], false)
+            }
+
+            fn write(&self, parameters: &mut Vec<f64>) {
+                self.0.write(parameters);
+                $(self.$index.write(parameters);)+
+            }
+
+            fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+                Some((self.0.read(parameters)?, $(self.$index.read(parameters)?),+))
+            }
+
+            fn write_cost(cost: Self::Cost, numbers: &mut Vec<u32>) {
+                $first::write_cost(cost.0, numbers);
+                $($part::write_cost(cost.$index, numbers);)+
+            }
+
+            fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> Self::Cost {
+                ($first::read_cost(numbers), $($part::read_cost(numbers)),+)
+            }
+        }
+
+        impl<$first: Scripted, $($part: Scripted<Cost = $first::Cost>),+> Scripted
+            for Same<($first, $($part),+)>
+        {
+            fn lua() -> Lua {
+                together(vec![$first::lua(), $($part::lua()),+], true)
+            }
+
+            fn write(&self, parameters: &mut Vec<f64>) {
+                self.0.0.write(parameters);
+                $(self.0.$index.write(parameters);)+
+            }
+
+            fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+                Some(Self((self.0.0.read(parameters)?, $(self.0.$index.read(parameters)?),+)))
+            }
+
+            fn write_cost(cost: Self::Cost, numbers: &mut Vec<u32>) {
+                $first::write_cost(cost, numbers);
+            }
+
+            fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> Self::Cost {
+                $first::read_cost(numbers)
+            }
+        }
+    };
+}
+
+tuple!(A 0, B 1);
+tuple!(A 0, B 1, C 2);
+tuple!(A 0, B 1, C 2, D 3);
+tuple!(A 0, B 1, C 2, D 3, E 4);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
+
+impl<P: Scripted, const N: usize> Scripted for [P; N] {
+    fn lua() -> Lua {
+        together((0..N).map(|_| P::lua()).collect(), true)
+    }
+
+    fn write(&self, parameters: &mut Vec<f64>) {
+        for part in self {
+            part.write(parameters);
+        }
+    }
+
+    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+        let parts: Vec<P> = self.into_iter().map_while(|part| part.read(parameters)).collect();
+        parts.try_into().ok()
+    }
+
+    fn write_cost(cost: P::Cost, numbers: &mut Vec<u32>) {
+        P::write_cost(cost, numbers);
+    }
+
+    fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> P::Cost {
+        P::read_cost(numbers)
+    }
+}

@@ -1,0 +1,89 @@
+//! A place in the line of a shared limiter.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Scripted;
+use super::acquire::RedisAcquire;
+use super::connection::Connection;
+use super::grant::RedisGrant;
+use crate::error::Error;
+
+/// A place in line that [`reserve`](super::RedisRateLimiter::reserve) has taken. Dropped, it is given up
+/// as a [`RedisAcquire`] is.
+///
+/// ```no_run
+/// # use tollgate::redis::{Blocking, RedisRateLimiter};
+/// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
+/// let place = limiter.blocking_reserve(5)?;
+/// if place.delay().as_secs() < 3 {
+///     place.blocking_wait()?;
+/// }
+/// # Ok(()) }
+/// ```
+#[must_use = "a reservation that is dropped gives its place up"]
+pub struct RedisReservation<P: Scripted, C: Connection> {
+    acquire: RedisAcquire<P, C>,
+}
+
+impl<P: Scripted, C: Connection> RedisReservation<P, C> {
+    pub(super) fn new(acquire: RedisAcquire<P, C>) -> Self {
+        Self { acquire }
+    }
+
+    /// How long until its turn comes, as far as Redis has said: other processes may be quicker, as long as
+    /// it is not booked. Zero if it has come.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisReservation};
+    /// # fn place() -> RedisReservation<tollgate::TokenBucket, Blocking> { todo!() }
+    /// println!("in {:?}", place().delay());
+    /// ```
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        self.acquire.delay()
+    }
+
+    /// Waits for its turn.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](super::RedisRateLimiter::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the place up, like dropping the reservation.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisReservation};
+    /// # fn place() -> RedisReservation<tollgate::TokenBucket, Reconnecting> { todo!() }
+    /// # async fn example() -> Result<(), tollgate::Error> {
+    /// place().wait().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn wait(self) -> RedisAcquire<P, C> {
+        self.acquire
+    }
+
+    /// As [`wait`](Self::wait), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisReservation};
+    /// # fn place() -> RedisReservation<tollgate::TokenBucket, Blocking> { todo!() }
+    /// place().blocking_wait()?;
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn blocking_wait(self) -> Result<RedisGrant<P, C>, Error> {
+        self.acquire.block()
+    }
+}
+
+impl<P: Scripted, C: Connection> fmt::Debug for RedisReservation<P, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisReservation").field("delay", &self.delay()).finish()
+    }
+}

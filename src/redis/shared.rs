@@ -1,0 +1,245 @@
+//! What all handles of a shared limiter share, and the task that sends its requests.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::Scripted;
+use super::connection::{Connection, Failure, Reply, Request, Runtime};
+use super::error::StoreError;
+use super::fallback::{Counts, Event, Health, Unavailable};
+use super::line::{Charge, Inner, Outcome, Sent};
+use super::script::Scripts;
+use super::wire::Header;
+use crate::clock::{Clock, Errand, Steady, Turn};
+use crate::limiter::RateLimiter;
+use crate::sync::{Mutex, MutexGuard};
+use crate::units::Nanos;
+
+type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// What can be chosen.
+pub(super) struct Options<P> {
+    pub(super) horizon: Duration,
+    pub(super) deadline: Duration,
+    pub(super) lease: Duration,
+    pub(super) absent_is_idle: bool,
+    pub(super) unavailable: Unavailable<P>,
+    pub(super) max_waiters: usize,
+    pub(super) max_queued: u64,
+    pub(super) listener: Option<Listener>,
+    pub(super) clock: Clock,
+}
+
+/// What all keys of a limiter share.
+pub(super) struct Core<P: Scripted, C> {
+    pub(super) connection: C,
+    pub(super) scripts: Scripts,
+    pub(super) options: Options<P>,
+    pub(super) runtime: Runtime,
+    pub(super) health: Mutex<Health>,
+    pub(super) counters: Counts,
+    /// Tells this limiter from those of other processes.
+    pub(super) id: [u8; 8],
+    /// In use while Redis is away.
+    local: Option<RateLimiter<P>>,
+    policy: P,
+}
+
+/// The lines of all keys.
+pub(super) struct Lines<P: Scripted, C> {
+    core: Arc<Core<P, C>>,
+    lines: Mutex<ByKey<P, C>>,
+}
+
+type ByKey<P, C> = HashMap<Arc<str>, Arc<Shared<P, C>>>;
+
+impl<P: Scripted, C: Connection> Lines<P, C> {
+    pub(super) fn new(core: Arc<Core<P, C>>) -> Arc<Self> {
+        Arc::new(Self { core, lines: Mutex::default() })
+    }
+
+    /// The line of a key. Those of keys that nobody uses any more are dropped by and by.
+    pub(super) fn of(&self, key: Arc<str>) -> Arc<Shared<P, C>> {
+        let mut lines = self.lines.lock();
+        if let Some(line) = lines.get(&key) {
+            return Arc::clone(line);
+        }
+        if lines.len() == lines.capacity() {
+            lines.retain(|_, line| Arc::strong_count(line) > 1 || !line.is_quiet());
+        }
+        let line = Shared::new(Arc::clone(&self.core), Arc::clone(&key));
+        lines.insert(key, Arc::clone(&line));
+        line
+    }
+}
+
+impl<P: Scripted, C> Core<P, C> {
+    pub(super) fn new(policy: P, connection: C, options: Options<P>) -> Arc<Self> {
+        let local = match &options.unavailable {
+            Unavailable::Local(policy) => {
+                let local = RateLimiter::with_clock(policy.clone(), options.clock.clone());
+                Some(local.max_waiters(options.max_waiters).max_queued(options.max_queued))
+            }
+            _ => None,
+        };
+        let runtime = Runtime::default();
+        runtime.remember();
+        Arc::new(Self {
+            connection,
+            scripts: P::lua().scripts(),
+            options,
+            runtime,
+            health: Mutex::new(Health::default()),
+            counters: Counts::default(),
+            id: random().to_le_bytes(),
+            local,
+            policy,
+        })
+    }
+
+    /// What somebody gets while Redis is away.
+    pub(super) fn without_redis(&self, error: StoreError) -> Outcome {
+        self.counters.without_redis();
+        match &self.options.unavailable {
+            Unavailable::Fail => Outcome::Refused(error.into()),
+            Unavailable::Allow => {
+                Outcome::Granted(Charge { waited: Duration::ZERO, ticket: None, held_by: None })
+            }
+            Unavailable::Local(_) => Outcome::Local,
+        }
+    }
+
+    pub(super) fn local(&self) -> Option<&RateLimiter<P>> {
+        self.local.as_ref()
+    }
+}
+
+/// A number that no other process has.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// One key.
+pub(super) struct Shared<P: Scripted, C> {
+    pub(super) core: Arc<Core<P, C>>,
+    pub(super) key: Arc<str>,
+    line: Mutex<Inner<P>>,
+    this: Weak<Self>,
+}
+
+impl<P: Scripted, C: Connection> Shared<P, C> {
+    fn new(core: Arc<Core<P, C>>, key: Arc<str>) -> Arc<Self> {
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let clock = &core.options.clock;
+            let idle = core.options.absent_is_idle;
+            let policy = core.policy.clone();
+            let header = Header::new(&core.scripts.kind, &policy, 0, idle);
+            let time = Steady::new(clock.now(), clock.step());
+            let alarm = clock.alarm(this.clone());
+            let line = Inner::new(Arc::clone(&key), policy, header, time, alarm, random());
+            Self { core, key, line: Mutex::new(line), this: this.clone() }
+        })
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.line.lock().is_quiet(self.core.options.clock.now())
+    }
+
+    /// Locks, lets time pass, does `act`, and what follows from it: every way into the line is this one.
+    pub(super) fn touch<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
+        let (result, sent) = self.act(act);
+        if let (Some(sent), Some(this)) = (sent, self.this.upgrade()) {
+            let task = Driver { shared: this, sent: Some(sent) }.drive();
+            self.core.connection.spawn(&self.core.runtime, Box::pin(task));
+        }
+        result
+    }
+
+    fn act<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> (R, Option<Sent<P::Cost>>) {
+        let core = &*self.core;
+        let mut inner = self.line.lock();
+        let now = inner.time.read(core.options.clock.now());
+        let passed = core.health.lock().pass(now);
+        inner.events.extend(passed);
+        inner.pump(core, now);
+        let result = act(&mut inner, now);
+        inner.pump(core, now);
+        let sent = inner.next(core, now);
+        let errand = inner.arm(core);
+        self.unlock(inner, errand);
+        (result, sent)
+    }
+
+    fn unlock(&self, mut inner: MutexGuard<'_, Inner<P>>, errand: Errand) {
+        let wake = std::mem::take(&mut inner.wake);
+        let discard = std::mem::take(&mut inner.discard);
+        let events = std::mem::take(&mut inner.events);
+        drop(inner);
+        errand.run();
+        if let Some(listener) = &self.core.options.listener {
+            events.iter().for_each(|event| listener(event));
+        }
+        crate::line::wake_each(wake);
+        drop(discard);
+    }
+
+    fn request(&self, sent: &mut Sent<P::Cost>) -> Request {
+        let scripts = &self.core.scripts;
+        let script = if sent.is_take() { &scripts.take } else { &scripts.change };
+        let deadline = self.core.options.deadline;
+        let mut request = Request::new(Arc::clone(script), Arc::clone(&self.key), deadline);
+        request.arguments = std::mem::take(&mut sent.arguments);
+        request
+    }
+}
+
+impl<P: Scripted, C: Connection> Turn for Shared<P, C> {
+    fn turn(&self) {
+        self.touch(|inner, _| inner.went_off());
+    }
+
+    fn wake_all(&self) {
+        self.touch(|inner, _| {
+            inner.went_off();
+            inner.wake_all();
+        });
+    }
+}
+
+/// Sends one request after the other for as long as there is something to send.
+struct Driver<P: Scripted, C: Connection> {
+    shared: Arc<Shared<P, C>>,
+    sent: Option<Sent<P::Cost>>,
+}
+
+impl<P: Scripted, C: Connection> Driver<P, C> {
+    async fn drive(mut self) {
+        while let Some(sent) = &mut self.sent {
+            let request = self.shared.request(sent);
+            let outcome: Result<Reply, Failure> = self.shared.core.connection.run(&request).await;
+            if let Some(sent) = self.sent.take() {
+                let shared = &self.shared;
+                let answered = |inner: &mut Inner<P>, now| {
+                    inner.answered(&shared.core, now, sent, outcome);
+                };
+                self.sent = shared.act(answered).1;
+            }
+        }
+    }
+}
+
+/// The runtime has ended with a request under way: somebody else must go on.
+impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
+    fn drop(&mut self) {
+        if let Some(sent) = self.sent.take() {
+            let shared = &self.shared;
+            let (core, line) = (&*shared.core, &shared.line);
+            let mut inner = line.lock();
+            inner.abandoned(core, sent);
+            inner.wake_all();
+            shared.unlock(inner, Errand::none());
+        }
+    }
+}

@@ -1,0 +1,55 @@
+-- SmoothBursty: a request waits for what was taken before it. `level` is what is taken beyond now, in
+-- permits; less than nothing is stored, up to what `burst` (microseconds) yields at `rate` a second.
+--@ params rate burst
+--@ fields d level
+local function begin(idle)
+  level = idle and -burst * rate / 1000000 or 0
+end
+
+local function resume(elapsed)
+  level = level - elapsed * rate / 1000000
+end
+
+-- No request takes longer than 2^62 ns.
+local function ready(n)
+  if n > rate * 4611686018.427387904 then return math.huge end
+  return level * 1000000 / rate
+end
+--@ charge
+
+-- Within a microsecond of a full store it is left as it is: waits are rounded up to whole ones, and
+-- with a burst of nothing each grant would lose that much for good.
+local function charge(at, n)
+  local full = (at - burst) * rate / 1000000
+  if level < full - rate / 1000000 then level = full end
+  level = level + n
+end
+
+local function forget()
+  return level * 1000000 / rate + burst
+end
+--@ change
+
+-- Exactly, if nobody was charged since; else no more than time has not given back anyway, and no more
+-- than can have been stored: the rest, those who came later have waited for.
+local function refund(n, all, ago, is_last)
+  if not is_last then n = math.max(math.min(n, all - ago * rate / 1000000, burst * rate / 1000000), 0) end
+  level = level - n
+end
+
+local function halt(duration)
+  level = math.max(level, duration * rate / 1000000)
+end
+
+-- What is stored or owed keeps its time.
+local function adopt(old_rate, old_burst)
+  level = math.max(level, -old_burst * old_rate / 1000000) * rate / old_rate
+end
+
+local function available()
+  return whole(math.min(-level, burst * rate / 1000000))
+end
+
+local function limit()
+  return whole(burst * rate / 1000000)
+end

@@ -1,0 +1,100 @@
+-- Takes for callers in their order. ARGV[2] is a list of runs of equal calls: cost, how many, how long
+-- ahead they may be booked, how long they wait at most (microseconds), whether they have come just now.
+--
+-- The answer is a number for each call, its wait x 4 + what became of it: 0 booked, 1 to be asked
+-- for later, 2 refused, 3 no room in the line. Waits are cut off at 2^49 - 1; 2^49 + the least if nobody
+-- can know more; 2^50 if it never comes. Before the numbers comes the sequence before the first of those
+-- booked. A call alone that was booked is one number: sequence x 2^20 + wait x 4; one that was refused,
+-- its own.
+--
+-- Who is to be asked for later blocks those behind: what they hear is reckoned as if all before
+-- them had been charged, but nobody is.
+local at = 1
+local cost, count, limit, patience, fresh
+cost, count, limit, patience, fresh, at = $NEXT
+
+-- A call alone, without what others would need: first all that a refusal needs, which is to cost next to
+-- nothing. Due within a thousandth of a microsecond is due.
+--@alone local after, wait
+--@alone if count == 1 and at > #todo then
+--@alone   after = ready(cost)
+--@alone   if pause > after then after = pause end
+--@alone   wait = after > 0 and math.ceil(after - 0.001) or 0
+--@alone   if wait > limit and wait > patience and wait < 562949953421312 and not dirty then return wait * 4 + 2 end
+--@alone end
+--@rest
+--@save
+--@alone if wait and wait <= limit and wait < 262144 then
+--@alone   charge(after > 0 and after or 0, cost)
+--@alone   sequence = (sequence + 1) % 4294967296
+--@alone   save()
+--@alone   return sequence * 1048576 + wait * 4
+--@alone end
+
+local before_first = sequence
+local booked, blocked, opaque = false, false, false
+--@punish local kept
+
+local function due(cost)
+  local after, unknown, part = ready(cost)
+  if pause > after then after, part = pause, 0 end
+  return after, unknown or opaque, part, after > 0 and math.min(math.ceil(after - 0.001), 562949953421311) or 0
+end
+
+--@room local function full_for(cost) return math.min(math.ceil(room(cost)), 562949953421311) end
+
+-- A refusal is judged by the state that is kept, not by what is reckoned behind somebody who is blocked.
+--@punish local function punish(cost)
+--@punish   if not blocked then return refused(cost) end
+--@punish   local reckoned = state()
+--@punish   restore(kept)
+--@punish   local locked = refused(cost)
+--@punish   if locked then save() kept = state() end
+--@punish   restore(reckoned)
+--@punish   if locked then refused(cost) end
+--@punish   return locked
+--@punish end
+
+local function ask(cost, limit, patience, fresh)
+  local after, unknown, part, wait = due(cost)
+  if after == math.huge then return 4503599627370498, part end
+  if wait <= limit and not (blocked or unknown) then
+    --@room if wait > 0 and fresh == 1 then local full = full_for(cost) if full > 0 then return full * 4 + 3, part end end
+    charge(after > 0 and after or 0, cost)
+    sequence = (sequence + 1) % 4294967296
+    booked = true
+    return wait * 4, part
+  end
+  if wait > patience or (unknown and patience == 0) then
+    --@punish if punish(cost) then
+    --@punish   dirty = not blocked
+    --@punish   after, unknown, part, wait = due(cost)
+    --@punish end
+    return (unknown and wait + 562949953421312 or wait) * 4 + 2, part
+  end
+  --@room if fresh == 1 then local full = full_for(cost) if full > 0 then return full * 4 + 3, part end end
+  if not blocked then
+    blocked = true
+    if booked or dirty then save() end
+    booked, dirty = false, false
+    --@punish kept = state()
+  end
+  opaque = unknown
+  if not unknown then charge(after > 0 and after or 0, cost) end
+  return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
+end
+
+local values, filled = {before_first}, 1
+while true do
+  for _ = 1, count do
+    local value, part = ask(cost, limit, patience, fresh)
+    filled = filled + 1
+    values[filled] = value
+    --@parts filled = filled + 1
+    --@parts values[filled] = part or 0
+  end
+  if at > #todo then break end
+  cost, count, limit, patience, fresh, at = $NEXT
+end
+if booked or dirty then save() end
+return values

@@ -1,0 +1,75 @@
+-- TokenBucket, Gcra: all that is asked for must be there. `level` is minus the tokens, as if they came
+-- continuously; with a `period` (microseconds) they count from the next step on, steps being counted
+-- from the epoch.
+--@ params rate capacity initial period
+--@ fields d level
+-- How long before `at` the last step was. A step that comes within half a microsecond has come: the
+-- server's time is a number of 51 bits.
+local function since_step(at)
+  if period == 0 then return 0 end
+  local since = math.fmod(now + at, period)
+  return since > period - 0.5 and since - period or since
+end
+
+-- A bucket that is not full at first is written even if the call is refused, or it would never fill.
+local function begin(idle)
+  if not idle and initial < capacity then dirty = true end
+  level = -math.min(idle and capacity or initial, capacity) - since_step(0) * rate / 1000000
+end
+
+local function resume(elapsed)
+  level = level - elapsed * rate / 1000000
+end
+
+local function ready(n)
+  if n > capacity then return math.huge end
+  local after = (level + n) * 1000000 / rate
+  if period == 0 then return after end
+  local since = since_step(after)
+  return since > 0.5 and after - since + period or after
+end
+--@ charge
+
+-- For the microsecond, see SmoothBursty.
+local function charge(at, n)
+  local full = (at - since_step(at)) * rate / 1000000 - capacity
+  if level < full - rate / 1000000 then level = full end
+  level = level + n
+end
+
+local function forget()
+  return ready(capacity)
+end
+--@ change
+
+-- Exactly, if nobody was charged since; else no more than time has not given back anyway, or gives back
+-- before the bucket is empty no longer.
+local function refund(n, all, ago, is_last)
+  if not is_last then
+    local from, to = since_step(-ago), since_step(0)
+    local left = all - (ago + from - to) * rate / 1000000 - math.max(level + to * rate / 1000000, 0)
+    n = math.max(math.min(n, left), 0)
+  end
+  level = level - n
+end
+
+local function halt(duration)
+  level = math.max(level, duration * rate / 1000000)
+end
+
+-- What is stored keeps its number, what is owed its time. Where the steps are changed, what has come
+-- of a step counts now.
+local function adopt(old_rate, old_capacity, _, old_period)
+  local since = period == old_period and since_step(0) or 0
+  local held = math.max(level + since * old_rate / 1000000, -old_capacity)
+  held = held < 0 and math.max(held, -capacity) or held * rate / old_rate
+  level = held - since * rate / 1000000
+end
+
+local function available()
+  return whole(math.min(-level - since_step(0) * rate / 1000000, capacity))
+end
+
+local function limit()
+  return capacity
+end

@@ -1,0 +1,223 @@
+//! Pauses, and policies that are replaced while others still ask by the old one.
+
+use super::random::Random;
+use super::server::Server;
+use super::simulation::{Simulation, nanos};
+use super::subject::{Call, START, Subject, pause};
+use crate::redis::Scripted;
+use crate::{
+    FixedWindow, Gcra, LeakyBucket, LockOut, Policy, Rate, Same, SlidingWindowCounter,
+    SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
+use redis::{Connection, Value};
+use std::fmt::Debug;
+use std::time::Duration;
+
+/// Random calls on both sides.
+fn go_on<P: Scripted>(
+    connection: &mut Connection,
+    subject: &Subject<P>,
+    simulation: &mut Simulation<P>,
+    random: &mut Random,
+    now: &mut u64,
+    cost: &impl Fn(&mut Random) -> P::Cost,
+) {
+    for _ in 0..8 {
+        let call = Call::new(cost(random), random.span(500_000));
+        let (_, answer) = subject.one(connection, *now, call);
+        simulation.follow(*now, call, answer);
+        *now += random.span(300_000);
+    }
+}
+
+fn pauses<P: Scripted>(
+    connection: &mut Connection,
+    policy: &P,
+    cost: impl Fn(&mut Random) -> P::Cost,
+) {
+    let mut random = Random(3);
+    let mut subject = Subject::new(policy.clone(), "", connection);
+    for round in 0..100 {
+        subject.key = format!("paused {round}");
+        subject.idle = round % 2 == 0;
+        let mut now = START + round;
+        let mut simulation = Simulation::new(&subject, now);
+        go_on(connection, &subject, &mut simulation, &mut random, &mut now, &cost);
+        now += random.span(1_000_000);
+        let span = random.below(2_000_000);
+        #[allow(clippy::cast_precision_loss)] // a few seconds
+        subject.do_change(connection, now, &pause(span as f64));
+        let until = nanos(now + span);
+        simulation.policy.pause(&mut simulation.state, nanos(now), until);
+        simulation.paused_until = until;
+        go_on(connection, &subject, &mut simulation, &mut random, &mut now, &cost);
+        now += random.span(3_000_000);
+        go_on(connection, &subject, &mut simulation, &mut random, &mut now, &cost);
+    }
+    redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+}
+
+#[test]
+fn a_pause_holds_everybody_and_stores_nothing() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(5.0);
+    let second = Duration::from_secs(1);
+    pauses(connection, &SmoothBursty::new(rate), |random| random.cost(3));
+    pauses(connection, &SmoothWarmingUp::new(rate, 2 * second), |random| random.cost(3));
+    pauses(connection, &TokenBucket::new(rate, 6), |random| random.cost(7));
+    pauses(connection, &LeakyBucket::new(rate, 6), |random| random.cost(7));
+    pauses(connection, &LeakyBucket::meter(rate, 6), |random| random.cost(7));
+    pauses(connection, &FixedWindow::new(4, second), |random| random.cost(5));
+    pauses(connection, &SlidingWindowLog::new(4, second), |random| random.cost(5));
+    let both = Same((TokenBucket::new(rate, 6), SlidingWindowLog::new(5, second)));
+    pauses(connection, &both, |random| random.cost(4));
+}
+
+fn refused_by_generation(value: &Value) -> (&[u8], Option<i64>, Option<&[u8]>) {
+    let Value::Array(values) = value else { panic!("{value:?}") };
+    let Value::BulkString(word) = &values[0] else { panic!("{value:?}") };
+    let known = values.get(1).map(|value| match value {
+        Value::Int(known) => *known,
+        other => panic!("{other:?}"),
+    });
+    let parameters = values.get(2).map(|value| match value {
+        Value::BulkString(bytes) => bytes.as_slice(),
+        other => panic!("{other:?}"),
+    });
+    (word, known, parameters)
+}
+
+fn replaces<P: Scripted + Debug>(
+    connection: &mut Connection,
+    old: &P,
+    new: &P,
+    cost: impl Fn(&mut Random) -> P::Cost,
+) {
+    let mut random = Random(17);
+    let mut subject = Subject::new(old.clone(), "", connection);
+    for round in 0..60 {
+        let mut later = Subject::new(new.clone(), &format!("replaced {round}"), connection);
+        subject.key = format!("replaced {round}");
+        (subject.idle, later.idle) = (round % 2 == 0, round % 2 == 0);
+        (later.generation, later.mark) = (1, 8);
+        later.first = [&7u32.to_le_bytes()[..], &subject.parameters()].concat();
+        let mut now = START + round;
+        let mut before = Simulation::new(&subject, now);
+        // So that the key is there.
+        let first = Call::new(cost(&mut random), 100_000_000);
+        let (_, answer) = subject.one(connection, now, first);
+        before.follow(now, first, answer);
+        go_on(connection, &subject, &mut before, &mut random, &mut now, &cost);
+        // Who was booked ahead has gone: afterwards another may be due before.
+        now = (now + random.span(500_000)).max(before.since.get().div_ceil(1000));
+        let call = Call::new(cost(&mut random), 0);
+        let bytes = subject.bytes(connection);
+        let value: Value = later.take(now, &[call]).query(connection).expect("an answer");
+        assert_eq!(refused_by_generation(&value), (&b"older"[..], Some(0), None));
+        assert_eq!(subject.bytes(connection), bytes);
+        later.do_change(connection, now, b"N");
+        let mut after = Simulation::new(&later, now);
+        (after.state, after.since) = (before.state, before.since);
+        new.adopt(old, &mut after.state, nanos(now));
+        go_on(connection, &later, &mut after, &mut random, &mut now, &cost);
+        // Who still asks by the old one is told the new one, whatever it asks.
+        let bytes = subject.bytes(connection);
+        let parameters = later.parameters();
+        for command in [subject.take(now, &[call]), subject.change(now, b"Q")] {
+            let value: Value = command.query(connection).expect("an answer");
+            let expected = (&b"adopt"[..], Some(1), Some(parameters.as_slice()));
+            assert_eq!(refused_by_generation(&value), expected);
+        }
+        // Another one of the same generation.
+        later.mark = 9;
+        for command in [later.take(now, &[call]), later.change(now, b"Q")] {
+            let value: Value = command.query(connection).expect("an answer");
+            assert_eq!(refused_by_generation(&value), (&b"conflict"[..], None, None));
+        }
+        assert_eq!(subject.bytes(connection), bytes);
+        now = now.max(after.since.get().div_ceil(1000));
+        // And back, with the first parameters as those of the second generation.
+        (subject.generation, subject.mark) = (2, 7);
+        subject.first = later.first;
+        subject.do_change(connection, now, b"N");
+        let mut back = Simulation::new(&subject, now);
+        (back.state, back.since) = (after.state, after.since);
+        old.adopt(new, &mut back.state, nanos(now));
+        go_on(connection, &subject, &mut back, &mut random, &mut now, &cost);
+        (subject.generation, subject.mark) = (0, 7);
+        let value: Value = subject.take(now, &[call]).query(connection).expect("an answer");
+        assert_eq!(refused_by_generation(&value).1, Some(2));
+    }
+    redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+}
+
+#[test]
+fn a_later_generation_replaces_the_policy_and_keeps_what_was_granted() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let (slow, fast) = (Rate::per_second(5.0), Rate::per_second(12.5));
+    let (short, long) = (Duration::from_secs(1), Duration::from_secs(2));
+    let bursty = SmoothBursty::new(slow);
+    replaces(connection, &bursty, &SmoothBursty::new(fast).max_burst(long), |random| {
+        random.cost(3)
+    });
+    let warming = SmoothWarmingUp::new(slow, long);
+    let cold = SmoothWarmingUp::new(fast, short).cold_factor(5.0);
+    replaces(connection, &warming, &cold, |random| random.cost(3));
+    let bucket = TokenBucket::new(slow, 8);
+    replaces(connection, &bucket, &TokenBucket::new(fast, 5), |random| random.cost(4));
+    let gcra = Gcra::new(3, 5, short);
+    replaces(connection, &gcra, &Gcra::new(9, 2, short), |random| random.cost(4));
+    for (old, new) in [
+        (LeakyBucket::new(slow, 5), LeakyBucket::new(fast, 7)),
+        (LeakyBucket::meter(slow, 5), LeakyBucket::meter(fast, 7)),
+        (LeakyBucket::new(slow, 5), LeakyBucket::meter(slow, 7)),
+    ] {
+        replaces(connection, &old, &new, |random| random.cost(4));
+    }
+    let window = FixedWindow::new(4, short);
+    replaces(connection, &window, &FixedWindow::new(6, long), |random| random.cost(3));
+    let log = SlidingWindowLog::new(4, short);
+    replaces(connection, &log, &SlidingWindowLog::new(6, long), |random| random.cost(3));
+    let counter = SlidingWindowCounter::new(4, short, 5);
+    replaces(connection, &counter, &SlidingWindowCounter::new(6, short, 2), |random| {
+        random.cost(3)
+    });
+    let one = (Same((bucket.clone(), log.clone())), LockOut::new(bursty.clone(), short));
+    let other = (
+        Same((TokenBucket::new(fast, 6), SlidingWindowLog::new(9, short))),
+        LockOut::new(SmoothBursty::new(fast), long),
+    );
+    replaces(connection, &one, &other, |random| (random.cost(3), random.cost(2) - 1));
+}
+
+#[test]
+fn steps_are_adopted_as_they_are() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bucket = |rate, capacity, period| {
+        TokenBucket::new(Rate::per_second(rate), capacity)
+            .refill_every(Duration::from_millis(period))
+    };
+    let mut random = Random(1);
+    for round in 0..100 {
+        let same = if round % 2 == 0 { 250 } else { 500 };
+        let (old, new) = (bucket(4.0, 8, 250), bucket(6.0, 7, same));
+        let mut subject = Subject::new(old.clone(), &format!("steps {round}"), connection);
+        subject.idle = true;
+        let mut now = START + random.below(1_000_000);
+        let mut before = Simulation::new(&subject, now);
+        let cost = |random: &mut Random| random.cost(3);
+        go_on(connection, &subject, &mut before, &mut random, &mut now, &cost);
+        now = now.max(before.since.get().div_ceil(1000));
+        let mut later = Subject::new(new.clone(), &subject.key, connection);
+        (later.generation, later.mark) = (1, 8);
+        later.first = [&7u32.to_le_bytes()[..], &subject.parameters()].concat();
+        later.do_change(connection, now, b"N");
+        let mut after = Simulation::new(&later, now);
+        (after.state, after.since) = (before.state, before.since);
+        new.adopt(&old, &mut after.state, nanos(now));
+        go_on(connection, &later, &mut after, &mut random, &mut now, &cost);
+    }
+}

@@ -1,0 +1,155 @@
+//! Places in flight: what each asker says it holds counts, as long as it is heard of.
+
+use super::random::Random;
+use super::server::Server;
+use super::simulation::{Simulation, nanos};
+use super::subject::{Call, START, Subject, Wait};
+use crate::{FixedWindow, InFlight, Policy, Rate, Same, TokenBucket};
+use std::time::Duration;
+
+#[test]
+fn askers_hold_no_more_than_all_together_may() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut random = Random(5);
+    let mut subject = Subject::new(InFlight::new(7), "key", connection);
+    let mut held = [0u32; 3];
+    let mut now = START;
+    let mut seen = [0; 3];
+    for _ in 0..5_000 {
+        let asker = usize::try_from(random.below(3)).expect("small");
+        subject.id = [u8::try_from(asker).expect("small"); 8];
+        subject.held = vec![f64::from(held[asker])];
+        now += random.below(1000);
+        if random.below(2) == 0 {
+            let back = u32::try_from(random.below(u64::from(held[asker]) + 1)).expect("small");
+            held[asker] -= back;
+            subject.held = vec![f64::from(held[asker])];
+            let quota = subject.do_change(connection, now, b"HQ");
+            let out: u32 = held.iter().sum();
+            assert_eq!(quota[1..3], [i64::from(7 - out), 7]);
+            assert_eq!(quota[3], if out == 0 { 0 } else { -1 });
+        } else {
+            let cost = random.cost(8);
+            let patience = random.below(2) * 1000;
+            let (_, answer) = subject.one(connection, now, Call { patience, ..Call::new(cost, 0) });
+            let fits = held.iter().sum::<u32>() + cost <= 7;
+            if cost > 7 {
+                assert_eq!((answer.outcome, answer.wait), (2, Wait::Never));
+            } else if fits {
+                assert_eq!((answer.outcome, answer.wait), (0, Wait::Known(0)));
+                held[asker] += cost;
+            } else {
+                let outcome = if patience == 0 { 2 } else { 1 };
+                assert_eq!((answer.outcome, answer.wait), (outcome, Wait::AtLeast(0)));
+            }
+            seen[usize::try_from(answer.outcome).expect("small")] += 1;
+        }
+    }
+    assert!(seen.iter().all(|&seen| seen > 100), "{seen:?}");
+}
+
+#[test]
+fn who_is_not_heard_of_holds_nothing_when_the_lease_ends() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut subject = Subject::new(InFlight::new(5), "key", connection);
+    subject.lease = 10_000_000.0;
+    subject.held = vec![0.0];
+    assert_eq!(subject.one(connection, START, Call::new(4, 0)).1.outcome, 0);
+    // Renewed after six seconds.
+    subject.held = vec![4.0];
+    subject.do_change(connection, START + 6_000_000, b"H");
+    (subject.id, subject.held) = (*b"another ", vec![0.0]);
+    assert_eq!(subject.one(connection, START + 15_999_999, Call::new(2, 0)).1.outcome, 2);
+    assert_eq!(subject.one(connection, START + 16_000_000, Call::new(5, 0)).1.outcome, 0);
+    // The answer was lost: it holds nothing, and says so with the next call, even one that is refused.
+    assert_eq!(subject.one(connection, START + 16_000_001, Call::new(6, 0)).1.outcome, 2);
+    (subject.id, subject.held) = (*b"an asker", vec![0.0]);
+    assert_eq!(subject.one(connection, START + 16_000_002, Call::new(5, 0)).1.outcome, 0);
+    // Held by one of whom the key knows nothing, as after a restart of the server.
+    redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+    subject.held = vec![3.0];
+    assert_eq!(subject.one(connection, START + 16_000_003, Call::new(3, 0)).1.outcome, 2);
+    (subject.id, subject.held) = (*b"another ", vec![0.0]);
+    assert_eq!(subject.one(connection, START + 16_000_004, Call::new(3, 0)).1.outcome, 2);
+}
+
+#[test]
+fn parts_with_places_in_flight() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bucket = TokenBucket::new(Rate::per_second(1.0), 9);
+    let policy = (InFlight::new(3), bucket, InFlight::new(2));
+    let mut subject = Subject::new(policy, "key", connection);
+    subject.held = vec![0.0, 0.0];
+    assert_eq!(subject.one(connection, START, Call::new((2, 1, 2), 0)).1.outcome, 0);
+    subject.held = vec![2.0, 2.0];
+    let call = Call { count: 2, ..Call::new((1, 1, 0), 0) };
+    let (_, answers) = subject.ask(connection, START, &[call]);
+    assert_eq!((answers[0].outcome, answers[1].outcome), (0, 2));
+    assert_eq!((answers[1].part, answers[1].wait), (1, Wait::AtLeast(0)));
+    subject.held = vec![3.0, 2.0];
+    let (_, answer) = subject.one(connection, START, Call::new((0, 9, 1), 0));
+    assert_eq!((answer.part, answer.wait), (3, Wait::AtLeast(2_000_000)));
+    subject.held = vec![0.0, 2.0];
+    assert_eq!(subject.do_change(connection, START, b"HQ")[1..], [3, 7, 0, 3, 9, 2, -1]);
+    assert_eq!(subject.one(connection, START, Call::new((3, 1, 0), 0)).1.outcome, 0);
+}
+
+/// Six parts, one in the other, are one script still.
+#[test]
+fn many_parts() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bucket = TokenBucket::new(Rate::per_second(1.0), 9);
+    let four = [bucket.clone(), bucket.clone(), bucket.clone(), bucket.clone()];
+    let flight = InFlight::new(3);
+    let same = Same((bucket.clone(), four, bucket.clone(), flight.clone(), bucket.clone()));
+    let policy = (same.clone(), flight, (same.clone(), bucket), same.clone(), same.clone(), same);
+    let mut subject = Subject::new(policy, "key", connection);
+    subject.held = vec![0.0; 6];
+    let call = Call::new((1, 2, (3, 4), 1, 1, 2), 0);
+    assert_eq!(subject.one(connection, START, call).1.outcome, 0);
+    subject.held = vec![1.0, 2.0, 3.0, 1.0, 1.0, 2.0];
+    let quota = subject.do_change(connection, START, b"Q");
+    assert_eq!(quota[1..], [2, 1, 0, 5, 2, 2, 1, 3, 3, 3, 9, 3, 3, 3, -1]);
+    let (_, answer) = subject.one(connection, START, call);
+    assert_eq!((answer.outcome, answer.part, answer.wait), (2, 2, Wait::AtLeast(0)));
+}
+
+/// One asker, as in Rust.
+#[test]
+fn places_and_rates() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut random = Random(77);
+    let bucket = TokenBucket::new(Rate::per_second(10.0), 6);
+    let window = FixedWindow::new(9, Duration::from_secs(1));
+    let mut subject = Subject::new((bucket, InFlight::new(8), window), "key", connection);
+    subject.held = vec![0.0];
+    let mut simulation = Simulation::new(&subject, START);
+    let (mut now, mut held, mut booked) = (START, 0, 0);
+    for _ in 0..10_000 {
+        let cost = (random.cost(7) - 1, random.cost(5) - 1, random.cost(4) - 1);
+        if cost == (0, 0, 0) {
+            continue;
+        }
+        let limit = random.span(100_000);
+        let patience = limit + random.below(2) * 50_000;
+        let call = Call { patience, ..Call::new(cost, limit) };
+        subject.held = vec![f64::from(held)];
+        let (_, answer) = subject.one(connection, now, call);
+        if simulation.follow(now, call, answer).is_some() {
+            held += cost.1;
+            booked += 1;
+        }
+        now += random.span(100_000);
+        let back = u32::try_from(random.below(u64::from(held) + 1)).expect("small");
+        if random.below(2) == 0 {
+            held -= back;
+            simulation.policy.release(&mut simulation.state, nanos(now), (0, back, 0));
+        }
+    }
+    assert!(booked > 1000, "{booked}");
+}

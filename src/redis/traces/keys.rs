@@ -1,0 +1,212 @@
+//! What the key holds and for how long, and what becomes of keys that are not ours.
+
+use super::random::Random;
+use super::server::Server;
+use super::subject::{Call, START, Subject, Wait, pause};
+use crate::redis::Scripted;
+use crate::{
+    FixedWindow, Gcra, LeakyBucket, Rate, Same, SlidingWindowCounter, SlidingWindowLog,
+    SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
+use redis::{Connection, Value};
+use std::fmt::Debug;
+use std::time::Duration;
+
+/// A day, by which the scripts under test let keys live longer.
+const DAY: i64 = 86_400_000;
+
+fn expires(connection: &mut Connection, key: &str) -> i64 {
+    redis::cmd("PEXPIRETIME").arg(key).query(connection).expect("a time")
+}
+
+fn remaining(connection: &mut Connection, key: &str) -> i64 {
+    redis::cmd("PTTL").arg(key).query(connection).expect("a time")
+}
+
+fn sets(connection: &mut Connection) -> String {
+    let info: String = redis::cmd("INFO").arg("commandstats").query(connection).expect("text");
+    let line = info.lines().find(|line| line.starts_with("cmdstat_set:")).unwrap_or("");
+    line.split(',').next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_bursty_limiter_is_28_bytes_and_a_refusal_writes_nothing() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy = SmoothBursty::new(Rate::per_second(5.0));
+    let subject = Subject::new(policy, "key", connection);
+    subject.one(connection, START, Call::new(10, 0));
+    let before = subject.bytes(connection);
+    assert_eq!(before.len(), 28);
+    let expiry = expires(connection, "key");
+    let count = sets(connection);
+    for after in 1..100 {
+        let (_, answer) = subject.one(connection, START + after, Call::new(1, 1000));
+        assert_eq!((answer.outcome, answer.wait), (2, Wait::Known(2_000_000 - after)));
+        // Nor who shall ask later.
+        let call = Call { patience: 9_000_000, count: 3, ..Call::new(1, 1000) };
+        assert_eq!(subject.ask(connection, START + after, &[call]).1[0].outcome, 1);
+    }
+    assert_eq!(sets(connection), count);
+    assert_eq!((subject.bytes(connection), expires(connection, "key")), (before, expiry));
+    // A grant that needs no longer life keeps it.
+    subject.one(connection, START + 2_000_000, Call::new(1, 0));
+    assert_eq!(expires(connection, "key"), expiry);
+    assert_ne!(sets(connection), count);
+}
+
+fn lives_long_enough<P: Scripted<Cost = u32> + Debug>(
+    connection: &mut Connection,
+    policy: P,
+    scale: u64,
+) {
+    let mut random = Random(7);
+    let subject = Subject::new(policy, &format!("life {scale}"), connection);
+    let mut now = START;
+    // How far the manual clock and the expiry may be apart: the test's own time.
+    for _ in 0..300 {
+        let call = Call::new(random.cost(4), random.span(scale));
+        let (_, answer) = subject.one(connection, now, call);
+        if answer.outcome == 0 {
+            let quota = subject.do_change(connection, now, b"Q");
+            let need = quota[quota.len() - 1] / 1000;
+            let deadline = subject.bytes(connection)[8..12].try_into().map(u32::from_le_bytes);
+            let deadline = i64::from(deadline.expect("four bytes")) * 1_000_000;
+            let left = (deadline - i64::try_from(now).expect("a time")) / 1000;
+            assert!(left >= need + 999, "{left} {need} {:?}", subject.policy);
+            assert!(left <= 2 * need + 2_000 || left <= 60_000 || need > 0);
+            assert!(remaining(connection, &subject.key) > DAY / 2);
+        }
+        now += random.span(scale);
+    }
+    redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+    // What is written first lives for what is owed.
+    let subject = Subject::new(subject.policy, "owed", connection);
+    subject.one(connection, now, Call::new(3, 0));
+    let quota = subject.do_change(connection, now, b"Q");
+    let left = remaining(connection, "owed") - DAY;
+    // Real time passes while the manual clock stands still.
+    assert!(left + 30_000 >= quota[quota.len() - 1] / 1000 && left > -30_000, "{left} {quota:?}");
+}
+
+#[test]
+fn a_key_lives_as_long_as_its_debt() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_minute(1.0);
+    let minute = Duration::from_secs(60);
+    lives_long_enough(connection, SmoothBursty::new(rate), 60_000_000);
+    lives_long_enough(connection, SmoothWarmingUp::new(rate, 5 * minute), 60_000_000);
+    lives_long_enough(connection, TokenBucket::new(rate, 4).refill_every(minute), 60_000_000);
+    lives_long_enough(connection, Gcra::new(3, 1, minute), 60_000_000);
+    lives_long_enough(connection, LeakyBucket::new(rate, 5), 60_000_000);
+    lives_long_enough(connection, FixedWindow::new(4, minute), 20_000_000);
+    lives_long_enough(connection, SlidingWindowLog::new(4, minute), 20_000_000);
+    let both = Same((TokenBucket::new(rate, 6), SlidingWindowLog::new(7, minute)));
+    lives_long_enough(connection, both, 20_000_000);
+    lives_long_enough(connection, SmoothBursty::new(Rate::per_second(1e6)), 10);
+}
+
+#[test]
+fn keys_of_others_are_left_alone() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut random = Random(2);
+    let policy = SmoothBursty::new(Rate::per_second(5.0));
+    let mut subject = Subject::new(policy.clone(), "key", connection);
+    subject.first = [&7u32.to_le_bytes()[..], &subject.parameters()].concat();
+    for round in 0..1000 {
+        let length = if round % 3 == 0 { random.below(28) } else { random.below(100) };
+        let junk: Vec<u8> =
+            (0..length).map(|_| u8::try_from(random.below(256)).expect("a byte")).collect();
+        redis::cmd("SET").arg("key").arg(&junk).query::<()>(connection).expect("ok");
+        subject.generation = u32::from(round % 2 == 0);
+        let call = Call::new(1, 0);
+        for command in [
+            subject.take(START, &[call]),
+            subject.change(START, b"N"),
+            subject.change(START, &pause(1e6)),
+        ] {
+            let value: Value = command.query(connection).expect("an answer");
+            let Value::Array(values) = &value else { panic!("{value:?}") };
+            let Value::BulkString(word) = &values[0] else { panic!("{value:?}") };
+            assert!(
+                [&b"foreign"[..], b"conflict", b"older"].contains(&word.as_slice()),
+                "{value:?}"
+            );
+            assert_eq!(subject.bytes(connection), junk);
+        }
+    }
+    redis::cmd("DEL").arg("key").query::<()>(connection).expect("ok");
+    redis::cmd("LPUSH").arg("key").arg(1).query::<()>(connection).expect("ok");
+    let error = subject.take(START, &[Call::new(1, 0)]).query::<Value>(connection);
+    assert_eq!(error.expect_err("a list").code(), Some("WRONGTYPE"));
+}
+
+/// After the clock has stepped, nobody waits longer than what is owed and one interval.
+fn steps<P: Scripted<Cost = u32> + Debug>(
+    connection: &mut Connection,
+    policy: &P,
+    interval: u64,
+    most: u32,
+) {
+    for step in [-3_600_000_000, -30_000_000, 30_000_000, 3_600_000_000i64] {
+        let mut random = Random(31);
+        let subject = Subject::new(policy.clone(), &format!("{policy:?} {step}"), connection);
+        let mut now = START;
+        for round in 0..40 {
+            let mut written = now;
+            for _ in 0..=random.below(8) {
+                let call = Call::new(random.cost(most), interval);
+                if subject.one(connection, now, call).1.outcome == 0 {
+                    written = now;
+                }
+                now += random.span(interval);
+            }
+            let ask = |connection: &mut Connection, now| {
+                let (_, answer) = subject.one(connection, now, Call::new(1, 0));
+                match answer.wait {
+                    _ if answer.outcome == 0 => 0,
+                    Wait::Known(wait) => wait,
+                    other => panic!("{other:?}"),
+                }
+            };
+            let before = ask(connection, now);
+            // What has passed since the last grant was not written.
+            let owed = if before == 0 { 0 } else { before + now - written };
+            // There, and every other time back again.
+            let step = if round % 4 == 3 { -step } else { step };
+            now = now.checked_add_signed(step).expect("a time");
+            let after = ask(connection, now);
+            assert!(after <= owed + interval, "{policy:?} {step}: {owed} {after}");
+            // And it passes, although nobody is granted meanwhile.
+            let mut waited = 0;
+            while ask(connection, now) > 0 {
+                now += interval / 3 + 1;
+                waited += interval / 3 + 1;
+                assert!(waited <= owed + 2 * interval, "{policy:?} {step}: {owed} {after}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_step_of_the_clock_locks_nobody_out() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(5.0);
+    let second = Duration::from_secs(1);
+    steps(connection, &SmoothBursty::new(rate), 200_000, 3);
+    steps(connection, &SmoothWarmingUp::new(rate, 2 * second), 600_000, 3);
+    steps(connection, &TokenBucket::new(rate, 4), 200_000, 4);
+    steps(connection, &TokenBucket::new(rate, 4).refill_every(second), 1_000_000, 4);
+    steps(connection, &LeakyBucket::new(rate, 4), 200_000, 4);
+    steps(connection, &LeakyBucket::meter(rate, 4), 200_000, 4);
+    steps(connection, &FixedWindow::new(4, second), 1_000_000, 4);
+    let aligned = FixedWindow::new(4, 7 * second).aligned(Duration::ZERO);
+    steps(connection, &aligned, 7_000_000, 4);
+    steps(connection, &SlidingWindowLog::new(4, second), 1_000_000, 4);
+    steps(connection, &SlidingWindowCounter::new(4, 7 * second, 3), 7_000_000, 4);
+    let both = Same((TokenBucket::new(rate, 6), SlidingWindowLog::new(7, second)));
+    steps(connection, &both, 1_000_000, 4);
+}

@@ -1,0 +1,158 @@
+//! What comes back.
+
+use super::random::Random;
+use super::server::Server;
+use super::simulation::{Simulation, nanos};
+use super::subject::{Call, START, Subject, Wait, refund, settle};
+use crate::redis::Scripted;
+use crate::{
+    FixedWindow, LeakyBucket, Policy, Rate, Same, SlidingWindowCounter, SlidingWindowLog,
+    SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
+use redis::Connection;
+use std::time::Duration;
+
+/// Which refunds give back what the policy in Rust does.
+#[derive(Clone, Copy, PartialEq)]
+enum Agree {
+    /// All.
+    All,
+    /// Of the last charge, until one has been taken back: only that one is known exactly.
+    Once,
+    /// Of the last charge. Of an earlier one, as much as may have been stored.
+    Last,
+}
+
+fn refunds<P: Scripted<Cost = u32>>(
+    connection: &mut Connection,
+    policy: &P,
+    agree: Agree,
+    most: u32,
+) {
+    let mut random = Random(23);
+    let mut subject = Subject::new(policy.clone(), "", connection);
+    for round in 0..40 {
+        subject.key = format!("refunded {round}");
+        subject.idle = round % 2 == 0;
+        let mut now = START + round;
+        let mut simulation = Simulation::new(&subject, now);
+        let mut charges = Vec::new();
+        for _ in 0..60 {
+            let call = Call::new(random.cost(most), 0);
+            let (sequence, answer) = subject.one(connection, now, call);
+            if let Some((due, receipt)) = simulation.follow(now, call, answer) {
+                charges.push((sequence, due, call.cost, receipt));
+            }
+            now += random.span(200_000);
+            if random.below(2) == 0 || charges.is_empty() {
+                continue;
+            }
+            let latest = charges.len() - 1;
+            let index = if agree == Agree::Last || random.below(2) == 0 {
+                latest
+            } else {
+                usize::try_from(random.below(charges.len() as u64)).expect("small")
+            };
+            let (sequence, due, all, receipt) = charges.remove(index);
+            let part = if random.below(2) == 0 { all } else { random.cost(all) };
+            let ago = i64::try_from(now).expect("a time")
+                - i64::try_from(due.get() / 1000).expect("a time");
+            subject.do_change(connection, now, &refund::<P>(part, all, ago, sequence, part == all));
+            simulation.policy.refund(&mut simulation.state, nanos(now), part, receipt);
+            if agree == Agree::Last && part < all || agree == Agree::Once {
+                charges.clear();
+            }
+        }
+    }
+    redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+}
+
+#[test]
+fn refunds_are_those_of_the_policies() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(10.0);
+    let second = Duration::from_secs(1);
+    refunds(connection, &TokenBucket::new(rate, 6), Agree::All, 6);
+    refunds(connection, &LeakyBucket::meter(rate, 6), Agree::All, 6);
+    refunds(connection, &LeakyBucket::new(rate, 6), Agree::All, 6);
+    refunds(connection, &FixedWindow::new(6, second), Agree::All, 4);
+    refunds(connection, &SlidingWindowLog::new(6, second), Agree::All, 4);
+    refunds(connection, &SlidingWindowCounter::new(6, second, 5), Agree::All, 4);
+    let both = Same((TokenBucket::new(rate, 6), SlidingWindowLog::new(7, second)));
+    refunds(connection, &both, Agree::All, 4);
+    refunds(connection, &SmoothBursty::new(rate), Agree::Last, 4);
+    refunds(connection, &SmoothWarmingUp::new(rate, 2 * second), Agree::Once, 4);
+}
+
+/// Of a charge that others were charged after, never more than what was stored at most.
+#[test]
+fn an_earlier_charge_comes_back_as_far_as_it_was_stored() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(10.0);
+    for (burst, wait) in [(1000, 0), (200, 0), (0, 400_000)] {
+        let policy = SmoothBursty::new(rate).max_burst(Duration::from_millis(burst));
+        let mut subject = Subject::new(policy, &format!("bursty {burst}"), connection);
+        subject.idle = true;
+        let (first, _) = subject.one(connection, START, Call::new(3, 0));
+        let (_, second) = subject.one(connection, START, Call::new(1, 1_000_000));
+        subject.do_change(connection, START, &refund::<SmoothBursty>(3, 3, 0, first, true));
+        let (_, answer) = subject.one(connection, START, Call::new(1, 1_000_000));
+        assert_eq!(answer.wait, Wait::Known(wait), "{burst} {second:?}");
+    }
+}
+
+/// Several in one call, in their order; and nothing to a key that is not there.
+#[test]
+fn refunds_and_settlements_together() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy =
+        (TokenBucket::new(Rate::per_second(1.0), 10), SmoothBursty::new(Rate::per_second(1.0)));
+    let subject = Subject::new(policy, "key", connection);
+    type Both = (TokenBucket, SmoothBursty);
+    let back = |part, all, sequence| refund::<Both>(part, all, 0, sequence, part == all);
+    subject.do_change(connection, START, &back((1, 1), (1, 1), 5));
+    let exists: bool = redis::cmd("EXISTS").arg("key").query(connection).expect("a number");
+    assert!(!exists);
+    let (first, _) = subject.one(connection, START, Call::new((4, 0), 0));
+    let (second, _) = subject.one(connection, START, Call::new((2, 3), 0));
+    assert_eq!(second, first + 1);
+    let todo = [
+        back((2, 3), (2, 3), second),
+        back((4, 0), (4, 0), first),
+        settle::<Both>((13, 2)),
+        b"Q".to_vec(),
+    ];
+    let answer = subject.do_change(connection, START, &todo.concat());
+    let after = i64::try_from(first).expect("a sequence");
+    assert_eq!(answer, [after, 0, 0, 10, 1, 13_000_000]);
+    let (third, answer) = subject.one(connection, START, Call::new((1, 0), 4_000_000));
+    assert_eq!((third, answer.wait), (second, Wait::Known(4_000_000)));
+}
+
+/// What a settlement has overdrawn, an earlier charge does not fill up again.
+#[test]
+fn nothing_comes_back_before_the_bucket_is_empty() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut subject = Subject::new(TokenBucket::new(Rate::per_second(1.0), 10), "key", connection);
+    subject.idle = true;
+    let mut simulation = Simulation::new(&subject, START);
+    let call = Call::new(4, 0);
+    let (first, answer) = subject.one(connection, START, call);
+    let (_, receipt) = simulation.follow(START, call, answer).expect("booked");
+    let now = START + 1_500_000;
+    let todo = [
+        settle::<TokenBucket>(9),
+        refund::<TokenBucket>(4, 4, 1_500_000, first, true),
+        b"Q".to_vec(),
+    ];
+    simulation.policy.charge(&mut simulation.state, nanos(now), 9);
+    simulation.policy.refund(&mut simulation.state, nanos(now), 4, receipt);
+    let quota = subject.do_change(connection, now, &todo.concat());
+    let full = simulation.policy.forget_at(&simulation.state).expect("a time");
+    assert_eq!(quota[3], i64::try_from(full.since(nanos(now)).as_micros()).expect("a span"));
+    assert!((10_500_000..11_500_000).contains(&quota[3]), "{quota:?}");
+}

@@ -1,0 +1,52 @@
+//! A `redis-server` of one's own.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// On a free port, without persistence; killed when dropped.
+#[derive(Debug)]
+pub(super) struct Server {
+    process: Child,
+    port: u16,
+}
+
+impl Server {
+    pub(super) fn start() -> Self {
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .expect("a free port")
+            .port();
+        let process = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", "/"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed");
+        Self { process, port }
+    }
+
+    pub(super) fn connection(&self) -> redis::Connection {
+        let url = format!("redis://127.0.0.1:{}/", self.port);
+        let client = redis::Client::open(url).expect("a valid address");
+        let start = Instant::now();
+        loop {
+            match client.get_connection() {
+                Ok(connection) => return connection,
+                Err(error) => {
+                    assert!(start.elapsed() < Duration::from_secs(10), "no server: {error}");
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,259 @@
+//! Random traces: the same answers to a microsecond.
+
+use super::random::Random;
+use super::server::Server;
+use super::simulation::{Simulation, micros, nanos};
+use super::subject::{Call, START, Subject};
+use crate::redis::Scripted;
+use crate::{
+    FixedWindow, Gcra, LeakyBucket, LockOut, Rate, Same, SlidingWindowCounter, SlidingWindowLog,
+    SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
+use redis::{Connection, Value};
+use std::fmt::Debug;
+use std::time::Duration;
+
+const STEPS: usize = 100_000;
+
+/// Within a microsecond, or what is available a microsecond earlier or later.
+fn compare_quota<P: Scripted>(simulation: &Simulation<P>, now: u64, answer: &[i64]) {
+    let (policy, state) = (&simulation.policy, &simulation.state);
+    let written = |cost: P::Cost| {
+        let mut numbers = Vec::new();
+        P::write_cost(cost, &mut numbers);
+        numbers.into_iter().map(i64::from).collect::<Vec<_>>()
+    };
+    let early = written(policy.available(state, nanos(now - 1)));
+    let late = written(policy.available(state, nanos(now + 1)));
+    let limit = written(policy.available(&policy.idle(nanos(now)), nanos(now)));
+    let count = limit.len();
+    for part in 0..count {
+        let between = early[part]..=late[part];
+        assert!(between.contains(&answer[1 + part]), "{answer:?}: {between:?} {state:?} {now}");
+    }
+    assert_eq!(answer[1 + count..][..count], limit);
+    let reset = policy.forget_at(state).map(|at| micros(at.since(nanos(now))));
+    match (reset, u64::try_from(answer[1 + 2 * count])) {
+        (Some(ours), Ok(theirs)) => {
+            assert!(ours.abs_diff(theirs) <= 1, "{answer:?}: {ours} {state:?} {now}");
+        }
+        (ours, theirs) => assert!(ours.is_none() && theirs.is_err(), "{answer:?}: {ours:?}"),
+    }
+}
+
+/// `steps` random calls, `scale` being about the time between two.
+fn trace<P: Scripted + Debug>(
+    connection: &mut Connection,
+    policy: P,
+    idle: bool,
+    steps: usize,
+    scale: u64,
+    cost: impl Fn(&mut Random) -> P::Cost,
+) {
+    let name = format!("{policy:?}");
+    let mut random =
+        Random(u64::from(name.bytes().fold(7u32, |a, b| a.wrapping_mul(31) + u32::from(b))));
+    let mut subject = Subject::new(policy, &format!("{name} {idle}"), connection);
+    subject.idle = idle;
+    let mut now = START;
+    let mut simulation = Simulation::new(&subject, now);
+    let mut seen = [0u64; 4];
+    let mut left = steps;
+    while left > 0 {
+        let size = left.min(500);
+        left -= size;
+        let mut pipe = redis::pipe();
+        let mut todo = Vec::new();
+        for _ in 0..size {
+            let limit = random.span(scale);
+            let patience = if random.below(4) == 0 { limit + random.span(scale) } else { limit };
+            let fresh = random.below(4) > 0;
+            let call = Call { cost: cost(&mut random), count: 1, limit, patience, fresh };
+            pipe.add_command(subject.take(now, &[call]));
+            todo.push((now, call));
+            now += random.span(scale);
+        }
+        pipe.add_command(subject.change(now, b"Q"));
+        let values: Vec<Value> = pipe.query(connection).expect("answers");
+        for ((now, call), value) in todo.iter().zip(&values) {
+            let (_, answers) = subject.answers(value);
+            seen[usize::try_from(answers[0].outcome).expect("small")] += 1;
+            simulation.follow(*now, *call, answers[0]);
+        }
+        let quota: Vec<i64> =
+            redis::FromRedisValue::from_redis_value(values[size].clone()).expect("numbers");
+        compare_quota(&simulation, now, &quota);
+    }
+    assert!(seen[0] > 100 && seen[2] > 100, "too dull: {seen:?}");
+    assert!(simulation.parts[1] * 1000 <= simulation.parts[0], "{:?}", simulation.parts);
+}
+
+#[test]
+fn smooth_bursty() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (rate, burst, scale) in [
+        (5.0, 1000, 200_000),
+        (1.0 / 86_400.0, 100_000_000, 86_400_000_000),
+        (300_000.0, 0, 1),
+        (1_000_000.0, 1, 0),
+        (7.3, 0, 137_000),
+    ] {
+        let policy =
+            SmoothBursty::new(Rate::per_second(rate)).max_burst(Duration::from_millis(burst));
+        trace(connection, policy, rate > 6.0, STEPS / 5, scale, |random| random.cost(3));
+    }
+}
+
+#[test]
+fn smooth_warming_up() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (rate, warm_up, cold, scale) in [
+        (5.0, 3000, 3.0, 300_000),
+        (1.0 / 86_400.0, 900_000_000, 3.0, 86_400_000_000),
+        (300_000.0, 10, 3.0, 1),
+        (1_000_000.0, 1, 1.0, 0),
+        (7.3, 20_000, 9.0, 500_000),
+    ] {
+        let policy = SmoothWarmingUp::new(Rate::per_second(rate), Duration::from_millis(warm_up));
+        let policy = policy.cold_factor(cold);
+        trace(connection, policy, false, STEPS / 5, scale, |random| random.cost(3));
+    }
+}
+
+#[test]
+fn token_bucket() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (rate, capacity, initial, scale) in [
+        (5.0, 7, 7, 300_000),
+        (1.0 / 86_400.0, 10, 0, 86_400_000_000),
+        (300_000.0, 5, 5, 2),
+        (1_000_000.0, 1000, 0, 0),
+        (7.3, 4, 2, 300_000),
+    ] {
+        let policy = TokenBucket::new(Rate::per_second(rate), capacity).initial(initial);
+        trace(connection, policy, rate > 6.0, STEPS / 5, scale, |random| random.cost(5));
+    }
+}
+
+#[test]
+fn token_bucket_in_steps() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (rate, capacity, period, scale) in
+        [(4.0, 7, 250_000, 300_000), (5.0, 9, 500_000, 200_000), (7.3, 30, 1_000_000, 300_000)]
+    {
+        let policy = TokenBucket::new(Rate::per_second(rate), capacity);
+        let policy = policy.refill_every(Duration::from_micros(period));
+        trace(connection, policy, true, STEPS / 3, scale, |random| random.cost(5));
+    }
+}
+
+#[test]
+fn gcra() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (burst, count, scale) in [(0, 30, 2_000_000), (15, 30, 4_000_000), (15, 60_000_000, 2)] {
+        let policy = Gcra::new(burst, count, Duration::from_secs(60));
+        trace(connection, policy, true, STEPS / 3, scale, |random| random.cost(3));
+    }
+}
+
+#[test]
+fn leaky_bucket() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (rate, capacity, scale) in [(5.0, 7, 300_000), (300_000.0, 5, 5), (7.3, 4, 300_000)] {
+        let rate = Rate::per_second(rate);
+        let cost = |random: &mut Random| random.cost(5);
+        trace(connection, LeakyBucket::new(rate, capacity), false, STEPS / 6, scale, cost);
+        trace(connection, LeakyBucket::meter(rate, capacity), false, STEPS / 6, scale, cost);
+    }
+}
+
+#[test]
+fn fixed_window() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (limit, window, scale) in
+        [(7, 1_000_000, 150_000), (3, 60_000_000, 10_000_000), (100, 50, 1)]
+    {
+        let policy = FixedWindow::new(limit, Duration::from_micros(window));
+        let cost = |random: &mut Random| random.cost(4);
+        trace(connection, policy.clone(), false, STEPS / 6, scale, cost);
+        let policy = policy.aligned(Duration::from_micros(1_234_567));
+        trace(connection, policy, true, STEPS / 6, scale, cost);
+    }
+    // A window that is not made of whole microseconds.
+    let policy = FixedWindow::new(7, Duration::from_nanos(333_333_334)).aligned(Duration::ZERO);
+    trace(connection, policy, true, STEPS / 6, 50_000, |random| random.cost(4));
+}
+
+#[test]
+fn sliding_window_log() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (limit, window, scale) in
+        [(7, 1_000_000, 150_000), (30, 60_000_000, 1_500_000), (100, 50, 1)]
+    {
+        let policy = SlidingWindowLog::new(limit, Duration::from_micros(window));
+        trace(connection, policy, false, STEPS / 3, scale, |random| random.cost(8));
+    }
+}
+
+#[test]
+fn sliding_window_counter() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (limit, window, buckets, scale) in
+        [(7, 1_000_000, 3, 150_000), (30, 60_000_000, 6, 1_500_000), (100, 50, 5, 1)]
+    {
+        let policy = SlidingWindowCounter::new(limit, Duration::from_micros(window), buckets);
+        trace(connection, policy, false, STEPS / 3, scale, |random| random.cost(8));
+    }
+}
+
+#[test]
+fn lock_out() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let lock = Duration::from_millis(1700);
+    let bucket = TokenBucket::new(Rate::per_second(5.0), 4);
+    trace(connection, LockOut::new(bucket, lock), false, STEPS / 2, 400_000, |random| {
+        random.cost(5)
+    });
+    let gcra = Gcra::new(9, 300, Duration::from_secs(60));
+    trace(connection, LockOut::new(gcra, lock), true, STEPS / 2, 300_000, |random| random.cost(5));
+}
+
+#[test]
+fn compositions() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bucket = TokenBucket::new(Rate::per_second(10.0), 10);
+    let log = SlidingWindowLog::new(30, Duration::from_secs(4));
+    let bursty = SmoothBursty::new(Rate::per_second(8.0));
+    let window = FixedWindow::new(25, Duration::from_secs(3)).aligned(Duration::ZERO);
+    let steps = STEPS / 5;
+    trace(connection, Same((bucket.clone(), log.clone())), false, steps, 200_000, |random| {
+        random.cost(4)
+    });
+    let buckets = [bucket.clone(), TokenBucket::new(Rate::per_second(7.0), 20)];
+    trace(connection, buckets, true, steps, 200_000, |random| random.cost(4));
+    let tuple = (bursty.clone(), log.clone(), window.clone());
+    trace(connection, tuple, false, steps, 200_000, |random| {
+        (random.cost(4) - 1, random.cost(4) - 1, random.cost(4))
+    });
+    let warming = SmoothWarmingUp::new(Rate::per_second(9.0), Duration::from_secs(2));
+    let nested =
+        (Same((bursty.clone(), window)), (warming, LeakyBucket::new(Rate::per_second(6.0), 9)));
+    trace(connection, nested, false, steps, 200_000, |random| {
+        (random.cost(4) - 1, (random.cost(3), random.cost(3) - 1))
+    });
+    let locked = LockOut::new(bucket, Duration::from_millis(900));
+    trace(connection, (bursty, locked), false, steps, 200_000, |random| {
+        (random.cost(3), random.cost(4) - 1)
+    });
+}

@@ -1,0 +1,233 @@
+//! Both scripts of a policy with the time as an argument, and what they are told and say.
+
+use crate::redis::Scripted;
+use redis::{Connection, Value};
+
+/// A moment in microseconds since the epoch.
+pub(super) const START: u64 = 1_790_000_000_123_457;
+
+/// A run of equal calls.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call<C> {
+    pub(super) cost: C,
+    pub(super) count: u32,
+    pub(super) limit: u64,
+    pub(super) patience: u64,
+    pub(super) fresh: bool,
+}
+
+impl<C> Call<C> {
+    pub(super) fn new(cost: C, limit: u64) -> Self {
+        Self { cost, count: 1, limit, patience: limit, fresh: true }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Wait {
+    Known(u64),
+    AtLeast(u64),
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Answer {
+    pub(super) wait: Wait,
+    /// 0 booked, 1 later, 2 refused, 3 no room.
+    pub(super) outcome: u64,
+    /// Counted from one, zero is none.
+    pub(super) part: u64,
+}
+
+/// A policy's scripts and a key.
+pub(super) struct Subject<P> {
+    pub(super) policy: P,
+    pub(super) key: String,
+    pub(super) generation: u32,
+    pub(super) mark: u32,
+    pub(super) idle: bool,
+    /// What the asker holds in each part with places in flight; its id; how long a lease lasts.
+    pub(super) held: Vec<f64>,
+    pub(super) id: [u8; 8],
+    pub(super) lease: f64,
+    /// Mark and parameters of the first generation.
+    pub(super) first: Vec<u8>,
+    take: String,
+    change: String,
+    parts: bool,
+}
+
+impl<P: Scripted> Subject<P> {
+    pub(super) fn new(policy: P, key: &str, connection: &mut Connection) -> Self {
+        let scripts = P::lua().scripts();
+        let mut load = |text: &str| -> String {
+            let moment = "local time = {ARGV[#ARGV - 1], ARGV[#ARGV]}";
+            let text = text
+                .replace("local time = redis.call('TIME')", moment)
+                .replace("'PX', milliseconds", "'PX', milliseconds + 86400000");
+            assert!(text.contains(moment) && text.contains("86400000"));
+            redis::cmd("SCRIPT").arg("LOAD").arg(text).query(connection).expect("a script")
+        };
+        Self {
+            take: load(scripts.take.text()),
+            change: load(scripts.change.text()),
+            parts: scripts.parts,
+            policy,
+            key: key.to_owned(),
+            generation: 0,
+            mark: 7,
+            idle: false,
+            held: Vec::new(),
+            id: *b"an asker",
+            lease: 1e9,
+            first: Vec::new(),
+        }
+    }
+
+    pub(super) fn parameters(&self) -> Vec<u8> {
+        let mut parameters = Vec::new();
+        self.policy.write(&mut parameters);
+        parameters.iter().flat_map(|parameter| parameter.to_le_bytes()).collect()
+    }
+
+    fn command(&self, script: &str, now: u64, todo: &[u8], change: bool) -> redis::Cmd {
+        let mut params = self.mark.to_le_bytes().to_vec();
+        params.extend(self.generation.to_le_bytes());
+        params.push(u8::from(self.idle));
+        params.extend(self.parameters());
+        let mut held = self.id.to_vec();
+        for number in self.held.iter().chain([&self.lease]) {
+            held.extend(number.to_le_bytes());
+        }
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(script).arg(1).arg(&self.key).arg(params).arg(todo).arg(held);
+        if change {
+            command.arg(&self.first);
+        }
+        command.arg(now / 1_000_000).arg(now % 1_000_000);
+        command
+    }
+
+    pub(super) fn take(&self, now: u64, calls: &[Call<P::Cost>]) -> redis::Cmd {
+        let mut todo = Vec::new();
+        for call in calls {
+            todo.extend(numbers::<P>(call.cost));
+            todo.extend(call.count.to_le_bytes());
+            #[allow(clippy::cast_precision_loss)] // spans that a float has room for
+            todo.extend(
+                [call.limit, call.patience].map(|span| (span as f64).to_le_bytes()).concat(),
+            );
+            todo.push(u8::from(call.fresh));
+        }
+        self.command(&self.take, now, &todo, false)
+    }
+
+    pub(super) fn change(&self, now: u64, todo: &[u8]) -> redis::Cmd {
+        self.command(&self.change, now, todo, true)
+    }
+
+    /// What `take` answered to `calls` calls, and the sequence after the last that was booked.
+    pub(super) fn answers(&self, value: &Value) -> (u64, Vec<Answer>) {
+        match value {
+            Value::Int(number) => {
+                let number = u64::try_from(*number).expect("not negative");
+                let answer = Answer {
+                    wait: Wait::Known(number % (1 << 20) / 4),
+                    outcome: number % 4,
+                    part: 0,
+                };
+                if answer.outcome == 0 {
+                    return (number >> 20, vec![answer]);
+                }
+                (0, vec![Answer { wait: Wait::Known(number / 4), ..answer }])
+            }
+            Value::Array(values) => {
+                let numbers: Vec<u64> = values
+                    .iter()
+                    .map(|value| match value {
+                        Value::Int(number) => u64::try_from(*number).expect("not negative"),
+                        other => panic!("{other:?}"),
+                    })
+                    .collect();
+                let answers: Vec<_> = numbers[1..]
+                    .chunks(if self.parts { 2 } else { 1 })
+                    .map(|answer| Answer {
+                        wait: match answer[0] / 4 {
+                            wait if wait < 1 << 49 => Wait::Known(wait),
+                            wait if wait < 1 << 50 => Wait::AtLeast(wait - (1 << 49)),
+                            _ => Wait::Never,
+                        },
+                        outcome: answer[0] % 4,
+                        part: answer.get(1).copied().unwrap_or_default(),
+                    })
+                    .collect();
+                let booked = answers.iter().filter(|answer| answer.outcome == 0).count();
+                (numbers[0] + booked as u64, answers)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn ask(
+        &self,
+        connection: &mut Connection,
+        now: u64,
+        calls: &[Call<P::Cost>],
+    ) -> (u64, Vec<Answer>) {
+        let value = self.take(now, calls).query(connection).expect("an answer");
+        self.answers(&value)
+    }
+
+    /// One call.
+    pub(super) fn one(
+        &self,
+        connection: &mut Connection,
+        now: u64,
+        call: Call<P::Cost>,
+    ) -> (u64, Answer) {
+        let (sequence, answers) = self.ask(connection, now, &[call]);
+        (sequence, answers[0])
+    }
+
+    pub(super) fn do_change(&self, connection: &mut Connection, now: u64, todo: &[u8]) -> Vec<i64> {
+        self.change(now, todo).query(connection).expect("an answer")
+    }
+
+    /// What the key holds, byte by byte.
+    pub(super) fn bytes(&self, connection: &mut Connection) -> Vec<u8> {
+        redis::cmd("GET").arg(&self.key).query(connection).expect("a string")
+    }
+}
+
+/// A cost as the scripts read it.
+pub(super) fn numbers<P: Scripted>(cost: P::Cost) -> Vec<u8> {
+    let mut numbers = Vec::new();
+    P::write_cost(cost, &mut numbers);
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// `part` of `all` back that was due `ago` microseconds ago.
+pub(super) fn refund<P: Scripted>(
+    part: P::Cost,
+    all: P::Cost,
+    ago: i64,
+    sequence: u64,
+    whole: bool,
+) -> Vec<u8> {
+    let mut todo = b"R".to_vec();
+    todo.extend(numbers::<P>(part));
+    todo.extend(numbers::<P>(all));
+    #[allow(clippy::cast_precision_loss)] // a span that a float has room for
+    todo.extend((ago as f64).to_le_bytes());
+    todo.extend(u32::try_from(sequence).expect("a sequence").to_le_bytes());
+    todo.push(u8::from(whole));
+    todo
+}
+
+pub(super) fn pause(duration: f64) -> Vec<u8> {
+    [b"P".as_slice(), &duration.to_le_bytes()].concat()
+}
+
+/// `cost` that has been spent already.
+pub(super) fn settle<P: Scripted>(cost: P::Cost) -> Vec<u8> {
+    [b"S".to_vec(), numbers::<P>(cost)].concat()
+}

@@ -1,0 +1,187 @@
+//! How requests are written and answers read: the other side of `take.lua` and `change.lua`.
+
+use std::time::Duration;
+
+use super::Scripted;
+
+/// Ahead of everything: a mark, a generation, whether an absent key is an idle one.
+#[derive(Clone, Debug)]
+pub(super) struct Header {
+    pub(super) mark: u32,
+    pub(super) generation: u32,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Header {
+    /// The first argument of all scripts. The mark tells policies of all kinds and generations apart: ten
+    /// bits for the kind, 21 for the rest; the top bit is the driver's.
+    pub(super) fn new<P: Scripted>(kind: &str, policy: &P, generation: u32, idle: bool) -> Self {
+        let mut parameters = Vec::new();
+        policy.write(&mut parameters);
+        let parameters: Vec<u8> =
+            parameters.iter().flat_map(|parameter| parameter.to_le_bytes()).collect();
+        Self::of(kind, &parameters, generation, idle)
+    }
+
+    pub(super) fn of(kind: &str, parameters: &[u8], generation: u32, idle: bool) -> Self {
+        let policy = generation.to_le_bytes().into_iter().chain(parameters.iter().copied());
+        let mark = (hash(kind.bytes()) & 0x7fe0_0000) | (hash(policy) >> 11);
+        let mut bytes = Vec::with_capacity(9 + parameters.len());
+        bytes.extend(mark.to_le_bytes());
+        bytes.extend(generation.to_le_bytes());
+        bytes.push(u8::from(idle));
+        bytes.extend(parameters);
+        Self { mark, generation, bytes }
+    }
+
+    pub(super) fn parameters(&self) -> &[u8] {
+        &self.bytes[9..]
+    }
+
+    /// What `change.lua` takes for the generation before the first change.
+    pub(super) fn base(&self) -> Vec<u8> {
+        [&self.mark.to_le_bytes()[..], self.parameters()].concat()
+    }
+}
+
+/// FNV-1a.
+fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
+    bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// Parameters as another process has written them.
+pub(super) fn floats(bytes: &[u8]) -> impl Iterator<Item = f64> + '_ {
+    bytes.chunks_exact(8).map(|chunk| f64::from_le_bytes(chunk.try_into().unwrap_or_default()))
+}
+
+/// Longer than anybody waits: 142 years in microseconds.
+const ENDLESS: f64 = 4_503_599_627_370_496.0;
+
+/// One call as `take.lua` takes it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Call<C> {
+    pub(super) cost: C,
+    /// How far ahead it may be booked.
+    pub(super) limit: Duration,
+    /// How long it waits; `None` for ever.
+    pub(super) patience: Option<Duration>,
+    /// Whether it has come just now.
+    pub(super) fresh: bool,
+}
+
+fn micros(duration: Duration) -> f64 {
+    // Less than a microsecond is nothing: a script counts in whole ones.
+    #[allow(clippy::cast_precision_loss)]
+    (duration.as_micros() as f64).min(ENDLESS)
+}
+
+fn put_cost<P: Scripted>(cost: P::Cost, numbers: &mut Vec<u32>, bytes: &mut Vec<u8>) {
+    numbers.clear();
+    P::write_cost(cost, numbers);
+    bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+}
+
+/// Calls in their order, those that are equal as a run.
+pub(super) fn calls<P: Scripted>(calls: impl Iterator<Item = Call<P::Cost>>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(64);
+    let mut numbers = Vec::new();
+    let mut calls = calls.peekable();
+    while let Some(call) = calls.next() {
+        let mut count: u32 = 1;
+        while calls.next_if_eq(&call).is_some() {
+            count += 1;
+        }
+        put_cost::<P>(call.cost, &mut numbers, &mut bytes);
+        bytes.extend(count.to_le_bytes());
+        bytes.extend(micros(call.limit).to_le_bytes());
+        bytes.extend(call.patience.map_or(ENDLESS, micros).to_le_bytes());
+        bytes.push(u8::from(call.fresh));
+    }
+    bytes
+}
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) fate: Fate,
+    /// `None` if nobody can know.
+    pub(super) wait: Option<Duration>,
+    /// Which part of several it is due to.
+    pub(super) part: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// With this sequence.
+    Booked(u32),
+    Later,
+    Refused,
+    Full,
+}
+
+const UNKNOWN: u64 = 1 << 49;
+
+fn answer(value: i64, sequence: u32, part: Option<usize>) -> Answer {
+    let value = value.unsigned_abs();
+    let fate = match value & 3 {
+        0 => Fate::Booked(sequence),
+        1 => Fate::Later,
+        2 => Fate::Refused,
+        _ => Fate::Full,
+    };
+    let wait = value >> 2;
+    let wait = (wait < UNKNOWN).then(|| Duration::from_micros(wait));
+    Answer { fate, wait, part }
+}
+
+/// A call alone.
+pub(super) fn answer_alone(value: i64) -> Answer {
+    let bits = value.unsigned_abs();
+    if bits & 3 == 0 {
+        let sequence = u32::try_from(bits >> 20).unwrap_or_default();
+        return answer(value & 0xf_ffff, sequence, None);
+    }
+    answer(value, 0, None)
+}
+
+/// Several, each with its part if `parts`.
+pub(super) fn answers(values: &[i64], parts: bool) -> Vec<Answer> {
+    let Some((&before, values)) = values.split_first() else { return Vec::new() };
+    let mut sequence = u32::try_from(before).unwrap_or_default();
+    let step = if parts { 2 } else { 1 };
+    let each = values.chunks_exact(step).map(|chunk| {
+        let part = chunk.get(1).and_then(|&part| usize::try_from(part).ok()?.checked_sub(1));
+        if chunk[0] & 3 == 0 {
+            sequence = sequence.wrapping_add(1);
+        }
+        answer(chunk[0], sequence, part)
+    });
+    each.collect()
+}
+
+/// Adds a refund to what `change.lua` is to do.
+pub(super) fn put_refund<P: Scripted>(
+    bytes: &mut Vec<u8>,
+    part: P::Cost,
+    all: P::Cost,
+    ago: f64,
+    sequence: u32,
+) {
+    let mut numbers = Vec::new();
+    bytes.push(b'R');
+    put_cost::<P>(part, &mut numbers, bytes);
+    put_cost::<P>(all, &mut numbers, bytes);
+    bytes.extend((ago / 1e3).to_le_bytes());
+    bytes.extend(sequence.to_le_bytes());
+    bytes.push(u8::from(part == all));
+}
+
+pub(super) fn put_settle<P: Scripted>(bytes: &mut Vec<u8>, more: P::Cost) {
+    bytes.push(b'S');
+    put_cost::<P>(more, &mut Vec::new(), bytes);
+}
+
+pub(super) fn put_pause(bytes: &mut Vec<u8>, duration: Duration) {
+    bytes.push(b'P');
+    bytes.extend(micros(duration).to_le_bytes());
+}

@@ -1,0 +1,47 @@
+//! Real Redis servers, alone, replicated and in a cluster, and a proxy that harms what passes it.
+//! Everything listens on the loopback address and is gone when its owner is.
+//!
+//! Needs nothing of the limiter, so that tests, benchmarks and examples can all include it.
+// Each of those uses a part of it.
+#![allow(dead_code)]
+
+pub(crate) mod cluster;
+mod ports;
+mod process;
+pub(crate) mod proxy;
+pub(crate) mod replica;
+pub(crate) mod server;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The bound of every wait: far more than any of them takes.
+pub(crate) const LIMIT: Duration = Duration::from_secs(10);
+
+/// How long a wait sleeps between two looks.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Looks until `done`, and panics rather than wait for more than [`LIMIT`].
+#[track_caller]
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    until_some(what, || done().then_some(()));
+}
+
+/// The same with something to bring back.
+#[track_caller]
+pub(crate) fn until_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        thread::sleep(PAUSE);
+    }
+}
+
+/// A test that panicked elsewhere must not keep a server from being stopped.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
