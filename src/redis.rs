@@ -30,6 +30,7 @@
 
 mod acquire;
 mod ask;
+mod assemble;
 mod blocking;
 mod builder;
 mod chunk;
@@ -37,6 +38,7 @@ mod connection;
 mod error;
 mod fallback;
 mod grant;
+mod inline;
 mod line;
 mod policies;
 mod reservation;

@@ -28,9 +28,13 @@ impl<P: Scripted> Inner<P> {
         }
         let asking = self.next_asking(core, now)?;
         self.under_way = true;
-        let mut arguments = vec![self.header.bytes.clone()];
+        let mut arguments = match &asking {
+            Asking::Take(keys) => self.calls(core, now, keys),
+            Asking::Change(_) | Asking::Probe => vec![self.header.bytes.clone()],
+        };
         match &asking {
-            Asking::Take(keys) => arguments.push(self.calls(core, now, keys)),
+            Asking::Take(_) if P::HELD && arguments.len() == 1 => arguments.push(Vec::new()),
+            Asking::Take(_) => {}
             Asking::Change(changes) => {
                 let mut todo =
                     changes.iter().flat_map(|change| change.todo.iter().copied()).collect();
@@ -99,17 +103,20 @@ impl<P: Scripted> Inner<P> {
         keys
     }
 
-    fn calls<C>(&self, core: &Core<P, C>, now: Nanos, keys: &[Key]) -> Vec<u8> {
+    fn calls<C>(&self, core: &Core<P, C>, now: Nanos, keys: &[Key]) -> Vec<Vec<u8>> {
         let head = keys.first().copied();
-        wire::calls::<P>(keys.iter().map(|&key| {
-            let waiter = &self.queue[key];
-            let patience = waiter.deadline.map(|deadline| deadline.since(now));
-            // Who is passed over again and again by other processes may book further ahead.
-            let passed = if Some(key) == head { self.passed.min(40) } else { 0 };
-            let horizon = core.options.horizon.saturating_mul(1 << passed.min(30));
-            let limit = patience.map_or(horizon, |patience| horizon.min(patience));
-            Call { cost: waiter.cost, limit, patience, fresh: waiter.fresh }
-        }))
+        wire::calls::<P>(
+            &self.header,
+            keys.iter().map(|&key| {
+                let waiter = &self.queue[key];
+                let patience = waiter.deadline.map(|deadline| deadline.since(now));
+                // Who is passed over again and again by other processes may book further ahead.
+                let passed = if Some(key) == head { self.passed.min(40) } else { 0 };
+                let horizon = core.options.horizon.saturating_mul(1 << passed.min(30));
+                let limit = patience.map_or(horizon, |patience| horizon.min(patience));
+                Call { cost: waiter.cost, limit, patience, fresh: waiter.fresh }
+            }),
+        )
     }
 
     /// Who asks, how much it holds, and how long that is to count without another word.

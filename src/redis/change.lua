@@ -11,7 +11,7 @@
 --
 -- The answer is the sequence, and for each Q its three parts: the numbers of `available` and of `limit`,
 -- and the microseconds until all is there, or -1 if time does not tell.
---@save
+--@early
 local values, at, size = {0}, 1, #todo
 while at <= size do
   local what = todo:sub(at, at)

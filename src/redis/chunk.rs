@@ -1,7 +1,8 @@
 //! What a policy's file says of itself, and the functions that follow from it.
 
-use super::script::PARAMETERS;
 use std::fmt::Write as _;
+
+use super::assemble::PARAMETERS;
 
 /// The first lines of a policy's file.
 #[derive(Debug, Default)]
@@ -31,6 +32,12 @@ impl Header {
             }
         }
         header
+    }
+
+    /// How many bytes all that is not of any length takes.
+    pub(super) fn size(&self) -> usize {
+        let integers = self.format.matches("I4").count();
+        20 + 4 * integers + 8 * (self.format.len() - 2 * integers)
     }
 
     /// The state as bytes.

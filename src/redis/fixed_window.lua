@@ -25,7 +25,6 @@ local function ready(n)
   if n > most then return math.huge end
   return granted + n <= most and start or start + window
 end
---@ charge
 
 local function charge(at, n)
   if at > start + window - 0.001 then

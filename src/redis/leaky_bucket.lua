@@ -15,7 +15,6 @@ local function ready(n)
   if n > capacity then return math.huge end
   return (meter == 0 and level or level + n - capacity) * 1000000 / rate
 end
---@ charge
 
 -- For the microsecond, see SmoothBursty.
 local function charge(at, n)

@@ -1,7 +1,8 @@
 -- One write carries the value and its expiry. The expiry is set anew, and to twice what is needed,
 -- only when it has become too short.
 local function save()
-  local need = forget()
+  local need
+  need = $forget()
   if pause > need then need = pause end
   local milliseconds
   if now + need + 1000000 > deadline * 1000000 then
@@ -10,7 +11,7 @@ local function save()
   end
   local value
   if pause > 0 or generation > 0 then
-    local own = generation > 0 and params:sub(10) or ''
+    local own = generation > 0 and params:sub(10, 9 + $LENGTH) or ''
     value = struct.pack('<I4I4I4d$FORMAT', mark + 2147483648, sequence, deadline, now, $FIELDS)
       .. struct.pack('<dI4I4', pause, generation, #own) .. own
   else

@@ -48,7 +48,6 @@ local function ready(n)
   end
   return after
 end
---@ charge
 
 local function charge(at, n)
   local time = math.max(age + at, newest)

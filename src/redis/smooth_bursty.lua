@@ -12,10 +12,8 @@ end
 
 -- No request takes longer than 2^62 ns.
 local function ready(n)
-  if n > rate * 4611686018.427387904 then return math.huge end
-  return level * 1000000 / rate
+  return n > rate * 4611686018.427387904 and math.huge or level * 1000000 / rate
 end
---@ charge
 
 -- Within a microsecond of a full store it is left as it is: waits are rounded up to whole ones, and
 -- with a burst of nothing each grant would lose that much for good.

@@ -12,10 +12,8 @@ local function resume(elapsed)
 end
 
 local function ready(n)
-  if n > rate * 4611686018.427387904 then return math.huge end
-  return debt
+  return n > rate * 4611686018.427387904 and math.huge or debt
 end
---@ charge
 
 -- Idle time goes into the store; less than a nanosecond is left in the ticket.
 local function settle(at)

@@ -1,5 +1,6 @@
--- Takes for callers in their order. ARGV[2] is a list of runs of equal calls: cost, how many, how long
--- ahead they may be booked, how long they wait at most (microseconds), whether they have come just now.
+-- Takes for callers in their order, who come in runs of equal calls: cost, how many, how long ahead they
+-- may be booked, how long they wait at most (microseconds), whether they have come just now. The first
+-- run is behind the parameters, so that a call alone is read at one go; ARGV[2] has the others, if any.
 --
 -- The answer is a number for each call, its wait x 4 + what became of it: 0 booked, 1 to be asked
 -- for later, 2 refused, 3 no room in the line. Waits are cut off at 2^49 - 1; 2^49 + the least if nobody
@@ -9,28 +10,24 @@
 --
 -- Who is to be asked for later blocks those behind: what they hear is reckoned as if all before
 -- them had been charged, but nobody is.
-local at = 1
-local cost, count, limit, patience, fresh
-cost, count, limit, patience, fresh, at = $NEXT
 
--- A call alone, without what others would need: first all that a refusal needs, which is to cost next to
--- nothing. Due within a thousandth of a microsecond is due.
---@alone local after, wait
---@alone if count == 1 and at > #todo then
---@alone   after = ready(cost)
+--@early
+-- A call alone: a refusal is to cost next to nothing. Due within a thousandth of a microsecond is due.
+--@alone if count == 1 and not todo then
+--@alone   local after
+--@alone   after = $ready(cost)
 --@alone   if pause > after then after = pause end
---@alone   wait = after > 0 and math.ceil(after - 0.001) or 0
---@alone   if wait > limit and wait > patience and wait < 562949953421312 and not dirty then return wait * 4 + 2 end
+--@alone   local wait = after > 0 and math.ceil(after - 0.001) or 0
+--@alone   if wait > limit then
+--@alone     if wait > patience and wait < 562949953421312 and not dirty then return wait * 4 + 2 end
+--@alone   elseif wait < 262144 then
+--@alone     $charge(after > 0 and after or 0, cost)
+--@alone     sequence = (sequence + 1) % 4294967296
+--@alone     $save()
+--@alone     return sequence * 1048576 + wait * 4
+--@alone   end
 --@alone end
---@rest
---@save
---@alone if wait and wait <= limit and wait < 262144 then
---@alone   charge(after > 0 and after or 0, cost)
---@alone   sequence = (sequence + 1) % 4294967296
---@alone   save()
---@alone   return sequence * 1048576 + wait * 4
---@alone end
-
+--@late
 local before_first = sequence
 local booked, blocked, opaque = false, false, false
 --@punish local kept
@@ -84,7 +81,7 @@ local function ask(cost, limit, patience, fresh)
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
 
-local values, filled = {before_first}, 1
+local values, filled, source = {before_first}, 1, params
 while true do
   for _ = 1, count do
     local value, part = ask(cost, limit, patience, fresh)
@@ -93,7 +90,10 @@ while true do
     --@parts filled = filled + 1
     --@parts values[filled] = part or 0
   end
-  if at > #todo then break end
+  if at > #source then
+    if source == todo or not todo or todo == '' then break end
+    source, at = todo, 1
+  end
   cost, count, limit, patience, fresh, at = $NEXT
 end
 if booked or dirty then save() end

@@ -28,7 +28,6 @@ local function ready(n)
   local since = since_step(after)
   return since > 0.5 and after - since + period or after
 end
---@ charge
 
 -- For the microsecond, see SmoothBursty.
 local function charge(at, n)

@@ -81,9 +81,15 @@ fn put_cost<P: Scripted>(cost: P::Cost, numbers: &mut Vec<u32>, bytes: &mut Vec<
     bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
 }
 
-/// Calls in their order, those that are equal as a run.
-pub(super) fn calls<P: Scripted>(calls: impl Iterator<Item = Call<P::Cost>>) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(64);
+/// Calls in their order, those that are equal as a run. The first run goes behind the header, the others
+/// are the second argument, which is left out if there are none.
+pub(super) fn calls<P: Scripted>(
+    header: &Header,
+    calls: impl Iterator<Item = Call<P::Cost>>,
+) -> Vec<Vec<u8>> {
+    let mut arguments = vec![Vec::new()];
+    let mut bytes = Vec::with_capacity(header.bytes.len() + 64);
+    bytes.extend(&header.bytes);
     let mut numbers = Vec::new();
     let mut calls = calls.peekable();
     while let Some(call) = calls.next() {
@@ -96,8 +102,14 @@ pub(super) fn calls<P: Scripted>(calls: impl Iterator<Item = Call<P::Cost>>) -> 
         bytes.extend(micros(call.limit).to_le_bytes());
         bytes.extend(call.patience.map_or(ENDLESS, micros).to_le_bytes());
         bytes.push(u8::from(call.fresh));
+        if arguments[0].is_empty() {
+            arguments[0] = std::mem::take(&mut bytes);
+        }
     }
-    bytes
+    if !bytes.is_empty() {
+        arguments.push(bytes);
+    }
+    arguments
 }
 
 /// What became of a call.

@@ -60,7 +60,9 @@ impl<P: Scripted> Subject<P> {
     pub(super) fn new(policy: P, key: &str, connection: &mut Connection) -> Self {
         let scripts = P::lua().scripts();
         let mut load = |text: &str| -> String {
-            let moment = "local time = {ARGV[#ARGV - 1], ARGV[#ARGV]}";
+            // Taken off the list, because some arguments are left out.
+            let moment = "local micros, seconds = table.remove(ARGV), table.remove(ARGV)\n\
+                          local time = {seconds, micros}";
             let text = text
                 .replace("local time = redis.call('TIME')", moment)
                 .replace("'PX', milliseconds", "'PX', milliseconds + 86400000");
@@ -89,40 +91,51 @@ impl<P: Scripted> Subject<P> {
         parameters.iter().flat_map(|parameter| parameter.to_le_bytes()).collect()
     }
 
-    fn command(&self, script: &str, now: u64, todo: &[u8], change: bool) -> redis::Cmd {
-        let mut params = self.mark.to_le_bytes().to_vec();
-        params.extend(self.generation.to_le_bytes());
-        params.push(u8::from(self.idle));
-        params.extend(self.parameters());
-        let mut held = self.id.to_vec();
-        for number in self.held.iter().chain([&self.lease]) {
-            held.extend(number.to_le_bytes());
-        }
+    fn header(&self) -> Vec<u8> {
+        let mut header = self.mark.to_le_bytes().to_vec();
+        header.extend(self.generation.to_le_bytes());
+        header.push(u8::from(self.idle));
+        header.extend(self.parameters());
+        header
+    }
+
+    fn lease(&self) -> Vec<u8> {
+        let numbers = self.held.iter().chain([&self.lease]).flat_map(|number| number.to_le_bytes());
+        self.id.into_iter().chain(numbers).collect()
+    }
+
+    fn command(&self, script: &str, now: u64, arguments: &[Vec<u8>]) -> redis::Cmd {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(script).arg(1).arg(&self.key).arg(params).arg(todo).arg(held);
-        if change {
-            command.arg(&self.first);
-        }
+        command.arg(script).arg(1).arg(&self.key).arg(arguments);
         command.arg(now / 1_000_000).arg(now % 1_000_000);
         command
     }
 
     pub(super) fn take(&self, now: u64, calls: &[Call<P::Cost>]) -> redis::Cmd {
-        let mut todo = Vec::new();
-        for call in calls {
-            todo.extend(numbers::<P>(call.cost));
-            todo.extend(call.count.to_le_bytes());
+        let mut arguments = vec![self.header()];
+        for (index, call) in calls.iter().enumerate() {
+            if index == 1 {
+                arguments.push(Vec::new());
+            }
+            let run = arguments.last_mut().expect("the header");
+            run.extend(numbers::<P>(call.cost));
+            run.extend(call.count.to_le_bytes());
             #[allow(clippy::cast_precision_loss)] // spans that a float has room for
-            todo.extend(
+            run.extend(
                 [call.limit, call.patience].map(|span| (span as f64).to_le_bytes()).concat(),
             );
-            todo.push(u8::from(call.fresh));
+            run.push(u8::from(call.fresh));
         }
-        self.command(&self.take, now, &todo, false)
+        if P::HELD {
+            arguments.resize(2, Vec::new());
+            arguments.push(self.lease());
+        }
+        self.command(&self.take, now, &arguments)
     }
 
     pub(super) fn change(&self, now: u64, todo: &[u8]) -> redis::Cmd {
-        self.command(&self.change, now, todo, true)
+        let arguments = [self.header(), todo.to_vec(), self.lease(), self.first.clone()];
+        self.command(&self.change, now, &arguments)
     }
 
     /// What `take` answered to `calls` calls, and the sequence after the last that was booked.

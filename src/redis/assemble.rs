@@ -1,0 +1,250 @@
+//! Putting a script together: a policy's file between the two halves of the driver.
+//!
+//! Lines that begin with `--@` are for the assembler: code for some scripts only, and the places where
+//! the policy and the write go. `$name(..)` is a function that is pasted where that is possible.
+
+use std::fmt::Write as _;
+
+use super::chunk::{HELPERS, Header, IS_ZERO, become_function, snapshot_functions};
+use super::inline::Functions;
+use super::script::Lua;
+
+const DRIVER: &str = include_str!("driver.lua");
+const SAVE: &str = include_str!("save.lua");
+const TAKE: &str = include_str!("take.lua");
+const CHANGE: &str = include_str!("change.lua");
+
+/// Where the parameters begin in the first argument, counted from one.
+pub(super) const PARAMETERS: usize = 10;
+
+/// What all policies define.
+const EACH: [&str; 5] = ["begin", "resume", "ready", "charge", "forget"];
+
+impl Lua {
+    /// The script that takes, or the one that changes.
+    pub(super) fn script(&self, change: bool) -> String {
+        let header = self.header();
+        let one_number = self.parts.is_empty();
+        let alone =
+            !change && one_number && !["room", "refused", "held"].iter().any(|name| self.has(name));
+        let switches = [
+            ("take", !change),
+            ("change", change),
+            ("tail", header.tail),
+            ("room", self.has("room")),
+            ("punish", self.has("refused")),
+            ("alone", alone),
+            ("parts", !one_number),
+        ];
+        let policy = self.policy(&header, change);
+        let functions = if alone { Functions::of(&policy, &EACH) } else { None };
+        let save = switched(SAVE, &switches);
+        // What is pasted where it is needed is defined only behind that.
+        let (before, early, late) = match &functions {
+            Some(functions) => {
+                let late = format!("{}{}", functions.text, called(&save));
+                (functions.others.as_str(), String::new(), late)
+            }
+            None => (policy.as_str(), called(&save), String::new()),
+        };
+        let body = switched(if change { CHANGE } else { TAKE }, &switches);
+        let script = switched(DRIVER, &switches) + &body;
+        let script = match &functions {
+            Some(functions) => functions.with(&save, "save").paste(&script),
+            None => called(&script),
+        };
+        let fields = header.fields.join(", ");
+        let comma = if fields.is_empty() { "" } else { ", " };
+        script
+            .replace("--@start\n", &self.start(&header, change))
+            .replace("--@policy\n", before)
+            .replace("--@early\n", &early)
+            .replace("--@late\n", &late)
+            .replace("$SIZE", &header.size().to_string())
+            .replace("$LENGTH", &(8 * self.params()).to_string())
+            .replace("$FORMAT", header.format)
+            .replace(", $FIELDS", &format!("{comma}{fields}"))
+            .replace(
+                "$NEXT",
+                if one_number {
+                    "struct.unpack('<I4I4ddB', source, at)"
+                } else {
+                    "next_call(source, at)"
+                },
+            )
+    }
+
+    /// The policy's functions, and those that follow from them.
+    fn policy(&self, header: &Header, change: bool) -> String {
+        let mut policy = String::new();
+        if change {
+            policy += &self.costs();
+            policy += HELPERS;
+        }
+        if !self.parts.is_empty() {
+            policy += IS_ZERO;
+        }
+        policy += &self.chunk(change, &mut 1, PARAMETERS);
+        if change && self.parts.is_empty() {
+            policy += &become_function(header, PARAMETERS);
+        }
+        if !change && self.has("refused") {
+            policy += &snapshot_functions(header);
+        }
+        policy
+    }
+
+    /// Reads the first argument, with the first call behind the parameters if that is there.
+    fn start(&self, header: &Header, change: bool) -> String {
+        let params: String = header.params.iter().map(|param| format!(", {param}")).collect();
+        let format = format!("<I4I4B{}", "d".repeat(header.params.len()));
+        if change {
+            return format!(
+                "local mark, generation, idle{params} = struct.unpack('{format}', params)\n"
+            );
+        }
+        if self.parts.is_empty() {
+            return format!(
+                "local mark, generation, idle{params}, cost, count, limit, patience, fresh, at = \
+                 struct.unpack('{format}I4I4ddB', params)\n"
+            );
+        }
+        let numbers = self.numbers();
+        let rest: Vec<_> = (1..=5).map(|i| format!("t[{}]", numbers + i)).collect();
+        format!(
+            "local mark, generation, idle{params} = struct.unpack('{format}', params)\n\
+             local function next_call(bytes, at)\n  \
+               local t = {{struct.unpack('<{}I4ddB', bytes, at)}}\n  \
+               return {}, {}\n\
+             end\n\
+             local cost, count, limit, patience, fresh, at = next_call(params, {})\n",
+            "I4".repeat(numbers),
+            self.cost(&mut 1),
+            rest.join(", "),
+            PARAMETERS + 8 * self.params(),
+        )
+    }
+
+    /// The text of a policy's file, with its fields declared. `held` counts the parts
+    /// with places in flight, `from` says where the parameters begin.
+    fn chunk(&self, change: bool, held: &mut usize, from: usize) -> String {
+        let header = self.header();
+        let mut text = String::new();
+        if !header.fields.is_empty() {
+            let _ = writeln!(text, "local {}", header.fields.join(", "));
+        }
+        if header.also.contains(&"held") {
+            let _ = writeln!(text, "local held_at = {}", 9 + 8 * (*held - 1));
+            *held += 1;
+        }
+        for line in self.chunk.lines() {
+            let code = line.trim_start();
+            if code == "--@ change" && !change {
+                break;
+            }
+            if code == "--@parts" {
+                let mut from = from + 8 * header.params.len();
+                for part in &self.parts {
+                    text += &part.part(change, held, from);
+                    from += 8 * part.params();
+                }
+                continue;
+            }
+            let line = match code.strip_prefix("--@").and_then(|code| code.split_once(' ')) {
+                Some(("room", code)) if self.has("room") => code,
+                Some(("punish", code)) if self.has("refused") => code,
+                _ if code.starts_with("--") || code.is_empty() => continue,
+                _ => line,
+            };
+            text += &line.replace("$SAME", if self.same { "true" } else { "false" });
+            text.push('\n');
+        }
+        text
+    }
+
+    /// The same as one of several: an expression whose value is a table of its functions.
+    fn part(&self, change: bool, held: &mut usize, from: usize) -> String {
+        let header = self.header();
+        let mut text = String::from("(function()\n");
+        if !header.params.is_empty() {
+            let _ = writeln!(
+                text,
+                "local {} = struct.unpack('<{}', params, {from})",
+                header.params.join(", "),
+                "d".repeat(header.params.len()),
+            );
+        }
+        text += &self.chunk(change, held, from);
+        if change && self.parts.is_empty() {
+            text += &become_function(&header, from);
+        }
+        let mut functions = vec!["begin", "resume", "ready", "charge", "forget"];
+        functions.extend(["room", "refused"].iter().filter(|&&name| self.has(name)));
+        if change {
+            functions.extend(["refund", "halt", "available", "limit", "become"]);
+        }
+        let _ = write!(
+            text,
+            "local function load(bytes, at, last) {} end\n\
+             local function save() return {} end\n\
+             return {{load = load, save = save",
+            header.unpack(),
+            header.pack(),
+        );
+        for name in functions {
+            let _ = write!(text, ", {name} = {name}");
+        }
+        text += "}\nend)(),\n";
+        text
+    }
+
+    /// Reading and writing costs of any shape.
+    fn costs(&self) -> String {
+        let numbers = self.numbers();
+        let zeros: Vec<_> = (0..numbers).map(|_| "0").collect();
+        let shape = self.cost(&mut 1);
+        format!(
+            "local function shape(t) return {shape} end\n\
+             local function nothing() return shape({{{zeros}}}) end\n\
+             local function read_cost(bytes, at)\n  \
+               local t = {{struct.unpack('<{format}', bytes, at)}}\n  \
+               return shape(t), t[{next}]\n\
+             end\n\
+             local function write_cost(values, cost)\n  \
+               if type(cost) == 'number' then values[#values + 1] = cost return end\n  \
+               for i = 1, #cost do write_cost(values, cost[i]) end\n\
+             end\n",
+            zeros = zeros.join(", "),
+            format = "I4".repeat(numbers),
+            next = numbers + 1,
+        )
+        .replace("local function write_cost", "local write_cost\nfunction write_cost")
+    }
+}
+
+/// The code of a template: comments left out, and what is for other scripts.
+fn switched(template: &str, switches: &[(&str, bool)]) -> String {
+    let mut code = String::new();
+    for line in template.lines() {
+        let trimmed = line.trim_start();
+        let line = match trimmed.strip_prefix("--@") {
+            Some(switched) => match switched.split_once(' ') {
+                Some((name, code)) if switches.contains(&(name, true)) => code,
+                Some(_) => continue,
+                None => trimmed,
+            },
+            None if trimmed.starts_with("--") || trimmed.is_empty() => continue,
+            None => line,
+        };
+        code += line;
+        code.push('\n');
+    }
+    code
+}
+
+/// All functions are called.
+fn called(code: &str) -> String {
+    ["begin", "resume", "ready", "charge", "forget", "save"]
+        .iter()
+        .fold(code.to_owned(), |code, name| code.replace(&format!("${name}("), &format!("{name}(")))
+}

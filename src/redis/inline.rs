@@ -1,0 +1,114 @@
+//! Pasting the bodies of short functions where they would be called.
+//!
+//! A function can be pasted if all it does is one block, or to return one expression. Its arguments
+//! become local variables of the block.
+
+use std::collections::BTreeMap;
+
+/// Functions that can be pasted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Functions {
+    bodies: BTreeMap<String, Body>,
+    /// Their text, for where they are called all the same.
+    pub(super) text: String,
+    /// What stands beside them.
+    pub(super) others: String,
+}
+
+#[derive(Clone, Debug)]
+struct Body {
+    arguments: String,
+    block: String,
+    /// What it returns, if it does.
+    value: Option<String>,
+}
+
+impl Functions {
+    /// The functions of `names` in `text`, if all of them are there and can be pasted.
+    pub(super) fn of(text: &str, names: &[&str]) -> Option<Self> {
+        let mut functions = Self::default();
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            let name = names.iter().find_map(|name| {
+                let arguments = line.strip_prefix(&format!("local function {name}("))?;
+                Some((*name, arguments.strip_suffix(')')?))
+            });
+            let Some((name, arguments)) = name else {
+                functions.others += line;
+                functions.others.push('\n');
+                continue;
+            };
+            let body: Vec<_> = lines.by_ref().take_while(|line| *line != "end").collect();
+            functions.text += &format!("{line}\n{}\nend\n", body.join("\n"));
+            functions.bodies.insert(name.to_owned(), Body::of(arguments, &body)?);
+        }
+        (functions.bodies.len() == names.len()).then_some(functions)
+    }
+
+    /// One more, which is the text of a function that returns nothing.
+    pub(super) fn with(&self, text: &str, name: &str) -> Self {
+        let mut all = self.clone();
+        all.bodies.extend(Self::of(text, &[name]).unwrap_or_default().bodies);
+        all
+    }
+
+    /// `code` with the bodies in the place of lines such as `$charge(at, n)` and `after = $ready(n)`.
+    pub(super) fn paste(&self, code: &str) -> String {
+        let mut pasted = String::new();
+        for line in code.lines() {
+            pasted += &self.paste_line(line).unwrap_or_else(|| format!("{line}\n"));
+        }
+        pasted
+    }
+
+    fn paste_line(&self, line: &str) -> Option<String> {
+        let (target, call) = line.split_once('$')?;
+        let (name, arguments) = call.strip_suffix(')')?.split_once('(')?;
+        let Body { arguments: names, block, value } = self.bodies.get(name)?;
+        let locals = if names.is_empty() || names == "_" || arguments.is_empty() {
+            String::new()
+        } else {
+            format!("local {names} = {arguments}\n")
+        };
+        let value = value.as_ref().map(|value| format!("{target}{value}\n")).unwrap_or_default();
+        let block = self.paste(block);
+        Some(format!("do\n{locals}{block}{value}end\n"))
+    }
+}
+
+impl Body {
+    fn of(arguments: &str, lines: &[&str]) -> Option<Self> {
+        let (value, block) = match lines.split_last() {
+            Some((last, block)) if last.starts_with("  return ") => {
+                (last.strip_prefix("  return ").map(str::to_owned), block)
+            }
+            _ => (None, lines),
+        };
+        let returns = block.iter().any(|line| line.split_whitespace().any(|word| word == "return"));
+        let block: String = block.iter().flat_map(|line| [line, "\n"]).collect();
+        (!returns).then(|| Self { arguments: arguments.to_owned(), block, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "local x\nlocal function add(n)\n  x = x + n\nend\n\
+                        local function twice()\n  return 2 * x\nend\n";
+
+    #[test]
+    fn bodies_stand_where_they_would_be_called() {
+        let functions = Functions::of(TEXT, &["add", "twice"]).expect("both are short");
+        assert_eq!(functions.others, "local x\n");
+        let pasted = functions.paste("  $add(1 + 2)\ny = $twice()\nreturn y");
+        assert_eq!(pasted, "do\nlocal n = 1 + 2\n  x = x + n\nend\ndo\ny = 2 * x\nend\nreturn y\n");
+    }
+
+    #[test]
+    fn a_function_that_returns_early_is_not_pasted() {
+        let early = TEXT.replace("  x = x + n", "  if n == 0 then return end");
+        assert!(Functions::of(&early, &["add", "twice"]).is_none());
+        assert!(Functions::of(TEXT, &["add", "missing"]).is_none());
+    }
+}
