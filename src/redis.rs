@@ -524,7 +524,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn state(&self) -> State {
-        self.shared.core.health.lock().state()
+        self.shared.core.health.state()
     }
 }
 

@@ -63,7 +63,7 @@ impl<P: Scripted> Inner<P> {
     }
 
     fn next_asking<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Option<Asking<P::Cost>> {
-        let may = core.health.lock().may_ask(now);
+        let may = core.health.may_ask(now);
         match may {
             May::Ask | May::Try => {}
             May::Probe => return Some(Asking::Probe),
@@ -140,7 +140,6 @@ impl<P: Scripted> Inner<P> {
         sent: Sent<P::Cost>,
         outcome: Result<Reply, Failure>,
     ) {
-        self.under_way = false;
         match outcome {
             Ok(Reply::Told(word, generation, parameters)) => {
                 self.well(core, now);
@@ -417,7 +416,7 @@ impl<P: Scripted> Inner<P> {
             self.ask_again();
             return self.refuse(core, sent.asking, &error);
         }
-        let down = core.health.lock().failed(now, sent.at, core.options.deadline, &error);
+        let down = core.health.failed(now, sent.at, core.options.deadline, &error);
         self.events.extend(down);
         if failure.effect == Effect::None {
             self.put_back(sent.asking);
@@ -429,7 +428,7 @@ impl<P: Scripted> Inner<P> {
 
     /// The server has answered.
     fn well<C>(&mut self, core: &Core<P, C>, now: Nanos) {
-        let up = core.health.lock().well(now);
+        let up = core.health.well(now);
         self.events.extend(up);
     }
 
@@ -461,12 +460,10 @@ impl<P: Scripted> Inner<P> {
 
     /// Sets the alarm for what happens next.
     pub(super) fn arm<C>(&mut self, core: &Core<P, C>) -> Errand {
-        let health = core.health.lock();
-        let due = match health.state() {
+        let due = match core.health.state() {
             State::Up => self.next_event(),
-            _ => self.next_turn().into_iter().chain(health.again()).min(),
+            _ => self.next_turn().into_iter().chain(core.health.again()).min(),
         };
-        drop(health);
         let Some(due) = due else {
             if self.armed < NEVER && self.alarm.rest() {
                 self.armed = NEVER;

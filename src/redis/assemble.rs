@@ -27,7 +27,7 @@ impl Lua {
         let one_number = self.parts.is_empty();
         let alone =
             !change && one_number && !["room", "refused", "held"].iter().any(|name| self.has(name));
-        let switches = [
+        let mut switches = vec![
             ("take", !change),
             ("change", change),
             ("tail", header.tail),
@@ -38,6 +38,7 @@ impl Lua {
         ];
         let policy = self.policy(&header, change);
         let functions = if alone { Functions::of(&policy, &EACH) } else { None };
+        switches.push(("pasted", functions.is_some()));
         let save = switched(SAVE, &switches);
         // What is pasted where it is needed is defined only behind that.
         let (before, early, late) = match &functions {
@@ -53,6 +54,11 @@ impl Lua {
             Some(functions) => functions.with(&save, "save").paste(&script),
             None => called(&script),
         };
+        let (next, next_cost) = if one_number {
+            ("struct.unpack('<I4I4ddB', source, at)", "struct.unpack('<I4', source, at)")
+        } else {
+            ("next_call(source, at)", "next_cost(source, at)")
+        };
         let fields = header.fields.join(", ");
         let comma = if fields.is_empty() { "" } else { ", " };
         script
@@ -64,14 +70,8 @@ impl Lua {
             .replace("$LENGTH", &(8 * self.params()).to_string())
             .replace("$FORMAT", header.format)
             .replace(", $FIELDS", &format!("{comma}{fields}"))
-            .replace(
-                "$NEXT",
-                if one_number {
-                    "struct.unpack('<I4I4ddB', source, at)"
-                } else {
-                    "next_call(source, at)"
-                },
-            )
+            .replace("$NEXT_COST", next_cost)
+            .replace("$NEXT", next)
     }
 
     /// The policy's functions, and those that follow from them.
@@ -117,10 +117,17 @@ impl Lua {
                local t = {{struct.unpack('<{}I4ddB', bytes, at)}}\n  \
                return {}, {}\n\
              end\n\
+             local function next_cost(bytes, at)\n  \
+               local t = {{struct.unpack('<{}', bytes, at)}}\n  \
+               return {}, t[{}]\n\
+             end\n\
              local cost, count, limit, patience, fresh, at = next_call(params, {})\n",
             "I4".repeat(numbers),
             self.cost(&mut 1),
             rest.join(", "),
+            "I4".repeat(numbers),
+            self.cost(&mut 1),
+            numbers + 1,
             PARAMETERS + 8 * self.params(),
         )
     }

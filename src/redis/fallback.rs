@@ -5,10 +5,11 @@
 //! request that failed. If that passes, Redis is *down*: who waits and whoever comes is told so at once,
 //! or served without Redis, as was asked for; one request at a time finds out when it is back.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::error::StoreError;
+use crate::sync::{Mutex, MutexGuard};
 use crate::units::Nanos;
 
 /// What callers get while Redis is unavailable. Somebody else's quota is at stake: choose.
@@ -94,7 +95,9 @@ pub(super) enum May {
 
 #[derive(Debug, Default)]
 pub(super) struct Health {
-    trouble: Option<Trouble>,
+    /// Whether there is any: so that nobody locks as long as all is well.
+    troubled: AtomicBool,
+    trouble: Mutex<Option<Trouble>>,
 }
 
 #[derive(Debug)]
@@ -114,8 +117,12 @@ struct Trouble {
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 impl Health {
+    fn trouble(&self) -> Option<MutexGuard<'_, Option<Trouble>>> {
+        self.troubled.load(Ordering::Acquire).then(|| self.trouble.lock())
+    }
+
     pub(super) fn state(&self) -> State {
-        match &self.trouble {
+        match self.trouble().as_ref().and_then(|trouble| trouble.as_ref()) {
             None => State::Up,
             Some(trouble) if trouble.is_down => State::Down,
             Some(_) => State::Doubtful,
@@ -124,21 +131,18 @@ impl Health {
 
     /// What those are told who cannot wait for Redis any more.
     pub(super) fn down(&self) -> Option<StoreError> {
-        self.trouble.as_ref().filter(|trouble| trouble.is_down).map(|t| t.error.clone())
+        let trouble = self.trouble()?;
+        trouble.as_ref().filter(|trouble| trouble.is_down).map(|trouble| trouble.error.clone())
     }
 
     /// Time has passed. An event if those who wait have waited long enough.
-    pub(super) fn pass(&mut self, now: Nanos) -> Option<Event> {
-        let trouble = self.trouble.as_mut()?;
-        if trouble.is_down || now < trouble.until {
-            return None;
-        }
-        trouble.is_down = true;
-        Some(Event::Down { error: trouble.error.clone() })
+    pub(super) fn pass(&self, now: Nanos) -> Option<Event> {
+        self.trouble()?.as_mut()?.pass(now)
     }
 
-    pub(super) fn may_ask(&mut self, now: Nanos) -> May {
-        let Some(trouble) = &mut self.trouble else { return May::Ask };
+    pub(super) fn may_ask(&self, now: Nanos) -> May {
+        let Some(mut trouble) = self.trouble() else { return May::Ask };
+        let Some(trouble) = trouble.as_mut() else { return May::Ask };
         if trouble.probing || now < trouble.again {
             return May::Wait;
         }
@@ -148,20 +152,23 @@ impl Health {
 
     /// When it is to be tried again.
     pub(super) fn again(&self) -> Option<Nanos> {
-        let trouble = self.trouble.as_ref()?;
+        let trouble = self.trouble()?;
+        let trouble = trouble.as_ref()?;
         let until = (!trouble.is_down).then_some(trouble.until);
         let again = (!trouble.probing).then_some(trouble.again);
         again.into_iter().chain(until).min()
     }
 
     pub(super) fn failed(
-        &mut self,
+        &self,
         now: Nanos,
         sent: Nanos,
         deadline: Duration,
         error: &StoreError,
     ) -> Option<Event> {
-        let trouble = self.trouble.get_or_insert_with(|| Trouble {
+        let mut trouble = self.trouble.lock();
+        self.troubled.store(true, Ordering::Release);
+        let trouble = trouble.get_or_insert_with(|| Trouble {
             since: sent,
             until: sent.saturating_add(deadline),
             is_down: false,
@@ -174,20 +181,34 @@ impl Health {
         trouble.error = error.clone();
         trouble.again = now.saturating_add(trouble.pause);
         trouble.pause = (trouble.pause * 2).clamp(Duration::from_millis(1), LONGEST_PAUSE);
-        self.pass(now)
+        trouble.pass(now)
     }
 
     /// A request was answered.
-    pub(super) fn well(&mut self, now: Nanos) -> Option<Event> {
-        let trouble = self.trouble.take()?;
+    pub(super) fn well(&self, now: Nanos) -> Option<Event> {
+        let mut trouble = self.trouble()?;
+        self.troubled.store(false, Ordering::Release);
+        let trouble = trouble.take()?;
         trouble.is_down.then(|| Event::Up { after: now.since(trouble.since) })
     }
 
     /// A request was neither answered nor did it fail: whoever sent it is gone.
-    pub(super) fn abandoned(&mut self) {
-        if let Some(trouble) = &mut self.trouble {
+    pub(super) fn abandoned(&self) {
+        if let Some(mut trouble) = self.trouble()
+            && let Some(trouble) = trouble.as_mut()
+        {
             trouble.probing = false;
         }
+    }
+}
+
+impl Trouble {
+    fn pass(&mut self, now: Nanos) -> Option<Event> {
+        if self.is_down || now < self.until {
+            return None;
+        }
+        self.is_down = true;
+        Some(Event::Down { error: self.error.clone() })
     }
 }
 

@@ -209,8 +209,7 @@ impl<P: Scripted> Inner<P> {
 
     /// The request that was under way is lost with whoever sent it.
     pub(super) fn abandoned<C>(&mut self, core: &Core<P, C>, sent: Sent<P::Cost>) {
-        self.under_way = false;
-        core.health.lock().abandoned();
+        core.health.abandoned();
         core.counters.lost();
         let failure = Failure::new(Effect::Unknown, "the runtime that sent it has ended".into());
         self.refuse(core, sent.asking, &StoreError::failed(&self.key, &failure));
@@ -261,7 +260,7 @@ impl<P: Scripted> Inner<P> {
             return Err(refused(error.into()));
         }
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
-        if let Some(error) = core.health.lock().down() {
+        if let Some(error) = core.health.down() {
             return Err(core.without_redis(error));
         }
         if let (Some(deadline), Some((denied, due, part))) = (deadline, self.denied)
@@ -330,7 +329,7 @@ impl<P: Scripted> Inner<P> {
             let error = Error::Denied { retry_after, part: waiter.held_by };
             self.turn_away(key, Outcome::Refused(error));
         }
-        let down = core.health.lock().down();
+        let down = core.health.down();
         if let Some(error) = down {
             let waiting: Vec<Key> = self.unasked().collect();
             for key in waiting {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use super::Scripted;
@@ -37,7 +38,7 @@ pub(super) struct Core<P: Scripted, C> {
     pub(super) scripts: Scripts,
     pub(super) options: Options<P>,
     pub(super) runtime: Runtime,
-    pub(super) health: Mutex<Health>,
+    pub(super) health: Health,
     pub(super) counters: Counts,
     /// Tells this limiter from those of other processes.
     pub(super) id: [u8; 8],
@@ -90,7 +91,7 @@ impl<P: Scripted, C> Core<P, C> {
             scripts: P::lua().scripts(),
             options,
             runtime,
-            health: Mutex::new(Health::default()),
+            health: Health::default(),
             counters: Counts::default(),
             id: random().to_le_bytes(),
             local,
@@ -151,7 +152,7 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
     pub(super) fn touch<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
         let (result, sent) = self.act(act);
         if let (Some(sent), Some(this)) = (sent, self.this.upgrade()) {
-            let task = Driver { shared: this, sent: Some(sent) }.drive();
+            let task = Driver { shared: this, step: Step::Sent(sent) }.drive();
             self.core.connection.spawn(&self.core.runtime, Box::pin(task));
         }
         result
@@ -161,7 +162,7 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
         let core = &*self.core;
         let mut inner = self.line.lock();
         let now = inner.time.read(core.options.clock.now());
-        let passed = core.health.lock().pass(now);
+        let passed = core.health.pass(now);
         inner.events.extend(passed);
         inner.pump(core, now);
         let result = act(&mut inner, now);
@@ -211,35 +212,59 @@ impl<P: Scripted, C: Connection> Turn for Shared<P, C> {
 /// Sends one request after the other for as long as there is something to send.
 struct Driver<P: Scripted, C: Connection> {
     shared: Arc<Shared<P, C>>,
-    sent: Option<Sent<P::Cost>>,
+    step: Step<P::Cost>,
+}
+
+enum Step<C> {
+    Sent(Sent<C>),
+    /// Those who were just told, and come again, are to be in the next request.
+    Collecting,
+    Done,
 }
 
 impl<P: Scripted, C: Connection> Driver<P, C> {
     async fn drive(mut self) {
-        while let Some(sent) = &mut self.sent {
+        while let Step::Sent(sent) = &mut self.step {
             let request = self.shared.request(sent);
             let outcome: Result<Reply, Failure> = self.shared.core.connection.run(&request).await;
-            if let Some(sent) = self.sent.take() {
-                let shared = &self.shared;
-                let answered = |inner: &mut Inner<P>, now| {
-                    inner.answered(&shared.core, now, sent, outcome);
-                };
-                self.sent = shared.act(answered).1;
+            let sent = std::mem::replace(&mut self.step, Step::Collecting);
+            if let Step::Sent(sent) = sent {
+                let core = &self.shared.core;
+                self.shared.act(|inner, now| inner.answered(core, now, sent, outcome));
             }
+            yield_now().await;
+            let next = self.shared.act(|inner, _| inner.under_way = false).1;
+            self.step = next.map_or(Step::Done, Step::Sent);
         }
     }
 }
 
-/// The runtime has ended with a request under way: somebody else must go on.
+/// Lets others run first.
+async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// The runtime has ended, with a request under way or before the next: somebody else must go on.
 impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
     fn drop(&mut self) {
-        if let Some(sent) = self.sent.take() {
-            let shared = &self.shared;
-            let (core, line) = (&*shared.core, &shared.line);
-            let mut inner = line.lock();
-            inner.abandoned(core, sent);
-            inner.wake_all();
-            shared.unlock(inner, Errand::none());
+        let step = std::mem::replace(&mut self.step, Step::Done);
+        if matches!(step, Step::Done) {
+            return;
         }
+        let mut inner = self.shared.line.lock();
+        if let Step::Sent(sent) = step {
+            inner.abandoned(&self.shared.core, sent);
+        }
+        inner.under_way = false;
+        inner.wake_all();
+        self.shared.unlock(inner, Errand::none());
     }
 }

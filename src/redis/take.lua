@@ -1,6 +1,7 @@
--- Takes for callers in their order, who come in runs of equal calls: cost, how many, how long ahead they
--- may be booked, how long they wait at most (microseconds), whether they have come just now. The first
--- run is behind the parameters, so that a call alone is read at one go; ARGV[2] has the others, if any.
+-- Takes for callers in their order, who come in runs: cost, how many, how long ahead they may be booked,
+-- how long they wait at most (microseconds), and 1 if they have come just now, plus 2 if the costs of the
+-- others of the run follow because they are not all the same. The first run is behind the parameters, so
+-- that a call alone is read at one go; ARGV[2] has the others, if any.
 --
 -- The answer is a number for each call, its wait x 4 + what became of it: 0 booked, 1 to be asked
 -- for later, 2 refused, 3 no room in the line. Waits are cut off at 2^49 - 1; 2^49 + the least if nobody
@@ -81,14 +82,35 @@ local function ask(cost, limit, patience, fresh)
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
 
-local values, filled, source = {before_first}, 1, params
+-- How many of the first are granted at once, and then each of the others.
+local values, filled, source = {before_first, 0}, 2, params
 while true do
-  for _ = 1, count do
-    local value, part = ask(cost, limit, patience, fresh)
-    filled = filled + 1
-    values[filled] = value
-    --@parts filled = filled + 1
-    --@parts values[filled] = part or 0
+  local mixed = fresh > 1
+  fresh = fresh % 2
+  for call = 1, count do
+    if mixed and call > 1 then cost, at = $NEXT_COST end
+    local value, part
+    -- As for a call alone, as long as nobody has to be told more.
+    --@pasted if not blocked then
+    --@pasted   local after
+    --@pasted   after = $ready(cost)
+    --@pasted   if pause > after then after = pause end
+    --@pasted   local wait = after > 0.001 and math.ceil(after - 0.001) or 0
+    --@pasted   if wait <= limit then
+    --@pasted     $charge(after > 0 and after or 0, cost)
+    --@pasted     sequence = (sequence + 1) % 4294967296
+    --@pasted     booked, value = true, wait * 4
+    --@pasted   end
+    --@pasted end
+    if not value then value, part = ask(cost, limit, patience, fresh) end
+    if value == 0 and filled == 2 then
+      values[2] = values[2] + 1
+    else
+      filled = filled + 1
+      values[filled] = value
+      --@parts filled = filled + 1
+      --@parts values[filled] = part or 0
+    end
   end
   if at > #source then
     if source == todo or not todo or todo == '' then break end

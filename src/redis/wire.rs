@@ -81,7 +81,7 @@ fn put_cost<P: Scripted>(cost: P::Cost, numbers: &mut Vec<u32>, bytes: &mut Vec<
     bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
 }
 
-/// Calls in their order, those that are equal as a run. The first run goes behind the header, the others
+/// Calls in their order, those that differ in their costs only as a run. The first run goes behind the header, the others
 /// are the second argument, which is left out if there are none.
 pub(super) fn calls<P: Scripted>(
     header: &Header,
@@ -90,18 +90,24 @@ pub(super) fn calls<P: Scripted>(
     let mut arguments = vec![Vec::new()];
     let mut bytes = Vec::with_capacity(header.bytes.len() + 64);
     bytes.extend(&header.bytes);
-    let mut numbers = Vec::new();
+    let (mut numbers, mut costs) = (Vec::new(), Vec::new());
     let mut calls = calls.peekable();
     while let Some(call) = calls.next() {
-        let mut count: u32 = 1;
-        while calls.next_if_eq(&call).is_some() {
-            count += 1;
+        costs.clear();
+        costs.push(call.cost);
+        let like = |next: &Call<P::Cost>| Call { cost: call.cost, ..*next } == call;
+        while let Some(next) = calls.next_if(like) {
+            costs.push(next.cost);
         }
+        let mixed = costs.iter().any(|&cost| cost != call.cost);
         put_cost::<P>(call.cost, &mut numbers, &mut bytes);
-        bytes.extend(count.to_le_bytes());
+        bytes.extend(u32::try_from(costs.len()).unwrap_or(u32::MAX).to_le_bytes());
         bytes.extend(micros(call.limit).to_le_bytes());
         bytes.extend(call.patience.map_or(ENDLESS, micros).to_le_bytes());
-        bytes.push(u8::from(call.fresh));
+        bytes.push(u8::from(call.fresh) + 2 * u8::from(mixed));
+        for &cost in costs.iter().skip(1).filter(|_| mixed) {
+            put_cost::<P>(cost, &mut numbers, &mut bytes);
+        }
         if arguments[0].is_empty() {
             arguments[0] = std::mem::take(&mut bytes);
         }
@@ -158,17 +164,21 @@ pub(super) fn answer_alone(value: i64) -> Answer {
 
 /// Several, each with its part if `parts`.
 pub(super) fn answers(values: &[i64], parts: bool) -> Vec<Answer> {
-    let Some((&before, values)) = values.split_first() else { return Vec::new() };
-    let mut sequence = u32::try_from(before).unwrap_or_default();
+    let [before, at_once, values @ ..] = values else { return Vec::new() };
+    let mut sequence = u32::try_from(*before).unwrap_or_default();
+    let at_once = usize::try_from(*at_once).unwrap_or_default();
     let step = if parts { 2 } else { 1 };
-    let each = values.chunks_exact(step).map(|chunk| {
-        let part = chunk.get(1).and_then(|&part| usize::try_from(part).ok()?.checked_sub(1));
-        if chunk[0] & 3 == 0 {
+    let others = values.chunks_exact(step).map(|chunk| {
+        (chunk[0], chunk.get(1).and_then(|&part| usize::try_from(part).ok()?.checked_sub(1)))
+    });
+    let all = std::iter::repeat_n((0, None), at_once).chain(others);
+    all.map(|(value, part)| {
+        if value & 3 == 0 {
             sequence = sequence.wrapping_add(1);
         }
-        answer(chunk[0], sequence, part)
-    });
-    each.collect()
+        answer(value, sequence, part)
+    })
+    .collect()
 }
 
 /// Adds a refund to what `change.lua` is to do.

@@ -161,9 +161,11 @@ impl<P: Scripted> Subject<P> {
                         other => panic!("{other:?}"),
                     })
                     .collect();
-                let answers: Vec<_> = numbers[1..]
-                    .chunks(if self.parts { 2 } else { 1 })
-                    .map(|answer| Answer {
+                let at_once = Answer { wait: Wait::Known(0), outcome: 0, part: 0 };
+                let count = usize::try_from(numbers[1]).expect("so many calls");
+                let at_once = std::iter::repeat_n(at_once, count);
+                let others =
+                    numbers[2..].chunks(if self.parts { 2 } else { 1 }).map(|answer| Answer {
                         wait: match answer[0] / 4 {
                             wait if wait < 1 << 49 => Wait::Known(wait),
                             wait if wait < 1 << 50 => Wait::AtLeast(wait - (1 << 49)),
@@ -171,8 +173,8 @@ impl<P: Scripted> Subject<P> {
                         },
                         outcome: answer[0] % 4,
                         part: answer.get(1).copied().unwrap_or_default(),
-                    })
-                    .collect();
+                    });
+                let answers: Vec<_> = at_once.chain(others).collect();
                 let booked = answers.iter().filter(|answer| answer.outcome == 0).count();
                 (numbers[0] + booked as u64, answers)
             }
