@@ -220,6 +220,9 @@ impl<P: Scripted> Inner<P> {
             self.not_booked(now, key, answer, &mut later);
         }
         self.return_all(now, spare_cost, &mut spare);
+        if self.renew_at == NEVER && self.held.iter().any(|&held| held > 0) {
+            self.renew_at = sent.saturating_add(core.options.lease / 3);
+        }
         match later {
             None => self.ask_at = None,
             Some((key, wait)) => self.ask_later(core, now, key, wait, was_time.then_some(passed)),

@@ -19,7 +19,7 @@ use crate::units::Nanos;
 /// Permits that a [`RedisRateLimiter`](super::RedisRateLimiter) has granted.
 ///
 /// For a rule of calls in flight dropping it gives the place back, as for a
-/// [`Grant`](crate::Grant); the lease on it is renewed for as long as it is kept and this process lives.
+/// [`Grant`]; the lease on it is renewed for as long as it is kept and this process lives.
 /// For the others dropping it does nothing.
 ///
 /// ```no_run
@@ -85,7 +85,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         self.cost
     }
 
-    /// Which of several rules together made it wait: see [`Grant::held_by`](crate::Grant::held_by).
+    /// Which of several rules together made it wait: see [`Grant::held_by`].
     ///
     /// ```no_run
     /// # use tollgate::redis::{Blocking, RedisGrant};
@@ -115,7 +115,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         matches!(&self.from, From::Redis(charge) if charge.ticket.is_some())
     }
 
-    /// Corrects the cost once the true one is known: see [`Grant::settle`](crate::Grant::settle).
+    /// Corrects the cost once the true one is known: see [`Grant::settle`].
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     }
 
     /// Gives the permits back: the request was not made after all. See
-    /// [`Grant::refund`](crate::Grant::refund) for how much comes back.
+    /// [`Grant::refund`] for how much comes back.
     ///
     /// It is sent at once, once; if Redis cannot be reached, nothing comes back.
     ///
