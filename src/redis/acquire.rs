@@ -51,7 +51,8 @@ enum Place<P: Scripted> {
     Outside,
     Waiting(Key),
     Over(Option<Outcome>),
-    Local(Acquire<'static, P>),
+    /// And whether Redis was down since.
+    Local(Acquire<'static, P>, bool),
 }
 
 // Nothing in it is ever pinned.
@@ -150,10 +151,18 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                         return Poll::Ready(Ok(RedisGrant::new(shared, this.cost, charge)));
                     }
                     Some(Outcome::Refused(error)) => return Poll::Ready(Err(error)),
-                    Some(Outcome::Local) => this.place = Place::Local(this.local()),
+                    Some(Outcome::Local) => this.place = Place::Local(this.local(), false),
                     None => panic!("`RedisAcquire` polled after it was ready"),
                 },
-                Place::Local(acquire) => {
+                Place::Local(acquire, was_down) => {
+                    let is_down = this.shared.core.health.down().is_some();
+                    if *was_down && !is_down && this.max_wait.is_none() {
+                        // What is granted here now would come on top of the fleet's. Who leaves hands the
+                        // turn to the next, so that one turn brings them all back.
+                        this.place = Place::Outside;
+                        continue;
+                    }
+                    *was_down |= is_down;
                     let shared = Arc::clone(&this.shared);
                     return Pin::new(acquire)
                         .poll(context)

@@ -13,12 +13,18 @@ use super::wire::{self, Answer, Call, Fate, Header};
 use crate::clock::Errand;
 use crate::error::Error;
 use crate::line::Key;
-use crate::policy::Quota;
+use crate::policy::{Cost, Quota};
 use crate::units::Nanos;
 
 /// The parts of the horizon in which a process asks again for a head that others were quicker than: on
 /// average, so that processes do not keep step.
-const PACE: u64 = 16;
+const PACE: u32 = 16;
+
+/// In how many steps who is passed over comes to reach the whole horizon.
+const STEPS: u32 = 8;
+
+/// So many are asked for at least, if so many wait: those who are told "later" cost the server, too.
+const FEW: usize = 16;
 
 impl<P: Scripted> Inner<P> {
     /// What is to be sent now, if anything is.
@@ -43,7 +49,8 @@ impl<P: Scripted> Inner<P> {
                 }
                 arguments.push(todo);
             }
-            Asking::Probe => arguments.push(Vec::new()),
+            // It writes: a server that only reads is of no use.
+            Asking::Probe => arguments.push(vec![b'H']),
         }
         let take = matches!(asking, Asking::Take(_));
         if P::HELD {
@@ -92,7 +99,7 @@ impl<P: Scripted> Inner<P> {
             let waiter = &self.queue[key];
             keys.push(key);
             let wants = waiter.deadline.is_some() || waiter.curious || core.scripts.room;
-            if is_time || (waiter.fresh && wants) {
+            if (is_time && keys.len() <= self.reach) || (waiter.fresh && wants) {
                 wanted = keys.len();
             }
         }
@@ -149,12 +156,20 @@ impl<P: Scripted> Inner<P> {
                 self.well(core, now);
                 match sent.asking {
                     Asking::Take(keys) => self.taken(core, now, sent.at, keys, &reply),
-                    Asking::Change(changes) => changed::<P>(changes, &reply),
+                    Asking::Change(changes) => {
+                        if !changes.is_empty() {
+                            // What was told while they were on their way is from before them.
+                            self.ask_again();
+                        }
+                        changed::<P>(changes, &reply);
+                    }
                     Asking::Probe => {}
                 }
             }
             Err(failure) => self.failed(core, now, sent, failure),
         }
+        let spare = std::mem::take(&mut self.spare);
+        self.hand_on(now, self.head, self.spare_cost, spare);
     }
 
     fn taken<C>(
@@ -172,11 +187,12 @@ impl<P: Scripted> Inner<P> {
         };
         debug_assert_eq!(answers.len(), keys.len());
         core.counters.asked(keys.len());
-        let was_time = self.ask_at.is_none_or(|at| at <= sent);
+        let was_time = self.ask_at.is_some_and(|at| at <= sent);
         let passed = self.passed;
-        let mut spare = VecDeque::new();
-        let mut spare_cost = None;
+        let mut spare = std::mem::take(&mut self.spare);
+        let mut spare_cost = (!spare.is_empty()).then_some(self.spare_cost);
         let mut later = None;
+        let mut booked = 0;
         for (&key, answer) in keys.iter().zip(answers) {
             let waiter = &mut self.queue[key];
             waiter.asked = false;
@@ -188,6 +204,7 @@ impl<P: Scripted> Inner<P> {
             let ticket = if let Fate::Booked(sequence) = answer.fate {
                 self.hold(cost);
                 self.denied = None;
+                booked += 1;
                 Some(self.ticket(now, sent, sequence, answer.wait.unwrap_or_default()))
             } else {
                 None
@@ -211,21 +228,33 @@ impl<P: Scripted> Inner<P> {
                 continue;
             }
             if answer.fate == Fate::Later
-                && let Some(ticket) = spare.pop_front()
+                && let Some(&ticket) = spare.front()
+                && waiter.deadline.is_none_or(|deadline| ticket.due <= deadline)
             {
+                spare.pop_front();
                 spare_cost = (!spare.is_empty()).then_some(cost);
                 self.book(key, ticket);
                 continue;
             }
             self.not_booked(now, key, answer, &mut later);
         }
-        self.return_all(now, spare_cost, &mut spare);
+        if let Some(cost) = spare_cost {
+            // Some may have come meanwhile.
+            self.hand_on(now, self.head, cost, spare);
+        }
+        // If all were booked there may be room for more, else for about as many.
+        self.reach = if booked == keys.len() { 2 * self.reach.max(booked) } else { 2 * booked };
+        self.reach = self.reach.clamp(FEW, BATCH);
         if self.renew_at == NEVER && self.held.iter().any(|&held| held > 0) {
             self.renew_at = sent.saturating_add(core.options.lease / 3);
         }
         match later {
             None => self.ask_at = None,
-            Some((key, wait)) => self.ask_later(core, now, key, wait, was_time.then_some(passed)),
+            Some((key, wait)) => {
+                // Others were quicker only if it was the first already.
+                let was_passed = was_time && keys.first() == Some(&key);
+                self.ask_later(core, now, key, wait, was_passed.then_some(passed));
+            }
         }
     }
 
@@ -281,8 +310,8 @@ impl<P: Scripted> Inner<P> {
             return;
         };
         // In its time it may be booked so far ahead.
-        let ahead = horizon.saturating_mul(1 << (self.passed.saturating_sub(1)).min(30));
-        let pace = horizon / u32::try_from(PACE).unwrap_or(16);
+        let ahead = reach(horizon, self.queue[key].cost, self.passed, true);
+        let pace = horizon / PACE;
         let pause = wait.saturating_sub(ahead).max(self.about(pace));
         self.ask_at = Some(now.saturating_add(pause));
     }
@@ -332,10 +361,15 @@ impl<P: Scripted> Inner<P> {
             }
             "adopt" | "conflict" if sets_policy => {
                 // Somebody else has set one meanwhile; this is the later one.
-                let next = generation.max(self.header.generation) + 1;
-                let idle = core.options.absent_is_idle;
-                self.header = Header::new(&core.scripts.kind, &self.policy, next, idle);
-                None
+                match generation.max(self.header.generation).checked_add(1) {
+                    Some(next) => {
+                        let idle = core.options.absent_is_idle;
+                        self.header = Header::new(&core.scripts.kind, &self.policy, next, idle);
+                        None
+                    }
+                    // Nobody sets it so often.
+                    None => Some(StoreError::foreign(&self.key)),
+                }
             }
             "adopt" => match self.policy.clone().read(&mut wire::floats(parameters)) {
                 Some(policy) => {
@@ -484,6 +518,16 @@ impl<P: Scripted> Inner<P> {
     pub(super) fn went_off(&mut self) {
         self.armed = NEVER;
     }
+}
+
+/// How far ahead callers may be booked if other processes have passed over the first of them so often:
+/// three quarters of the horizon and, step by step, all of it, so that who was passed over is quicker
+/// next time than who was not. A first one that is big may need more than comes in that time.
+fn reach<C: Cost>(horizon: Duration, cost: C, passed: u32, is_head: bool) -> Duration {
+    if is_head && passed > 0 && cost.permits() > 1 {
+        return horizon.saturating_mul(1 << passed.min(30));
+    }
+    horizon / (4 * STEPS) * (3 * STEPS + passed.min(STEPS))
 }
 
 /// Changes have been made.

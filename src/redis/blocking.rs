@@ -92,10 +92,12 @@ impl Shared {
                 connecting.map_err(nothing_sent)?
             }
         };
-        let left = request.deadline.saturating_sub(start.elapsed()).max(Duration::from_millis(1));
-        connection.set_read_timeout(Some(left)).map_err(nothing_sent)?;
-        connection.set_write_timeout(Some(left)).map_err(nothing_sent)?;
         let mut evaluate = |whole| {
+            // Nobody waits for the second longer than for the first.
+            let left =
+                request.deadline.saturating_sub(start.elapsed()).max(Duration::from_millis(1));
+            connection.set_read_timeout(Some(left))?;
+            connection.set_write_timeout(Some(left))?;
             let value = connection.req_packed_command(&request.command(whole).get_packed_command());
             value.and_then(Value::extract_error)
         };

@@ -293,11 +293,11 @@ impl Reconnecting {
         *self.current.lock().await = None;
     }
 
-    async fn try_run(&self, request: &Request) -> Result<Reply, Failure> {
-        let connecting = self.connection(request.deadline).await;
-        // Nothing was sent yet.
-        let mut connection =
-            connecting.map_err(|error| Failure { effect: Effect::None, ..Failure::from(error) })?;
+    async fn try_run(
+        &self,
+        mut connection: MultiplexedConnection,
+        request: &Request,
+    ) -> Result<Reply, Failure> {
         let outcome = evaluate(&mut connection, request).await;
         if let Err(error) = &outcome
             && (error.is_unrecoverable_error()
@@ -312,7 +312,17 @@ impl Reconnecting {
 
 impl Connection for Reconnecting {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-        match tokio::time::timeout(request.deadline, self.try_run(request)).await {
+        let start = tokio::time::Instant::now();
+        let connecting = tokio::time::timeout(request.deadline, self.connection(request.deadline));
+        // Nothing is sent yet, however that ends.
+        let connection = match connecting.await {
+            Ok(connecting) => connecting.map_err(Failure::from),
+            Err(_) => Err(Failure::late(request.deadline)),
+        };
+        let connection =
+            connection.map_err(|failure| Failure { effect: Effect::None, ..failure })?;
+        let end = start + request.deadline;
+        match tokio::time::timeout_at(end, self.try_run(connection, request)).await {
             Ok(outcome) => outcome,
             Err(_) => {
                 // Answers that come late on this connection are of no use to anybody.

@@ -145,6 +145,11 @@ pub(super) struct Inner<P: Scripted> {
     pub(super) passed: u32,
     /// What was refused last, when it will be ready, and why it is not.
     pub(super) denied: Option<(P::Cost, Nanos, Option<usize>)>,
+    /// Tickets of callers who left while those behind them were being asked for, and what each is for.
+    pub(super) spare: VecDeque<Ticket>,
+    pub(super) spare_cost: P::Cost,
+    /// How many are asked for in their time.
+    pub(super) reach: usize,
     pub(super) last_due: Nanos,
     /// How much is out, number by number of the cost; only for policies with places in flight.
     pub(super) held: Vec<u64>,
@@ -189,6 +194,9 @@ impl<P: Scripted> Inner<P> {
             ask_at: None,
             passed: 0,
             denied: None,
+            spare: VecDeque::new(),
+            spare_cost: P::Cost::default(),
+            reach: BATCH,
             last_due: Nanos::ZERO,
             held: Vec::new(),
             released: false,
@@ -210,6 +218,7 @@ impl<P: Scripted> Inner<P> {
     /// The request that was under way is lost with whoever sent it.
     pub(super) fn abandoned<C>(&mut self, core: &Core<P, C>, sent: Sent<P::Cost>) {
         core.health.abandoned();
+        self.spare.clear();
         core.counters.lost();
         let failure = Failure::new(Effect::Unknown, "the runtime that sent it has ended".into());
         self.refuse(core, sent.asking, &StoreError::failed(&self.key, &failure));
@@ -474,7 +483,7 @@ impl<P: Scripted> Inner<P> {
 
     /// Tickets for `cost` that nobody holds go to those from `next` on, as long as they ask for the same:
     /// everybody moves up by one. What is left goes back.
-    fn hand_on(
+    pub(super) fn hand_on(
         &mut self,
         now: Nanos,
         mut next: Option<Key>,
@@ -484,7 +493,15 @@ impl<P: Scripted> Inner<P> {
         while let Some(key) = next.filter(|_| !spare.is_empty()) {
             next = self.queue.behind(key);
             let waiter = &mut self.queue[key];
-            if waiter.cost != cost || waiter.asked {
+            if waiter.cost != cost {
+                break;
+            }
+            if waiter.asked {
+                // It may get one of its own: whoever gets none has this one.
+                if self.spare.is_empty() || self.spare_cost == cost {
+                    self.spare_cost = cost;
+                    self.spare.append(&mut spare);
+                }
                 break;
             }
             match waiter.place {
@@ -493,7 +510,12 @@ impl<P: Scripted> Inner<P> {
                     *ticket = spare.pop_front().unwrap_or(*ticket);
                 }
                 Place::Waiting => {
-                    let Some(ticket) = spare.pop_front() else { break };
+                    let deadline = waiter.deadline;
+                    let in_time = |due| deadline.is_none_or(|deadline| due <= deadline);
+                    let Some(&ticket) = spare.front().filter(|ticket| in_time(ticket.due)) else {
+                        break;
+                    };
+                    spare.pop_front();
                     self.book(key, ticket);
                     self.ask_again();
                 }
@@ -512,7 +534,11 @@ impl<P: Scripted> Inner<P> {
         self.cancel_deadline(key);
         self.head = self.queue.behind(key);
         self.waiting -= 1;
-        self.queue[key].place = Place::Booked(ticket);
+        self.passed = 0;
+        let waiter = &mut self.queue[key];
+        waiter.place = Place::Booked(ticket);
+        // Who wants to know how long it will take knows now.
+        self.wake.extend(waiter.curious.then(|| waiter.waker.take()).flatten());
     }
 
     pub(super) fn refund(&mut self, now: Nanos, part: P::Cost, all: P::Cost, ticket: Ticket) {

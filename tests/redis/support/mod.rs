@@ -42,6 +42,6 @@ pub(crate) fn until_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
 }
 
 /// A test that panicked elsewhere must not keep a server from being stopped.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,0 +1,176 @@
+//! What a process of the fleet is told to do, in words that fit into its environment.
+
+use std::str::SplitWhitespace;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tollgate::{Rate, SmoothBursty, TokenBucket};
+
+/// How many processes a fleet has, and how many tasks each of them.
+pub(crate) const PROCESSES: u32 = 8;
+pub(crate) const TASKS: u32 = 50;
+
+/// How far ahead tickets are booked.
+pub(crate) const HORIZON: Duration = ms(250);
+
+/// Microseconds of the time that all processes share.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
+    micros(since)
+}
+
+pub(crate) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).expect("less than 500,000 years")
+}
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Kind {
+    SmoothBursty,
+    TokenBucket,
+}
+
+/// The rule that the fleet shares.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    pub(crate) kind: Kind,
+    pub(crate) rate: f64,
+    /// How much can be stored, as the time in which it comes.
+    pub(crate) burst: Duration,
+}
+
+impl Rule {
+    pub(crate) fn bursty(rate: f64) -> Self {
+        Self { kind: Kind::SmoothBursty, rate, burst: ms(100) }
+    }
+
+    pub(crate) fn bucket(rate: f64) -> Self {
+        Self { kind: Kind::TokenBucket, ..Self::bursty(rate) }
+    }
+
+    pub(crate) fn smooth_bursty(&self) -> SmoothBursty {
+        SmoothBursty::new(Rate::per_second(self.rate)).max_burst(self.burst)
+    }
+
+    pub(crate) fn token_bucket(&self) -> TokenBucket {
+        TokenBucket::new(Rate::per_second(self.rate), self.capacity())
+    }
+
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small and positive
+    fn capacity(&self) -> u32 {
+        (self.rate * self.burst.as_secs_f64()).round().max(1.0) as u32
+    }
+
+    /// How many permits there can be at once, after a long rest: what is stored, and where the next
+    /// caller pays, a request of `cost`.
+    pub(crate) fn most_at_once(&self, cost: u32) -> f64 {
+        match self.kind {
+            Kind::SmoothBursty => self.rate * self.burst.as_secs_f64() + f64::from(cost),
+            Kind::TokenBucket => self.capacity().into(),
+        }
+    }
+}
+
+/// How callers come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Callers {
+    /// So many tasks, each of which asks again as soon as it was granted.
+    Tasks(u32),
+    /// One every so often, however many wait, and each leaves when it has waited so long.
+    Leaving { every: Duration, patience: Duration },
+}
+
+/// What a process does to the limiter of all, so long after the start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub(crate) at: Duration,
+    pub(crate) to: To,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum To {
+    Pause(Duration),
+    Rate(f64),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) url: String,
+    pub(crate) rule: Rule,
+    pub(crate) lasts: Duration,
+    pub(crate) callers: Callers,
+    pub(crate) cost: u32,
+    pub(crate) changes: Vec<Change>,
+}
+
+impl Job {
+    /// Fifty tasks that ask for a permit at a time.
+    pub(crate) fn new(url: String, rule: Rule, lasts: Duration) -> Self {
+        Self { url, rule, lasts, callers: Callers::Tasks(TASKS), cost: 1, changes: Vec::new() }
+    }
+
+    pub(crate) fn encode(&self) -> String {
+        let Self { url, rule, lasts, callers, cost, changes } = self;
+        let kind = if rule.kind == Kind::SmoothBursty { "bursty" } else { "bucket" };
+        let mut text = format!("{url} {kind} {} {}", rule.rate, micros(rule.burst));
+        text += &format!(" {} {cost}", micros(*lasts));
+        text += &match *callers {
+            Callers::Tasks(tasks) => format!(" tasks {tasks}"),
+            Callers::Leaving { every, patience } => {
+                format!(" leaving {} {}", micros(every), micros(patience))
+            }
+        };
+        for &Change { at, to } in changes {
+            text += &match to {
+                To::Pause(duration) => format!(" pause {} {}", micros(at), micros(duration)),
+                To::Rate(rate) => format!(" rate {} {rate}", micros(at)),
+            };
+        }
+        text
+    }
+
+    pub(crate) fn decode(text: &str) -> Self {
+        let mut words = Words(text.split_whitespace());
+        let url = words.next();
+        let kind = if words.next() == "bursty" { Kind::SmoothBursty } else { Kind::TokenBucket };
+        let rule = Rule { kind, rate: words.number(), burst: words.duration() };
+        let (lasts, cost) = (words.duration(), words.whole());
+        let callers = if words.next() == "tasks" {
+            Callers::Tasks(words.whole())
+        } else {
+            Callers::Leaving { every: words.duration(), patience: words.duration() }
+        };
+        let mut changes = Vec::new();
+        while let Some(what) = words.0.next() {
+            let at = words.duration();
+            let to = match what {
+                "pause" => To::Pause(words.duration()),
+                _ => To::Rate(words.number()),
+            };
+            changes.push(Change { at, to });
+        }
+        Self { url, rule, lasts, callers, cost, changes }
+    }
+}
+
+struct Words<'a>(SplitWhitespace<'a>);
+
+impl Words<'_> {
+    fn next(&mut self) -> String {
+        self.0.next().expect("one more word").to_owned()
+    }
+
+    fn number(&mut self) -> f64 {
+        self.next().parse().expect("a number")
+    }
+
+    fn whole(&mut self) -> u32 {
+        self.next().parse().expect("a whole number")
+    }
+
+    fn duration(&mut self) -> Duration {
+        Duration::from_micros(self.next().parse().expect("microseconds"))
+    }
+}

@@ -1,0 +1,126 @@
+//! Starting the processes and hearing their reports.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{PoisonError, RwLock};
+
+use crate::history::{Changed, Grant, History};
+use crate::job::{Job, now};
+use crate::worker::{JOB, NAME};
+
+/// Fleets with much to do disturb each other's times.
+static ALONE: RwLock<()> = RwLock::new(());
+/// How many permits a second are little.
+const LITTLE: f64 = 100.0;
+
+/// A process that ends with this one: its input does.
+struct Process {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(job: &Job) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("this program has a name"))
+            .args([NAME, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(JOB, job.encode())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this program starts again");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        Self { child, output }
+    }
+
+    /// The next line that is for us.
+    fn line(&mut self) -> Vec<String> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let read = self.output.read_line(&mut line).expect("its output is text");
+            assert!(read > 0, "a process of the fleet ended before its time");
+            if let Some(report) = line.strip_prefix('@') {
+                return report.split_whitespace().map(str::to_owned).collect();
+            }
+        }
+    }
+
+    fn go(&self) {
+        let mut input = self.child.stdin.as_ref().expect("piped");
+        input.write_all(b"go\n").expect("it listens");
+    }
+
+    fn report(&mut self, process: usize, history: &mut History) {
+        loop {
+            let words = self.line();
+            let number = |index: usize| words[index].parse().expect("a number");
+            match words[0].as_str() {
+                "grant" => history.grants.push(Grant {
+                    seen: number(1),
+                    due: number(2),
+                    permits: number(3),
+                    waited: number(4),
+                    process,
+                }),
+                "change" => history.changes.push(Changed {
+                    called: number(1),
+                    confirmed: number(2),
+                    waiting: number(3),
+                }),
+                "end" => {
+                    history.trip = history.trip.max(number(1));
+                    history.left += number(2);
+                    history.given_up += number(3);
+                    history.requests += number(4);
+                    return;
+                }
+                other => panic!("a process of the fleet says {other:?}"),
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How often a run is tried again in which the machine was too busy for what is to be measured.
+const ATTEMPTS: u32 = 3;
+
+/// Runs a process for each job, all at the same time, and again if they were held up for longer than the
+/// limiter is meant to bear: what it loses then says nothing of it. Law 1 holds all the same.
+pub(crate) fn run<T>(jobs: &[Job], law_1: impl Fn(&History) -> T) -> (History, T) {
+    let (_together, _alone);
+    if jobs[0].rule.rate <= LITTLE {
+        _together = ALONE.read().unwrap_or_else(PoisonError::into_inner);
+    } else {
+        _alone = ALONE.write().unwrap_or_else(PoisonError::into_inner);
+    }
+    for attempt in 1.. {
+        let history = run_once(jobs);
+        let kept = law_1(&history);
+        if attempt == ATTEMPTS || !history.was_held_up() {
+            return (history, kept);
+        }
+        println!("held up: {}", history.row(&jobs[0].rule, "once more"));
+    }
+    unreachable!("the last attempt counts")
+}
+
+fn run_once(jobs: &[Job]) -> History {
+    let mut processes: Vec<_> = jobs.iter().map(Process::start).collect();
+    for process in &mut processes {
+        assert_eq!(process.line(), ["ready"]);
+    }
+    let mut history = History { start: now(), ..History::default() };
+    processes.iter().for_each(Process::go);
+    for (index, process) in processes.iter_mut().enumerate() {
+        process.report(index, &mut history);
+    }
+    history.grants.sort_by_key(|grant| grant.due);
+    history
+}

@@ -1,0 +1,178 @@
+//! One process of the fleet: what this program does when it was told a [`Job`].
+
+use std::future::Future;
+use std::io::{self, BufRead, Write};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tollgate::redis::{
+    Connection, Failure, Reconnecting, RedisGrant, RedisRateLimiter, Reply, Request, Scripted,
+};
+use tollgate::{Error, Rate, Rated};
+
+use crate::job::{Callers, Change, Job, Kind, To, micros, now};
+
+/// The name of the variable that holds the job.
+pub(crate) const JOB: &str = "TOLLGATE_FLEET_JOB";
+/// The test that is run for it.
+pub(crate) const NAME: &str = "worker::a_process_of_the_fleet";
+const KEY: &str = "fleet";
+/// More than a busy machine ever holds a request up: nobody is to be served without Redis here.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// A process ends after that whatever happens.
+const LONGEST: Duration = Duration::from_secs(60);
+
+#[test]
+#[ignore = "the other tests start it as a process of its own"]
+fn a_process_of_the_fleet() {
+    let Ok(job) = std::env::var(JOB) else { return };
+    let job = Job::decode(&job);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        match job.rule.kind {
+            Kind::SmoothBursty => work(&job, job.rule.smooth_bursty()).await,
+            Kind::TokenBucket => work(&job, job.rule.token_bucket()).await,
+        }
+    });
+}
+
+/// Measures how long requests are under way: so much later than the server means can a grant be.
+#[derive(Clone)]
+struct Timed {
+    connection: Reconnecting,
+    longest: Arc<AtomicU64>,
+}
+
+impl Connection for Timed {
+    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+        let start = Instant::now();
+        let outcome = self.connection.run(request).await;
+        self.longest.fetch_max(micros(start.elapsed()), Relaxed);
+        outcome
+    }
+}
+
+type Limiter<P> = RedisRateLimiter<P, Timed>;
+
+/// What is reported.
+#[derive(Default)]
+struct Notes {
+    lines: Vec<String>,
+    left: u64,
+}
+
+type Shared = Arc<Mutex<Notes>>;
+
+fn note(notes: &Shared, note: impl FnOnce(&mut Notes)) {
+    note(&mut notes.lock().unwrap_or_else(PoisonError::into_inner));
+}
+
+async fn work<P: Scripted<Cost = u32> + Rated>(job: &Job, policy: P) {
+    let connection = Reconnecting::open(&job.url).expect("the address of a server");
+    let longest = Arc::new(AtomicU64::new(0));
+    let timed = Timed { connection, longest: Arc::clone(&longest) };
+    let limiter = RedisRateLimiter::builder(policy, timed, KEY).deadline(DEADLINE).build();
+    // What the first request takes, the connection and the script, is not what is measured.
+    limiter.key("warm").acquire(1).await.expect("Redis is there");
+    longest.store(0, Relaxed);
+
+    wait_for_start();
+    let notes = Shared::default();
+    for &change in &job.changes {
+        tokio::spawn(make(limiter.clone(), change, Arc::clone(&notes)));
+    }
+    let all = timeout(job.lasts, call(job, &limiter, &notes)).await;
+    all.expect_err("they call for ever");
+    let (counters, stats) = (limiter.counters(), limiter.stats());
+    let mut out = io::stdout().lock();
+    note(&notes, |notes| {
+        for line in &notes.lines {
+            writeln!(out, "{line}").expect("the parent reads");
+        }
+        let (trip, left) = (longest.load(Relaxed), notes.left);
+        let (requests, given_up) = (counters.requests, stats.given_up);
+        writeln!(out, "@end {trip} {left} {given_up} {requests}").expect("the parent reads");
+    });
+    out.flush().expect("the parent reads");
+}
+
+/// Says that all is ready, and ends this process when the parent is no more.
+fn wait_for_start() {
+    println!("\n@ready");
+    let mut line = String::new();
+    let read = io::stdin().lock().read_line(&mut line);
+    if read.is_ok_and(|bytes| bytes == 0) {
+        process::exit(1);
+    }
+    thread::spawn(|| {
+        let _ = io::stdin().lock().read_line(&mut String::new());
+        process::exit(1);
+    });
+    thread::spawn(|| {
+        thread::sleep(LONGEST);
+        process::exit(1);
+    });
+}
+
+async fn call<P: Scripted<Cost = u32>>(job: &Job, limiter: &Limiter<P>, notes: &Shared) {
+    match job.callers {
+        Callers::Tasks(tasks) => {
+            for _ in 0..tasks {
+                let (limiter, cost, notes) = (limiter.clone(), job.cost, Arc::clone(notes));
+                tokio::spawn(async move {
+                    loop {
+                        let called = now();
+                        granted(called, &limiter.acquire(cost).await.expect("granted"), &notes);
+                    }
+                });
+            }
+        }
+        Callers::Leaving { every, patience } => {
+            let mut interval = interval(every);
+            interval.set_missed_tick_behavior(MissedTickBehavior::Burst);
+            loop {
+                interval.tick().await;
+                let acquire = limiter.acquire(job.cost);
+                tokio::spawn(call_once(acquire, patience, Arc::clone(notes)));
+            }
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+async fn call_once<P: Scripted<Cost = u32>>(
+    acquire: impl Future<Output = Result<RedisGrant<P, Timed>, Error>>,
+    patience: Duration,
+    notes: Shared,
+) {
+    let called = now();
+    match timeout(patience, acquire).await {
+        Ok(grant) => granted(called, &grant.expect("granted"), &notes),
+        Err(_) => note(&notes, |notes| notes.left += 1),
+    }
+}
+
+fn granted<P: Scripted<Cost = u32>>(called: u64, grant: &RedisGrant<P, Timed>, notes: &Shared) {
+    let seen = now();
+    let due = called + micros(grant.waited());
+    let waited = micros(grant.waited());
+    note(notes, |notes| notes.lines.push(format!("@grant {seen} {due} {} {waited}", grant.cost())));
+}
+
+async fn make<P: Scripted<Cost = u32> + Rated>(limiter: Limiter<P>, change: Change, notes: Shared) {
+    sleep(change.at).await;
+    let called = now();
+    let (waiting, outcome) = match change.to {
+        To::Pause(duration) => (limiter.queue_len(), limiter.pause_for(duration).await),
+        To::Rate(rate) => (limiter.queue_len(), limiter.set_rate(Rate::per_second(rate)).await),
+    };
+    outcome.expect("Redis is there");
+    let confirmed = now();
+    note(&notes, |notes| {
+        notes.lines.push(format!("@change {called} {confirmed} {waiting}"));
+    });
+}

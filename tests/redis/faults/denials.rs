@@ -1,0 +1,119 @@
+//! What has been refused is refused here until it can be granted, unless we ourselves change that.
+
+use std::time::Duration;
+
+use tollgate::Rate;
+use tollgate::redis::RedisGrant;
+
+use super::report::fault;
+use super::wires::Gate;
+use super::{Limiter, builder, denied, eventually, ms, reconnecting, slow};
+use crate::support::server::Server;
+
+type Grant = RedisGrant<tollgate::SmoothBursty, tollgate::redis::Reconnecting>;
+
+fn runs(server: &Server) -> u64 {
+    server.commandstats("evalsha").0 + server.commandstats("eval").0
+}
+
+/// Denied, and known to be.
+async fn knows(server: &Server) -> (Limiter, Grant) {
+    let limiter = builder(slow(), reconnecting(&server.url())).build();
+    let grant = limiter.try_acquire(1).await.expect("the first is prepaid");
+    denied(limiter.try_acquire(1).await);
+    server.reset_stats();
+    (limiter, grant)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_refusals_cost_no_request() {
+    let server = Server::start();
+    let (limiter, _grant) = knows(&server).await;
+    let mut last = Duration::MAX;
+    for _ in 0..1000 {
+        let retry_after = denied(limiter.try_acquire(1).await);
+        assert!(retry_after <= last, "it comes nearer");
+        last = retry_after;
+    }
+    for _ in 0..100 {
+        denied(limiter.try_acquire_timeout(1, ms(100)).await);
+    }
+    assert_eq!((runs(&server), limiter.counters().denied_locally), (0, 1100));
+    assert!(last > ms(5_000) && last <= ms(10_000), "{last:?}");
+    fault("1100 calls in ten seconds at 0.1/s", "Reconnecting")
+        .answer("denied, with no request at all")
+        .done();
+}
+
+/// Others who are refused ask for themselves: a larger or a smaller cost, and those with more time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_calls_are_asked_for() {
+    let server = Server::start();
+    let (limiter, _grant) = knows(&server).await;
+    denied(limiter.try_acquire(2).await);
+    assert_eq!(runs(&server), 1);
+    limiter.key("another").try_acquire(1).await.expect("the first is prepaid there");
+    assert!(runs(&server) > 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refund_of_our_own_lifts_it() {
+    let server = Server::start();
+    let (limiter, grant) = knows(&server).await;
+    grant.refund();
+    limiter.try_acquire(1).await.expect("what was given back");
+    denied(limiter.try_acquire(1).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_settlement_of_our_own_lifts_it() {
+    let server = Server::start();
+    let (limiter, mut grant) = knows(&server).await;
+    grant.settle(0).await.expect("settled");
+    limiter.try_acquire(1).await.expect("what was given back");
+    denied(limiter.try_acquire(1).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_of_our_own_lifts_it() {
+    let server = Server::start();
+    let (limiter, _grant) = knows(&server).await;
+    limiter.pause_for(Duration::from_secs(60)).await.expect("paused");
+    let retry_after = denied(limiter.try_acquire(1).await);
+    assert!(retry_after > Duration::from_secs(50), "{retry_after:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rate_of_our_own_lifts_it() {
+    let server = Server::start();
+    let (limiter, _grant) = knows(&server).await;
+    // What is owed keeps its price: the next is due when it was.
+    limiter.set_rate(Rate::per_second(0.2)).await.expect("set");
+    let before = runs(&server);
+    denied(limiter.try_acquire(1).await);
+    assert_eq!(runs(&server), before + 1, "Redis was asked");
+}
+
+/// The answer that is under way when it is changed is from before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_from_before_a_change_is_not_kept_after_it() {
+    let server = Server::start();
+    let gate = Gate::to(&server.url());
+    let limiter = builder(slow(), gate.clone()).build();
+    gate.let_there();
+    gate.let_back();
+    let grant = limiter.try_acquire(1).await.expect("the first is prepaid");
+    let under_way = tokio::spawn({
+        let limiter = limiter.clone();
+        async move { limiter.try_acquire(1).await }
+    });
+    eventually("the second is asked for", || gate.arrived() == 2).await;
+    gate.let_there();
+    eventually("and refused", || gate.answered() == 2).await;
+    // Only now something comes back.
+    grant.refund();
+    gate.open();
+    denied(under_way.await.expect("no panic"));
+    eventually("the refund is sent", || gate.answered() == 3).await;
+    limiter.try_acquire(1).await.expect("what was given back");
+}

@@ -1,0 +1,149 @@
+//! The key is lost, or holds something else.
+
+use redis::Value;
+use tollgate::Rate;
+use tollgate::redis::{Connection, State};
+
+use super::load::Load;
+use super::report::fault;
+use super::{
+    Events, HORIZON, KEY, Limiter, blocking, builder, bursty, eventually, ms, reconnecting, slow,
+    store, stored, timed,
+};
+use crate::support::server::Server;
+
+const RATE: f64 = 200.0;
+
+/// Evicted, deleted, flushed: what is owed is forgotten, once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_deleted_again_and_again() {
+    const TIMES: u64 = 5;
+    let server = Server::start();
+    let limiter = builder(bursty(RATE), reconnecting(&server.url())).build();
+    let load = Load::start(&limiter, 50);
+    for round in 1..=TIMES {
+        eventually("some are granted", || limiter.stats().granted >= 60 * round).await;
+        server.command(&["DEL", KEY]);
+    }
+    let log = load.stop().await;
+    assert_eq!((log.errors().count(), limiter.counters().lost), (0, 0));
+    assert_eq!(limiter.state(), State::Up);
+    let each = super::load::permits(RATE, HORIZON) + 1.0;
+    #[allow(clippy::cast_precision_loss)] // five
+    let bound = each * TIMES as f64;
+    fault("key deleted or evicted, five times", "Reconnecting")
+        .answer("granted")
+        .over(log.excess(RATE, log.end - log.start), bound)
+        .done();
+}
+
+/// The server has to throw keys away: nothing but the debt is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_evicted() {
+    let server = Server::with(&["--maxmemory-policy", "allkeys-random"]);
+    let limiter = builder(slow(), reconnecting(&server.url())).build();
+    limiter.acquire(1).await.expect("the first is prepaid");
+    assert!(limiter.try_acquire(1).await.is_err());
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    // Any write makes the server look for room.
+    drop(server.try_query::<Value>(&["SET", "another", "1"]));
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(stored(&server).is_none());
+    limiter.acquire(1).await.expect("that of a new limiter");
+    assert_eq!(stored(&server).map(|stored| stored.level), Some(1.0));
+    fault("key evicted", "Reconnecting").answer("granted").over(1.0, 1.0).done();
+}
+
+/// Each of the ways to use the key says that it is somebody else's, at once, and leaves it as it is.
+async fn foreign<C: Connection>(name: &'static str, server: &Server, limiter: &Limiter<C>) {
+    let dump = || server.query::<Value>(&["DUMP", KEY]);
+    let before = dump();
+    let mut longest = ms(0);
+    for _ in 0..3 {
+        let (answer, took) = timed(limiter.acquire(1)).await;
+        let error = store(answer);
+        assert!(!error.is_unavailable() && !error.may_have_charged(), "{error}");
+        assert!(error.to_string().contains(KEY) && error.key() == KEY, "{error}");
+        longest = longest.max(took);
+        store(limiter.try_acquire(1).await);
+        store(limiter.try_acquire_timeout(1, ms(5_000)).await);
+        store(limiter.reserve(1).await);
+        store(limiter.quota().await);
+        store(limiter.pause_for(ms(1)).await);
+    }
+    assert_eq!((limiter.state(), limiter.counters().lost), (State::Up, 0));
+    // Other keys are not to blame.
+    limiter.key(name).acquire(1).await.expect("granted");
+    assert_eq!(dump(), before, "nothing was overwritten");
+    server.command(&["DEL", KEY]);
+    limiter.acquire(1).await.expect("the key is free now");
+    fault(name, "Reconnecting")
+        .answer("Store: names the key; nothing is overwritten")
+        .longest(longest, ms(0))
+        .done();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_of_another_type() {
+    let server = Server::start();
+    let limiter = builder(slow(), reconnecting(&server.url())).build();
+    server.command(&["HSET", KEY, "field", "value"]);
+    foreign("WRONGTYPE: a hash in the key", &server, &limiter).await;
+    server.command(&["DEL", KEY]);
+    server.command(&["RPUSH", KEY, "a", "b"]);
+    foreign("WRONGTYPE: a list in the key", &server, &limiter).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_with_junk_in_it() {
+    let server = Server::start();
+    for (name, junk) in [
+        ("junk in the key: empty", &b""[..]),
+        ("junk in the key: a number", b"42"),
+        ("junk in the key: 28 bytes", b"abcdefghijklmnopqrstuvwxyz12"),
+        ("junk in the key: 60 bytes", &[b'x'; 60]),
+        ("junk in the key: 28 bytes of ones", &[0xff; 28]),
+        ("junk in the key: 200 bytes of ones", &[0xff; 200]),
+    ] {
+        let limiter = builder(slow(), reconnecting(&server.url())).build();
+        server.command(&["DEL", KEY]);
+        server.command(&[b"SET", KEY.as_bytes(), junk]);
+        foreign(name, &server, &limiter).await;
+    }
+}
+
+#[test]
+fn a_thread_hears_the_same() {
+    let server = Server::start();
+    server.command(&["RPUSH", KEY, "a"]);
+    let limiter = builder(slow(), blocking(&server.url())).build();
+    let error = store(limiter.blocking_acquire(1));
+    assert!(!error.is_unavailable() && error.to_string().contains(KEY), "{error}");
+    assert_eq!(limiter.state(), State::Up);
+}
+
+/// Setting a policy takes over what another limiter has written, and nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_is_not_set_over_junk() {
+    let server = Server::start();
+    for junk in [&b"42"[..], &[0xff; 200], b"abcdefghijklmnopqrstuvwxyz12"] {
+        server.command(&[b"SET", KEY.as_bytes(), junk]);
+        let limiter = builder(slow(), reconnecting(&server.url())).build();
+        let error = store(limiter.set_rate(Rate::per_second(7.0)).await);
+        assert!(!error.is_unavailable() && error.to_string().contains(KEY), "{error}");
+        store(limiter.acquire(1).await);
+        assert_eq!(server.query::<Vec<u8>>(&["GET", KEY]), junk, "nothing was overwritten");
+    }
+    // One who has heard of a later policy elsewhere finds junk in the key.
+    server.command(&["DEL", KEY]);
+    let events = Events::default();
+    let limiter = builder(slow(), reconnecting(&server.url())).on_event(events.listener()).build();
+    limiter.set_rate(Rate::per_second(7.0)).await.expect("set");
+    for junk in [&[b'x'; 28][..], &[b'x'; 60]] {
+        server.command(&[b"SET", KEY.as_bytes(), junk]);
+        let error = store(limiter.acquire(1).await);
+        assert!(!error.is_unavailable() && error.to_string().contains(KEY), "{error}");
+        assert_eq!(server.query::<Vec<u8>>(&["GET", KEY]), junk, "nothing was overwritten");
+    }
+    assert_eq!(events.downs(), 0);
+}

@@ -1,0 +1,229 @@
+//! Callers who leave at any point: no permit is lost for good, and none is minted.
+
+use std::time::Duration;
+
+use futures::future::{FutureExt, poll_immediate};
+use tollgate::redis::RedisAcquire;
+use tollgate::{Rate, Rated, SmoothBursty};
+
+use super::report::fault;
+use super::wires::Gate;
+use super::{Limiter, builder, denied, eventually, ms, slow, stored};
+use crate::support::server::Server;
+
+type Call = RedisAcquire<SmoothBursty, Gate>;
+
+/// How far the request of a caller has got when the caller leaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Point {
+    /// Never polled.
+    Outside,
+    /// Its request is on its way to the server.
+    Sent,
+    /// The server has charged it; the answer is on its way.
+    Charged,
+    /// The answer has come, and nobody has looked at it.
+    Answered,
+}
+
+const POINTS: [Point; 4] = [Point::Outside, Point::Sent, Point::Charged, Point::Answered];
+
+fn gated(server: &Server, horizon: Duration) -> (Gate, Limiter<Gate>) {
+    let gate = Gate::to(&server.url());
+    (gate.clone(), builder(slow(), gate).horizon(horizon).build())
+}
+
+/// Polls `call` until its request has got so far. Polls it `more` times on the way.
+async fn advance(gate: &Gate, call: &mut Call, point: Point, polls: usize) {
+    let before = gate.arrived();
+    let answered = gate.answered();
+    for step in POINTS.into_iter().take_while(|&step| step != point).chain([point]) {
+        match step {
+            Point::Outside => continue,
+            Point::Sent => {
+                for _ in 0..polls {
+                    assert!(poll_immediate(&mut *call).await.is_none());
+                }
+                eventually("the request is sent", || gate.arrived() == before + 1).await;
+            }
+            Point::Charged => {
+                gate.let_there();
+                eventually("it is charged", || gate.answered() == answered + 1).await;
+            }
+            Point::Answered => gate.let_back(),
+        }
+        if step == Point::Sent || step == Point::Charged {
+            for _ in 1..polls {
+                assert!(poll_immediate(&mut *call).await.is_none());
+            }
+        }
+    }
+}
+
+/// All that was asked for has been answered, and what is left has been given back.
+async fn settled(gate: &Gate) {
+    gate.open();
+    eventually("all is answered", || gate.arrived() == gate.answered()).await;
+    // A refund may follow the answer that it is due to.
+    let mut seen = gate.answered();
+    loop {
+        tokio::time::sleep(ms(20)).await;
+        let now = gate.answered();
+        if now == seen && gate.arrived() == now {
+            return;
+        }
+        seen = now;
+    }
+}
+
+/// One alone, at each point, polled once or several times.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_leaves_gives_back_exactly_what_was_taken() {
+    let server = Server::start();
+    for point in POINTS {
+        for polls in 1..=3 {
+            server.command(&["FLUSHALL"]);
+            let (gate, limiter) = gated(&server, ms(250));
+            let mut call = limiter.acquire(1);
+            advance(&gate, &mut call, point, polls).await;
+            if point == Point::Answered {
+                eventually("it is granted", || limiter.stats().granted == 1).await;
+            }
+            drop(call);
+            settled(&gate).await;
+            assert_eq!(limiter.queue_len(), 0, "{point:?}");
+            limiter.try_acquire(1).await.unwrap_or_else(|e| panic!("lost at {point:?}: {e}"));
+            let retry_after = denied(limiter.try_acquire(1).await);
+            assert!(retry_after > ms(5_000), "minted at {point:?}: {retry_after:?}");
+            assert_eq!(stored(&server).map(|stored| stored.level), Some(1.0), "{point:?}");
+        }
+    }
+    fault("a caller dropped at each await point, alone", "any")
+        .answer("none; what was charged goes back")
+        .over(0.0, 0.0)
+        .under(0.0, 0.0)
+        .done();
+}
+
+/// One with a ticket for later, and nobody behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_leaves_with_a_ticket_gives_it_back() {
+    let server = Server::start();
+    let (gate, limiter) = gated(&server, Duration::from_secs(60));
+    gate.open();
+    limiter.acquire(1).await.expect("the first is prepaid");
+    let mut call = limiter.acquire(1);
+    assert!((&mut call).now_or_never().is_none());
+    eventually("it is booked", || stored(&server).is_some_and(|s| s.level > 1.5)).await;
+    let answered = gate.answered();
+    assert!((&mut call).now_or_never().is_none());
+    drop(call);
+    eventually("the ticket is given back", || gate.answered() > answered).await;
+    let retry_after = denied(limiter.try_acquire(1).await);
+    assert!(retry_after <= ms(10_000) && retry_after > ms(5_000), "{retry_after:?}");
+}
+
+/// The first of three leaves at each point: the ticket goes to the second, and so on, and no request is
+/// made for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ticket_is_handed_to_the_next() {
+    for point in POINTS {
+        let server = Server::start();
+        let (gate, limiter) = gated(&server, Duration::from_secs(60));
+        let mut first = limiter.acquire(1);
+        let (mut second, mut third) = (limiter.acquire(1), limiter.acquire(1));
+        advance(&gate, &mut first, point, 1).await;
+        if point == Point::Answered {
+            eventually("it is granted", || limiter.stats().granted == 1).await;
+            // Who was granted gives back by another request.
+            drop(first);
+            gate.open();
+            second.await.expect("what was given back");
+            continue;
+        }
+        // They wait for the answer behind the first.
+        assert!((&mut second).now_or_never().is_none());
+        assert!((&mut third).now_or_never().is_none());
+        drop(first);
+        gate.open();
+        second.await.unwrap_or_else(|error| panic!("at {point:?}: {error}"));
+        assert!((&mut third).now_or_never().is_none());
+        eventually("the third is booked", || stored(&server).is_some_and(|s| s.level > 1.9)).await;
+        drop(third);
+        settled(&gate).await;
+        assert_eq!(stored(&server).map(|stored| stored.level.round()), Some(1.0), "{point:?}");
+    }
+    fault("the first in line leaves with a ticket or on the way to it", "any")
+        .answer("the next has it")
+        .done();
+}
+
+/// Who asks for a place and does not wait for the answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reservation_that_nobody_waits_for() {
+    let server = Server::start();
+    for polls in 0..=3 {
+        server.command(&["FLUSHALL"]);
+        let (gate, limiter) = gated(&server, Duration::from_secs(60));
+        {
+            let mut reserve = Box::pin(limiter.reserve(1));
+            for poll in 0..polls {
+                assert!(poll_immediate(&mut reserve).await.is_none());
+                if poll == 1 {
+                    gate.let_there();
+                    eventually("it is charged", || gate.answered() == 1).await;
+                }
+            }
+        }
+        settled(&gate).await;
+        limiter.try_acquire(1).await.unwrap_or_else(|e| panic!("lost after {polls} polls: {e}"));
+        denied(limiter.try_acquire(1).await);
+        drop(limiter.reserve(1).await.expect("a place"));
+        settled(&gate).await;
+        assert_eq!(stored(&server).map(|stored| stored.level.round()), Some(1.0));
+    }
+}
+
+/// A change is made from the first poll on, and not before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_that_nobody_waits_for_are_made() {
+    let server = Server::start();
+    let (gate, limiter) = gated(&server, ms(250));
+    drop(limiter.pause_for(Duration::from_secs(60)));
+    drop(limiter.set_rate(Rate::per_second(1.0)));
+    settled(&gate).await;
+    assert_eq!(gate.arrived(), 0);
+    let mut grant = limiter.acquire(1).await.expect("the first is prepaid");
+    // Whether the answer is there at once does not matter.
+    drop(poll_immediate(Box::pin(grant.settle(3))).await);
+    eventually("it is settled", || stored(&server).is_some_and(|s| s.level > 2.5)).await;
+    drop(poll_immediate(Box::pin(limiter.set_rate(Rate::per_second(0.2)))).await);
+    drop(poll_immediate(Box::pin(limiter.pause_for(Duration::from_secs(60)))).await);
+    settled(&gate).await;
+    assert_eq!(limiter.policy(), slow().with_rate(Rate::per_second(0.2)));
+    assert!(denied(limiter.try_acquire(1).await) > Duration::from_secs(50));
+}
+
+/// With tickets, in the middle of the line: everybody behind moves up by one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_behind_move_up() {
+    let server = Server::start();
+    let (gate, limiter) = gated(&server, Duration::from_secs(600));
+    gate.open();
+    limiter.acquire(1).await.expect("the first is prepaid");
+    let mut places = Vec::new();
+    for _ in 0..4 {
+        places.push(limiter.reserve(1).await.expect("a place"));
+    }
+    let seconds = |delay: Duration| (delay.as_secs_f64() / 10.0).ceil();
+    let delays: Vec<_> = places.iter().map(|place| seconds(place.delay())).collect();
+    assert_eq!(delays, [1.0, 2.0, 3.0, 4.0]);
+    let requests = limiter.counters().requests;
+    drop(places.remove(1));
+    let delays: Vec<_> = places.iter().map(|place| seconds(place.delay())).collect();
+    assert_eq!(delays, [1.0, 2.0, 3.0]);
+    settled(&gate).await;
+    // The last ticket is nobody's any more.
+    assert_eq!(limiter.counters().requests, requests + 1);
+    assert!(stored(&server).is_some_and(|s| s.level > 3.9 - 0.5 && s.level <= 4.0));
+}

@@ -1,0 +1,204 @@
+//! What each fault costs: the answer that callers get, how much is granted too much or too little, and
+//! when service is back. Each test leaves a line of the fault table in `target/fault_table`.
+
+mod clock_steps;
+mod cluster;
+mod denials;
+mod failover;
+mod keys;
+mod leaving;
+mod load;
+mod network;
+mod policies;
+mod processes;
+mod refusals;
+mod report;
+mod restart;
+mod runtimes;
+mod waiting;
+mod wires;
+mod without;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
+use tollgate::redis::{
+    Blocking, Builder, Connection, Event, Reconnecting, RedisRateLimiter, State, StoreError,
+};
+use tollgate::{Error, Rate, SmoothBursty};
+
+use crate::support::server::Server;
+use crate::support::{LIMIT, lock};
+
+type Limiter<C = Reconnecting> = RedisRateLimiter<SmoothBursty, C>;
+
+const KEY: &str = "quota:faults";
+
+/// More than any request or wake-up is late on a busy machine.
+const SLACK: Duration = Duration::from_millis(1000);
+
+/// What is stored at most, as time at the rate.
+const BURST: Duration = Duration::from_millis(50);
+
+/// As long as it is unless chosen otherwise.
+const HORIZON: Duration = Duration::from_millis(250);
+
+const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn bursty(per_second: f64) -> SmoothBursty {
+    SmoothBursty::new(Rate::per_second(per_second)).max_burst(BURST)
+}
+
+/// One permit each ten seconds: no time passes that would hide what was charged or given back.
+fn slow() -> SmoothBursty {
+    SmoothBursty::new(Rate::per_second(0.1)).max_burst(Duration::ZERO)
+}
+
+fn reconnecting(url: &str) -> Reconnecting {
+    Reconnecting::open(url).expect("the URL is one")
+}
+
+fn blocking(url: &str) -> Blocking {
+    Blocking::open(url).expect("the URL is one")
+}
+
+/// Its own waits between two attempts are seconds unless they are chosen.
+async fn manager(url: &str) -> ConnectionManager {
+    let client = redis::Client::open(url).expect("the URL is one");
+    let config = ConnectionManagerConfig::new()
+        .set_min_delay(ms(10))
+        .set_max_delay(ms(50))
+        .set_response_timeout(None);
+    client.get_connection_manager_with_config(config).await.expect("the server is there")
+}
+
+async fn multiplexed(url: &str) -> MultiplexedConnection {
+    let client = redis::Client::open(url).expect("the URL is one");
+    client.get_multiplexed_async_connection().await.expect("the server is there")
+}
+
+fn builder<C: Connection>(policy: SmoothBursty, connection: C) -> Builder<SmoothBursty, C> {
+    Limiter::builder(policy, connection, KEY)
+}
+
+/// What a limiter has told.
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<(Instant, Event)>>>);
+
+impl Events {
+    fn listener(&self) -> impl Fn(&Event) + Send + Sync + 'static {
+        let events = self.clone();
+        move |event| lock(&events.0).push((Instant::now(), event.clone()))
+    }
+
+    fn downs(&self) -> usize {
+        self.when(|event| matches!(event, Event::Down { .. })).len()
+    }
+
+    fn ups(&self) -> usize {
+        self.when(|event| matches!(event, Event::Up { .. })).len()
+    }
+
+    /// Nothing has been told so far.
+    fn clear(&self) {
+        lock(&self.0).clear();
+    }
+
+    /// When another's policy was adopted, and its generation.
+    fn adopted(&self) -> Vec<(Instant, u32)> {
+        let events = lock(&self.0);
+        let adopted = events.iter().filter_map(|(at, event)| match event {
+            Event::PolicyAdopted { generation, .. } => Some((*at, *generation)),
+            _ => None,
+        });
+        adopted.collect()
+    }
+
+    fn when(&self, is: impl Fn(&Event) -> bool) -> Vec<Instant> {
+        lock(&self.0).iter().filter(|(_, event)| is(event)).map(|&(at, _)| at).collect()
+    }
+}
+
+/// What the key says, of [`SmoothBursty`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Stored {
+    /// One more with each charge.
+    sequence: u32,
+    /// Permits taken beyond the time of the last charge.
+    level: f64,
+}
+
+fn stored(server: &Server) -> Option<Stored> {
+    let bytes: Vec<u8> = server.query::<Option<Vec<u8>>>(&["GET", KEY])?;
+    let sequence = u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes"));
+    let level = f64::from_le_bytes(bytes[20..28].try_into().expect("eight bytes"));
+    Some(Stored { sequence, level })
+}
+
+#[track_caller]
+fn sequence(server: &Server) -> u32 {
+    stored(server).expect("the key is there").sequence
+}
+
+/// The error of a store.
+#[track_caller]
+fn store<T>(answer: Result<T, Error>) -> StoreError {
+    match answer {
+        Err(Error::Store(error)) => error,
+        Err(error) => panic!("not the store's: {error}"),
+        Ok(_) => panic!("granted"),
+    }
+}
+
+#[track_caller]
+fn denied<T>(answer: Result<T, Error>) -> Duration {
+    match answer {
+        Err(error @ Error::Denied { .. }) => error.retry_after().expect("time tells"),
+        Err(error) => panic!("not denied: {error}"),
+        Ok(_) => panic!("granted"),
+    }
+}
+
+/// Polls until `done`, and panics rather than wait for more than [`LIMIT`].
+async fn eventually(what: &str, mut done: impl FnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        tokio::time::sleep(ms(2)).await;
+    }
+    start.elapsed()
+}
+
+async fn is<C: Connection>(limiter: &Limiter<C>, state: State) -> Duration {
+    eventually(&format!("the state is {state:?}"), || limiter.state() == state).await
+}
+
+/// Tries until it is granted by Redis, and says how long that took.
+async fn served<C: Connection>(limiter: &Limiter<C>) -> Duration {
+    let start = Instant::now();
+    loop {
+        let answer = limiter.acquire(1).await;
+        if answer.is_ok_and(|grant| grant.is_shared()) {
+            return start.elapsed();
+        }
+        assert!(start.elapsed() < LIMIT, "not served within {LIMIT:?}");
+        tokio::time::sleep(ms(5)).await;
+    }
+}
+
+/// The connection is made and the script known, however long that takes on a busy machine.
+async fn warm<C: Connection>(limiter: &Limiter<C>, events: &Events) {
+    served(limiter).await;
+    is(limiter, State::Up).await;
+    events.clear();
+}
+
+/// The answer, and how long it took.
+async fn timed<T>(call: impl Future<Output = T>) -> (T, Duration) {
+    let start = Instant::now();
+    let answer = call.await;
+    (answer, start.elapsed())
+}

@@ -1,0 +1,247 @@
+//! The way to the server: cut, mute, or slow.
+
+use std::time::{Duration, Instant};
+
+use tollgate::redis::{Connection, State};
+
+use super::load::Load;
+use super::report::fault;
+use super::{
+    Events, Limiter, blocking, builder, bursty, denied, eventually, is, manager, ms, multiplexed,
+    reconnecting, sequence, served, slow, store, timed, warm,
+};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::server::Server;
+
+const DEADLINE: Duration = ms(400);
+
+/// A limiter whose connection has been made.
+async fn ready<C: Connection>(connection: C, server: &Server, events: &Events) -> Limiter<C> {
+    // The key does not expire meanwhile.
+    let policy = slow().max_burst(Duration::from_secs(60));
+    let limiter =
+        builder(policy, connection).deadline(DEADLINE).on_event(events.listener()).build();
+    // The server gets to know the script; the key itself is written, and nothing is taken.
+    warm(&limiter.key("another"), events).await;
+    limiter.pause_for(Duration::ZERO).await.expect("the server is there");
+    sequence(server);
+    limiter
+}
+
+/// One request is cut off. Nobody here can know whether it was carried out: so it counts as that.
+async fn cut<C: Connection>(name: &'static str, server: &Server, proxy: &Proxy, connection: C) {
+    let events = Events::default();
+    let limiter = ready(connection, server, &events).await;
+    let before = sequence(server);
+    let before_lost = limiter.counters().lost;
+    for (mode, what, charged) in [
+        (Mode::CutBeforeRequest, "connection cut before the script ran", 0),
+        (Mode::CutBeforeAnswer, "connection cut after the script ran", 1),
+    ] {
+        proxy.set_once(mode);
+        let (answer, took) = timed(limiter.try_acquire(1)).await;
+        let error = store(answer);
+        assert!(error.may_have_charged() && error.is_unavailable(), "{error}");
+        let back = is(&limiter, State::Up).await;
+        let charges = sequence(server).wrapping_sub(before);
+        assert_eq!(charges, charged, "never twice");
+        fault(what, name)
+            .answer("Store: may have charged")
+            .under(f64::from(charges), f64::from(charged))
+            .longest(took, DEADLINE)
+            .back(back)
+            .done();
+    }
+    assert_eq!(limiter.counters().lost, before_lost + 2);
+    // What was charged is owed, and nothing else.
+    let retry_after = denied(limiter.try_acquire(1).await);
+    assert!(retry_after > ms(5_000) && retry_after <= ms(10_000), "{retry_after:?}");
+    assert_eq!(events.downs(), events.ups());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_was_cut_off_is_not_sent_again() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    cut("Reconnecting", &server, &proxy, reconnecting(&proxy.url())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_was_cut_off_is_not_sent_again_by_a_manager() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    cut("ConnectionManager", &server, &proxy, manager(&proxy.url()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_was_cut_off_is_not_sent_again_by_a_thread() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    cut("Blocking", &server, &proxy, blocking(&proxy.url())).await;
+}
+
+/// Connections are accepted and nothing is ever answered.
+async fn mute<C: Connection>(name: &'static str, server: &Server, connection: C) {
+    let events = Events::default();
+    let limiter = ready(connection, server, &events).await;
+    let before = sequence(server);
+    server.stop_process();
+    let calls: Vec<_> = (0..20)
+        .map(|_| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { timed(limiter.acquire(1)).await })
+        })
+        .collect();
+    let mut longest = Duration::ZERO;
+    for call in calls {
+        let (answer, took) = call.await.expect("no panic");
+        assert!(store(answer).is_unavailable());
+        longest = longest.max(took);
+    }
+    assert_eq!((limiter.state(), events.downs()), (State::Down, 1));
+    // The attempts to find out cost nobody any time.
+    let until = Instant::now() + DEADLINE * 4;
+    while Instant::now() < until {
+        let (answer, took) = timed(limiter.acquire(1)).await;
+        store(answer);
+        assert!(took < DEADLINE, "who comes later is told at once: {took:?}");
+        tokio::time::sleep(ms(5)).await;
+    }
+    server.continue_process();
+    let back = is(&limiter, State::Up).await;
+    assert_eq!(events.ups(), 1);
+    // The server has read what had been sent, though nobody waits for it.
+    let charges = sequence(server).wrapping_sub(before);
+    fault("black hole (no answer)", name)
+        .answer("Store: may have charged; later at once: unavailable")
+        .under(f64::from(charges), 20.0)
+        .longest(longest, DEADLINE)
+        .back(back)
+        .done();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_a_mute_server() {
+    let server = Server::start();
+    mute("Reconnecting", &server, reconnecting(&server.url())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_a_mute_server_over_a_manager() {
+    let server = Server::start();
+    mute("ConnectionManager", &server, manager(&server.url()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_a_mute_server_over_a_plain_connection() {
+    let server = Server::start();
+    mute("MultiplexedConnection", &server, multiplexed(&server.url()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_a_mute_server_over_a_thread() {
+    let server = Server::start();
+    mute("Blocking", &server, blocking(&server.url())).await;
+}
+
+/// It was mute before the first connection was made: certainly nothing was charged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_mute_from_the_beginning_has_charged_nothing() {
+    async fn never_connected<C: Connection>(connection: C) {
+        let limiter = builder(slow(), connection).deadline(DEADLINE).build();
+        let (answer, took) = timed(limiter.acquire(1)).await;
+        let error = store(answer);
+        assert!(error.is_unavailable() && !error.may_have_charged(), "{error}");
+        assert!(took < DEADLINE * 2 + super::SLACK, "{took:?}");
+    }
+    let server = Server::start();
+    server.stop_process();
+    never_connected(reconnecting(&server.url())).await;
+    never_connected(blocking(&server.url())).await;
+    server.continue_process();
+}
+
+/// Later than the deadline: all that is charged is lost, and never too much is granted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_are_always_too_late() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let events = Events::default();
+    let limiter = builder(bursty(100.0), reconnecting(&proxy.url()))
+        .deadline(ms(100))
+        .on_event(events.listener())
+        .build();
+    served(&limiter).await;
+    let before = sequence(&server);
+    proxy.set(Mode::DelayAnswers(ms(300)));
+    let load = Load::start(&limiter, 10);
+    let requests = limiter.counters().requests;
+    eventually("it was tried again", || limiter.counters().requests >= requests + 4).await;
+    assert_eq!(limiter.state(), State::Down);
+    proxy.set(Mode::Pass);
+    let start = Instant::now();
+    let back = is(&limiter, State::Up).await;
+    eventually("somebody is granted", || limiter.stats().granted > 1).await;
+    let log = load.stop().await;
+    assert!(log.granted().all(|call| call.end > start), "nothing before");
+    assert_eq!((events.downs(), events.ups()), (1, 1));
+    // One request was made by callers, with ten of them; the others looked whether Redis is there.
+    let charges = sequence(&server).wrapping_sub(before);
+    let granted = u32::try_from(log.grants()).expect("few");
+    fault("latency 300 ms, deadline 100 ms", "Reconnecting")
+        .answer("Store: may have charged; later at once: unavailable")
+        .over(log.excess(100.0, log.end - log.start), 0.0)
+        .under(f64::from(charges.saturating_sub(granted)), 10.0)
+        .longest(log.longest_error(), ms(100))
+        .back(back)
+        .done();
+}
+
+/// Slow, but in time: nothing is lost, and the horizon covers the way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_are_late_but_in_time() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let limiter = builder(bursty(100.0), reconnecting(&proxy.url()))
+        .deadline(ms(500))
+        .horizon(ms(1_000))
+        .build();
+    served(&limiter).await;
+    proxy.set(Mode::DelayAnswers(ms(300)));
+    let before = sequence(&server);
+    let load = Load::start(&limiter, 60);
+    eventually("a hundred are granted", || limiter.stats().granted > 100).await;
+    let log = load.stop().await;
+    let charges = f64::from(sequence(&server).wrapping_sub(before));
+    let grants = f64::from(u32::try_from(log.grants()).expect("few"));
+    let unused = -log.excess(100.0, log.end - log.start);
+    assert_eq!((log.errors().count(), limiter.counters().lost), (0, 0));
+    // The first answer is late, and so are two more once the line runs dry.
+    assert!(unused < 120.0, "{unused} of {grants} were not used");
+    fault("latency 300 ms, deadline 500 ms", "Reconnecting")
+        .answer("granted")
+        .over(log.excess(100.0, log.end - log.start), 0.0)
+        .under(charges - grants, 0.0)
+        .done();
+}
+
+/// A script that the server does not know has to be sent twice, and the deadline is for both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadline_is_for_all_that_a_request_takes() {
+    const DEADLINE: Duration = ms(1_000);
+    async fn unknown<C: Connection>(server: &Server, proxy: &Proxy, connection: C) {
+        let limiter = builder(slow(), connection).deadline(DEADLINE).build();
+        warm(&limiter.key("another"), &Events::default()).await;
+        server.command(&["SCRIPT", "FLUSH"]);
+        proxy.set(Mode::DelayAnswers(DEADLINE * 9 / 10));
+        let (answer, took) = timed(limiter.acquire(1)).await;
+        assert!(store(answer).may_have_charged());
+        assert!(took < DEADLINE * 3 / 2, "{took:?}");
+        proxy.set(Mode::Pass);
+    }
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    unknown(&server, &proxy, reconnecting(&proxy.url())).await;
+    server.command(&["FLUSHALL"]);
+    unknown(&server, &proxy, blocking(&proxy.url())).await;
+}

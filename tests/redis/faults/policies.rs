@@ -1,0 +1,162 @@
+//! Limiters that disagree on the policy of a key, and those that learn of a later one.
+
+use std::time::Duration;
+
+use tollgate::redis::State;
+use tollgate::{Rate, Rated, SmoothBursty};
+
+use super::report::fault;
+use super::{
+    Events, KEY, Limiter, builder, bursty, denied, is, ms, reconnecting, sequence, store, stored,
+    timed,
+};
+use crate::support::server::Server;
+
+fn process(server: &Server, policy: SmoothBursty) -> (Limiter, Events) {
+    let events = Events::default();
+    let limiter = builder(policy, reconnecting(&server.url()))
+        .deadline(ms(200))
+        .on_event(events.listener())
+        .build();
+    (limiter, events)
+}
+
+fn rate(limiter: &Limiter) -> f64 {
+    limiter.policy().rate().as_per_second()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_second_who_disagrees_hears_so_and_one_of_them_decides() {
+    let server = Server::start();
+    let (one, one_hears) = process(&server, bursty(100.0));
+    let (other, other_hears) = process(&server, bursty(200.0));
+    one.acquire(1).await.expect("granted");
+    let before = sequence(&server);
+    let (answer, longest) = timed(other.acquire(1)).await;
+    let error = store(answer);
+    assert!(error.is_conflict() && !error.is_unavailable() && !error.may_have_charged(), "{error}");
+    assert!(error.to_string().contains(KEY), "{error}");
+    assert!(store(other.quota().await).is_conflict());
+    assert_eq!((sequence(&server), other.state()), (before, State::Up), "nothing was charged");
+    one.acquire(1).await.expect("the first is as ever");
+
+    one.set_rate(Rate::per_second(300.0)).await.expect("set");
+    for limiter in [&one, &other] {
+        limiter.acquire(1).await.expect("granted");
+        assert_eq!(rate(limiter), 300.0);
+    }
+    assert!(one_hears.adopted().is_empty());
+    assert_eq!(other_hears.adopted().len(), 1);
+    // The other way round, and once more.
+    other.set_rate(Rate::per_second(400.0)).await.expect("set");
+    one.acquire(1).await.expect("granted");
+    assert_eq!((rate(&one), one_hears.adopted()[0].1), (400.0, 2));
+    fault("two limiters disagree on the policy", "Reconnecting")
+        .answer("Store: conflict, for the second; `set_policy` of either decides")
+        .longest(longest, ms(0))
+        .done();
+}
+
+/// It decides although it has never agreed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_second_can_decide_too() {
+    let server = Server::start();
+    let (one, hears) = process(&server, bursty(100.0));
+    let (other, _) = process(&server, bursty(200.0));
+    one.acquire(1).await.expect("granted");
+    store(other.acquire(1).await);
+    let before = other.counters().requests;
+    tokio::time::timeout(Duration::from_secs(2), other.set_rate(Rate::per_second(300.0)))
+        .await
+        .expect("an answer")
+        .expect("set");
+    assert!(other.counters().requests - before < 10, "no more requests than it takes");
+    other.acquire(1).await.expect("granted");
+    one.acquire(1).await.expect("granted");
+    assert_eq!((rate(&one), rate(&other), hears.adopted().len()), (300.0, 300.0, 1));
+}
+
+/// Two set one at the same time: one of them holds for both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_set_at_the_same_time_one_holds_for_all() {
+    let server = Server::start();
+    for round in 0..10 {
+        server.command(&["DEL", KEY]);
+        let ((one, _), (other, _)) =
+            (process(&server, bursty(100.0)), process(&server, bursty(100.0)));
+        let (third, _) = process(&server, bursty(100.0));
+        third.acquire(1).await.expect("granted");
+        let (first, second) = tokio::join!(
+            one.set_rate(Rate::per_second(200.0)),
+            other.set_rate(Rate::per_second(300.0)),
+        );
+        first.and(second).expect("set");
+        for limiter in [&one, &other, &third, &one] {
+            limiter.acquire(1).await.expect("granted");
+        }
+        let rates = [rate(&one), rate(&other), rate(&third)];
+        assert!(rates == [200.0; 3] || rates == [300.0; 3], "round {round}: {rates:?}");
+    }
+}
+
+/// What was set is not in the key any more; who knows of it writes it there again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_key_gets_the_later_policy_back() {
+    let server = Server::start();
+    let (setter, _) = process(&server, bursty(100.0));
+    let (knows, _) = process(&server, bursty(100.0));
+    setter.set_rate(Rate::per_second(300.0)).await.expect("set");
+    knows.acquire(1).await.expect("granted");
+    assert_eq!(rate(&knows), 300.0);
+    drop(setter);
+    server.restart();
+    let (late, late_hears) = process(&server, bursty(100.0));
+    // One who knows nothing of it is the first to come.
+    late.acquire(1).await.expect("granted by the policy that it knows");
+    assert_eq!(rate(&late), 100.0);
+    store(knows.acquire(1).await);
+    let back = is(&knows, State::Up).await;
+    knows.acquire(1).await.expect("granted by the policy that it knows");
+    late.acquire(1).await.expect("granted");
+    assert_eq!((rate(&late), late_hears.adopted()), (300.0, late_hears.adopted()));
+    assert_eq!(late_hears.adopted().len(), 1);
+    fault("the key is lost after set_policy", "Reconnecting")
+        .answer("granted; the first who knows of the later policy restores it")
+        .back(back)
+        .done();
+}
+
+/// Nobody knows whether it was set; once it is heard of again, it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_could_not_be_set_is_set_later() {
+    let server = Server::start();
+    let (limiter, _) = process(&server, bursty(100.0));
+    let (other, hears) = process(&server, bursty(100.0));
+    limiter.acquire(1).await.expect("granted");
+    server.stop_process();
+    let (answer, longest) = timed(limiter.set_rate(Rate::per_second(300.0))).await;
+    assert!(store(answer).is_unavailable());
+    server.continue_process();
+    let back = is(&limiter, State::Up).await;
+    limiter.acquire(1).await.expect("granted");
+    other.acquire(1).await.expect("granted");
+    assert_eq!((rate(&limiter), rate(&other), hears.adopted().len()), (300.0, 300.0, 1));
+    fault("set_policy without an answer", "Reconnecting")
+        .answer("Store: may have been set; it holds once the process is heard again")
+        .longest(longest, ms(200))
+        .back(back)
+        .done();
+}
+
+/// What is owed keeps its time when another rate is adopted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_debt_keeps_its_time() {
+    let server = Server::start();
+    let (one, _) = process(&server, super::slow());
+    let (other, _) = process(&server, super::slow());
+    one.acquire(1).await.expect("the first is prepaid");
+    other.set_rate(Rate::per_second(1_000.0)).await.expect("set");
+    let retry_after = denied(one.try_acquire(1).await);
+    assert!(retry_after > ms(5_000) && retry_after <= ms(10_000), "{retry_after:?}");
+    assert!(stored(&server).is_some_and(|stored| stored.level > 5_000.0));
+}

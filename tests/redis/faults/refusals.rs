@@ -1,0 +1,155 @@
+//! The server is there and refuses: nothing was charged, and callers hear so within the deadline.
+
+use std::time::{Duration, Instant};
+
+use redis::RedisError;
+use tollgate::redis::{Connection, State};
+
+use super::report::fault;
+use super::{
+    Events, KEY, Limiter, blocking, builder, bursty, is, manager, ms, reconnecting, store, stored,
+    timed,
+};
+use crate::support::server::Server;
+
+const DEADLINE: Duration = ms(500);
+
+/// Callers hear `code`, the first within the deadline and the others at once, for as long as it lasts.
+/// Then `mend` makes the server serve.
+async fn refused<C: Connection>(
+    name: &'static str,
+    connection_name: &'static str,
+    code: &str,
+    server: &Server,
+    connection: C,
+    mend: impl AsyncFnOnce(),
+) -> Limiter<C> {
+    let events = Events::default();
+    let limiter =
+        builder(bursty(1000.0), connection).deadline(DEADLINE).on_event(events.listener()).build();
+    let before = stored(server);
+    let start = Instant::now();
+    let (answer, mut longest) = timed(limiter.acquire(1)).await;
+    let error = store(answer);
+    assert!(error.is_unavailable() && !error.may_have_charged(), "{error}");
+    assert_eq!(error.key(), KEY);
+    let source = std::error::Error::source(&error).expect("what the server said");
+    let source = source.downcast_ref::<RedisError>().expect("what the server said");
+    assert!(source.to_string().contains(code), "{source}");
+    is(&limiter, State::Down).await;
+    while start.elapsed() < ms(1_200) {
+        let (answer, took) = timed(limiter.try_acquire(1)).await;
+        assert!(!store(answer).may_have_charged());
+        assert!(took < ms(100), "who comes later is told at once: {took:?}");
+        longest = longest.max(took);
+        tokio::time::sleep(ms(10)).await;
+    }
+    assert_eq!((events.downs(), events.ups()), (1, 0), "it is down all the time");
+    assert_eq!((stored(server), limiter.counters().lost), (before, 0));
+    mend().await;
+    let back = is(&limiter, State::Up).await;
+    limiter.acquire(1).await.expect("granted again");
+    assert_eq!((events.downs(), events.ups()), (1, 1));
+    fault(name, connection_name)
+        .answer(&format!("Store: unavailable ({code})"))
+        .longest(longest, DEADLINE)
+        .back(back)
+        .done();
+    limiter
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn out_of_memory() {
+    async fn full<C: Connection>(name: &'static str, server: &Server, connection: C) {
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        let mend = async || drop(server.command(&["CONFIG", "SET", "maxmemory", "0"]));
+        refused("OOM with noeviction", name, "OOM", server, connection, mend).await;
+    }
+    let server = Server::with(&["--maxmemory-policy", "noeviction"]);
+    full("Reconnecting", &server, reconnecting(&server.url())).await;
+    full("Blocking", &server, blocking(&server.url())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_that_keeps_the_server_busy() {
+    let server = Server::with(&["--busy-reply-threshold", "20"]);
+    let mut other = server.client().get_connection().expect("the server is there");
+    let endless = redis::cmd("EVAL").arg("while true do end").arg(0).get_packed_command();
+    other.send_packed_command(&endless).expect("it is open");
+    // Before that it does not answer at all.
+    crate::support::until("the server says that it is busy", || {
+        let answer = server.try_query::<redis::Value>(&["GET", KEY]);
+        answer.is_err_and(|error| error.code() == Some("BUSY"))
+    });
+    let events = Events::default();
+    let limiter = builder(bursty(1000.0), reconnecting(&server.url()))
+        .deadline(DEADLINE)
+        .on_event(events.listener())
+        .build();
+    let (answer, longest) = timed(limiter.acquire(1)).await;
+    let error = store(answer);
+    assert!(error.is_unavailable() && !error.may_have_charged(), "{error}");
+    is(&limiter, State::Down).await;
+    let (answer, took) = timed(limiter.acquire(1)).await;
+    store(answer);
+    assert!(took < ms(100), "who comes later is told at once: {took:?}");
+    server.command(&["SCRIPT", "KILL"]);
+    let back = is(&limiter, State::Up).await;
+    limiter.acquire(1).await.expect("granted again");
+    assert_eq!((events.downs(), events.ups(), limiter.counters().lost), (1, 1, 0));
+    fault("BUSY script of somebody else", "Reconnecting")
+        .answer("Store: unavailable (BUSY)")
+        .longest(longest, DEADLINE)
+        .back(back)
+        .done();
+}
+
+/// The address of a user who may do what `rules` say.
+fn user(server: &Server, rules: &[&str]) -> String {
+    let words = [&["ACL", "SETUSER", "limited", "reset", "on", ">secret"], rules].concat();
+    server.command(&words);
+    format!("redis://limited:secret@127.0.0.1:{}/", server.port())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_who_may_not_run_scripts() {
+    let server = Server::start();
+    let url = user(&server, &["~*", "+@all", "-evalsha"]);
+    let mend = async || drop(server.command(&["ACL", "SETUSER", "limited", "+evalsha"]));
+    let name = "ACL: no EVALSHA";
+    refused(name, "Reconnecting", "NoPerm", &server, reconnecting(&url), mend).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_who_may_not_use_the_key() {
+    let server = Server::start();
+    let url = user(&server, &["~elsewhere:*", "+@all"]);
+    let mend = async || drop(server.command(&["ACL", "SETUSER", "limited", "~quota:*"]));
+    let name = "ACL: not this key";
+    refused(name, "Reconnecting", "NoPerm", &server, reconnecting(&url), mend).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_password() {
+    async fn wrong<C: Connection>(name: &'static str, server: &Server, open: fn(&str) -> C) {
+        let url = user(server, &["~*", "+@all"]);
+        server.command(&["ACL", "SETUSER", "limited", "<secret", ">another"]);
+        let mend = async || drop(server.command(&["ACL", "SETUSER", "limited", ">secret"]));
+        refused("wrong password", name, "Password authentication failed", server, open(&url), mend)
+            .await;
+    }
+    let server = Server::start();
+    wrong("Reconnecting", &server, reconnecting).await;
+    wrong("Blocking", &server, blocking).await;
+}
+
+/// What the server refuses is not the manager's business: the same answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn out_of_memory_over_a_manager() {
+    let server = Server::with(&["--maxmemory-policy", "noeviction"]);
+    let connection = manager(&server.url()).await;
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let mend = async || drop(server.command(&["CONFIG", "SET", "maxmemory", "0"]));
+    let name = "OOM with noeviction";
+    refused(name, "ConnectionManager", "OOM", &server, connection, mend).await;
+}

@@ -1,0 +1,153 @@
+//! Hundreds wait in two processes when somebody pauses the fleet, or sets another rate.
+
+use std::time::{Duration, Instant};
+
+use tollgate::{Rate, SmoothBursty};
+
+use super::load::{Load, permits};
+use super::report::fault;
+use super::{Events, Limiter, builder, bursty, eventually, ms, reconnecting};
+use crate::support::server::Server;
+
+const AHEAD: Duration = ms(100);
+const EACH: usize = 200;
+
+/// A round trip of a busy machine, and the time in which who was granted gets to run.
+const LATE: Duration = ms(150);
+
+fn process(server: &Server, policy: SmoothBursty) -> (Limiter, Events) {
+    let events = Events::default();
+    let limiter = builder(policy, reconnecting(&server.url()))
+        .horizon(AHEAD)
+        .on_event(events.listener())
+        .build();
+    (limiter, events)
+}
+
+async fn both_are_served(one: &Limiter, other: &Limiter, grants: u64) {
+    let (before, before_other) = (one.stats().granted, other.stats().granted);
+    eventually("both are served", || {
+        one.stats().granted >= before + grants && other.stats().granted >= before_other + grants
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_holds_within_the_horizon() {
+    const RATE: f64 = 500.0;
+    const PAUSE: Duration = ms(1_000);
+    let server = Server::start();
+    let ((one, _), (other, _)) = (process(&server, bursty(RATE)), process(&server, bursty(RATE)));
+    let loads = [Load::start(&one, EACH), Load::start(&other, EACH)];
+    both_are_served(&one, &other, 200).await;
+    let asked = Instant::now();
+    one.pause_for(PAUSE).await.expect("paused");
+    let confirmed = Instant::now();
+    both_are_served(&one, &other, 20).await;
+    eventually("the pause is over", || asked.elapsed() >= PAUSE).await;
+    both_are_served(&one, &other, 50).await;
+    let mut late = 0;
+    let mut in_pause = 0;
+    let mut first = Duration::MAX;
+    for load in loads {
+        let log = load.stop().await;
+        assert_eq!(log.errors().count(), 0);
+        in_pause += log.grants_in(confirmed, asked + PAUSE);
+        late += log.grants_in(confirmed + AHEAD + LATE, asked + PAUSE);
+        first = first.min(log.first_grant_after(asked + PAUSE));
+    }
+    assert_eq!(late, 0, "granted in the pause, later than the horizon");
+    let count = |grants: usize| f64::from(u32::try_from(grants).expect("few"));
+    // Booked before, and what is on its way to its caller.
+    fault("pause_for while 400 wait in two processes", "Reconnecting")
+        .answer("nothing is granted after the horizon and a round trip")
+        .over(count(in_pause), permits(RATE, AHEAD + LATE) + 2.0)
+        .back(first)
+        .done();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lower_rate_holds_within_the_horizon() {
+    const FAST: f64 = 500.0;
+    const SLOW: f64 = 100.0;
+    let server = Server::start();
+    let (one, _) = process(&server, bursty(FAST));
+    let (other, events) = process(&server, bursty(FAST));
+    let loads = [Load::start(&one, EACH), Load::start(&other, EACH)];
+    both_are_served(&one, &other, 200).await;
+    one.set_rate(Rate::per_second(SLOW)).await.expect("set");
+    let set = Instant::now();
+    both_are_served(&one, &other, 40).await;
+    let heard = events.adopted();
+    assert_eq!(heard.len(), 1);
+    assert_eq!(heard[0].1, 1);
+    assert!(heard[0].0.saturating_duration_since(set) <= AHEAD + LATE, "the other has heard");
+    assert_eq!(other.policy(), bursty(SLOW));
+    let end = Instant::now();
+    let mut grants = 0;
+    for load in loads {
+        load_rest(&one, &other).await;
+        grants += load.stop().await.grants_in(set, end);
+    }
+    let count = f64::from(u32::try_from(grants).expect("few"));
+    let over = count - permits(SLOW, end - set) - 1.0;
+    fault("set_rate from 500/s to 100/s while 400 wait in two processes", "Reconnecting")
+        .answer("granted by the new rate; the other hears PolicyAdopted")
+        .over(over, permits(FAST, AHEAD + LATE) + 2.0)
+        .done();
+}
+
+/// So that those who wait need not be waited for at the lower rate.
+async fn load_rest(one: &Limiter, other: &Limiter) {
+    if one.policy() != bursty(5_000.0) {
+        one.set_rate(Rate::per_second(5_000.0)).await.expect("set");
+    }
+    let _ = other;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_higher_rate_is_heard_of_within_the_horizon() {
+    const SLOW: f64 = 50.0;
+    const FAST: f64 = 1_000.0;
+    let server = Server::start();
+    let (one, _) = process(&server, bursty(SLOW));
+    let (other, events) = process(&server, bursty(SLOW));
+    let loads = [Load::start(&one, EACH), Load::start(&other, EACH)];
+    both_are_served(&one, &other, 10).await;
+    one.set_rate(Rate::per_second(FAST)).await.expect("set");
+    let set = Instant::now();
+    both_are_served(&one, &other, 200).await;
+    let took = set.elapsed();
+    let heard = events.adopted();
+    assert_eq!(heard.len(), 1);
+    assert!(heard[0].0.saturating_duration_since(set) <= AHEAD + LATE, "the other has heard");
+    // Four hundred at the higher rate, fairly or not.
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    for load in loads {
+        assert_eq!(load.stop().await.errors().count(), 0);
+    }
+    fault("set_rate from 50/s to 1000/s while 400 wait in two processes", "Reconnecting")
+        .answer("granted by the new rate; the other hears PolicyAdopted")
+        .back(heard[0].0.saturating_duration_since(set))
+        .done();
+}
+
+/// However long a process has asked for the first in its line: no ticket is for later than the horizon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_near_tickets_are_booked() {
+    const RATE: f64 = 100.0;
+    let server = Server::start();
+    let (limiter, _) = process(&server, bursty(RATE));
+    let load = Load::start(&limiter, EACH);
+    let mut most: f64 = 0.0;
+    eventually("two seconds' worth is granted", || {
+        most = most.max(super::stored(&server).map_or(0.0, |stored| stored.level));
+        limiter.stats().granted >= 200
+    })
+    .await;
+    load.abort();
+    fault("what is booked ahead, after 2 s of waiting", "Reconnecting")
+        .answer("granted")
+        .over(most, permits(RATE, AHEAD) + 1.0)
+        .done();
+}

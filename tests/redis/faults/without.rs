@@ -1,0 +1,160 @@
+//! What callers get without Redis: an error, anything, or a share.
+
+use std::time::{Duration, Instant};
+
+use tollgate::SmoothBursty;
+use tollgate::redis::{Connection, State, Unavailable};
+
+use super::load::{Load, excess};
+use super::report::fault;
+use super::{
+    Events, Limiter, blocking, builder, bursty, denied, eventually, is, ms, reconnecting, store,
+    stored, timed, warm,
+};
+use crate::support::server::Server;
+
+const DEADLINE: Duration = ms(500);
+
+async fn without<C: Connection>(
+    server: &Server,
+    connection: C,
+    unavailable: Unavailable<SmoothBursty>,
+) -> (Limiter<C>, Events) {
+    let events = Events::default();
+    let limiter = builder(bursty(1000.0), connection)
+        .deadline(DEADLINE)
+        .unavailable(unavailable)
+        .on_event(events.listener())
+        .build();
+    warm(&limiter, &events).await;
+    server.kill();
+    (limiter, events)
+}
+
+async fn again<C: Connection>(server: &Server, limiter: &Limiter<C>, events: &Events) -> Duration {
+    server.restart();
+    let back = is(limiter, State::Up).await;
+    let grant = limiter.acquire(1).await.expect("granted");
+    assert!(grant.is_shared() && stored(server).is_some());
+    assert_eq!((events.downs(), events.ups()), (1, 1));
+    back
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error() {
+    let server = Server::start();
+    let (limiter, events) = without(&server, reconnecting(&server.url()), Unavailable::Fail).await;
+    let (answer, longest) = timed(limiter.acquire(1)).await;
+    assert!(store(answer).is_unavailable());
+    is(&limiter, State::Down).await;
+    let (stats, counters) = (limiter.stats(), limiter.counters());
+    for _ in 0..100 {
+        let (answer, took) = timed(limiter.acquire(1)).await;
+        store(answer);
+        assert!(took < ms(100), "{took:?}");
+    }
+    let later = limiter.counters();
+    assert_eq!(later.without_redis, counters.without_redis + 100);
+    assert!(later.requests - counters.requests < 20, "only to find out whether it is there");
+    assert_eq!(limiter.stats().refused, stats.refused + 100);
+    // What does not need Redis is as ever.
+    limiter.acquire(0).await.expect("nothing");
+    store(limiter.pause_for(ms(1)).await);
+    store(limiter.quota().await);
+    store(limiter.reserve(1).await);
+    assert_eq!(limiter.queue_len(), 0);
+    let back = again(&server, &limiter, &events).await;
+    fault("no server, Unavailable::Fail", "Reconnecting")
+        .answer("Store: unavailable")
+        .longest(longest, DEADLINE)
+        .back(back)
+        .done();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn anything() {
+    let server = Server::start();
+    let (limiter, events) = without(&server, reconnecting(&server.url()), Unavailable::Allow).await;
+    let (answer, longest) = timed(limiter.acquire(1)).await;
+    assert!(!answer.expect("allowed").is_shared());
+    is(&limiter, State::Down).await;
+    for _ in 0..1000 {
+        let mut grant = limiter.try_acquire(1).await.expect("allowed");
+        assert!(!grant.is_shared() && grant.waited().is_zero());
+        grant.settle(2).await.expect("nothing to settle");
+        grant.refund();
+    }
+    let back = again(&server, &limiter, &events).await;
+    fault("no server, Unavailable::Allow", "Reconnecting")
+        .answer("granted at once, without limit")
+        .longest(longest, DEADLINE)
+        .back(back)
+        .done();
+}
+
+/// Each process takes its share, by its own clock.
+async fn share<C: Connection>(name: &'static str, server: &Server, connection: C) {
+    const SHARE: f64 = 100.0;
+    let (limiter, events) = without(server, connection, Unavailable::Local(bursty(SHARE))).await;
+    let start = Instant::now();
+    let load = Load::start(&limiter, 10);
+    is(&limiter, State::Down).await;
+    let granted = || limiter.counters().without_redis;
+    eventually("some are granted without Redis", || granted() >= 60).await;
+    let first = start.elapsed();
+    assert!(first < Duration::from_secs(3), "{first:?}");
+    let log = load.stop().await;
+    let over = log.excess(SHARE, log.end - log.start);
+    assert_eq!(log.errors().count(), 0);
+    let back = again(server, &limiter, &events).await;
+    fault("no server, Unavailable::Local", name)
+        .answer("granted by the share")
+        .over(over, 0.0)
+        .longest(log.first_grant_after(log.start), DEADLINE)
+        .back(back)
+        .done();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share() {
+    let server = Server::start();
+    share("Reconnecting", &server, reconnecting(&server.url())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share_over_a_thread() {
+    let server = Server::start();
+    share("Blocking", &server, blocking(&server.url())).await;
+}
+
+/// Threads without a runtime get theirs, too.
+#[test]
+fn a_share_for_threads() {
+    let server = Server::start();
+    let limiter = builder(bursty(1000.0), blocking(&server.url()))
+        .deadline(DEADLINE)
+        .unavailable(Unavailable::Local(bursty(200.0)))
+        .build();
+    assert!(limiter.blocking_acquire(1).expect("granted").is_shared());
+    server.kill();
+    let start = Instant::now();
+    for _ in 0..40 {
+        assert!(!limiter.blocking_acquire(1).expect("granted").is_shared());
+    }
+    assert!(excess(40, 200.0, start.elapsed()) <= 0.0, "{:?}", start.elapsed());
+}
+
+/// Time that was spent on Redis is not granted again: nobody waits longer than it said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_little_time_does_not_begin_anew() {
+    let server = Server::start();
+    let share = bursty(0.5);
+    let (limiter, _) =
+        without(&server, reconnecting(&server.url()), Unavailable::Local(share)).await;
+    assert!(!limiter.acquire(1).await.expect("the first is prepaid").is_shared());
+    is(&limiter, State::Down).await;
+    // The next comes in two seconds.
+    let (answer, took) = timed(limiter.try_acquire_timeout(1, ms(300))).await;
+    denied(answer);
+    assert!(took < ms(300) + super::SLACK, "{took:?}");
+}
