@@ -403,6 +403,9 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        if duration.is_zero() {
+            return Ok(());
+        }
         let mut todo = Vec::new();
         wire::put_pause(&mut todo, duration);
         let answer = self.shared.touch(|inner, _| queue(inner, todo, false));
@@ -574,7 +577,7 @@ fn queue<P: Scripted>(
     policy: bool,
 ) -> oneshot::Receiver<Done<P::Cost>> {
     let (done, answer) = oneshot::channel();
-    inner.change(Change { todo, done: Some(done), policy });
+    inner.change(Change { todo, done: Some(done), policy, priced: None });
     answer
 }
 

@@ -17,6 +17,9 @@ mod bursty;
 #[path = "laws/history.rs"]
 mod history;
 #[allow(dead_code)]
+#[path = "laws/measure.rs"]
+mod measure;
+#[allow(dead_code)]
 #[path = "laws/oracle.rs"]
 mod oracle;
 #[allow(dead_code)]

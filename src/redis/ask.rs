@@ -42,8 +42,12 @@ impl<P: Scripted> Inner<P> {
             Asking::Take(_) if P::HELD && arguments.len() == 1 => arguments.push(Vec::new()),
             Asking::Take(_) => {}
             Asking::Change(changes) => {
-                let mut todo =
-                    changes.iter().flat_map(|change| change.todo.iter().copied()).collect();
+                let generation = self.header.generation;
+                let mut todo = changes
+                    .iter()
+                    .filter(|change| change.priced.is_none_or(|priced| priced == generation))
+                    .flat_map(|change| change.todo.iter().copied())
+                    .collect();
                 if self.released || self.renew_at <= now {
                     Vec::push(&mut todo, b'H');
                 }
@@ -66,7 +70,7 @@ impl<P: Scripted> Inner<P> {
             arguments.push(if is_first { Vec::new() } else { self.base.base() });
         }
         core.counters.request();
-        Some(Sent { arguments, asking, at: now })
+        Some(Sent { arguments, asking, at: now, generation: self.header.generation })
     }
 
     fn next_asking<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Option<Asking<P::Cost>> {
@@ -155,7 +159,9 @@ impl<P: Scripted> Inner<P> {
             Ok(reply) => {
                 self.well(core, now);
                 match sent.asking {
-                    Asking::Take(keys) => self.taken(core, now, sent.at, keys, &reply),
+                    Asking::Take(keys) => {
+                        self.taken(core, now, (sent.at, sent.generation), keys, &reply);
+                    }
                     Asking::Change(changes) => {
                         if !changes.is_empty() {
                             // What was told while they were on their way is from before them.
@@ -176,7 +182,7 @@ impl<P: Scripted> Inner<P> {
         &mut self,
         core: &Core<P, C>,
         now: Nanos,
-        sent: Nanos,
+        (sent, generation): (Nanos, u32),
         keys: Vec<Key>,
         reply: &Reply,
     ) {
@@ -205,7 +211,8 @@ impl<P: Scripted> Inner<P> {
                 self.hold(cost);
                 self.denied = None;
                 booked += 1;
-                Some(self.ticket(now, sent, sequence, answer.wait.unwrap_or_default()))
+                let wait = answer.wait.unwrap_or_default();
+                Some(self.ticket(now, (sent, generation), sequence, wait))
             } else {
                 None
             };
@@ -322,14 +329,23 @@ impl<P: Scripted> Inner<P> {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        duration / 2 + duration.mul_f64((self.random >> 40) as f64 / (1u64 << 24) as f64)
+        let about =
+            duration / 2 + duration.mul_f64((self.random >> 40) as f64 / (1u64 << 24) as f64);
+        // Whole microseconds, as scripts count.
+        about - Duration::from_nanos(u64::from(about.subsec_nanos() % 1_000))
     }
 
-    fn ticket(&mut self, now: Nanos, sent: Nanos, sequence: u32, wait: Duration) -> Ticket {
+    fn ticket(
+        &mut self,
+        now: Nanos,
+        (sent, generation): (Nanos, u32),
+        sequence: u32,
+        wait: Duration,
+    ) -> Ticket {
         // Never before one that was booked earlier, however quickly the answer came.
         let due = now.saturating_add(wait).max(self.last_due);
         self.last_due = due;
-        Ticket { sequence, due, earliest: sent.saturating_add(wait) }
+        Ticket { sequence, due, earliest: sent.saturating_add(wait), generation }
     }
 
     fn return_all(&mut self, now: Nanos, cost: Option<P::Cost>, spare: &mut VecDeque<Ticket>) {
@@ -356,7 +372,7 @@ impl<P: Scripted> Inner<P> {
         let error = match word {
             "older" => {
                 let todo = vec![b'N'];
-                self.changes.insert(0, Change { todo, done: None, policy: false });
+                self.changes.insert(0, Change { todo, done: None, policy: false, priced: None });
                 None
             }
             "adopt" | "conflict" if sets_policy => {

@@ -4,7 +4,8 @@
 --@ params most window grid
 --@ fields ddI4 start granted began
 local function begin()
-  start, granted, began = -window, 0, 0
+  -- Long ago, or a longer window that is set later would have begun already.
+  start, granted, began = -4503599627370496, 0, 0
 end
 
 -- Where the window of the grid begins in which `at` lies. An edge that comes within half a microsecond
@@ -34,7 +35,7 @@ local function charge(at, n)
 end
 
 local function forget()
-  return start + window
+  return math.max(start + window, 0)
 end
 --@ change
 

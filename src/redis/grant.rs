@@ -166,7 +166,9 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
                 if !less.is_zero() {
                     inner.let_go(less);
                 }
-                Ok(send(inner, todo))
+                // More is paid at the present price.
+                let priced = more.is_zero().then_some(ticket.generation);
+                Ok(send(inner, todo, priced))
             })?,
         };
         self.returnable = self.returnable.less(part);
@@ -216,10 +218,11 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
 fn send<P: Scripted>(
     inner: &mut Inner<P>,
     todo: Vec<u8>,
+    priced: Option<u32>,
 ) -> Option<oneshot::Receiver<super::line::Done<P::Cost>>> {
     (!todo.is_empty()).then(|| {
         let (done, answer) = oneshot::channel();
-        inner.change(Change { todo, done: Some(done), policy: false });
+        inner.change(Change { todo, done: Some(done), policy: false, priced });
         answer
     })
 }

@@ -36,6 +36,8 @@ pub(super) struct Ticket {
     pub(super) due: Nanos,
     /// The earliest that it can be due by the server's clock.
     pub(super) earliest: Nanos,
+    /// Under which policy it was charged.
+    pub(super) generation: u32,
 }
 
 /// What a caller is told.
@@ -96,6 +98,8 @@ pub(super) struct Change<C> {
     pub(super) done: Option<oneshot::Sender<Done<C>>>,
     /// Whether it makes the key one of a new policy.
     pub(super) policy: bool,
+    /// The policy at whose price something is given back: under another one it is left undone.
+    pub(super) priced: Option<u32>,
 }
 
 /// What is sent and who is told of the answer.
@@ -110,6 +114,8 @@ pub(super) struct Sent<C> {
     pub(super) arguments: Vec<Vec<u8>>,
     pub(super) asking: Asking<C>,
     pub(super) at: Nanos,
+    /// Of the policy under which it is asked.
+    pub(super) generation: u32,
 }
 
 impl<C> Sent<C> {
@@ -334,6 +340,12 @@ impl<P: Scripted> Inner<P> {
             && deadline <= now
         {
             let waiter = &self.queue[key];
+            if !waiter.asked && waiter.projected.is_some_and(|at| at <= now) {
+                // It may be its turn: the answer tells.
+                self.cancel_deadline(key);
+                self.ask_at = None;
+                continue;
+            }
             let retry_after = waiter.projected.map(|at| at.since(now));
             let error = Error::Denied { retry_after, part: waiter.held_by };
             self.turn_away(key, Outcome::Refused(error));
@@ -382,6 +394,8 @@ impl<P: Scripted> Inner<P> {
     /// Somebody without a ticket does not wait any more.
     fn give_up(&mut self, key: Key) {
         self.waiting -= 1;
+        // That was reckoned behind it, perhaps.
+        self.denied = None;
         if self.queue[key].asked {
             // The entry stands for whatever it is charged in the end.
             self.gone += 1;
@@ -391,7 +405,7 @@ impl<P: Scripted> Inner<P> {
             self.unlink(key);
             // The next may be ready earlier, unless it asks for the same.
             let cost = self.queue[key].cost;
-            if is_head && self.head.is_some_and(|head| self.queue[head].cost != cost) {
+            if is_head && self.head.is_none_or(|head| self.queue[head].cost != cost) {
                 self.ask_again();
             }
         }
@@ -545,7 +559,7 @@ impl<P: Scripted> Inner<P> {
         let ago = ago(now, ticket.earliest);
         let mut todo = Vec::new();
         wire::put_refund::<P>(&mut todo, part, all, ago, ticket.sequence);
-        self.change(Change { todo, done: None, policy: false });
+        self.change(Change { todo, done: None, policy: false, priced: Some(ticket.generation) });
     }
 
     pub(super) fn change(&mut self, change: Change<P::Cost>) {

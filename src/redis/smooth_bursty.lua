@@ -29,12 +29,12 @@ end
 --@ change
 
 -- Exactly, if nobody was charged since; else no more than time has not given back anyway, and no more
--- than can have been stored. Nothing if others are booked ahead: they have waited for it, and who came next
+-- than can have been stored. Nothing if it is not due yet: others are booked behind it, and who came next
 -- would be due with the last of them.
 local function refund(n, all, ago, is_last)
   if not is_last then
     local left = math.min(all - ago * rate / 1000000, burst * rate / 1000000)
-    n = level > 0 and 0 or math.max(math.min(n, left), 0)
+    n = ago < 0 and 0 or math.max(math.min(n, left), 0)
   end
   level = level - n
 end

@@ -15,10 +15,11 @@ local function ready(n)
   return n > rate * 4611686018.427387904 and math.huge or debt
 end
 
--- Idle time goes into the store; less than a nanosecond is left in the ticket.
+-- Idle time goes into the store; less than a microsecond is left in the ticket: waits are
+-- rounded up to whole ones.
 local function settle(at)
   local spare = at - debt
-  if spare >= 0.001 then
+  if spare >= 1 then
     stored = math.min(stored + spare, warm_up)
     debt = at
   end
@@ -44,13 +45,13 @@ end
 --@ change
 
 -- Exactly, if nobody was charged since: as if only the rest had been; but what the charge before was is
--- not known any more, and `moved` is -1. Else at the stable price, and no
--- more than time has not given back anyway.
+-- not known any more, and `moved` is -1. Else at the stable price, and no more than time has not given
+-- back anyway; nothing if it is not due yet, as with SmoothBursty.
 local function refund(n, all, ago, is_last)
   if is_last and moved >= 0 then
     debt, stored, moved = debt - moved, before, -1
     if n < all then charge(-ago, all - n) end
-  else
+  elseif ago >= 0 then
     debt = debt - math.max(math.min(n * 1000000 / rate, all * 1000000 / rate - ago), 0)
   end
 end
@@ -62,7 +63,7 @@ end
 
 local function adopt(_, old_warm_up)
   local spare = -debt
-  if spare >= 0.001 then stored, debt = math.min(stored + spare, old_warm_up), 0 end
+  if spare >= 1 then stored, debt = math.min(stored + spare, old_warm_up), 0 end
   stored = math.min(stored, warm_up)
 end
 

@@ -33,15 +33,20 @@ local before_first = sequence
 local booked, blocked, opaque = false, false, false
 --@punish local kept
 
+-- When the one before is: a window of a grid that was changed may begin earlier than that.
+local latest = 0
+
 local function due(cost)
   local after, unknown, part = ready(cost)
+  if latest > after then after = latest end
   if pause > after then after, part = pause, 0 end
   return after, unknown or opaque, part, after > 0 and math.min(math.ceil(after - 0.001), 562949953421311) or 0
 end
 
 --@room local function full_for(cost) return math.min(math.ceil(room(cost)), 562949953421311) end
 
--- A refusal is judged by the state that is kept, not by what is reckoned behind somebody who is blocked.
+-- A newcomer's refusal only: who waits and is late is not refused by the rule. It is judged by the state
+-- that is kept, not by what is reckoned behind somebody who is blocked.
 --@punish local function punish(cost)
 --@punish   if not blocked then return refused(cost) end
 --@punish   local reckoned = state()
@@ -58,13 +63,14 @@ local function ask(cost, limit, patience, fresh)
   if after == math.huge then return 4503599627370498, part end
   if wait <= limit and not (blocked or unknown) then
     --@room if wait > 0 and fresh == 1 then local full = full_for(cost) if full > 0 then return full * 4 + 3, part end end
-    charge(after > 0 and after or 0, cost)
+    latest = after > 0 and after or 0
+    charge(latest, cost)
     sequence = (sequence + 1) % 4294967296
     booked = true
     return wait * 4, part
   end
   if wait > patience or (unknown and patience == 0) then
-    --@punish if punish(cost) then
+    --@punish if fresh == 1 and punish(cost) then
     --@punish   dirty = not blocked
     --@punish   after, unknown, part, wait = due(cost)
     --@punish end
@@ -77,8 +83,12 @@ local function ask(cost, limit, patience, fresh)
     booked, dirty = false, false
     --@punish kept = state()
   end
+  -- Behind somebody of whom nobody knows when, nobody is reckoned.
+  if not opaque then
+    latest = after > 0 and after or 0
+    charge(latest, cost)
+  end
   opaque = unknown
-  if not unknown then charge(after > 0 and after or 0, cost) end
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
 

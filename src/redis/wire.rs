@@ -70,9 +70,9 @@ pub(super) struct Call<C> {
 }
 
 fn micros(duration: Duration) -> f64 {
-    // Less than a microsecond is nothing: a script counts in whole ones.
+    // Up, as waits are: who waits for exactly as long as it takes is not refused for less than one.
     #[allow(clippy::cast_precision_loss)]
-    (duration.as_micros() as f64).min(ENDLESS)
+    (duration.as_nanos().div_ceil(1_000) as f64).min(ENDLESS)
 }
 
 fn put_cost<P: Scripted>(cost: P::Cost, numbers: &mut Vec<u32>, bytes: &mut Vec<u8>) {

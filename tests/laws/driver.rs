@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tollgate::{Error, Grant, ManualClock};
+use tollgate::{Error, ManualClock};
 
 use crate::history::{Granted, History};
 use crate::line::Fate;
 use crate::oracle::{Conforms, Setup, Time, nanos, time};
 use crate::script::Step;
-use crate::subject::{Subject, Waiting};
+use crate::subject::{Permits, Subject, Waiting};
 
 /// Counts how often it was woken, and keeps when it first was and as which of all.
 struct Bell {
@@ -26,7 +26,7 @@ impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         if self.rings.fetch_add(1, Ordering::Relaxed) == 0 {
             self.take_turn();
-            let now = u64::try_from(self.clock.elapsed().as_nanos()).expect("a time on the clock");
+            let now = u64::try_from(time(self.clock.elapsed())).expect("a time on the clock");
             self.first.store(now, Ordering::Relaxed);
         }
     }
@@ -39,12 +39,12 @@ impl Bell {
 }
 
 /// Somebody who asked for permits.
-pub(crate) struct Caller<'a, P: Conforms> {
+pub(crate) struct Caller<'a> {
     pub(crate) n: u32,
     pub(crate) joined: Time,
     /// None once it is over or was dropped.
-    future: Option<Waiting<'a, P::Policy>>,
-    grant: Option<Grant<'a, P::Policy>>,
+    future: Option<Waiting<'a>>,
+    grant: Option<Box<dyn Permits + 'a>>,
     bell: Arc<Bell>,
     polled: bool,
     pub(crate) fate: Fate,
@@ -68,7 +68,7 @@ pub(crate) struct Driver<'a, P: Conforms, S: Subject<P::Policy>> {
     versions: Vec<(u32, usize)>,
     /// When each pause ended, or was to end, and how many had been told something before it.
     pub(crate) pauses: Vec<(Time, u32)>,
-    pub(crate) callers: Vec<Option<Caller<'a, P>>>,
+    pub(crate) callers: Vec<Option<Caller<'a>>>,
 }
 
 /// Runs all steps and hands the callers over, all of them settled as far as they can be.
@@ -109,12 +109,12 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
     }
 
     /// Everybody who came.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Caller<'a, P>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Caller<'a>> {
         self.callers.iter().flatten()
     }
 
     pub(crate) fn history(&self) -> History {
-        let granted = |caller: &Caller<'a, P>| {
+        let granted = |caller: &Caller<'a>| {
             let at = match caller.fate {
                 Fate::Granted { at } => Some(at),
                 // It left with a grant at which it had not looked.
@@ -146,7 +146,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
                 self.pauses.push((self.now() + span, told));
                 self.subject.pause_for(nanos(span));
             }
-            Step::SetBack(elapsed) => self.clock.set(nanos(elapsed)),
+            Step::SetBack(elapsed) => self.subject.set_back(&self.clock, nanos(elapsed)),
             Step::Look(at) => self.look(at),
         }
         self.hear();
@@ -263,7 +263,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
     }
 }
 
-impl<'a, P: Conforms> Caller<'a, P> {
+impl<'a> Caller<'a> {
     pub(crate) fn rings(&self) -> u32 {
         self.bell.rings.load(Ordering::Relaxed)
     }
@@ -288,7 +288,7 @@ impl<'a, P: Conforms> Caller<'a, P> {
         self.future = None;
     }
 
-    fn accept(&mut self, grant: Grant<'a, P::Policy>) {
+    fn accept(&mut self, grant: Box<dyn Permits + 'a>) {
         self.fate = Fate::Granted { at: self.joined + time(grant.waited()) };
         self.grant = Some(grant);
     }

@@ -1,6 +1,7 @@
 //! The line as the design states it, with a `Vec` for a queue: callers are charged when they are
 //! granted, in the order of their arrival.
 
+use crate::measure;
 use crate::oracle::{Oracle, Time, When};
 
 /// What became of a caller.
@@ -163,6 +164,29 @@ impl Line {
             self.depart(id);
             self.grant_due();
             self.refuse(id, self.projected(self.callers[id].n));
+        }
+        if measure::TELLS_AT_ONCE {
+            self.refuse_the_late();
+        }
+    }
+
+    /// Turns away those behind the head who will not make it as things stand.
+    fn refuse_the_late(&mut self) {
+        let mut policy = self.policy.copy();
+        let mut due = Due { at: self.now.max(self.since), is_known: true };
+        for id in self.queue.clone() {
+            let Caller { n, deadline, .. } = self.callers[id];
+            let own = due.and(policy.ready(due.at, n));
+            if deadline.is_some_and(|deadline| (own.at - deadline).abs() <= self.tolerance) {
+                self.doubtful |= self.tolerance > 0;
+            }
+            if deadline.is_some_and(|deadline| own.at > deadline) {
+                self.refuse(id, own);
+                self.depart(id);
+            } else if due.is_known {
+                due = own;
+                policy.charge(id, due.at, n);
+            }
         }
     }
 

@@ -8,9 +8,10 @@ use proptest::test_runner::{RngSeed, TestRunner};
 use tollgate::{Policy, Rate};
 
 use crate::history::History;
+use crate::measure;
 
-/// Whole nanoseconds since the clock's origin, or a span of them. Signed, so that nothing stops at
-/// zero by accident.
+/// Whole nanoseconds since the clock's origin, or a span of them: or of what else is the
+/// [unit](measure::UNIT). Signed, so that nothing stops at zero by accident.
 pub(crate) type Time = i128;
 
 /// Ticks in a nanosecond: divisible by all numbers up to 16.
@@ -189,7 +190,7 @@ pub(crate) struct Fraction {
 
 impl Fraction {
     pub(crate) fn rate(self) -> Rate {
-        Rate::new(self.permits, Duration::from_nanos(self.nanos))
+        Rate::new(self.permits, nanos(i128::from(self.nanos)))
     }
 
     /// Ticks from one permit to the next.
@@ -210,7 +211,7 @@ impl Fraction {
 /// Rates whose permits are whole numbers of ticks apart: from one in ten seconds to one in some
 /// nanoseconds.
 fn fractions() -> impl Strategy<Value = Fraction> {
-    (1u64..=16, 2u32..34, 0u64..1 << 33).prop_map(|(permits, exponent, rest)| {
+    (1u64..=16, 2..measure::LONGEST, 0u64..1 << 33).prop_map(|(permits, exponent, rest)| {
         let nanos = (1u64 << exponent) + rest % (1 << exponent);
         Fraction { permits, nanos: nanos.max(4) * permits + rest % permits }
     })
@@ -218,7 +219,7 @@ fn fractions() -> impl Strategy<Value = Fraction> {
 
 /// Rates of which neither the crate nor an oracle ever has to round anything.
 fn powers_of_two() -> impl Strategy<Value = Fraction> {
-    (3u32..34).prop_map(|exponent| Fraction { permits: 1, nanos: 1 << exponent })
+    (3..measure::LONGEST).prop_map(|exponent| Fraction { permits: 1, nanos: 1 << exponent })
 }
 
 /// Three versions of about the same size, so that a change leaves something to be seen.
@@ -261,14 +262,13 @@ fn versions<P: Conforms>(
     let versions =
         [P::version(scale), P::version(scale.slower(second)), P::version(scale.slower(third))];
     versions.prop_map(move |versions| {
-        let lenient = lenient && P::CATCHES_UP;
+        let lenient = lenient && P::CATCHES_UP && measure::CATCHES_UP;
         let catch_up = if lenient { Duration::from_millis(2) } else { Duration::ZERO };
         Setup { versions: versions.into(), scale, catch_up }
     })
 }
 
-/// How many cases a property over whole scripts is tried with, of which there are many policies.
-pub(crate) const CASES: u32 = 120;
+pub(crate) const CASES: u32 = measure::CASES;
 
 /// Runs a property on the same random values each time.
 pub(crate) fn prove<S: Strategy>(
@@ -280,7 +280,7 @@ pub(crate) fn prove<S: Strategy>(
         cases,
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(0x70_11_6a_7e),
-        max_shrink_iters: 20_000,
+        max_shrink_iters: measure::SHRINKS,
         // In many scripts nobody waits who could leave.
         max_global_rejects: 20_000,
         ..ProptestConfig::default()
@@ -291,9 +291,13 @@ pub(crate) fn prove<S: Strategy>(
 }
 
 pub(crate) fn nanos(time: Time) -> Duration {
-    Duration::from_nanos(u64::try_from(time).expect("a time on the clock"))
+    let nanos = u128::try_from(time).expect("a time on the clock") * measure::UNIT.as_nanos();
+    let (seconds, nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+    let seconds = u64::try_from(seconds).expect("a time on the clock");
+    Duration::new(seconds, u32::try_from(nanos).expect("less than a second"))
 }
 
 pub(crate) fn time(duration: Duration) -> Time {
-    i128::try_from(duration.as_nanos()).expect("a time on the clock")
+    let units = duration.as_nanos() / measure::UNIT.as_nanos();
+    i128::try_from(units).expect("a time on the clock")
 }

@@ -6,20 +6,30 @@ use std::time::Duration;
 
 use tollgate::{Error, Grant, KeyedRateLimiter, ManualClock, Policy, RateLimiter, Stats};
 
+/// What a grant can do, whoever granted it.
+pub(crate) trait Permits {
+    fn waited(&self) -> Duration;
+
+    fn refund(self: Box<Self>);
+}
+
+/// A call that was granted or not.
+pub(crate) type Answer<'a> = Result<Box<dyn Permits + 'a>, Error>;
+
 /// A caller on its way to a grant.
-pub(crate) type Waiting<'a, P> = Pin<Box<dyn Future<Output = Result<Grant<'a, P>, Error>> + 'a>>;
+pub(crate) type Waiting<'a> = Pin<Box<dyn Future<Output = Answer<'a>> + 'a>>;
 
 pub(crate) trait Subject<P: Policy> {
     fn new(policy: P, clock: &ManualClock) -> Self;
 
-    fn acquire(&self, cost: P::Cost) -> Waiting<'_, P>;
+    fn acquire(&self, cost: P::Cost) -> Waiting<'_>;
 
     /// A place in line that is taken without being polled. `None` where there is no such thing.
-    fn reserve(&self, cost: P::Cost) -> Option<Result<Waiting<'_, P>, Error>>;
+    fn reserve(&self, cost: P::Cost) -> Option<Result<Waiting<'_>, Error>>;
 
-    fn try_acquire(&self, cost: P::Cost) -> Result<Grant<'_, P>, Error>;
+    fn try_acquire(&self, cost: P::Cost) -> Answer<'_>;
 
-    fn try_acquire_timeout(&self, cost: P::Cost, timeout: Duration) -> Waiting<'_, P>;
+    fn try_acquire_timeout(&self, cost: P::Cost, timeout: Duration) -> Waiting<'_>;
 
     fn set_policy(&self, policy: P);
 
@@ -30,6 +40,31 @@ pub(crate) trait Subject<P: Policy> {
     fn queue_len(&self) -> usize;
 
     fn stats(&self) -> Stats;
+
+    /// A faulty clock goes back to a time since its origin.
+    fn set_back(&self, clock: &ManualClock, elapsed: Duration) {
+        clock.set(elapsed);
+    }
+}
+
+pub(crate) fn answer<'a, G: Permits + 'a>(answer: Result<G, Error>) -> Answer<'a> {
+    answer.map(|grant| -> Box<dyn Permits + 'a> { Box::new(grant) })
+}
+
+pub(crate) fn waiting<'a, G: Permits + 'a>(
+    future: impl Future<Output = Result<G, Error>> + 'a,
+) -> Waiting<'a> {
+    Box::pin(async { answer(future.await) })
+}
+
+impl<P: Policy> Permits for Grant<'_, P> {
+    fn waited(&self) -> Duration {
+        self.waited()
+    }
+
+    fn refund(self: Box<Self>) {
+        (*self).refund();
+    }
 }
 
 impl<P: Policy> Subject<P> for RateLimiter<P> {
@@ -37,20 +72,20 @@ impl<P: Policy> Subject<P> for RateLimiter<P> {
         Self::with_clock(policy, clock)
     }
 
-    fn acquire(&self, cost: P::Cost) -> Waiting<'_, P> {
-        Box::pin(self.acquire(cost))
+    fn acquire(&self, cost: P::Cost) -> Waiting<'_> {
+        waiting(self.acquire(cost))
     }
 
-    fn reserve(&self, cost: P::Cost) -> Option<Result<Waiting<'_, P>, Error>> {
-        Some(self.reserve(cost).map(|place| -> Waiting<'_, P> { Box::pin(place.wait()) }))
+    fn reserve(&self, cost: P::Cost) -> Option<Result<Waiting<'_>, Error>> {
+        Some(self.reserve(cost).map(|place| waiting(place.wait())))
     }
 
-    fn try_acquire(&self, cost: P::Cost) -> Result<Grant<'_, P>, Error> {
-        self.try_acquire(cost)
+    fn try_acquire(&self, cost: P::Cost) -> Answer<'_> {
+        answer(self.try_acquire(cost))
     }
 
-    fn try_acquire_timeout(&self, cost: P::Cost, timeout: Duration) -> Waiting<'_, P> {
-        Box::pin(self.try_acquire_timeout(cost, timeout))
+    fn try_acquire_timeout(&self, cost: P::Cost, timeout: Duration) -> Waiting<'_> {
+        waiting(self.try_acquire_timeout(cost, timeout))
     }
 
     fn set_policy(&self, policy: P) {
@@ -91,21 +126,20 @@ impl<P: Policy> Subject<P> for Key<P> {
         Self { keys, _kept: kept }
     }
 
-    fn acquire(&self, cost: P::Cost) -> Waiting<'_, P> {
-        Box::pin(self.keys.acquire(&KEY, cost))
+    fn acquire(&self, cost: P::Cost) -> Waiting<'_> {
+        waiting(self.keys.acquire(&KEY, cost))
     }
 
-    fn reserve(&self, cost: P::Cost) -> Option<Result<Waiting<'_, P>, Error>> {
-        let place = self.keys.reserve(&KEY, cost);
-        Some(place.map(|place| -> Waiting<'_, P> { Box::pin(place.wait()) }))
+    fn reserve(&self, cost: P::Cost) -> Option<Result<Waiting<'_>, Error>> {
+        Some(self.keys.reserve(&KEY, cost).map(|place| waiting(place.wait())))
     }
 
-    fn try_acquire(&self, cost: P::Cost) -> Result<Grant<'_, P>, Error> {
-        self.keys.try_acquire(&KEY, cost)
+    fn try_acquire(&self, cost: P::Cost) -> Answer<'_> {
+        answer(self.keys.try_acquire(&KEY, cost))
     }
 
-    fn try_acquire_timeout(&self, cost: P::Cost, timeout: Duration) -> Waiting<'_, P> {
-        Box::pin(self.keys.try_acquire_timeout(&KEY, cost, timeout))
+    fn try_acquire_timeout(&self, cost: P::Cost, timeout: Duration) -> Waiting<'_> {
+        waiting(self.keys.try_acquire_timeout(&KEY, cost, timeout))
     }
 
     fn set_policy(&self, policy: P) {

@@ -5,27 +5,36 @@ use proptest::prelude::*;
 
 use crate::driver::{Caller, Driver, run};
 use crate::line::{self, Fate, Line};
+use crate::measure;
 use crate::oracle::{CASES, Conforms, Setup, Time, prove, setups};
 use crate::script::{GiveBack, Kinds, play, scripts};
 use crate::subject::Subject;
 
 pub(crate) fn the_oracle_agrees<P: Conforms, S: Subject<P::Policy>>() {
-    agree::<P, S>(4 * CASES, Kinds::FORWARD, GiveBack::Fresh);
+    let tells = measure::TELLS_LOCKS || !P::PUNISHES;
+    agree::<P, S>(4 * CASES, Kinds::FORWARD, GiveBack::Fresh, tells);
 }
 
 /// Nobody has been granted since, so it is as if the grant had never been.
 pub(crate) fn the_last_grant_comes_back_at_its_price<P: Conforms, S: Subject<P::Policy>>() {
-    let kinds = Kinds { changes: true, refunds: true, leaves: true, ..Kinds::default() };
-    agree::<P, S>(2 * CASES, kinds, GiveBack::Last);
+    let changes = measure::KNOWS_PRICES;
+    let kinds = Kinds { changes, refunds: true, leaves: true, ..Kinds::default() };
+    agree::<P, S>(2 * CASES, kinds, GiveBack::Last, true);
 }
 
-fn agree<P: Conforms, S: Subject<P::Policy>>(cases: u32, kinds: Kinds, give_back: GiveBack) {
+/// `tells`: and when who is refused hears so, and what.
+pub(crate) fn agree<P: Conforms, S: Subject<P::Policy>>(
+    cases: u32,
+    kinds: Kinds,
+    give_back: GiveBack,
+    tells: bool,
+) {
     prove(cases, &(setups::<P>(), scripts(kinds)), |(setup, script)| {
         let (line, steps) = play::<P>(&setup, &script, give_back);
         prop_assume!(!line.doubtful);
         run(&setup, &steps, |driver: &Driver<'_, P, S>| {
             in_order(driver)?;
-            same(&setup, &line, driver).map_err(|reason| {
+            same(&setup, tells, &line, driver).map_err(|reason| {
                 TestCaseError::fail(format!("{reason}, {setup:?}\nafter {steps:?}"))
             })
         })
@@ -36,7 +45,7 @@ fn agree<P: Conforms, S: Subject<P::Policy>>(cases: u32, kinds: Kinds, give_back
 fn in_order<P: Conforms, S: Subject<P::Policy>>(
     driver: &Driver<'_, P, S>,
 ) -> Result<(), TestCaseError> {
-    let granted = |caller: &&Caller<'_, P>| {
+    let granted = |caller: &&Caller<'_>| {
         caller.n > 0 && caller.told.is_some() && matches!(caller.fate, Fate::Granted { .. })
     };
     let granted: Vec<_> = driver.all().filter(granted).collect();
@@ -53,13 +62,14 @@ fn in_order<P: Conforms, S: Subject<P::Policy>>(
 
 fn same<P: Conforms, S: Subject<P::Policy>>(
     setup: &Setup<P>,
+    tells: bool,
     line: &Line,
     driver: &Driver<'_, P, S>,
 ) -> Result<(), String> {
     for (id, (expected, caller)) in line.callers.iter().zip(driver.all()).enumerate() {
         let ours = (caller.fate, caller.given_back);
         let theirs = (expected.fate, expected.given_back);
-        if !close(setup.tolerance(), expected, caller) {
+        if !close(setup.tolerance(), tells, expected, caller) {
             return Err(format!("caller {id}: {ours:?}, the oracle says {theirs:?}"));
         }
     }
@@ -67,7 +77,7 @@ fn same<P: Conforms, S: Subject<P::Policy>>(
     if ours != theirs { Err(format!("{ours} wait, not {theirs}")) } else { Ok(()) }
 }
 
-fn close<P: Conforms>(tolerance: Time, expected: &line::Caller, caller: &Caller<'_, P>) -> bool {
+fn close(tolerance: Time, tells: bool, expected: &line::Caller, caller: &Caller<'_>) -> bool {
     let near = |ours: Time, theirs: Time| (ours - theirs).abs() <= tolerance;
     let both_near = |(ours, our_wait): (Time, Option<Time>), (theirs, their_wait)| {
         near(ours, theirs)
@@ -86,6 +96,7 @@ fn close<P: Conforms>(tolerance: Time, expected: &line::Caller, caller: &Caller<
         (Fate::Granted { at: theirs }, Fate::Granted { at: ours }) => {
             near(ours, theirs) && expected.given_back == caller.given_back
         }
+        (Fate::Refused { .. }, Fate::Refused { .. }) if !tells => true,
         (
             Fate::Refused { told: theirs, retry_after: their_wait },
             Fate::Refused { told: ours, retry_after: our_wait },

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use tollgate::ManualClock;
 
 use crate::driver::Driver;
+use crate::measure::{PERMITS, RATES};
 use crate::oracle::{Conforms, Setup, TICKS, Time, When, lean_setups, prove, setups};
 use crate::script::Step;
 use crate::subject::Subject;
@@ -13,9 +14,6 @@ use crate::subject::Subject;
 const MOST: u32 = 4;
 const IN_LINE: usize = 5;
 
-/// How long the rate is measured, in permits.
-const PERMITS: i128 = 2000;
-
 /// Time goes on by so many eighths of an interval, then one of those in line leaves, or nobody.
 type Turn = (u32, Option<usize>);
 
@@ -23,7 +21,7 @@ pub(crate) fn the_whole_rate_is_used<P: Conforms, S: Subject<P::Policy>>() {
     let leaver = prop::option::weighted(0.6, 0..IN_LINE);
     let turns = prop::collection::vec((0u32..30, leaver), 100);
     let setups = prop_oneof![setups::<P>(), lean_setups::<P>()];
-    prove(24, &(setups, turns), |(setup, turns)| {
+    prove(RATES, &(setups, turns), |(setup, turns)| {
         let rate = setup.scale.rate;
         prop_assume!(P::ramp(&setup.versions[0]) < 400 * rate.nanos_each());
         // All of them fit, in a line that is bounded, too.

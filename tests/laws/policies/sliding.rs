@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use tollgate::{SlidingWindowCounter, SlidingWindowLog};
 
 use crate::history::History;
+use crate::measure;
 use crate::oracle::{Conforms, Oracle, Scale, Time, When, nanos};
 
 /// All versions have windows of one length: how much of the past a longer one counts depends on
@@ -134,7 +135,11 @@ impl Conforms for SlidingWindowCounter {
     fn version(scale: Scale) -> BoxedStrategy<Version> {
         // As many for all versions.
         let parts = u32::try_from(scale.span % 7 + 1).expect("a few");
-        version(scale).prop_map(move |version| Version { parts: Some(parts), ..version }).boxed()
+        let over = scale.span % i128::from(parts);
+        let window =
+            if measure::WHOLE_PARTS { scale.span + i128::from(parts) - over } else { scale.span };
+        let of = move |version| Version { parts: Some(parts), window, ..version };
+        version(scale).prop_map(of).boxed()
     }
 
     fn policy(version: &Version, _: Duration) -> Self {

@@ -12,7 +12,7 @@ use tollgate::{ManualClock, Nanos, Policy, Ready, Same};
 use crate::driver::Driver;
 use crate::history::History;
 use crate::line::Fate;
-use crate::oracle::{CASES, Conforms, Oracle, Scale, Setup, Time, When, prove, setups};
+use crate::oracle::{CASES, Conforms, Oracle, Scale, Setup, Time, When, nanos, prove, setups};
 use crate::script::Step;
 use crate::subject::Subject;
 
@@ -174,7 +174,7 @@ pub(crate) fn granted_when_all_would<P: Composed, S: Subject<P::Policy>>() {
         let mut granted = Vec::new();
         for (n, eighths, dropped) in calls {
             driver.take(Step::Advance(setup.scale.rate.eighths(eighths)));
-            let now = Nanos::new(u64::try_from(driver.now())?);
+            let now = Nanos::ZERO.saturating_add(nanos(driver.now()));
             if let Some(index) = dropped.filter(|_| !granted.is_empty()) {
                 let (id, n) = granted.swap_remove(index.index(granted.len()));
                 driver.take(Step::Drop(id));

@@ -158,7 +158,8 @@ impl Conforms for Gcra {
     fn policy(version: &Version, catch_up: Duration) -> Self {
         let Fraction { permits, nanos } = version.rate;
         let count = u32::try_from(permits).expect("some permits");
-        Self::new(version.capacity - 1, count, Duration::from_nanos(nanos)).with_catch_up(catch_up)
+        Self::new(version.capacity - 1, count, crate::oracle::nanos(i128::from(nanos)))
+            .with_catch_up(catch_up)
     }
 
     fn oracle(versions: &[Version]) -> Box<dyn Oracle> {

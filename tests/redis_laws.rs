@@ -1,0 +1,96 @@
+//! The laws of `tests/laws.rs` over Redis: the same suite with the same oracles, held against real
+//! servers that decide by a clock that stands still.
+#![cfg(all(unix, feature = "redis"))]
+
+#[path = "laws/driver.rs"]
+mod driver;
+#[path = "laws/history.rs"]
+mod history;
+#[path = "laws/line.rs"]
+mod line;
+#[path = "redis/support/manual.rs"]
+mod manual;
+#[path = "redis_laws/measure.rs"]
+mod measure;
+#[path = "laws/oracle.rs"]
+mod oracle;
+#[path = "laws/policies/mod.rs"]
+mod policies;
+#[path = "redis_laws/subject.rs"]
+mod redis;
+#[path = "laws/script.rs"]
+mod script;
+// A key of many is not tried here.
+#[allow(dead_code)]
+#[path = "laws/subject.rs"]
+mod subject;
+#[macro_use]
+#[path = "laws/suite.rs"]
+mod suite;
+#[path = "redis/support/mod.rs"]
+mod support;
+#[path = "laws/trace.rs"]
+mod trace;
+#[path = "laws/twins.rs"]
+mod twins;
+#[path = "laws/utilisation.rs"]
+mod utilisation;
+#[path = "laws/windows.rs"]
+mod windows;
+
+use oracle::Conforms;
+use policies::{Aligned, Meter, Stepwise};
+use tollgate::{
+    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Same, SlidingWindowCounter,
+    SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
+
+/// All laws of one policy, of those that hold between a process and a server. Not here are law 6 and the
+/// one of forgetting: they ask the policy itself, in Rust.
+macro_rules! conformance {
+    ($name:ident: $policy:ty $(, $law:ident)*) => {
+        mod $name {
+            use super::*;
+
+            type Policy = $policy;
+            type Subject = redis::Ahead<<Policy as Conforms>::Policy, 0>;
+
+            everybodys_laws!();
+            $($law!();)*
+        }
+    };
+}
+
+/// Booked ahead, they are granted at the same times. Not for rules that lock out: somebody who is refused
+/// because of what is booked locks out others, but not those who are booked.
+macro_rules! law_8 {
+    () => {
+        #[test]
+        fn law_8_booked_ahead_they_are_granted_at_the_same_times() {
+            type Subject = redis::Ahead<<Policy as Conforms>::Policy, 250>;
+            let kinds = script::Kinds { timeouts: true, ..Default::default() };
+            // What is known of those ahead, and so when somebody hears that he is late, may differ.
+            trace::agree::<Policy, Subject>(oracle::CASES, kinds, script::GiveBack::Any, false);
+        }
+    };
+}
+
+conformance!(smooth_bursty: SmoothBursty, law_4, law_8, law_7_back);
+conformance!(smooth_warming_up: SmoothWarmingUp, law_4, law_8, law_7_back);
+conformance!(token_bucket: TokenBucket, law_4, law_8, law_7_back);
+conformance!(token_bucket_stepwise: Stepwise, law_8, law_7_back);
+conformance!(gcra: Gcra, law_4, law_8, law_7_back);
+conformance!(leaky_bucket: LeakyBucket, law_4, law_8, law_7_back);
+conformance!(leaky_bucket_meter: Meter, law_4, law_8, law_7_back);
+conformance!(fixed_window: FixedWindow, law_8, law_7_back);
+// Its windows are those of the server's clock: if that goes back, they are none by any other.
+conformance!(fixed_window_aligned: Aligned, law_8);
+conformance!(sliding_window_log: SlidingWindowLog, law_8, law_7_back);
+conformance!(sliding_window_counter: SlidingWindowCounter, law_8, law_7_back);
+conformance!(in_flight: InFlight, law_8, law_7_back);
+conformance!(lock_out_of_fixed_window: LockOut<FixedWindow>, law_7_back);
+conformance!(lock_out_of_token_bucket: LockOut<TokenBucket>, law_7_back);
+conformance!(log_bucket_and_in_flight: (SlidingWindowLog, TokenBucket, InFlight), law_9, law_8, law_7_back);
+conformance!(window_and_bursty: (FixedWindow, SmoothBursty), law_9, law_8, law_7_back);
+conformance!(two_logs: [SlidingWindowLog; 2], law_9, law_8, law_7_back);
+conformance!(bucket_and_log_of_one_cost: Same<(TokenBucket, SlidingWindowLog)>, law_9, law_8, law_7_back);

@@ -1,0 +1,97 @@
+//! A limiter over Redis with the verbs of the laws.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tollgate::redis::{Connection, RedisGrant, RedisRateLimiter, Scripted};
+use tollgate::{Error, ManualClock, Nanos, Stats};
+
+use crate::manual::{Manual, new_key};
+use crate::subject::{Answer, Permits, Subject, Waiting, answer, waiting};
+
+/// A limiter that books tickets so many milliseconds ahead. With none a ticket is booked when it is due:
+/// callers are charged when they are granted, as in process.
+pub(crate) struct Ahead<P: Scripted, const MILLIS: u64> {
+    limiter: RedisRateLimiter<P, Manual>,
+    connection: Manual,
+}
+
+/// Longer than any script. Its renewal would take most of the round trips.
+const LEASE: Duration = Duration::from_secs(1 << 30);
+
+impl<P: Scripted, const MILLIS: u64> Subject<P> for Ahead<P, MILLIS> {
+    fn new(policy: P, clock: &ManualClock) -> Self {
+        let connection = Manual::new(clock);
+        let builder = RedisRateLimiter::builder(policy.clone(), connection.clone(), new_key());
+        let horizon = Duration::from_millis(MILLIS);
+        let limiter = builder.clock(clock).horizon(horizon).lease(LEASE).build();
+        let idle_from = policy.forget_at(&policy.start(Nanos::ZERO));
+        if MILLIS == 0 || idle_from.is_none_or(|from| from > Nanos::ZERO) {
+            // A limiter in process begins when it is made, a key when it is first written: that is now,
+            // also so that what is set later finds a state to adopt. Where it makes no difference, the
+            // key of a policy that was never changed is tried.
+            at_once(limiter.set_policy(policy)).expect("Redis is there");
+        }
+        Self { limiter, connection }
+    }
+
+    fn acquire(&self, cost: P::Cost) -> Waiting<'_> {
+        waiting(self.limiter.acquire(cost))
+    }
+
+    fn reserve(&self, cost: P::Cost) -> Option<Result<Waiting<'_>, Error>> {
+        Some(at_once(self.limiter.reserve(cost)).map(|place| waiting(place.wait())))
+    }
+
+    fn try_acquire(&self, cost: P::Cost) -> Answer<'_> {
+        answer(at_once(self.limiter.try_acquire(cost)))
+    }
+
+    fn try_acquire_timeout(&self, cost: P::Cost, timeout: Duration) -> Waiting<'_> {
+        waiting(self.limiter.try_acquire_timeout(cost, timeout))
+    }
+
+    fn set_policy(&self, policy: P) {
+        at_once(self.limiter.set_policy(policy)).expect("Redis is there");
+    }
+
+    fn pause_for(&self, duration: Duration) {
+        at_once(self.limiter.pause_for(duration)).expect("Redis is there");
+    }
+
+    fn available(&self) -> P::Cost {
+        at_once(self.limiter.quota()).expect("Redis is there").remaining
+    }
+
+    fn queue_len(&self) -> usize {
+        self.limiter.queue_len()
+    }
+
+    fn stats(&self) -> Stats {
+        self.limiter.stats()
+    }
+
+    /// Only the server's: those of processes do not go back.
+    fn set_back(&self, _: &ManualClock, elapsed: Duration) {
+        self.connection.set_back(elapsed);
+    }
+}
+
+impl<P: Scripted, C: Connection> Permits for RedisGrant<P, C> {
+    fn waited(&self) -> Duration {
+        self.waited()
+    }
+
+    fn refund(self: Box<Self>) {
+        (*self).refund();
+    }
+}
+
+/// What waits for nothing but an answer of Redis, which is there at once.
+fn at_once<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("answers are there at once"),
+    }
+}
