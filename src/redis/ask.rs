@@ -121,9 +121,8 @@ impl<P: Scripted> Inner<P> {
             keys.iter().map(|&key| {
                 let waiter = &self.queue[key];
                 let patience = waiter.deadline.map(|deadline| deadline.since(now));
-                // Who is passed over again and again by other processes may book further ahead.
-                let passed = if Some(key) == head { self.passed.min(40) } else { 0 };
-                let horizon = core.options.horizon.saturating_mul(1 << passed.min(30));
+                let is_head = Some(key) == head;
+                let horizon = reach(core.options.horizon, waiter.cost, self.passed, is_head);
                 let limit = patience.map_or(horizon, |patience| horizon.min(patience));
                 Call { cost: waiter.cost, limit, patience, fresh: waiter.fresh }
             }),

@@ -89,7 +89,9 @@ impl<P: Scripted> Simulation<P> {
             self.state,
         );
         assert!(answer.outcome == 2 || !call.fresh || room <= 1 || wait == Wait::Known(0));
-        if answer.outcome == 2 && self.policy.refused(&mut self.state, now, call.cost) {
+        // Who waits and is late has not been refused by the rule.
+        let is_refused = answer.outcome == 2 && call.fresh;
+        if is_refused && self.policy.refused(&mut self.state, now, call.cost) {
             (wait, due) = self.due(now, call.cost);
             held_by = self.policy.held_by(&self.state, now, call.cost);
         }
