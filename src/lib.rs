@@ -79,6 +79,7 @@
 //! |---|---|---|
 //! | `tokio` | yes | `Clock::tokio()` |
 //! | `redis` | no | `redis::RedisRateLimiter`: one quota for a whole fleet |
+//! | `redis-cluster` | no | `redis::Cluster`, a connection that follows a slot that is moved |
 
 mod clock;
 mod error;

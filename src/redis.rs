@@ -34,6 +34,8 @@ mod assemble;
 mod blocking;
 mod builder;
 mod chunk;
+#[cfg(feature = "redis-cluster")]
+mod cluster;
 mod connection;
 mod error;
 mod fallback;
@@ -57,6 +59,8 @@ use tokio::sync::oneshot;
 pub use acquire::RedisAcquire;
 pub use blocking::Blocking;
 pub use builder::Builder;
+#[cfg(feature = "redis-cluster")]
+pub use cluster::Cluster;
 pub use connection::{Connection, Effect, Failure, Reconnecting, Reply, Request, Runtime, Task};
 pub use error::StoreError;
 pub use fallback::{Counters, Event, State, Unavailable};

@@ -10,7 +10,8 @@
 //! - tokio's paused clock, verb by verb: `runtimes/paused.rs`.
 //!
 //! A fixed EXPIRE, rate and count as KEYS, clients' clocks in scripts, `zadd` with score and member
-//! exchanged, and times compared as strings in Lua are mistakes that need Redis: no part of a process.
+//! exchanged, and times compared as strings in Lua are mistakes that need Redis: `docs/redis.md` says
+//! which test shows each.
 
 #[path = "published_mistakes/arithmetic.rs"]
 mod arithmetic;

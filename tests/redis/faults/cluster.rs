@@ -8,7 +8,6 @@ use tollgate::redis::{Connection, State};
 
 use super::load::{Load, permits};
 use super::report::fault;
-use super::wires::Asking;
 use super::{Events, HORIZON, KEY, builder, bursty, eventually, is, ms, sequence, store, timed};
 use crate::support::cluster::Cluster;
 
@@ -95,7 +94,7 @@ async fn in_the_middle_of_a_migration_callers_are_refused_at_the_deadline() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_the_middle_of_a_migration_the_new_owner_can_be_asked() {
     let cluster = Cluster::start(2, 0);
-    let connection = Asking::over(connect(&cluster).await);
+    let connection = tollgate::redis::Cluster::new(connect(&cluster).await);
     let mut longest = Duration::ZERO;
     let served = async |limiter: &super::Limiter<_>| {
         let start = Instant::now();
@@ -108,7 +107,7 @@ async fn in_the_middle_of_a_migration_the_new_owner_can_be_asked() {
     };
     let (back, charges) = in_the_middle(&cluster, connection, served).await;
     assert_eq!(charges, 22, "each once");
-    fault("cluster: ASK, in the middle of a migration", "a connection that sends ASKING")
+    fault("cluster: ASK, in the middle of a migration", "over `Cluster`")
         .answer("granted")
         .longest(longest, DEADLINE)
         .back(back)

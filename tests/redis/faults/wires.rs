@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::SingleNodeRoutingInfo;
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::Value;
+use redis::aio::MultiplexedConnection;
 use tokio::sync::Semaphore;
 use tollgate::redis::{Connection, Failure, Reconnecting, Reply, Request};
 
@@ -108,52 +106,5 @@ impl Connection for Shifted {
         }
         let mut connection = self.inner.clone();
         command.query_async::<Value>(&mut connection).await?.try_into()
-    }
-}
-
-/// Follows `ASK`, which redis-rs does not do without its retries: nothing has been charged where it came
-/// from, so it may be sent once more.
-#[derive(Clone)]
-pub(super) struct Asking {
-    inner: ClusterConnection,
-}
-
-impl Asking {
-    pub(super) fn over(inner: ClusterConnection) -> Self {
-        Self { inner }
-    }
-
-    /// In one piece with the request, or somebody else's may come in between.
-    async fn ask(&self, node: &str, command: Cmd) -> Result<Value, RedisError> {
-        let (host, port) = node.rsplit_once(':').expect("an address");
-        let port = port.parse().expect("a port");
-        let route = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
-        let mut pipeline = redis::pipe();
-        pipeline.cmd("ASKING").ignore().add_command(command);
-        let mut connection = self.inner.clone();
-        let answers = connection.route_pipeline(pipeline, 0, 2, route).await?;
-        answers.into_iter().nth(1).expect("two answers").extract_error()
-    }
-
-    async fn send(&self, command: Cmd) -> Result<Value, RedisError> {
-        let mut connection = self.inner.clone();
-        match connection.req_packed_command(&command).await.and_then(Value::extract_error) {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
-                let (node, _) = error.redirect_node().expect("it names one");
-                self.ask(node, command).await
-            }
-            outcome => outcome,
-        }
-    }
-}
-
-impl Connection for Asking {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-        match self.send(request.command(false)).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.send(request.command(true)).await?.try_into()
-            }
-            outcome => outcome?.try_into(),
-        }
     }
 }
