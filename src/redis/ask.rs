@@ -242,7 +242,7 @@ impl<P: Scripted> Inner<P> {
                 self.book(key, ticket);
                 continue;
             }
-            self.not_booked(now, key, answer, &mut later);
+            self.not_booked(core, now, key, answer, &mut later);
         }
         if let Some(cost) = spare_cost {
             // Some may have come meanwhile.
@@ -264,8 +264,9 @@ impl<P: Scripted> Inner<P> {
         }
     }
 
-    fn not_booked(
+    fn not_booked<C>(
         &mut self,
+        core: &Core<P, C>,
         now: Nanos,
         key: Key,
         answer: Answer,
@@ -287,7 +288,9 @@ impl<P: Scripted> Inner<P> {
                 let cost = waiter.cost;
                 let error = Error::Denied { retry_after: answer.wait, part: answer.part };
                 self.turn_away(key, Outcome::Refused(error));
-                self.denied = due.map(|due| (cost, due, answer.part));
+                // A rule that punishes must hear of each refusal.
+                self.denied =
+                    due.filter(|_| !core.scripts.punish).map(|due| (cost, due, answer.part));
             }
         }
     }

@@ -124,8 +124,8 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.lease = lease)
     }
 
-    /// Lets at most this many callers of a key wait in this process: see
-    /// [`RateLimiter::max_waiters`](crate::RateLimiter::max_waiters).
+    /// Lets at most this many callers of a key wait in this process, those included whose request is under
+    /// way: see [`RateLimiter::max_waiters`](crate::RateLimiter::max_waiters).
     ///
     /// ```no_run
     /// # use tollgate::redis::{Builder, Reconnecting};

@@ -241,6 +241,8 @@ impl<P: Scripted> Inner<P> {
         self.queue.len() == 0
             && !self.under_way
             && self.changes.is_empty()
+            // Redis may lose what only those who know it can restore.
+            && self.header.generation == 0
             && self.held.iter().all(|&held| held == 0)
             && self.denied.is_none_or(|(_, due, _)| due <= now)
     }

@@ -56,6 +56,8 @@ pub(super) struct Scripts {
     pub(super) change: Arc<Script>,
     /// Whether each answer is followed by the part that it is due to.
     pub(super) parts: bool,
+    /// Whether a refusal changes anything.
+    pub(super) punish: bool,
     /// Whether newcomers may find no room.
     pub(super) room: bool,
     /// For each part with places in flight, which number of the cost counts there.
@@ -146,6 +148,7 @@ impl Lua {
             take: Arc::new(Script::new(self.script(false))),
             change: Arc::new(Script::new(self.script(true))),
             parts: !self.parts.is_empty(),
+            punish: self.has("refused"),
             room: self.has("room"),
             held: self.held(&mut 0),
             kind: self.kind(),
