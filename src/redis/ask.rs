@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::Scripted;
 use super::connection::{Effect, Failure, Reply};
 use super::error::StoreError;
-use super::fallback::{Event, May, State};
-use super::line::{Asking, BATCH, Change, Inner, NEVER, Outcome, Place, Sent, Ticket};
+use super::fallback::{Event, LONGEST_PAUSE, May, State};
+use super::line::{Asking, BATCH, Change, Failing, Inner, NEVER, Outcome, Place, Sent, Ticket};
 use super::shared::Core;
 use super::wire::{self, Answer, Call, Fate, Header};
 use crate::clock::Errand;
@@ -29,7 +29,7 @@ const FEW: usize = 16;
 impl<P: Scripted> Inner<P> {
     /// What is to be sent now, if anything is.
     pub(super) fn next<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Option<Sent<P::Cost>> {
-        if self.under_way {
+        if self.under_way || self.failing.as_ref().is_some_and(|failing| now < failing.again) {
             return None;
         }
         let asking = self.next_asking(core, now)?;
@@ -90,7 +90,7 @@ impl<P: Scripted> Inner<P> {
         if P::HELD && (self.released || self.renew_at <= now) {
             return Some(Asking::Change(Vec::new()));
         }
-        (may == May::Try).then_some(Asking::Probe)
+        (may == May::Try || self.failing.is_some()).then_some(Asking::Probe)
     }
 
     /// Who is asked for: everybody, if the first is to be asked for now; else those who have just come and
@@ -344,6 +344,13 @@ impl<P: Scripted> Inner<P> {
         sequence: u32,
         wait: Duration,
     ) -> Ticket {
+        let is_first = !self
+            .queue
+            .front()
+            .is_some_and(|front| matches!(self.queue[front].place, Place::Booked(_)));
+        if is_first {
+            self.last_due = Nanos::ZERO;
+        }
         // Never before one that was booked earlier, however quickly the answer came.
         let due = now.saturating_add(wait).max(self.last_due);
         self.last_due = due;
@@ -369,14 +376,16 @@ impl<P: Scripted> Inner<P> {
         parameters: &[u8],
     ) {
         let generation = u32::try_from(generation).unwrap_or_default();
-        let sets_policy =
-            matches!(&sent.asking, Asking::Change(changes) if changes.iter().any(|c| c.policy));
+        let sets_policy = self.changes.iter().any(|change| change.policy)
+            || matches!(&sent.asking, Asking::Change(changes) if changes.iter().any(|c| c.policy));
         let error = match word {
             "older" => {
                 let todo = vec![b'N'];
                 self.changes.insert(0, Change { todo, done: None, policy: false, priced: None });
                 None
             }
+            // From before our own was set.
+            "adopt" if generation < self.header.generation => None,
             "adopt" | "conflict" if sets_policy => {
                 // Somebody else has set one meanwhile; this is the later one.
                 match generation.max(self.header.generation).checked_add(1) {
@@ -412,6 +421,7 @@ impl<P: Scripted> Inner<P> {
 
     /// Nothing has happened: they are asked for again.
     fn put_back(&mut self, asking: Asking<P::Cost>) {
+        self.released |= P::HELD;
         match asking {
             Asking::Take(keys) => {
                 for key in keys {
@@ -424,7 +434,6 @@ impl<P: Scripted> Inner<P> {
             Asking::Change(changes) => {
                 let later = std::mem::replace(&mut self.changes, changes);
                 self.changes.extend(later);
-                self.released |= P::HELD;
             }
             Asking::Probe => {}
         }
@@ -437,6 +446,8 @@ impl<P: Scripted> Inner<P> {
         asking: Asking<P::Cost>,
         error: &StoreError,
     ) {
+        // What it was to tell of places given back is not told; but a key that is at fault is left alone.
+        self.released |= P::HELD && error.is_unavailable();
         match asking {
             Asking::Take(keys) => {
                 for key in keys {
@@ -457,7 +468,6 @@ impl<P: Scripted> Inner<P> {
                 for change in changes {
                     let _ = change.done.map(|done| done.send(Err(error.clone().into())));
                 }
-                self.released |= P::HELD;
             }
             Asking::Probe => {}
         }
@@ -471,6 +481,15 @@ impl<P: Scripted> Inner<P> {
             self.ask_again();
             return self.refuse(core, sent.asking, &error);
         }
+        let failing = self.failing.get_or_insert_with(|| Failing {
+            since: sent.at,
+            again: now,
+            pause: Duration::ZERO,
+            error: error.clone(),
+        });
+        failing.again = now.saturating_add(failing.pause);
+        failing.pause = (failing.pause * 2).clamp(Duration::from_millis(1), LONGEST_PAUSE);
+        failing.error = error.clone();
         let down = core.health.failed(now, sent.at, core.options.deadline, &error);
         self.events.extend(down);
         if failure.effect == Effect::None {
@@ -483,6 +502,7 @@ impl<P: Scripted> Inner<P> {
 
     /// The server has answered.
     fn well<C>(&mut self, core: &Core<P, C>, now: Nanos) {
+        self.failing = None;
         let up = core.health.well(now);
         self.events.extend(up);
     }
@@ -514,10 +534,26 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// Sets the alarm for what happens next.
-    pub(super) fn arm<C>(&mut self, core: &Core<P, C>) -> Errand {
-        let due = match core.health.state() {
-            State::Up => self.next_event(),
-            _ => self.next_turn().into_iter().chain(core.health.again()).min(),
+    pub(super) fn arm<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Errand {
+        let due = match (core.health.state(), &self.failing) {
+            (State::Up, None) => self.next_event(),
+            (state, failing) => {
+                // Another key's request may find out for us.
+                let has_business = self.waiting > 0
+                    || !self.changes.is_empty()
+                    || self.released
+                    || self.renew_at < NEVER;
+                let own = failing.as_ref().map(|failing| failing.again);
+                let again = match state {
+                    State::Up => own,
+                    // Not before either allows it.
+                    _ => core.health.again(now, has_business).map(|at| own.unwrap_or(at).max(at)),
+                };
+                let again = again.filter(|_| !self.under_way);
+                let until = failing.as_ref().map(|f| f.since.saturating_add(core.options.deadline));
+                let until = until.filter(|&at| at > now && self.waiting > 0);
+                self.next_turn().into_iter().chain(again).chain(until).min()
+            }
         };
         let Some(due) = due else {
             if self.armed < NEVER && self.alarm.rest() {

@@ -1,8 +1,12 @@
 //! A connection for programs without a runtime.
 
+use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -70,12 +74,39 @@ impl Blocking {
     pub fn new(client: Client) -> Self {
         let (tasks, work) = channel::<Task>();
         let worker = thread::Builder::new().name("tollgate-redis".to_owned()).spawn(move || {
-            for task in work {
-                block_on(task);
-            }
+            block_on(Work { tasks: VecDeque::new(), work });
         });
         assert!(worker.is_ok(), "no thread for the connection: {:?}", worker.err());
         Self { shared: Arc::new(Shared { client, current: Mutex::new(None) }), tasks }
+    }
+}
+
+/// Tasks in turn: each gives way to the others between two requests, and one that panics is gone alone.
+struct Work {
+    tasks: VecDeque<Task>,
+    work: Receiver<Task>,
+}
+
+impl Future for Work {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            // Nothing that they wait for is elsewhere, so there is something to do or nobody is there.
+            let next = match self.tasks.is_empty() {
+                true => self.work.recv().ok(),
+                false => self.work.try_recv().ok(),
+            };
+            match next.or_else(|| self.tasks.pop_front()) {
+                None => return Poll::Ready(()),
+                Some(mut task) => {
+                    let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(context)));
+                    if matches!(polled, Ok(Poll::Pending)) {
+                        self.tasks.push_back(task);
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -111,7 +111,7 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     }
 
     /// How long a place in flight counts after its process was last heard of: by default 10 s. It is
-    /// renewed each third of that.
+    /// renewed each third of that. Less than 100 ms counts as that.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -121,7 +121,7 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// # }
     /// ```
     pub fn lease(self, lease: Duration) -> Self {
-        self.with(|options| options.lease = lease)
+        self.with(|options| options.lease = lease.max(Duration::from_millis(100)))
     }
 
     /// Lets at most this many callers of a key wait in this process, those included whose request is under

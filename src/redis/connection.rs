@@ -172,7 +172,9 @@ impl From<RedisError> for Failure {
                     | ErrorKind::InvalidClientConfig
             );
         let effect = if refused { Effect::None } else { Effect::Unknown };
-        let key = error.code() == Some("WRONGTYPE");
+        // A script that stumbles over what it reads is not the server's fault either.
+        let stumbled = error.detail().is_some_and(|detail| detail.starts_with("user_script"));
+        let key = error.code() == Some("WRONGTYPE") || stumbled;
         Self { effect, key, source: Arc::new(error) }
     }
 }

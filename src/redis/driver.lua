@@ -34,7 +34,7 @@ else
     if #blob < at + 15 then return {'foreign'} end
     local size
     pause, known, size, at = struct.unpack('<dI4I4', blob, at)
-    if size ~= 0 and size ~= $LENGTH or #blob < at + size - 1 then return {'foreign'} end
+    if size ~= (known > 0 and $LENGTH or 0) or #blob < at + size - 1 then return {'foreign'} end
     theirs = blob:sub(at, at + size - 1)
     at = at + size
   end

@@ -114,7 +114,7 @@ struct Trouble {
 }
 
 /// Between two attempts, at most: so that service is back within a second of the server.
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 impl Health {
     fn trouble(&self) -> Option<MutexGuard<'_, Option<Trouble>>> {
@@ -151,11 +151,13 @@ impl Health {
     }
 
     /// When it is to be tried again.
-    pub(super) fn again(&self) -> Option<Nanos> {
+    /// If somebody is trying it now, those who need it look again soon.
+    pub(super) fn again(&self, now: Nanos, needed: bool) -> Option<Nanos> {
         let trouble = self.trouble()?;
         let trouble = trouble.as_ref()?;
         let until = (!trouble.is_down).then_some(trouble.until);
-        let again = (!trouble.probing).then_some(trouble.again);
+        let soon = now.saturating_add(trouble.pause.max(Duration::from_millis(10)));
+        let again = if trouble.probing { needed.then_some(soon) } else { Some(trouble.again) };
         again.into_iter().chain(until).min()
     }
 

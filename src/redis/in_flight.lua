@@ -11,7 +11,7 @@
 --@ also held
 local own, told = ARGV[3]:sub(1, 8), struct.unpack('<d', ARGV[3], held_at)
 local lasts = struct.unpack('<d', ARGV[3], #ARGV[3] - 7)
-local leases, others, held = '', 0, 0
+local leases, others, held, own_ends = '', 0, 0, 0
 
 local function begin()
   age, held = 0, told
@@ -36,9 +36,9 @@ end
 local function read(bytes, at, last)
   leases, others, held = bytes:sub(at, last), 0, 0
   for lease = 1, #leases, 20 do
-    local id, n = struct.unpack('<c8I4', leases, lease)
+    local id, n, ends = struct.unpack('<c8I4d', leases, lease)
     if id == own then
-      held = n
+      held, own_ends = n, ends
       leases = leases:sub(1, lease - 1) .. leases:sub(lease + 20)
       break
     end
@@ -54,6 +54,8 @@ local function resume(elapsed)
   age = age + elapsed
   if #leases > 0 then keep(age) end
   if held ~= told then held, dirty = told, true end
+  -- Whatever is asked renews the lease in time.
+  if held > 0 and own_ends - age < lasts * 0.7 then dirty = true end
 end
 
 local function ready(n)
@@ -75,6 +77,9 @@ local function forget()
   return latest, held + others > 0
 end
 --@ change
+
+-- What is settled the asker has told already.
+charge = function() end
 
 -- What is no longer held is told by the asker.
 local function refund() end

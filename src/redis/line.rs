@@ -124,6 +124,14 @@ impl<C> Sent<C> {
     }
 }
 
+/// Requests that fail, one after the other.
+pub(super) struct Failing {
+    pub(super) since: Nanos,
+    pub(super) again: Nanos,
+    pub(super) pause: Duration,
+    pub(super) error: StoreError,
+}
+
 /// How many calls go in one request: a script holds up everybody else on the server.
 pub(super) const BATCH: usize = 1024;
 
@@ -149,6 +157,9 @@ pub(super) struct Inner<P: Scripted> {
     pub(super) ask_at: Option<Nanos>,
     /// How often the head was asked for in its time and others had been quicker.
     pub(super) passed: u32,
+    /// Since when requests for this key have failed, when it is tried again, and what the last one said:
+    /// those for other keys may be answered.
+    pub(super) failing: Option<Failing>,
     /// What was refused last, when it will be ready, and why it is not.
     pub(super) denied: Option<(P::Cost, Nanos, Option<usize>)>,
     /// Tickets of callers who left while those behind them were being asked for, and what each is for.
@@ -199,6 +210,7 @@ impl<P: Scripted> Inner<P> {
             changes: Vec::new(),
             ask_at: None,
             passed: 0,
+            failing: None,
             denied: None,
             spare: VecDeque::new(),
             spare_cost: P::Cost::default(),
@@ -224,10 +236,27 @@ impl<P: Scripted> Inner<P> {
     /// The request that was under way is lost with whoever sent it.
     pub(super) fn abandoned<C>(&mut self, core: &Core<P, C>, sent: Sent<P::Cost>) {
         core.health.abandoned();
-        self.spare.clear();
+        let cost = self.spare_cost;
+        for _ in std::mem::take(&mut self.spare) {
+            self.let_go(cost);
+        }
         core.counters.lost();
         let failure = Failure::new(Effect::Unknown, "the runtime that sent it has ended".into());
         self.refuse(core, sent.asking, &StoreError::failed(&self.key, &failure));
+    }
+
+    /// A request cannot be sent: the runtime that was to do it has ended.
+    pub(super) fn unsent<C>(&mut self, core: &Core<P, C>, sent: Sent<P::Cost>) {
+        core.health.abandoned();
+        let failure = Failure::new(Effect::None, "the runtime has ended".into());
+        self.refuse(core, sent.asking, &StoreError::failed(&self.key, &failure));
+    }
+
+    /// What was to be done to the key cannot be sent by whoever was to.
+    pub(super) fn refuse_changes<C>(&mut self, core: &Core<P, C>) {
+        let failure = Failure::new(Effect::None, "the runtime has ended".into());
+        let changes = Asking::Change(std::mem::take(&mut self.changes));
+        self.refuse(core, changes, &StoreError::failed(&self.key, &failure));
     }
 
     /// Wakes all who wait, so that they look after themselves.
@@ -241,6 +270,7 @@ impl<P: Scripted> Inner<P> {
         self.queue.len() == 0
             && !self.under_way
             && self.changes.is_empty()
+            && !self.released
             // Redis may lose what only those who know it can restore.
             && self.header.generation == 0
             && self.held.iter().all(|&held| held == 0)
@@ -273,6 +303,10 @@ impl<P: Scripted> Inner<P> {
         curious: bool,
     ) -> Result<Key, Outcome> {
         let refused = |error: Error| Outcome::Refused(error);
+        if max_wait.is_some_and(|wait| wait.is_zero()) && self.waiting >= BATCH {
+            // It would not even be asked for.
+            return Err(refused(Error::Denied { retry_after: None, part: None }));
+        }
         if let Err(error) = self.policy.ready_at(&self.policy.idle(now), now, cost) {
             return Err(refused(error.into()));
         }
@@ -352,8 +386,11 @@ impl<P: Scripted> Inner<P> {
             let error = Error::Denied { retry_after, part: waiter.held_by };
             self.turn_away(key, Outcome::Refused(error));
         }
-        let down = core.health.down();
-        if let Some(error) = down {
+        let failing = self.failing.as_ref();
+        let failing = failing
+            .filter(|failing| now >= failing.since.saturating_add(core.options.deadline))
+            .map(|failing| failing.error.clone());
+        if let Some(error) = core.health.down().or(failing) {
             let waiting: Vec<Key> = self.unasked().collect();
             for key in waiting {
                 let outcome = core.without_redis(error.clone());
@@ -618,8 +655,9 @@ impl<P: Scripted> Inner<P> {
 
     /// Whether a place in line is known to be one: it has been asked for.
     pub(super) fn is_placed(&mut self, key: Key, waker: &Waker) -> bool {
+        let is_far_back = self.waiting > BATCH;
         let waiter = &mut self.queue[key];
-        if !waiter.fresh || !matches!(waiter.place, Place::Waiting) {
+        if !waiter.fresh || is_far_back || !matches!(waiter.place, Place::Waiting) {
             return true;
         }
         if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {

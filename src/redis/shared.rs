@@ -150,15 +150,14 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
 
     /// Locks, lets time pass, does `act`, and what follows from it: every way into the line is this one.
     pub(super) fn touch<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
-        let (result, sent) = self.act(act);
-        if let (Some(sent), Some(this)) = (sent, self.this.upgrade()) {
-            let task = Driver { shared: this, step: Step::Sent(sent) }.drive();
-            self.core.connection.spawn(&self.core.runtime, Box::pin(task));
+        let (result, driver) = self.act(act);
+        if let Some(driver) = driver {
+            self.core.connection.spawn(&self.core.runtime, Box::pin(driver.drive()));
         }
         result
     }
 
-    fn act<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> (R, Option<Sent<P::Cost>>) {
+    fn act<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> (R, Option<Driver<P, C>>) {
         let core = &*self.core;
         let mut inner = self.line.lock();
         let now = inner.time.read(core.options.clock.now());
@@ -167,10 +166,13 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
         inner.pump(core, now);
         let result = act(&mut inner, now);
         inner.pump(core, now);
-        let sent = inner.next(core, now);
-        let errand = inner.arm(core);
+        // Whatever panics from here on, somebody is responsible for what is to be sent.
+        let this = self.this.upgrade();
+        let sent = this.as_ref().and_then(|_| inner.next(core, now));
+        let driver = this.zip(sent).map(|(shared, sent)| Driver { shared, step: Step::Due(sent) });
+        let errand = inner.arm(core, now);
         self.unlock(inner, errand);
-        (result, sent)
+        (result, driver)
     }
 
     fn unlock(&self, mut inner: MutexGuard<'_, Inner<P>>, errand: Errand) {
@@ -179,11 +181,11 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
         let events = std::mem::take(&mut inner.events);
         drop(inner);
         errand.run();
+        crate::line::wake_each(wake);
+        drop(discard);
         if let Some(listener) = &self.core.options.listener {
             events.iter().for_each(|event| listener(event));
         }
-        crate::line::wake_each(wake);
-        drop(discard);
     }
 
     fn request(&self, sent: &mut Sent<P::Cost>) -> Request {
@@ -216,6 +218,8 @@ struct Driver<P: Scripted, C: Connection> {
 }
 
 enum Step<C> {
+    /// Nothing has been sent yet.
+    Due(Sent<C>),
     Sent(Sent<C>),
     /// Those who were just told, and come again, are to be in the next request.
     Collecting,
@@ -223,18 +227,22 @@ enum Step<C> {
 }
 
 impl<P: Scripted, C: Connection> Driver<P, C> {
+    fn take(&mut self, next: Step<P::Cost>) -> Step<P::Cost> {
+        std::mem::replace(&mut self.step, next)
+    }
+
     async fn drive(mut self) {
-        while let Step::Sent(sent) = &mut self.step {
-            let request = self.shared.request(sent);
+        while let Step::Due(mut sent) = self.take(Step::Done) {
+            let request = self.shared.request(&mut sent);
+            self.step = Step::Sent(sent);
             let outcome: Result<Reply, Failure> = self.shared.core.connection.run(&request).await;
-            let sent = std::mem::replace(&mut self.step, Step::Collecting);
-            if let Step::Sent(sent) = sent {
+            if let Step::Sent(sent) = self.take(Step::Collecting) {
                 let core = &self.shared.core;
                 self.shared.act(|inner, now| inner.answered(core, now, sent, outcome));
             }
             yield_now().await;
             let next = self.shared.act(|inner, _| inner.under_way = false).1;
-            self.step = next.map_or(Step::Done, Step::Sent);
+            self.step = next.map_or(Step::Done, |mut next| next.take(Step::Done));
         }
     }
 }
@@ -255,16 +263,24 @@ async fn yield_now() {
 /// The runtime has ended, with a request under way or before the next: somebody else must go on.
 impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
     fn drop(&mut self) {
-        let step = std::mem::replace(&mut self.step, Step::Done);
+        let step = self.take(Step::Done);
         if matches!(step, Step::Done) {
             return;
         }
+        let core = &*self.shared.core;
         let mut inner = self.shared.line.lock();
-        if let Step::Sent(sent) = step {
-            inner.abandoned(&self.shared.core, sent);
+        match step {
+            // Whoever looks after itself would only find the same runtime.
+            Step::Due(sent) => inner.unsent(core, sent),
+            Step::Sent(sent) => inner.abandoned(core, sent),
+            Step::Collecting | Step::Done => {}
         }
         inner.under_way = false;
+        // Nobody else may come for these.
+        inner.refuse_changes(core);
         inner.wake_all();
-        self.shared.unlock(inner, Errand::none());
+        let now = inner.time.latest();
+        let errand = inner.arm(core, now);
+        self.shared.unlock(inner, errand);
     }
 }
