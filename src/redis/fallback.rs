@@ -42,8 +42,8 @@ pub enum Unavailable<P> {
 ///
 /// fn log(event: &Event) {
 ///     match event {
-///         Event::Down { error } => eprintln!("going on without Redis: {error}"),
-///         Event::Up { after } => eprintln!("Redis is back after {after:?}"),
+///         Event::Down { error, .. } => eprintln!("going on without Redis: {error}"),
+///         Event::Up { after, .. } => eprintln!("Redis is back after {after:?}"),
 ///         other => eprintln!("{other:?}"),
 ///     }
 /// }
