@@ -54,8 +54,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 pub use acquire::RedisAcquire;
 pub use blocking::Blocking;
 pub use builder::Builder;
@@ -74,7 +72,7 @@ use crate::limiter::block_on;
 use crate::policy::{Quota, Rated};
 use crate::stats::Stats;
 use crate::units::Rate;
-use line::{Change, Done};
+use line::confirmed;
 use shared::{Lines, Shared};
 use wire::Header;
 
@@ -365,7 +363,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             inner.header = Header::new(&core.scripts.kind, &policy, generation, idle);
             inner.policy = policy;
             inner.turn_away_the_too_large(now);
-            queue(inner, vec![b'N'], true)
+            inner.request(vec![b'N'], true, None)
         });
         confirmed(answer).await.map(drop)
     }
@@ -412,7 +410,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         }
         let mut todo = Vec::new();
         wire::put_pause(&mut todo, duration);
-        let answer = self.shared.touch(|inner, _| queue(inner, todo, false));
+        let answer = self.shared.touch(|inner, _| inner.request(todo, false, None));
         confirmed(answer).await.map(drop)
     }
 
@@ -446,7 +444,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
-        let answer = self.shared.touch(|inner, _| queue(inner, vec![b'Q'], false));
+        let answer = self.shared.touch(|inner, _| inner.request(vec![b'Q'], false, None));
         let quota = confirmed(answer).await?;
         Ok(quota.unwrap_or_else(|| unreachable!("who asks for a quota is told one")))
     }
@@ -573,21 +571,6 @@ impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {
     pub fn blocking_set_rate(&self, rate: Rate) -> Result<(), Error> {
         block_on(self.set_rate(rate))
     }
-}
-
-fn queue<P: Scripted>(
-    inner: &mut line::Inner<P>,
-    todo: Vec<u8>,
-    policy: bool,
-) -> oneshot::Receiver<Done<P::Cost>> {
-    let (done, answer) = oneshot::channel();
-    inner.change(Change { todo, done: Some(done), policy, priced: None });
-    answer
-}
-
-async fn confirmed<C>(answer: oneshot::Receiver<Done<C>>) -> Done<C> {
-    // The sender is dropped only with the line, and the caller has a handle on that.
-    answer.await.unwrap_or(Ok(None))
 }
 
 impl<P: Scripted, C: Connection> Clone for RedisRateLimiter<P, C> {

@@ -7,7 +7,9 @@ use super::Scripted;
 use super::connection::{Effect, Failure, Reply};
 use super::error::StoreError;
 use super::fallback::{Event, LONGEST_PAUSE, May, State};
-use super::line::{Asking, BATCH, Change, Failing, Inner, NEVER, Outcome, Place, Sent, Ticket};
+use super::line::{
+    Asking, BATCH, Change, Failing, Inner, NEVER, Outcome, Place, Sent, Ticket, refuse_all,
+};
 use super::shared::Core;
 use super::wire::{self, Answer, Call, Fate, Header};
 use crate::clock::Errand;
@@ -60,8 +62,7 @@ impl<P: Scripted> Inner<P> {
         if P::HELD {
             arguments.push(self.lease(core));
             self.released = false;
-            let holds = self.held.iter().any(|&held| held > 0);
-            self.renew_at = if holds { now.saturating_add(core.options.lease / 3) } else { NEVER };
+            self.renew_at = self.renewal(core, now);
         } else if !take {
             arguments.push(Vec::new());
         }
@@ -99,7 +100,7 @@ impl<P: Scripted> Inner<P> {
         let is_time = self.ask_at.is_none_or(|at| at <= now);
         let mut keys = Vec::new();
         let mut wanted = 0;
-        for key in std::iter::successors(self.head, |&key| self.queue.behind(key)).take(BATCH) {
+        for key in self.without_ticket().take(BATCH) {
             let waiter = &self.queue[key];
             keys.push(key);
             let wants = waiter.deadline.is_some() || waiter.curious || core.scripts.room;
@@ -127,6 +128,12 @@ impl<P: Scripted> Inner<P> {
                 Call { cost: waiter.cost, limit, patience, fresh: waiter.fresh }
             }),
         )
+    }
+
+    /// When what is held must be renewed, if Redis heard of it at `heard`.
+    fn renewal<C>(&self, core: &Core<P, C>, heard: Nanos) -> Nanos {
+        let holds = self.held.iter().any(|&held| held > 0);
+        if holds { heard.saturating_add(core.options.lease / 3) } else { NEVER }
     }
 
     /// Who asks, how much it holds, and how long that is to count without another word.
@@ -251,8 +258,8 @@ impl<P: Scripted> Inner<P> {
         // If all were booked there may be room for more, else for about as many.
         self.reach = if booked == keys.len() { 2 * self.reach.max(booked) } else { 2 * booked };
         self.reach = self.reach.clamp(FEW, BATCH);
-        if self.renew_at == NEVER && self.held.iter().any(|&held| held > 0) {
-            self.renew_at = sent.saturating_add(core.options.lease / 3);
+        if self.renew_at == NEVER {
+            self.renew_at = self.renewal(core, sent);
         }
         match later {
             None => self.ask_at = None,
@@ -344,11 +351,7 @@ impl<P: Scripted> Inner<P> {
         sequence: u32,
         wait: Duration,
     ) -> Ticket {
-        let is_first = !self
-            .queue
-            .front()
-            .is_some_and(|front| matches!(self.queue[front].place, Place::Booked(_)));
-        if is_first {
+        if self.front_ticket().is_none() {
             self.last_due = Nanos::ZERO;
         }
         // Never before one that was booked earlier, however quickly the answer came.
@@ -360,8 +363,7 @@ impl<P: Scripted> Inner<P> {
     fn return_all(&mut self, now: Nanos, cost: Option<P::Cost>, spare: &mut VecDeque<Ticket>) {
         let Some(cost) = cost else { return };
         for ticket in spare.drain(..) {
-            self.refund(now, cost, cost, ticket);
-            self.let_go(cost);
+            self.return_ticket(now, cost, ticket);
         }
     }
 
@@ -425,10 +427,7 @@ impl<P: Scripted> Inner<P> {
         match asking {
             Asking::Take(keys) => {
                 for key in keys {
-                    self.queue[key].asked = false;
-                    if matches!(self.queue[key].place, Place::Over(_)) {
-                        self.forget(key);
-                    }
+                    self.unask(key);
                 }
             }
             Asking::Change(changes) => {
@@ -437,6 +436,17 @@ impl<P: Scripted> Inner<P> {
             }
             Asking::Probe => {}
         }
+    }
+
+    /// The request is over for somebody. Whether it is still there.
+    fn unask(&mut self, key: Key) -> bool {
+        let waiter = &mut self.queue[key];
+        waiter.asked = false;
+        let is_gone = matches!(waiter.place, Place::Over(_));
+        if is_gone {
+            self.forget(key);
+        }
+        !is_gone
     }
 
     /// All of them hear the same.
@@ -451,10 +461,7 @@ impl<P: Scripted> Inner<P> {
         match asking {
             Asking::Take(keys) => {
                 for key in keys {
-                    self.queue[key].asked = false;
-                    if matches!(self.queue[key].place, Place::Over(_)) {
-                        self.forget(key);
-                    } else {
+                    if self.unask(key) {
                         let outcome = if !error.is_unavailable() {
                             Outcome::Refused(error.clone().into())
                         } else {
@@ -465,9 +472,7 @@ impl<P: Scripted> Inner<P> {
                 }
             }
             Asking::Change(changes) => {
-                for change in changes {
-                    let _ = change.done.map(|done| done.send(Err(error.clone().into())));
-                }
+                refuse_all(changes, error);
             }
             Asking::Probe => {}
         }
@@ -518,10 +523,7 @@ impl<P: Scripted> Inner<P> {
 
     /// When somebody is granted or turned away next by itself.
     fn next_turn(&self) -> Option<Nanos> {
-        let ticket = self.queue.front().and_then(|key| match self.queue[key].place {
-            Place::Booked(ticket) => Some(ticket.due),
-            _ => None,
-        });
+        let ticket = self.front_ticket().map(|ticket| ticket.due);
         let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
         ticket.into_iter().chain(deadline).min()
     }
@@ -550,7 +552,7 @@ impl<P: Scripted> Inner<P> {
                     _ => core.health.again(now, has_business).map(|at| own.unwrap_or(at).max(at)),
                 };
                 let again = again.filter(|_| !self.under_way);
-                let until = failing.as_ref().map(|f| f.since.saturating_add(core.options.deadline));
+                let until = failing.as_ref().map(|failing| failing.until(core.options.deadline));
                 let until = until.filter(|&at| at > now && self.waiting > 0);
                 self.next_turn().into_iter().chain(again).chain(until).min()
             }

@@ -4,11 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use super::Scripted;
 use super::connection::Connection;
-use super::line::{Change, Charge, Inner};
+use super::line::{Charge, confirmed};
 use super::shared::Shared;
 use super::wire;
 use crate::error::Error;
@@ -168,12 +166,15 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
                 }
                 // More is paid at the present price.
                 let priced = more.is_zero().then_some(ticket.generation);
-                Ok(send(inner, todo, priced))
+                Ok((!todo.is_empty()).then(|| inner.request(todo, false, priced)))
             })?,
         };
         self.returnable = self.returnable.less(part);
         self.cost = actual;
-        confirmed(answer).await
+        match answer {
+            Some(answer) => confirmed(answer).await.map(drop),
+            None => Ok(()),
+        }
     }
 
     /// As [`settle`](Self::settle), for threads.
@@ -211,29 +212,6 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
             // What is left of it has nothing to give back.
             drop(local.settle(P::Cost::default()));
         }
-    }
-}
-
-/// Sends what is to be done, if anything is, and waits for the answer elsewhere.
-fn send<P: Scripted>(
-    inner: &mut Inner<P>,
-    todo: Vec<u8>,
-    priced: Option<u32>,
-) -> Option<oneshot::Receiver<super::line::Done<P::Cost>>> {
-    (!todo.is_empty()).then(|| {
-        let (done, answer) = oneshot::channel();
-        inner.change(Change { todo, done: Some(done), policy: false, priced });
-        answer
-    })
-}
-
-async fn confirmed<C>(
-    answer: Option<oneshot::Receiver<super::line::Done<C>>>,
-) -> Result<(), Error> {
-    match answer {
-        // The sender is dropped only with the line.
-        Some(answer) => answer.await.map_or(Ok(()), |done| done.map(drop)),
-        None => Ok(()),
     }
 }
 

@@ -92,6 +92,11 @@ pub(super) enum Place {
 /// What came of a change; a quota if that was asked for.
 pub(super) type Done<C> = Result<Option<Quota<C>>, Error>;
 
+/// The end of a change. The line that tells it lives as long as the caller has a handle on it.
+pub(super) async fn confirmed<C>(answer: oneshot::Receiver<Done<C>>) -> Done<C> {
+    answer.await.unwrap_or(Ok(None))
+}
+
 /// Something to be done to the key besides taking.
 pub(super) struct Change<C> {
     pub(super) todo: Vec<u8>,
@@ -130,6 +135,20 @@ pub(super) struct Failing {
     pub(super) again: Nanos,
     pub(super) pause: Duration,
     pub(super) error: StoreError,
+}
+
+impl Failing {
+    /// Until then everybody waits.
+    pub(super) fn until(&self, deadline: Duration) -> Nanos {
+        self.since.saturating_add(deadline)
+    }
+}
+
+/// All changes come to the same.
+pub(super) fn refuse_all<C>(changes: Vec<Change<C>>, error: &StoreError) {
+    for change in changes {
+        let _ = change.done.map(|done| done.send(Err(error.clone().into())));
+    }
 }
 
 /// How many calls go in one request: a script holds up everybody else on the server.
@@ -351,10 +370,15 @@ impl<P: Scripted> Inner<P> {
 
     /// When the line moves next by itself.
     fn next_move(&self) -> Option<Nanos> {
-        let (_, front) = self.queue.iter().next()?;
-        match front.place {
-            Place::Booked(ticket) => Some(ticket.due),
-            _ => front.projected,
+        let front = self.queue.front()?;
+        self.front_ticket().map_or(self.queue[front].projected, |ticket| Some(ticket.due))
+    }
+
+    /// The ticket that is due first.
+    pub(super) fn front_ticket(&self) -> Option<Ticket> {
+        match self.queue[self.queue.front()?].place {
+            Place::Booked(ticket) => Some(ticket),
+            _ => None,
         }
     }
 
@@ -388,7 +412,7 @@ impl<P: Scripted> Inner<P> {
         }
         let failing = self.failing.as_ref();
         let failing = failing
-            .filter(|failing| now >= failing.since.saturating_add(core.options.deadline))
+            .filter(|failing| now >= failing.until(core.options.deadline))
             .map(|failing| failing.error.clone());
         if let Some(error) = core.health.down().or(failing) {
             let waiting: Vec<Key> = self.unasked().collect();
@@ -396,9 +420,7 @@ impl<P: Scripted> Inner<P> {
                 let outcome = core.without_redis(error.clone());
                 self.turn_away(key, outcome);
             }
-            for change in std::mem::take(&mut self.changes) {
-                let _ = change.done.map(|done| done.send(Err(error.clone().into())));
-            }
+            refuse_all(std::mem::take(&mut self.changes), &error);
         }
     }
 
@@ -415,9 +437,14 @@ impl<P: Scripted> Inner<P> {
         }
     }
 
+    /// Those without a ticket, and those who are still there for an answer.
+    pub(super) fn without_ticket(&self) -> impl Iterator<Item = Key> {
+        std::iter::successors(self.head, |&key| self.queue.behind(key))
+    }
+
     /// Those without a ticket who are not in the request under way.
     pub(super) fn unasked(&self) -> impl Iterator<Item = Key> {
-        std::iter::successors(self.head, |&key| self.queue.behind(key)).filter(|&key| {
+        self.without_ticket().filter(|&key| {
             let waiter = &self.queue[key];
             !waiter.asked && matches!(waiter.place, Place::Waiting)
         })
@@ -491,11 +518,16 @@ impl<P: Scripted> Inner<P> {
             }
             return Ok(outcome);
         }
+        self.keep_waker(key, waker);
+        // Nothing moves before the answer that is under way.
+        Err(if self.under_way { None } else { self.next_event() })
+    }
+
+    fn keep_waker(&mut self, key: Key, waker: &Waker) {
+        let waiter = &mut self.queue[key];
         if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
             self.discard.extend(waiter.waker.replace(waker.clone()));
         }
-        // Nothing moves before the answer that is under way.
-        Err(if self.under_way { None } else { self.next_event() })
     }
 
     /// The caller is gone: its place or its ticket goes to the next, or back.
@@ -529,9 +561,14 @@ impl<P: Scripted> Inner<P> {
     pub(super) fn give_back(&mut self, now: Nanos, cost: P::Cost, ticket: Option<Ticket>) {
         self.stats.given_up += 1;
         if let Some(ticket) = ticket {
-            self.refund(now, cost, cost, ticket);
-            self.let_go(cost);
+            self.return_ticket(now, cost, ticket);
         }
+    }
+
+    /// A ticket goes back to Redis.
+    pub(super) fn return_ticket(&mut self, now: Nanos, cost: P::Cost, ticket: Ticket) {
+        self.refund(now, cost, cost, ticket);
+        self.let_go(cost);
     }
 
     /// Tickets for `cost` that nobody holds go to those from `next` on, as long as they ask for the same:
@@ -576,8 +613,7 @@ impl<P: Scripted> Inner<P> {
             }
         }
         for ticket in spare {
-            self.refund(now, cost, cost, ticket);
-            self.let_go(cost);
+            self.return_ticket(now, cost, ticket);
         }
     }
 
@@ -599,6 +635,18 @@ impl<P: Scripted> Inner<P> {
         let mut todo = Vec::new();
         wire::put_refund::<P>(&mut todo, part, all, ago, ticket.sequence);
         self.change(Change { todo, done: None, policy: false, priced: Some(ticket.generation) });
+    }
+
+    /// Something to be done, whose end is told.
+    pub(super) fn request(
+        &mut self,
+        todo: Vec<u8>,
+        policy: bool,
+        priced: Option<u32>,
+    ) -> oneshot::Receiver<Done<P::Cost>> {
+        let (done, answer) = oneshot::channel();
+        self.change(Change { todo, done: Some(done), policy, priced });
+        answer
     }
 
     pub(super) fn change(&mut self, change: Change<P::Cost>) {
@@ -660,9 +708,7 @@ impl<P: Scripted> Inner<P> {
         if !waiter.fresh || is_far_back || !matches!(waiter.place, Place::Waiting) {
             return true;
         }
-        if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
-            self.discard.extend(waiter.waker.replace(waker.clone()));
-        }
+        self.keep_waker(key, waker);
         false
     }
 }
