@@ -1,6 +1,7 @@
 //! What all handles of a shared limiter share, and the task that sends its requests.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -181,10 +182,14 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
         let events = std::mem::take(&mut inner.events);
         drop(inner);
         errand.run();
+        // Before those who are told of it; and if it panics, they are woken all the same.
+        let told = self.core.options.listener.as_ref().map(|listener| {
+            catch_unwind(AssertUnwindSafe(|| events.iter().for_each(|event| listener(event))))
+        });
         crate::line::wake_each(wake);
         drop(discard);
-        if let Some(listener) = &self.core.options.listener {
-            events.iter().for_each(|event| listener(event));
+        if let Some(Err(panic)) = told {
+            resume_unwind(panic);
         }
     }
 

@@ -33,6 +33,8 @@ async fn killed<C: Connection>(name: &'static str, server: &Server, proxy: &Prox
     let error = store(answer);
     assert!(error.is_unavailable() && error.key() == KEY, "{error}");
     assert!(longest < ms(100), "who comes later is told at once");
+    // The state is seen by who asks before the event is told.
+    eventually("it is told", || events.downs() > 0).await;
     assert_eq!((events.downs(), events.ups()), (1, 0));
 
     server.restart();
