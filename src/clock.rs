@@ -158,6 +158,12 @@ impl Clock {
         }
     }
 
+    /// Whether it goes to where something happens next when everybody waits for that.
+    #[cfg(feature = "redis")]
+    pub(crate) fn advances_by_itself(&self) -> bool {
+        matches!(&self.0, Kind::Manual(manual) if manual.advances_by_itself())
+    }
+
     /// On a clock that advances by itself, goes to `due`. Whether it did.
     pub(crate) fn skip_to(&self, due: Nanos) -> bool {
         match &self.0 {

@@ -311,7 +311,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     pub async fn reserve(&self, n: P::Cost) -> Result<RedisReservation<P, C>, Error> {
         let mut acquire = self.acquire(n);
-        acquire.enter(true);
+        acquire.enter(None, true);
         std::future::poll_fn(|context| acquire.poll_placed(context)).await?;
         Ok(RedisReservation::new(acquire))
     }

@@ -167,6 +167,11 @@ impl ManualClock {
         Nanos::new(self.shared.now.load(Ordering::SeqCst))
     }
 
+    #[cfg(feature = "redis")]
+    pub(super) fn advances_by_itself(&self) -> bool {
+        self.shared.by_itself
+    }
+
     /// Goes to `due`, if this clock does so by itself and does not end before.
     pub(super) fn skip_to(&self, due: Nanos) -> bool {
         let skips = self.shared.by_itself && due <= Nanos::END;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::Scripted;
@@ -67,8 +67,8 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         Self { shared, cost, max_wait, entered: Nanos::ZERO, place: Place::Outside }
     }
 
-    /// Joins the line. `curious`: and wants to know how long it is.
-    pub(super) fn enter(&mut self, curious: bool) {
+    /// Joins the line. `waker` is called when it moves. `curious`: and wants to know how long it is.
+    pub(super) fn enter(&mut self, waker: Option<&Waker>, curious: bool) {
         self.shared.core.runtime.remember();
         if self.cost.is_zero() {
             let charge = Charge { waited: Duration::ZERO, ticket: None, held_by: None };
@@ -77,8 +77,9 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         }
         let (cost, max_wait) = (self.cost, self.max_wait);
         let core = &self.shared.core;
-        let (now, entered) =
-            self.shared.touch(|inner, now| (now, inner.enter(core, now, cost, max_wait, curious)));
+        let (now, entered) = self.shared.touch(|inner, now| {
+            (now, inner.enter(core, now, cost, max_wait, waker.cloned(), curious))
+        });
         self.entered = now;
         self.place = match entered {
             Entered::Waiting(key) => Place::Waiting(key),
@@ -135,10 +136,20 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
         let this = &mut *self;
         loop {
             match &mut this.place {
-                Place::Outside => this.enter(false),
+                Place::Outside => {
+                    this.enter(Some(context.waker()), false);
+                    if let Place::Waiting(key) = this.place
+                        && !this.shared.core.options.clock.advances_by_itself()
+                    {
+                        match this.shared.outcome(key) {
+                            Some(outcome) => this.place = Place::Over(Some(outcome)),
+                            None => return Poll::Pending,
+                        }
+                    }
+                }
                 Place::Waiting(key) => {
                     let key = *key;
-                    match this.shared.touch(|inner, _| inner.poll(key, context.waker())) {
+                    match this.shared.poll(key, context.waker()) {
                         Ok(outcome) => this.place = Place::Over(Some(outcome)),
                         // A clock that advances by itself goes to where the line moves.
                         Err(Some(due)) if this.shared.core.options.clock.skip_to(due) => {}

@@ -117,8 +117,12 @@ struct Trouble {
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 impl Health {
+    pub(super) fn is_well(&self) -> bool {
+        !self.troubled.load(Ordering::Acquire)
+    }
+
     fn trouble(&self) -> Option<MutexGuard<'_, Option<Trouble>>> {
-        self.troubled.load(Ordering::Acquire).then(|| self.trouble.lock())
+        (!self.is_well()).then(|| self.trouble.lock())
     }
 
     pub(super) fn state(&self) -> State {

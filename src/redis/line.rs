@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::connection::{Effect, Failure};
@@ -197,8 +196,8 @@ pub(super) struct Inner<P: Scripted> {
     pub(super) alarm: Alarm,
     pub(super) armed: Nanos,
     pub(super) stats: Stats,
-    pub(super) wake: SmallVec<[Waker; 4]>,
-    pub(super) discard: SmallVec<[Waker; 4]>,
+    pub(super) wake: Vec<Waker>,
+    pub(super) discard: Vec<Waker>,
     pub(super) events: Vec<Event>,
 }
 
@@ -242,8 +241,8 @@ impl<P: Scripted> Inner<P> {
             alarm,
             armed: NEVER,
             stats: Stats::default(),
-            wake: SmallVec::new(),
-            discard: SmallVec::new(),
+            wake: Vec::new(),
+            discard: Vec::new(),
             events: Vec::new(),
         }
     }
@@ -302,10 +301,14 @@ impl<P: Scripted> Inner<P> {
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
+        waker: Option<Waker>,
         curious: bool,
     ) -> Entered {
         match self.try_enter(core, now, cost, max_wait, curious) {
-            Ok(key) => Entered::Waiting(key),
+            Ok(key) => {
+                self.queue[key].waker = waker;
+                Entered::Waiting(key)
+            }
             Err(outcome) => {
                 self.stats.refused += u64::from(matches!(outcome, Outcome::Refused(_)));
                 Entered::Over(outcome)
@@ -410,6 +413,10 @@ impl<P: Scripted> Inner<P> {
             let error = Error::Denied { retry_after, part: waiter.held_by };
             self.turn_away(key, Outcome::Refused(error));
         }
+        if core.health.is_well() && self.failing.is_none() {
+            return;
+        }
+        self.events.extend(core.health.pass(now));
         let failing = self.failing.as_ref();
         let failing = failing
             .filter(|failing| now >= failing.until(core.options.deadline))
@@ -505,17 +512,22 @@ impl<P: Scripted> Inner<P> {
         }
     }
 
+    /// What became of somebody in line, if anything has yet.
+    pub(super) fn take(&mut self, key: Key) -> Option<Outcome> {
+        let waiter = &mut self.queue[key];
+        let Place::Over(outcome) = &mut waiter.place else { return None };
+        let outcome = outcome.take()?;
+        if waiter.asked {
+            waiter.left = true;
+        } else {
+            self.queue.remove(key);
+        }
+        Some(outcome)
+    }
+
     /// What became of somebody in line. If nothing yet, `waker` will be called when it has.
     pub(super) fn poll(&mut self, key: Key, waker: &Waker) -> Result<Outcome, Option<Nanos>> {
-        let waiter = &mut self.queue[key];
-        if let Place::Over(outcome) = &mut waiter.place
-            && let Some(outcome) = outcome.take()
-        {
-            if waiter.asked {
-                waiter.left = true;
-            } else {
-                self.queue.remove(key);
-            }
+        if let Some(outcome) = self.take(key) {
             return Ok(outcome);
         }
         self.keep_waker(key, waker);

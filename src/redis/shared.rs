@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use super::Scripted;
@@ -15,6 +15,7 @@ use super::script::Scripts;
 use super::wire::Header;
 use crate::clock::{Clock, Errand, Steady, Turn};
 use crate::limiter::RateLimiter;
+use crate::line::Key;
 use crate::sync::{Mutex, MutexGuard};
 use crate::units::Nanos;
 
@@ -158,22 +159,37 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
         result
     }
 
+    /// What became of somebody in line, if anything has yet: what is over is so at any time.
+    pub(super) fn outcome(&self, key: Key) -> Option<Outcome> {
+        self.line.lock().take(key)
+    }
+
+    /// What became of somebody in line; if nothing yet, when that may change by itself.
+    pub(super) fn poll(&self, key: Key, waker: &Waker) -> Result<Outcome, Option<Nanos>> {
+        self.outcome(key).map_or_else(|| self.touch(|inner, _| inner.poll(key, waker)), Ok)
+    }
+
     fn act<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> (R, Option<Driver<P, C>>) {
         let core = &*self.core;
         let mut inner = self.line.lock();
         let now = inner.time.read(core.options.clock.now());
-        let passed = core.health.pass(now);
-        inner.events.extend(passed);
         inner.pump(core, now);
         let result = act(&mut inner, now);
         inner.pump(core, now);
-        // Whatever panics from here on, somebody is responsible for what is to be sent.
-        let this = self.this.upgrade();
-        let sent = this.as_ref().and_then(|_| inner.next(core, now));
-        let driver = this.zip(sent).map(|(shared, sent)| Driver { shared, step: Step::Due(sent) });
+        let driver = self.driver(&mut inner, now);
         let errand = inner.arm(core, now);
         self.unlock(inner, errand);
         (result, driver)
+    }
+
+    /// Somebody who sends what is to be sent now, and is responsible for it whatever panics.
+    fn driver(&self, inner: &mut Inner<P>, now: Nanos) -> Option<Driver<P, C>> {
+        if inner.under_way {
+            return None;
+        }
+        let shared = self.this.upgrade()?;
+        let sent = inner.next(&self.core, now)?;
+        Some(Driver { shared, step: Step::Due(sent) })
     }
 
     fn unlock(&self, mut inner: MutexGuard<'_, Inner<P>>, errand: Errand) {
