@@ -70,7 +70,6 @@ impl<P: Scripted> Inner<P> {
             let is_first = self.base.generation == self.header.generation;
             arguments.push(if is_first { Vec::new() } else { self.base.base() });
         }
-        core.counters.request();
         Some(Sent { arguments, asking, at: now, generation: self.header.generation })
     }
 
@@ -82,7 +81,8 @@ impl<P: Scripted> Inner<P> {
             May::Wait => return None,
         }
         if !self.changes.is_empty() {
-            return Some(Asking::Change(std::mem::take(&mut self.changes)));
+            let first = self.changes.len().min(BATCH);
+            return Some(Asking::Change(self.changes.drain(..first).collect()));
         }
         let keys = self.choose(core, now);
         if !keys.is_empty() {
@@ -180,6 +180,16 @@ impl<P: Scripted> Inner<P> {
             }
             Err(failure) => self.failed(core, now, sent, failure),
         }
+        self.hand_on_spare(now);
+    }
+
+    /// It was not sent after all.
+    pub(super) fn withdrawn(&mut self, now: Nanos, sent: Sent<P::Cost>) {
+        self.put_back(sent.asking);
+        self.hand_on_spare(now);
+    }
+
+    fn hand_on_spare(&mut self, now: Nanos) {
         let spare = std::mem::take(&mut self.spare);
         self.hand_on(now, self.head, self.spare_cost, spare);
     }
@@ -383,7 +393,8 @@ impl<P: Scripted> Inner<P> {
         let error = match word {
             "older" => {
                 let todo = vec![b'N'];
-                self.changes.insert(0, Change { todo, done: None, policy: false, priced: None });
+                let change = Change { todo, done: None, policy: false, priced: None };
+                self.changes.push_front(change);
                 None
             }
             // From before our own was set.
@@ -431,8 +442,9 @@ impl<P: Scripted> Inner<P> {
                 }
             }
             Asking::Change(changes) => {
-                let later = std::mem::replace(&mut self.changes, changes);
-                self.changes.extend(later);
+                for change in changes.into_iter().rev() {
+                    self.changes.push_front(change);
+                }
             }
             Asking::Probe => {}
         }

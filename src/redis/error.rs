@@ -45,6 +45,12 @@ impl StoreError {
         Self { key: Arc::clone(key), kind: Kind::Conflict, source: None }
     }
 
+    /// For somebody who has not been asked for, and will not be, because others got no answer.
+    pub(super) fn unasked(&self, key: &Arc<str>) -> Self {
+        let kind = Kind::Unavailable(Effect::None);
+        Self { key: Arc::clone(key), kind, source: self.source.clone() }
+    }
+
     /// The key that was asked for.
     #[must_use]
     pub fn key(&self) -> &str {

@@ -126,6 +126,10 @@ impl<C> Sent<C> {
     pub(super) fn is_take(&self) -> bool {
         matches!(self.asking, Asking::Take(_))
     }
+
+    pub(super) fn is_probe(&self) -> bool {
+        matches!(self.asking, Asking::Probe)
+    }
 }
 
 /// Requests that fail, one after the other.
@@ -144,13 +148,13 @@ impl Failing {
 }
 
 /// All changes come to the same.
-pub(super) fn refuse_all<C>(changes: Vec<Change<C>>, error: &StoreError) {
+pub(super) fn refuse_all<C>(changes: impl IntoIterator<Item = Change<C>>, error: &StoreError) {
     for change in changes {
         let _ = change.done.map(|done| done.send(Err(error.clone().into())));
     }
 }
 
-/// How many calls go in one request: a script holds up everybody else on the server.
+/// How many calls or changes go in one request: a script holds up everybody else on the server.
 pub(super) const BATCH: usize = 1024;
 
 pub(super) struct Inner<P: Scripted> {
@@ -170,7 +174,7 @@ pub(super) struct Inner<P: Scripted> {
     pub(super) gone: usize,
     permits: u64,
     pub(super) under_way: bool,
-    pub(super) changes: Vec<Change<P::Cost>>,
+    pub(super) changes: VecDeque<Change<P::Cost>>,
     /// The first who has no ticket is not asked for before this. `None`: at once.
     pub(super) ask_at: Option<Nanos>,
     /// How often the head was asked for in its time and others had been quicker.
@@ -225,7 +229,7 @@ impl<P: Scripted> Inner<P> {
             gone: 0,
             permits: 0,
             under_way: false,
-            changes: Vec::new(),
+            changes: VecDeque::new(),
             ask_at: None,
             passed: 0,
             failing: None,
@@ -273,7 +277,7 @@ impl<P: Scripted> Inner<P> {
     /// What was to be done to the key cannot be sent by whoever was to.
     pub(super) fn refuse_changes<C>(&mut self, core: &Core<P, C>) {
         let failure = Failure::new(Effect::None, "the runtime has ended".into());
-        let changes = Asking::Change(std::mem::take(&mut self.changes));
+        let changes = Asking::Change(std::mem::take(&mut self.changes).into());
         self.refuse(core, changes, &StoreError::failed(&self.key, &failure));
     }
 
@@ -334,7 +338,7 @@ impl<P: Scripted> Inner<P> {
         }
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
         if let Some(error) = core.health.down() {
-            return Err(core.without_redis(error));
+            return Err(core.without_redis(error.unasked(&self.key)));
         }
         if let (Some(deadline), Some((denied, due, part))) = (deadline, self.denied)
             && denied == cost
@@ -422,6 +426,7 @@ impl<P: Scripted> Inner<P> {
             .filter(|failing| now >= failing.until(core.options.deadline))
             .map(|failing| failing.error.clone());
         if let Some(error) = core.health.down().or(failing) {
+            let error = error.unasked(&self.key);
             let waiting: Vec<Key> = self.unasked().collect();
             for key in waiting {
                 let outcome = core.without_redis(error.clone());
@@ -662,7 +667,7 @@ impl<P: Scripted> Inner<P> {
     }
 
     pub(super) fn change(&mut self, change: Change<P::Cost>) {
-        self.changes.push(change);
+        self.changes.push_back(change);
         self.ask_again();
     }
 

@@ -254,12 +254,20 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
 
     async fn drive(mut self) {
         while let Step::Due(mut sent) = self.take(Step::Done) {
-            let request = self.shared.request(&mut sent);
-            self.step = Step::Sent(sent);
-            let outcome: Result<Reply, Failure> = self.shared.core.connection.run(&request).await;
-            if let Step::Sent(sent) = self.take(Step::Collecting) {
-                let core = &self.shared.core;
-                self.shared.act(|inner, now| inner.answered(core, now, sent, outcome));
+            let core = &self.shared.core;
+            if core.health.down().is_some() && !sent.is_probe() {
+                // Another key has found out while this one waited for its turn on the connection.
+                self.step = Step::Collecting;
+                self.shared.act(|inner, now| inner.withdrawn(now, sent));
+            } else {
+                let request = self.shared.request(&mut sent);
+                core.counters.request();
+                self.step = Step::Sent(sent);
+                let outcome: Result<Reply, Failure> = core.connection.run(&request).await;
+                if let Step::Sent(sent) = self.take(Step::Collecting) {
+                    let core = &self.shared.core;
+                    self.shared.act(|inner, now| inner.answered(core, now, sent, outcome));
+                }
             }
             yield_now().await;
             let next = self.shared.act(|inner, _| inner.under_way = false).1;

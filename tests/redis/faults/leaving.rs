@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use futures::future::{FutureExt, poll_immediate};
-use tollgate::redis::RedisAcquire;
+use tollgate::redis::{RedisAcquire, RedisGrant};
 use tollgate::{Rate, Rated, SmoothBursty};
 
 use super::report::fault;
 use super::wires::Gate;
-use super::{Limiter, builder, denied, eventually, ms, slow, stored};
+use super::{Limiter, builder, bursty, denied, eventually, ms, slow, stored};
 use crate::support::server::Server;
 
 type Call = RedisAcquire<SmoothBursty, Gate>;
@@ -226,4 +226,25 @@ async fn those_behind_move_up() {
     // The last ticket is nobody's any more.
     assert_eq!(limiter.counters().requests, requests + 1);
     assert!(stored(&server).is_some_and(|s| s.level > 3.9 - 0.5 && s.level <= 4.0));
+}
+
+/// A script holds up everybody else on the server: what thousands give back goes by and by.
+#[tokio::test]
+async fn thousands_of_refunds_are_more_than_one_request() {
+    const GRANTS: usize = 2_500;
+    let server = Server::start();
+    let gate = Gate::to(&server.url());
+    let limiter = builder(bursty(1e9), gate.clone()).build();
+    let mut grants = Vec::new();
+    for _ in 0..GRANTS {
+        gate.let_there();
+        gate.let_back();
+        grants.push(limiter.acquire(1).await.expect("granted"));
+    }
+    grants.into_iter().for_each(RedisGrant::refund);
+    eventually("the first is on its way", || gate.arrived() == GRANTS + 1).await;
+    gate.open();
+    // Of the others 1024, 1024 and the rest.
+    limiter.quota().await.expect("the server is there");
+    assert_eq!(gate.answered(), GRANTS + 4);
 }

@@ -103,7 +103,7 @@ async fn mute<C: Connection>(name: &'static str, server: &Server, connection: C)
     let until = Instant::now() + DEADLINE * 4;
     while Instant::now() < until {
         let (answer, took) = timed(limiter.acquire(1)).await;
-        store(answer);
+        assert!(!store(answer).may_have_charged(), "nothing was sent for who comes later");
         assert!(took < DEADLINE, "who comes later is told at once: {took:?}");
         tokio::time::sleep(ms(5)).await;
     }
@@ -142,6 +142,33 @@ async fn nobody_waits_for_a_mute_server_over_a_plain_connection() {
 async fn nobody_waits_for_a_mute_server_over_a_thread() {
     let server = Server::start();
     mute("Blocking", &server, blocking(&server.url())).await;
+}
+
+/// All of them use the thread of the connection: the first of them finds out for all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_on_a_thread_do_not_wait_for_a_mute_server_one_after_the_other() {
+    let server = Server::start();
+    let limiter = builder(slow(), blocking(&server.url())).deadline(DEADLINE).build();
+    served(&limiter).await;
+    server.stop_process();
+    let calls: Vec<_> = (0..20)
+        .map(|number| {
+            let key = format!("quota:{number}");
+            let limiter = limiter.key(key.clone());
+            (key, tokio::spawn(async move { timed(limiter.acquire(1)).await }))
+        })
+        .collect();
+    let mut sent = 0;
+    for (key, call) in calls {
+        let (answer, took) = call.await.expect("no panic");
+        let error = store(answer);
+        assert!(error.is_unavailable() && error.key() == key, "{error}");
+        sent += u32::from(error.may_have_charged());
+        assert!(took < DEADLINE * 2 + super::SLACK, "{took:?}");
+    }
+    assert_eq!(sent, 1, "certainly nothing was charged to the others");
+    server.continue_process();
+    is(&limiter, State::Up).await;
 }
 
 /// It was mute before the first connection was made: certainly nothing was charged.
@@ -203,7 +230,7 @@ async fn answers_that_are_late_but_in_time() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let limiter = builder(bursty(100.0), reconnecting(&proxy.url()))
-        .deadline(ms(500))
+        .deadline(ms(2_000))
         .horizon(ms(1_000))
         .build();
     served(&limiter).await;
@@ -218,7 +245,7 @@ async fn answers_that_are_late_but_in_time() {
     assert_eq!((log.errors().count(), limiter.counters().lost), (0, 0));
     // The first answer is late, and so are two more once the line runs dry.
     assert!(unused < 120.0, "{unused} of {grants} were not used");
-    fault("latency 300 ms, deadline 500 ms", "Reconnecting")
+    fault("latency 300 ms, deadline 2 s", "Reconnecting")
         .answer("granted")
         .over(log.excess(100.0, log.end - log.start), 0.0)
         .under(charges - grants, 0.0)
