@@ -74,7 +74,6 @@ use crate::stats::Stats;
 use crate::units::Rate;
 use line::confirmed;
 use shared::{Lines, Shared};
-use wire::Header;
 
 /// A [`RateLimiter`](crate::RateLimiter) whose quota is shared by all who use the same key of a Redis
 /// server: see the [module](self).
@@ -359,8 +358,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         let core = &self.shared.core;
         let answer = self.shared.touch(|inner, now| {
             let generation = inner.header.generation.wrapping_add(1);
-            let idle = core.options.absent_is_idle;
-            inner.header = Header::new(&core.scripts.kind, &policy, generation, idle);
+            inner.header = core.header(&policy, generation);
             inner.policy = policy;
             inner.turn_away_the_too_large(now);
             inner.request(vec![b'N'], true, None)

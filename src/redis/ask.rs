@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Scripted;
 use super::connection::{Effect, Failure, Reply};
 use super::error::StoreError;
-use super::fallback::{Event, LONGEST_PAUSE, May, State};
+use super::fallback::{Event, May, Retry, State};
 use super::line::{
     Asking, BATCH, Change, Failing, Inner, NEVER, Outcome, Place, Sent, Ticket, refuse_all,
 };
@@ -31,7 +31,7 @@ const FEW: usize = 16;
 impl<P: Scripted> Inner<P> {
     /// What is to be sent now, if anything is.
     pub(super) fn next<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Option<Sent<P::Cost>> {
-        if self.under_way || self.failing.as_ref().is_some_and(|failing| now < failing.again) {
+        if self.under_way || self.failing.as_ref().is_some_and(|failing| now < failing.retry.at) {
             return None;
         }
         let asking = self.next_asking(core, now)?;
@@ -403,8 +403,7 @@ impl<P: Scripted> Inner<P> {
                 // Somebody else has set one meanwhile; this is the later one.
                 match generation.max(self.header.generation).checked_add(1) {
                     Some(next) => {
-                        let idle = core.options.absent_is_idle;
-                        self.header = Header::new(&core.scripts.kind, &self.policy, next, idle);
+                        self.header = core.header(&self.policy, next);
                         None
                     }
                     // Nobody sets it so often.
@@ -500,12 +499,10 @@ impl<P: Scripted> Inner<P> {
         }
         let failing = self.failing.get_or_insert_with(|| Failing {
             since: sent.at,
-            again: now,
-            pause: Duration::ZERO,
+            retry: Retry::at_once(now),
             error: error.clone(),
         });
-        failing.again = now.saturating_add(failing.pause);
-        failing.pause = (failing.pause * 2).clamp(Duration::from_millis(1), LONGEST_PAUSE);
+        failing.retry.failed(now);
         failing.error = error.clone();
         let down = core.health.failed(now, sent.at, core.options.deadline, &error);
         self.events.extend(down);
@@ -557,7 +554,7 @@ impl<P: Scripted> Inner<P> {
                     || !self.changes.is_empty()
                     || self.released
                     || self.renew_at < NEVER;
-                let own = failing.as_ref().map(|failing| failing.again);
+                let own = failing.as_ref().map(|failing| failing.retry.at);
                 let again = match state {
                     State::Up => own,
                     // Not before either allows it.

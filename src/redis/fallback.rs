@@ -106,15 +106,32 @@ struct Trouble {
     /// Until then everybody waits.
     until: Nanos,
     is_down: bool,
-    again: Nanos,
-    pause: Duration,
+    retry: Retry,
     /// One request at a time.
     probing: bool,
     error: StoreError,
 }
 
-/// Between two attempts, at most: so that service is back within a second of the server.
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// When what has failed is tried again: at once, and then less and less often.
+#[derive(Debug)]
+pub(super) struct Retry {
+    pub(super) at: Nanos,
+    pause: Duration,
+}
+
+impl Retry {
+    /// Between two attempts, at most: so that service is back within a second of the server.
+    const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+    pub(super) fn at_once(now: Nanos) -> Self {
+        Self { at: now, pause: Duration::ZERO }
+    }
+
+    pub(super) fn failed(&mut self, now: Nanos) {
+        self.at = now.saturating_add(self.pause);
+        self.pause = (self.pause * 2).clamp(Duration::from_millis(1), Self::LONGEST_PAUSE);
+    }
+}
 
 impl Health {
     pub(super) fn is_well(&self) -> bool {
@@ -147,21 +164,20 @@ impl Health {
     pub(super) fn may_ask(&self, now: Nanos) -> May {
         let Some(mut trouble) = self.trouble() else { return May::Ask };
         let Some(trouble) = trouble.as_mut() else { return May::Ask };
-        if trouble.probing || now < trouble.again {
+        if trouble.probing || now < trouble.retry.at {
             return May::Wait;
         }
         trouble.probing = true;
         if trouble.is_down { May::Probe } else { May::Try }
     }
 
-    /// When it is to be tried again.
-    /// If somebody is trying it now, those who need it look again soon.
+    /// When it is to be tried again. If somebody is trying it now, those who need it look again soon.
     pub(super) fn again(&self, now: Nanos, needed: bool) -> Option<Nanos> {
         let trouble = self.trouble()?;
         let trouble = trouble.as_ref()?;
         let until = (!trouble.is_down).then_some(trouble.until);
-        let soon = now.saturating_add(trouble.pause.max(Duration::from_millis(10)));
-        let again = if trouble.probing { needed.then_some(soon) } else { Some(trouble.again) };
+        let soon = now.saturating_add(trouble.retry.pause.max(Duration::from_millis(10)));
+        let again = if trouble.probing { needed.then_some(soon) } else { Some(trouble.retry.at) };
         again.into_iter().chain(until).min()
     }
 
@@ -178,15 +194,13 @@ impl Health {
             since: sent,
             until: sent.saturating_add(deadline),
             is_down: false,
-            again: now,
-            pause: Duration::ZERO,
+            retry: Retry::at_once(now),
             probing: false,
             error: error.clone(),
         });
         trouble.probing = false;
         trouble.error = error.clone();
-        trouble.again = now.saturating_add(trouble.pause);
-        trouble.pause = (trouble.pause * 2).clamp(Duration::from_millis(1), LONGEST_PAUSE);
+        trouble.retry.failed(now);
         trouble.pass(now)
     }
 

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::connection::{Effect, Failure};
 use super::error::StoreError;
-use super::fallback::Event;
+use super::fallback::{Event, Retry};
 use super::grant::ago;
 use super::shared::Core;
 use super::wire::Header;
@@ -135,8 +135,7 @@ impl<C> Sent<C> {
 /// Requests that fail, one after the other.
 pub(super) struct Failing {
     pub(super) since: Nanos,
-    pub(super) again: Nanos,
-    pub(super) pause: Duration,
+    pub(super) retry: Retry,
     pub(super) error: StoreError,
 }
 

@@ -101,6 +101,11 @@ impl<P: Scripted, C> Core<P, C> {
         })
     }
 
+    /// What requests under a policy begin with.
+    pub(super) fn header(&self, policy: &P, generation: u32) -> Header {
+        Header::new(&self.scripts.kind, policy, generation, self.options.absent_is_idle)
+    }
+
     /// What somebody gets while Redis is away.
     pub(super) fn without_redis(&self, error: StoreError) -> Outcome {
         self.counters.without_redis();
@@ -136,9 +141,8 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
     fn new(core: Arc<Core<P, C>>, key: Arc<str>) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let clock = &core.options.clock;
-            let idle = core.options.absent_is_idle;
             let policy = core.policy.clone();
-            let header = Header::new(&core.scripts.kind, &policy, 0, idle);
+            let header = core.header(&policy, 0);
             let time = Steady::new(clock.now(), clock.step());
             let alarm = clock.alarm(this.clone());
             let line = Inner::new(Arc::clone(&key), policy, header, time, alarm, random());

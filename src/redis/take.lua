@@ -28,9 +28,41 @@
 --@alone     return sequence * 1048576 + wait * 4
 --@alone   end
 --@alone end
+-- How many of the first are granted at once, and then each of the others.
+local values, filled, source, first = {sequence, 0}, 2, params, 1
+
+-- As for a call alone, as long as nobody has to be told more: for that far more is needed.
+--@pasted local told
+--@pasted repeat
+--@pasted   local mixed = fresh > 1
+--@pasted   for call = 1, count do
+--@pasted     if mixed and call > 1 then cost, at = $NEXT_COST end
+--@pasted     local after
+--@pasted     after = $ready(cost)
+--@pasted     if pause > after then after = pause end
+--@pasted     local wait = after > 0.001 and math.ceil(after - 0.001) or 0
+--@pasted     if wait > limit then told, first = true, call break end
+--@pasted     $charge(after > 0 and after or 0, cost)
+--@pasted     sequence = (sequence + 1) % 4294967296
+--@pasted     if wait == 0 and filled == 2 then
+--@pasted       values[2] = values[2] + 1
+--@pasted     else
+--@pasted       filled = filled + 1
+--@pasted       values[filled] = wait * 4
+--@pasted     end
+--@pasted   end
+--@pasted   if told then break end
+--@pasted   if at > #source then
+--@pasted     if source == todo or not todo or todo == '' then
+--@pasted       $save()
+--@pasted       return values
+--@pasted     end
+--@pasted     source, at = todo, 1
+--@pasted   end
+--@pasted   cost, count, limit, patience, fresh, at = $NEXT
+--@pasted until false
 --@late
-local before_first = sequence
-local booked, blocked, opaque = false, false, false
+local booked, blocked, opaque = sequence ~= values[1], false, false
 --@punish local kept
 
 -- When the one before is: a window of a grid that was changed may begin earlier than that.
@@ -92,27 +124,12 @@ local function ask(cost, limit, patience, fresh)
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
 
--- How many of the first are granted at once, and then each of the others.
-local values, filled, source = {before_first, 0}, 2, params
 while true do
   local mixed = fresh > 1
   fresh = fresh % 2
-  for call = 1, count do
-    if mixed and call > 1 then cost, at = $NEXT_COST end
-    local value, part
-    -- As for a call alone, as long as nobody has to be told more.
-    --@pasted if not blocked then
-    --@pasted   local after
-    --@pasted   after = $ready(cost)
-    --@pasted   if pause > after then after = pause end
-    --@pasted   local wait = after > 0.001 and math.ceil(after - 0.001) or 0
-    --@pasted   if wait <= limit then
-    --@pasted     $charge(after > 0 and after or 0, cost)
-    --@pasted     sequence = (sequence + 1) % 4294967296
-    --@pasted     booked, value = true, wait * 4
-    --@pasted   end
-    --@pasted end
-    if not value then value, part = ask(cost, limit, patience, fresh) end
+  for call = first, count do
+    if mixed and call > first then cost, at = $NEXT_COST end
+    local value, part = ask(cost, limit, patience, fresh)
     if value == 0 and filled == 2 then
       values[2] = values[2] + 1
     else
@@ -127,6 +144,7 @@ while true do
     source, at = todo, 1
   end
   cost, count, limit, patience, fresh, at = $NEXT
+  first = 1
 end
 if booked or dirty then save() end
 return values
