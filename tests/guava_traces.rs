@@ -5,6 +5,8 @@
 //! them are known to be sound. Then `tollgate` itself replays those in which it means to answer as
 //! Guava does.
 
+#[path = "guava_traces/limiter.rs"]
+mod limiter;
 #[path = "guava_traces/model.rs"]
 mod model;
 #[path = "guava_traces/published_runs.rs"]

@@ -2,13 +2,15 @@
 //! are published for Guava are not here: they are given to the nearest microsecond, and scripts round up.
 #![cfg(all(unix, feature = "redis"))]
 
+#[path = "redis_guava_traces/limiter.rs"]
+mod limiter;
 #[path = "redis/support/manual.rs"]
 mod manual;
 #[path = "guava_traces/replay.rs"]
 mod replay;
 #[path = "guava_traces/selection.rs"]
 mod selection;
-#[path = "redis_guava_traces/subject.rs"]
+#[path = "guava_traces/subject.rs"]
 mod subject;
 #[path = "redis/support/mod.rs"]
 mod support;

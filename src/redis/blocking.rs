@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,10 +11,10 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis::{Client, ConnectionLike, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{Client, Cmd, ConnectionLike, ErrorKind, RedisError, ServerErrorKind, Value};
 
 use super::connection::{
-    Connection, Effect, Failure, Reply, Request, Runtime, Task, without_delay,
+    Connection, Effect, Failure, Reply, Request, Runtime, Task, evaluate, without_delay,
 };
 use crate::limiter::block_on;
 use crate::sync::Mutex;
@@ -123,21 +124,16 @@ impl Shared {
                 connecting.map_err(nothing_sent)?
             }
         };
-        let mut evaluate = |whole| {
+        let mut send = |command: Cmd| {
             // Nobody waits for the second longer than for the first.
             let left =
                 request.deadline.saturating_sub(start.elapsed()).max(Duration::from_millis(1));
             connection.set_read_timeout(Some(left))?;
             connection.set_write_timeout(Some(left))?;
-            let value = connection.req_packed_command(&request.command(whole).get_packed_command());
+            let value = connection.req_packed_command(&command.get_packed_command());
             value.and_then(Value::extract_error)
         };
-        let outcome = match evaluate(false) {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                evaluate(true)
-            }
-            outcome => outcome,
-        };
+        let outcome = block_on(evaluate(request, |command| ready(send(command))));
         // After anything but an answer there may be one under way that belongs to nobody.
         let keep = outcome.as_ref().map_or_else(
             |error| {

@@ -7,13 +7,16 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::SingleNodeRoutingInfo;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
-use super::connection::{Connection, Failure, Reply, Request};
+use super::connection::{Connection, Effect, Failure, Reply, Request, evaluate};
 
 /// A [`ClusterConnection`] that follows `ASK`: while a slot is moved, a key of it may be on either node,
 /// and the old one sends callers to the new one. Nothing was charged where they came from.
 ///
 /// Build the client with `retries(0)`, so that nothing is sent twice; without its retries redis-rs follows
 /// `MOVED` but not `ASK`.
+///
+/// It also knows that "connection refused" says nothing of what became of a request here: redis-rs ends all
+/// that is under way so if it looks for the nodes anew and finds none.
 ///
 /// ```no_run
 /// use redis::cluster::ClusterClientBuilder;
@@ -52,8 +55,8 @@ impl Cluster {
         let mut connection = self.connection.clone();
         match connection.req_packed_command(&command).await.and_then(Value::extract_error) {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
-                match error.redirect_node() {
-                    Some((node, _)) => self.send_asking(node, command).await,
+                match other_node(&error) {
+                    Some(route) => self.send_asking(route, command).await,
                     None => Err(error),
                 }
             }
@@ -62,35 +65,38 @@ impl Cluster {
     }
 
     /// `ASKING` in one piece with the command, or somebody else's may come in between.
-    async fn send_asking(&self, node: &str, command: Cmd) -> Result<Value, RedisError> {
-        let address =
-            node.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-        let Some((host, port)) = address else {
-            let error = (ErrorKind::Client, "a cluster has sent us to a strange address");
-            return Err(error.into());
-        };
-        let route = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
+    async fn send_asking(
+        &self,
+        route: SingleNodeRoutingInfo,
+        command: Cmd,
+    ) -> Result<Value, RedisError> {
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING").ignore().add_command(command);
         let mut connection = self.connection.clone();
         let answers = connection.route_pipeline(pipeline, 0, 2, route).await?;
         answers.into_iter().nth(1).unwrap_or(Value::Nil).extract_error()
     }
+}
 
-    async fn evaluate(&self, request: &Request) -> Result<Value, RedisError> {
-        match self.send(request.command(false)).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.send(request.command(true)).await
-            }
-            outcome => outcome,
-        }
-    }
+/// Where `ASK` sends us.
+fn other_node(error: &RedisError) -> Option<SingleNodeRoutingInfo> {
+    let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
+    Some(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port: port.parse().ok()? })
+}
+
+/// When redis-rs looks for the nodes anew and finds none, it ends all that is under way with the error of
+/// the last that it tried. A request itself never connects, so a connection that was refused is that.
+fn failure(error: RedisError) -> Failure {
+    let is_of_search = error.is_connection_refusal();
+    let failure = Failure::from(error);
+    if is_of_search { Failure { effect: Effect::Unknown, ..failure } } else { failure }
 }
 
 impl Connection for Cluster {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-        match tokio::time::timeout(request.deadline, self.evaluate(request)).await {
-            Ok(outcome) => outcome?.try_into(),
+        let outcome = evaluate(request, |command| self.send(command));
+        match tokio::time::timeout(request.deadline, outcome).await {
+            Ok(outcome) => outcome.map_err(failure)?.try_into(),
             Err(_) => Err(Failure::late(request.deadline)),
         }
     }

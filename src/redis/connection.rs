@@ -159,18 +159,12 @@ impl Failure {
 
 impl From<RedisError> for Failure {
     /// A script writes once, as the last thing that can fail: an error of the server's means that it
-    /// did not.
+    /// did not. Nor did it where there was no connection to send it over. Errors of other kinds may also be
+    /// those of redis-rs's own search for the nodes of a cluster, with which it ends what it has sent.
     fn from(error: RedisError) -> Self {
         let refused = error.code().is_some()
             || error.is_connection_refusal()
-            || matches!(
-                error.kind(),
-                ErrorKind::Server(_)
-                    | ErrorKind::Client
-                    | ErrorKind::ClusterConnectionNotFound
-                    | ErrorKind::AuthenticationFailed
-                    | ErrorKind::InvalidClientConfig
-            );
+            || error.kind() == ErrorKind::ClusterConnectionNotFound;
         let effect = if refused { Effect::None } else { Effect::Unknown };
         // A script that stumbles over what it reads is not the server's fault either.
         let stumbled = error.detail().is_some_and(|detail| detail.starts_with("user_script"));
@@ -201,27 +195,26 @@ impl Runtime {
 }
 
 /// `EVALSHA`, and `EVAL` if the server does not know the script: that was not carried out.
-async fn evaluate(
-    connection: &mut impl ConnectionLike,
+pub(super) async fn evaluate<F: Future<Output = Result<Value, RedisError>>>(
     request: &Request,
+    mut send: impl FnMut(Cmd) -> F,
 ) -> Result<Value, RedisError> {
-    match connection
-        .req_packed_command(&request.command(false))
-        .await
-        .and_then(Value::extract_error)
-    {
+    match send(request.command(false)).await {
         Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-            let whole = request.command(true);
-            connection.req_packed_command(&whole).await.and_then(Value::extract_error)
+            send(request.command(true)).await
         }
         outcome => outcome,
     }
 }
 
+async fn send(mut connection: impl ConnectionLike, command: Cmd) -> Result<Value, RedisError> {
+    connection.req_packed_command(&command).await.and_then(Value::extract_error)
+}
+
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-        let mut connection = self.clone();
-        match tokio::time::timeout(request.deadline, evaluate(&mut connection, request)).await {
+        let outcome = evaluate(request, |command| send(self.clone(), command));
+        match tokio::time::timeout(request.deadline, outcome).await {
             Ok(outcome) => outcome?.try_into(),
             Err(_) => Err(Failure::late(request.deadline)),
         }
@@ -297,10 +290,10 @@ impl Reconnecting {
 
     async fn try_run(
         &self,
-        mut connection: MultiplexedConnection,
+        connection: MultiplexedConnection,
         request: &Request,
     ) -> Result<Reply, Failure> {
-        let outcome = evaluate(&mut connection, request).await;
+        let outcome = evaluate(request, |command| send(connection.clone(), command)).await;
         if let Err(error) = &outcome
             && (error.is_unrecoverable_error()
                 || error.is_io_error()
@@ -345,4 +338,35 @@ pub(super) fn without_delay(client: Client) -> Result<Client, RedisError> {
     let info = client.get_connection_info().clone();
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     Client::open(info.set_tcp_settings(tcp))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind::ConnectionRefused;
+
+    use super::*;
+
+    fn effect(error: impl Into<RedisError>) -> Effect {
+        Failure::from(error.into()).effect
+    }
+
+    #[test]
+    fn only_what_is_certain_is_sent_again() {
+        for kind in [ServerErrorKind::Ask, ServerErrorKind::NoPerm, ServerErrorKind::ReadOnly] {
+            assert_eq!(effect((ErrorKind::Server(kind), "")), Effect::None, "{kind:?}");
+        }
+        let unknown_to_redis_rs = redis::make_extension_error("OOM".to_owned(), None);
+        assert_eq!(effect(unknown_to_redis_rs), Effect::None);
+        assert_eq!(effect(std::io::Error::from(ConnectionRefused)), Effect::None);
+        assert_eq!(effect((ErrorKind::ClusterConnectionNotFound, "")), Effect::None);
+        for kind in [
+            ErrorKind::AuthenticationFailed,
+            ErrorKind::Client,
+            ErrorKind::InvalidClientConfig,
+            ErrorKind::Io,
+            ErrorKind::Parse,
+        ] {
+            assert_eq!(effect((kind, "")), Effect::Unknown, "{kind:?}");
+        }
+    }
 }

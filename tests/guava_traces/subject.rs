@@ -1,12 +1,12 @@
 //! `tollgate` as the traces need it: one of the two smooth policies, made from a trace's
 //! description, on a clock that a wait moves forward as Guava's fake stopwatch does. Public API
-//! only.
+//! only. What kind of limiter it is the program says, by its `limiter`.
 
 use std::time::Duration;
 
-use tollgate::{Error, ManualClock, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp};
+use tollgate::{Error, ManualClock, Rate, SmoothBursty, SmoothWarmingUp};
 
-use crate::trace;
+use crate::{limiter::limiter_of, trace};
 
 pub(crate) struct Subject {
     limiter: Box<dyn Verbs>,
@@ -20,13 +20,11 @@ impl Subject {
         let limiter: Box<dyn Verbs> = match limiter.kind {
             trace::Kind::Bursty { max_burst_seconds } => {
                 let burst = Duration::from_secs_f64(max_burst_seconds);
-                let policy = SmoothBursty::new(rate).max_burst(burst);
-                Box::new(RateLimiter::with_clock(policy, clock.clone()))
+                Box::new(limiter_of(SmoothBursty::new(rate).max_burst(burst), &clock))
             }
             trace::Kind::WarmingUp { warm_up_micros, cold_factor } => {
-                let policy =
-                    SmoothWarmingUp::new(rate, micros(warm_up_micros)).cold_factor(cold_factor);
-                Box::new(RateLimiter::with_clock(policy, clock.clone()))
+                let policy = SmoothWarmingUp::new(rate, micros(warm_up_micros));
+                Box::new(limiter_of(policy.cold_factor(cold_factor), &clock))
             }
         };
         Self { limiter, clock }
@@ -74,22 +72,8 @@ pub(crate) fn micros(micros: i64) -> Duration {
 }
 
 /// The two limiters behind one face.
-trait Verbs {
+pub(crate) trait Verbs {
     fn acquire(&self, permits: u32) -> Result<Duration, Error>;
     fn try_acquire(&self, permits: u32, timeout: Duration) -> Result<Duration, Error>;
     fn change_rate(&self, rate: Rate);
-}
-
-impl<P: Rated<Cost = u32>> Verbs for RateLimiter<P> {
-    fn acquire(&self, permits: u32) -> Result<Duration, Error> {
-        self.blocking_acquire(permits).map(|grant| grant.waited())
-    }
-
-    fn try_acquire(&self, permits: u32, timeout: Duration) -> Result<Duration, Error> {
-        self.blocking_try_acquire_timeout(permits, timeout).map(|grant| grant.waited())
-    }
-
-    fn change_rate(&self, rate: Rate) {
-        self.set_rate(rate);
-    }
 }

@@ -1,7 +1,13 @@
 //! A cluster: slots that move, at rest and under load, and a node that is lost.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use redis::RedisError;
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
 use tollgate::redis::{Connection, State};
@@ -10,6 +16,7 @@ use super::load::{Load, permits};
 use super::report::fault;
 use super::{Events, HORIZON, KEY, builder, bursty, eventually, is, ms, sequence, store, timed};
 use crate::support::cluster::Cluster;
+use crate::support::lock;
 
 const RATE: f64 = 200.0;
 const DEADLINE: Duration = ms(500);
@@ -177,5 +184,125 @@ async fn a_node_is_lost_and_its_replica_takes_over() {
         .under(log.lost(RATE), permits(RATE, HORIZON) + 1.0)
         .longest(log.longest_error(), DEADLINE + ms(250))
         .back(log.first_grant_after(back))
+        .done();
+}
+
+/// Two nodes that pretend to be a cluster. One takes a request for `a` and owes the answer, the other says
+/// of `b` that it has moved; and when they are asked where to, both are gone.
+struct Pretended {
+    ports: [u16; 2],
+    took: AtomicBool,
+    is_leaving: AtomicBool,
+    listening: Mutex<Vec<JoinHandle<()>>>,
+    streams: Mutex<Vec<TcpStream>>,
+}
+
+impl Pretended {
+    fn start() -> Arc<Self> {
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let this = Arc::new(Self {
+            ports: listeners.each_ref().map(|node| node.local_addr().expect("it is bound").port()),
+            took: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
+            listening: Mutex::default(),
+            streams: Mutex::default(),
+        });
+        let listening = listeners.map(|listener| {
+            let this = Arc::clone(&this);
+            thread::spawn(move || {
+                while let Ok((stream, _)) = listener.accept() {
+                    if this.is_leaving.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    let this = Arc::clone(&this);
+                    lock(&this.streams).push(stream.try_clone().expect("a copy"));
+                    thread::spawn(move || this.serve(stream));
+                }
+            })
+        });
+        lock(&this.listening).extend(listening);
+        this
+    }
+
+    fn serve(&self, mut stream: TcpStream) {
+        let mut requests = BufReader::new(stream.try_clone().expect("a copy"));
+        while let Some(words) = read_command(&mut requests) {
+            let answer = match (words[0].as_str(), words.get(3).map(String::as_str)) {
+                ("CLUSTER", _) if self.is_leaving.load(Ordering::SeqCst) => return self.leave(),
+                ("CLUSTER", _) => {
+                    let [first, second] = self.ports;
+                    let slots = |from, to, port| {
+                        format!("*3\r\n:{from}\r\n:{to}\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n")
+                    };
+                    format!("*2\r\n{}{}", slots(0, 8191, first), slots(8192, 16_383, second))
+                }
+                ("EVALSHA", Some("a")) => {
+                    self.took.store(true, Ordering::SeqCst);
+                    continue;
+                }
+                ("EVALSHA", _) => {
+                    self.is_leaving.store(true, Ordering::SeqCst);
+                    format!("-MOVED 3300 127.0.0.1:{}\r\n", self.ports[1])
+                }
+                _ => "+OK\r\n".to_owned(),
+            };
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Nobody can connect any more, and then nobody is connected.
+    fn leave(&self) {
+        for port in self.ports {
+            drop(TcpStream::connect(("127.0.0.1", port)));
+        }
+        for node in lock(&self.listening).drain(..) {
+            node.join().expect("no panic");
+        }
+        for stream in lock(&self.streams).drain(..) {
+            drop(stream.shutdown(Shutdown::Both));
+        }
+    }
+}
+
+fn read_command(requests: &mut impl BufRead) -> Option<Vec<String>> {
+    let number = |requests: &mut dyn BufRead| {
+        let mut line = String::new();
+        requests.read_line(&mut line).ok()?;
+        line.trim_end().get(1..)?.parse::<usize>().ok()
+    };
+    let words = number(requests)?;
+    let mut command = Vec::new();
+    for _ in 0..words {
+        let mut word = vec![0; number(requests)? + 2];
+        requests.read_exact(&mut word).ok()?;
+        word.truncate(word.len() - 2);
+        command.push(String::from_utf8_lossy(&word).into_owned());
+    }
+    Some(command)
+}
+
+/// redis-rs gives up what is under way with the error of its search for the nodes, which says nothing of
+/// what became of it: here "connection refused", of a request that was sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_sent_may_be_charged_although_the_nodes_are_not_found_again() {
+    let nodes = Pretended::start();
+    let urls = nodes.ports.map(|port| format!("redis://127.0.0.1:{port}/"));
+    let client = ClusterClientBuilder::new(urls).retries(0).build().expect("URLs");
+    let connection = client.get_async_connection().await.expect("they answer");
+    let connection = tollgate::redis::Cluster::new(connection);
+    let limiter = builder(bursty(RATE), connection).deadline(DEADLINE * 4).build();
+    let [first, other] = ["a", "b"].map(|key| limiter.key(key));
+    let under_way = tokio::spawn(async move { first.acquire(1).await });
+    eventually("it was sent", || nodes.took.load(Ordering::SeqCst)).await;
+    let other = tokio::spawn(async move { other.acquire(1).await });
+    let error = store(under_way.await.expect("no panic"));
+    let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref());
+    assert!(source.is_some_and(RedisError::is_connection_refusal), "{error}");
+    assert!(error.may_have_charged(), "{error}");
+    other.abort();
+    fault("cluster: no node is found again", "over `Cluster`")
+        .answer("Store: may have charged")
         .done();
 }
