@@ -11,10 +11,10 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis::{Client, Cmd, ConnectionLike, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{Client, Cmd, ConnectionLike, ErrorKind, RedisError, Value};
 
 use super::connection::{
-    Connection, Effect, Failure, Reply, Request, Runtime, Task, evaluate, without_delay,
+    Connection, Effect, Failure, Reply, Request, Runtime, Task, evaluate, is_demoted, without_delay,
 };
 use crate::limiter::block_on;
 use crate::sync::Mutex;
@@ -136,10 +136,7 @@ impl Shared {
         let outcome = block_on(evaluate(request, |command| ready(send(command))));
         // After anything but an answer there may be one under way that belongs to nobody.
         let keep = outcome.as_ref().map_or_else(
-            |error| {
-                matches!(error.kind(), ErrorKind::Server(_))
-                    && error.kind() != ErrorKind::Server(ServerErrorKind::ReadOnly)
-            },
+            |error| matches!(error.kind(), ErrorKind::Server(_)) && !is_demoted(error),
             |_| true,
         );
         if keep {

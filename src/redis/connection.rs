@@ -166,11 +166,31 @@ impl From<RedisError> for Failure {
             || error.is_connection_refusal()
             || error.kind() == ErrorKind::ClusterConnectionNotFound;
         let effect = if refused { Effect::None } else { Effect::Unknown };
+        let said = said_in_script(&error);
         // A script that stumbles over what it reads is not the server's fault either.
-        let stumbled = error.detail().is_some_and(|detail| detail.starts_with("user_script"));
-        let key = error.code() == Some("WRONGTYPE") || stumbled;
+        let stumbled = said.or(error.detail()).is_some_and(|text| text.starts_with("user_script"));
+        let key = error.code() == Some("WRONGTYPE")
+            || said.is_some_and(|text| text.starts_with("WRONGTYPE "))
+            || stumbled;
         Self { effect, key, source: Arc::new(error) }
     }
+}
+
+/// What failed in a script, code and all, if the server is a Redis before 7. That says only that a script
+/// did, `ERR Error running script (call to f_5f…): @user_script:4: WRONGTYPE Operation …`, with
+/// `@user_script: 4: -READONLY You can't …` at the end where it refuses a command and not the command itself.
+fn said_in_script(error: &RedisError) -> Option<&str> {
+    let failed = error.detail()?.strip_prefix("Error running script (call to f_")?;
+    let (_, placed) = failed.split_once("): @user_script:")?;
+    let (_, said) = placed.split_once(": ")?;
+    let refused = said.strip_prefix("@user_script: ").and_then(|placed| placed.split_once(": -"));
+    Some(refused.map_or(said, |(_, refused)| refused))
+}
+
+/// Whether the server has become a replica, which another connection may not lead to.
+pub(super) fn is_demoted(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+        || said_in_script(error).is_some_and(|text| text.starts_with("READONLY "))
 }
 
 /// The tokio runtime in which a limiter was last used.
@@ -295,9 +315,7 @@ impl Reconnecting {
     ) -> Result<Reply, Failure> {
         let outcome = evaluate(request, |command| send(connection.clone(), command)).await;
         if let Err(error) = &outcome
-            && (error.is_unrecoverable_error()
-                || error.is_io_error()
-                || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly))
+            && (error.is_unrecoverable_error() || error.is_io_error() || is_demoted(error))
         {
             self.forget().await;
         }
@@ -367,6 +385,46 @@ mod tests {
             ErrorKind::Parse,
         ] {
             assert_eq!(effect((kind, "")), Effect::Unknown, "{kind:?}");
+        }
+    }
+
+    fn failed(said: &str) -> RedisError {
+        let said = format!("-{said}\r\n");
+        let answer = redis::parse_redis_value(said.as_bytes()).expect("an answer");
+        answer.extract_error().expect_err("an error")
+    }
+
+    /// As Redis 6, 7 and 8 and Valkey 8 and 9 put it.
+    #[test]
+    fn what_failed_in_a_script_is_read_from_every_server() {
+        const OLD: &str = "ERR Error running script (call to f_6838a82d): @user_script:4: ";
+        let ends = [" script: 6838a82d, on @user_script:4.", " script: on @user_script:4.", ""];
+
+        let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        let stumbled = "user_script:4: attempt to perform arithmetic on a nil value";
+        let demoted = "READONLY You can't write against a read only replica.";
+        let full = "OOM command not allowed when used memory > 'maxmemory'.";
+        let olds = [
+            format!("{OLD}{wrong}"),
+            format!("{OLD}{stumbled}"),
+            format!("{OLD}@user_script: 4: -{demoted}"),
+            format!("{OLD}@user_script: 4: -{full}"),
+        ];
+        let news = ends.map(|end| {
+            [wrong, &format!("ERR {stumbled}"), demoted, full].map(|said| format!("{said}{end}"))
+        });
+        for [wrong, stumbled, demoted, full] in news.into_iter().chain([olds]) {
+            for (said, of_key, leave) in [
+                (wrong, true, false),
+                (stumbled, true, false),
+                (demoted, false, true),
+                (full, false, false),
+            ] {
+                let error = failed(&said);
+                assert_eq!(is_demoted(&error), leave, "{said}");
+                let failure = Failure::from(error);
+                assert_eq!((failure.effect, failure.key), (Effect::None, of_key), "{said}");
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A `redis-server` of one's own.
 
+use std::env;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,7 +18,8 @@ impl Server {
             .and_then(|listener| listener.local_addr())
             .expect("a free port")
             .port();
-        let process = Command::new("redis-server")
+        let program = env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
+        let process = Command::new(program)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", "/"])
             .stdin(Stdio::null())

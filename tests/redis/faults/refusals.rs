@@ -72,7 +72,8 @@ async fn out_of_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_script_that_keeps_the_server_busy() {
-    let server = Server::with(&["--busy-reply-threshold", "20"]);
+    // The name that every version knows.
+    let server = Server::with(&["--lua-time-limit", "20"]);
     let mut other = server.client().get_connection().expect("the server is there");
     let endless = redis::cmd("EVAL").arg("while true do end").arg(0).get_packed_command();
     other.send_packed_command(&endless).expect("it is open");

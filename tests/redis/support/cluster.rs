@@ -1,11 +1,16 @@
 //! A Redis cluster whose nodes fail and whose slots move when a test says so.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use super::server::Server;
 use super::until;
 
 const SLOTS: u16 = 16_384;
+
+/// Who has not answered within a second, on a busy machine, is not waited for any longer by the one who has
+/// to meet him, and not tried again.
+const MEET_AGAIN: Duration = Duration::from_millis(1_500);
 
 /// Masters come first, then the replicas of the first round, in the order of their masters.
 pub(crate) struct Cluster {
@@ -34,9 +39,9 @@ impl Cluster {
             "800",
             "--cluster-replica-validity-factor",
             "0",
-            // Nothing changes that no test asked for.
-            "--cluster-allow-replica-migration",
-            "no",
+            // Nothing changes that no test asked for: no replica leaves its master for another one.
+            "--cluster-migration-barrier",
+            "1000",
         ];
         all.extend_from_slice(options);
         let nodes: Vec<_> =
@@ -55,13 +60,12 @@ impl Cluster {
         for (epoch, node) in (1..).zip(&self.nodes) {
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &u64::to_string(&epoch)]);
         }
-        for (index, node) in self.nodes.iter().enumerate() {
-            for other in &self.nodes[index + 1..] {
-                let (port, bus_port) = (other.port().to_string(), other.bus_port().to_string());
-                node.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus_port]);
-            }
-        }
+        let mut met = None::<Instant>;
         until("all nodes of the cluster know each other", || {
+            if met.is_none_or(|met| met.elapsed() > MEET_AGAIN) {
+                self.meet();
+                met = Some(Instant::now());
+            }
             self.nodes.iter().all(|node| {
                 let seen = self.seen_by(node);
                 seen.len() == self.nodes.len() && seen.iter().all(|other| other.connected)
@@ -69,11 +73,28 @@ impl Cluster {
         });
     }
 
+    /// Those who do not know each other yet.
+    fn meet(&self) {
+        let known: Vec<Vec<_>> = self
+            .nodes
+            .iter()
+            .map(|node| self.seen_by(node).iter().map(|other| other.node).collect())
+            .collect();
+        for (index, node) in self.nodes.iter().enumerate() {
+            for (other_index, other) in self.nodes.iter().enumerate().skip(index + 1) {
+                if !known[index].contains(&other_index) || !known[other_index].contains(&index) {
+                    node.command(&["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string()]);
+                }
+            }
+        }
+    }
+
     fn assign(&self, masters: usize) {
         for (index, node) in self.nodes[..masters].iter().enumerate() {
             let border = |index| usize::from(SLOTS) * index / masters;
-            let (first, last) = (border(index).to_string(), (border(index + 1) - 1).to_string());
-            node.command(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
+            let slots = (border(index)..border(index + 1)).map(|slot| slot.to_string());
+            let words = ["CLUSTER", "ADDSLOTS"].map(str::to_owned).into_iter().chain(slots);
+            node.command(&words.collect::<Vec<_>>());
         }
         for (index, node) in self.nodes.iter().enumerate().skip(masters) {
             node.command(&["CLUSTER", "REPLICATE", &self.id(index % masters)]);

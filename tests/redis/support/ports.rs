@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const FIRST: u32 = 10_240;
 const LAST: u32 = 32_767;
 
+/// How far above its port a node of a cluster listens to the others. Redis 6 cannot be told otherwise.
+const TO_BUS: u16 = 10_000;
+
 /// A port that was free a moment ago. Another process may still be quicker to take it.
 pub(super) fn free() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -18,6 +21,21 @@ pub(super) fn free() -> u16 {
     (0..COUNT)
         .map(|_| FIRST + (offset + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT) % COUNT)
         .filter_map(|port| u16::try_from(port).ok())
-        .find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok())
+        .find(|&port| is_free(port))
         .expect("one of many ports is free")
+}
+
+/// The same for a node of a cluster: the port of its bus is free and below those others too.
+pub(super) fn free_with_bus() -> u16 {
+    loop {
+        let port = free();
+        let bus = port + TO_BUS;
+        if u32::from(bus) <= LAST && is_free(bus) {
+            return port;
+        }
+    }
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }

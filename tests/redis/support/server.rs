@@ -23,7 +23,7 @@ const ATTEMPTS: usize = 10;
 /// It is killed when this is dropped and when this process ends, even by a signal.
 pub(crate) struct Server {
     port: u16,
-    bus_port: Option<u16>,
+    in_cluster: bool,
     options: Vec<String>,
     process: Mutex<Process>,
     stopped: AtomicBool,
@@ -49,12 +49,13 @@ impl Server {
 
     fn launch(options: &[&str], in_cluster: bool) -> Self {
         for _ in 0..ATTEMPTS {
-            let (port, bus_port) = (ports::free(), in_cluster.then(ports::free));
+            let port = if in_cluster { ports::free_with_bus() } else { ports::free() };
             let directory = Directory::new();
             let options: Vec<_> = options.iter().map(ToString::to_string).collect();
-            let process = Mutex::new(run(port, bus_port, &directory.0, &options));
+            let process = Mutex::new(run(port, in_cluster, &directory.0, &options));
             let (stopped, connection) = (AtomicBool::new(false), Mutex::new(None));
-            let server = Self { port, bus_port, options, process, stopped, connection, directory };
+            let server =
+                Self { port, in_cluster, options, process, stopped, connection, directory };
             if server.came_up() {
                 return server;
             }
@@ -87,10 +88,6 @@ impl Server {
 
     pub(crate) fn port(&self) -> u16 {
         self.port
-    }
-
-    pub(super) fn bus_port(&self) -> u16 {
-        self.bus_port.expect("a node of a cluster")
     }
 
     pub(crate) fn url(&self) -> String {
@@ -146,7 +143,8 @@ impl Server {
     pub(crate) fn restart(&self) {
         self.kill();
         until("a restarted server gets its port again", || {
-            *lock(&self.process) = run(self.port, self.bus_port, &self.directory.0, &self.options);
+            *lock(&self.process) =
+                run(self.port, self.in_cluster, &self.directory.0, &self.options);
             self.came_up()
         });
     }
@@ -228,7 +226,7 @@ impl Server {
     }
 }
 
-fn run(port: u16, bus_port: Option<u16>, directory: &Path, options: &[String]) -> Process {
+fn run(port: u16, in_cluster: bool, directory: &Path, options: &[String]) -> Process {
     let directory_name = directory.to_str().expect("a temporary directory has a plain name");
     let mut arguments: Vec<String> = [
         ["--bind", "127.0.0.1"],
@@ -244,10 +242,8 @@ fn run(port: u16, bus_port: Option<u16>, directory: &Path, options: &[String]) -
     .into_iter()
     .map(str::to_owned)
     .collect();
-    if let Some(bus_port) = bus_port {
-        let bus_port = bus_port.to_string();
-        let more = ["--cluster-enabled", "yes", "--cluster-port", &bus_port];
-        arguments.extend(more.map(str::to_owned));
+    if in_cluster {
+        arguments.extend(["--cluster-enabled", "yes"].map(str::to_owned));
     }
     arguments.extend_from_slice(options);
     Process::start(&program(), &arguments, &log_in(directory))
