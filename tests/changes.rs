@@ -228,3 +228,27 @@ fn in_a_pause_no_part_is_named() {
     clock.advance(secs(31));
     assert_eq!(waits.blocking_wait().expect("a grant").held_by(), Some(0));
 }
+
+#[test]
+fn a_meter_that_is_slowed_down_in_a_pause_is_not_paused_for_longer() {
+    for (per_second, first) in [(1.0, 1_000), (100.0, 10)] {
+        let (clock, limiter) = limiter(LeakyBucket::meter(Rate::per_second(10.0), 10));
+        limiter.pause_for(secs(60));
+        limiter.set_policy(LeakyBucket::meter(Rate::per_second(per_second), 10));
+        let retry_after = |n| limiter.try_acquire(n).expect_err("paused").retry_after();
+        // It is full when the pause ends, and all of it has to leak at the new rate.
+        let wait = |n: u32| Some(secs(60) + ms(first) * n);
+        assert_eq!([1, 10].map(retry_after), [1, 10].map(wait));
+        clock.advance(secs(60));
+        assert_eq!(limiter.available(), 0);
+    }
+}
+
+#[test]
+fn a_queue_that_becomes_a_meter_in_a_pause_leaves_it_with_nothing() {
+    let (clock, limiter) = limiter(leaky(10.0, 10));
+    limiter.pause_for(secs(60));
+    limiter.set_policy(LeakyBucket::meter(Rate::per_second(10.0), 10));
+    clock.advance(secs(60));
+    assert_eq!(limiter.available(), 0);
+}

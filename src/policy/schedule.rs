@@ -380,14 +380,18 @@ impl Schedule {
     }
 
     /// Makes a ticket on the clock of `old` one on this clock with the same number of permits missing
-    /// from a full store.
+    /// from a full store; in a pause, at its end.
     pub(crate) fn adopt_missing(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
         old.settle(ticket, old.position_at(now));
         self.note_price(old, ticket, now);
-        let missing = ticket.position - old.full(now).position;
+        let at = now.max(ticket.resumed);
+        let missing = ticket.position - old.full(at).position;
         // Rounded so that no permit is gained.
         let missing = (((missing.max(0) << self.shift) - 1) >> old.shift) + 1;
-        ticket.move_to(self.full(now).position + missing);
+        let position = self.full(at).position + missing;
+        // Nor by a pause, where the old rule had no store to be empty at its end.
+        let least = if at > now && !old.strict { self.position_at(at) } else { position };
+        ticket.move_to(position.max(least));
     }
 
     /// Makes a ticket on the clock of `old` one on this clock that means the same stored or owed

@@ -30,6 +30,21 @@ fn go_on<P: Scripted>(
     }
 }
 
+/// A pause on both sides, of so many microseconds.
+fn halt<P: Scripted>(
+    connection: &mut Connection,
+    subject: &Subject<P>,
+    simulation: &mut Simulation<P>,
+    now: u64,
+    span: u64,
+) {
+    #[allow(clippy::cast_precision_loss)] // a few seconds
+    subject.do_change(connection, now, &pause(span as f64));
+    let until = nanos(now + span);
+    simulation.policy.pause(&mut simulation.state, nanos(now), until);
+    simulation.paused_until = until;
+}
+
 fn pauses<P: Scripted>(
     connection: &mut Connection,
     policy: &P,
@@ -44,12 +59,7 @@ fn pauses<P: Scripted>(
         let mut simulation = Simulation::new(&subject, now);
         go_on(connection, &subject, &mut simulation, &mut random, &mut now, &cost);
         now += random.span(1_000_000);
-        let span = random.below(2_000_000);
-        #[allow(clippy::cast_precision_loss)] // a few seconds
-        subject.do_change(connection, now, &pause(span as f64));
-        let until = nanos(now + span);
-        simulation.policy.pause(&mut simulation.state, nanos(now), until);
-        simulation.paused_until = until;
+        halt(connection, &subject, &mut simulation, now, random.below(2_000_000));
         go_on(connection, &subject, &mut simulation, &mut random, &mut now, &cost);
         now += random.span(3_000_000);
         go_on(connection, &subject, &mut simulation, &mut random, &mut now, &cost);
@@ -111,6 +121,9 @@ fn replaces<P: Scripted + Debug>(
         go_on(connection, &subject, &mut before, &mut random, &mut now, &cost);
         // Who was booked ahead has gone: afterwards another may be due before.
         now = (now + random.span(500_000)).max(before.since.get().div_ceil(1000));
+        if round % 3 == 0 {
+            halt(connection, &subject, &mut before, now, random.below(2_000_000));
+        }
         let call = Call::new(cost(&mut random), 0);
         let bytes = subject.bytes(connection);
         let value: Value = later.take(now, &[call]).query(connection).expect("an answer");
@@ -119,6 +132,7 @@ fn replaces<P: Scripted + Debug>(
         later.do_change(connection, now, b"N");
         let mut after = Simulation::new(&later, now);
         (after.state, after.since) = (before.state, before.since);
+        after.paused_until = before.paused_until;
         new.adopt(old, &mut after.state, nanos(now));
         go_on(connection, &later, &mut after, &mut random, &mut now, &cost);
         // Who still asks by the old one is told the new one, whatever it asks.
@@ -143,6 +157,7 @@ fn replaces<P: Scripted + Debug>(
         subject.do_change(connection, now, b"N");
         let mut back = Simulation::new(&subject, now);
         (back.state, back.since) = (after.state, after.since);
+        back.paused_until = after.paused_until;
         old.adopt(new, &mut back.state, nanos(now));
         go_on(connection, &subject, &mut back, &mut random, &mut now, &cost);
         (subject.generation, subject.mark) = (0, 7);

@@ -133,8 +133,10 @@ impl Oracle for Bucket {
         let in_new = |ticks: i128| ticks * self.terms.interval / old.interval;
         let stored = came - self.v;
         if self.terms.keeps == Keeps::Missing {
-            let missing = round_up(in_new((old.store - stored).max(0)));
-            self.v = came - self.terms.store + missing;
+            // In a pause, at its end.
+            let from = came.max(self.paused_until);
+            let missing = round_up(in_new((old.store - (from - self.v)).max(0)));
+            self.v = from - self.terms.store + missing;
         } else if self.terms.keeps == Keeps::Number && stored > 0 {
             // So that no permit is gained.
             let kept = -round_up(-in_new(stored));
