@@ -75,16 +75,16 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
             self.place = Place::Over(Some(Outcome::Granted(charge)));
             return;
         }
-        let (cost, max_wait) = (self.cost, self.max_wait);
-        let core = &self.shared.core;
-        let (now, entered) = self.shared.touch(|inner, now| {
-            (now, inner.enter(core, now, cost, max_wait, waker.cloned(), curious))
+        let Self { shared, cost, max_wait, entered, place } = self;
+        // Whatever panics when the line is unlocked, who has entered can leave.
+        shared.touch(|inner, now| {
+            *entered = now;
+            let waker = waker.cloned();
+            *place = match inner.enter(&shared.core, now, *cost, *max_wait, waker, curious) {
+                Entered::Waiting(key) => Place::Waiting(key),
+                Entered::Over(outcome) => Place::Over(Some(outcome)),
+            };
         });
-        self.entered = now;
-        self.place = match entered {
-            Entered::Waiting(key) => Place::Waiting(key),
-            Entered::Over(outcome) => Place::Over(Some(outcome)),
-        };
     }
 
     /// How much longer it takes, as far as is known.

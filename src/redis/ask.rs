@@ -34,7 +34,9 @@ impl<P: Scripted> Inner<P> {
         if self.under_way || self.failing.as_ref().is_some_and(|failing| now < failing.retry.at) {
             return None;
         }
-        let asking = self.next_asking(core, now)?;
+        let may = core.health.may_ask(now);
+        let asking = self.next_asking(core, now, may)?;
+        self.changed_last = matches!(asking, Asking::Change(_));
         self.under_way = true;
         let mut arguments = match &asking {
             Asking::Take(keys) => self.calls(core, now, keys),
@@ -70,15 +72,31 @@ impl<P: Scripted> Inner<P> {
             let is_first = self.base.generation == self.header.generation;
             arguments.push(if is_first { Vec::new() } else { self.base.base() });
         }
-        Some(Sent { arguments, asking, at: now, generation: self.header.generation })
+        Some(Sent {
+            arguments,
+            asking,
+            at: now,
+            generation: self.header.generation,
+            tries: may != May::Ask,
+        })
     }
 
-    fn next_asking<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Option<Asking<P::Cost>> {
-        let may = core.health.may_ask(now);
+    fn next_asking<C>(
+        &mut self,
+        core: &Core<P, C>,
+        now: Nanos,
+        may: May,
+    ) -> Option<Asking<P::Cost>> {
         match may {
             May::Ask | May::Try => {}
             May::Probe => return Some(Asking::Probe),
             May::Wait => return None,
+        }
+        if self.changed_last {
+            let keys = self.choose(core, now);
+            if !keys.is_empty() {
+                return Some(Asking::Take(keys));
+            }
         }
         if !self.changes.is_empty() {
             let first = self.changes.len().min(BATCH);
@@ -184,7 +202,10 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// It was not sent after all.
-    pub(super) fn withdrawn(&mut self, now: Nanos, sent: Sent<P::Cost>) {
+    pub(super) fn withdrawn<C>(&mut self, core: &Core<P, C>, now: Nanos, sent: Sent<P::Cost>) {
+        if sent.tries {
+            core.health.abandoned();
+        }
         self.put_back(sent.asking);
         self.hand_on_spare(now);
     }
@@ -227,7 +248,7 @@ impl<P: Scripted> Inner<P> {
                 self.hold(cost);
                 self.denied = None;
                 booked += 1;
-                let wait = answer.wait.unwrap_or_default();
+                let wait = answer.wait.unwrap_or(Duration::MAX);
                 Some(self.ticket(now, (sent, generation), sequence, wait))
             } else {
                 None
@@ -250,7 +271,9 @@ impl<P: Scripted> Inner<P> {
                 self.book(key, ticket);
                 continue;
             }
+            // In the order of the line, even if who is before could not use it.
             if answer.fate == Fate::Later
+                && later.is_none()
                 && let Some(&ticket) = spare.front()
                 && waiter.deadline.is_none_or(|deadline| ticket.due <= deadline)
             {

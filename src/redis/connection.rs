@@ -256,8 +256,15 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {
 /// ```
 #[derive(Clone)]
 pub struct Reconnecting {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     client: Client,
-    current: Arc<tokio::sync::Mutex<Option<MultiplexedConnection>>>,
+    /// Never locked for longer than it takes to look.
+    current: Mutex<Option<Arc<MultiplexedConnection>>>,
+    /// Held by the one who connects.
+    connecting: tokio::sync::Mutex<()>,
 }
 
 impl Reconnecting {
@@ -289,44 +296,45 @@ impl Reconnecting {
     /// ```
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self { client, current: Arc::default() }
+        let shared = Shared { client, current: Mutex::default(), connecting: Default::default() };
+        Self { shared: Arc::new(shared) }
     }
+}
 
-    async fn connection(&self, deadline: Duration) -> Result<MultiplexedConnection, RedisError> {
-        let mut current = self.current.lock().await;
-        if let Some(connection) = &*current {
-            return Ok(connection.clone());
+impl Shared {
+    async fn connection(
+        &self,
+        deadline: Duration,
+    ) -> Result<Arc<MultiplexedConnection>, RedisError> {
+        let current = || self.current.lock().clone();
+        if let Some(connection) = current() {
+            return Ok(connection);
+        }
+        let _turn = self.connecting.lock().await;
+        if let Some(connection) = current() {
+            return Ok(connection);
         }
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(deadline))
             .set_response_timeout(None);
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok(current.insert(connection).clone())
+        let connection = Arc::new(connection);
+        *self.current.lock() = Some(Arc::clone(&connection));
+        Ok(connection)
     }
 
-    async fn forget(&self) {
-        *self.current.lock().await = None;
-    }
-
-    async fn try_run(
-        &self,
-        connection: MultiplexedConnection,
-        request: &Request,
-    ) -> Result<Reply, Failure> {
-        let outcome = evaluate(request, |command| send(connection.clone(), command)).await;
-        if let Err(error) = &outcome
-            && (error.is_unrecoverable_error() || error.is_io_error() || is_demoted(error))
-        {
-            self.forget().await;
-        }
-        outcome?.try_into()
+    /// Others may have a new one already.
+    fn forget(&self, connection: &Arc<MultiplexedConnection>) {
+        self.current.lock().take_if(|current| Arc::ptr_eq(current, connection));
     }
 }
 
 impl Connection for Reconnecting {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+        let shared = &*self.shared;
         let start = tokio::time::Instant::now();
-        let connecting = tokio::time::timeout(request.deadline, self.connection(request.deadline));
+        let connecting =
+            tokio::time::timeout(request.deadline, shared.connection(request.deadline));
         // Nothing is sent yet, however that ends.
         let connection = match connecting.await {
             Ok(connecting) => connecting.map_err(Failure::from),
@@ -334,15 +342,18 @@ impl Connection for Reconnecting {
         };
         let connection =
             connection.map_err(|failure| Failure { effect: Effect::None, ..failure })?;
-        let end = start + request.deadline;
-        match tokio::time::timeout_at(end, self.try_run(connection, request)).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                // Answers that come late on this connection are of no use to anybody.
-                self.forget().await;
-                Err(Failure::late(request.deadline))
-            }
+        let outcome = evaluate(request, |command| send((*connection).clone(), command));
+        let Ok(outcome) = tokio::time::timeout_at(start + request.deadline, outcome).await else {
+            // Answers that come late on this connection are of no use to anybody.
+            shared.forget(&connection);
+            return Err(Failure::late(request.deadline));
+        };
+        if let Err(error) = &outcome
+            && (error.is_unrecoverable_error() || error.is_io_error() || is_demoted(error))
+        {
+            shared.forget(&connection);
         }
+        outcome?.try_into()
     }
 }
 

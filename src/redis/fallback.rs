@@ -120,7 +120,8 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    /// Between two attempts, at most: so that service is back within a second of the server.
+    /// Between the end of an attempt and the next, at most: so that service is back within a second of the
+    /// server.
     const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
     pub(super) fn at_once(now: Nanos) -> Self {

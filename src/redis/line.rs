@@ -120,6 +120,8 @@ pub(super) struct Sent<C> {
     pub(super) at: Nanos,
     /// Of the policy under which it is asked.
     pub(super) generation: u32,
+    /// Whether all others wait for what becomes of it.
+    pub(super) tries: bool,
 }
 
 impl<C> Sent<C> {
@@ -173,6 +175,8 @@ pub(super) struct Inner<P: Scripted> {
     pub(super) gone: usize,
     permits: u64,
     pub(super) under_way: bool,
+    /// Whether the last request was for changes: then it is the turn of those in line.
+    pub(super) changed_last: bool,
     pub(super) changes: VecDeque<Change<P::Cost>>,
     /// The first who has no ticket is not asked for before this. `None`: at once.
     pub(super) ask_at: Option<Nanos>,
@@ -228,6 +232,7 @@ impl<P: Scripted> Inner<P> {
             gone: 0,
             permits: 0,
             under_way: false,
+            changed_last: false,
             changes: VecDeque::new(),
             ask_at: None,
             passed: 0,

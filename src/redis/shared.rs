@@ -70,6 +70,9 @@ impl<P: Scripted, C: Connection> Lines<P, C> {
         }
         if lines.len() == lines.capacity() {
             lines.retain(|_, line| Arc::strong_count(line) > 1 || !line.is_quiet());
+            // Not again before as many others have come.
+            let live = lines.len();
+            lines.reserve(live + 1);
         }
         let line = Shared::new(Arc::clone(&self.core), Arc::clone(&key));
         lines.insert(key, Arc::clone(&line));
@@ -262,7 +265,7 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
             if core.health.down().is_some() && !sent.is_probe() {
                 // Another key has found out while this one waited for its turn on the connection.
                 self.step = Step::Collecting;
-                self.shared.act(|inner, now| inner.withdrawn(now, sent));
+                self.shared.act(|inner, now| inner.withdrawn(core, now, sent));
             } else {
                 let request = self.shared.request(&mut sent);
                 core.counters.request();

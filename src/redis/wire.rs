@@ -69,6 +69,9 @@ pub(super) struct Call<C> {
     pub(super) fresh: bool,
 }
 
+/// Nobody is booked for a time that the answer has no room for: 17 years ahead.
+const FARTHEST: f64 = 562_949_953_421_310.0;
+
 fn micros(duration: Duration) -> f64 {
     // Up, as waits are: who waits for exactly as long as it takes is not refused for less than one.
     #[allow(clippy::cast_precision_loss)]
@@ -102,7 +105,7 @@ pub(super) fn calls<P: Scripted>(
         let mixed = costs.iter().any(|&cost| cost != call.cost);
         put_cost::<P>(call.cost, &mut numbers, &mut bytes);
         bytes.extend(u32::try_from(costs.len()).unwrap_or(u32::MAX).to_le_bytes());
-        bytes.extend(micros(call.limit).to_le_bytes());
+        bytes.extend(micros(call.limit).min(FARTHEST).to_le_bytes());
         bytes.extend(call.patience.map_or(ENDLESS, micros).to_le_bytes());
         bytes.push(u8::from(call.fresh) + 2 * u8::from(mixed));
         for &cost in costs.iter().skip(1).filter(|_| mixed) {

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use tollgate::Rate;
 use tollgate::redis::RedisGrant;
+use tollgate::{Rate, SmoothBursty};
 
 use super::report::fault;
 use super::wires::Gate;
 use super::{Limiter, builder, denied, eventually, ms, reconnecting, slow};
 use crate::support::server::Server;
 
-type Grant = RedisGrant<tollgate::SmoothBursty, tollgate::redis::Reconnecting>;
+type Grant = RedisGrant<SmoothBursty, tollgate::redis::Reconnecting>;
 
 fn runs(server: &Server) -> u64 {
     server.commandstats("evalsha").0 + server.commandstats("eval").0
@@ -116,4 +116,18 @@ async fn a_refusal_from_before_a_change_is_not_kept_after_it() {
     denied(under_way.await.expect("no panic"));
     eventually("the refund is sent", || gate.answered() == 3).await;
     limiter.try_acquire(1).await.expect("what was given back");
+}
+
+/// Longer than an answer has room for.
+#[tokio::test]
+async fn a_wait_of_decades_is_not_taken_for_none() {
+    let server = Server::start();
+    let policy = SmoothBursty::new(Rate::new(1, Duration::from_secs(86_400)));
+    let limiter = builder(policy, reconnecting(&server.url())).horizon(Duration::MAX).build();
+    limiter.acquire(10_000).await.expect("the first is prepaid");
+    let decades = Duration::from_secs(17 * 365 * 86_400);
+    for _ in 0..3 {
+        assert!(denied(limiter.try_acquire(1).await) > decades);
+        assert!(limiter.reserve(1).await.expect("a place").delay() > decades);
+    }
 }

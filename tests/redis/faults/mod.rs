@@ -1,6 +1,7 @@
 //! What each fault costs: the answer that callers get, how much is granted too much or too little, and
 //! when service is back. Each test leaves a line of the fault table in `target/fault_table`.
 
+mod by_hand;
 mod clock_steps;
 mod cluster;
 mod denials;

@@ -273,3 +273,21 @@ async fn a_deadline_is_for_all_that_a_request_takes() {
     server.command(&["FLUSHALL"]);
     unknown(&server, &proxy, blocking(&proxy.url())).await;
 }
+
+/// One key tries to connect anew, and does not hold up the end of another's request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadline_is_kept_while_another_key_connects() {
+    const DEADLINE: Duration = ms(1_000);
+    let server = Server::start();
+    let limiter = builder(bursty(1_000.0), reconnecting(&server.url())).deadline(DEADLINE).build();
+    let other = limiter.key("another");
+    served(&limiter).await;
+    served(&other).await;
+    server.stop_process();
+    let first = tokio::spawn(async move { store(limiter.acquire(1).await) });
+    tokio::time::sleep(DEADLINE / 4).await;
+    let (answer, took) = timed(other.acquire(1)).await;
+    assert!(store(answer).is_unavailable());
+    assert!(took < DEADLINE * 3 / 2, "{took:?}");
+    first.await.expect("no panic");
+}

@@ -1,4 +1,5 @@
-//! Hundreds wait in two processes when somebody pauses the fleet, or sets another rate.
+//! Hundreds wait in two processes when somebody pauses the fleet, sets another rate, or asks for something
+//! else all the time.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +7,7 @@ use tollgate::{Rate, SmoothBursty};
 
 use super::load::{Load, permits};
 use super::report::fault;
-use super::{Events, Limiter, builder, bursty, eventually, ms, reconnecting};
+use super::{Events, Limiter, SLACK, builder, bursty, eventually, ms, reconnecting, served};
 use crate::support::server::Server;
 
 const AHEAD: Duration = ms(100);
@@ -150,4 +151,22 @@ async fn only_near_tickets_are_booked() {
         .answer("granted")
         .over(most, permits(RATE, AHEAD) + 1.0)
         .done();
+}
+
+/// Somebody who always wants something else does not keep those in line from being asked for.
+#[tokio::test]
+async fn changes_and_callers_take_turns() {
+    let server = Server::start();
+    let limiter = builder(bursty(1_000.0), reconnecting(&server.url())).build();
+    served(&limiter).await;
+    let other = limiter.clone();
+    let asks = tokio::spawn(async move {
+        loop {
+            other.quota().await.expect("the server is there");
+        }
+    });
+    eventually("it has asked often", || limiter.counters().requests > 100).await;
+    let call = tokio::time::timeout(SLACK, limiter.try_acquire(1)).await;
+    call.expect("it has its turn").expect("granted");
+    asks.abort();
 }

@@ -1,14 +1,17 @@
 //! Connections of the tests' own, around a real one.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Semaphore;
-use tollgate::redis::{Connection, Failure, Reconnecting, Reply, Request};
+use tollgate::redis::{Connection, Failure, Reconnecting, Reply, Request, Runtime, Task};
 
-use super::{LIMIT, multiplexed, reconnecting};
+use super::{LIMIT, lock, multiplexed, reconnecting};
 
 /// Lets a request through in two steps, each when it is told to: to the server, and back.
 #[derive(Clone)]
@@ -106,5 +109,53 @@ impl Connection for Shifted {
         }
         let mut connection = self.inner.clone();
         command.query_async::<Value>(&mut connection).await?.try_into()
+    }
+}
+
+/// Sends requests when it is told to, and answers what it is told.
+#[derive(Clone, Default)]
+pub(super) struct Hand {
+    tasks: Arc<Mutex<Vec<Task>>>,
+    answers: Arc<Mutex<VecDeque<Result<Reply, Failure>>>>,
+    sent: Arc<AtomicUsize>,
+}
+
+impl Hand {
+    /// How often all tasks are polled: more often than any lets others run.
+    const ROUNDS: u32 = 10;
+
+    /// What is to be sent is sent.
+    pub(super) fn send(&self) {
+        for _ in 0..Self::ROUNDS {
+            let mut tasks = std::mem::take(&mut *lock(&self.tasks));
+            let context = &mut Context::from_waker(Waker::noop());
+            tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
+            lock(&self.tasks).append(&mut tasks);
+        }
+    }
+
+    /// The same, and then the one that is under way is answered.
+    pub(super) fn answer(&self, answer: Result<Reply, Failure>) {
+        lock(&self.answers).push_back(answer);
+        self.send();
+    }
+
+    pub(super) fn sent(&self) -> usize {
+        self.sent.load(Ordering::SeqCst)
+    }
+}
+
+impl Connection for Hand {
+    async fn run(&self, _: &Request) -> Result<Reply, Failure> {
+        self.sent.fetch_add(1, Ordering::SeqCst);
+        poll_fn(|_| match lock(&self.answers).pop_front() {
+            Some(answer) => Poll::Ready(answer),
+            None => Poll::Pending,
+        })
+        .await
+    }
+
+    fn spawn(&self, _: &Runtime, task: Task) {
+        lock(&self.tasks).push(task);
     }
 }
