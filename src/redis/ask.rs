@@ -93,7 +93,9 @@ impl<P: Scripted> Inner<P> {
             May::Wait => return None,
         }
         if self.changed_last {
-            let keys = self.choose(core, now);
+            // Nobody is to see less than what was done before.
+            let sent = self.changes_made.saturating_sub(self.changes.len() as u64);
+            let keys = self.choose(core, now, sent);
             if !keys.is_empty() {
                 return Some(Asking::Take(keys));
             }
@@ -102,7 +104,7 @@ impl<P: Scripted> Inner<P> {
             let first = self.changes.len().min(BATCH);
             return Some(Asking::Change(self.changes.drain(..first).collect()));
         }
-        let keys = self.choose(core, now);
+        let keys = self.choose(core, now, self.changes_made);
         if !keys.is_empty() {
             return Some(Asking::Take(keys));
         }
@@ -113,13 +115,16 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// Who is asked for: everybody, if the first is to be asked for now; else those who have just come and
-    /// want to know at once, and all before them.
-    fn choose<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Vec<Key> {
+    /// want to know at once, and all before them. Those only before whom no more changes were made than `changes`.
+    fn choose<C>(&mut self, core: &Core<P, C>, now: Nanos, changes: u64) -> Vec<Key> {
         let is_time = self.ask_at.is_none_or(|at| at <= now);
         let mut keys = Vec::new();
         let mut wanted = 0;
         for key in self.without_ticket().take(BATCH) {
             let waiter = &self.queue[key];
+            if waiter.changes > changes {
+                break;
+            }
             keys.push(key);
             let wants = waiter.deadline.is_some() || waiter.curious || core.scripts.room;
             if (is_time && keys.len() <= self.reach) || (waiter.fresh && wants) {

@@ -65,6 +65,8 @@ pub(super) enum Entered {
 pub(super) struct Waiter<C> {
     pub(super) cost: C,
     pub(super) joined: Nanos,
+    /// How many changes were made before: it is not asked for before those.
+    pub(super) changes: u64,
     pub(super) deadline: Option<Nanos>,
     pub(super) waker: Option<Waker>,
     pub(super) place: Place,
@@ -178,6 +180,7 @@ pub(super) struct Inner<P: Scripted> {
     /// Whether the last request was for changes: then it is the turn of those in line.
     pub(super) changed_last: bool,
     pub(super) changes: VecDeque<Change<P::Cost>>,
+    pub(super) changes_made: u64,
     /// The first who has no ticket is not asked for before this. `None`: at once.
     pub(super) ask_at: Option<Nanos>,
     /// How often the head was asked for in its time and others had been quicker.
@@ -234,6 +237,7 @@ impl<P: Scripted> Inner<P> {
             under_way: false,
             changed_last: false,
             changes: VecDeque::new(),
+            changes_made: 0,
             ask_at: None,
             passed: 0,
             failing: None,
@@ -362,6 +366,7 @@ impl<P: Scripted> Inner<P> {
         let key = self.queue.push_back(Waiter {
             cost,
             joined: now,
+            changes: self.changes_made,
             deadline,
             waker: None,
             place: Place::Waiting,
@@ -672,6 +677,7 @@ impl<P: Scripted> Inner<P> {
 
     pub(super) fn change(&mut self, change: Change<P::Cost>) {
         self.changes.push_back(change);
+        self.changes_made += 1;
         self.ask_again();
     }
 

@@ -3,11 +3,15 @@
 
 use std::time::{Duration, Instant};
 
+use futures::future::FutureExt;
 use tollgate::{Rate, SmoothBursty};
 
 use super::load::{Load, permits};
 use super::report::fault;
-use super::{Events, Limiter, SLACK, builder, bursty, eventually, ms, reconnecting, served};
+use super::wires::Gate;
+use super::{
+    Events, Limiter, SLACK, builder, bursty, denied, eventually, ms, reconnecting, served,
+};
 use crate::support::server::Server;
 
 const AHEAD: Duration = ms(100);
@@ -169,4 +173,20 @@ async fn changes_and_callers_take_turns() {
     let call = tokio::time::timeout(SLACK, limiter.try_acquire(1)).await;
     call.expect("it has its turn").expect("granted");
     asks.abort();
+}
+
+/// But nobody is asked for before what was done first.
+#[tokio::test]
+async fn a_pause_holds_those_who_come_after_it_though_another_change_is_under_way() {
+    let server = Server::start();
+    let gate = Gate::to(&server.url());
+    let limiter = builder(bursty(1_000.0), gate.clone()).build();
+    let mut quota = Box::pin(limiter.quota());
+    assert!((&mut quota).now_or_never().is_none());
+    let mut pause = Box::pin(limiter.pause_for(Duration::from_secs(60)));
+    assert!((&mut pause).now_or_never().is_none());
+    let mut call = limiter.try_acquire(1);
+    assert!((&mut call).now_or_never().is_none());
+    gate.open();
+    assert!(denied(call.await) > Duration::from_secs(50));
 }
