@@ -31,6 +31,24 @@ fn a_server_has_its_options_and_counts_its_commands() {
     assert_eq!(server.commandstats("incr"), (0, 0));
 }
 
+/// Off for its keys, too.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_has_a_clock_of_its_own() {
+    let server = Server::with_clock();
+    server.step_clock(0);
+    for (clock, seconds, is_left) in [(0, 30, false), (30, 3630, false), (0, -3600, true)] {
+        server.step_clock(clock);
+        server.command(&["SET", "a", "1", "PX", "20000"]);
+        server.step_clock(seconds);
+        assert_eq!(get(&server, "a").is_some(), is_left, "from {clock} s to {seconds} s");
+    }
+    let milliseconds: i64 = server.query(&["PTTL", "a"]);
+    assert!(milliseconds > 3_600_000 && milliseconds <= 3_620_000, "{milliseconds} ms");
+    server.restart();
+    server.step_clock(7);
+}
+
 #[test]
 fn servers_do_not_know_each_other() {
     let (one, other) = (Server::start(), Server::start());

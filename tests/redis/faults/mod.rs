@@ -2,6 +2,7 @@
 //! when service is back. Each test leaves a line of the fault table in `target/fault_table`.
 
 mod by_hand;
+#[cfg(target_os = "linux")]
 mod clock_steps;
 mod cluster;
 mod denials;

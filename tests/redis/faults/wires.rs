@@ -2,16 +2,14 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use redis::Value;
-use redis::aio::MultiplexedConnection;
 use tokio::sync::Semaphore;
 use tollgate::redis::{Connection, Failure, Reconnecting, Reply, Request, Runtime, Task};
 
-use super::{LIMIT, lock, multiplexed, reconnecting};
+use super::{LIMIT, lock, reconnecting};
 
 /// Lets a request through in two steps, each when it is told to: to the server, and back.
 #[derive(Clone)]
@@ -74,41 +72,6 @@ impl Connection for Gate {
         self.answered.fetch_add(1, Ordering::SeqCst);
         pass(&self.back).await;
         reply
-    }
-}
-
-/// A server whose clock is off by as much as is said.
-#[derive(Clone)]
-pub(super) struct Shifted {
-    inner: MultiplexedConnection,
-    seconds: Arc<AtomicI64>,
-}
-
-impl Shifted {
-    pub(super) async fn to(url: &str) -> Self {
-        Self { inner: multiplexed(url).await, seconds: Arc::default() }
-    }
-
-    /// From now on.
-    pub(super) fn shift(&self, seconds: i64) {
-        self.seconds.store(seconds, Ordering::SeqCst);
-    }
-}
-
-impl Connection for Shifted {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-        const LINE: &str = "local time = redis.call('TIME')\n";
-        let text = request.script.text();
-        assert!(text.contains(LINE), "the script asks for the time by one line");
-        let seconds = self.seconds.load(Ordering::SeqCst);
-        let shifted = format!("{LINE}time[1] = time[1] + {seconds}\n");
-        let mut command = redis::cmd("EVAL");
-        command.arg(text.replace(LINE, &shifted)).arg(1).arg(&*request.key);
-        for argument in &request.arguments {
-            command.arg(argument.as_slice());
-        }
-        let mut connection = self.inner.clone();
-        command.query_async::<Value>(&mut connection).await?.try_into()
     }
 }
 

@@ -5,6 +5,7 @@
 // Each of those uses a part of it.
 #![allow(dead_code)]
 
+mod clock;
 pub(crate) mod cluster;
 mod ports;
 mod process;

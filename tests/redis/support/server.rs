@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::SystemTime;
 
 use redis::{Client, Connection, FromRedisValue, RedisResult, ToRedisArgs, Value};
 
+use super::clock::Clock;
 use super::process::Process;
 use super::{LIMIT, lock, ports, until, until_some};
 
@@ -25,6 +27,7 @@ pub(crate) struct Server {
     port: u16,
     in_cluster: bool,
     options: Vec<String>,
+    clock: Option<Clock>,
     process: Mutex<Process>,
     stopped: AtomicBool,
     connection: Mutex<Option<Connection>>,
@@ -39,23 +42,37 @@ impl Server {
 
     /// With options of the command line, such as `["--maxmemory", "8mb"]`.
     pub(crate) fn with(options: &[&str]) -> Self {
-        Self::launch(options, false)
+        Self::launch(options, false, false)
     }
 
     /// A node that has not met any other yet.
     pub(super) fn in_cluster(options: &[&str]) -> Self {
-        Self::launch(options, true)
+        Self::launch(options, true, false)
     }
 
-    fn launch(options: &[&str], in_cluster: bool) -> Self {
+    /// On a clock of its own, which is right until it is [stepped](Self::step_clock). Linux only.
+    pub(crate) fn with_clock() -> Self {
+        // That thread reckons with this clock until when it sleeps, and the system wakes it by its own.
+        Self::launch(&["--jemalloc-bg-thread", "no"], false, true)
+    }
+
+    fn launch(options: &[&str], in_cluster: bool, has_clock: bool) -> Self {
         for _ in 0..ATTEMPTS {
             let port = if in_cluster { ports::free_with_bus() } else { ports::free() };
             let directory = Directory::new();
             let options: Vec<_> = options.iter().map(ToString::to_string).collect();
-            let process = Mutex::new(run(port, in_cluster, &directory.0, &options));
-            let (stopped, connection) = (AtomicBool::new(false), Mutex::new(None));
-            let server =
-                Self { port, in_cluster, options, process, stopped, connection, directory };
+            let clock = has_clock.then(|| Clock::within(&directory.0));
+            let process = run(port, in_cluster, &directory.0, clock.as_ref(), &options);
+            let server = Self {
+                port,
+                in_cluster,
+                options,
+                clock,
+                process: Mutex::new(process),
+                stopped: AtomicBool::new(false),
+                connection: Mutex::new(None),
+                directory,
+            };
             if server.came_up() {
                 return server;
             }
@@ -143,10 +160,29 @@ impl Server {
     pub(crate) fn restart(&self) {
         self.kill();
         until("a restarted server gets its port again", || {
-            *lock(&self.process) =
-                run(self.port, self.in_cluster, &self.directory.0, &self.options);
+            let (directory, clock) = (&self.directory.0, self.clock.as_ref());
+            *lock(&self.process) = run(self.port, self.in_cluster, directory, clock, &self.options);
             self.came_up()
         });
+    }
+
+    /// Sets the clock of a server [with one](Self::with_clock): it is off by so much from now on.
+    #[track_caller]
+    pub(crate) fn step_clock(&self, seconds: i64) {
+        self.clock.as_ref().expect("it has a clock").set(seconds);
+        let ours = || SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs_f64();
+        let before = ours();
+        let (theirs, microseconds): (f64, f64) = self.query(&["TIME"]);
+        let theirs = theirs + microseconds / 1e6;
+        #[allow(clippy::cast_precision_loss)] // of a few hours
+        let off = seconds as f64;
+        // A millisecond for what is rounded.
+        assert!(
+            (before - 0.001..=ours() + 0.001).contains(&(theirs - off)),
+            "the server's clock is {:.3} s off and not {seconds} s: does {} ignore LD_PRELOAD?",
+            theirs - before,
+            program().display(),
+        );
     }
 
     pub(crate) fn save_snapshot(&self) {
@@ -226,7 +262,13 @@ impl Server {
     }
 }
 
-fn run(port: u16, in_cluster: bool, directory: &Path, options: &[String]) -> Process {
+fn run(
+    port: u16,
+    in_cluster: bool,
+    directory: &Path,
+    clock: Option<&Clock>,
+    options: &[String],
+) -> Process {
     let directory_name = directory.to_str().expect("a temporary directory has a plain name");
     let mut arguments: Vec<String> = [
         ["--bind", "127.0.0.1"],
@@ -246,7 +288,12 @@ fn run(port: u16, in_cluster: bool, directory: &Path, options: &[String]) -> Pro
         arguments.extend(["--cluster-enabled", "yes"].map(str::to_owned));
     }
     arguments.extend_from_slice(options);
-    Process::start(&program(), &arguments, &log_in(directory))
+    let Some(clock) = clock else {
+        return Process::start(&program(), &arguments, &log_in(directory));
+    };
+    let program = program().into_string().expect("a plain name");
+    let arguments = [&clock.environment()[..], &[program], &arguments].concat();
+    Process::start("env".as_ref(), &arguments, &log_in(directory))
 }
 
 fn program() -> OsString {
