@@ -43,6 +43,7 @@ mod grant;
 mod inline;
 mod line;
 mod policies;
+mod reconnecting;
 mod reservation;
 mod script;
 mod shared;
@@ -59,11 +60,12 @@ pub use blocking::Blocking;
 pub use builder::Builder;
 #[cfg(feature = "redis-cluster")]
 pub use cluster::Cluster;
-pub use connection::{Connection, Effect, Failure, Reconnecting, Reply, Request, Runtime, Task};
+pub use connection::{Connection, Effect, Failure, Reply, Request, Runtime, Task};
 pub use error::StoreError;
 pub use fallback::{Counters, Event, State, Unavailable};
 pub use grant::RedisGrant;
 pub use policies::Scripted;
+pub use reconnecting::Reconnecting;
 pub use reservation::RedisReservation;
 pub use script::{Lua, Script};
 

@@ -157,7 +157,8 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
         self.line.lock().is_quiet(self.core.options.clock.now())
     }
 
-    /// Locks, lets time pass, does `act`, and what follows from it: every way into the line is this one.
+    /// Locks, lets time pass, does `act`, and what follows from it: every way into the line by which anything
+    /// may happen there is this one.
     pub(super) fn touch<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
         let (result, driver) = self.act(act);
         if let Some(driver) = driver {
