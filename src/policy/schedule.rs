@@ -389,8 +389,8 @@ impl Schedule {
         // Rounded so that no permit is gained.
         let missing = (((missing.max(0) << self.shift) - 1) >> old.shift) + 1;
         let position = self.full(at).position + missing;
-        // Nor by a pause, where the old rule had no store to be empty at its end.
-        let least = if at > now && !old.strict { self.position_at(at) } else { position };
+        // Nor by more room: nothing is stored at the end of a pause.
+        let least = if at > now { self.position_at(at) } else { position };
         ticket.move_to(position.max(least));
     }
 

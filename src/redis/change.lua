@@ -25,8 +25,8 @@ while at <= size do
     if blob then
       local is_last = charge_sequence == sequence
       refund(cost, all, ago, is_last, charge_sequence)
-      -- Nothing comes back that a pause has taken.
-      if pause > 0 then halt(pause) end
+      -- Nothing comes back that a pause has taken, though it may have ended.
+      if pause ~= 0 then halt(pause) end
       -- As if it had never been: the charge before it is the last one now.
       if is_last and whole == 1 then sequence = (sequence - 1) % 4294967296 end
       dirty = true

@@ -51,7 +51,13 @@ else
   --@tail read(blob, at, #blob)
   -- If the clock has gone back, that is written whatever becomes of the call: until then, no time passes.
   if now > last then elapsed = now - last elseif now < last then dirty = true end
-  if pause > 0 then pause = pause - elapsed end
+  -- Once it has ended it says how long ago that was, or -0.001 for now.
+  if pause ~= 0 then
+    pause = pause - elapsed
+    if pause == 0 then pause = -0.001 end
+  end
+  -- Nothing that was charged before a change comes back behind it.
+  --@change if renewed and pause < 0 then pause = 0 end
   --@change if earlier then become(earlier, elapsed) else resume(elapsed) end
   --@take $resume(elapsed)
 end

@@ -50,14 +50,15 @@ local function halt(duration)
   level = math.max(level, duration * rate / 1000000 + (meter == 0 and 0 or capacity))
 end
 
--- What is queued keeps its time; with a meter the number stays. In a pause, that of its end.
+-- What is queued keeps its time; with a meter the number stays. In a pause, that of its end, when a meter
+-- is full.
 local function adopt(old_rate, _, old_meter)
   level = math.max(level, 0)
   if meter == 0 and old_meter == 0 then
     level = level * rate / old_rate
   elseif pause > 0 then
     level = math.max(level - pause * old_rate / 1000000, 0) + pause * rate / 1000000
-    if old_meter == 0 then halt(pause) end
+    halt(pause)
   end
 end
 

@@ -10,7 +10,7 @@ local function save()
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   local value
-  if pause > 0 or generation > 0 then
+  if pause ~= 0 or generation > 0 then
     local own = generation > 0 and params:sub(10, 9 + $LENGTH) or ''
     value = struct.pack('<I4I4I4d$FORMAT', mark + 2147483648, sequence, deadline, now, $FIELDS)
       .. struct.pack('<dI4I4', pause, generation, #own) .. own

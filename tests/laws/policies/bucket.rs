@@ -137,6 +137,10 @@ impl Oracle for Bucket {
             let from = came.max(self.paused_until);
             let missing = round_up(in_new((old.store - (from - self.v)).max(0)));
             self.v = from - self.terms.store + missing;
+            if from > came {
+                // Nothing is stored at its end, however much more there is room for.
+                self.v = self.v.max(from);
+            }
         } else if self.terms.keeps == Keeps::Number && stored > 0 {
             // So that no permit is gained.
             let kept = -round_up(-in_new(stored));

@@ -8,7 +8,7 @@ use tollgate::{Rate, Rated, SmoothBursty};
 
 use super::report::fault;
 use super::wires::Gate;
-use super::{Limiter, builder, bursty, denied, eventually, ms, slow, stored};
+use super::{Limiter, builder, bursty, denied, eventually, ms, reconnecting, slow, stored};
 use crate::support::server::Server;
 
 type Call = RedisAcquire<SmoothBursty, Gate>;
@@ -247,4 +247,19 @@ async fn thousands_of_refunds_are_more_than_one_request() {
     // Of the others 1024, 1024 and the rest.
     limiter.quota().await.expect("the server is there");
     assert_eq!(gate.answered(), GRANTS + 4);
+}
+
+/// What a pause has taken does not come back behind it, though nobody was charged since.
+#[tokio::test]
+async fn a_refund_after_the_end_of_a_pause_is_no_credit() {
+    let server = Server::start();
+    // Six are stored, and the next takes ten seconds.
+    let policy = slow().max_burst(Duration::from_secs(60));
+    let limiter = builder(policy, reconnecting(&server.url())).absent_is_idle().build();
+    let grant = limiter.acquire(6).await.expect("a full store");
+    limiter.pause_for(ms(10)).await.expect("the server is there");
+    tokio::time::sleep(ms(20)).await;
+    grant.refund();
+    limiter.try_acquire(1).await.expect("the first is prepaid");
+    assert!(denied(limiter.try_acquire(1).await) > Duration::from_secs(5));
 }
