@@ -7,7 +7,7 @@
 -- ARGV[3]  who asks, and how much it holds: for policies with places in flight, else nothing
 -- ARGV[4]  to change.lua only: mark and parameters of the generation before the first change, or nothing
 --
--- The key holds: mark, sequence, deadline, last; the policy's fields; if there is a pause or a later
+-- The key holds: mark, sequence, deadline, last; the policy's fields; if there was a pause or is a later
 -- generation, those; the policy's tail. A mark with its top bit set says that there is one of those.
 -- `last` is when the state was true, in microseconds of the server's clock: if that has gone back, no
 -- time has passed. `deadline` is a second before which the key does not expire. `sequence` counts
