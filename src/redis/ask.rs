@@ -92,10 +92,8 @@ impl<P: Scripted> Inner<P> {
             May::Probe => return Some(Asking::Probe),
             May::Wait => return None,
         }
-        if self.changed_last {
-            // Nobody is to see less than what was done before.
-            let sent = self.changes_made.saturating_sub(self.changes.len() as u64);
-            let keys = self.choose(core, now, sent);
+        if self.changed_last || self.changes.is_empty() {
+            let keys = self.choose(core, now);
             if !keys.is_empty() {
                 return Some(Asking::Take(keys));
             }
@@ -104,10 +102,6 @@ impl<P: Scripted> Inner<P> {
             let first = self.changes.len().min(BATCH);
             return Some(Asking::Change(self.changes.drain(..first).collect()));
         }
-        let keys = self.choose(core, now, self.changes_made);
-        if !keys.is_empty() {
-            return Some(Asking::Take(keys));
-        }
         if P::HELD && (self.released || self.renew_at <= now) {
             return Some(Asking::Change(Vec::new()));
         }
@@ -115,14 +109,16 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// Who is asked for: everybody, if the first is to be asked for now; else those who have just come and
-    /// want to know at once, and all before them. Those only before whom no more changes were made than `changes`.
-    fn choose<C>(&mut self, core: &Core<P, C>, now: Nanos, changes: u64) -> Vec<Key> {
+    /// want to know at once, and all before them. Nobody before a change that was made before: none is to see
+    /// less than what was done.
+    fn choose<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Vec<Key> {
+        let changes_sent = self.changes_made.saturating_sub(self.changes.len() as u64);
         let is_time = self.ask_at.is_none_or(|at| at <= now);
         let mut keys = Vec::new();
         let mut wanted = 0;
         for key in self.without_ticket().take(BATCH) {
             let waiter = &self.queue[key];
-            if waiter.changes > changes {
+            if waiter.changes > changes_sent {
                 break;
             }
             keys.push(key);

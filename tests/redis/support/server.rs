@@ -25,7 +25,6 @@ const ATTEMPTS: usize = 10;
 /// It is killed when this is dropped and when this process ends, even by a signal.
 pub(crate) struct Server {
     port: u16,
-    in_cluster: bool,
     options: Vec<String>,
     clock: Option<Clock>,
     process: Mutex<Process>,
@@ -42,30 +41,30 @@ impl Server {
 
     /// With options of the command line, such as `["--maxmemory", "8mb"]`.
     pub(crate) fn with(options: &[&str]) -> Self {
-        Self::launch(options, false, false)
+        Self::launch(options, ports::free, false)
     }
 
     /// A node that has not met any other yet.
     pub(super) fn in_cluster(options: &[&str]) -> Self {
-        Self::launch(options, true, false)
+        let all = [&["--cluster-enabled", "yes"], options].concat();
+        Self::launch(&all, ports::free_with_bus, false)
     }
 
     /// On a clock of its own, which is right until it is [stepped](Self::step_clock). Linux only.
     pub(crate) fn with_clock() -> Self {
         // That thread reckons with this clock until when it sleeps, and the system wakes it by its own.
-        Self::launch(&["--jemalloc-bg-thread", "no"], false, true)
+        Self::launch(&["--jemalloc-bg-thread", "no"], ports::free, true)
     }
 
-    fn launch(options: &[&str], in_cluster: bool, has_clock: bool) -> Self {
+    fn launch(options: &[&str], free_port: fn() -> u16, has_clock: bool) -> Self {
         for _ in 0..ATTEMPTS {
-            let port = if in_cluster { ports::free_with_bus() } else { ports::free() };
+            let port = free_port();
             let directory = Directory::new();
             let options: Vec<_> = options.iter().map(ToString::to_string).collect();
             let clock = has_clock.then(|| Clock::within(&directory.0));
-            let process = run(port, in_cluster, &directory.0, clock.as_ref(), &options);
+            let process = run(port, &directory.0, clock.as_ref(), &options);
             let server = Self {
                 port,
-                in_cluster,
                 options,
                 clock,
                 process: Mutex::new(process),
@@ -161,7 +160,7 @@ impl Server {
         self.kill();
         until("a restarted server gets its port again", || {
             let (directory, clock) = (&self.directory.0, self.clock.as_ref());
-            *lock(&self.process) = run(self.port, self.in_cluster, directory, clock, &self.options);
+            *lock(&self.process) = run(self.port, directory, clock, &self.options);
             self.came_up()
         });
     }
@@ -265,13 +264,7 @@ impl Server {
     }
 }
 
-fn run(
-    port: u16,
-    in_cluster: bool,
-    directory: &Path,
-    clock: Option<&Clock>,
-    options: &[String],
-) -> Process {
+fn run(port: u16, directory: &Path, clock: Option<&Clock>, options: &[String]) -> Process {
     let directory_name = directory.to_str().expect("a temporary directory has a plain name");
     let mut arguments: Vec<String> = [
         ["--bind", "127.0.0.1"],
@@ -287,9 +280,6 @@ fn run(
     .into_iter()
     .map(str::to_owned)
     .collect();
-    if in_cluster {
-        arguments.extend(["--cluster-enabled", "yes"].map(str::to_owned));
-    }
     arguments.extend_from_slice(options);
     let Some(clock) = clock else {
         return Process::start(&program(), &arguments, &log_in(directory));
