@@ -533,9 +533,21 @@ impl<P: Scripted> Inner<P> {
         if failure.effect == Effect::None {
             self.put_back(sent.asking);
         } else {
-            core.counters.lost();
-            self.refuse(core, sent.asking, &error);
+            self.lose(core, sent.asking, &error);
         }
+    }
+
+    /// Nobody knows whether the request was carried out. A probe asks for nothing that would be owed.
+    pub(super) fn lose<C>(
+        &mut self,
+        core: &Core<P, C>,
+        asking: Asking<P::Cost>,
+        error: &StoreError,
+    ) {
+        if !matches!(asking, Asking::Probe) {
+            core.counters.lost();
+        }
+        self.refuse(core, asking, error);
     }
 
     /// The server has answered.

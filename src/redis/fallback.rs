@@ -243,7 +243,8 @@ pub struct Counters {
     pub asked: u64,
     /// Calls refused without asking, because Redis had said when it makes sense again.
     pub denied_locally: u64,
-    /// Requests whose answer was lost, so that they count as carried out.
+    /// Requests whose answer was lost, so that what they asked for counts as charged. Those that only look
+    /// for the server do not count.
     pub lost: u64,
     /// Calls that were answered without Redis because it was down.
     pub without_redis: u64,

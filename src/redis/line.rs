@@ -270,9 +270,8 @@ impl<P: Scripted> Inner<P> {
         for _ in std::mem::take(&mut self.spare) {
             self.let_go(cost);
         }
-        core.counters.lost();
         let failure = Failure::new(Effect::Unknown, "the runtime that sent it has ended".into());
-        self.refuse(core, sent.asking, &StoreError::failed(&self.key, &failure));
+        self.lose(core, sent.asking, &StoreError::failed(&self.key, &failure));
     }
 
     /// A request cannot be sent: the runtime that was to do it has ended.

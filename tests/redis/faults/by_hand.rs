@@ -33,6 +33,26 @@ fn a_try_that_comes_too_late_leaves_it_to_others_to_try() {
     assert_eq!((limiter.state(), hand.sent()), (State::Up, 3));
 }
 
+/// Whoever reckons from `Counters::lost` how much may be owed for nothing is not to add up probes.
+#[test]
+fn a_probe_without_an_answer_owes_nothing() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let silence = || Err(Failure::new(Effect::Unknown, "no answer".into()));
+    let caller = limiter.acquire(1);
+    let mut caller = Box::pin(caller);
+    assert!((&mut caller).now_or_never().is_none());
+    clock.advance(ms(600));
+    hand.answer(silence());
+    assert!(caller.now_or_never().expect("it is told").is_err());
+    assert_eq!((limiter.state(), limiter.counters().lost), (State::Down, 1));
+    for _ in 0..3 {
+        clock.advance(ms(300));
+        hand.answer(silence());
+    }
+    assert_eq!((hand.sent(), limiter.counters().lost), (4, 1));
+}
+
 /// The first in line cannot use it, and whoever is behind is not to be served before.
 #[test]
 fn a_ticket_that_is_too_late_for_the_first_goes_back() {

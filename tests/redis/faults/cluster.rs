@@ -71,7 +71,7 @@ async fn in_the_middle<C: Connection>(
     migration.finish();
     let back = is(&limiter, State::Up).await;
     limiter.acquire(1).await.expect("granted");
-    assert_eq!((limiter.counters().lost, events.downs()), (0, events.ups()));
+    assert_eq!((limiter.counters().lost, events.downs()), (0, events.ups()), "{events:#?}");
     (back, sequence(cluster.node(1 - from)).wrapping_sub(before))
 }
 

@@ -87,7 +87,7 @@ fn builder<C: Connection>(policy: SmoothBursty, connection: C) -> Builder<Smooth
 }
 
 /// What a limiter has told.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Events(Arc<Mutex<Vec<(Instant, Event)>>>);
 
 impl Events {

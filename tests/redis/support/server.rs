@@ -302,6 +302,13 @@ fn name_of(words: &[impl ToRedisArgs]) -> String {
     String::from_utf8_lossy(&first.unwrap_or_default()).into_owned()
 }
 
+/// Where files are in memory, if there is such a place: a node of a cluster writes down each slot that moves
+/// and stands still until a busy disk has it, for longer than a caller waits.
+fn temporary() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { memory.to_owned() } else { env::temp_dir() }
+}
+
 /// A temporary directory, removed when this is dropped.
 struct Directory(PathBuf);
 
@@ -311,7 +318,7 @@ impl Directory {
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = format!("tollgate-redis-{}-{number}", process::id());
-            let path = env::temp_dir().join(name);
+            let path = temporary().join(name);
             match fs::create_dir(&path) {
                 Ok(()) => return Self(path),
                 // Left by a process of the same number that was killed.
