@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use redis::RedisError;
-use tollgate::redis::{Connection, State};
+use tollgate::redis::{Connection, RedisRateLimiter, State};
+use tollgate::{InFlight, Rate, TokenBucket};
 
 use super::report::fault;
 use super::{
@@ -128,6 +129,26 @@ async fn a_user_who_may_not_use_the_key() {
     let mend = async || drop(server.command(&["ACL", "SETUSER", "limited", "~quota:*"]));
     let name = "ACL: not this key";
     refused(name, "Reconnecting", "NoPerm", &server, reconnecting(&url), mend).await;
+}
+
+/// The rule of `docs/redis.md` is enough for whatever a limiter does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_who_may_do_what_the_documentation_names() {
+    const RULE: &str = "ACL SETUSER tollgate on >secret ";
+    let server = Server::start();
+    let documentation = include_str!("../../../docs/redis.md");
+    let rules = documentation.lines().find_map(|line| line.strip_prefix(RULE)).expect("the rule");
+    let url = user(&server, &rules.split(' ').collect::<Vec<_>>());
+    let policy = (TokenBucket::new(Rate::per_second(100.0), 10), InFlight::new(5));
+    let limiter = RedisRateLimiter::new(policy.clone(), reconnecting(&url), KEY);
+    let mut grant = limiter.acquire((3, 1)).await.expect("granted");
+    grant.settle((1, 1)).await.expect("settled");
+    grant.refund();
+    limiter.pause_for(ms(1)).await.expect("paused");
+    limiter.set_policy(policy).await.expect("set");
+    limiter.quota().await.expect("told");
+    limiter.key("quota:another").acquire((1, 1)).await.expect("granted");
+    store(limiter.key("another").try_acquire((1, 1)).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
