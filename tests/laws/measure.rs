@@ -32,6 +32,9 @@ pub(crate) const SHRINKS: u32 = 20_000;
 /// Whether the parts of a window must be whole units: they are rounded up to whole nanoseconds.
 pub(crate) const WHOLE_PARTS: bool = false;
 
+/// Whether what a change of the policy keeps is rounded to whole units.
+pub(crate) const ROUNDS_CHANGES: bool = true;
+
 /// Whether a lock is known at once to those in line who are late because of it, and counted for those
 /// ahead of him whose refusal it was.
 pub(crate) const TELLS_LOCKS: bool = true;

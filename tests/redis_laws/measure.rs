@@ -32,6 +32,9 @@ pub(crate) const SHRINKS: u32 = 300;
 /// Whether the parts of a window must be whole units: they are rounded up to whole nanoseconds.
 pub(crate) const WHOLE_PARTS: bool = true;
 
+/// Whether what a change of the policy keeps is rounded to whole units: only waits are.
+pub(crate) const ROUNDS_CHANGES: bool = false;
+
 /// Whether a lock is known at once to those in line who are late because of it, and counted for those
 /// ahead of him whose refusal it was. A script reckons each of them once, those ahead first; they hear
 /// of it when they are asked for next.

@@ -5,6 +5,7 @@
 //! that is asked for, until `v + n x interval`. All times are whole numbers of ticks, so nothing is
 //! ever rounded but the moment of a grant.
 
+use crate::measure;
 use crate::oracle::{Oracle, TICKS, Time, When};
 
 /// What stays the same when the policy changes.
@@ -82,9 +83,11 @@ impl Bucket {
     }
 }
 
-/// Up to a whole nanosecond, in ticks.
-fn round_up(ticks: i128) -> i128 {
-    -(-ticks).div_euclid(TICKS) * TICKS
+/// What a change keeps is so many ticks, or some times as many.
+const KEPT: i128 = if measure::ROUNDS_CHANGES { TICKS } else { 1 };
+
+fn round_up(ticks: i128, to: i128) -> i128 {
+    -(-ticks).div_euclid(to) * to
 }
 
 impl Oracle for Bucket {
@@ -131,11 +134,11 @@ impl Oracle for Bucket {
         self.settle(came);
         let old = std::mem::replace(&mut self.terms, self.versions[index]);
         let in_new = |ticks: i128| ticks * self.terms.interval / old.interval;
-        let stored = came - self.v;
+        let stored = (came - self.v).min(old.store + KEPT);
         if self.terms.keeps == Keeps::Missing {
             // In a pause, at its end.
             let from = came.max(self.paused_until);
-            let missing = round_up(in_new((old.store - (from - self.v)).max(0)));
+            let missing = round_up(in_new((old.store - (from - self.v)).max(0)), KEPT);
             self.v = from - self.terms.store + missing;
             if from > came {
                 // Nothing is stored at its end, however much more there is room for.
@@ -143,7 +146,7 @@ impl Oracle for Bucket {
             }
         } else if self.terms.keeps == Keeps::Number && stored > 0 {
             // So that no permit is gained.
-            let kept = -round_up(-in_new(stored));
+            let kept = -round_up(-in_new(stored), KEPT);
             if kept > self.terms.store {
                 // What had no room any more does not come back by a refund.
                 self.paused_until = self.paused_until.max(came);
@@ -169,6 +172,6 @@ impl Oracle for Bucket {
         let water = (self.v - here).max(0);
         let waits: i128 = queued.iter().map(|&n| self.price(n)).sum();
         let over = water + waits + self.price(n) - self.price(room);
-        round_up(if over > 0 { here } else { now * TICKS } + over) / TICKS
+        round_up(if over > 0 { here } else { now * TICKS } + over, TICKS) / TICKS
     }
 }
