@@ -624,8 +624,24 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     }
 }
 
+#[cfg(feature = "redis")]
+impl<K: Clone + Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
+    /// As `acquire_owned`, or as `try_acquire_timeout` without the borrow.
+    pub(crate) fn come(
+        &self,
+        key: &K,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Result<Come<'static, P>, Error> {
+        Ok(match self.arrive(key, cost, max_wait)? {
+            Come::Granted(grant) => Come::Granted(grant.into_owned()),
+            Come::InLine(acquire) => Come::InLine(acquire),
+        })
+    }
+}
+
 /// What became of a call at a key.
-enum Come<'a, P: Policy> {
+pub(crate) enum Come<'a, P: Policy> {
     Granted(Grant<'a, P>),
     InLine(Acquire<'static, P>),
 }

@@ -179,16 +179,6 @@ impl<P: Policy> RateLimiter<P> {
         Acquire::new(Handle::Owned(Arc::clone(&self.shared)), n, None)
     }
 
-    /// As `acquire_owned`, or as `try_acquire_timeout` without the borrow.
-    #[cfg(feature = "redis")]
-    pub(crate) fn acquire_within(
-        &self,
-        n: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> Acquire<'static, P> {
-        Acquire::new(Handle::Owned(Arc::clone(&self.shared)), n, max_wait)
-    }
-
     /// Takes `n` permits if they are ready and nobody is in line; never waits.
     ///
     /// # Errors

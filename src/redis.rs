@@ -411,6 +411,10 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         let mut todo = Vec::new();
         wire::put_pause(&mut todo, duration);
         let answer = self.shared.touch(|inner, _| inner.request(todo, false, None));
+        if let Some(local) = &self.shared.core.local {
+            // Too many other keys are no reason not to tell Redis.
+            let _ = local.pause_for(&self.shared.key, duration);
+        }
         confirmed(answer).await.map(drop)
     }
 

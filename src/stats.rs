@@ -32,6 +32,12 @@ pub struct Stats {
 }
 
 impl Stats {
+    #[cfg(feature = "redis")]
+    pub(crate) fn grant(&mut self, waited: Duration) {
+        self.granted += 1;
+        self.waited = self.waited.saturating_add(waited);
+    }
+
     pub(crate) fn add(&mut self, other: Self) {
         self.granted += other.granted;
         self.refused += other.refused;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use super::Scripted;
@@ -12,7 +12,8 @@ use super::grant::RedisGrant;
 use super::line::{Charge, Entered, Outcome};
 use super::shared::Shared;
 use crate::error::Error;
-use crate::limiter::{Acquire, block_on};
+use crate::keyed::Come;
+use crate::limiter::{Acquire, Grant, block_on};
 use crate::line::Key;
 use crate::policy::Cost;
 use crate::units::Nanos;
@@ -114,18 +115,31 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         }
     }
 
-    pub(super) fn block(self) -> Result<RedisGrant<P, C>, Error> {
-        block_on(self)
-    }
-
-    fn local(&self) -> Acquire<'static, P> {
-        let Some(local) = self.shared.core.local() else {
+    /// Redis is away.
+    fn come_locally(&self) -> Result<Come<'static, P>, Error> {
+        let Self { shared, cost, max_wait, entered, .. } = self;
+        let Some(local) = &shared.core.local else {
             unreachable!("only who has a local limiter is sent there")
         };
         // As much time as is left.
-        let waited = self.shared.core.options.clock.now().since(self.entered);
-        let max_wait = self.max_wait.map(|max_wait| max_wait.saturating_sub(waited));
-        local.acquire_within(self.cost, max_wait)
+        let waited = shared.core.options.clock.now().since(*entered);
+        local.come(&shared.key, *cost, max_wait.map(|wait| wait.saturating_sub(waited)))
+    }
+
+    fn served_locally(
+        &mut self,
+        answer: Result<Grant<'static, P>, Error>,
+    ) -> Result<RedisGrant<P, C>, Error> {
+        self.place = Place::Over(None);
+        self.shared.count(|stats| match &answer {
+            Ok(grant) => stats.grant(grant.waited()),
+            Err(_) => stats.refused += 1,
+        });
+        answer.map(|grant| RedisGrant::of_local(Arc::clone(&self.shared), grant))
+    }
+
+    pub(super) fn block(self) -> Result<RedisGrant<P, C>, Error> {
+        block_on(self)
     }
 }
 
@@ -162,7 +176,13 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                         return Poll::Ready(Ok(RedisGrant::new(shared, this.cost, charge)));
                     }
                     Some(Outcome::Refused(error)) => return Poll::Ready(Err(error)),
-                    Some(Outcome::Local) => this.place = Place::Local(this.local(), false),
+                    Some(Outcome::Local) => match this.come_locally() {
+                        Ok(Come::InLine(acquire)) => this.place = Place::Local(acquire, false),
+                        Ok(Come::Granted(grant)) => {
+                            return Poll::Ready(this.served_locally(Ok(grant)));
+                        }
+                        Err(error) => return Poll::Ready(this.served_locally(Err(error))),
+                    },
                     None => panic!("`RedisAcquire` polled after it was ready"),
                 },
                 Place::Local(acquire, was_down) => {
@@ -174,10 +194,8 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                         continue;
                     }
                     *was_down |= is_down;
-                    let shared = Arc::clone(&this.shared);
-                    return Pin::new(acquire)
-                        .poll(context)
-                        .map_ok(|grant| RedisGrant::of_local(shared, grant));
+                    let answer = ready!(Pin::new(acquire).poll(context));
+                    return Poll::Ready(this.served_locally(answer));
                 }
             }
         }
@@ -195,6 +213,7 @@ impl<P: Scripted, C: Connection> Drop for RedisAcquire<P, C> {
                 let (cost, ticket) = (self.cost, charge.ticket);
                 self.shared.touch(|inner, now| inner.give_back(now, cost, ticket));
             }
+            Place::Local(..) => self.shared.count(|stats| stats.given_up += 1),
             _ => {}
         }
     }

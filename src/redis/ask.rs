@@ -181,22 +181,26 @@ impl<P: Scripted> Inner<P> {
                 self.well(core, now);
                 self.disagree(core, now, sent, &word, generation, &parameters);
             }
-            Ok(reply) => {
-                self.well(core, now);
-                match sent.asking {
-                    Asking::Take(keys) => {
-                        self.taken(core, now, (sent.at, sent.generation), keys, &reply);
-                    }
-                    Asking::Change(changes) => {
-                        if !changes.is_empty() {
-                            // What was told while they were on their way is from before them.
-                            self.ask_again();
+            Ok(reply) => match sent.asking {
+                Asking::Take(ref keys) => {
+                    match wire::answers(&reply, keys.len(), core.scripts.parts) {
+                        Some(answers) => {
+                            self.well(core, now);
+                            self.taken(core, now, keys, (sent.at, sent.generation), answers);
                         }
-                        changed::<P>(changes, &reply);
+                        None => self.failed(core, now, sent, Failure::strange(&reply)),
                     }
-                    Asking::Probe => {}
                 }
-            }
+                Asking::Change(changes) => {
+                    self.well(core, now);
+                    if !changes.is_empty() {
+                        // What was told while they were on their way is from before them.
+                        self.ask_again();
+                    }
+                    changed::<P>(changes, &reply);
+                }
+                Asking::Probe => self.well(core, now),
+            },
             Err(failure) => self.failed(core, now, sent, failure),
         }
         self.hand_on_spare(now);
@@ -220,16 +224,10 @@ impl<P: Scripted> Inner<P> {
         &mut self,
         core: &Core<P, C>,
         now: Nanos,
+        keys: &[Key],
         (sent, generation): (Nanos, u32),
-        keys: Vec<Key>,
-        reply: &Reply,
+        answers: Vec<Answer>,
     ) {
-        let answers = match reply {
-            Reply::Number(value) => vec![wire::answer_alone(*value)],
-            Reply::Numbers(values) => wire::answers(values, core.scripts.parts),
-            Reply::Told(..) => Vec::new(),
-        };
-        debug_assert_eq!(answers.len(), keys.len());
         core.counters.asked(keys.len());
         let was_time = self.ask_at.is_some_and(|at| at <= sent);
         let passed = self.passed;
@@ -573,16 +571,16 @@ impl<P: Scripted> Inner<P> {
         ticket.into_iter().chain(deadline).min()
     }
 
-    /// When something happens next by itself, as long as Redis is there.
-    pub(super) fn next_event(&self) -> Option<Nanos> {
+    /// The same as long as Redis is there.
+    fn next_event(&self) -> Option<Nanos> {
         let ask = self.ask_at.filter(|_| !self.under_way && self.head.is_some());
         let renew = Some(self.renew_at).filter(|&at| at < NEVER && !self.under_way);
         self.next_turn().into_iter().chain(ask).chain(renew).min()
     }
 
-    /// Sets the alarm for what happens next.
-    pub(super) fn arm<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Errand {
-        let due = match (core.health.state(), &self.failing) {
+    /// When something happens next by itself.
+    pub(super) fn next_alarm<C>(&self, core: &Core<P, C>, now: Nanos) -> Option<Nanos> {
+        match (core.health.state(), &self.failing) {
             (State::Up, None) => self.next_event(),
             (state, failing) => {
                 // Another key's request may find out for us.
@@ -601,8 +599,12 @@ impl<P: Scripted> Inner<P> {
                 let until = until.filter(|&at| at > now && self.waiting > 0);
                 self.next_turn().into_iter().chain(again).chain(until).min()
             }
-        };
-        let Some(due) = due else {
+        }
+    }
+
+    /// Sets the alarm for what happens next.
+    pub(super) fn arm<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Errand {
+        let Some(due) = self.next_alarm(core, now) else {
             if self.armed < NEVER && self.alarm.rest() {
                 self.armed = NEVER;
             }
@@ -611,6 +613,10 @@ impl<P: Scripted> Inner<P> {
         if due != self.armed {
             self.armed = due;
             self.alarm.set(due);
+        }
+        if core.options.clock.advances_by_itself() && !self.under_way {
+            // It does so for whoever looks how long it has to wait.
+            self.wake_all();
         }
         self.alarm.errand(due)
     }
@@ -634,8 +640,8 @@ fn reach<C: Cost>(horizon: Duration, cost: C, passed: u32, is_head: bool) -> Dur
 /// Changes have been made.
 fn changed<P: Scripted>(changes: Vec<Change<P::Cost>>, reply: &Reply) {
     let mut numbers = match reply {
-        Reply::Numbers(numbers) => numbers[1..].iter().copied(),
-        _ => [].iter().copied(),
+        Reply::Numbers(numbers) => numbers.iter().copied().skip(1),
+        _ => [].iter().copied().skip(1),
     };
     for change in changes {
         let quota = (change.todo.first() == Some(&b'Q')).then(|| {

@@ -14,13 +14,15 @@ use std::time::{Duration, Instant};
 use redis::{Client, Cmd, ConnectionLike, ErrorKind, RedisError, Value};
 
 use super::connection::{
-    Connection, Effect, Failure, Reply, Request, Runtime, Task, evaluate, is_demoted, without_delay,
+    Connection, Effect, Failure, IDLE, Reply, Request, Runtime, Task, evaluate, is_demoted,
+    without_delay,
 };
 use crate::limiter::block_on;
 use crate::sync::Mutex;
 
 /// A connection for the blocking verbs of a program without a runtime: it has a thread of its own,
-/// which ends with the last clone. It is made when it is first needed, and again when it is lost.
+/// which ends with the last clone. It is made when it is first needed, and again when it is lost. If it was of
+/// no use for ten seconds, it is tried by a `PING` before anything is sent that could be lost with it.
 ///
 /// The async verbs work over it, too.
 ///
@@ -43,7 +45,18 @@ pub struct Blocking {
 
 struct Shared {
     client: Client,
-    current: Mutex<Option<redis::Connection>>,
+    /// And when the last answer came.
+    current: Mutex<Option<(redis::Connection, Instant)>>,
+    idle: Duration,
+}
+
+/// Whether an idle connection is alive. Whatever is said, something was.
+fn answers(connection: &mut redis::Connection, time: Duration) -> bool {
+    let ping = connection
+        .set_read_timeout(Some(time))
+        .and_then(|()| connection.set_write_timeout(Some(time)))
+        .and_then(|()| redis::cmd("PING").exec(connection));
+    ping.map_or_else(|error| error.code().is_some(), |()| true)
 }
 
 impl Blocking {
@@ -73,12 +86,16 @@ impl Blocking {
     /// ```
     #[must_use]
     pub fn new(client: Client) -> Self {
+        Self::asking_after(client, IDLE)
+    }
+
+    fn asking_after(client: Client, idle: Duration) -> Self {
         let (tasks, work) = channel::<Task>();
         let worker = thread::Builder::new().name("tollgate-redis".to_owned()).spawn(move || {
             block_on(Work { tasks: VecDeque::new(), work });
         });
         assert!(worker.is_ok(), "no thread for the connection: {:?}", worker.err());
-        Self { shared: Arc::new(Shared { client, current: Mutex::new(None) }), tasks }
+        Self { shared: Arc::new(Shared { client, current: Mutex::new(None), idle }), tasks }
     }
 }
 
@@ -117,19 +134,22 @@ impl Shared {
         let mut current = self.current.lock();
         let nothing_sent =
             |error: RedisError| Failure { effect: Effect::None, ..Failure::from(error) };
-        let mut connection = match current.take() {
+        let open = current.take().and_then(|(mut connection, answered)| {
+            let is_alive =
+                answered.elapsed() < self.idle || answers(&mut connection, request.deadline / 2);
+            is_alive.then_some(connection)
+        });
+        let left = || {
+            // Nobody waits for the second longer than for the first.
+            request.deadline.saturating_sub(start.elapsed()).max(Duration::from_millis(1))
+        };
+        let mut connection = match open {
             Some(connection) => connection,
-            None => {
-                let connecting = self.client.get_connection_with_timeout(request.deadline);
-                connecting.map_err(nothing_sent)?
-            }
+            None => self.client.get_connection_with_timeout(left()).map_err(nothing_sent)?,
         };
         let mut send = |command: Cmd| {
-            // Nobody waits for the second longer than for the first.
-            let left =
-                request.deadline.saturating_sub(start.elapsed()).max(Duration::from_millis(1));
-            connection.set_read_timeout(Some(left))?;
-            connection.set_write_timeout(Some(left))?;
+            connection.set_read_timeout(Some(left()))?;
+            connection.set_write_timeout(Some(left()))?;
             let value = connection.req_packed_command(&command.get_packed_command());
             value.and_then(Value::extract_error)
         };
@@ -140,7 +160,7 @@ impl Shared {
             |_| true,
         );
         if keep {
-            *current = Some(connection);
+            *current = Some((connection, Instant::now()));
         }
         Ok(outcome?)
     }
@@ -160,5 +180,30 @@ impl Connection for Blocking {
 impl fmt::Debug for Blocking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Blocking").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::RedisRateLimiter;
+    use crate::redis::traces::server::Server;
+    use crate::{Rate, TokenBucket};
+
+    /// Whoever comes next is not told that it may have been charged.
+    #[test]
+    fn a_connection_that_was_closed_while_it_was_idle_is_not_used() {
+        let server = Server::start();
+        let connection = &mut server.connection();
+        let policy = TokenBucket::new(Rate::per_second(1.0), 100);
+        let idle = Blocking::asking_after(server.client(), Duration::ZERO);
+        let limiter = RedisRateLimiter::new(policy, idle, "key");
+        for _ in 0..3 {
+            limiter.blocking_acquire(1).expect("granted");
+            limiter.blocking_acquire(1).expect("granted");
+            Server::close_the_others(connection);
+        }
+        limiter.blocking_acquire(1).expect("granted");
+        assert_eq!((limiter.counters().lost, limiter.stats().granted), (0, 7));
     }
 }

@@ -93,9 +93,7 @@ impl TryFrom<Value> for Reply {
     type Error = Failure;
 
     fn try_from(value: Value) -> Result<Self, Failure> {
-        let strange = |value: &Value| {
-            Failure::new(Effect::Unknown, format!("the script answered {value:?}").into())
-        };
+        let strange = |value: &Value| Failure::strange(value);
         match value {
             Value::Int(number) => Ok(Self::Number(number)),
             Value::Array(items) if matches!(items.first(), Some(Value::Int(_))) => {
@@ -150,6 +148,10 @@ impl Failure {
     #[must_use]
     pub fn new(effect: Effect, source: Box<dyn std::error::Error + Send + Sync>) -> Self {
         Self { effect, key: false, source: source.into() }
+    }
+
+    pub(super) fn strange(answer: &impl std::fmt::Debug) -> Self {
+        Self::new(Effect::Unknown, format!("the script answered {answer:?}").into())
     }
 
     pub(super) fn late(deadline: Duration) -> Self {
@@ -243,6 +245,10 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {
         }
     }
 }
+
+/// A connection over which nothing has come for so long is tried before it is used: servers, and what is on the
+/// way to them, close those that are idle, and some of them without a word.
+pub(super) const IDLE: Duration = Duration::from_secs(10);
 
 pub(super) fn without_delay(client: Client) -> Result<Client, RedisError> {
     let info = client.get_connection_info().clone();

@@ -2,8 +2,9 @@
 //!
 //! A request that fails makes the connection *doubtful*: what was certainly not carried out is asked
 //! again, in ever longer intervals, and everybody waits, but not longer than the deadline of the first
-//! request that failed. If that passes, Redis is *down*: who waits and whoever comes is told so at once,
-//! or served without Redis, as was asked for; one request at a time finds out when it is back.
+//! request that failed, or since the last answer to another. If that passes, Redis is *down*: who waits and
+//! whoever comes is told so at once, or served without Redis, as was asked for; one request at a time finds
+//! out when it is back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -98,6 +99,8 @@ pub(super) struct Health {
     /// Whether there is any: so that nobody locks as long as all is well.
     troubled: AtomicBool,
     trouble: Mutex<Option<Trouble>>,
+    /// When the last answer came, in nanoseconds.
+    answered: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -157,6 +160,11 @@ impl Health {
         trouble.as_ref().filter(|trouble| trouble.is_down).map(|trouble| trouble.error.clone())
     }
 
+    /// What the last request said, if it was not an answer.
+    pub(super) fn doubt(&self) -> Option<StoreError> {
+        self.trouble()?.as_ref().map(|trouble| trouble.error.clone())
+    }
+
     /// Time has passed. An event if those who wait have waited long enough.
     pub(super) fn pass(&self, now: Nanos) -> Option<Event> {
         self.trouble()?.as_mut()?.pass(now)
@@ -191,9 +199,11 @@ impl Health {
     ) -> Option<Event> {
         let mut trouble = self.trouble.lock();
         self.troubled.store(true, Ordering::Release);
+        // What was answered meanwhile was there.
+        let since = sent.max(Nanos::new(self.answered.load(Ordering::Relaxed)));
         let trouble = trouble.get_or_insert_with(|| Trouble {
-            since: sent,
-            until: sent.saturating_add(deadline),
+            since,
+            until: since.saturating_add(deadline),
             is_down: false,
             retry: Retry::at_once(now),
             probing: false,
@@ -207,6 +217,7 @@ impl Health {
 
     /// A request was answered.
     pub(super) fn well(&self, now: Nanos) -> Option<Event> {
+        self.answered.fetch_max(now.get(), Ordering::Relaxed);
         let mut trouble = self.trouble()?;
         self.troubled.store(false, Ordering::Release);
         let trouble = trouble.take()?;

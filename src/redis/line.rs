@@ -321,7 +321,7 @@ impl<P: Scripted> Inner<P> {
                 Entered::Waiting(key)
             }
             Err(outcome) => {
-                self.stats.refused += u64::from(matches!(outcome, Outcome::Refused(_)));
+                self.count(&outcome);
                 Entered::Over(outcome)
             }
         }
@@ -406,8 +406,7 @@ impl<P: Scripted> Inner<P> {
             let waiter = &self.queue[key];
             let waited = ticket.due.since(waiter.joined);
             let charge = Charge { waited, ticket: Some(ticket), held_by: waiter.held_by };
-            self.stats.granted += 1;
-            self.stats.waited = self.stats.waited.saturating_add(waited);
+            self.stats.grant(waited);
             self.unlink(key);
             self.tell(key, Outcome::Granted(charge));
         }
@@ -415,6 +414,15 @@ impl<P: Scripted> Inner<P> {
             && deadline <= now
         {
             let waiter = &self.queue[key];
+            if let Some(error) = self.trouble(core) {
+                // Nobody can know whether it would have been its turn.
+                let error = match waiter.asked {
+                    true => StoreError::late(&self.key, deadline.since(waiter.joined)),
+                    false => error.unasked(&self.key),
+                };
+                self.turn_away(key, core.without_redis(error));
+                continue;
+            }
             if !waiter.asked && waiter.projected.is_some_and(|at| at <= now) {
                 // It may be its turn: the answer tells.
                 self.cancel_deadline(key);
@@ -442,6 +450,12 @@ impl<P: Scripted> Inner<P> {
             }
             refuse_all(std::mem::take(&mut self.changes), &error);
         }
+    }
+
+    /// Why Redis is not asked as usual, if it is not.
+    fn trouble<C>(&self, core: &Core<P, C>) -> Option<StoreError> {
+        let own = self.failing.as_ref().map(|failing| failing.error.clone());
+        own.or_else(|| core.health.doubt())
     }
 
     /// Who waits for more than there ever is by a new policy need not wait.
@@ -472,9 +486,18 @@ impl<P: Scripted> Inner<P> {
 
     /// Takes out of the line who gets no ticket.
     pub(super) fn turn_away(&mut self, key: Key, outcome: Outcome) {
-        self.stats.refused += u64::from(matches!(outcome, Outcome::Refused(_)));
+        self.count(&outcome);
         self.give_up(key);
         self.tell(key, outcome);
+    }
+
+    fn count(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Granted(charge) => self.stats.grant(charge.waited),
+            Outcome::Refused(_) => self.stats.refused += 1,
+            // Counted when that limiter has answered.
+            Outcome::Local => {}
+        }
     }
 
     /// Somebody without a ticket does not wait any more.
@@ -539,13 +562,19 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// What became of somebody in line. If nothing yet, `waker` will be called when it has.
-    pub(super) fn poll(&mut self, key: Key, waker: &Waker) -> Result<Outcome, Option<Nanos>> {
+    pub(super) fn poll<C>(
+        &mut self,
+        core: &Core<P, C>,
+        now: Nanos,
+        key: Key,
+        waker: &Waker,
+    ) -> Result<Outcome, Option<Nanos>> {
         if let Some(outcome) = self.take(key) {
             return Ok(outcome);
         }
         self.keep_waker(key, waker);
         // Nothing moves before the answer that is under way.
-        Err(if self.under_way { None } else { self.next_event() })
+        Err(if self.under_way { None } else { self.next_alarm(core, now) })
     }
 
     fn keep_waker(&mut self, key: Key, waker: &Waker) {

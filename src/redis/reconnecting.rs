@@ -6,14 +6,19 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisError};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::connection::{
-    Connection, Effect, Failure, Reply, Request, evaluate, is_demoted, send, without_delay,
+    Connection, Effect, Failure, IDLE, Reply, Request, evaluate, is_demoted, send, without_delay,
 };
 use crate::sync::Mutex;
 
 /// A connection that is made when it is first needed and again when it is lost, or when the server
 /// turns out to be a replica now. Clones share it. Nothing is sent twice.
+///
+/// If it was of no use for ten seconds, or made in a tokio runtime that has ended, it is tried by a `PING`,
+/// or made anew, before anything is sent that could be lost with it.
 ///
 /// ```no_run
 /// use tollgate::redis::{RedisRateLimiter, Reconnecting};
@@ -33,9 +38,51 @@ pub struct Reconnecting {
 struct Shared {
     client: Client,
     /// Never locked for longer than it takes to look.
-    current: Mutex<Option<Arc<MultiplexedConnection>>>,
+    current: Mutex<Option<Arc<Open>>>,
     /// Held by the one who connects.
     connecting: tokio::sync::Mutex<()>,
+    idle: Duration,
+}
+
+struct Open {
+    connection: MultiplexedConnection,
+    /// A task that lives as long as the runtime that reads and writes for this connection.
+    runtime: AbortHandle,
+    answered: Mutex<Instant>,
+}
+
+impl Open {
+    fn new(connection: MultiplexedConnection) -> Self {
+        let runtime = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        Self { connection, runtime, answered: Mutex::new(Instant::now()) }
+    }
+
+    /// Whether there is no reason to doubt that it is alive.
+    fn is_fresh(&self, idle: Duration) -> bool {
+        !self.runtime.is_finished() && self.answered.lock().elapsed() < idle
+    }
+
+    /// Finds out by a question that costs nothing. Whatever is said, something was.
+    async fn answers(&self, time: Duration) -> bool {
+        if self.runtime.is_finished() {
+            return false;
+        }
+        let ping = send(self.connection.clone(), redis::cmd("PING"));
+        let said = match tokio::time::timeout(time, ping).await {
+            Ok(outcome) => outcome.map_or_else(|error| error.code().is_some(), |_| true),
+            Err(_) => false,
+        };
+        if said {
+            *self.answered.lock() = Instant::now();
+        }
+        said
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.runtime.abort();
+    }
 }
 
 impl Reconnecting {
@@ -67,62 +114,66 @@ impl Reconnecting {
     /// ```
     #[must_use]
     pub fn new(client: Client) -> Self {
-        let shared = Shared { client, current: Mutex::default(), connecting: Default::default() };
-        Self { shared: Arc::new(shared) }
+        Self::asking_after(client, IDLE)
+    }
+
+    fn asking_after(client: Client, idle: Duration) -> Self {
+        let (current, connecting) = Default::default();
+        Self { shared: Arc::new(Shared { client, current, connecting, idle }) }
     }
 }
 
 impl Shared {
-    async fn connection(
-        &self,
-        deadline: Duration,
-    ) -> Result<Arc<MultiplexedConnection>, RedisError> {
+    async fn connection(&self, deadline: Duration) -> Result<Arc<Open>, RedisError> {
         let current = || self.current.lock().clone();
-        if let Some(connection) = current() {
-            return Ok(connection);
+        if let Some(open) = current().filter(|open| open.is_fresh(self.idle)) {
+            return Ok(open);
         }
         let _turn = self.connecting.lock().await;
-        if let Some(connection) = current() {
-            return Ok(connection);
+        if let Some(open) = current() {
+            if open.is_fresh(self.idle) || open.answers(deadline / 2).await {
+                return Ok(open);
+            }
+            self.forget(&open);
         }
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(deadline))
             .set_response_timeout(None);
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        let connection = Arc::new(connection);
-        *self.current.lock() = Some(Arc::clone(&connection));
-        Ok(connection)
+        let open = Arc::new(Open::new(connection));
+        *self.current.lock() = Some(Arc::clone(&open));
+        Ok(open)
     }
 
     /// Others may have a new one already.
-    fn forget(&self, connection: &Arc<MultiplexedConnection>) {
-        self.current.lock().take_if(|current| Arc::ptr_eq(current, connection));
+    fn forget(&self, open: &Arc<Open>) {
+        self.current.lock().take_if(|current| Arc::ptr_eq(current, open));
     }
 }
 
 impl Connection for Reconnecting {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
         let shared = &*self.shared;
-        let start = tokio::time::Instant::now();
+        let start = Instant::now();
         let connecting =
             tokio::time::timeout(request.deadline, shared.connection(request.deadline));
         // Nothing is sent yet, however that ends.
-        let connection = match connecting.await {
+        let open = match connecting.await {
             Ok(connecting) => connecting.map_err(Failure::from),
             Err(_) => Err(Failure::late(request.deadline)),
         };
-        let connection =
-            connection.map_err(|failure| Failure { effect: Effect::None, ..failure })?;
-        let outcome = evaluate(request, |command| send((*connection).clone(), command));
+        let open = open.map_err(|failure| Failure { effect: Effect::None, ..failure })?;
+        let outcome = evaluate(request, |command| send(open.connection.clone(), command));
         let Ok(outcome) = tokio::time::timeout_at(start + request.deadline, outcome).await else {
             // Answers that come late on this connection are of no use to anybody.
-            shared.forget(&connection);
+            shared.forget(&open);
             return Err(Failure::late(request.deadline));
         };
+        *open.answered.lock() = Instant::now();
         if let Err(error) = &outcome
             && (error.is_unrecoverable_error() || error.is_io_error() || is_demoted(error))
         {
-            shared.forget(&connection);
+            shared.forget(&open);
         }
         outcome?.try_into()
     }
@@ -131,5 +182,30 @@ impl Connection for Reconnecting {
 impl fmt::Debug for Reconnecting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reconnecting").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::RedisRateLimiter;
+    use crate::redis::traces::server::Server;
+    use crate::{Rate, TokenBucket};
+
+    /// Whoever comes next is not told that it may have been charged.
+    #[tokio::test]
+    async fn a_connection_that_was_closed_while_it_was_idle_is_not_used() {
+        let server = Server::start();
+        let connection = &mut server.connection();
+        let policy = TokenBucket::new(Rate::per_second(1.0), 100);
+        let idle = Reconnecting::asking_after(server.client(), Duration::ZERO);
+        let limiter = RedisRateLimiter::new(policy, idle, "key");
+        for _ in 0..3 {
+            limiter.acquire(1).await.expect("granted");
+            limiter.acquire(1).await.expect("granted");
+            Server::close_the_others(connection);
+        }
+        limiter.acquire(1).await.expect("granted");
+        assert_eq!((limiter.counters().lost, limiter.stats().granted), (0, 7));
     }
 }

@@ -4,6 +4,8 @@ local function save()
   local need
   need = $forget()
   if pause > need then need = pause end
+  -- What was set for all holds after a while without callers, too: for a year.
+  if generation > 0 and need < 31622400000000 then need = 31622400000000 end
   local milliseconds
   if now + need + 1000000 > deadline * 1000000 then
     milliseconds = math.ceil(math.min(need, 9007199254740992) / 500) + 2000

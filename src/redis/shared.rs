@@ -6,6 +6,8 @@ use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use super::Scripted;
 use super::connection::{Connection, Failure, Reply, Request, Runtime};
 use super::error::StoreError;
@@ -14,10 +16,15 @@ use super::line::{Charge, Inner, Outcome, Sent};
 use super::script::Scripts;
 use super::wire::Header;
 use crate::clock::{Clock, Errand, Steady, Turn};
-use crate::limiter::RateLimiter;
+use crate::keyed::KeyedRateLimiter;
 use crate::line::Key;
+use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard};
 use crate::units::Nanos;
+
+/// Requests under way at most, one for each key. More would only wait for each other, on the way to a server
+/// that does one thing at a time, and those at the end beyond their deadline.
+const SLOTS: usize = 512;
 
 type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
@@ -40,12 +47,14 @@ pub(super) struct Core<P: Scripted, C> {
     pub(super) scripts: Scripts,
     pub(super) options: Options<P>,
     pub(super) runtime: Runtime,
+    /// Requests that may be under way, those for other keys included.
+    slots: Arc<Semaphore>,
     pub(super) health: Health,
     pub(super) counters: Counts,
     /// Tells this limiter from those of other processes.
     pub(super) id: [u8; 8],
     /// In use while Redis is away.
-    local: Option<RateLimiter<P>>,
+    pub(super) local: Option<KeyedRateLimiter<Arc<str>, P>>,
     policy: P,
 }
 
@@ -84,8 +93,9 @@ impl<P: Scripted, C> Core<P, C> {
     pub(super) fn new(policy: P, connection: C, options: Options<P>) -> Arc<Self> {
         let local = match &options.unavailable {
             Unavailable::Local(policy) => {
-                let local = RateLimiter::with_clock(policy.clone(), options.clock.clone());
-                Some(local.max_waiters(options.max_waiters).max_queued(options.max_queued))
+                let local = KeyedRateLimiter::with_clock(policy.clone(), options.clock.clone());
+                let local = local.absent_is_new().max_waiters(options.max_waiters);
+                Some(local.max_queued(options.max_queued))
             }
             _ => None,
         };
@@ -96,6 +106,7 @@ impl<P: Scripted, C> Core<P, C> {
             scripts: P::lua().scripts(),
             options,
             runtime,
+            slots: Arc::new(Semaphore::new(SLOTS)),
             health: Health::default(),
             counters: Counts::default(),
             id: random().to_le_bytes(),
@@ -119,10 +130,6 @@ impl<P: Scripted, C> Core<P, C> {
             }
             Unavailable::Local(_) => Outcome::Local,
         }
-    }
-
-    pub(super) fn local(&self) -> Option<&RateLimiter<P>> {
-        self.local.as_ref()
     }
 }
 
@@ -167,6 +174,11 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
         result
     }
 
+    /// What happened without the line.
+    pub(super) fn count(&self, count: impl FnOnce(&mut Stats)) {
+        count(&mut self.line.lock().stats);
+    }
+
     /// What became of somebody in line, if anything has yet: what is over is so at any time.
     pub(super) fn outcome(&self, key: Key) -> Option<Outcome> {
         self.line.lock().take(key)
@@ -174,7 +186,8 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
 
     /// What became of somebody in line; if nothing yet, when that may change by itself.
     pub(super) fn poll(&self, key: Key, waker: &Waker) -> Result<Outcome, Option<Nanos>> {
-        self.outcome(key).map_or_else(|| self.touch(|inner, _| inner.poll(key, waker)), Ok)
+        let poll = || self.touch(|inner, now| inner.poll(&self.core, now, key, waker));
+        self.outcome(key).map_or_else(poll, Ok)
     }
 
     fn act<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> (R, Option<Driver<P, C>>) {
@@ -261,11 +274,17 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
     }
 
     async fn drive(mut self) {
-        while let Step::Due(mut sent) = self.take(Step::Done) {
+        let slots = Arc::clone(&self.shared.core.slots);
+        let mut waited_for = None;
+        while !matches!(self.step, Step::Done) {
+            let slot = waited_for.take().or_else(|| Arc::clone(&slots).try_acquire_owned().ok());
+            if slot.is_none() {
+                waited_for = Arc::clone(&slots).acquire_owned().await.ok();
+            }
+            let Step::Due(mut sent) = self.take(Step::Collecting) else { return };
             let core = &self.shared.core;
-            if core.health.down().is_some() && !sent.is_probe() {
-                // Another key has found out while this one waited for its turn on the connection.
-                self.step = Step::Collecting;
+            if slot.is_none() || (core.health.down().is_some() && !sent.is_probe()) {
+                // There is more to ask for by now; or another key has found out that Redis is down.
                 self.shared.act(|inner, now| inner.withdrawn(core, now, sent));
             } else {
                 let request = self.shared.request(&mut sent);

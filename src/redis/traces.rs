@@ -6,7 +6,7 @@ mod held;
 mod keys;
 mod random;
 mod refunds;
-mod server;
+pub(super) mod server;
 mod simulation;
 mod steps;
 mod subject;

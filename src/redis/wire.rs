@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Scripted;
+use super::connection::Reply;
 
 /// Ahead of everything: a mark, a generation, whether an absent key is an idle one.
 #[derive(Clone, Debug)]
@@ -155,8 +156,18 @@ fn answer(value: i64, sequence: u32, part: Option<usize>) -> Answer {
     Answer { fate, wait, part }
 }
 
+/// What became of so many calls, each with its part if `parts`; nothing if the reply is not that.
+pub(super) fn answers(reply: &Reply, calls: usize, parts: bool) -> Option<Vec<Answer>> {
+    let answers = match reply {
+        Reply::Number(value) => vec![answer_alone(*value)],
+        Reply::Numbers(values) => several(values, parts).take(calls + 1).collect(),
+        Reply::Told(..) => return None,
+    };
+    (answers.len() == calls).then_some(answers)
+}
+
 /// A call alone.
-pub(super) fn answer_alone(value: i64) -> Answer {
+fn answer_alone(value: i64) -> Answer {
     let bits = value.unsigned_abs();
     if bits & 3 == 0 {
         let sequence = u32::try_from(bits >> 20).unwrap_or_default();
@@ -165,23 +176,22 @@ pub(super) fn answer_alone(value: i64) -> Answer {
     answer(value, 0, None)
 }
 
-/// Several, each with its part if `parts`.
-pub(super) fn answers(values: &[i64], parts: bool) -> Vec<Answer> {
-    let [before, at_once, values @ ..] = values else { return Vec::new() };
-    let mut sequence = u32::try_from(*before).unwrap_or_default();
-    let at_once = usize::try_from(*at_once).unwrap_or_default();
+/// Several.
+fn several(values: &[i64], parts: bool) -> impl Iterator<Item = Answer> {
+    let (&[before, at_once], values) = values.split_first_chunk().unwrap_or((&[0, 0], &[]));
+    let mut sequence = u32::try_from(before).unwrap_or_default();
+    let at_once = usize::try_from(at_once).unwrap_or_default();
     let step = if parts { 2 } else { 1 };
     let others = values.chunks_exact(step).map(|chunk| {
         (chunk[0], chunk.get(1).and_then(|&part| usize::try_from(part).ok()?.checked_sub(1)))
     });
     let all = std::iter::repeat_n((0, None), at_once).chain(others);
-    all.map(|(value, part)| {
+    all.map(move |(value, part)| {
         if value & 3 == 0 {
             sequence = sequence.wrapping_add(1);
         }
         answer(value, sequence, part)
     })
-    .collect()
 }
 
 /// Adds a refund to what `change.lua` is to do.

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 /// On a free port, without persistence; killed when dropped.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(in crate::redis) struct Server {
     process: Child,
     port: u16,
 }
 
 impl Server {
-    pub(super) fn start() -> Self {
+    pub(in crate::redis) fn start() -> Self {
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .expect("a free port")
@@ -30,9 +30,13 @@ impl Server {
         Self { process, port }
     }
 
-    pub(super) fn connection(&self) -> redis::Connection {
+    pub(in crate::redis) fn client(&self) -> redis::Client {
         let url = format!("redis://127.0.0.1:{}/", self.port);
-        let client = redis::Client::open(url).expect("a valid address");
+        redis::Client::open(url).expect("a valid address")
+    }
+
+    pub(in crate::redis) fn connection(&self) -> redis::Connection {
+        let client = self.client();
         let start = Instant::now();
         loop {
             match client.get_connection() {
@@ -43,6 +47,14 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Closes all connections but this one, as it does with those that are idle for too long.
+    pub(in crate::redis) fn close_the_others(connection: &mut redis::Connection) {
+        let mut close = redis::cmd("CLIENT");
+        let closed: u32 =
+            close.arg("KILL").arg("TYPE").arg("normal").query(connection).expect("closed");
+        assert!(closed > 0, "there are others");
     }
 }
 

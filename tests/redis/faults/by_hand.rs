@@ -2,11 +2,11 @@
 //! when a test says so.
 
 use futures::future::FutureExt;
-use tollgate::ManualClock;
-use tollgate::redis::{Effect, Failure, Reply, State};
+use tollgate::redis::{Effect, Failure, Reply, State, Unavailable};
+use tollgate::{Error, ManualClock};
 
 use super::wires::Hand;
-use super::{builder, bursty, ms};
+use super::{builder, bursty, ms, store};
 
 fn refused() -> Result<Reply, Failure> {
     Err(Failure::new(Effect::None, "connection refused".into()))
@@ -83,4 +83,139 @@ fn a_ticket_that_is_too_late_for_the_first_goes_back() {
     hand.answer(Ok(Reply::Numbers(vec![2, 2])));
     assert!(until_408.now_or_never().expect("granted").is_ok());
     assert!(endless.now_or_never().expect("granted").is_ok());
+}
+
+/// A crowd of keys is not an outage: they would wait for each other beyond their deadline.
+#[test]
+fn only_so_many_requests_are_under_way() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let key = |number: u32| limiter.key(number.to_string()).acquire(1);
+    let mut callers: Vec<_> = (0..600).map(key).collect();
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    hand.send();
+    assert_eq!(hand.sent(), 512);
+    // Time on the way to the connection is not time without an answer.
+    clock.advance(ms(450));
+    for _ in 0..512 {
+        hand.answer(Ok(Reply::Number(0)));
+    }
+    assert_eq!(hand.sent(), 600);
+    clock.advance(ms(450));
+    for _ in 0..88 {
+        hand.answer(Ok(Reply::Number(0)));
+    }
+    assert!(callers.into_iter().all(|caller| caller.now_or_never().expect("granted").is_ok()));
+    assert_eq!((limiter.state(), limiter.counters().lost), (State::Up, 0));
+}
+
+/// Nobody else has anything to do with it.
+#[test]
+fn one_lost_answer_among_others_is_no_outage() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let (mut one, mut other) = (limiter.key("one").acquire(1), limiter.key("other").acquire(1));
+    assert!((&mut other).now_or_never().is_none());
+    hand.send();
+    assert!((&mut one).now_or_never().is_none());
+    hand.send();
+    clock.advance(ms(400));
+    // The one that was sent first is answered first, and late.
+    hand.answer(Ok(Reply::Number(0)));
+    assert!(other.now_or_never().expect("granted").is_ok());
+    clock.advance(ms(100));
+    hand.answer(Err(Failure::new(Effect::Unknown, "no answer".into())));
+    assert!(store(one.now_or_never().expect("it is told")).may_have_charged());
+    assert_eq!(limiter.state(), State::Doubtful);
+    let mut next = limiter.acquire(1);
+    assert!((&mut next).now_or_never().is_none());
+    // The key that has failed finds out for it.
+    hand.answer(Ok(Reply::Numbers(vec![0])));
+    clock.advance(ms(10));
+    hand.answer(Ok(Reply::Number(0)));
+    assert!(next.now_or_never().expect("granted").is_ok());
+    assert_eq!(limiter.state(), State::Up);
+}
+
+/// It is no answer of Redis that the limit is reached.
+#[test]
+fn whose_time_is_up_while_requests_fail_is_not_told_of_a_limit() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let allowing = builder(bursty(10.0), hand.clone()).clock(&clock);
+    let allowing = allowing.unavailable(Unavailable::Allow).build();
+    let mut caller = limiter.try_acquire_timeout(1, ms(100));
+    let mut allowed = allowing.try_acquire_timeout(1, ms(100));
+    assert!((&mut caller).now_or_never().is_none() && (&mut allowed).now_or_never().is_none());
+    for _ in 0..4 {
+        hand.answer(refused());
+    }
+    clock.advance(ms(99));
+    assert!((&mut caller).now_or_never().is_none() && (&mut allowed).now_or_never().is_none());
+    clock.advance(ms(1));
+    assert!(store(caller.now_or_never().expect("it is told")).is_unavailable());
+    assert!(!allowed.now_or_never().expect("it is told").expect("granted").is_shared());
+    assert_eq!((limiter.state(), allowing.state()), (State::Doubtful, State::Doubtful));
+}
+
+/// As long as nothing has failed, nobody knows that it is not just slow.
+#[test]
+fn whose_time_is_up_before_the_first_answer_is_refused() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let mut caller = limiter.try_acquire_timeout(1, ms(100));
+    assert!((&mut caller).now_or_never().is_none());
+    hand.send();
+    clock.advance(ms(100));
+    let answer = caller.now_or_never().expect("it is told");
+    assert!(matches!(answer, Err(Error::Denied { retry_after: None, .. })), "{answer:?}");
+}
+
+/// A connection of somebody's own makes up an answer.
+#[test]
+fn an_answer_that_is_none_is_a_failure() {
+    let strange = [
+        Reply::Numbers(Vec::new()),
+        Reply::Numbers(vec![0]),
+        Reply::Numbers(vec![0; 8]),
+        Reply::Numbers(vec![0, i64::MAX]),
+    ];
+    for reply in strange {
+        let (clock, hand) = (ManualClock::new(), Hand::default());
+        let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+        let mut caller = limiter.acquire(1);
+        assert!((&mut caller).now_or_never().is_none());
+        hand.answer(Ok(reply.clone()));
+        let error = store(caller.now_or_never().expect("it is told"));
+        assert!(error.may_have_charged(), "{reply:?}: {error}");
+        let mut quota = Box::pin(limiter.quota());
+        assert!((&mut quota).now_or_never().is_none());
+        hand.answer(Ok(Reply::Numbers(vec![2])));
+        hand.answer(Ok(reply));
+        assert!(quota.now_or_never().is_some());
+    }
+}
+
+/// Whoever would wait finds itself at the end of the wait.
+#[test]
+fn a_clock_that_advances_by_itself() {
+    let (clock, hand) = (ManualClock::auto_advance(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    // Later, in 300 ms.
+    hand.answer(Ok(Reply::Numbers(vec![0, 0, 300_000 * 4 + 1])));
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(Ok(Reply::Number(200_000 * 4)));
+    assert!(caller.now_or_never().expect("granted").is_ok());
+    assert!(clock.elapsed() >= ms(200), "{:?}", clock.elapsed());
+    // And while Redis cannot be reached.
+    let mut caller = limiter.acquire(1);
+    for _ in 0..20 {
+        match (&mut caller).now_or_never() {
+            Some(answer) => return drop(store(answer)),
+            None => hand.answer(refused()),
+        }
+    }
+    panic!("nobody has told it");
 }

@@ -99,6 +99,21 @@ async fn of_two_set_at_the_same_time_one_holds_for_all() {
     }
 }
 
+/// It was set by a program that is gone, and nobody has called for longer than the debt of before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_set_is_kept_without_callers() {
+    let server = Server::start();
+    let (setter, _) = process(&server, bursty(100.0));
+    setter.acquire(1).await.expect("granted");
+    let left = || server.query::<i64>(&["PTTL", KEY]);
+    assert!(left() < 5_000, "as long as the debt: {}", left());
+    setter.set_rate(Rate::per_second(5.0)).await.expect("set");
+    let year = 365 * 86_400_000;
+    assert!(left() > year, "{}", left());
+    setter.acquire(1).await.expect("granted");
+    assert!(left() > year, "{}", left());
+}
+
 /// What was set is not in the key any more; who knows of it writes it there again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_key_gets_the_later_policy_back() {

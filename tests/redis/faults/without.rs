@@ -75,6 +75,7 @@ async fn an_error() {
 async fn anything() {
     let server = Server::start();
     let (limiter, events) = without(&server, reconnecting(&server.url()), Unavailable::Allow).await;
+    let warmed = limiter.stats().granted;
     let (answer, longest) = timed(limiter.acquire(1)).await;
     assert!(!answer.expect("allowed").is_shared());
     is(&limiter, State::Down).await;
@@ -84,6 +85,7 @@ async fn anything() {
         grant.settle(2).await.expect("nothing to settle");
         grant.refund();
     }
+    assert_eq!(limiter.stats().granted, 1001 + warmed, "they count");
     let back = again(&server, &limiter, &events).await;
     fault("no server, Unavailable::Allow", "Reconnecting")
         .answer("granted at once, without limit")
@@ -104,6 +106,7 @@ async fn share<C: Connection>(name: &'static str, server: &Server, connection: C
     let first = start.elapsed();
     assert!(first < Duration::from_secs(3), "{first:?}");
     let log = load.stop().await;
+    assert_eq!(limiter.stats().granted, log.grants() as u64 + 1, "they count");
     let over = log.excess(SHARE, log.end - log.start);
     assert_eq!(log.errors().count(), 0);
     let back = again(server, &limiter, &events).await;
@@ -142,6 +145,32 @@ fn a_share_for_threads() {
         assert!(!limiter.blocking_acquire(1).expect("granted").is_shared());
     }
     assert!(excess(40, 200.0, start.elapsed()) <= 0.0, "{:?}", start.elapsed());
+}
+
+/// What somebody else's server has asked for holds all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_holds_for_the_share() {
+    let server = Server::start();
+    let share = Unavailable::Local(bursty(1000.0));
+    let (limiter, _) = without(&server, reconnecting(&server.url()), share).await;
+    store(limiter.pause_for(Duration::from_secs(60)).await);
+    is(&limiter, State::Down).await;
+    let retry_after = denied(limiter.try_acquire(1).await);
+    assert!(retry_after > Duration::from_secs(50), "{retry_after:?}");
+    // It was for this key.
+    assert!(!limiter.key("another").try_acquire(1).await.expect("granted").is_shared());
+}
+
+/// Each key has one of its own, as each has a quota of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_key_has_a_share() {
+    let server = Server::start();
+    let share = Unavailable::Local(bursty(0.1));
+    let (limiter, _) = without(&server, reconnecting(&server.url()), share).await;
+    assert!(!limiter.acquire(1).await.expect("the first is prepaid").is_shared());
+    is(&limiter, State::Down).await;
+    denied(limiter.try_acquire(1).await);
+    assert!(!limiter.key("another").try_acquire(1).await.expect("granted").is_shared());
 }
 
 /// Time that was spent on Redis is not granted again: nobody waits longer than it said.
