@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Why permits were not granted. Nothing has been taken.
+/// Why permits were not granted. Nothing has been taken, except perhaps from a shared limit whose store
+/// gave no answer.
 ///
 /// ```
 /// use std::time::Duration;

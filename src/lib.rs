@@ -125,3 +125,7 @@ pub mod design {}
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../docs/redis.md")]
+struct RedisDocumentation;

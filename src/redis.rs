@@ -12,8 +12,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A [`RedisRateLimiter`] has the verbs of a [`RateLimiter`](crate::RateLimiter) and gives the same
-//! answers to a microsecond, by the server's clock. Each call costs a round trip when it is alone; under
+//! A [`RedisRateLimiter`] has the verbs of a [`RateLimiter`](crate::RateLimiter), but that its futures and
+//! grants borrow nothing and what needs an answer of Redis is awaited, and it gives the same answers to a
+//! microsecond, by the server's clock. Each call costs a round trip when it is alone; under
 //! load all that come while a request is under way share the next. What is refused is refused here
 //! until it can be granted.
 //!
@@ -92,7 +93,7 @@ use shared::{Lines, Shared};
 /// limiter.blocking_acquire(1)?;
 /// # Ok(()) }
 /// ```
-pub struct RedisRateLimiter<P: Scripted, C: Connection> {
+pub struct RedisRateLimiter<P: Scripted, C: Connection = Reconnecting> {
     lines: Arc<Lines<P, C>>,
     shared: Arc<Shared<P, C>>,
 }
@@ -144,9 +145,11 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     }
 
     /// The same limit for another key, over the same connection: a quota for each user, say. It is cheap,
-    /// and need not be kept.
+    /// and need not be kept; but what [`stats`](Self::stats) says is forgotten when no handle of the key
+    /// is and nobody waits there.
     ///
-    /// A policy that was [set](Self::set_policy) was set for one key.
+    /// A policy that was [set](Self::set_policy) was set for one key. Calls for different keys share no
+    /// request: of these at most 512 are under way at a time.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -237,8 +240,9 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.acquire_within(n, Some(timeout))
     }
 
-    /// As [`acquire`](Self::acquire), for threads. Over an asynchronous connection not on a thread of its
-    /// runtime.
+    /// As [`acquire`](Self::acquire), for threads. Over an asynchronous connection not on a thread that the
+    /// runtime needs to send requests: that would wait for itself, for ever. `spawn_blocking` gives one
+    /// that it does not need.
     ///
     /// # Errors
     ///
@@ -387,11 +391,12 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     /// Grants nothing to anybody in the fleet for `duration` from now, for example because the server
     /// answered with `Retry-After`: see [`RateLimiter::pause_for`](crate::RateLimiter::pause_for). What
-    /// is booked within the horizon is still granted.
+    /// is [booked ahead](Builder::horizon) is still granted. The share of this process
+    /// ([`Unavailable::Local`]) is paused as well.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`] if Redis has not confirmed it.
+    /// [`Error::Store`] if Redis has not confirmed it; then the rest of the fleet may not know of it.
     ///
     /// # Cancel safety
     ///
@@ -435,6 +440,52 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         block_on(self.pause_for(duration))
     }
 
+    /// Waits until Redis has been told of all that was given back here at this key: places in flight,
+    /// refunds, the tickets of callers who left. Before a process ends, so that the others need not wait
+    /// for the [lease](Builder::lease) of places that nobody holds any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`] if Redis has not confirmed it.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only waits: all is told in any case, as long as the process lives.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::InFlight, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// let grant = limiter.acquire(1).await?;
+    /// drop(grant);
+    /// limiter.flush().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn flush(&self) -> Result<(), Error> {
+        let answer = self.shared.touch(|inner, _| {
+            (!inner.has_told_all()).then(|| inner.request(Vec::new(), false, None))
+        });
+        match answer {
+            Some(answer) => confirmed(answer).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`flush`](Self::flush), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`flush`](Self::flush).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::InFlight, Blocking>) -> Result<(), tollgate::Error> {
+    /// limiter.blocking_flush()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_flush(&self) -> Result<(), Error> {
+        block_on(self.flush())
+    }
+
     /// How much of the limit is left, for the whole fleet.
     ///
     /// # Errors
@@ -473,9 +524,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # use tollgate::Rated;
     /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
-    /// println!("{}", limiter.policy().rate());
+    /// println!("{:?}", limiter.policy());
     /// # }
     /// ```
     #[must_use]
@@ -496,7 +546,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.shared.touch(|inner, _| inner.len())
     }
 
-    /// What this process has done with this key.
+    /// What this process has done with this key, with Redis and without it.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -515,7 +565,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
     /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
     /// let counters = limiter.counters();
-    /// println!("{} calls in {} requests", counters.asked, counters.requests);
+    /// println!("{} requests, {} answers lost", counters.requests, counters.lost);
     /// # }
     /// ```
     #[must_use]
@@ -538,6 +588,19 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 }
 
 impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {
+    /// The rate that is in force, as far as this process knows.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
+    /// println!("{}", limiter.rate());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.policy().rate()
+    }
+
     /// Changes the rate for the whole fleet: see [`set_policy`](Self::set_policy).
     ///
     /// # Errors

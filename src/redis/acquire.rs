@@ -10,6 +10,7 @@ use super::Scripted;
 use super::connection::Connection;
 use super::grant::RedisGrant;
 use super::line::{Charge, Entered, Outcome};
+use super::reconnecting::Reconnecting;
 use super::shared::Shared;
 use crate::error::Error;
 use crate::keyed::Come;
@@ -40,7 +41,7 @@ use crate::units::Nanos;
 /// # Ok(()) }
 /// ```
 #[must_use = "futures do nothing unless they are awaited"]
-pub struct RedisAcquire<P: Scripted, C: Connection> {
+pub struct RedisAcquire<P: Scripted, C: Connection = Reconnecting> {
     shared: Arc<Shared<P, C>>,
     cost: P::Cost,
     max_wait: Option<Duration>,

@@ -1,6 +1,7 @@
 //! What the line of a key sends next, and what becomes of the answers.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Scripted;
@@ -437,7 +438,8 @@ impl<P: Scripted> Inner<P> {
                     let idle = core.options.absent_is_idle;
                     self.header = Header::of(&core.scripts.kind, parameters, generation, idle);
                     self.policy = policy;
-                    self.events.push(Event::PolicyAdopted { generation });
+                    let key = Arc::clone(&self.key);
+                    self.events.push(Event::PolicyAdopted { key, generation });
                     None
                 }
                 None => Some(StoreError::foreign(&self.key)),

@@ -21,8 +21,8 @@ use crate::limiter::block_on;
 use crate::sync::Mutex;
 
 /// A connection for the blocking verbs of a program without a runtime: it has a thread of its own,
-/// which ends with the last clone. It is made when it is first needed, and again when it is lost. If it was of
-/// no use for ten seconds, it is tried by a `PING` before anything is sent that could be lost with it.
+/// which ends with the last clone. It is made when it is first needed, and again when it is lost. If nothing has
+/// come over it for ten seconds it is tried by a `PING` first, so that no request is lost with it.
 ///
 /// The async verbs work over it, too.
 ///
@@ -73,7 +73,8 @@ impl Blocking {
         Ok(Self::new(without_delay(Client::open(address)?)?))
     }
 
-    /// By a client that is set up already. Set `TCP_NODELAY` in it: redis-rs 1 leaves it off.
+    /// By a client that is set up already. Set `TCP_NODELAY` in it
+    /// ([`ConnectionInfo::set_tcp_settings`](redis::ConnectionInfo::set_tcp_settings)): redis-rs 1 leaves it off.
     ///
     /// # Panics
     ///

@@ -71,6 +71,9 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// How long a request to Redis may take, and how long callers wait for Redis to come back: by
     /// default 500 ms. Nobody waits longer than that without knowing that Redis is there.
     ///
+    /// Who has less time than that hears [`Error::Denied`](crate::Error::Denied), with nothing known, if
+    /// that is up before the first request has failed: choose a deadline shorter than timeouts.
+    ///
     /// ```no_run
     /// # use std::time::Duration;
     /// # use tollgate::redis::{Builder, Reconnecting};

@@ -14,9 +14,9 @@ use crate::sync::Mutex;
 
 /// What a [`RedisRateLimiter`](super::RedisRateLimiter) sends its scripts over.
 ///
-/// Every asynchronous connection of redis-rs that can be cloned is one: `MultiplexedConnection`,
-/// `ConnectionManager`, `ClusterConnection`. [`Reconnecting`](super::Reconnecting) and
-/// [`Blocking`](super::Blocking) are here. What is charged must be charged once: an implementation **never
+/// Every asynchronous connection of redis-rs that can be cloned is one: `ConnectionManager`,
+/// `ClusterConnection`, and `MultiplexedConnection`, which does not come back once it is cut.
+/// [`Reconnecting`](super::Reconnecting) and [`Blocking`](super::Blocking) are here. What is charged must be charged once: an implementation **never
 /// sends a request again** that may have reached the server. redis-rs's cluster client does that by itself
 /// unless it is told `ClusterClientBuilder::retries(0)`.
 ///

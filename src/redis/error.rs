@@ -76,7 +76,8 @@ impl StoreError {
         matches!(self.kind, Kind::Unavailable(_))
     }
 
-    /// Whether another process has asked for the same key with another policy.
+    /// Whether another process has asked for the same key with another policy: of the same kind, but with
+    /// other parameters. A policy of another kind cannot be told from whatever else may be in a key.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.kind == Kind::Conflict
@@ -92,12 +93,12 @@ impl fmt::Display for StoreError {
                 write!(f, "Redis gave no answer for key {key:?}, and may have charged")?;
             }
             Kind::Foreign => {
-                write!(f, "key {key:?} holds something that is not this limiter's")?;
+                write!(f, "key {key:?} holds another kind of policy, or something else")?;
             }
             Kind::Conflict => write!(
                 f,
                 "key {key:?} is in use with another policy: all who share it must agree, or one \
-                 must set the policy for all"
+                 must set it for all by `set_policy`"
             )?,
         }
         source.as_ref().map_or(Ok(()), |source| write!(f, ": {source}"))

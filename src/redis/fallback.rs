@@ -6,6 +6,7 @@
 //! whoever comes is told so at once, or served without Redis, as was asked for; one request at a time finds
 //! out when it is back.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ pub enum Unavailable<P> {
     Fail,
     /// They are granted at once, without any limit.
     Allow,
-    /// A limiter of this process's own with this policy: a share of the whole.
+    /// A limiter of this process's own with this policy: a share of the whole, for each key.
     Local(P),
 }
 
@@ -67,6 +68,8 @@ pub enum Event {
     /// Another process has set another policy for all; it is in force here now.
     #[non_exhaustive]
     PolicyAdopted {
+        /// The key for which.
+        key: Arc<str>,
         /// How many times the policy has been set in all.
         generation: u32,
     },
@@ -250,7 +253,7 @@ impl Trouble {
 pub struct Counters {
     /// Requests sent to Redis.
     pub requests: u64,
-    /// Calls that they asked for.
+    /// Calls that they asked for, each as often as it was asked for until its turn was near.
     pub asked: u64,
     /// Calls refused without asking, because Redis had said when it makes sense again.
     pub denied_locally: u64,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::Scripted;
 use super::connection::Connection;
 use super::line::{Charge, confirmed};
+use super::reconnecting::Reconnecting;
 use super::shared::Shared;
 use super::wire;
 use crate::error::Error;
@@ -33,7 +34,7 @@ use crate::units::Nanos;
 /// grant.settle(1_100).await?; // what the answer says it cost
 /// # Ok(()) }
 /// ```
-pub struct RedisGrant<P: Scripted, C: Connection> {
+pub struct RedisGrant<P: Scripted, C: Connection = Reconnecting> {
     shared: Arc<Shared<P, C>>,
     cost: P::Cost,
     /// What can be given back at the price that was paid.

@@ -157,6 +157,11 @@ pub(super) fn refuse_all<C>(changes: impl IntoIterator<Item = Change<C>>, error:
     }
 }
 
+fn no_runtime() -> Failure {
+    let what = "no tokio runtime to send it, or one that has ended: without one use `Blocking`";
+    Failure::new(Effect::None, what.into())
+}
+
 /// How many calls or changes go in one request: a script holds up everybody else on the server.
 pub(super) const BATCH: usize = 1024;
 
@@ -277,15 +282,13 @@ impl<P: Scripted> Inner<P> {
     /// A request cannot be sent: the runtime that was to do it has ended.
     pub(super) fn unsent<C>(&mut self, core: &Core<P, C>, sent: Sent<P::Cost>) {
         core.health.abandoned();
-        let failure = Failure::new(Effect::None, "the runtime has ended".into());
-        self.refuse(core, sent.asking, &StoreError::failed(&self.key, &failure));
+        self.refuse(core, sent.asking, &StoreError::failed(&self.key, &no_runtime()));
     }
 
     /// What was to be done to the key cannot be sent by whoever was to.
     pub(super) fn refuse_changes<C>(&mut self, core: &Core<P, C>) {
-        let failure = Failure::new(Effect::None, "the runtime has ended".into());
         let changes = Asking::Change(std::mem::take(&mut self.changes).into());
-        self.refuse(core, changes, &StoreError::failed(&self.key, &failure));
+        self.refuse(core, changes, &StoreError::failed(&self.key, &no_runtime()));
     }
 
     /// Wakes all who wait, so that they look after themselves.
@@ -304,6 +307,11 @@ impl<P: Scripted> Inner<P> {
             && self.header.generation == 0
             && self.held.iter().all(|&held| held == 0)
             && self.denied.is_none_or(|(_, due, _)| due <= now)
+    }
+
+    /// Whether nothing has been given back of which Redis does not know yet.
+    pub(super) fn has_told_all(&self) -> bool {
+        !self.under_way && self.changes.is_empty() && self.spare.is_empty() && !self.released
     }
 
     pub(super) fn enter<C>(

@@ -17,8 +17,8 @@ use crate::sync::Mutex;
 /// A connection that is made when it is first needed and again when it is lost, or when the server
 /// turns out to be a replica now. Clones share it. Nothing is sent twice.
 ///
-/// If it was of no use for ten seconds, or made in a tokio runtime that has ended, it is tried by a `PING`,
-/// or made anew, before anything is sent that could be lost with it.
+/// One over which nothing has come for ten seconds is tried by a `PING` first, and one of a tokio runtime that
+/// has ended is made anew, so that no request is lost with it.
 ///
 /// ```no_run
 /// use tollgate::redis::{RedisRateLimiter, Reconnecting};
@@ -103,7 +103,8 @@ impl Reconnecting {
         Ok(Self::new(without_delay(Client::open(address)?)?))
     }
 
-    /// By a client that is set up already. Set `TCP_NODELAY` in it: redis-rs 1 leaves it off.
+    /// By a client that is set up already. Set `TCP_NODELAY` in it
+    /// ([`ConnectionInfo::set_tcp_settings`](redis::ConnectionInfo::set_tcp_settings)): redis-rs 1 leaves it off.
     ///
     /// ```
     /// use tollgate::redis::Reconnecting;

@@ -7,6 +7,7 @@ use super::Scripted;
 use super::acquire::RedisAcquire;
 use super::connection::Connection;
 use super::grant::RedisGrant;
+use super::reconnecting::Reconnecting;
 use crate::error::Error;
 
 /// A place in line that [`reserve`](super::RedisRateLimiter::reserve) has taken. Dropped, it is given up
@@ -22,7 +23,7 @@ use crate::error::Error;
 /// # Ok(()) }
 /// ```
 #[must_use = "a reservation that is dropped gives its place up"]
-pub struct RedisReservation<P: Scripted, C: Connection> {
+pub struct RedisReservation<P: Scripted, C: Connection = Reconnecting> {
     acquire: RedisAcquire<P, C>,
 }
 

@@ -2,11 +2,11 @@
 //! when a test says so.
 
 use futures::future::FutureExt;
-use tollgate::redis::{Effect, Failure, Reply, State, Unavailable};
-use tollgate::{Error, ManualClock};
+use tollgate::redis::{Effect, Failure, RedisRateLimiter, Reply, State, Unavailable};
+use tollgate::{Error, InFlight, ManualClock};
 
 use super::wires::Hand;
-use super::{builder, bursty, ms, store};
+use super::{KEY, builder, bursty, ms, store};
 
 fn refused() -> Result<Reply, Failure> {
     Err(Failure::new(Effect::None, "connection refused".into()))
@@ -194,6 +194,31 @@ fn an_answer_that_is_none_is_a_failure() {
         hand.answer(Ok(reply));
         assert!(quota.now_or_never().is_some());
     }
+}
+
+/// Before a process ends.
+#[test]
+fn a_flush_ends_when_all_that_was_given_back_is_told() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter =
+        RedisRateLimiter::builder(InFlight::new(5), hand.clone(), KEY).clock(&clock).build();
+    assert!(limiter.flush().now_or_never().expect("there is nothing to tell").is_ok());
+    let mut caller = limiter.acquire(1);
+    let mut leaver = limiter.acquire(2);
+    assert!((&mut caller).now_or_never().is_none() && (&mut leaver).now_or_never().is_none());
+    hand.answer(Ok(Reply::Number(0)));
+    let grant = caller.now_or_never().expect("granted").expect("granted");
+    // Who leaves is being asked for, and what it is granted has to go back.
+    drop((leaver, grant));
+    let mut flush = Box::pin(limiter.flush());
+    assert!((&mut flush).now_or_never().is_none());
+    hand.answer(Ok(Reply::Number(1 << 20)));
+    assert!((&mut flush).now_or_never().is_none());
+    let before = hand.sent();
+    hand.answer(Ok(Reply::Numbers(vec![2])));
+    assert!((&mut flush).now_or_never().expect("told").is_ok());
+    assert_eq!(hand.sent(), before, "by the request that was under way");
+    assert!(limiter.flush().now_or_never().expect("there is nothing to tell").is_ok());
 }
 
 /// Whoever would wait finds itself at the end of the wait.

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::SmoothBursty;
-use tollgate::redis::{Connection, State, Unavailable};
+use tollgate::redis::{
+    Connection, Effect, Failure, RedisRateLimiter, Reply, Request, State, Unavailable,
+};
+use tollgate::{Clock, Rate, SmoothBursty};
 
 use super::load::{Load, excess};
 use super::report::fault;
@@ -171,6 +173,31 @@ async fn each_key_has_a_share() {
     is(&limiter, State::Down).await;
     denied(limiter.try_acquire(1).await);
     assert!(!limiter.key("another").try_acquire(1).await.expect("granted").is_shared());
+}
+
+/// As `docs/redis.md` says of tests: without a server, and in no time.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_leads_nowhere() {
+    #[derive(Clone)]
+    struct Nowhere;
+
+    impl Connection for Nowhere {
+        async fn run(&self, _: &Request) -> Result<Reply, Failure> {
+            Err(Failure::new(Effect::None, "there is no Redis".into()))
+        }
+    }
+
+    let policy = SmoothBursty::new(Rate::per_second(5.0));
+    let limiter = RedisRateLimiter::builder(policy.clone(), Nowhere, "quota:search")
+        .unavailable(Unavailable::Local(policy))
+        .clock(Clock::tokio())
+        .build();
+    limiter.acquire(1).await.expect("the first is prepaid");
+    let start = tokio::time::Instant::now();
+    for _ in 0..10 {
+        limiter.acquire(1).await.expect("granted");
+    }
+    assert!(start.elapsed().abs_diff(Duration::from_secs(2)) <= ms(10), "{:?}", start.elapsed());
 }
 
 /// Time that was spent on Redis is not granted again: nobody waits longer than it said.
