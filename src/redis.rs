@@ -75,7 +75,7 @@ use crate::limiter::block_on;
 use crate::policy::{Quota, Rated};
 use crate::stats::Stats;
 use crate::units::Rate;
-use line::confirmed;
+use line::{Change, confirmed};
 use shared::{Lines, Shared};
 
 /// A [`RateLimiter`](crate::RateLimiter) whose quota is shared by all who use the same key of a Redis
@@ -367,7 +367,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             inner.header = core.header(&policy, generation);
             inner.policy = policy;
             inner.turn_away_the_too_large(now);
-            inner.request(vec![b'N'], true, None)
+            inner.request(Change { policy: true, ..Change::of(vec![b'N']) })
         });
         confirmed(answer).await.map(drop)
     }
@@ -415,7 +415,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         }
         let mut todo = Vec::new();
         wire::put_pause(&mut todo, duration);
-        let answer = self.shared.touch(|inner, _| inner.request(todo, false, None));
+        let answer = self.shared.touch(|inner, _| inner.request(Change::of(todo)));
         if let Some(local) = &self.shared.core.local {
             // Too many other keys are no reason not to tell Redis.
             let _ = local.pause_for(&self.shared.key, duration);
@@ -462,7 +462,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     pub async fn flush(&self) -> Result<(), Error> {
         let answer = self.shared.touch(|inner, _| {
-            (!inner.has_told_all()).then(|| inner.request(Vec::new(), false, None))
+            (!inner.has_told_all()).then(|| inner.request(Change::of(Vec::new())))
         });
         match answer {
             Some(answer) => confirmed(answer).await.map(drop),
@@ -499,7 +499,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
-        let answer = self.shared.touch(|inner, _| inner.request(vec![b'Q'], false, None));
+        let answer = self.shared.touch(|inner, _| inner.request(Change::of(vec![b'Q'])));
         let quota = confirmed(answer).await?;
         Ok(quota.unwrap_or_else(|| unreachable!("who asks for a quota is told one")))
     }

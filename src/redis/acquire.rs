@@ -208,11 +208,11 @@ impl<P: Scripted, C: Connection> Drop for RedisAcquire<P, C> {
         match &self.place {
             Place::Waiting(key) => {
                 let key = *key;
-                self.shared.touch(|inner, now| inner.leave(now, key));
+                self.shared.touch(|inner, _| inner.leave(key));
             }
             Place::Over(Some(Outcome::Granted(charge))) => {
                 let (cost, ticket) = (self.cost, charge.ticket);
-                self.shared.touch(|inner, now| inner.give_back(now, cost, ticket));
+                self.shared.touch(|inner, _| inner.give_back(cost, ticket));
             }
             Place::Local(..) => self.shared.count(|stats| stats.given_up += 1),
             _ => {}

@@ -9,7 +9,8 @@ use super::connection::{Effect, Failure, Reply};
 use super::error::StoreError;
 use super::fallback::{Event, May, Retry, State};
 use super::line::{
-    Asking, BATCH, Change, Failing, Inner, NEVER, Outcome, Place, Sent, Ticket, refuse_all,
+    Asking, BATCH, Change, Failing, Inner, NEVER, Outcome, Place, Refund, Sent, Ticket, put_aside,
+    refuse_all,
 };
 use super::shared::Core;
 use super::wire::{self, Answer, Call, Fate, Header};
@@ -48,13 +49,17 @@ impl<P: Scripted> Inner<P> {
             Asking::Take(_) => {}
             Asking::Change(changes) => {
                 let generation = self.header.generation;
-                let mut todo = changes
-                    .iter()
-                    .filter(|change| change.priced.is_none_or(|priced| priced == generation))
-                    .flat_map(|change| change.todo.iter().copied())
-                    .collect();
+                let mut todo = Vec::new();
+                let in_force = |priced| priced == generation;
+                for change in changes.iter().filter(|change| change.priced.is_none_or(in_force)) {
+                    todo.extend(&change.todo);
+                    if let Some(Refund { part, all, ticket }) = change.refund {
+                        let ago = ago(now, ticket.earliest);
+                        wire::put_refund::<P>(&mut todo, part, all, ago, ticket.sequence);
+                    }
+                }
                 if self.released || self.renew_at <= now {
-                    Vec::push(&mut todo, b'H');
+                    todo.push(b'H');
                 }
                 arguments.push(todo);
             }
@@ -204,21 +209,21 @@ impl<P: Scripted> Inner<P> {
             },
             Err(failure) => self.failed(core, now, sent, failure),
         }
-        self.hand_on_spare(now);
+        self.hand_on_spare();
     }
 
     /// It was not sent after all.
-    pub(super) fn withdrawn<C>(&mut self, core: &Core<P, C>, now: Nanos, sent: Sent<P::Cost>) {
+    pub(super) fn withdrawn<C>(&mut self, core: &Core<P, C>, sent: Sent<P::Cost>) {
         if sent.tries {
             core.health.abandoned();
         }
         self.put_back(sent.asking);
-        self.hand_on_spare(now);
+        self.hand_on_spare();
     }
 
-    fn hand_on_spare(&mut self, now: Nanos) {
+    fn hand_on_spare(&mut self) {
         let spare = std::mem::take(&mut self.spare);
-        self.hand_on(now, self.head, self.spare_cost, spare);
+        self.hand_on(self.head, self.spare_cost, spare);
     }
 
     fn taken<C>(
@@ -233,6 +238,9 @@ impl<P: Scripted> Inner<P> {
         let was_time = self.ask_at.is_some_and(|at| at <= sent);
         let passed = self.passed;
         let mut spare = std::mem::take(&mut self.spare);
+        if self.front_ticket().is_none() {
+            self.last_due = spare.back().map_or(Nanos::ZERO, |ticket| ticket.due);
+        }
         let mut spare_cost = (!spare.is_empty()).then_some(self.spare_cost);
         let mut later = None;
         let mut booked = 0;
@@ -242,7 +250,7 @@ impl<P: Scripted> Inner<P> {
             waiter.fresh = false;
             let cost = waiter.cost;
             if spare_cost.is_some_and(|spare_cost| spare_cost != cost) {
-                self.return_all(now, spare_cost.take(), &mut spare);
+                self.return_all(spare_cost.take(), &mut spare);
             }
             let ticket = if let Fate::Booked(sequence) = answer.fate {
                 self.hold(cost);
@@ -257,7 +265,7 @@ impl<P: Scripted> Inner<P> {
             if matches!(waiter.place, Place::Over(_)) {
                 // Gone meanwhile: what it was charged is for those behind it.
                 if let Some(ticket) = ticket {
-                    spare.push_back(ticket);
+                    put_aside(&mut spare, ticket);
                     spare_cost = Some(cost);
                 }
                 self.forget(key);
@@ -265,7 +273,7 @@ impl<P: Scripted> Inner<P> {
             }
             waiter.held_by = answer.part.or(waiter.held_by);
             if let Some(ticket) = ticket {
-                spare.push_back(ticket);
+                put_aside(&mut spare, ticket);
                 let ticket = spare.pop_front().unwrap_or(ticket);
                 spare_cost = (!spare.is_empty()).then_some(cost);
                 self.book(key, ticket);
@@ -286,7 +294,7 @@ impl<P: Scripted> Inner<P> {
         }
         if let Some(cost) = spare_cost {
             // Some may have come meanwhile.
-            self.hand_on(now, self.head, cost, spare);
+            self.hand_on(self.head, cost, spare);
         }
         // If all were booked there may be room for more, else for about as many.
         self.reach = if booked == keys.len() { 2 * self.reach.max(booked) } else { 2 * booked };
@@ -384,19 +392,16 @@ impl<P: Scripted> Inner<P> {
         sequence: u32,
         wait: Duration,
     ) -> Ticket {
-        if self.front_ticket().is_none() {
-            self.last_due = Nanos::ZERO;
-        }
         // Never before one that was booked earlier, however quickly the answer came.
         let due = now.saturating_add(wait).max(self.last_due);
         self.last_due = due;
         Ticket { sequence, due, earliest: sent.saturating_add(wait), generation }
     }
 
-    fn return_all(&mut self, now: Nanos, cost: Option<P::Cost>, spare: &mut VecDeque<Ticket>) {
+    fn return_all(&mut self, cost: Option<P::Cost>, spare: &mut VecDeque<Ticket>) {
         let Some(cost) = cost else { return };
         for ticket in spare.drain(..) {
-            self.return_ticket(now, cost, ticket);
+            self.return_ticket(cost, ticket);
         }
     }
 
@@ -413,16 +418,16 @@ impl<P: Scripted> Inner<P> {
         let generation = u32::try_from(generation).unwrap_or_default();
         let sets_policy = self.changes.iter().any(|change| change.policy)
             || matches!(&sent.asking, Asking::Change(changes) if changes.iter().any(|c| c.policy));
+        // Ours was set and has not been heard of, or is not any more: without this, it never would be.
+        let was_lost = word == "conflict" && self.header.generation > 0;
         let error = match word {
             "older" => {
-                let todo = vec![b'N'];
-                let change = Change { todo, done: None, policy: false, priced: None };
-                self.changes.push_front(change);
+                self.changes.push_front(Change::of(vec![b'N']));
                 None
             }
             // From before our own was set.
             "adopt" if generation < self.header.generation => None,
-            "adopt" | "conflict" if sets_policy => {
+            "adopt" | "conflict" if sets_policy || was_lost => {
                 // Somebody else has set one meanwhile; this is the later one.
                 match generation.max(self.header.generation).checked_add(1) {
                     Some(next) => {
@@ -627,6 +632,13 @@ impl<P: Scripted> Inner<P> {
     pub(super) fn went_off(&mut self) {
         self.armed = NEVER;
     }
+}
+
+/// How long ago a charge was due, in nanoseconds, by our clock and in the caller's disfavour: it counts
+/// from the earliest time that is possible.
+#[allow(clippy::cast_precision_loss)] // what is that long ago does not matter
+fn ago(now: Nanos, earliest: Nanos) -> f64 {
+    now.get() as f64 - earliest.get() as f64
 }
 
 /// How far ahead callers may be booked if other processes have passed over the first of them so often:

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use super::Scripted;
 use super::connection::Connection;
-use super::line::{Charge, confirmed};
+use super::line::{Change, Charge, Refund, confirmed};
 use super::reconnecting::Reconnecting;
 use super::shared::Shared;
 use super::wire;
 use crate::error::Error;
 use crate::limiter::{Grant, block_on};
 use crate::policy::Cost;
-use crate::units::Nanos;
 
 /// Permits that a [`RedisRateLimiter`](super::RedisRateLimiter) has granted.
 ///
@@ -153,21 +152,14 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
                     wire::put_settle::<P>(&mut todo, more);
                     inner.hold(more);
                 }
-                if !part.is_zero() {
-                    wire::put_refund::<P>(
-                        &mut todo,
-                        part,
-                        all,
-                        ago(now, ticket.earliest),
-                        ticket.sequence,
-                    );
-                }
                 if !less.is_zero() {
                     inner.let_go(less);
                 }
                 // More is paid at the present price.
                 let priced = more.is_zero().then_some(ticket.generation);
-                Ok((!todo.is_empty()).then(|| inner.request(todo, false, priced)))
+                let refund = (!part.is_zero()).then_some(Refund { part, all, ticket });
+                let is_any = refund.is_some() || !todo.is_empty();
+                Ok(is_any.then(|| inner.request(Change { priced, refund, ..Change::of(todo) })))
             })?,
         };
         self.returnable = self.returnable.less(part);
@@ -208,19 +200,12 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         let mut grant = self;
         if let From::Redis(Charge { ticket: Some(ticket), .. }) = grant.from {
             let all = grant.returnable;
-            grant.shared.touch(|inner, now| inner.refund(now, all, all, ticket));
+            grant.shared.touch(|inner, _| inner.refund(all, all, ticket));
         } else if let From::Local(local) = &mut grant.from {
             // What is left of it has nothing to give back.
             drop(local.settle(P::Cost::default()));
         }
     }
-}
-
-/// How long ago a charge was due, in nanoseconds, by our clock and in the caller's disfavour: it counts
-/// from the earliest time that is possible.
-#[allow(clippy::cast_precision_loss)] // what is that long ago does not matter
-pub(super) fn ago(now: Nanos, earliest: Nanos) -> f64 {
-    now.get() as f64 - earliest.get() as f64
 }
 
 impl<P: Scripted, C: Connection> Drop for RedisGrant<P, C> {

@@ -13,13 +13,12 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::Scripted;
 use super::connection::{Effect, Failure};
 use super::error::StoreError;
 use super::fallback::{Event, Retry};
-use super::grant::ago;
 use super::shared::Core;
 use super::wire::Header;
-use super::{Scripted, wire};
 use crate::clock::{Alarm, Steady};
 use crate::error::Error;
 use crate::line::{Key, Queue};
@@ -106,6 +105,22 @@ pub(super) struct Change<C> {
     pub(super) policy: bool,
     /// The policy at whose price something is given back: under another one it is left undone.
     pub(super) priced: Option<u32>,
+    pub(super) refund: Option<Refund<C>>,
+}
+
+impl<C> Change<C> {
+    pub(super) fn of(todo: Vec<u8>) -> Self {
+        Self { todo, done: None, policy: false, priced: None, refund: None }
+    }
+}
+
+/// Something to be given back. It is written when it is sent: how much comes back depends on the time.
+#[derive(Clone, Copy)]
+pub(super) struct Refund<C> {
+    pub(super) part: C,
+    /// All that is charged under the ticket.
+    pub(super) all: C,
+    pub(super) ticket: Ticket,
 }
 
 /// What is sent and who is told of the answer.
@@ -160,6 +175,13 @@ pub(super) fn refuse_all<C>(changes: impl IntoIterator<Item = Change<C>>, error:
 fn no_runtime() -> Failure {
     let what = "no tokio runtime to send it, or one that has ended: without one use `Blocking`";
     Failure::new(Effect::None, what.into())
+}
+
+/// One more ticket that nobody holds. They are handed on in the order in which they are due, whoever of
+/// their holders left first.
+pub(super) fn put_aside(spare: &mut VecDeque<Ticket>, ticket: Ticket) {
+    let place = spare.partition_point(|other| other.due <= ticket.due);
+    spare.insert(place, ticket);
 }
 
 /// How many calls or changes go in one request: a script holds up everybody else on the server.
@@ -593,7 +615,7 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// The caller is gone: its place or its ticket goes to the next, or back.
-    pub(super) fn leave(&mut self, now: Nanos, key: Key) {
+    pub(super) fn leave(&mut self, key: Key) {
         let waiter = &mut self.queue[key];
         self.discard.extend(waiter.waker.take());
         let (cost, place) = (waiter.cost, std::mem::replace(&mut waiter.place, Place::Over(None)));
@@ -606,9 +628,9 @@ impl<P: Scripted> Inner<P> {
                 self.stats.given_up += 1;
                 let next = self.queue.behind(key);
                 self.unlink(key);
-                self.hand_on(now, next, cost, [ticket].into());
+                self.hand_on(next, cost, [ticket].into());
             }
-            Place::Over(Some(Outcome::Granted(charge))) => self.give_back(now, cost, charge.ticket),
+            Place::Over(Some(Outcome::Granted(charge))) => self.give_back(cost, charge.ticket),
             Place::Over(_) => {}
         }
         let waiter = &mut self.queue[key];
@@ -620,16 +642,16 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// Nobody is there to take what was granted.
-    pub(super) fn give_back(&mut self, now: Nanos, cost: P::Cost, ticket: Option<Ticket>) {
+    pub(super) fn give_back(&mut self, cost: P::Cost, ticket: Option<Ticket>) {
         self.stats.given_up += 1;
         if let Some(ticket) = ticket {
-            self.return_ticket(now, cost, ticket);
+            self.return_ticket(cost, ticket);
         }
     }
 
     /// A ticket goes back to Redis.
-    pub(super) fn return_ticket(&mut self, now: Nanos, cost: P::Cost, ticket: Ticket) {
-        self.refund(now, cost, cost, ticket);
+    pub(super) fn return_ticket(&mut self, cost: P::Cost, ticket: Ticket) {
+        self.refund(cost, cost, ticket);
         self.let_go(cost);
     }
 
@@ -637,7 +659,6 @@ impl<P: Scripted> Inner<P> {
     /// everybody moves up by one. What is left goes back.
     pub(super) fn hand_on(
         &mut self,
-        now: Nanos,
         mut next: Option<Key>,
         cost: P::Cost,
         mut spare: VecDeque<Ticket>,
@@ -652,7 +673,9 @@ impl<P: Scripted> Inner<P> {
                 // It may get one of its own: whoever gets none has this one.
                 if self.spare.is_empty() || self.spare_cost == cost {
                     self.spare_cost = cost;
-                    self.spare.append(&mut spare);
+                    for ticket in spare.drain(..) {
+                        put_aside(&mut self.spare, ticket);
+                    }
                 }
                 break;
             }
@@ -675,7 +698,7 @@ impl<P: Scripted> Inner<P> {
             }
         }
         for ticket in spare {
-            self.return_ticket(now, cost, ticket);
+            self.return_ticket(cost, ticket);
         }
     }
 
@@ -692,22 +715,16 @@ impl<P: Scripted> Inner<P> {
         self.wake.extend(waiter.curious.then(|| waiter.waker.take()).flatten());
     }
 
-    pub(super) fn refund(&mut self, now: Nanos, part: P::Cost, all: P::Cost, ticket: Ticket) {
-        let ago = ago(now, ticket.earliest);
-        let mut todo = Vec::new();
-        wire::put_refund::<P>(&mut todo, part, all, ago, ticket.sequence);
-        self.change(Change { todo, done: None, policy: false, priced: Some(ticket.generation) });
+    pub(super) fn refund(&mut self, part: P::Cost, all: P::Cost, ticket: Ticket) {
+        let refund = Some(Refund { part, all, ticket });
+        let priced = Some(ticket.generation);
+        self.change(Change { priced, refund, ..Change::of(Vec::new()) });
     }
 
     /// Something to be done, whose end is told.
-    pub(super) fn request(
-        &mut self,
-        todo: Vec<u8>,
-        policy: bool,
-        priced: Option<u32>,
-    ) -> oneshot::Receiver<Done<P::Cost>> {
+    pub(super) fn request(&mut self, change: Change<P::Cost>) -> oneshot::Receiver<Done<P::Cost>> {
         let (done, answer) = oneshot::channel();
-        self.change(Change { todo, done: Some(done), policy, priced });
+        self.change(Change { done: Some(done), ..change });
         answer
     }
 

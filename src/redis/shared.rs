@@ -285,7 +285,7 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
             let core = &self.shared.core;
             if slot.is_none() || (core.health.down().is_some() && !sent.is_probe()) {
                 // There is more to ask for by now; or another key has found out that Redis is down.
-                self.shared.act(|inner, now| inner.withdrawn(core, now, sent));
+                self.shared.act(|inner, _| inner.withdrawn(core, sent));
             } else {
                 let request = self.shared.request(&mut sent);
                 core.counters.request();

@@ -49,11 +49,12 @@ local function ready(n)
   return after
 end
 
+-- What has ended by now is forgotten, and not what will have by then: who was booked ahead may leave.
 local function charge(at, n)
   local time = math.max(age + at, newest)
   while first <= #log do
     local oldest, permits = struct.unpack('<dI4', log, first)
-    if ended(oldest) > time - age + 0.001 then break end
+    if ended(oldest) > 0.001 then break end
     first, granted = first + 16, granted - permits
   end
   newest = time

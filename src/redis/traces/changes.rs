@@ -2,7 +2,7 @@
 
 use super::random::Random;
 use super::server::Server;
-use super::simulation::{Simulation, nanos};
+use super::simulation::{Simulation, forgets_ahead, nanos};
 use super::subject::{Call, START, Subject, pause};
 use crate::redis::Scripted;
 use crate::{
@@ -14,7 +14,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 /// Random calls on both sides.
-fn go_on<P: Scripted>(
+fn go_on<P: Scripted + Debug>(
     connection: &mut Connection,
     subject: &Subject<P>,
     simulation: &mut Simulation<P>,
@@ -23,7 +23,9 @@ fn go_on<P: Scripted>(
     cost: &impl Fn(&mut Random) -> P::Cost,
 ) {
     for _ in 0..8 {
-        let call = Call::new(cost(random), random.span(500_000));
+        let ahead = random.span(500_000);
+        let ahead = if forgets_ahead(&subject.policy) { 0 } else { ahead };
+        let call = Call::new(cost(random), ahead);
         let (_, answer) = subject.one(connection, *now, call);
         simulation.follow(*now, call, answer);
         *now += random.span(300_000);
@@ -45,7 +47,7 @@ fn halt<P: Scripted>(
     simulation.paused_until = until;
 }
 
-fn pauses<P: Scripted>(
+fn pauses<P: Scripted + Debug>(
     connection: &mut Connection,
     policy: &P,
     cost: impl Fn(&mut Random) -> P::Cost,

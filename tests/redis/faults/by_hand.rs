@@ -3,13 +3,17 @@
 
 use futures::future::FutureExt;
 use tollgate::redis::{Effect, Failure, RedisRateLimiter, Reply, State, Unavailable};
-use tollgate::{Error, InFlight, ManualClock};
+use tollgate::{Error, InFlight, ManualClock, Rate};
 
 use super::wires::Hand;
 use super::{KEY, builder, bursty, ms, store};
 
 fn refused() -> Result<Reply, Failure> {
     Err(Failure::new(Effect::None, "connection refused".into()))
+}
+
+fn silence() -> Result<Reply, Failure> {
+    Err(Failure::new(Effect::Unknown, "no answer".into()))
 }
 
 /// A runtime that is busy for so long that Redis counts as down when the task begins.
@@ -38,7 +42,6 @@ fn a_try_that_comes_too_late_leaves_it_to_others_to_try() {
 fn a_probe_without_an_answer_owes_nothing() {
     let (clock, hand) = (ManualClock::new(), Hand::default());
     let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
-    let silence = || Err(Failure::new(Effect::Unknown, "no answer".into()));
     let caller = limiter.acquire(1);
     let mut caller = Box::pin(caller);
     assert!((&mut caller).now_or_never().is_none());
@@ -83,6 +86,72 @@ fn a_ticket_that_is_too_late_for_the_first_goes_back() {
     hand.answer(Ok(Reply::Numbers(vec![2, 2])));
     assert!(until_408.now_or_never().expect("granted").is_ok());
     assert!(endless.now_or_never().expect("granted").is_ok());
+}
+
+/// While somebody behind them is asked for, and the one with the later ticket goes first.
+#[test]
+fn tickets_of_those_who_left_are_handed_on_in_their_order() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(100.0), hand.clone()).clock(&clock).build();
+    let ticket = |millis: i64| millis * 4_000;
+    let mut quota = Box::pin(limiter.quota());
+    let [mut first, mut second] = [1, 1].map(|n| Box::new(limiter.acquire(n)));
+    let mut third = limiter.acquire(1);
+    // The first two are in one request, because another is under way when they come.
+    assert!((&mut quota).now_or_never().is_none());
+    hand.send();
+    assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
+    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    assert!((&mut third).now_or_never().is_none());
+    hand.answer(Ok(Reply::Numbers(vec![1, 0, ticket(50), ticket(60)])));
+    drop(second);
+    drop(first);
+    hand.answer(Ok(Reply::Numbers(vec![3, 0, ticket(70)])));
+    clock.advance(ms(50));
+    let grant = third.now_or_never().expect("the earliest is its").expect("granted");
+    assert_eq!(grant.waited(), ms(50));
+}
+
+/// Another process has set one of the same generation meanwhile, and was heard. It is not to be shut out.
+#[test]
+fn who_was_not_heard_setting_a_policy_sets_it_again() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let mut set = Box::pin(limiter.set_rate(Rate::per_second(20.0)));
+    assert!((&mut set).now_or_never().is_none());
+    hand.answer(silence());
+    assert!(store(set.now_or_never().expect("it is told")).may_have_charged());
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    // What it looks for the server with, and then for the caller.
+    hand.answer(Ok(Reply::Numbers(vec![0])));
+    hand.answer(Ok(Reply::Told("conflict".into(), 0, Vec::new())));
+    assert!((&mut caller).now_or_never().is_none(), "it is asked for again");
+    hand.answer(Ok(Reply::Told("older".into(), 1, Vec::new())));
+    hand.answer(Ok(Reply::Numbers(vec![1])));
+    hand.answer(Ok(Reply::Numbers(vec![1, 1])));
+    assert!(caller.now_or_never().expect("granted").is_ok());
+    assert_eq!((limiter.policy(), hand.sent()), (bursty(20.0), 6));
+}
+
+/// A permit that is given back is worth less as time passes, in line and during an outage, too.
+#[test]
+fn a_refund_is_as_old_as_when_it_is_sent() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(Ok(Reply::Numbers(vec![0, 1])));
+    let grant = caller.now_or_never().expect("it is there").expect("granted");
+    let mut quota = Box::pin(limiter.quota());
+    assert!((&mut quota).now_or_never().is_none());
+    hand.send();
+    grant.refund();
+    clock.advance(ms(400));
+    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    // Behind `R`, what is given back, and all.
+    let (todo, ago) = (&hand.last()[1], 400_000_f64.to_le_bytes());
+    assert!(todo[0] == b'R' && todo[9..17] == ago, "{todo:?}");
 }
 
 /// A crowd of keys is not an outage: they would wait for each other beyond their deadline.

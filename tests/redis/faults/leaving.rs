@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use futures::future::{FutureExt, poll_immediate};
-use tollgate::redis::{RedisAcquire, RedisGrant};
-use tollgate::{Rate, Rated, SmoothBursty};
+use tollgate::redis::{RedisAcquire, RedisGrant, RedisRateLimiter};
+use tollgate::{Rate, Rated, SlidingWindowLog, SmoothBursty};
 
 use super::report::fault;
 use super::wires::Gate;
-use super::{Limiter, builder, bursty, denied, eventually, ms, reconnecting, slow, stored};
+use super::{KEY, Limiter, builder, bursty, denied, eventually, ms, reconnecting, slow, stored};
 use crate::support::server::Server;
 
 type Call = RedisAcquire<SmoothBursty, Gate>;
@@ -262,4 +262,19 @@ async fn a_refund_after_the_end_of_a_pause_is_no_credit() {
     grant.refund();
     limiter.try_acquire(1).await.expect("the first is prepaid");
     assert!(denied(limiter.try_acquire(1).await) > Duration::from_secs(5));
+}
+
+/// What was granted in the window counts, though somebody was booked for when it will not.
+#[tokio::test]
+async fn who_leaves_with_a_ticket_does_not_take_the_window_along() {
+    let server = Server::start();
+    let policy = SlidingWindowLog::new(3, Duration::from_secs(60));
+    let builder = RedisRateLimiter::builder(policy, reconnecting(&server.url()), KEY);
+    let limiter = builder.horizon(Duration::from_secs(600)).build();
+    limiter.acquire(3).await.expect("the window is empty");
+    let place = limiter.reserve(3).await.expect("a place");
+    assert!(place.delay() > Duration::from_secs(30));
+    drop(place);
+    assert_eq!(limiter.quota().await.expect("the server is there").remaining, 0);
+    assert!(limiter.try_acquire(1).await.is_err());
 }

@@ -81,6 +81,7 @@ pub(super) struct Hand {
     tasks: Arc<Mutex<Vec<Task>>>,
     answers: Arc<Mutex<VecDeque<Result<Reply, Failure>>>>,
     sent: Arc<AtomicUsize>,
+    last: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Hand {
@@ -106,11 +107,17 @@ impl Hand {
     pub(super) fn sent(&self) -> usize {
         self.sent.load(Ordering::SeqCst)
     }
+
+    /// The arguments of the last request.
+    pub(super) fn last(&self) -> Vec<Vec<u8>> {
+        lock(&self.last).clone()
+    }
 }
 
 impl Connection for Hand {
-    async fn run(&self, _: &Request) -> Result<Reply, Failure> {
+    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
         self.sent.fetch_add(1, Ordering::SeqCst);
+        lock(&self.last).clone_from(&request.arguments);
         poll_fn(|_| match lock(&self.answers).pop_front() {
             Some(answer) => Poll::Ready(answer),
             None => Poll::Pending,

@@ -1,0 +1,120 @@
+//! The line of the shared limiter under chance: processes, callers who come and leave at any moment,
+//! requests that are held up, lost or answered too late. A real server decides by a clock that stands
+//! still, and nobody sleeps.
+//!
+//! A seed says all but at what pace a process asks again. `FIRST`, `SEEDS` and `STEPS` try others.
+#![cfg(all(unix, feature = "redis"))]
+
+#[path = "redis_simulation/chance.rs"]
+mod chance;
+#[path = "redis/support/manual.rs"]
+mod manual;
+#[path = "redis_simulation/run.rs"]
+mod run;
+#[path = "redis/support/mod.rs"]
+mod support;
+#[path = "redis_simulation/wire.rs"]
+mod wire;
+
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use run::{Rules, Run};
+use tollgate::redis::Scripted;
+use tollgate::{
+    FixedWindow, InFlight, LeakyBucket, LockOut, Rate, Rated, Same, SlidingWindowLog, SmoothBursty,
+    TokenBucket,
+};
+
+const RATE: f64 = 100.0;
+const PLACES: u32 = 7;
+
+fn try_seeds<P: Scripted<Cost = u32>>(policy: P, choose: impl Fn(Rules<P>) -> Rules<P>) {
+    let number = |name, default| {
+        env::var(name).map_or(default, |value| value.parse::<u32>().expect("a number"))
+    };
+    let (first, seeds, steps) = (number("FIRST", 0), number("SEEDS", 20), number("STEPS", 600));
+    let fails = |seed: &u32| {
+        let rules = choose(Rules {
+            policy: policy.clone(),
+            slower: None,
+            rate: RATE,
+            burst: 8.0,
+            most: None,
+            parts: false,
+        });
+        let run = AssertUnwindSafe(|| Run::new(rules, u64::from(*seed)).run(steps));
+        catch_unwind(run).is_err()
+    };
+    let failed: Vec<_> = (first..first + seeds).filter(fails).collect();
+    assert!(failed.is_empty(), "seeds {failed:?}");
+}
+
+fn rate() -> Rate {
+    Rate::per_second(RATE)
+}
+
+fn half() -> Rate {
+    Rate::per_second(RATE / 2.0)
+}
+
+fn bucket() -> TokenBucket {
+    TokenBucket::new(rate(), 8)
+}
+
+#[test]
+fn smooth_bursty() {
+    let policy = SmoothBursty::new(rate()).max_burst(Duration::from_millis(100));
+    let slower = Some(policy.clone().with_rate(half()));
+    // Ten are stored, and the last of at most five is not paid for yet.
+    try_seeds(policy, |rules| Rules { slower: slower.clone(), burst: 15.0, ..rules });
+}
+
+#[test]
+fn token_bucket() {
+    let slower = Some(bucket().with_rate(half()));
+    try_seeds(bucket(), |rules| Rules { slower: slower.clone(), ..rules });
+}
+
+/// Newcomers may find no room.
+#[test]
+fn leaky_bucket() {
+    let policy = LeakyBucket::new(rate(), 8);
+    let slower = Some(policy.clone().with_rate(half()));
+    try_seeds(policy, |rules| Rules { slower: slower.clone(), ..rules });
+}
+
+#[test]
+fn fixed_window() {
+    let of = |limit| FixedWindow::new(limit, Duration::from_millis(100));
+    // One window's at its end, and the next one's.
+    try_seeds(of(10), |rules| Rules { slower: Some(of(5)), burst: 20.0, ..rules });
+}
+
+/// What was granted counts for a window, whoever was booked behind it and left.
+#[test]
+fn sliding_window_log() {
+    let of = |limit| SlidingWindowLog::new(limit, Duration::from_millis(100));
+    // One window's at its end, and the next one's: no more than that at any rate.
+    try_seeds(of(10), |rules| Rules { slower: Some(of(5)), burst: 10.0, ..rules });
+}
+
+/// A refusal is not to be asked for twice, nor left out.
+#[test]
+fn lock_out() {
+    let policy = LockOut::new(bucket(), Duration::from_millis(200));
+    try_seeds(policy, |rules| Rules { parts: true, ..rules });
+}
+
+#[test]
+fn places_in_flight() {
+    let of_places = |rules| Rules { rate: 1e9, burst: 1e9, most: Some(PLACES), ..rules };
+    try_seeds(InFlight::new(PLACES), of_places);
+}
+
+#[test]
+fn bucket_and_places() {
+    let policy = Same((bucket(), InFlight::new(PLACES)));
+    try_seeds(policy, |rules| Rules { most: Some(PLACES), parts: true, ..rules });
+}

@@ -1,0 +1,573 @@
+//! One run: processes, callers, and what must be true of them whatever happens.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use futures::future::FutureExt;
+use tollgate::redis::{
+    Event, RedisAcquire, RedisGrant, RedisRateLimiter, RedisReservation, Scripted, Unavailable,
+};
+use tollgate::{Error, ManualClock};
+
+use crate::chance::Chance;
+use crate::manual::{Manual, new_key};
+use crate::wire::{Weather, Wire, World, lock, run_tasks};
+
+#[path = "checks.rs"]
+mod checks;
+
+type Limiter<P> = RedisRateLimiter<P, Wire>;
+type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// What the rules of a policy come to.
+pub(crate) struct Rules<P> {
+    pub(crate) policy: P,
+    /// The same at half the rate.
+    pub(crate) slower: Option<P>,
+    /// Permits a second, and how many more at once.
+    pub(crate) rate: f64,
+    pub(crate) burst: f64,
+    /// How many may be out at once, for policies with places in flight.
+    pub(crate) most: Option<u32>,
+    /// Whether an answer names the part that it is due to.
+    pub(crate) parts: bool,
+}
+
+#[derive(Debug)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Flag {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(AtomicBool::new(true)))
+    }
+}
+
+enum What<P: Scripted> {
+    Acquire(RedisAcquire<P, Wire>),
+    Reserve(Boxed<Result<RedisReservation<P, Wire>, Error>>),
+    Placed(RedisReservation<P, Wire>),
+}
+
+struct Caller<P: Scripted> {
+    line: usize,
+    cost: u32,
+    patience: Option<Duration>,
+    /// Which in its line it is, and since when.
+    entered: Option<(usize, Duration)>,
+    flag: Arc<Flag>,
+    what: What<P>,
+}
+
+#[derive(Clone, Debug)]
+struct Granted {
+    line: usize,
+    order: usize,
+    cost: u32,
+    due: Duration,
+    /// What was not given back.
+    kept: u32,
+}
+
+/// What became of the calls of a line.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    entered: u64,
+    granted: u64,
+    refused: u64,
+    given_up: u64,
+    untaken: u64,
+    taken: u64,
+    given_back: u64,
+    /// How many, and how much, was told that it may be charged.
+    unknown: u64,
+    unknown_cost: u64,
+    /// What those asked for who left or were late, perhaps while they were asked for.
+    left_cost: u64,
+}
+
+/// What may happen in a run.
+#[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools)]
+struct Kinds {
+    leave: bool,
+    patience: bool,
+    refund: bool,
+    change: bool,
+    pause: bool,
+    outages: bool,
+    costs: u64,
+    crowd: u64,
+    pace: Duration,
+}
+
+pub(crate) struct Run<P: Scripted> {
+    chance: Chance,
+    kinds: Kinds,
+    rules: Rules<P>,
+    clock: ManualClock,
+    server: Manual,
+    world: Arc<Mutex<World>>,
+    limiters: Vec<Limiter<P>>,
+    keys: Vec<String>,
+    events: Vec<Arc<Mutex<Vec<Event>>>>,
+    fails: bool,
+    local: bool,
+    weather: Weather,
+    out_until: Duration,
+    callers: Vec<Caller<P>>,
+    changes: Vec<(Boxed<()>, Arc<Flag>)>,
+    grants: Vec<(usize, usize, RedisGrant<P, Wire>)>,
+    granted: Vec<Granted>,
+    tallies: Vec<Tally>,
+    orders: usize,
+}
+
+impl<P: Scripted<Cost = u32>> Run<P> {
+    pub(crate) fn new(rules: Rules<P>, seed: u64) -> Self {
+        let mut chance = Chance(seed);
+        let clock = ManualClock::new();
+        let ms = Duration::from_millis;
+        let pick = |chance: &mut Chance| chance.below(2) == 0;
+        let processes = 1 + usize::try_from(chance.below(4)).expect("few");
+        let keys: Vec<_> = (0..1 + chance.below(2)).map(|_| new_key()).collect();
+        let weather = Weather {
+            slow: chance.one_of(&[ms(0), ms(2), ms(30), ms(300)]),
+            faults: chance.one_of(&[0, 0, 20, 200]),
+            ends: chance.one_of(&[0, 0, 0, 5]),
+            is_out: false,
+        };
+        let kinds = Kinds {
+            leave: pick(&mut chance),
+            patience: pick(&mut chance),
+            refund: pick(&mut chance),
+            change: chance.below(4) == 0,
+            pause: chance.below(4) == 0,
+            outages: chance.below(3) == 0,
+            costs: chance.one_of(&[1, 1, 2, 5]),
+            crowd: chance.one_of(&[3, 10, 40]),
+            pace: chance.one_of(&[ms(2), ms(50), ms(500)]),
+        };
+        let mut parameters = Vec::new();
+        rules.policy.write(&mut parameters);
+        let lines = processes * keys.len();
+        let world = Arc::new(Mutex::new(World {
+            chance: Chance(seed ^ 0xabcd),
+            weather: weather.clone(),
+            keys: keys.clone(),
+            tasks: Vec::new(),
+            times: Vec::new(),
+            charged: Vec::new(),
+            given_back: vec![0; lines],
+            unknown: vec![0; lines],
+            longest: Duration::ZERO,
+        }));
+        let server = Manual::new(&clock);
+        let horizon = chance.one_of(&[ms(0), ms(20), ms(250), ms(250)]);
+        let unavailable = chance.below(6);
+        let max_waiters = chance.one_of(&[3, usize::MAX, usize::MAX]);
+        // Only who is heard in time keeps what it holds.
+        let is_heard = weather.faults + weather.ends == 0
+            && !kinds.outages
+            && weather.slow <= ms(30)
+            && kinds.pace <= ms(50);
+        let lease = if is_heard { ms(1_000) } else { Duration::from_secs(1 << 30) };
+        let mut limiters = Vec::new();
+        let mut events = Vec::new();
+        for process in 0..processes {
+            let wire = Wire {
+                process,
+                clock: clock.clone(),
+                server: server.clone(),
+                world: Arc::clone(&world),
+                header: 9 + 8 * parameters.len(),
+                step: 1 + usize::from(rules.parts),
+            };
+            let told = Arc::new(Mutex::new(Vec::new()));
+            events.push(Arc::clone(&told));
+            let limiter = RedisRateLimiter::builder(rules.policy.clone(), wire, &*keys[0])
+                .clock(&clock)
+                .horizon(horizon)
+                .lease(lease)
+                .max_waiters(max_waiters)
+                .unavailable(match unavailable {
+                    0 => Unavailable::Allow,
+                    1 => Unavailable::Local(rules.policy.clone()),
+                    _ => Unavailable::Fail,
+                })
+                .on_event(move |event| told.lock().expect("whole").push(event.clone()))
+                .build();
+            limiters.extend(keys.iter().map(|key| limiter.key(&**key)));
+        }
+        Self {
+            chance,
+            kinds,
+            rules,
+            clock,
+            server,
+            world,
+            limiters,
+            keys,
+            events,
+            fails: unavailable > 1,
+            local: unavailable == 1,
+            weather,
+            out_until: Duration::ZERO,
+            callers: Vec::new(),
+            changes: Vec::new(),
+            grants: Vec::new(),
+            granted: Vec::new(),
+            tallies: vec![Tally::default(); lines],
+            orders: 0,
+        }
+    }
+
+    pub(crate) fn run(mut self, steps: u32) {
+        for _ in 0..steps {
+            self.step();
+        }
+        self.calm_down();
+        self.check();
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.elapsed()
+    }
+
+    fn any(&mut self, of: usize) -> Option<usize> {
+        (of > 0).then(|| usize::try_from(self.chance.below(of as u64)).expect("an index"))
+    }
+
+    fn step(&mut self) {
+        match self.chance.below(20) {
+            0..4 => self.come(),
+            4..7 => {
+                if let Some(caller) = self.any(self.callers.len()) {
+                    self.poll(caller);
+                }
+            }
+            7 if self.kinds.leave => {
+                if let Some(caller) = self.any(self.callers.len()) {
+                    self.leave(caller);
+                }
+            }
+            8 if self.kinds.refund || self.rules.most.is_some() => self.give_back(),
+            9 if self.kinds.pause && self.chance.below(10) == 0 => {
+                let limiter = self.a_limiter();
+                let pause = self.chance.up_to(Duration::from_secs(2));
+                self.change(async move { limiter.pause_for(pause).await });
+            }
+            9 if self.kinds.change && self.chance.below(5) == 0 => {
+                let limiter = self.a_limiter();
+                let policies = [Some(&self.rules.policy), self.rules.slower.as_ref()];
+                let policy = self.chance.one_of(&policies).unwrap_or(&self.rules.policy).clone();
+                self.change(async move { limiter.set_policy(policy).await });
+            }
+            10 if self.chance.below(20) == 0 => {
+                let limiter = self.a_limiter();
+                self.change(async move { limiter.quota().await.map(drop) });
+            }
+            11 if self.kinds.outages && self.chance.below(20) == 0 => {
+                self.out_until = self.now() + self.chance.up_to(Duration::from_secs(4));
+                lock(&self.world).weather.is_out = true;
+            }
+            12 if self.weather.ends > 0 && self.chance.below(50) == 0 => {
+                let running = lock(&self.world).tasks.len();
+                let task = self.any(running).map(|task| lock(&self.world).tasks.remove(task));
+                drop(task);
+            }
+            13 => run_tasks(&self.world),
+            14..18 => {
+                let by = self.chance.up_to(self.kinds.pace);
+                self.advance(by);
+            }
+            _ => self.poll_woken(),
+        }
+        if let Some(most) = self.rules.most {
+            for key in 0..self.keys.len() {
+                let held = self.grants.iter().filter(|(line, ..)| line % self.keys.len() == key);
+                let held: u32 = held.map(|(_, _, grant)| grant.cost()).sum();
+                assert!(held <= most || !self.fails, "{held} are out");
+            }
+        }
+    }
+
+    fn a_limiter(&mut self) -> Limiter<P> {
+        let line = self.any(self.limiters.len()).expect("there are some");
+        self.limiters[line].clone()
+    }
+
+    fn change(&mut self, change: impl Future<Output = Result<(), Error>> + 'static) {
+        let change = change.map(|done| match done {
+            Ok(()) => {}
+            Err(Error::Store(error)) if error.is_unavailable() => {}
+            Err(error) => panic!("{error}"),
+        });
+        self.changes.push((Box::pin(change), Flag::new()));
+        self.poll_changes();
+    }
+
+    fn poll_changes(&mut self) {
+        self.changes.retain_mut(|(change, flag)| {
+            !flag.0.swap(false, Ordering::SeqCst) || {
+                let waker = Waker::from(Arc::clone(flag));
+                change.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()
+            }
+        });
+    }
+
+    fn come(&mut self) {
+        if self.callers.len() as u64 >= self.kinds.crowd {
+            return;
+        }
+        let line = self.any(self.limiters.len()).expect("there are some");
+        let limiter = self.limiters[line].clone();
+        let cost = 1 + u32::try_from(self.chance.below(self.kinds.costs)).expect("small");
+        let mut patience = None;
+        let what = match self.chance.below(6) {
+            0 => What::Reserve(Box::pin(async move { limiter.reserve(cost).await })),
+            1 if self.kinds.patience => {
+                patience = Some(Duration::ZERO);
+                What::Acquire(limiter.try_acquire(cost))
+            }
+            2 if self.kinds.patience => {
+                let timeout = self.chance.up_to(Duration::from_secs(2));
+                patience = Some(timeout);
+                What::Acquire(limiter.try_acquire_timeout(cost, timeout))
+            }
+            _ => What::Acquire(limiter.acquire(cost)),
+        };
+        let caller = Caller { line, cost, patience, entered: None, flag: Flag::new(), what };
+        self.callers.push(caller);
+        if self.chance.below(4) > 0 {
+            self.poll(self.callers.len() - 1);
+        }
+    }
+
+    fn poll(&mut self, index: usize) {
+        let now = self.now();
+        let caller = &mut self.callers[index];
+        if caller.entered.is_none() {
+            caller.entered = Some((self.orders, now));
+            self.orders += 1;
+            self.tallies[caller.line].entered += 1;
+        }
+        caller.flag.0.store(false, Ordering::SeqCst);
+        let waker = Waker::from(Arc::clone(&caller.flag));
+        let context = &mut Context::from_waker(&waker);
+        let over = match &mut caller.what {
+            What::Acquire(acquire) => acquire.poll_unpin(context),
+            What::Reserve(reserve) => match reserve.as_mut().poll(context) {
+                Poll::Ready(Ok(place)) => {
+                    caller.flag.0.store(true, Ordering::SeqCst);
+                    caller.what = What::Placed(place);
+                    return;
+                }
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending => Poll::Pending,
+            },
+            What::Placed(_) => {
+                let mut caller = self.callers.swap_remove(index);
+                let What::Placed(place) = caller.what else { unreachable!() };
+                caller.what = What::Acquire(place.wait());
+                caller.flag.0.store(true, Ordering::SeqCst);
+                self.callers.push(caller);
+                return;
+            }
+        };
+        if let Poll::Ready(outcome) = over {
+            let caller = self.callers.swap_remove(index);
+            self.over(&caller, outcome);
+        }
+    }
+
+    fn over(&mut self, caller: &Caller<P>, outcome: Result<RedisGrant<P, Wire>, Error>) {
+        let (order, entered) = caller.entered.expect("it was polled");
+        let tally = &mut self.tallies[caller.line];
+        match outcome {
+            Ok(grant) if !grant.is_shared() => assert!(!self.fails, "granted without Redis"),
+            Ok(grant) => {
+                let due = entered + grant.waited();
+                assert!(due <= self.clock.elapsed(), "granted before it is due");
+                tally.granted += 1;
+                tally.taken += u64::from(caller.cost);
+                let (line, cost) = (caller.line, caller.cost);
+                self.granted.push(Granted { line, order, cost, due, kept: cost });
+                self.grants.push((line, self.granted.len() - 1, grant));
+            }
+            Err(Error::Denied { .. }) => {
+                assert!(caller.patience.is_some(), "denied who waits for ever");
+                tally.refused += 1;
+                tally.left_cost += u64::from(caller.cost);
+            }
+            Err(Error::Store(error)) => {
+                assert!(error.is_unavailable(), "{error}");
+                tally.refused += 1;
+                let time = caller.patience.filter(|time| !time.is_zero());
+                if time.is_some_and(|time| entered + time <= self.clock.elapsed()) {
+                    // Its time was up; a request for it may have been under way.
+                    tally.left_cost += u64::from(caller.cost);
+                } else if error.may_have_charged() {
+                    tally.unknown += 1;
+                    tally.unknown_cost += u64::from(caller.cost);
+                }
+            }
+            Err(Error::LineFull { .. }) => {
+                tally.refused += 1;
+                tally.left_cost += u64::from(caller.cost);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn leave(&mut self, index: usize) {
+        let caller = self.callers.swap_remove(index);
+        let limiter = self.limiters[caller.line].clone();
+        let before = (limiter.queue_len(), limiter.stats());
+        drop(caller.what);
+        let after = (limiter.queue_len(), limiter.stats());
+        let tally = &mut self.tallies[caller.line];
+        if caller.entered.is_none() {
+            assert_eq!(before, after, "who has not come cannot leave");
+            return;
+        }
+        tally.left_cost += u64::from(caller.cost);
+        if after.1.given_up == before.1.given_up {
+            // It was refused, and has not looked.
+            tally.refused += 1;
+        } else {
+            tally.given_up += 1;
+            tally.untaken += u64::from(after.0 == before.0);
+        }
+    }
+
+    /// Some grant is dropped, given back or settled.
+    fn give_back(&mut self) {
+        let Some(index) = self.any(self.grants.len()) else { return };
+        let (line, index, mut grant) = self.grants.swap_remove(index);
+        let granted = &mut self.granted[index];
+        if !self.kinds.refund {
+            return;
+        }
+        match self.chance.below(3) {
+            0 => {
+                grant.refund();
+                granted.kept = 0;
+                self.tallies[line].given_back += u64::from(granted.cost);
+            }
+            1 if self.rules.most.is_none() => {
+                let cost = u32::try_from(self.chance.below(7)).expect("small");
+                granted.kept = granted.cost.min(cost);
+                self.tallies[line].given_back += u64::from(granted.cost.saturating_sub(cost));
+                self.change(async move { grant.settle(cost).await });
+            }
+            _ => {}
+        }
+    }
+
+    fn poll_woken(&mut self) {
+        self.poll_changes();
+        for index in (0..self.callers.len()).rev() {
+            if self.callers.get(index).is_some_and(|caller| {
+                caller.entered.is_some() && caller.flag.0.load(Ordering::SeqCst)
+            }) {
+                self.poll(index);
+            }
+        }
+    }
+
+    /// Time passes; what happens on the wires meanwhile happens in its time, unless the runtime is busy.
+    fn advance(&mut self, by: Duration) {
+        let end = self.now() + by;
+        let is_busy = self.chance.below(10) == 0;
+        loop {
+            let now = self.now();
+            let next = {
+                let mut world = lock(&self.world);
+                world.times.retain(|&time| time > now);
+                world.times.iter().copied().min().filter(|&next| next < end && !is_busy)
+            };
+            self.clock.advance(next.unwrap_or(end) - now);
+            if self.now() >= self.out_until {
+                lock(&self.world).weather.is_out = false;
+            }
+            if !is_busy {
+                run_tasks(&self.world);
+            }
+            if next.is_none() {
+                return;
+            }
+        }
+    }
+
+    fn observers(&self) -> Vec<RedisRateLimiter<P, Manual>> {
+        let observer = |key: &String| {
+            RedisRateLimiter::builder(self.rules.policy.clone(), self.server.clone(), &**key)
+                .clock(&self.clock)
+                .build()
+        };
+        self.keys.iter().map(observer).collect()
+    }
+
+    /// All faults cease, and everybody gets what it came for.
+    fn calm_down(&mut self) {
+        lock(&self.world).weather =
+            Weather { slow: Duration::from_millis(2), ..Weather::default() };
+        self.out_until = Duration::ZERO;
+        self.advance(Duration::from_millis(1));
+        self.callers.retain(|caller| caller.entered.is_some());
+        let owed = self.observers().into_iter().map(|observer| {
+            let quota = observer.quota().now_or_never().expect("at once").expect("Redis is there");
+            quota.reset_after.unwrap_or_default()
+        });
+        let owed = owed.max().unwrap_or_default();
+        let wanted: u32 = self.callers.iter().map(|caller| caller.cost).sum();
+        let of_rate = Duration::from_secs_f64(2.0 * f64::from(wanted) / self.rules.rate);
+        let each = Duration::from_millis(300) * u32::try_from(self.callers.len()).expect("few");
+        let bound = self.now() + owed + of_rate + each + Duration::from_secs(3);
+        while !self.callers.is_empty() || !self.changes.is_empty() {
+            assert!(
+                self.now() < bound,
+                "{} of {wanted} permits and {} changes hang",
+                self.callers.len(),
+                self.changes.len()
+            );
+            self.poll_woken();
+            if self.rules.most.is_some() {
+                self.grants.clear();
+            }
+            self.advance(Duration::from_millis(10));
+            self.look_after();
+        }
+        self.grants.clear();
+        for _ in 0..200 {
+            self.advance(Duration::from_millis(10));
+            self.look_after();
+        }
+    }
+
+    /// A line whose runtime has ended goes on when it is used next.
+    fn look_after(&self) {
+        if self.weather.ends > 0 {
+            for limiter in &self.limiters {
+                let _ = limiter.queue_len();
+            }
+        }
+    }
+
+    fn downs(&self) -> usize {
+        let downs = |events: &Arc<Mutex<Vec<Event>>>| {
+            let events = events.lock().expect("whole");
+            events.iter().filter(|event| matches!(event, Event::Down { .. })).count()
+        };
+        self.events.iter().map(downs).sum()
+    }
+}

@@ -1,0 +1,253 @@
+//! Connections over which requests arrive, and answers come back or do not, when chance says so.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures::future::FutureExt;
+use tollgate::ManualClock;
+use tollgate::redis::{Connection, Effect, Failure, Reply, Request, Runtime, Task};
+
+use crate::chance::Chance;
+use crate::manual::Manual;
+
+/// What the server has charged to a line, as the connection has seen it.
+#[derive(Clone, Debug)]
+pub(crate) struct Charged {
+    pub(crate) line: usize,
+    pub(crate) cost: u32,
+    /// By the server's clock.
+    pub(crate) due: Duration,
+    /// Whether the process has heard of it.
+    pub(crate) answered: bool,
+    /// How old the answer was when it came.
+    pub(crate) late: Duration,
+}
+
+/// How likely what is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Weather {
+    /// The longest that a request or an answer is on its way.
+    pub(crate) slow: Duration,
+    /// In how many of a thousand requests a fault occurs.
+    pub(crate) faults: u64,
+    /// How many of a thousand tasks end before their time.
+    pub(crate) ends: u64,
+    /// Whether nothing is answered.
+    pub(crate) is_out: bool,
+}
+
+pub(crate) struct World {
+    pub(crate) chance: Chance,
+    pub(crate) weather: Weather,
+    pub(crate) keys: Vec<String>,
+    pub(crate) tasks: Vec<Task>,
+    /// When something happens to a request.
+    pub(crate) times: Vec<Duration>,
+    pub(crate) charged: Vec<Charged>,
+    /// For each line what was given back by requests that may have been carried out.
+    pub(crate) given_back: Vec<u64>,
+    /// For each line the calls that were told that they may have been charged, at most.
+    pub(crate) unknown: Vec<u64>,
+    /// How long a request was on its way to the server at most.
+    pub(crate) longest: Duration,
+}
+
+/// One process's connection.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    pub(crate) process: usize,
+    pub(crate) clock: ManualClock,
+    pub(crate) server: Manual,
+    pub(crate) world: Arc<Mutex<World>>,
+    /// How many bytes of a request are the policy's, and how many numbers an answer has for a call.
+    pub(crate) header: usize,
+    pub(crate) step: usize,
+}
+
+/// What is to become of a request.
+struct Plan {
+    line: usize,
+    /// When it reaches the server, if it does.
+    there: Option<Duration>,
+    back: Duration,
+    fails: Option<Effect>,
+}
+
+pub(crate) fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Wire {
+    fn plan(&self, request: &Request) -> Plan {
+        let world = &mut *lock(&self.world);
+        let key = world.keys.iter().position(|key| **key == *request.key);
+        let line = self.process * world.keys.len() + key.expect("one of ours");
+        let now = self.clock.elapsed();
+        let slow = world.weather.slow;
+        let there = now + world.chance.up_to(slow);
+        let back = there + world.chance.up_to(slow);
+        let (mut there, mut back, mut fails) = (Some(there), back, None);
+        if world.weather.is_out || world.chance.of_thousand(world.weather.faults) {
+            match world.chance.below(5) {
+                0 | 1 => (there, fails) = (None, Some(Effect::None)),
+                2 => (there, fails) = (None, Some(Effect::Unknown)),
+                3 => fails = Some(Effect::Unknown),
+                // Nothing is heard of it any more.
+                _ => {
+                    back = now + request.deadline;
+                    fails = Some(Effect::Unknown);
+                    there = there.filter(|_| world.chance.below(2) == 0);
+                }
+            }
+        }
+        if back > now + request.deadline {
+            (back, fails) = (now + request.deadline, Some(Effect::Unknown));
+            there = there.filter(|&there| there <= back);
+        }
+        world.times.extend(there.into_iter().chain([back]));
+        Plan { line, there, back, fails }
+    }
+
+    /// The calls that the request asks for: the arguments are runs, as `take.lua` says.
+    fn costs(&self, request: &Request) -> Vec<u32> {
+        let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+        let mut costs = Vec::new();
+        let first = &request.arguments[0][self.header..];
+        let others = request.arguments.get(1).map_or(&[][..], Vec::as_slice);
+        for mut runs in [first, others] {
+            while let [cost, rest @ ..] = runs.as_chunks::<4>().0 {
+                let cost = u32::from_le_bytes(*cost);
+                let count = u32::from_le_bytes(rest[0]) as usize;
+                let mixed = runs[24] > 1;
+                costs.push(cost);
+                runs = &runs[25..];
+                for _ in 1..count {
+                    costs.push(if mixed { number(&runs[..4]) } else { cost });
+                    runs = if mixed { &runs[4..] } else { runs };
+                }
+            }
+        }
+        costs
+    }
+
+    fn is_take(request: &Request) -> bool {
+        request.script.text().contains("local function ask(")
+    }
+
+    /// What became of calls: their costs, and when those that were booked are due.
+    fn book(&self, plan: &Plan, request: &Request, reply: &Reply) -> Vec<Charged> {
+        if !Self::is_take(request) {
+            return Vec::new();
+        }
+        let waits: Vec<Option<u64>> = match reply {
+            Reply::Number(value) => {
+                vec![(value & 3 == 0).then_some((value.unsigned_abs() & 0xf_ffff) >> 2)]
+            }
+            Reply::Numbers(values) => {
+                let at_once = usize::try_from(values[1]).expect("a count");
+                let others = values[2..].chunks_exact(self.step);
+                let others = others.map(|v| (v[0] & 3 == 0).then_some(v[0].unsigned_abs() >> 2));
+                std::iter::repeat_n(Some(0), at_once).chain(others).collect()
+            }
+            _ => return Vec::new(),
+        };
+        let costs = self.costs(request);
+        assert_eq!(costs.len(), waits.len());
+        let now = self.clock.elapsed();
+        // The server knows whole microseconds.
+        let server = Duration::from_micros(u64::try_from(now.as_micros()).expect("a time"));
+        let booked = costs.into_iter().zip(waits).filter_map(|(cost, wait)| {
+            let due = server + Duration::from_micros(wait?);
+            Some(Charged { line: plan.line, cost, due, answered: false, late: now })
+        });
+        booked.collect()
+    }
+
+    /// How much a request gives back.
+    fn given_back(request: &Request) -> u64 {
+        let mut todo = request.arguments.get(1).map_or(&[][..], Vec::as_slice);
+        let mut sum = 0;
+        while let [what, rest @ ..] = todo {
+            let size = match what {
+                b'R' => 21,
+                b'S' => 4,
+                b'P' => 8,
+                _ => 0,
+            };
+            if *what == b'R' {
+                sum += u64::from(u32::from_le_bytes(rest[..4].try_into().expect("four bytes")));
+            }
+            todo = &rest[size..];
+        }
+        sum
+    }
+}
+
+impl Connection for Wire {
+    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+        let mut plan = self.plan(request);
+        let mut ran = None;
+        let sent = self.clock.elapsed();
+        poll_fn(|_| {
+            let now = self.clock.elapsed();
+            if plan.there.is_some_and(|there| there <= now) {
+                plan.there = None;
+                let reply = self.server.run(request).now_or_never().expect("it is there");
+                let reply = reply.expect("the server is well");
+                let charged = self.book(&plan, request, &reply);
+                let world = &mut *lock(&self.world);
+                world.longest = world.longest.max(now - sent);
+                let all = &mut world.charged;
+                ran = Some((reply, all.len()..all.len() + charged.len()));
+                all.extend(charged);
+            }
+            if now < plan.back {
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })
+        .await;
+        let world = &mut *lock(&self.world);
+        let is_told = matches!(ran, Some((Reply::Told(..), _)));
+        if !Self::is_take(request) && plan.fails != Some(Effect::None) && !is_told {
+            world.given_back[plan.line] += Self::given_back(request);
+        }
+        if let Some(effect) = plan.fails {
+            if effect == Effect::Unknown && Self::is_take(request) {
+                world.unknown[plan.line] += self.costs(request).len() as u64;
+            }
+            return Err(Failure::new(effect, "chance".into()));
+        }
+        let (reply, charged) = ran.expect("what does not fail has run");
+        for charged in &mut world.charged[charged] {
+            charged.answered = true;
+            charged.late = self.clock.elapsed().saturating_sub(charged.late);
+        }
+        Ok(reply)
+    }
+
+    fn spawn(&self, _: &Runtime, task: Task) {
+        let mut world = lock(&self.world);
+        let ends = world.weather.ends;
+        if world.chance.of_thousand(ends) {
+            drop(world);
+            drop(task);
+        } else {
+            world.tasks.push(task);
+        }
+    }
+}
+
+/// Polls all tasks, more often than any lets others run.
+pub(crate) fn run_tasks(world: &Mutex<World>) {
+    for _ in 0..4 {
+        let mut tasks = std::mem::take(&mut lock(world).tasks);
+        let context = &mut Context::from_waker(Waker::noop());
+        tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
+        let mut world = lock(world);
+        tasks.append(&mut world.tasks);
+        world.tasks = tasks;
+    }
+}
