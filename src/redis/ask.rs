@@ -212,6 +212,28 @@ impl<P: Scripted> Inner<P> {
         self.hand_on_spare();
     }
 
+    /// So many others are under way that it has to wait. Nobody waits for that longer than for an answer.
+    /// Whether all was well before.
+    pub(super) fn crowded_out<C>(
+        &mut self,
+        core: &Core<P, C>,
+        now: Nanos,
+        sent: Sent<P::Cost>,
+    ) -> bool {
+        let is_new = self.failing.is_none();
+        self.failing.get_or_insert_with(|| {
+            let crowd = Failure::new(Effect::None, "too many other requests are under way".into());
+            let error = StoreError::failed(&self.key, &crowd);
+            Failing { since: now, retry: Retry::at_once(now), error }
+        });
+        self.withdrawn(core, sent);
+        is_new
+    }
+
+    pub(super) fn let_in(&mut self, is_new: bool) {
+        self.failing.take_if(|_| is_new);
+    }
+
     /// It was not sent after all.
     pub(super) fn withdrawn<C>(&mut self, core: &Core<P, C>, sent: Sent<P::Cost>) {
         if sent.tries {

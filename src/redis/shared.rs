@@ -275,16 +275,16 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
 
     async fn drive(mut self) {
         let slots = Arc::clone(&self.shared.core.slots);
-        let mut waited_for = None;
-        while !matches!(self.step, Step::Done) {
-            let slot = waited_for.take().or_else(|| Arc::clone(&slots).try_acquire_owned().ok());
-            if slot.is_none() {
-                waited_for = Arc::clone(&slots).acquire_owned().await.ok();
-            }
-            let Step::Due(mut sent) = self.take(Step::Collecting) else { return };
+        let mut slot = None;
+        while let Step::Due(mut sent) = self.take(Step::Collecting) {
+            slot = slot.or_else(|| Arc::clone(&slots).try_acquire_owned().ok());
             let core = &self.shared.core;
-            if slot.is_none() || (core.health.down().is_some() && !sent.is_probe()) {
-                // There is more to ask for by now; or another key has found out that Redis is down.
+            if slot.is_none() {
+                let is_new = self.shared.act(|inner, now| inner.crowded_out(core, now, sent)).0;
+                slot = Arc::clone(&slots).acquire_owned().await.ok();
+                self.shared.act(|inner, _| inner.let_in(is_new));
+            } else if core.health.down().is_some() && !sent.is_probe() {
+                // Another key has found out while this one waited for its turn on the connection.
                 self.shared.act(|inner, _| inner.withdrawn(core, sent));
             } else {
                 let request = self.shared.request(&mut sent);
@@ -295,11 +295,13 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
                     let core = &self.shared.core;
                     self.shared.act(|inner, now| inner.answered(core, now, sent, outcome));
                 }
+                slot = None;
             }
             yield_now().await;
             let next = self.shared.act(|inner, _| inner.under_way = false).1;
             self.step = next.map_or(Step::Done, |mut next| next.take(Step::Done));
         }
+        self.step = Step::Done;
     }
 }
 

@@ -178,6 +178,37 @@ fn only_so_many_requests_are_under_way() {
     assert_eq!((limiter.state(), limiter.counters().lost), (State::Up, 0));
 }
 
+/// It is told so when it would have given up on an answer.
+#[test]
+fn who_is_crowded_out_does_not_wait_for_ever() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let key = |number: u32| limiter.key(number.to_string()).acquire(1);
+    let mut callers: Vec<_> = (0..512).map(key).collect();
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    let mut last = limiter.acquire(1);
+    let mut leaver = limiter.try_acquire_timeout(1, ms(100));
+    hand.send();
+    assert!((&mut last).now_or_never().is_none() && (&mut leaver).now_or_never().is_none());
+    hand.send();
+    clock.advance(ms(100));
+    assert!(!store(leaver.now_or_never().expect("it is told")).may_have_charged());
+    clock.advance(ms(399));
+    assert!((&mut last).now_or_never().is_none());
+    clock.advance(ms(1));
+    let error = store(last.now_or_never().expect("it is told"));
+    assert!(error.is_unavailable() && !error.may_have_charged(), "{error}");
+    assert_eq!((limiter.state(), limiter.queue_len(), hand.sent()), (State::Up, 0, 512));
+    for _ in 0..512 {
+        hand.answer(Ok(Reply::Number(0)));
+    }
+    let mut next = limiter.acquire(1);
+    assert!((&mut next).now_or_never().is_none());
+    hand.answer(Ok(Reply::Number(0)));
+    assert!(next.now_or_never().expect("granted").is_ok());
+    assert_eq!(hand.sent(), 513);
+}
+
 /// Nobody else has anything to do with it.
 #[test]
 fn one_lost_answer_among_others_is_no_outage() {
