@@ -207,4 +207,17 @@ mod tests {
         limiter.blocking_acquire(1).expect("granted");
         assert_eq!((limiter.counters().lost, limiter.stats().granted), (0, 7));
     }
+
+    #[test]
+    fn one_that_is_told_no_is_alive() {
+        let server = Server::start();
+        let connection = &mut server.connection();
+        let policy = TokenBucket::new(Rate::per_second(1.0), 100);
+        let idle = Blocking::asking_after(server.limited_client(connection), Duration::ZERO);
+        let limiter = RedisRateLimiter::new(policy, idle, "key");
+        limiter.blocking_acquire(1).expect("granted");
+        let before = Server::connections(connection);
+        limiter.blocking_acquire(1).expect("granted");
+        assert_eq!(Server::connections(connection), before);
+    }
 }

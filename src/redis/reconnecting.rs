@@ -209,4 +209,17 @@ mod tests {
         limiter.acquire(1).await.expect("granted");
         assert_eq!((limiter.counters().lost, limiter.stats().granted), (0, 7));
     }
+
+    #[tokio::test]
+    async fn one_that_is_told_no_is_alive() {
+        let server = Server::start();
+        let connection = &mut server.connection();
+        let policy = TokenBucket::new(Rate::per_second(1.0), 100);
+        let idle = Reconnecting::asking_after(server.limited_client(connection), Duration::ZERO);
+        let limiter = RedisRateLimiter::new(policy, idle, "key");
+        limiter.acquire(1).await.expect("granted");
+        let before = Server::connections(connection);
+        limiter.acquire(1).await.expect("granted");
+        assert_eq!(Server::connections(connection), before);
+    }
 }

@@ -49,6 +49,24 @@ impl Server {
         }
     }
 
+    /// A client that may do what a limiter needs, and not `PING`.
+    pub(in crate::redis) fn limited_client(
+        &self,
+        connection: &mut redis::Connection,
+    ) -> redis::Client {
+        let rules = "SETUSER limited on >secret ~* +evalsha +eval +time +get +set";
+        redis::cmd("ACL").arg(rules.split(' ').collect::<Vec<_>>()).exec(connection).expect("set");
+        redis::Client::open(format!("redis://limited:secret@127.0.0.1:{}/", self.port))
+            .expect("a valid address")
+    }
+
+    /// How many connections there have been.
+    pub(in crate::redis) fn connections(connection: &mut redis::Connection) -> u64 {
+        let info: redis::InfoDict =
+            redis::cmd("INFO").arg("stats").query(connection).expect("statistics");
+        info.get("total_connections_received").expect("a number")
+    }
+
     /// Closes all connections but this one, as it does with those that are idle for too long.
     pub(in crate::redis) fn close_the_others(connection: &mut redis::Connection) {
         let mut close = redis::cmd("CLIENT");
