@@ -366,6 +366,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             let generation = inner.header.generation.wrapping_add(1);
             inner.header = core.header(&policy, generation);
             inner.policy = policy;
+            inner.unheard = true;
             inner.turn_away_the_too_large(now);
             inner.request(Change { policy: true, ..Change::of(vec![b'N']) })
         });
@@ -461,13 +462,17 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn flush(&self) -> Result<(), Error> {
-        let answer = self.shared.touch(|inner, _| {
-            (!inner.has_told_all()).then(|| inner.request(Change::of(Vec::new())))
-        });
-        match answer {
-            Some(answer) => confirmed(answer).await.map(drop),
-            None => Ok(()),
+        // What the answer under way brings that nobody takes comes behind the first.
+        for _ in 0..2 {
+            let answer = self.shared.touch(|inner, _| {
+                (!inner.has_told_all()).then(|| inner.request(Change::of(Vec::new())))
+            });
+            match answer {
+                Some(answer) => confirmed(answer).await?,
+                None => break,
+            };
         }
+        Ok(())
     }
 
     /// As [`flush`](Self::flush), for threads.

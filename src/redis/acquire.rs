@@ -53,7 +53,7 @@ enum Place<P: Scripted> {
     Outside,
     Waiting(Key),
     Over(Option<Outcome>),
-    /// And whether Redis was down since.
+    /// And whether Redis was away since.
     Local(Acquire<'static, P>, bool),
 }
 
@@ -102,8 +102,13 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         match &self.place {
             Place::Waiting(key) => {
                 let (key, waker) = (*key, context.waker());
-                if !self.shared.touch(|inner, _| inner.is_placed(key, waker)) {
-                    return Poll::Pending;
+                let core = &self.shared.core;
+                let placed = || self.shared.touch(|inner, now| inner.placed(core, now, key, waker));
+                while let Err(due) = placed() {
+                    // As for whoever waits for its turn.
+                    if !due.is_some_and(|due| core.options.clock.skip_to(due)) {
+                        return Poll::Pending;
+                    }
                 }
                 if let Some(error) = self.shared.touch(|inner, _| inner.refusal(key)) {
                     self.place = Place::Over(None);
@@ -186,15 +191,15 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                     },
                     None => panic!("`RedisAcquire` polled after it was ready"),
                 },
-                Place::Local(acquire, was_down) => {
-                    let is_down = this.shared.core.health.down().is_some();
-                    if *was_down && !is_down && this.max_wait.is_none() {
+                Place::Local(acquire, was_away) => {
+                    let is_away = this.shared.is_away();
+                    if *was_away && !is_away && this.max_wait.is_none() {
                         // What is granted here now would come on top of the fleet's. Who leaves hands the
                         // turn to the next, so that one turn brings them all back.
                         this.place = Place::Outside;
                         continue;
                     }
-                    *was_down |= is_down;
+                    *was_away |= is_away;
                     let answer = ready!(Pin::new(acquire).poll(context));
                     return Poll::Ready(this.served_locally(answer));
                 }
@@ -214,7 +219,9 @@ impl<P: Scripted, C: Connection> Drop for RedisAcquire<P, C> {
                 let (cost, ticket) = (self.cost, charge.ticket);
                 self.shared.touch(|inner, _| inner.give_back(cost, ticket));
             }
-            Place::Local(..) => self.shared.count(|stats| stats.given_up += 1),
+            Place::Local(..) | Place::Over(Some(Outcome::Local)) => {
+                self.shared.count(|stats| stats.given_up += 1);
+            }
             _ => {}
         }
     }

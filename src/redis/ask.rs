@@ -50,10 +50,11 @@ impl<P: Scripted> Inner<P> {
             Asking::Change(changes) => {
                 let generation = self.header.generation;
                 let mut todo = Vec::new();
-                let in_force = |priced| priced == generation;
-                for change in changes.iter().filter(|change| change.priced.is_none_or(in_force)) {
+                for change in changes {
                     todo.extend(&change.todo);
-                    if let Some(Refund { part, all, ticket }) = change.refund {
+                    if let Some(Refund { part, all, ticket }) = change.refund
+                        && ticket.generation == generation
+                    {
                         let ago = ago(now, ticket.earliest);
                         wire::put_refund::<P>(&mut todo, part, all, ago, ticket.sequence);
                     }
@@ -182,6 +183,10 @@ impl<P: Scripted> Inner<P> {
         sent: Sent<P::Cost>,
         outcome: Result<Reply, Failure>,
     ) {
+        if let Ok(Reply::Number(_) | Reply::Numbers(_)) = &outcome {
+            // The key's policy is the one by which it was asked.
+            self.unheard &= sent.generation != self.header.generation;
+        }
         match outcome {
             Ok(Reply::Told(word, generation, parameters)) => {
                 self.well(core, now);
@@ -440,8 +445,8 @@ impl<P: Scripted> Inner<P> {
         let generation = u32::try_from(generation).unwrap_or_default();
         let sets_policy = self.changes.iter().any(|change| change.policy)
             || matches!(&sent.asking, Asking::Change(changes) if changes.iter().any(|c| c.policy));
-        // Ours was set and has not been heard of, or is not any more: without this, it never would be.
-        let was_lost = word == "conflict" && self.header.generation > 0;
+        // Another was set at the same time, and heard: without this ours never would be.
+        let is_new = sets_policy || (word == "conflict" && self.unheard);
         let error = match word {
             "older" => {
                 self.changes.push_front(Change::of(vec![b'N']));
@@ -449,7 +454,7 @@ impl<P: Scripted> Inner<P> {
             }
             // From before our own was set.
             "adopt" if generation < self.header.generation => None,
-            "adopt" | "conflict" if sets_policy || was_lost => {
+            "adopt" | "conflict" if is_new => {
                 // Somebody else has set one meanwhile; this is the later one.
                 match generation.max(self.header.generation).checked_add(1) {
                     Some(next) => {
@@ -460,17 +465,21 @@ impl<P: Scripted> Inner<P> {
                     None => Some(StoreError::foreign(&self.key)),
                 }
             }
-            "adopt" => match self.policy.clone().read(&mut wire::floats(parameters)) {
-                Some(policy) => {
-                    let idle = core.options.absent_is_idle;
-                    self.header = Header::of(&core.scripts.kind, parameters, generation, idle);
-                    self.policy = policy;
-                    let key = Arc::clone(&self.key);
-                    self.events.push(Event::PolicyAdopted { key, generation });
-                    None
+            // Of the same generation: what was set before is forgotten, as by a fail-over.
+            "adopt" | "conflict" if generation > 0 => {
+                match self.policy.clone().read(&mut wire::floats(parameters)) {
+                    Some(policy) => {
+                        let idle = core.options.absent_is_idle;
+                        self.header = Header::of(&core.scripts.kind, parameters, generation, idle);
+                        self.policy = policy;
+                        self.unheard = false;
+                        let key = Arc::clone(&self.key);
+                        self.events.push(Event::PolicyAdopted { key, generation });
+                        None
+                    }
+                    None => Some(StoreError::foreign(&self.key)),
                 }
-                None => Some(StoreError::foreign(&self.key)),
-            },
+            }
             "conflict" => Some(StoreError::conflict(&self.key)),
             _ => Some(StoreError::foreign(&self.key)),
         };
@@ -625,7 +634,8 @@ impl<P: Scripted> Inner<P> {
                 };
                 let again = again.filter(|_| !self.under_way);
                 let until = failing.as_ref().map(|failing| failing.until(core.options.deadline));
-                let until = until.filter(|&at| at > now && self.waiting > 0);
+                let until =
+                    until.filter(|&at| at > now && (self.waiting > 0 || !self.changes.is_empty()));
                 self.next_turn().into_iter().chain(again).chain(until).min()
             }
         }

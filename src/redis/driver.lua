@@ -42,7 +42,7 @@ else
     -- The upper bits of a mark are the kind of policy: who has another is not one of us.
     if math.floor(its_mark / 2097152) ~= math.floor(mark / 2097152) then return {'foreign'} end
     if known > generation then return {'adopt', known, theirs} end
-    if known == generation then return {'conflict'} end
+    if known == generation then return {'conflict', known, theirs} end
     --@take return {'older', known}
     --@change renewed = true
     --@change if known > 0 then earlier = theirs

@@ -62,7 +62,7 @@ pub enum Event {
     /// Redis is there again.
     #[non_exhaustive]
     Up {
-        /// Since the first request that failed.
+        /// Since the first request that failed, or the last answer if that came later.
         after: Duration,
     },
     /// Another process has set another policy for all; it is in force here now.
@@ -142,7 +142,7 @@ impl Retry {
 
 impl Health {
     pub(super) fn is_well(&self) -> bool {
-        !self.troubled.load(Ordering::Acquire)
+        !self.troubled.load(Ordering::SeqCst)
     }
 
     fn trouble(&self) -> Option<MutexGuard<'_, Option<Trouble>>> {
@@ -201,9 +201,10 @@ impl Health {
         error: &StoreError,
     ) -> Option<Event> {
         let mut trouble = self.trouble.lock();
-        self.troubled.store(true, Ordering::Release);
+        // Either this sees an answer that comes now, or whoever has it sees the trouble.
+        self.troubled.store(true, Ordering::SeqCst);
         // What was answered meanwhile was there.
-        let since = sent.max(Nanos::new(self.answered.load(Ordering::Relaxed)));
+        let since = sent.max(Nanos::new(self.answered.load(Ordering::SeqCst)));
         let trouble = trouble.get_or_insert_with(|| Trouble {
             since,
             until: since.saturating_add(deadline),
@@ -220,7 +221,7 @@ impl Health {
 
     /// A request was answered.
     pub(super) fn well(&self, now: Nanos) -> Option<Event> {
-        self.answered.fetch_max(now.get(), Ordering::Relaxed);
+        self.answered.fetch_max(now.get(), Ordering::SeqCst);
         let mut trouble = self.trouble()?;
         self.troubled.store(false, Ordering::Release);
         let trouble = trouble.take()?;
@@ -233,6 +234,16 @@ impl Health {
             && let Some(trouble) = trouble.as_mut()
         {
             trouble.probing = false;
+        }
+    }
+
+    /// A request could not be sent by whoever was to: the next is not to be at once.
+    pub(super) fn unsent(&self, now: Nanos) {
+        if let Some(mut trouble) = self.trouble()
+            && let Some(trouble) = trouble.as_mut()
+        {
+            trouble.probing = false;
+            trouble.retry.failed(now);
         }
     }
 }
@@ -260,7 +271,7 @@ pub struct Counters {
     /// Requests whose answer was lost, so that what they asked for counts as charged. Those that only look
     /// for the server do not count.
     pub lost: u64,
-    /// Calls that were answered without Redis because it was down.
+    /// Calls that were answered without Redis because it did not answer in time.
     pub without_redis: u64,
 }
 

@@ -27,9 +27,13 @@ local function ready(n)
   return granted + n <= most and start or start + window
 end
 
+-- A number from before the window was begun is used again if all that was charged since has come back.
 local function charge(at, n)
+  local number = (sequence + 1) % 4294967296
   if at > start + window - 0.001 then
-    start, granted, began = edge(at), 0, (sequence + 1) % 4294967296
+    start, granted, began = edge(at), 0, number
+  elseif (number - began) % 4294967296 >= 2147483648 then
+    began = number
   end
   granted = granted + n
 end
@@ -39,15 +43,9 @@ local function forget()
 end
 --@ change
 
--- Exact within the window, which stays begun; afterwards there is nothing to give back. But if all that was
--- charged in the window has come back before that, the next charge gets the number of this one, or the one
--- behind it.
-local function refund(n, all, _, is_last, charge_sequence)
-  if (charge_sequence - began) % 4294967296 < 2147483648 then
-    granted = math.max(granted - n, 0)
-  elseif is_last then
-    began = n == all and charge_sequence or (charge_sequence + 1) % 4294967296
-  end
+-- Exact within the window, which stays begun; afterwards there is nothing to give back.
+local function refund(n, _, _, _, charge_sequence)
+  if (charge_sequence - began) % 4294967296 < 2147483648 then granted = math.max(granted - n, 0) end
 end
 
 local function halt() end

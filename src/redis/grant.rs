@@ -155,11 +155,9 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
                 if !less.is_zero() {
                     inner.let_go(less);
                 }
-                // More is paid at the present price.
-                let priced = more.is_zero().then_some(ticket.generation);
                 let refund = (!part.is_zero()).then_some(Refund { part, all, ticket });
                 let is_any = refund.is_some() || !todo.is_empty();
-                Ok(is_any.then(|| inner.request(Change { priced, refund, ..Change::of(todo) })))
+                Ok(is_any.then(|| inner.request(Change { refund, ..Change::of(todo) })))
             })?,
         };
         self.returnable = self.returnable.less(part);

@@ -103,18 +103,17 @@ pub(super) struct Change<C> {
     pub(super) done: Option<oneshot::Sender<Done<C>>>,
     /// Whether it makes the key one of a new policy.
     pub(super) policy: bool,
-    /// The policy at whose price something is given back: under another one it is left undone.
-    pub(super) priced: Option<u32>,
     pub(super) refund: Option<Refund<C>>,
 }
 
 impl<C> Change<C> {
     pub(super) fn of(todo: Vec<u8>) -> Self {
-        Self { todo, done: None, policy: false, priced: None, refund: None }
+        Self { todo, done: None, policy: false, refund: None }
     }
 }
 
-/// Something to be given back. It is written when it is sent: how much comes back depends on the time.
+/// Something to be given back, at the price at which it was charged: under another policy it is left undone.
+/// It is written when it is sent: how much comes back depends on the time.
 #[derive(Clone, Copy)]
 pub(super) struct Refund<C> {
     pub(super) part: C,
@@ -192,6 +191,8 @@ pub(super) struct Inner<P: Scripted> {
     pub(super) time: Steady,
     pub(super) policy: P,
     pub(super) header: Header,
+    /// Whether nothing has been heard of the policy that was set here.
+    pub(super) unheard: bool,
     /// The policy of before the first change of it.
     pub(super) base: Header,
     /// First those with a ticket, in the order of their tickets, then those without.
@@ -253,6 +254,7 @@ impl<P: Scripted> Inner<P> {
             key,
             time,
             policy,
+            unheard: false,
             base: header.clone(),
             header,
             queue: Queue::new(),
@@ -303,7 +305,12 @@ impl<P: Scripted> Inner<P> {
 
     /// A request cannot be sent: the runtime that was to do it has ended.
     pub(super) fn unsent<C>(&mut self, core: &Core<P, C>, sent: Sent<P::Cost>) {
-        core.health.abandoned();
+        // Whoever tries it next may be the alarm, and find the same runtime.
+        let now = self.time.latest();
+        core.health.unsent(now);
+        if let Some(failing) = &mut self.failing {
+            failing.retry.failed(now);
+        }
         self.refuse(core, sent.asking, &StoreError::failed(&self.key, &no_runtime()));
     }
 
@@ -603,8 +610,12 @@ impl<P: Scripted> Inner<P> {
             return Ok(outcome);
         }
         self.keep_waker(key, waker);
-        // Nothing moves before the answer that is under way.
-        Err(if self.under_way { None } else { self.next_alarm(core, now) })
+        Err(self.moves_at(core, now))
+    }
+
+    /// When something may change by itself: nothing does before the answer that is under way.
+    pub(super) fn moves_at<C>(&self, core: &Core<P, C>, now: Nanos) -> Option<Nanos> {
+        if self.under_way { None } else { self.next_alarm(core, now) }
     }
 
     fn keep_waker(&mut self, key: Key, waker: &Waker) {
@@ -631,6 +642,7 @@ impl<P: Scripted> Inner<P> {
                 self.hand_on(next, cost, [ticket].into());
             }
             Place::Over(Some(Outcome::Granted(charge))) => self.give_back(cost, charge.ticket),
+            Place::Over(Some(Outcome::Local)) => self.stats.given_up += 1,
             Place::Over(_) => {}
         }
         let waiter = &mut self.queue[key];
@@ -717,8 +729,7 @@ impl<P: Scripted> Inner<P> {
 
     pub(super) fn refund(&mut self, part: P::Cost, all: P::Cost, ticket: Ticket) {
         let refund = Some(Refund { part, all, ticket });
-        let priced = Some(ticket.generation);
-        self.change(Change { priced, refund, ..Change::of(Vec::new()) });
+        self.change(Change { refund, ..Change::of(Vec::new()) });
     }
 
     /// Something to be done, whose end is told.
@@ -781,14 +792,21 @@ impl<P: Scripted> Inner<P> {
         }
     }
 
-    /// Whether a place in line is known to be one: it has been asked for.
-    pub(super) fn is_placed(&mut self, key: Key, waker: &Waker) -> bool {
+    /// Whether a place in line is known to be one: it has been asked for. If not, when that may change by
+    /// itself, and `waker` will be called when it has.
+    pub(super) fn placed<C>(
+        &mut self,
+        core: &Core<P, C>,
+        now: Nanos,
+        key: Key,
+        waker: &Waker,
+    ) -> Result<(), Option<Nanos>> {
         let is_far_back = self.waiting > BATCH;
         let waiter = &mut self.queue[key];
         if !waiter.fresh || is_far_back || !matches!(waiter.place, Place::Waiting) {
-            return true;
+            return Ok(());
         }
         self.keep_waker(key, waker);
-        false
+        Err(self.moves_at(core, now))
     }
 }

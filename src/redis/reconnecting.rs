@@ -130,7 +130,8 @@ impl Shared {
         if let Some(open) = current().filter(|open| open.is_fresh(self.idle)) {
             return Ok(open);
         }
-        let _turn = self.connecting.lock().await;
+        // Not to the end: the runtime of the one who connects may stand still.
+        let _turn = tokio::time::timeout(deadline / 4 * 3, self.connecting.lock()).await.ok();
         if let Some(open) = current() {
             if open.is_fresh(self.idle) || open.answers(deadline / 2).await {
                 return Ok(open);

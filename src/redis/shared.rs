@@ -12,7 +12,7 @@ use super::Scripted;
 use super::connection::{Connection, Failure, Reply, Request, Runtime};
 use super::error::StoreError;
 use super::fallback::{Counts, Event, Health, Unavailable};
-use super::line::{Charge, Inner, Outcome, Sent};
+use super::line::{Charge, Failing, Inner, Outcome, Sent};
 use super::script::Scripts;
 use super::wire::Header;
 use crate::clock::{Clock, Errand, Steady, Turn};
@@ -179,6 +179,13 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
         count(&mut self.line.lock().stats);
     }
 
+    /// Whether callers are served without Redis, be it for this key only.
+    pub(super) fn is_away(&self) -> bool {
+        let Options { deadline, clock, .. } = &self.core.options;
+        let is_over = |failing: &Failing| clock.now() >= failing.until(*deadline);
+        self.core.health.down().is_some() || self.line.lock().failing.as_ref().is_some_and(is_over)
+    }
+
     /// What became of somebody in line, if anything has yet: what is over is so at any time.
     pub(super) fn outcome(&self, key: Key) -> Option<Outcome> {
         self.line.lock().take(key)
@@ -199,7 +206,13 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
         inner.pump(core, now);
         let driver = self.driver(&mut inner, now);
         let errand = inner.arm(core, now);
+        // Who waits for a change does not look: a clock that advances by itself is moved for it.
+        let moves = core.options.clock.advances_by_itself() && !inner.changes.is_empty();
+        let due = moves.then(|| inner.moves_at(core, now)).flatten();
         self.unlock(inner, errand);
+        if let Some(due) = due {
+            core.options.clock.skip_to(due);
+        }
         (result, driver)
     }
 
@@ -262,6 +275,8 @@ struct Driver<P: Scripted, C: Connection> {
 enum Step<C> {
     /// Nothing has been sent yet.
     Due(Sent<C>),
+    /// Until fewer others are under way. Whether all was well before.
+    Crowded(bool),
     Sent(Sent<C>),
     /// Those who were just told, and come again, are to be in the next request.
     Collecting,
@@ -281,7 +296,9 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
             let core = &self.shared.core;
             if slot.is_none() {
                 let is_new = self.shared.act(|inner, now| inner.crowded_out(core, now, sent)).0;
+                self.step = Step::Crowded(is_new);
                 slot = Arc::clone(&slots).acquire_owned().await.ok();
+                self.step = Step::Collecting;
                 self.shared.act(|inner, _| inner.let_in(is_new));
             } else if core.health.down().is_some() && !sent.is_probe() {
                 // Another key has found out while this one waited for its turn on the connection.
@@ -298,8 +315,13 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
                 slot = None;
             }
             yield_now().await;
-            let next = self.shared.act(|inner, _| inner.under_way = false).1;
-            self.step = next.map_or(Step::Done, |mut next| next.take(Step::Done));
+            let Self { shared, step } = &mut self;
+            let next = shared.act(|inner, _| {
+                inner.under_way = false;
+                // If a listener panics now, another may be under way already.
+                *step = Step::Done;
+            });
+            self.step = next.1.map_or(Step::Done, |mut next| next.take(Step::Done));
         }
         self.step = Step::Done;
     }
@@ -331,6 +353,8 @@ impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
             // Whoever looks after itself would only find the same runtime.
             Step::Due(sent) => inner.unsent(core, sent),
             Step::Sent(sent) => inner.abandoned(core, sent),
+            // The next may be let in at once.
+            Step::Crowded(is_new) => inner.let_in(is_new),
             Step::Collecting | Step::Done => {}
         }
         inner.under_way = false;

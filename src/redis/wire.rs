@@ -163,7 +163,10 @@ pub(super) fn answers(reply: &Reply, calls: usize, parts: bool) -> Option<Vec<An
         Reply::Numbers(values) => several(values, parts).take(calls + 1).collect(),
         Reply::Told(..) => return None,
     };
-    (answers.len() == calls).then_some(answers)
+    let mut blocked = answers.iter().skip_while(|answer| answer.fate != Fate::Later);
+    // Nobody passes one who is to be asked for later.
+    let in_order = blocked.all(|answer| !matches!(answer.fate, Fate::Booked(_)));
+    (answers.len() == calls && in_order).then_some(answers)
 }
 
 /// A call alone.

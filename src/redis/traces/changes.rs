@@ -149,7 +149,8 @@ fn replaces<P: Scripted + Debug>(
         later.mark = 9;
         for command in [later.take(now, &[call]), later.change(now, b"Q")] {
             let value: Value = command.query(connection).expect("an answer");
-            assert_eq!(refused_by_generation(&value), (&b"conflict"[..], None, None));
+            let expected = (&b"conflict"[..], Some(1), Some(parameters.as_slice()));
+            assert_eq!(refused_by_generation(&value), expected);
         }
         assert_eq!(subject.bytes(connection), bytes);
         now = now.max(after.since.get().div_ceil(1000));

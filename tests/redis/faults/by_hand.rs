@@ -2,8 +2,8 @@
 //! when a test says so.
 
 use futures::future::FutureExt;
-use tollgate::redis::{Effect, Failure, RedisRateLimiter, Reply, State, Unavailable};
-use tollgate::{Error, InFlight, ManualClock, Rate};
+use tollgate::redis::{Effect, Failure, RedisRateLimiter, Reply, Scripted, State, Unavailable};
+use tollgate::{Error, InFlight, ManualClock, Rate, TokenBucket};
 
 use super::wires::Hand;
 use super::{KEY, builder, bursty, ms, store};
@@ -112,6 +112,13 @@ fn tickets_of_those_who_left_are_handed_on_in_their_order() {
     assert_eq!(grant.waited(), ms(50));
 }
 
+/// Those of a limiter with another rate, as they come from a key.
+fn parameters(per_second: f64) -> Vec<u8> {
+    let mut parameters = Vec::new();
+    bursty(per_second).write(&mut parameters);
+    parameters.into_iter().flat_map(f64::to_le_bytes).collect()
+}
+
 /// Another process has set one of the same generation meanwhile, and was heard. It is not to be shut out.
 #[test]
 fn who_was_not_heard_setting_a_policy_sets_it_again() {
@@ -123,15 +130,30 @@ fn who_was_not_heard_setting_a_policy_sets_it_again() {
     assert!(store(set.now_or_never().expect("it is told")).may_have_charged());
     let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
-    // What it looks for the server with, and then for the caller.
-    hand.answer(Ok(Reply::Numbers(vec![0])));
-    hand.answer(Ok(Reply::Told("conflict".into(), 0, Vec::new())));
+    hand.answer(Ok(Reply::Told("conflict".into(), 1, parameters(30.0))));
     assert!((&mut caller).now_or_never().is_none(), "it is asked for again");
     hand.answer(Ok(Reply::Told("older".into(), 1, Vec::new())));
     hand.answer(Ok(Reply::Numbers(vec![1])));
     hand.answer(Ok(Reply::Numbers(vec![1, 1])));
     assert!(caller.now_or_never().expect("granted").is_ok());
-    assert_eq!((limiter.policy(), hand.sent()), (bursty(20.0), 6));
+    assert_eq!((limiter.policy(), hand.sent()), (bursty(20.0), 5));
+}
+
+/// What was set here was heard, and a fail-over has forgotten it; somebody has set another since.
+#[test]
+fn who_was_heard_setting_a_policy_adopts_the_next_of_its_generation() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let mut set = Box::pin(limiter.set_rate(Rate::per_second(20.0)));
+    assert!((&mut set).now_or_never().is_none());
+    hand.answer(Ok(Reply::Numbers(vec![1])));
+    assert!(set.now_or_never().expect("set").is_ok());
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(Ok(Reply::Told("conflict".into(), 1, parameters(30.0))));
+    hand.answer(Ok(Reply::Numbers(vec![1, 1])));
+    assert!(caller.now_or_never().expect("granted").is_ok());
+    assert_eq!((limiter.rate(), hand.sent()), (Rate::per_second(30.0), 3));
 }
 
 /// A permit that is given back is worth less as time passes, in line and during an outage, too.
@@ -343,4 +365,206 @@ fn a_clock_that_advances_by_itself() {
         }
     }
     panic!("nobody has told it");
+}
+
+/// Nobody can find out then whether Redis is back, and nobody is to be busy with that.
+#[test]
+fn what_failed_is_not_tried_again_and_again_without_a_runtime() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    for _ in 0..3 {
+        hand.answer(refused());
+    }
+    hand.end();
+    clock.advance(ms(1_000));
+    assert!(store(caller.now_or_never().expect("it is told")).is_unavailable());
+}
+
+/// Somebody else's runtime goes on, and the crowd has gone.
+#[test]
+fn who_was_crowded_out_when_the_runtime_ended_leaves_no_trouble_behind() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let key = |number: u32| limiter.key(number.to_string()).acquire(1);
+    let mut callers: Vec<_> = (0..512).map(key).collect();
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    hand.send();
+    let mut last = limiter.acquire(1);
+    assert!((&mut last).now_or_never().is_none());
+    hand.send();
+    drop((callers, last));
+    hand.end();
+    hand.begin();
+    clock.advance(ms(1_000));
+    let sent = hand.sent();
+    let mut next = limiter.acquire(1);
+    assert!((&mut next).now_or_never().is_none(), "it is asked for");
+    hand.answer(Ok(Reply::Number(0)));
+    assert!(next.now_or_never().expect("granted").is_ok());
+    assert_eq!(hand.sent(), sent + 1);
+}
+
+/// Nor does a change.
+#[test]
+fn a_change_that_is_crowded_out_does_not_wait_for_ever() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let key = |number: u32| limiter.key(number.to_string()).acquire(1);
+    let mut callers: Vec<_> = (0..512).map(key).collect();
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    hand.send();
+    let mut quota = Box::pin(limiter.quota());
+    assert!((&mut quota).now_or_never().is_none());
+    hand.send();
+    clock.advance(ms(499));
+    assert!((&mut quota).now_or_never().is_none());
+    clock.advance(ms(1));
+    assert!(!store(quota.now_or_never().expect("it is told")).may_have_charged());
+}
+
+/// More than go in one request.
+#[test]
+fn a_flush_ends_after_the_last_of_many_who_left() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let mut quota = Box::pin(limiter.quota());
+    assert!((&mut quota).now_or_never().is_none());
+    hand.send();
+    let mut leavers: Vec<_> = (0..1024).map(|_| limiter.acquire(1)).collect();
+    assert!(leavers.iter_mut().all(|leaver| leaver.now_or_never().is_none()));
+    hand.answer(Ok(Reply::Numbers(vec![0, 0, 1, -1])));
+    drop(leavers);
+    let mut flush = Box::pin(limiter.flush());
+    assert!((&mut flush).now_or_never().is_none());
+    // All are charged, and more than half of them at once.
+    let mut booked = vec![0, 16];
+    booked.resize(2 + 1_024 - 16, 40_000);
+    hand.answer(Ok(Reply::Numbers(booked)));
+    let mut answered = 2;
+    while (&mut flush).now_or_never().is_none() {
+        hand.answer(Ok(Reply::Numbers(vec![0])));
+        answered += 1;
+    }
+    assert_eq!(hand.sent(), answered, "nothing is under way any more");
+}
+
+/// One who asks for more of one thing and less of another, after the price has changed.
+#[test]
+fn what_was_paid_at_another_price_does_not_come_back_with_a_settlement() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let bucket = |rate| TokenBucket::new(Rate::per_second(rate), 100);
+    let limiter = RedisRateLimiter::builder((bucket(1.0), bucket(1.0)), hand.clone(), KEY);
+    let limiter = limiter.clock(&clock).build();
+    let mut caller = limiter.acquire((5, 1));
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(Ok(Reply::Number(0)));
+    let mut grant = caller.now_or_never().expect("granted").expect("granted");
+    let mut set = Box::pin(limiter.set_policy((bucket(2.0), bucket(2.0))));
+    assert!((&mut set).now_or_never().is_none());
+    hand.answer(Ok(Reply::Numbers(vec![1])));
+    assert!(set.now_or_never().expect("told").is_ok());
+    let mut settle = Box::pin(grant.settle((1, 5)));
+    assert!((&mut settle).now_or_never().is_none());
+    hand.send();
+    let todo = &hand.last()[1];
+    // `S` and what more is to be paid.
+    assert_eq!((todo[0], todo.len()), (b'S', 9), "{todo:?}");
+    hand.answer(Ok(Reply::Numbers(vec![2])));
+    assert!(settle.now_or_never().expect("told").is_ok());
+}
+
+/// A connection of somebody's own, again.
+#[test]
+fn nobody_is_booked_behind_one_who_is_not() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let mut quota = Box::pin(limiter.quota());
+    assert!((&mut quota).now_or_never().is_none());
+    hand.send();
+    let mut callers = [1, 1].map(|n| limiter.acquire(n));
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    hand.answer(Ok(Reply::Numbers(vec![1, 0, 400_001, 0])));
+    for caller in callers {
+        assert!(store(caller.now_or_never().expect("it is told")).may_have_charged());
+    }
+}
+
+/// As when a node of a cluster is down: Redis as a whole is not.
+#[test]
+fn who_waits_for_the_share_of_one_key_comes_back() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock);
+    let limiter = limiter.unavailable(Unavailable::Local(bursty(1.0))).build();
+    let mut callers = [1, 1, 1].map(|n| limiter.acquire(n));
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    let others = || limiter.key("other").acquire(1);
+    let mut other = others();
+    assert!((&mut other).now_or_never().is_none());
+    hand.send();
+    // The first is refused twice, and then the other is answered.
+    hand.answer(refused());
+    hand.answer(refused());
+    hand.answer(Ok(Reply::Number(0)));
+    assert!(other.now_or_never().expect("granted").is_ok());
+    clock.advance(ms(500));
+    hand.answer(refused());
+    let mut other = others();
+    assert!((&mut other).now_or_never().is_none());
+    hand.answer(Ok(Reply::Number(0)));
+    assert!(other.now_or_never().expect("granted").is_ok());
+    assert_eq!(limiter.state(), State::Up);
+    let [first, mut second, mut third] = callers;
+    let grant = first.now_or_never().expect("the first is prepaid").expect("granted");
+    assert!(!grant.is_shared());
+    assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
+    // It is tried again, and answered.
+    clock.advance(ms(10));
+    hand.answer(Ok(Reply::Numbers(vec![0])));
+    clock.advance(ms(1_000));
+    assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
+    hand.answer(Ok(Reply::Number(0)));
+    hand.answer(Ok(Reply::Number(0)));
+    for caller in [second, third] {
+        assert!(caller.now_or_never().expect("granted").expect("granted").is_shared());
+    }
+}
+
+/// Who came and left, whatever was to become of it.
+#[test]
+fn who_leaves_before_it_asks_for_a_share_counts() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock);
+    let limiter = limiter.unavailable(Unavailable::Local(bursty(1.0))).build();
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(refused());
+    clock.advance(ms(600));
+    hand.answer(refused());
+    assert_eq!((limiter.state(), limiter.queue_len()), (State::Down, 0), "it is told");
+    drop(caller);
+    assert_eq!(limiter.stats().given_up, 1);
+    drop(limiter.reserve(1).now_or_never().expect("it is told").expect("a place"));
+    assert_eq!(limiter.stats().given_up, 2);
+}
+
+/// Whatever is waited for.
+#[test]
+fn a_clock_that_advances_by_itself_does_so_for_changes_and_places() {
+    let (clock, hand) = (ManualClock::auto_advance(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let mut quota = Box::pin(limiter.quota());
+    let mut place = Box::pin(limiter.reserve(1));
+    let (mut quota_told, mut place_told) = (false, false);
+    for _ in 0..40 {
+        quota_told = quota_told || (&mut quota).now_or_never().is_some();
+        place_told = place_told || (&mut place).now_or_never().is_some();
+        if quota_told && place_told {
+            return;
+        }
+        hand.answer(refused());
+    }
+    panic!("nobody has told them: {quota_told} {place_told} at {:?}", clock.elapsed());
 }

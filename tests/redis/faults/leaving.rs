@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::future::{FutureExt, poll_immediate};
 use tollgate::redis::{RedisAcquire, RedisGrant, RedisRateLimiter};
-use tollgate::{Rate, Rated, SlidingWindowLog, SmoothBursty};
+use tollgate::{FixedWindow, Rate, Rated, SlidingWindowLog, SmoothBursty};
 
 use super::report::fault;
 use super::wires::Gate;
@@ -277,4 +277,20 @@ async fn who_leaves_with_a_ticket_does_not_take_the_window_along() {
     drop(place);
     assert_eq!(limiter.quota().await.expect("the server is there").remaining, 0);
     assert!(limiter.try_acquire(1).await.is_err());
+}
+
+/// One that takes nothing of the window comes back between those that do, and its number is used again.
+#[tokio::test]
+async fn what_came_back_does_not_keep_the_next_from_coming_back() {
+    let server = Server::start();
+    let window = FixedWindow::new(5, Duration::from_secs(60));
+    let connection = reconnecting(&server.url());
+    let limiter = RedisRateLimiter::new((window.clone(), window), connection, KEY);
+    let before = limiter.acquire((0, 1)).await.expect("the window is empty");
+    let first = limiter.acquire((1, 1)).await.expect("there is room");
+    first.refund();
+    before.refund();
+    let next = limiter.acquire((1, 1)).await.expect("there is room");
+    next.refund();
+    assert_eq!(limiter.quota().await.expect("the server is there").remaining, (5, 5));
 }

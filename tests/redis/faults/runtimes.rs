@@ -136,3 +136,25 @@ fn threads_are_told_that_the_runtime_is_gone() {
     assert!(matches!(limiter.blocking_acquire(1), Err(Error::Store(_))));
     assert!(start.elapsed() < DEADLINE + SLACK, "{:?}", start.elapsed());
 }
+
+/// One that nobody drives any more does not keep the others from connecting.
+#[test]
+fn a_runtime_that_stands_still_while_it_connects() {
+    let server = Server::start();
+    let limiter = builder(bursty(1000.0), reconnecting(&server.url())).deadline(DEADLINE).build();
+    let still = RuntimeBuilder::new_current_thread().enable_all().build().expect("a runtime");
+    server.stop_process();
+    still.block_on(async {
+        let mut call = limiter.acquire(1);
+        assert!(futures::poll!(&mut call).is_pending());
+        tokio::time::sleep(ms(50)).await;
+    });
+    server.continue_process();
+    let runtime = runtime();
+    let start = Instant::now();
+    while runtime.block_on(limiter.key("quota:another").acquire(1)).is_err() {
+        assert!(start.elapsed() < DEADLINE * 2 + SLACK, "never connected");
+        std::thread::sleep(ms(10));
+    }
+    drop(still);
+}
