@@ -180,7 +180,7 @@ impl<P: Scripted> Inner<P> {
         &mut self,
         core: &Core<P, C>,
         now: Nanos,
-        sent: Sent<P::Cost>,
+        mut sent: Sent<P::Cost>,
         outcome: Result<Reply, Failure>,
     ) {
         if let Ok(Reply::Number(_) | Reply::Numbers(_)) = &outcome {
@@ -202,14 +202,19 @@ impl<P: Scripted> Inner<P> {
                         None => self.failed(core, now, sent, Failure::strange(&reply)),
                     }
                 }
-                Asking::Change(changes) => {
-                    self.well(core, now);
-                    if !changes.is_empty() {
-                        // What was told while they were on their way is from before them.
-                        self.ask_again();
+                Asking::Change(ref mut changes) => match made::<P>(changes, &reply) {
+                    Some(quotas) => {
+                        self.well(core, now);
+                        if !changes.is_empty() {
+                            // What was told while they were on their way is from before them.
+                            self.ask_again();
+                        }
+                        for (change, quota) in changes.drain(..).zip(quotas) {
+                            let _ = change.done.map(|done| done.send(Ok(quota)));
+                        }
                     }
-                    changed::<P>(changes, &reply);
-                }
+                    None => self.failed(core, now, sent, Failure::strange(&reply)),
+                },
                 Asking::Probe => self.well(core, now),
             },
             Err(failure) => self.failed(core, now, sent, failure),
@@ -683,20 +688,29 @@ fn reach<C: Cost>(horizon: Duration, cost: C, passed: u32, is_head: bool) -> Dur
     horizon / (4 * STEPS) * (3 * STEPS + passed.min(STEPS))
 }
 
-/// Changes have been made.
-fn changed<P: Scripted>(changes: Vec<Change<P::Cost>>, reply: &Reply) {
-    let mut numbers = match reply {
-        Reply::Numbers(numbers) => numbers.iter().copied().skip(1),
-        _ => [].iter().copied().skip(1),
+/// What each hears whose change has been made, if that is more than that it has; nothing if the reply is not
+/// that.
+fn made<P: Scripted>(
+    changes: &[Change<P::Cost>],
+    reply: &Reply,
+) -> Option<Vec<Option<Quota<P::Cost>>>> {
+    let Reply::Numbers(numbers) = reply else { return None };
+    let mut cost = Vec::new();
+    P::write_cost(P::Cost::default(), &mut cost);
+    let size = 2 * cost.len() + 1;
+    let mut told = numbers.get(1..)?.chunks(size);
+    let mut quota = || {
+        let (reset, costs) = told.next().filter(|told| told.len() == size)?.split_last()?;
+        let mut costs = costs.iter().map(|&number| u32::try_from(number).unwrap_or(u32::MAX));
+        let remaining = P::read_cost(&mut costs);
+        let limit = P::read_cost(&mut costs);
+        let reset_after = u64::try_from(*reset).ok().map(Duration::from_micros);
+        Some(Quota { limit, remaining, reset_after })
     };
-    for change in changes {
-        let quota = (change.todo.first() == Some(&b'Q')).then(|| {
-            let mut costs = numbers.by_ref().map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-            let remaining = P::read_cost(&mut costs);
-            let limit = P::read_cost(&mut costs);
-            let reset = numbers.next().and_then(|micros| u64::try_from(micros).ok());
-            Quota { limit, remaining, reset_after: reset.map(Duration::from_micros) }
-        });
-        let _ = change.done.map(|done| done.send(Ok(quota)));
-    }
+    let asks = |change: &Change<P::Cost>| change.todo.first() == Some(&b'Q');
+    let quotas: Option<_> = changes
+        .iter()
+        .map(|change| if asks(change) { quota().map(Some) } else { Some(None) })
+        .collect();
+    quotas.filter(|_| told.next().is_none())
 }

@@ -314,7 +314,8 @@ fn an_answer_that_is_none_is_a_failure() {
         assert!((&mut quota).now_or_never().is_none());
         hand.answer(Ok(Reply::Numbers(vec![2])));
         hand.answer(Ok(reply));
-        assert!(quota.now_or_never().is_some());
+        let error = store(quota.now_or_never().expect("it is told"));
+        assert!(error.is_unavailable(), "{error}");
     }
 }
 
