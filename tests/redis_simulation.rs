@@ -23,18 +23,27 @@ use std::time::Duration;
 use run::{Rules, Run};
 use tollgate::redis::Scripted;
 use tollgate::{
-    FixedWindow, InFlight, LeakyBucket, LockOut, Rate, Rated, Same, SlidingWindowLog, SmoothBursty,
-    TokenBucket,
+    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Rate, Rated, Same, SlidingWindowCounter,
+    SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
 const RATE: f64 = 100.0;
 const PLACES: u32 = 7;
 
 fn try_seeds<P: Scripted<Cost = u32>>(policy: P, choose: impl Fn(Rules<P>) -> Rules<P>) {
-    let number = |name, default| {
+    try_costs(policy, |number| number, |cost| [cost; 2], choose);
+}
+
+fn try_costs<P: Scripted>(
+    policy: P,
+    cost: fn(u32) -> P::Cost,
+    number: fn(P::Cost) -> [u32; 2],
+    choose: impl Fn(Rules<P>) -> Rules<P>,
+) {
+    let of_name = |name, default| {
         env::var(name).map_or(default, |value| value.parse::<u32>().expect("a number"))
     };
-    let (first, seeds, steps) = (number("FIRST", 0), number("SEEDS", 20), number("STEPS", 600));
+    let (first, seeds, steps) = (of_name("FIRST", 0), of_name("SEEDS", 14), of_name("STEPS", 600));
     let fails = |seed: &u32| {
         let rules = choose(Rules {
             policy: policy.clone(),
@@ -43,6 +52,8 @@ fn try_seeds<P: Scripted<Cost = u32>>(policy: P, choose: impl Fn(Rules<P>) -> Ru
             burst: 8.0,
             most: None,
             parts: false,
+            cost,
+            number,
         });
         let run = AssertUnwindSafe(|| Run::new(rules, u64::from(*seed)).run(steps));
         catch_unwind(run).is_err()
@@ -117,4 +128,37 @@ fn places_in_flight() {
 fn bucket_and_places() {
     let policy = Same((bucket(), InFlight::new(PLACES)));
     try_seeds(policy, |rules| Rules { most: Some(PLACES), parts: true, ..rules });
+}
+
+/// What is stored is granted more slowly, and only the last of at most five is not paid for yet.
+#[test]
+fn smooth_warming_up() {
+    let policy = SmoothWarmingUp::new(rate(), Duration::from_millis(200));
+    let slower = Some(policy.clone().with_rate(half()));
+    try_seeds(policy, |rules| Rules { slower: slower.clone(), burst: 15.0, ..rules });
+}
+
+#[test]
+fn gcra() {
+    let policy = Gcra::new(7, 100, Duration::from_secs(1));
+    let slower = Some(policy.clone().with_rate(half()));
+    try_seeds(policy, |rules| Rules { slower: slower.clone(), ..rules });
+}
+
+#[test]
+fn sliding_window_counter() {
+    let of = |limit| SlidingWindowCounter::new(limit, Duration::from_millis(100), 5);
+    // One window's, as for a log; and a fifth of it ends too early when the clock is set back, as the grid
+    // of its parts is the clock's.
+    try_seeds(of(10), |rules| Rules { slower: Some(of(5)), burst: 12.0, ..rules });
+}
+
+/// Each caller needs permits, and one place.
+#[test]
+fn a_bucket_and_a_place_each() {
+    let policy = (bucket(), InFlight::new(PLACES));
+    let slower = Some((bucket().with_rate(half()), InFlight::new(PLACES)));
+    let of_places =
+        |rules| Rules { slower: slower.clone(), most: Some(PLACES), parts: true, ..rules };
+    try_costs(policy, |number| (number, 1), |(number, places)| [number, places], of_places);
 }

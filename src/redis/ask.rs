@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Scripted;
 use super::connection::{Effect, Failure, Reply};
 use super::error::StoreError;
-use super::fallback::{Event, May, Retry, State};
+use super::fallback::{Event, May, State};
 use super::line::{
     Asking, BATCH, Change, Failing, Inner, NEVER, Outcome, Place, Refund, Sent, Ticket, put_aside,
     refuse_all,
@@ -36,8 +36,13 @@ impl<P: Scripted> Inner<P> {
         if self.under_way || self.failing.as_ref().is_some_and(|failing| now < failing.retry.at) {
             return None;
         }
-        let may = core.health.may_ask(now);
-        let asking = self.next_asking(core, now, may)?;
+        let may = core.health.may_ask(now, self.failing.is_some());
+        let Some(asking) = self.next_asking(core, now, may) else {
+            if may == May::Try {
+                core.health.abandoned();
+            }
+            return None;
+        };
         self.changed_last = matches!(asking, Asking::Change(_));
         self.under_way = true;
         let mut arguments = match &asking {
@@ -112,7 +117,7 @@ impl<P: Scripted> Inner<P> {
         if P::HELD && (self.released || self.renew_at <= now) {
             return Some(Asking::Change(Vec::new()));
         }
-        (may == May::Try || self.failing.is_some()).then_some(Asking::Probe)
+        self.failing.is_some().then_some(Asking::Probe)
     }
 
     /// Who is asked for: everybody, if the first is to be asked for now; else those who have just come and
@@ -233,8 +238,7 @@ impl<P: Scripted> Inner<P> {
         let is_new = self.failing.is_none();
         self.failing.get_or_insert_with(|| {
             let crowd = Failure::new(Effect::None, "too many other requests are under way".into());
-            let error = StoreError::failed(&self.key, &crowd);
-            Failing { since: now, retry: Retry::at_once(now), error }
+            Failing::new(now, now, StoreError::failed(&self.key, &crowd))
         });
         self.withdrawn(core, sent);
         is_new
@@ -562,13 +566,12 @@ impl<P: Scripted> Inner<P> {
             self.ask_again();
             return self.refuse(core, sent.asking, &error);
         }
-        let failing = self.failing.get_or_insert_with(|| Failing {
-            since: sent.at,
-            retry: Retry::at_once(now),
-            error: error.clone(),
-        });
+        let failing = self.failing.get_or_insert_with(|| Failing::new(sent.at, now, error.clone()));
         failing.retry.failed(now);
         failing.error = error.clone();
+        failing.idle += u32::from(sent.is_probe());
+        // There may be many keys that cannot be reached, and nobody who wants to.
+        self.failing.take_if(|failing| failing.idle > Failing::LOOKS);
         let down = core.health.failed(now, sent.at, core.options.deadline, &error);
         self.events.extend(down);
         if failure.effect == Effect::None {
@@ -626,8 +629,9 @@ impl<P: Scripted> Inner<P> {
         match (core.health.state(), &self.failing) {
             (State::Up, None) => self.next_event(),
             (state, failing) => {
-                // Another key's request may find out for us.
+                // Another key's request may find out for us, but not whether this key can be reached.
                 let has_business = self.waiting > 0
+                    || failing.is_some()
                     || !self.changes.is_empty()
                     || self.released
                     || self.renew_at < NEVER;
@@ -635,7 +639,10 @@ impl<P: Scripted> Inner<P> {
                 let again = match state {
                     State::Up => own,
                     // Not before either allows it.
-                    _ => core.health.again(now, has_business).map(|at| own.unwrap_or(at).max(at)),
+                    _ => core
+                        .health
+                        .again(now, has_business, failing.is_some())
+                        .map(|at| own.unwrap_or(at).max(at)),
                 };
                 let again = again.filter(|_| !self.under_way);
                 let until = failing.as_ref().map(|failing| failing.until(core.options.deadline));

@@ -43,7 +43,7 @@ pub trait Connection: Clone + Send + Sync + 'static {
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// One run of a script.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request {
     /// What to run.

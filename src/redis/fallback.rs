@@ -91,7 +91,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum May {
     Ask,
-    /// If there is nothing to ask for, whether Redis is there.
+    /// One at a time.
     Try,
     Probe,
     Wait,
@@ -115,8 +115,13 @@ struct Trouble {
     retry: Retry,
     /// One request at a time.
     probing: bool,
+    /// Whether keys wait for that turn that have not failed themselves: they may be well.
+    others_wait: bool,
     error: StoreError,
 }
+
+/// How often those look whose turn is taken by others, at least.
+const SOON: Duration = Duration::from_millis(10);
 
 /// When what has failed is tried again: at once, and then less and less often.
 #[derive(Debug)]
@@ -173,23 +178,33 @@ impl Health {
         self.trouble()?.as_mut()?.pass(now)
     }
 
-    pub(super) fn may_ask(&self, now: Nanos) -> May {
+    /// `fails`: whether the key that asks has failed itself.
+    pub(super) fn may_ask(&self, now: Nanos, fails: bool) -> May {
         let Some(mut trouble) = self.trouble() else { return May::Ask };
         let Some(trouble) = trouble.as_mut() else { return May::Ask };
-        if trouble.probing || now < trouble.retry.at {
+        if trouble.probing || now < trouble.turn(fails) {
+            trouble.others_wait |= !fails;
             return May::Wait;
         }
         trouble.probing = true;
+        trouble.others_wait = false;
         if trouble.is_down { May::Probe } else { May::Try }
     }
 
     /// When it is to be tried again. If somebody is trying it now, those who need it look again soon.
-    pub(super) fn again(&self, now: Nanos, needed: bool) -> Option<Nanos> {
+    pub(super) fn again(&self, now: Nanos, needed: bool, fails: bool) -> Option<Nanos> {
         let trouble = self.trouble()?;
         let trouble = trouble.as_ref()?;
         let until = (!trouble.is_down).then_some(trouble.until);
-        let soon = now.saturating_add(trouble.retry.pause.max(Duration::from_millis(10)));
-        let again = if trouble.probing { needed.then_some(soon) } else { Some(trouble.retry.at) };
+        let soon = now.saturating_add(trouble.retry.pause.max(SOON));
+        let again = match trouble.turn(fails) {
+            _ if trouble.probing => soon,
+            // Whoever may ask at any time has nothing to ask for just now.
+            Nanos::ZERO => now.saturating_add(SOON),
+            turn => turn,
+        };
+        // While it is down somebody finds out when it is back, whoever that is.
+        let again = (needed || trouble.is_down && !trouble.probing).then_some(again);
         again.into_iter().chain(until).min()
     }
 
@@ -211,6 +226,7 @@ impl Health {
             is_down: false,
             retry: Retry::at_once(now),
             probing: false,
+            others_wait: false,
             error: error.clone(),
         });
         trouble.probing = false;
@@ -249,6 +265,16 @@ impl Health {
 }
 
 impl Trouble {
+    /// When it may be tried again. A key that has not failed itself may be well: it does not pay for those
+    /// that have, nor do these take its turn.
+    fn turn(&self, fails: bool) -> Nanos {
+        match fails {
+            true if self.others_wait => self.retry.at.saturating_add(2 * SOON),
+            false if !self.is_down => Nanos::ZERO,
+            _ => self.retry.at,
+        }
+    }
+
     fn pass(&mut self, now: Nanos) -> Option<Event> {
         if self.is_down || now < self.until {
             return None;

@@ -155,9 +155,18 @@ pub(super) struct Failing {
     pub(super) since: Nanos,
     pub(super) retry: Retry,
     pub(super) error: StoreError,
+    /// How often it was tried again since anybody wanted to know.
+    pub(super) idle: u32,
 }
 
 impl Failing {
+    /// So often a key is looked at that nobody asks for: for five seconds.
+    pub(super) const LOOKS: u32 = 20;
+
+    pub(super) fn new(since: Nanos, now: Nanos, error: StoreError) -> Self {
+        Self { since, retry: Retry::at_once(now), error, idle: 0 }
+    }
+
     /// Until then everybody waits.
     pub(super) fn until(&self, deadline: Duration) -> Nanos {
         self.since.saturating_add(deadline)
@@ -481,6 +490,9 @@ impl<P: Scripted> Inner<P> {
         if let Some(error) = core.health.down().or(failing) {
             let error = error.unasked(&self.key);
             let waiting: Vec<Key> = self.unasked().collect();
+            if let Some(failing) = self.failing.as_mut().filter(|_| !waiting.is_empty()) {
+                failing.idle = 0;
+            }
             for key in waiting {
                 let outcome = core.without_redis(error.clone());
                 self.turn_away(key, outcome);

@@ -19,11 +19,14 @@ use crate::wire::{Weather, Wire, World, lock, run_tasks};
 #[path = "checks.rs"]
 mod checks;
 
+/// How long places in flight count without another word, if it matters.
+const LEASE: Duration = Duration::from_secs(1);
+
 type Limiter<P> = RedisRateLimiter<P, Wire>;
 type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// What the rules of a policy come to.
-pub(crate) struct Rules<P> {
+pub(crate) struct Rules<P: Scripted> {
     pub(crate) policy: P,
     /// The same at half the rate.
     pub(crate) slower: Option<P>,
@@ -32,6 +35,9 @@ pub(crate) struct Rules<P> {
     pub(crate) burst: f64,
     /// How many may be out at once, for policies with places in flight.
     pub(crate) most: Option<u32>,
+    /// The cost of so many permits, and how many permits and places a cost is.
+    pub(crate) cost: fn(u32) -> P::Cost,
+    pub(crate) number: fn(P::Cost) -> [u32; 2],
     /// Whether an answer names the part that it is due to.
     pub(crate) parts: bool,
 }
@@ -104,6 +110,12 @@ struct Kinds {
     change: bool,
     pause: bool,
     outages: bool,
+    /// The key is lost, the server's clock steps, and processes stand still, now and then.
+    loses: bool,
+    steps: bool,
+    sleeps: bool,
+    /// Every other process has another policy in its code.
+    disagree: bool,
     costs: u64,
     crowd: u64,
     pace: Duration,
@@ -120,9 +132,19 @@ pub(crate) struct Run<P: Scripted> {
     keys: Vec<String>,
     events: Vec<Arc<Mutex<Vec<Event>>>>,
     fails: bool,
+    calm: bool,
+    sets_policy: bool,
     local: bool,
     weather: Weather,
     out_until: Duration,
+    sleep_until: Duration,
+    /// A connection of nobody.
+    wire: Wire,
+    /// How often the key was lost or the server's clock went ahead.
+    mishaps: Vec<u32>,
+    /// Until when more places may be out than there are, and how many may be.
+    excused: Vec<Duration>,
+    allowed: Vec<u32>,
     callers: Vec<Caller<P>>,
     changes: Vec<(Boxed<()>, Arc<Flag>)>,
     grants: Vec<(usize, usize, RedisGrant<P, Wire>)>,
@@ -131,10 +153,11 @@ pub(crate) struct Run<P: Scripted> {
     orders: usize,
 }
 
-impl<P: Scripted<Cost = u32>> Run<P> {
+impl<P: Scripted> Run<P> {
     pub(crate) fn new(rules: Rules<P>, seed: u64) -> Self {
         let mut chance = Chance(seed);
         let clock = ManualClock::new();
+        clock.advance(Duration::from_secs(7_200));
         let ms = Duration::from_millis;
         let pick = |chance: &mut Chance| chance.below(2) == 0;
         let processes = 1 + usize::try_from(chance.below(4)).expect("few");
@@ -144,7 +167,10 @@ impl<P: Scripted<Cost = u32>> Run<P> {
             faults: chance.one_of(&[0, 0, 20, 200]),
             ends: chance.one_of(&[0, 0, 0, 5]),
             is_out: false,
+            late: pick(&mut chance),
         };
+        let is_crowd = chance.below(24) == 0;
+        let crowd = chance.one_of(if is_crowd { &[1_500] } else { &[3, 10, 40] });
         let kinds = Kinds {
             leave: pick(&mut chance),
             patience: pick(&mut chance),
@@ -153,17 +179,27 @@ impl<P: Scripted<Cost = u32>> Run<P> {
             pause: chance.below(4) == 0,
             outages: chance.below(3) == 0,
             costs: chance.one_of(&[1, 1, 2, 5]),
-            crowd: chance.one_of(&[3, 10, 40]),
+            crowd,
             pace: chance.one_of(&[ms(2), ms(50), ms(500)]),
+            loses: chance.below(5) == 0,
+            steps: chance.below(5) == 0,
+            sleeps: chance.below(5) == 0,
+            disagree: chance.below(5) == 0 && rules.slower.is_some(),
         };
         let mut parameters = Vec::new();
         rules.policy.write(&mut parameters);
+        let mut numbers = Vec::new();
+        P::write_cost((rules.cost)(1), &mut numbers);
+        let width = numbers.len();
         let lines = processes * keys.len();
         let world = Arc::new(Mutex::new(World {
             chance: Chance(seed ^ 0xabcd),
             weather: weather.clone(),
             keys: keys.clone(),
             tasks: Vec::new(),
+            asleep: None,
+            late: Vec::new(),
+            paused: vec![Duration::ZERO; keys.len()],
             times: Vec::new(),
             charged: Vec::new(),
             given_back: vec![0; lines],
@@ -171,6 +207,7 @@ impl<P: Scripted<Cost = u32>> Run<P> {
             longest: Duration::ZERO,
         }));
         let server = Manual::new(&clock);
+        server.set_back(Duration::from_secs(3_600));
         let horizon = chance.one_of(&[ms(0), ms(20), ms(250), ms(250)]);
         let unavailable = chance.below(6);
         let max_waiters = chance.one_of(&[3, usize::MAX, usize::MAX]);
@@ -179,24 +216,30 @@ impl<P: Scripted<Cost = u32>> Run<P> {
             && !kinds.outages
             && weather.slow <= ms(30)
             && kinds.pace <= ms(50);
-        let lease = if is_heard { ms(1_000) } else { Duration::from_secs(1 << 30) };
+        let lasts = if is_heard || weather.late { LEASE } else { Duration::from_secs(1 << 30) };
+        let excused = if is_heard { Duration::ZERO } else { Duration::MAX };
+        let excused =
+            if kinds.loses || kinds.steps || weather.late { excused } else { Duration::ZERO };
+        let wire = |process| Wire {
+            process,
+            clock: clock.clone(),
+            server: server.clone(),
+            world: Arc::clone(&world),
+            header: 9 + 8 * parameters.len(),
+            step: 1 + usize::from(rules.parts),
+            width,
+        };
         let mut limiters = Vec::new();
         let mut events = Vec::new();
         for process in 0..processes {
-            let wire = Wire {
-                process,
-                clock: clock.clone(),
-                server: server.clone(),
-                world: Arc::clone(&world),
-                header: 9 + 8 * parameters.len(),
-                step: 1 + usize::from(rules.parts),
-            };
+            let policy = rules.slower.as_ref().filter(|_| kinds.disagree && process % 2 == 1);
+            let policy = policy.unwrap_or(&rules.policy).clone();
             let told = Arc::new(Mutex::new(Vec::new()));
             events.push(Arc::clone(&told));
-            let limiter = RedisRateLimiter::builder(rules.policy.clone(), wire, &*keys[0])
+            let limiter = RedisRateLimiter::builder(policy, wire(process), &*keys[0])
                 .clock(&clock)
                 .horizon(horizon)
-                .lease(lease)
+                .lease(lasts)
                 .max_waiters(max_waiters)
                 .unavailable(match unavailable {
                     0 => Unavailable::Allow,
@@ -207,7 +250,14 @@ impl<P: Scripted<Cost = u32>> Run<P> {
                 .build();
             limiters.extend(keys.iter().map(|key| limiter.key(&**key)));
         }
+        let wire = wire(processes);
+        let sets_policy = kinds.change || kinds.disagree;
         Self {
+            wire,
+            sleep_until: Duration::ZERO,
+            mishaps: vec![0; keys.len()],
+            excused: vec![excused; keys.len()],
+            allowed: vec![rules.most.unwrap_or_default(); keys.len()],
             chance,
             kinds,
             rules,
@@ -218,6 +268,8 @@ impl<P: Scripted<Cost = u32>> Run<P> {
             keys,
             events,
             fails: unavailable > 1,
+            sets_policy,
+            calm: false,
             local: unavailable == 1,
             weather,
             out_until: Duration::ZERO,
@@ -248,7 +300,10 @@ impl<P: Scripted<Cost = u32>> Run<P> {
 
     fn step(&mut self) {
         match self.chance.below(20) {
-            0..4 => self.come(),
+            0..4 => {
+                let crowd = if self.kinds.crowd > 1_000 { 30 } else { 1 };
+                (0..crowd).for_each(|_| self.come());
+            }
             4..7 => {
                 if let Some(caller) = self.any(self.callers.len()) {
                     self.poll(caller);
@@ -284,20 +339,68 @@ impl<P: Scripted<Cost = u32>> Run<P> {
                 let task = self.any(running).map(|task| lock(&self.world).tasks.remove(task));
                 drop(task);
             }
-            13 => run_tasks(&self.world),
+            13 => match self.chance.below(60) {
+                0 if self.kinds.loses => {
+                    let key = self.any(self.keys.len()).expect("there are some");
+                    self.server.lose(&self.keys[key]);
+                    lock(&self.world).paused[key] = Duration::ZERO;
+                    self.mishap(key);
+                }
+                1 if self.kinds.steps => {
+                    let step = self.chance.up_to(Duration::from_secs(10));
+                    self.server.set_back(self.server.server_time().saturating_sub(step));
+                }
+                2 if self.kinds.steps => {
+                    let step = self.chance.up_to(Duration::from_secs(10));
+                    self.server.set_back(self.server.server_time() + step);
+                    for paused in &mut lock(&self.world).paused {
+                        *paused = paused.saturating_sub(step);
+                    }
+                    (0..self.keys.len()).for_each(|key| self.mishap(key));
+                }
+                3 if self.kinds.sleeps => {
+                    self.sleep_until = self.now() + self.chance.up_to(4 * LEASE);
+                    lock(&self.world).asleep = self.any(self.limiters.len() / self.keys.len());
+                    (0..self.keys.len()).for_each(|key| self.excuse(key, self.sleep_until));
+                }
+                4..7 => {
+                    let limiter = self.a_limiter();
+                    self.change(async move { limiter.flush().await });
+                }
+                _ => run_tasks(&self.world),
+            },
             14..18 => {
                 let by = self.chance.up_to(self.kinds.pace);
                 self.advance(by);
             }
             _ => self.poll_woken(),
         }
-        if let Some(most) = self.rules.most {
-            for key in 0..self.keys.len() {
-                let held = self.grants.iter().filter(|(line, ..)| line % self.keys.len() == key);
-                let held: u32 = held.map(|(_, _, grant)| grant.cost()).sum();
-                assert!(held <= most || !self.fails, "{held} are out");
+        let Some(most) = self.rules.most else { return };
+        for key in 0..self.keys.len() {
+            let is_excused = self.now() < self.excused[key];
+            if !is_excused && self.allowed[key] == u32::MAX {
+                // Whoever has been granted a place, and did not look, has it.
+                run_tasks(&self.world);
+                self.poll_woken();
             }
+            let held = self.grants.iter().filter(|(line, ..)| line % self.keys.len() == key);
+            let held: u32 = held.map(|(_, _, grant)| (self.rules.number)(grant.cost())[1]).sum();
+            let allowed = self.allowed[key];
+            assert!(held <= allowed || is_excused || !self.fails, "{held} are out, not {allowed}");
+            self.allowed[key] = if is_excused { u32::MAX } else { allowed.min(held).max(most) };
         }
+    }
+
+    /// The key is not what it should be: more is granted, once.
+    fn mishap(&mut self, key: usize) {
+        self.mishaps[key] += 1;
+        self.excuse(key, self.now());
+    }
+
+    /// Who holds places tells Redis so again after a third of a lease.
+    fn excuse(&mut self, key: usize, since: Duration) {
+        self.excused[key] = self.excused[key].max(since + LEASE);
+        self.allowed[key] = u32::MAX;
     }
 
     fn a_limiter(&mut self) -> Limiter<P> {
@@ -306,9 +409,11 @@ impl<P: Scripted<Cost = u32>> Run<P> {
     }
 
     fn change(&mut self, change: impl Future<Output = Result<(), Error>> + 'static) {
-        let change = change.map(|done| match done {
+        let (calm, disagree) = (self.calm, self.kinds.disagree);
+        let change = change.map(move |done| match done {
             Ok(()) => {}
-            Err(Error::Store(error)) if error.is_unavailable() => {}
+            Err(Error::Store(error)) if error.is_unavailable() && !calm => {}
+            Err(Error::Store(error)) if error.is_conflict() && disagree => {}
             Err(error) => panic!("{error}"),
         });
         self.changes.push((Box::pin(change), Flag::new()));
@@ -332,18 +437,19 @@ impl<P: Scripted<Cost = u32>> Run<P> {
         let limiter = self.limiters[line].clone();
         let cost = 1 + u32::try_from(self.chance.below(self.kinds.costs)).expect("small");
         let mut patience = None;
+        let price = (self.rules.cost)(cost);
         let what = match self.chance.below(6) {
-            0 => What::Reserve(Box::pin(async move { limiter.reserve(cost).await })),
+            0 => What::Reserve(Box::pin(async move { limiter.reserve(price).await })),
             1 if self.kinds.patience => {
                 patience = Some(Duration::ZERO);
-                What::Acquire(limiter.try_acquire(cost))
+                What::Acquire(limiter.try_acquire(price))
             }
             2 if self.kinds.patience => {
                 let timeout = self.chance.up_to(Duration::from_secs(2));
                 patience = Some(timeout);
-                What::Acquire(limiter.try_acquire_timeout(cost, timeout))
+                What::Acquire(limiter.try_acquire_timeout(price, timeout))
             }
-            _ => What::Acquire(limiter.acquire(cost)),
+            _ => What::Acquire(limiter.acquire(price)),
         };
         let caller = Caller { line, cost, patience, entered: None, flag: Flag::new(), what };
         self.callers.push(caller);
@@ -409,7 +515,8 @@ impl<P: Scripted<Cost = u32>> Run<P> {
                 tally.left_cost += u64::from(caller.cost);
             }
             Err(Error::Store(error)) => {
-                assert!(error.is_unavailable(), "{error}");
+                let disagree = error.is_conflict() && self.kinds.disagree;
+                assert!(error.is_unavailable() || disagree, "{error}");
                 tally.refused += 1;
                 let time = caller.patience.filter(|time| !time.is_zero());
                 if time.is_some_and(|time| entered + time <= self.clock.elapsed()) {
@@ -436,7 +543,12 @@ impl<P: Scripted<Cost = u32>> Run<P> {
         let after = (limiter.queue_len(), limiter.stats());
         let tally = &mut self.tallies[caller.line];
         if caller.entered.is_none() {
-            assert_eq!(before, after, "who has not come cannot leave");
+            // Who looks may find that a runtime has ended, and others are told so.
+            let ends = self.weather.ends > 0;
+            assert!(
+                before == after || ends,
+                "who has not come cannot leave: {before:?}, {after:?}"
+            );
             return;
         }
         tally.left_cost += u64::from(caller.cost);
@@ -463,11 +575,14 @@ impl<P: Scripted<Cost = u32>> Run<P> {
                 granted.kept = 0;
                 self.tallies[line].given_back += u64::from(granted.cost);
             }
-            1 if self.rules.most.is_none() => {
+            1 => {
                 let cost = u32::try_from(self.chance.below(7)).expect("small");
                 granted.kept = granted.cost.min(cost);
                 self.tallies[line].given_back += u64::from(granted.cost.saturating_sub(cost));
-                self.change(async move { grant.settle(cost).await });
+                // It may hold more places then than there are.
+                self.excuse(line % self.keys.len(), self.clock.elapsed());
+                let price = (self.rules.cost)(cost);
+                self.change(async move { grant.settle(price).await });
             }
             _ => {}
         }
@@ -499,6 +614,10 @@ impl<P: Scripted<Cost = u32>> Run<P> {
             if self.now() >= self.out_until {
                 lock(&self.world).weather.is_out = false;
             }
+            if self.now() >= self.sleep_until {
+                lock(&self.world).asleep = None;
+            }
+            self.wire.arrive_late(self.now());
             if !is_busy {
                 run_tasks(&self.world);
             }
@@ -521,9 +640,23 @@ impl<P: Scripted<Cost = u32>> Run<P> {
     fn calm_down(&mut self) {
         lock(&self.world).weather =
             Weather { slow: Duration::from_millis(2), ..Weather::default() };
-        self.out_until = Duration::ZERO;
+        (self.out_until, self.sleep_until) = (Duration::ZERO, Duration::ZERO);
+        self.wire.arrive_late(Duration::MAX);
         self.advance(Duration::from_millis(1));
         self.callers.retain(|caller| caller.entered.is_some());
+        if self.kinds.disagree {
+            self.rest();
+            for line in 0..self.keys.len() {
+                let limiter = self.limiters[line].clone();
+                let policy = self.rules.policy.clone();
+                self.change(async move { limiter.set_policy(policy).await });
+            }
+            self.settle_down();
+            self.agree();
+            // Whoever has heard of a conflict has done so before.
+            self.poll_woken();
+            self.kinds.disagree = false;
+        }
         let owed = self.observers().into_iter().map(|observer| {
             let quota = observer.quota().now_or_never().expect("at once").expect("Redis is there");
             quota.reset_after.unwrap_or_default()
@@ -541,17 +674,68 @@ impl<P: Scripted<Cost = u32>> Run<P> {
                 self.changes.len()
             );
             self.poll_woken();
-            if self.rules.most.is_some() {
+            self.advance(Duration::from_millis(10));
+            self.look_after();
+            if self.rules.most.is_some() && !self.callers.is_empty() {
                 self.grants.clear();
+            }
+        }
+        self.rest();
+        self.agree();
+        self.grants.clear();
+        for limiter in self.limiters.clone() {
+            self.change(async move { limiter.flush().await });
+        }
+        self.settle_down();
+        for observer in self.observers().into_iter().filter(|_| self.rules.rate > 1e6) {
+            let quota = observer.quota().now_or_never().expect("at once").expect("Redis is there");
+            assert_eq!(quota.remaining, quota.limit, "what was flushed is free");
+        }
+        self.rest();
+    }
+
+    /// Whatever is under way arrives, and leases end.
+    fn rest(&mut self) {
+        for _ in 0..1 + u32::from(self.weather.late) {
+            for _ in 0..80 {
+                self.advance(Duration::from_millis(25));
+                self.look_after();
+            }
+            self.wire.arrive_late(Duration::MAX);
+        }
+        self.calm = true;
+    }
+
+    /// All processes come to the same policy.
+    fn agree(&mut self) {
+        for _ in 0..2 {
+            for limiter in self.limiters.clone() {
+                self.change(async move { limiter.quota().await.map(drop) });
+            }
+            self.settle_down();
+        }
+        let parameters = |limiter: &Limiter<P>| {
+            let mut parameters = Vec::new();
+            limiter.policy().write(&mut parameters);
+            parameters
+        };
+        for (line, limiter) in self.limiters.iter().enumerate() {
+            let first = &self.limiters[line % self.keys.len()];
+            assert_eq!(parameters(limiter), parameters(first), "all agree");
+        }
+    }
+
+    /// What was to be done is done.
+    fn settle_down(&mut self) {
+        for _ in 0..300 {
+            self.poll_woken();
+            if self.changes.is_empty() {
+                return;
             }
             self.advance(Duration::from_millis(10));
             self.look_after();
         }
-        self.grants.clear();
-        for _ in 0..200 {
-            self.advance(Duration::from_millis(10));
-            self.look_after();
-        }
+        assert!(self.changes.is_empty(), "{} changes hang", self.changes.len());
     }
 
     /// A line whose runtime has ended goes on when it is used next.

@@ -1,6 +1,7 @@
 //! Connections over which requests arrive, and answers come back or do not, when chance says so.
 
 use std::future::poll_fn;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -36,13 +37,20 @@ pub(crate) struct Weather {
     pub(crate) ends: u64,
     /// Whether nothing is answered.
     pub(crate) is_out: bool,
+    /// Whether what has failed may reach the server later.
+    pub(crate) late: bool,
 }
 
 pub(crate) struct World {
     pub(crate) chance: Chance,
     pub(crate) weather: Weather,
     pub(crate) keys: Vec<String>,
-    pub(crate) tasks: Vec<Task>,
+    /// By the process that runs them.
+    pub(crate) tasks: Vec<(usize, Task)>,
+    /// The process that stands still.
+    pub(crate) asleep: Option<usize>,
+    /// Of lines that have given them up: when they were sent, and when they reach the server.
+    pub(crate) late: Vec<(usize, Request, [Duration; 2])>,
     /// When something happens to a request.
     pub(crate) times: Vec<Duration>,
     pub(crate) charged: Vec<Charged>,
@@ -52,6 +60,8 @@ pub(crate) struct World {
     pub(crate) unknown: Vec<u64>,
     /// How long a request was on its way to the server at most.
     pub(crate) longest: Duration,
+    /// Until when each key is paused.
+    pub(crate) paused: Vec<Duration>,
 }
 
 /// One process's connection.
@@ -64,6 +74,8 @@ pub(crate) struct Wire {
     /// How many bytes of a request are the policy's, and how many numbers an answer has for a call.
     pub(crate) header: usize,
     pub(crate) step: usize,
+    /// Of how many numbers a cost consists: the first is what counts.
+    pub(crate) width: usize,
 }
 
 /// What is to become of a request.
@@ -92,19 +104,22 @@ impl Wire {
         if world.weather.is_out || world.chance.of_thousand(world.weather.faults) {
             match world.chance.below(5) {
                 0 | 1 => (there, fails) = (None, Some(Effect::None)),
-                2 => (there, fails) = (None, Some(Effect::Unknown)),
+                2 if !world.weather.late => (there, fails) = (None, Some(Effect::Unknown)),
                 3 => fails = Some(Effect::Unknown),
                 // Nothing is heard of it any more.
                 _ => {
                     back = now + request.deadline;
                     fails = Some(Effect::Unknown);
                     there = there.filter(|_| world.chance.below(2) == 0);
+                    if world.weather.late {
+                        there = there.map(|_| back + world.chance.up_to(4 * request.deadline));
+                    }
                 }
             }
         }
         if back > now + request.deadline {
             (back, fails) = (now + request.deadline, Some(Effect::Unknown));
-            there = there.filter(|&there| there <= back);
+            there = there.filter(|&there| there <= back || world.weather.late);
         }
         world.times.extend(there.into_iter().chain([back]));
         Plan { line, there, back, fails }
@@ -112,20 +127,20 @@ impl Wire {
 
     /// The calls that the request asks for: the arguments are runs, as `take.lua` says.
     fn costs(&self, request: &Request) -> Vec<u32> {
-        let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+        let number = |bytes: &[u8]| u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
+        let size = 4 * self.width;
         let mut costs = Vec::new();
         let first = &request.arguments[0][self.header..];
         let others = request.arguments.get(1).map_or(&[][..], Vec::as_slice);
         for mut runs in [first, others] {
-            while let [cost, rest @ ..] = runs.as_chunks::<4>().0 {
-                let cost = u32::from_le_bytes(*cost);
-                let count = u32::from_le_bytes(rest[0]) as usize;
-                let mixed = runs[24] > 1;
+            while !runs.is_empty() {
+                let (cost, count) = (number(runs), number(&runs[size..]));
+                let mixed = runs[size + 20] > 1;
                 costs.push(cost);
-                runs = &runs[25..];
+                runs = &runs[size + 21..];
                 for _ in 1..count {
-                    costs.push(if mixed { number(&runs[..4]) } else { cost });
-                    runs = if mixed { &runs[4..] } else { runs };
+                    costs.push(if mixed { number(runs) } else { cost });
+                    runs = if mixed { &runs[size..] } else { runs };
                 }
             }
         }
@@ -137,7 +152,7 @@ impl Wire {
     }
 
     /// What became of calls: their costs, and when those that were booked are due.
-    fn book(&self, plan: &Plan, request: &Request, reply: &Reply) -> Vec<Charged> {
+    fn book(&self, line: usize, request: &Request, reply: &Reply) -> Vec<Charged> {
         if !Self::is_take(request) {
             return Vec::new();
         }
@@ -160,28 +175,65 @@ impl Wire {
         let server = Duration::from_micros(u64::try_from(now.as_micros()).expect("a time"));
         let booked = costs.into_iter().zip(waits).filter_map(|(cost, wait)| {
             let due = server + Duration::from_micros(wait?);
-            Some(Charged { line: plan.line, cost, due, answered: false, late: now })
+            Some(Charged { line, cost, due, answered: false, late: now })
         });
         booked.collect()
     }
 
-    /// How much a request gives back.
-    fn given_back(request: &Request) -> u64 {
+    /// How much a request gives back, and for how long it pauses the key.
+    fn changes(&self, request: &Request) -> (u64, Duration) {
         let mut todo = request.arguments.get(1).map_or(&[][..], Vec::as_slice);
-        let mut sum = 0;
+        let (mut sum, mut pause) = (0, Duration::ZERO);
         while let [what, rest @ ..] = todo {
             let size = match what {
-                b'R' => 21,
-                b'S' => 4,
+                b'R' => 8 * self.width + 13,
+                b'S' => 4 * self.width,
                 b'P' => 8,
                 _ => 0,
             };
             if *what == b'R' {
                 sum += u64::from(u32::from_le_bytes(rest[..4].try_into().expect("four bytes")));
             }
+            if *what == b'P' {
+                let micros = f64::from_le_bytes(rest[..8].try_into().expect("eight bytes"));
+                pause = pause.max(Duration::from_secs_f64(micros / 1e6));
+            }
             todo = &rest[size..];
         }
-        sum
+        (sum, pause)
+    }
+
+    /// A request has reached the server: the answer, and what it has charged.
+    fn arrive(&self, line: usize, request: &Request, sent: Duration) -> (Reply, Range<usize>) {
+        let reply = self.server.run(request).now_or_never().expect("it is there");
+        let reply = reply.expect("the server is well");
+        let charged = self.book(line, request, &reply);
+        let world = &mut *lock(&self.world);
+        let now = self.clock.elapsed();
+        world.longest = world.longest.max(now - sent);
+        let paused = &mut world.paused[line % world.keys.len()];
+        let is_free = |charged: &Charged| charged.due + Duration::from_micros(2) >= *paused;
+        assert!(charged.iter().all(is_free), "paused until {paused:?}, {charged:?}");
+        if !Self::is_take(request) && !matches!(reply, Reply::Told(..)) {
+            *paused = (*paused).max(now + self.changes(request).1);
+        }
+        let booked = world.charged.len()..world.charged.len() + charged.len();
+        world.charged.extend(charged);
+        (reply, booked)
+    }
+
+    /// What nobody waits for any more reaches the server.
+    pub(crate) fn arrive_late(&self, until: Duration) {
+        let mut world = lock(&self.world);
+        let (now, later) =
+            std::mem::take(&mut world.late).into_iter().partition(|l| l.2[1] <= until);
+        world.late = later;
+        drop(world);
+        let mut now: Vec<_> = now;
+        now.sort_by_key(|late: &(usize, Request, [Duration; 2])| late.2[1]);
+        for (line, request, [sent, _]) in now {
+            self.arrive(line, &request, sent);
+        }
     }
 }
 
@@ -194,14 +246,7 @@ impl Connection for Wire {
             let now = self.clock.elapsed();
             if plan.there.is_some_and(|there| there <= now) {
                 plan.there = None;
-                let reply = self.server.run(request).now_or_never().expect("it is there");
-                let reply = reply.expect("the server is well");
-                let charged = self.book(&plan, request, &reply);
-                let world = &mut *lock(&self.world);
-                world.longest = world.longest.max(now - sent);
-                let all = &mut world.charged;
-                ran = Some((reply, all.len()..all.len() + charged.len()));
-                all.extend(charged);
+                ran = Some(self.arrive(plan.line, request, sent));
             }
             if now < plan.back {
                 return Poll::Pending;
@@ -210,9 +255,12 @@ impl Connection for Wire {
         })
         .await;
         let world = &mut *lock(&self.world);
+        if let Some(there) = plan.there {
+            world.late.push((plan.line, request.clone(), [sent, there]));
+        }
         let is_told = matches!(ran, Some((Reply::Told(..), _)));
         if !Self::is_take(request) && plan.fails != Some(Effect::None) && !is_told {
-            world.given_back[plan.line] += Self::given_back(request);
+            world.given_back[plan.line] += self.changes(request).0;
         }
         if let Some(effect) = plan.fails {
             if effect == Effect::Unknown && Self::is_take(request) {
@@ -235,7 +283,7 @@ impl Connection for Wire {
             drop(world);
             drop(task);
         } else {
-            world.tasks.push(task);
+            world.tasks.push((self.process, task));
         }
     }
 }
@@ -243,9 +291,13 @@ impl Connection for Wire {
 /// Polls all tasks, more often than any lets others run.
 pub(crate) fn run_tasks(world: &Mutex<World>) {
     for _ in 0..4 {
-        let mut tasks = std::mem::take(&mut lock(world).tasks);
+        let mut all = lock(world);
+        let (mut tasks, asleep) = (std::mem::take(&mut all.tasks), all.asleep);
+        drop(all);
         let context = &mut Context::from_waker(Waker::noop());
-        tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
+        tasks.retain_mut(|(process, task)| {
+            asleep == Some(*process) || task.as_mut().poll(context).is_pending()
+        });
         let mut world = lock(world);
         tasks.append(&mut world.tasks);
         world.tasks = tasks;

@@ -1,8 +1,14 @@
 //! Orders of events to which no real server can be brought for certain: requests are sent and answered
 //! when a test says so.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use futures::future::FutureExt;
-use tollgate::redis::{Effect, Failure, RedisRateLimiter, Reply, Scripted, State, Unavailable};
+use tollgate::redis::{
+    Connection, Effect, Failure, RedisRateLimiter, Reply, Request, Runtime, Scripted, State, Task,
+    Unavailable,
+};
 use tollgate::{Error, InFlight, ManualClock, Rate, TokenBucket};
 
 use super::wires::Hand;
@@ -200,6 +206,54 @@ fn only_so_many_requests_are_under_way() {
     assert_eq!((limiter.state(), limiter.counters().lost), (State::Up, 0));
 }
 
+/// There may be thousands of them, of a node that is down.
+#[test]
+fn a_key_that_nobody_asks_for_is_not_tried_for_ever() {
+    /// Answers at once, but for one key.
+    #[derive(Clone, Default)]
+    struct OneIsDead(Arc<AtomicUsize>);
+
+    impl Connection for OneIsDead {
+        async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+            if &*request.key != "dead" {
+                return Ok(Reply::Number(0));
+            }
+            self.0.fetch_add(1, Ordering::SeqCst);
+            refused()
+        }
+
+        fn spawn(&self, _: &Runtime, mut task: Task) {
+            while (&mut task).now_or_never().is_none() {}
+        }
+    }
+
+    let (clock, connection) = (ManualClock::new(), OneIsDead::default());
+    let limiter = builder(bursty(10.0), connection.clone()).clock(&clock).build();
+    let dead = limiter.key("dead");
+    let tries = || connection.0.load(Ordering::SeqCst);
+    let go_on = |times: u32| {
+        for _ in 0..times {
+            clock.advance(ms(300));
+            // It does not pay for the other.
+            let answer = limiter.acquire(1).now_or_never();
+            assert!(answer.expect("it is there").is_ok());
+        }
+    };
+    let mut caller = dead.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    go_on(3);
+    store(caller.now_or_never().expect("it is told"));
+    go_on(10);
+    store(dead.acquire(1).now_or_never().expect("it is known"));
+    go_on(15);
+    store(dead.acquire(1).now_or_never().expect("it is known, because somebody has asked"));
+    go_on(50);
+    let before = tries();
+    go_on(50);
+    assert_eq!(tries(), before);
+    assert!((&mut dead.acquire(1)).now_or_never().is_none(), "it is tried again");
+}
+
 /// It is told so when it would have given up on an answer.
 #[test]
 fn who_is_crowded_out_does_not_wait_for_ever() {
@@ -257,6 +311,35 @@ fn one_lost_answer_among_others_is_no_outage() {
     hand.answer(Ok(Reply::Number(0)));
     assert!(next.now_or_never().expect("granted").is_ok());
     assert_eq!(limiter.state(), State::Up);
+}
+
+/// Another key was just finding out when this one looked, and nobody waited here then.
+#[test]
+fn a_key_that_has_failed_looks_again_though_nobody_waits() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let keys = ["one", "other"].map(|key| limiter.key(key));
+    let mut callers = keys.each_ref().map(|key| key.acquire(1));
+    for caller in &mut callers {
+        assert!(caller.now_or_never().is_none());
+        hand.send();
+    }
+    // One fails, and when it looks for the server; then the other.
+    (0..3).for_each(|_| hand.answer(silence()));
+    assert!(callers.into_iter().all(|caller| caller.now_or_never().expect("told").is_err()));
+    // Either looks once more, in time for both.
+    clock.advance(ms(2));
+    hand.send();
+    assert_eq!((limiter.state(), hand.sent()), (State::Doubtful, 4));
+    hand.answer(Ok(Reply::Numbers(vec![0])));
+    assert_eq!(limiter.state(), State::Up);
+    clock.advance(ms(20));
+    hand.answer(Ok(Reply::Numbers(vec![0])));
+    // Long after that, neither has bad news for anybody.
+    clock.advance(ms(600));
+    let mut callers = keys.each_ref().map(|key| key.acquire(1));
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()), "they are asked for");
 }
 
 /// It is no answer of Redis that the limit is reached.

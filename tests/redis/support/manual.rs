@@ -47,7 +47,7 @@ impl Manual {
         (time.as_secs(), time.subsec_micros())
     }
 
-    fn server_time(&self) -> Duration {
+    pub(crate) fn server_time(&self) -> Duration {
         let behind = Duration::from_micros(self.behind.load(Ordering::Relaxed));
         self.clock.elapsed().saturating_sub(behind)
     }
@@ -56,6 +56,12 @@ impl Manual {
     pub(crate) fn set_back(&self, time: Duration) {
         let behind = self.clock.elapsed().saturating_sub(time);
         self.behind.store(u64::try_from(behind.as_micros()).expect("a time"), Ordering::Relaxed);
+    }
+
+    /// As if it had been evicted.
+    pub(crate) fn lose(&self, key: &str) {
+        let lost = with_link(|link| Cmd::del(key).exec(&mut link.connection));
+        lost.expect("the server is well");
     }
 }
 
