@@ -39,9 +39,11 @@ impl<P: Scripted> Run<P> {
         };
         let full = quotas().iter().filter_map(|quota| quota.reset_after).max();
         self.clock.advance(full.unwrap_or_default());
-        for quota in quotas() {
-            // One that was lost is new until somebody takes something.
-            let is_full = quota.remaining == quota.limit || self.kinds.loses;
+        for (key, quota) in quotas().into_iter().enumerate() {
+            // A key that is not there is new until somebody takes something.
+            let charged = &lock(&self.world).charged;
+            let is_there = charged.iter().any(|charged| charged.line % self.keys.len() == key);
+            let is_full = quota.remaining == quota.limit || !is_there || self.kinds.loses;
             assert!(is_full, "an idle limiter is full: {quota:?}");
         }
     }
