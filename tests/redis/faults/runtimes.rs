@@ -1,6 +1,5 @@
 //! The runtime that sent a request ends while callers of another one wait in the same line.
 
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
@@ -15,27 +14,15 @@ use crate::support::until;
 
 const DEADLINE: Duration = ms(500);
 
-struct Fixture {
-    server: Server,
-    proxy: Proxy,
-    limiter: Limiter,
-}
-
-/// As in a program: one limiter for all, made by whoever comes first.
-static FIXTURE: LazyLock<Fixture> = LazyLock::new(|| {
-    let server = Server::start();
-    let proxy = Proxy::to(&server);
-    let limiter = builder(bursty(1000.0), reconnecting(&proxy.url())).deadline(DEADLINE).build();
-    Fixture { server, proxy, limiter }
-});
-
 fn runtime() -> Runtime {
     RuntimeBuilder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
 }
 
 #[test]
 fn who_waits_elsewhere_goes_on() {
-    let Fixture { server, proxy, limiter } = &*FIXTURE;
+    let server = &Server::start();
+    let proxy = Proxy::to(server);
+    let limiter = builder(bursty(1000.0), reconnecting(&proxy.url())).deadline(DEADLINE).build();
     let (sender, survivor) = (runtime(), runtime());
     sender.block_on(limiter.acquire(1)).expect("granted");
     let before = sequence(server);
@@ -46,6 +33,7 @@ fn who_waits_elsewhere_goes_on() {
     let start = Instant::now();
     let others: Vec<_> = (0..20)
         .map(|_| {
+            let limiter = limiter.clone();
             survivor.spawn(async move {
                 let answer = limiter.acquire(1).await.map(drop);
                 (answer, Instant::now())
@@ -79,7 +67,7 @@ fn who_waits_elsewhere_goes_on() {
     // Of the twenty, those whose request went by the connection that ended with the runtime.
     assert!(refused <= 20);
     assert!(limiter.counters().lost >= 1);
-    fault("the runtime of a request ends", "Reconnecting, a static limiter")
+    fault("the runtime of a request ends", "Reconnecting")
         .answer("in that request: Store, may have charged; the others go on")
         .under(1.0, 1.0)
         .longest(longest, DEADLINE)
