@@ -228,24 +228,13 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// So many others are under way that it has to wait. Nobody waits for that longer than for an answer.
-    /// Whether all was well before.
-    pub(super) fn crowded_out<C>(
-        &mut self,
-        core: &Core<P, C>,
-        now: Nanos,
-        sent: Sent<P::Cost>,
-    ) -> bool {
-        let is_new = self.failing.is_none();
+    pub(super) fn crowded_out<C>(&mut self, core: &Core<P, C>, now: Nanos, sent: Sent<P::Cost>) {
         self.failing.get_or_insert_with(|| {
             let crowd = Failure::new(Effect::None, "too many other requests are under way".into());
-            Failing::new(now, now, StoreError::failed(&self.key, &crowd))
+            let error = StoreError::failed(&self.key, &crowd);
+            Failing { crowded: true, ..Failing::new(now, now, error) }
         });
         self.withdrawn(core, sent);
-        is_new
-    }
-
-    pub(super) fn let_in(&mut self, is_new: bool) {
-        self.failing.take_if(|_| is_new);
     }
 
     /// It was not sent after all.

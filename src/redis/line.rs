@@ -157,6 +157,8 @@ pub(super) struct Failing {
     pub(super) error: StoreError,
     /// How often it was tried again since anybody wanted to know.
     pub(super) idle: u32,
+    /// Nothing has failed: so many others are under way that this key waits for its turn.
+    pub(super) crowded: bool,
 }
 
 impl Failing {
@@ -164,7 +166,7 @@ impl Failing {
     pub(super) const LOOKS: u32 = 20;
 
     pub(super) fn new(since: Nanos, now: Nanos, error: StoreError) -> Self {
-        Self { since, retry: Retry::at_once(now), error, idle: 0 }
+        Self { since, retry: Retry::at_once(now), error, idle: 0, crowded: false }
     }
 
     /// Until then everybody waits.
@@ -327,6 +329,12 @@ impl<P: Scripted> Inner<P> {
     pub(super) fn refuse_changes<C>(&mut self, core: &Core<P, C>) {
         let changes = Asking::Change(std::mem::take(&mut self.changes).into());
         self.refuse(core, changes, &StoreError::failed(&self.key, &no_runtime()));
+    }
+
+    /// Whoever sends requests has nothing to do with the last one any more.
+    pub(super) fn free(&mut self) {
+        self.under_way = false;
+        self.failing.take_if(|failing| failing.crowded);
     }
 
     /// Wakes all who wait, so that they look after themselves.

@@ -275,10 +275,8 @@ struct Driver<P: Scripted, C: Connection> {
 enum Step<C> {
     /// Nothing has been sent yet.
     Due(Sent<C>),
-    /// Until fewer others are under way. Whether all was well before.
-    Crowded(bool),
     Sent(Sent<C>),
-    /// Those who were just told, and come again, are to be in the next request.
+    /// Those who were just told, and come again, are to be in the next request; or it is crowded out.
     Collecting,
     Done,
 }
@@ -295,11 +293,8 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
             slot = slot.or_else(|| Arc::clone(&slots).try_acquire_owned().ok());
             let core = &self.shared.core;
             if slot.is_none() {
-                let is_new = self.shared.act(|inner, now| inner.crowded_out(core, now, sent)).0;
-                self.step = Step::Crowded(is_new);
+                self.shared.act(|inner, now| inner.crowded_out(core, now, sent));
                 slot = Arc::clone(&slots).acquire_owned().await.ok();
-                self.step = Step::Collecting;
-                self.shared.act(|inner, _| inner.let_in(is_new));
             } else if core.health.down().is_some() && !sent.is_probe() {
                 // Another key has found out while this one waited for its turn on the connection.
                 self.shared.act(|inner, _| inner.withdrawn(core, sent));
@@ -317,7 +312,7 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
             yield_now().await;
             let Self { shared, step } = &mut self;
             let next = shared.act(|inner, _| {
-                inner.under_way = false;
+                inner.free();
                 // If a listener panics now, another may be under way already.
                 *step = Step::Done;
             });
@@ -353,11 +348,9 @@ impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
             // Whoever looks after itself would only find the same runtime.
             Step::Due(sent) => inner.unsent(core, sent),
             Step::Sent(sent) => inner.abandoned(core, sent),
-            // The next may be let in at once.
-            Step::Crowded(is_new) => inner.let_in(is_new),
             Step::Collecting | Step::Done => {}
         }
-        inner.under_way = false;
+        inner.free();
         // Nobody else may come for these.
         inner.refuse_changes(core);
         inner.wake_all();
