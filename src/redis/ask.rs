@@ -619,11 +619,9 @@ impl<P: Scripted> Inner<P> {
             (State::Up, None) => self.next_event(),
             (state, failing) => {
                 // Another key's request may find out for us, but not whether this key can be reached.
-                let has_business = self.waiting > 0
-                    || failing.is_some()
-                    || !self.changes.is_empty()
-                    || self.released
-                    || self.renew_at < NEVER;
+                let somebody_waits = self.waiting > 0 || !self.changes.is_empty();
+                let has_business =
+                    somebody_waits || failing.is_some() || self.released || self.renew_at < NEVER;
                 let own = failing.as_ref().map(|failing| failing.retry.at);
                 let again = match state {
                     State::Up => own,
@@ -635,8 +633,7 @@ impl<P: Scripted> Inner<P> {
                 };
                 let again = again.filter(|_| !self.under_way);
                 let until = failing.as_ref().map(|failing| failing.until(core.options.deadline));
-                let until =
-                    until.filter(|&at| at > now && (self.waiting > 0 || !self.changes.is_empty()));
+                let until = until.filter(|&at| at > now && somebody_waits);
                 self.next_turn().into_iter().chain(again).chain(until).min()
             }
         }

@@ -16,9 +16,9 @@ use crate::sync::Mutex;
 ///
 /// Every asynchronous connection of redis-rs that can be cloned is one: `ConnectionManager`,
 /// `ClusterConnection`, and `MultiplexedConnection`, which does not come back once it is cut.
-/// [`Reconnecting`](super::Reconnecting) and [`Blocking`](super::Blocking) are here. What is charged must be charged once: an implementation **never
-/// sends a request again** that may have reached the server. redis-rs's cluster client does that by itself
-/// unless it is told `ClusterClientBuilder::retries(0)`.
+/// [`Reconnecting`](super::Reconnecting) and [`Blocking`](super::Blocking) are here. What is charged must
+/// be charged once: an implementation **never sends a request again** that may have reached the server.
+/// redis-rs's cluster client does that by itself unless it is told `ClusterClientBuilder::retries(0)`.
 ///
 /// ```
 /// use tollgate::redis::Connection;
@@ -93,13 +93,12 @@ impl TryFrom<Value> for Reply {
     type Error = Failure;
 
     fn try_from(value: Value) -> Result<Self, Failure> {
-        let strange = |value: &Value| Failure::strange(value);
         match value {
             Value::Int(number) => Ok(Self::Number(number)),
             Value::Array(items) if matches!(items.first(), Some(Value::Int(_))) => {
                 let numbers = items.iter().map(|item| match item {
                     Value::Int(number) => Ok(*number),
-                    other => Err(strange(other)),
+                    other => Err(Failure::strange(other)),
                 });
                 numbers.collect::<Result<_, _>>().map(Self::Numbers)
             }
@@ -107,7 +106,7 @@ impl TryFrom<Value> for Reply {
                 let mut items = items.into_iter();
                 let (word, generation, parameters) = (items.next(), items.next(), items.next());
                 let Some(Value::BulkString(word)) = word else {
-                    return Err(strange(&Value::Nil));
+                    return Err(Failure::strange(&Value::Nil));
                 };
                 let generation = if let Some(Value::Int(number)) = generation { number } else { 0 };
                 let parameters = match parameters {
@@ -116,7 +115,7 @@ impl TryFrom<Value> for Reply {
                 };
                 Ok(Self::Told(String::from_utf8_lossy(&word).into_owned(), generation, parameters))
             }
-            other => Err(strange(&other)),
+            other => Err(Failure::strange(&other)),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::connection::{Effect, Failure};
 
@@ -44,11 +43,6 @@ impl StoreError {
 
     pub(super) fn conflict(key: &Arc<str>) -> Self {
         Self { key: Arc::clone(key), kind: Kind::Conflict, source: None }
-    }
-
-    /// For somebody whose time is up before Redis has answered.
-    pub(super) fn late(key: &Arc<str>, time: Duration) -> Self {
-        Self::failed(key, &Failure::late(time))
     }
 
     /// For somebody who has not been asked for, and will not be, because others got no answer.

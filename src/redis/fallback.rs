@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::error::StoreError;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::units::Nanos;
 
 /// What callers get while Redis is unavailable. Somebody else's quota is at stake: choose.
@@ -150,62 +150,45 @@ impl Health {
         !self.troubled.load(Ordering::SeqCst)
     }
 
-    fn trouble(&self) -> Option<MutexGuard<'_, Option<Trouble>>> {
-        (!self.is_well()).then(|| self.trouble.lock())
+    /// Nothing if there is none.
+    fn trouble<R>(&self, look: impl FnOnce(&mut Trouble) -> R) -> Option<R> {
+        if self.is_well() {
+            return None;
+        }
+        self.trouble.lock().as_mut().map(look)
     }
 
     pub(super) fn state(&self) -> State {
-        match self.trouble().as_ref().and_then(|trouble| trouble.as_ref()) {
-            None => State::Up,
-            Some(trouble) if trouble.is_down => State::Down,
-            Some(_) => State::Doubtful,
-        }
+        let state = |trouble: &mut Trouble| match trouble.is_down {
+            true => State::Down,
+            false => State::Doubtful,
+        };
+        self.trouble(state).unwrap_or(State::Up)
     }
 
     /// What those are told who cannot wait for Redis any more.
     pub(super) fn down(&self) -> Option<StoreError> {
-        let trouble = self.trouble()?;
-        trouble.as_ref().filter(|trouble| trouble.is_down).map(|trouble| trouble.error.clone())
+        self.trouble(|trouble| trouble.is_down.then(|| trouble.error.clone()))?
     }
 
     /// What the last request said, if it was not an answer.
     pub(super) fn doubt(&self) -> Option<StoreError> {
-        self.trouble()?.as_ref().map(|trouble| trouble.error.clone())
+        self.trouble(|trouble| trouble.error.clone())
     }
 
     /// Time has passed. An event if those who wait have waited long enough.
     pub(super) fn pass(&self, now: Nanos) -> Option<Event> {
-        self.trouble()?.as_mut()?.pass(now)
+        self.trouble(|trouble| trouble.pass(now))?
     }
 
     /// `fails`: whether the key that asks has failed itself.
     pub(super) fn may_ask(&self, now: Nanos, fails: bool) -> May {
-        let Some(mut trouble) = self.trouble() else { return May::Ask };
-        let Some(trouble) = trouble.as_mut() else { return May::Ask };
-        if trouble.probing || now < trouble.turn(fails) {
-            trouble.others_wait |= !fails;
-            return May::Wait;
-        }
-        trouble.probing = true;
-        trouble.others_wait = false;
-        if trouble.is_down { May::Probe } else { May::Try }
+        self.trouble(|trouble| trouble.may_ask(now, fails)).unwrap_or(May::Ask)
     }
 
     /// When it is to be tried again. If somebody is trying it now, those who need it look again soon.
     pub(super) fn again(&self, now: Nanos, needed: bool, fails: bool) -> Option<Nanos> {
-        let trouble = self.trouble()?;
-        let trouble = trouble.as_ref()?;
-        let until = (!trouble.is_down).then_some(trouble.until);
-        let soon = now.saturating_add(trouble.retry.pause.max(SOON));
-        let again = match trouble.turn(fails) {
-            _ if trouble.probing => soon,
-            // Whoever may ask at any time has nothing to ask for just now.
-            Nanos::ZERO => now.saturating_add(SOON),
-            turn => turn,
-        };
-        // While it is down somebody finds out when it is back, whoever that is.
-        let again = (needed || trouble.is_down && !trouble.probing).then_some(again);
-        again.into_iter().chain(until).min()
+        self.trouble(|trouble| trouble.again(now, needed, fails))?
     }
 
     pub(super) fn failed(
@@ -238,7 +221,10 @@ impl Health {
     /// A request was answered.
     pub(super) fn well(&self, now: Nanos) -> Option<Event> {
         self.answered.fetch_max(now.get(), Ordering::SeqCst);
-        let mut trouble = self.trouble()?;
+        if self.is_well() {
+            return None;
+        }
+        let mut trouble = self.trouble.lock();
         self.troubled.store(false, Ordering::Release);
         let trouble = trouble.take()?;
         trouble.is_down.then(|| Event::Up { after: now.since(trouble.since) })
@@ -246,25 +232,42 @@ impl Health {
 
     /// A request was neither answered nor did it fail: whoever sent it is gone.
     pub(super) fn abandoned(&self) {
-        if let Some(mut trouble) = self.trouble()
-            && let Some(trouble) = trouble.as_mut()
-        {
-            trouble.probing = false;
-        }
+        self.trouble(|trouble| trouble.probing = false);
     }
 
     /// A request could not be sent by whoever was to: the next is not to be at once.
     pub(super) fn unsent(&self, now: Nanos) {
-        if let Some(mut trouble) = self.trouble()
-            && let Some(trouble) = trouble.as_mut()
-        {
+        self.trouble(|trouble| {
             trouble.probing = false;
             trouble.retry.failed(now);
-        }
+        });
     }
 }
 
 impl Trouble {
+    fn may_ask(&mut self, now: Nanos, fails: bool) -> May {
+        if self.probing || now < self.turn(fails) {
+            self.others_wait |= !fails;
+            return May::Wait;
+        }
+        self.probing = true;
+        self.others_wait = false;
+        if self.is_down { May::Probe } else { May::Try }
+    }
+
+    fn again(&self, now: Nanos, needed: bool, fails: bool) -> Option<Nanos> {
+        let until = (!self.is_down).then_some(self.until);
+        let again = match self.turn(fails) {
+            _ if self.probing => now.saturating_add(self.retry.pause.max(SOON)),
+            // Whoever may ask at any time has nothing to ask for just now.
+            Nanos::ZERO => now.saturating_add(SOON),
+            turn => turn,
+        };
+        // While it is down somebody finds out when it is back, whoever that is.
+        let again = (needed || self.is_down && !self.probing).then_some(again);
+        again.into_iter().chain(until).min()
+    }
+
     /// When it may be tried again. A key that has not failed itself may be well: it does not pay for those
     /// that have, nor do these take its turn.
     fn turn(&self, fails: bool) -> Nanos {

@@ -471,7 +471,10 @@ impl<P: Scripted> Inner<P> {
             if let Some(error) = self.trouble(core) {
                 // Nobody can know whether it would have been its turn.
                 let error = match waiter.asked {
-                    true => StoreError::late(&self.key, deadline.since(waiter.joined)),
+                    true => {
+                        let late = Failure::late(deadline.since(waiter.joined));
+                        StoreError::failed(&self.key, &late)
+                    }
                     false => error.unasked(&self.key),
                 };
                 self.turn_away(key, core.without_redis(error));
