@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use redis::{Client, Cmd, ConnectionLike, ErrorKind, RedisError, Value};
 
 use super::connection::{
-    Connection, Effect, Failure, IDLE, Reply, Request, Runtime, Task, evaluate, is_demoted,
-    without_delay,
+    Connection, Effect, Failure, IDLE, Reply, Request, Runtime, Task, evaluate, is_answer,
+    is_demoted, without_delay,
 };
 use crate::limiter::block_on;
 use crate::sync::Mutex;
@@ -50,13 +50,13 @@ struct Shared {
     idle: Duration,
 }
 
-/// Whether an idle connection is alive. Whatever is said, something was.
+/// Whether an idle connection is alive.
 fn answers(connection: &mut redis::Connection, time: Duration) -> bool {
     let ping = connection
         .set_read_timeout(Some(time))
         .and_then(|()| connection.set_write_timeout(Some(time)))
         .and_then(|()| redis::cmd("PING").exec(connection));
-    ping.map_or_else(|error| error.code().is_some(), |()| true)
+    is_answer(&ping)
 }
 
 impl Blocking {
@@ -90,7 +90,7 @@ impl Blocking {
         Self::asking_after(client, IDLE)
     }
 
-    fn asking_after(client: Client, idle: Duration) -> Self {
+    pub(super) fn asking_after(client: Client, idle: Duration) -> Self {
         let (tasks, work) = channel::<Task>();
         let worker = thread::Builder::new().name("tollgate-redis".to_owned()).spawn(move || {
             block_on(Work { tasks: VecDeque::new(), work });
@@ -181,43 +181,5 @@ impl Connection for Blocking {
 impl fmt::Debug for Blocking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Blocking").finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::redis::RedisRateLimiter;
-    use crate::redis::traces::server::Server;
-    use crate::{Rate, TokenBucket};
-
-    /// Whoever comes next is not told that it may have been charged.
-    #[test]
-    fn a_connection_that_was_closed_while_it_was_idle_is_not_used() {
-        let server = Server::start();
-        let connection = &mut server.connection();
-        let policy = TokenBucket::new(Rate::per_second(1.0), 100);
-        let idle = Blocking::asking_after(server.client(), Duration::ZERO);
-        let limiter = RedisRateLimiter::new(policy, idle, "key");
-        for _ in 0..3 {
-            limiter.blocking_acquire(1).expect("granted");
-            limiter.blocking_acquire(1).expect("granted");
-            Server::close_the_others(connection);
-        }
-        limiter.blocking_acquire(1).expect("granted");
-        assert_eq!((limiter.counters().lost, limiter.stats().granted), (0, 7));
-    }
-
-    #[test]
-    fn one_that_is_told_no_is_alive() {
-        let server = Server::start();
-        let connection = &mut server.connection();
-        let policy = TokenBucket::new(Rate::per_second(1.0), 100);
-        let idle = Blocking::asking_after(server.limited_client(connection), Duration::ZERO);
-        let limiter = RedisRateLimiter::new(policy, idle, "key");
-        limiter.blocking_acquire(1).expect("granted");
-        let before = Server::connections(connection);
-        limiter.blocking_acquire(1).expect("granted");
-        assert_eq!(Server::connections(connection), before);
     }
 }

@@ -249,6 +249,11 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {
 /// way to them, close those that are idle, and some of them without a word.
 pub(super) const IDLE: Duration = Duration::from_secs(10);
 
+/// Whether somebody was there to answer, whatever was said: that `PING` is not permitted, too.
+pub(super) fn is_answer<T>(outcome: &Result<T, RedisError>) -> bool {
+    outcome.as_ref().map_or_else(|error| error.code().is_some(), |_| true)
+}
+
 pub(super) fn without_delay(client: Client) -> Result<Client, RedisError> {
     let info = client.get_connection_info().clone();
     let tcp = info.tcp_settings().clone().set_nodelay(true);

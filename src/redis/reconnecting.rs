@@ -10,7 +10,8 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::connection::{
-    Connection, Effect, Failure, IDLE, Reply, Request, evaluate, is_demoted, send, without_delay,
+    Connection, Effect, Failure, IDLE, Reply, Request, evaluate, is_answer, is_demoted, send,
+    without_delay,
 };
 use crate::sync::Mutex;
 
@@ -62,16 +63,13 @@ impl Open {
         !self.runtime.is_finished() && self.answered.lock().elapsed() < idle
     }
 
-    /// Finds out by a question that costs nothing. Whatever is said, something was.
+    /// Finds out by a question that costs nothing.
     async fn answers(&self, time: Duration) -> bool {
         if self.runtime.is_finished() {
             return false;
         }
         let ping = send(self.connection.clone(), redis::cmd("PING"));
-        let said = match tokio::time::timeout(time, ping).await {
-            Ok(outcome) => outcome.map_or_else(|error| error.code().is_some(), |_| true),
-            Err(_) => false,
-        };
+        let said = tokio::time::timeout(time, ping).await.is_ok_and(|outcome| is_answer(&outcome));
         if said {
             *self.answered.lock() = Instant::now();
         }
@@ -118,7 +116,7 @@ impl Reconnecting {
         Self::asking_after(client, IDLE)
     }
 
-    fn asking_after(client: Client, idle: Duration) -> Self {
+    pub(super) fn asking_after(client: Client, idle: Duration) -> Self {
         let (current, connecting) = Default::default();
         Self { shared: Arc::new(Shared { client, current, connecting, idle }) }
     }
@@ -184,43 +182,5 @@ impl Connection for Reconnecting {
 impl fmt::Debug for Reconnecting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reconnecting").finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::redis::RedisRateLimiter;
-    use crate::redis::traces::server::Server;
-    use crate::{Rate, TokenBucket};
-
-    /// Whoever comes next is not told that it may have been charged.
-    #[tokio::test]
-    async fn a_connection_that_was_closed_while_it_was_idle_is_not_used() {
-        let server = Server::start();
-        let connection = &mut server.connection();
-        let policy = TokenBucket::new(Rate::per_second(1.0), 100);
-        let idle = Reconnecting::asking_after(server.client(), Duration::ZERO);
-        let limiter = RedisRateLimiter::new(policy, idle, "key");
-        for _ in 0..3 {
-            limiter.acquire(1).await.expect("granted");
-            limiter.acquire(1).await.expect("granted");
-            Server::close_the_others(connection);
-        }
-        limiter.acquire(1).await.expect("granted");
-        assert_eq!((limiter.counters().lost, limiter.stats().granted), (0, 7));
-    }
-
-    #[tokio::test]
-    async fn one_that_is_told_no_is_alive() {
-        let server = Server::start();
-        let connection = &mut server.connection();
-        let policy = TokenBucket::new(Rate::per_second(1.0), 100);
-        let idle = Reconnecting::asking_after(server.limited_client(connection), Duration::ZERO);
-        let limiter = RedisRateLimiter::new(policy, idle, "key");
-        limiter.acquire(1).await.expect("granted");
-        let before = Server::connections(connection);
-        limiter.acquire(1).await.expect("granted");
-        assert_eq!(Server::connections(connection), before);
     }
 }

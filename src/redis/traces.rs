@@ -3,10 +3,11 @@
 mod batches;
 mod changes;
 mod held;
+mod idle;
 mod keys;
 mod random;
 mod refunds;
-pub(super) mod server;
+mod server;
 mod simulation;
 mod steps;
 mod subject;

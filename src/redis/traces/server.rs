@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 /// On a free port, without persistence; killed when dropped.
 #[derive(Debug)]
-pub(in crate::redis) struct Server {
+pub(super) struct Server {
     process: Child,
     port: u16,
 }
 
 impl Server {
-    pub(in crate::redis) fn start() -> Self {
+    pub(super) fn start() -> Self {
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .expect("a free port")
@@ -30,12 +30,16 @@ impl Server {
         Self { process, port }
     }
 
-    pub(in crate::redis) fn client(&self) -> redis::Client {
-        let url = format!("redis://127.0.0.1:{}/", self.port);
+    pub(super) fn client(&self) -> redis::Client {
+        self.client_of("")
+    }
+
+    fn client_of(&self, user: &str) -> redis::Client {
+        let url = format!("redis://{user}127.0.0.1:{}/", self.port);
         redis::Client::open(url).expect("a valid address")
     }
 
-    pub(in crate::redis) fn connection(&self) -> redis::Connection {
+    pub(super) fn connection(&self) -> redis::Connection {
         let client = self.client();
         let start = Instant::now();
         loop {
@@ -50,25 +54,21 @@ impl Server {
     }
 
     /// A client that may do what a limiter needs, and not `PING`.
-    pub(in crate::redis) fn limited_client(
-        &self,
-        connection: &mut redis::Connection,
-    ) -> redis::Client {
+    pub(super) fn limited_client(&self, connection: &mut redis::Connection) -> redis::Client {
         let rules = "SETUSER limited on >secret ~* +evalsha +eval +time +get +set";
         redis::cmd("ACL").arg(rules.split(' ').collect::<Vec<_>>()).exec(connection).expect("set");
-        redis::Client::open(format!("redis://limited:secret@127.0.0.1:{}/", self.port))
-            .expect("a valid address")
+        self.client_of("limited:secret@")
     }
 
     /// How many connections there have been.
-    pub(in crate::redis) fn connections(connection: &mut redis::Connection) -> u64 {
+    pub(super) fn connections(connection: &mut redis::Connection) -> u64 {
         let info: redis::InfoDict =
             redis::cmd("INFO").arg("stats").query(connection).expect("statistics");
         info.get("total_connections_received").expect("a number")
     }
 
     /// Closes all connections but this one, as it does with those that are idle for too long.
-    pub(in crate::redis) fn close_the_others(connection: &mut redis::Connection) {
+    pub(super) fn close_the_others(connection: &mut redis::Connection) {
         let mut close = redis::cmd("CLIENT");
         let closed: u32 =
             close.arg("KILL").arg("TYPE").arg("normal").query(connection).expect("closed");

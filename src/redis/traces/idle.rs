@@ -1,0 +1,44 @@
+//! Connections over which nothing has come for a while: here for no time at all.
+
+use super::server::Server;
+use crate::redis::{Blocking, Connection, Reconnecting, RedisRateLimiter};
+use crate::{Rate, TokenBucket};
+use std::time::Duration;
+
+fn limiter<C: Connection>(idle: C) -> RedisRateLimiter<TokenBucket, C> {
+    RedisRateLimiter::new(TokenBucket::new(Rate::per_second(1.0), 100), idle, "key")
+}
+
+/// Whoever comes next is not told that it may have been charged.
+#[tokio::test]
+async fn one_that_was_closed_is_not_used() {
+    async fn closed<C: Connection>(idle: impl FnOnce(redis::Client, Duration) -> C) {
+        let server = Server::start();
+        let connection = &mut server.connection();
+        let limiter = limiter(idle(server.client(), Duration::ZERO));
+        for _ in 0..3 {
+            limiter.acquire(1).await.expect("granted");
+            limiter.acquire(1).await.expect("granted");
+            Server::close_the_others(connection);
+        }
+        limiter.acquire(1).await.expect("granted");
+        assert_eq!((limiter.counters().lost, limiter.stats().granted), (0, 7));
+    }
+    closed(Reconnecting::asking_after).await;
+    closed(Blocking::asking_after).await;
+}
+
+#[tokio::test]
+async fn one_that_is_told_no_is_alive() {
+    async fn told<C: Connection>(idle: impl FnOnce(redis::Client, Duration) -> C) {
+        let server = Server::start();
+        let connection = &mut server.connection();
+        let limiter = limiter(idle(server.limited_client(connection), Duration::ZERO));
+        limiter.acquire(1).await.expect("granted");
+        let before = Server::connections(connection);
+        limiter.acquire(1).await.expect("granted");
+        assert_eq!(Server::connections(connection), before);
+    }
+    told(Reconnecting::asking_after).await;
+    told(Blocking::asking_after).await;
+}
