@@ -6,13 +6,30 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::FutureExt;
 use tollgate::redis::{
-    Connection, Effect, Failure, RedisRateLimiter, Reply, Request, Runtime, Scripted, State, Task,
-    Unavailable,
+    Connection, Effect, Failure, RedisAcquire, RedisRateLimiter, Reply, Request, Runtime, Scripted,
+    State, Task, Unavailable,
 };
-use tollgate::{Error, InFlight, ManualClock, Rate, TokenBucket};
+use tollgate::{Error, InFlight, ManualClock, Rate, SmoothBursty, TokenBucket};
 
 use super::wires::Hand;
-use super::{KEY, builder, bursty, ms, store};
+use super::{KEY, Limiter, builder, bursty, ms, store};
+
+type Call = RedisAcquire<SmoothBursty, Hand>;
+
+/// A limiter of so many a second.
+fn limiter(per_second: f64, clock: &ManualClock) -> (Limiter<Hand>, Hand) {
+    let hand = Hand::default();
+    (builder(bursty(per_second), hand.clone()).clock(clock).build(), hand)
+}
+
+/// One caller at each of so many other keys, who is asked for as far as that goes.
+fn crowd(limiter: &Limiter<Hand>, hand: &Hand, callers: u32) -> Vec<Call> {
+    let key = |number: u32| limiter.key(number.to_string()).acquire(1);
+    let mut callers: Vec<_> = (0..callers).map(key).collect();
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    hand.send();
+    callers
+}
 
 fn refused() -> Result<Reply, Failure> {
     Err(Failure::new(Effect::None, "connection refused".into()))
@@ -25,8 +42,8 @@ fn silence() -> Result<Reply, Failure> {
 /// A runtime that is busy for so long that Redis counts as down when the task begins.
 #[test]
 fn a_try_that_comes_too_late_leaves_it_to_others_to_try() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
     let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
     hand.answer(refused());
@@ -46,10 +63,9 @@ fn a_try_that_comes_too_late_leaves_it_to_others_to_try() {
 /// Whoever reckons from `Counters::lost` how much may be owed for nothing is not to add up probes.
 #[test]
 fn a_probe_without_an_answer_owes_nothing() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
-    let caller = limiter.acquire(1);
-    let mut caller = Box::pin(caller);
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
     clock.advance(ms(600));
     hand.answer(silence());
@@ -65,8 +81,8 @@ fn a_probe_without_an_answer_owes_nothing() {
 /// The first in line cannot use it, and whoever is behind is not to be served before.
 #[test]
 fn a_ticket_that_is_too_late_for_the_first_goes_back() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(1_000.0), hand.clone()).clock(&clock).build();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(1_000.0, &clock);
     let later = |millis: i64| millis * 4_000 + 1;
     let mut leaver = Box::new(limiter.acquire(5));
     assert!((&mut leaver).now_or_never().is_none());
@@ -97,8 +113,8 @@ fn a_ticket_that_is_too_late_for_the_first_goes_back() {
 /// While somebody behind them is asked for, and the one with the later ticket goes first.
 #[test]
 fn tickets_of_those_who_left_are_handed_on_in_their_order() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(100.0), hand.clone()).clock(&clock).build();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(100.0, &clock);
     let ticket = |millis: i64| millis * 4_000;
     let mut quota = Box::pin(limiter.quota());
     let [mut first, mut second] = [1, 1].map(|n| Box::new(limiter.acquire(n)));
@@ -128,8 +144,8 @@ fn parameters(per_second: f64) -> Vec<u8> {
 /// Another process has set one of the same generation meanwhile, and was heard. It is not to be shut out.
 #[test]
 fn who_was_not_heard_setting_a_policy_sets_it_again() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
     let mut set = Box::pin(limiter.set_rate(Rate::per_second(20.0)));
     assert!((&mut set).now_or_never().is_none());
     hand.answer(silence());
@@ -148,8 +164,8 @@ fn who_was_not_heard_setting_a_policy_sets_it_again() {
 /// What was set here was heard, and a fail-over has forgotten it; somebody has set another since.
 #[test]
 fn who_was_heard_setting_a_policy_adopts_the_next_of_its_generation() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
     let mut set = Box::pin(limiter.set_rate(Rate::per_second(20.0)));
     assert!((&mut set).now_or_never().is_none());
     hand.answer(Ok(Reply::Numbers(vec![1])));
@@ -165,8 +181,8 @@ fn who_was_heard_setting_a_policy_adopts_the_next_of_its_generation() {
 /// A permit that is given back is worth less as time passes, in line and during an outage, too.
 #[test]
 fn a_refund_is_as_old_as_when_it_is_sent() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
     let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
     hand.answer(Ok(Reply::Numbers(vec![0, 1])));
@@ -185,12 +201,9 @@ fn a_refund_is_as_old_as_when_it_is_sent() {
 /// A crowd of keys is not an outage: they would wait for each other beyond their deadline.
 #[test]
 fn only_so_many_requests_are_under_way() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
-    let key = |number: u32| limiter.key(number.to_string()).acquire(1);
-    let mut callers: Vec<_> = (0..600).map(key).collect();
-    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
-    hand.send();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let callers = crowd(&limiter, &hand, 600);
     assert_eq!(hand.sent(), 512);
     // Time on the way to the connection is not time without an answer.
     clock.advance(ms(450));
@@ -257,14 +270,11 @@ fn a_key_that_nobody_asks_for_is_not_tried_for_ever() {
 /// It is told so when it would have given up on an answer.
 #[test]
 fn who_is_crowded_out_does_not_wait_for_ever() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
-    let key = |number: u32| limiter.key(number.to_string()).acquire(1);
-    let mut callers: Vec<_> = (0..512).map(key).collect();
-    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let _crowd = crowd(&limiter, &hand, 512);
     let mut last = limiter.acquire(1);
     let mut leaver = limiter.try_acquire_timeout(1, ms(100));
-    hand.send();
     assert!((&mut last).now_or_never().is_none() && (&mut leaver).now_or_never().is_none());
     hand.send();
     clock.advance(ms(100));
@@ -288,8 +298,8 @@ fn who_is_crowded_out_does_not_wait_for_ever() {
 /// Nobody else has anything to do with it.
 #[test]
 fn one_lost_answer_among_others_is_no_outage() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
     let (mut one, mut other) = (limiter.key("one").acquire(1), limiter.key("other").acquire(1));
     assert!((&mut other).now_or_never().is_none());
     hand.send();
@@ -300,7 +310,7 @@ fn one_lost_answer_among_others_is_no_outage() {
     hand.answer(Ok(Reply::Number(0)));
     assert!(other.now_or_never().expect("granted").is_ok());
     clock.advance(ms(100));
-    hand.answer(Err(Failure::new(Effect::Unknown, "no answer".into())));
+    hand.answer(silence());
     assert!(store(one.now_or_never().expect("it is told")).may_have_charged());
     assert_eq!(limiter.state(), State::Doubtful);
     let mut next = limiter.acquire(1);
@@ -316,8 +326,8 @@ fn one_lost_answer_among_others_is_no_outage() {
 /// Another key was just finding out when this one looked, and nobody waited here then.
 #[test]
 fn a_key_that_has_failed_looks_again_though_nobody_waits() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
     let keys = ["one", "other"].map(|key| limiter.key(key));
     let mut callers = keys.each_ref().map(|key| key.acquire(1));
     for caller in &mut callers {
@@ -345,8 +355,8 @@ fn a_key_that_has_failed_looks_again_though_nobody_waits() {
 /// It is no answer of Redis that the limit is reached.
 #[test]
 fn whose_time_is_up_while_requests_fail_is_not_told_of_a_limit() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
     let allowing = builder(bursty(10.0), hand.clone()).clock(&clock);
     let allowing = allowing.unavailable(Unavailable::Allow).build();
     let mut caller = limiter.try_acquire_timeout(1, ms(100));
@@ -366,8 +376,8 @@ fn whose_time_is_up_while_requests_fail_is_not_told_of_a_limit() {
 /// As long as nothing has failed, nobody knows that it is not just slow.
 #[test]
 fn whose_time_is_up_before_the_first_answer_is_refused() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
     let mut caller = limiter.try_acquire_timeout(1, ms(100));
     assert!((&mut caller).now_or_never().is_none());
     hand.send();
@@ -386,8 +396,8 @@ fn an_answer_that_is_none_is_a_failure() {
         Reply::Numbers(vec![0, i64::MAX]),
     ];
     for reply in strange {
-        let (clock, hand) = (ManualClock::new(), Hand::default());
-        let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+        let clock = ManualClock::new();
+        let (limiter, hand) = limiter(10.0, &clock);
         let mut caller = limiter.acquire(1);
         assert!((&mut caller).now_or_never().is_none());
         hand.answer(Ok(reply.clone()));
@@ -430,8 +440,8 @@ fn a_flush_ends_when_all_that_was_given_back_is_told() {
 /// Whoever would wait finds itself at the end of the wait.
 #[test]
 fn a_clock_that_advances_by_itself() {
-    let (clock, hand) = (ManualClock::auto_advance(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let clock = ManualClock::auto_advance();
+    let (limiter, hand) = limiter(10.0, &clock);
     let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
     // Later, in 300 ms.
@@ -454,8 +464,8 @@ fn a_clock_that_advances_by_itself() {
 /// Nobody can find out then whether Redis is back, and nobody is to be busy with that.
 #[test]
 fn what_failed_is_not_tried_again_and_again_without_a_runtime() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
     let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
     for _ in 0..3 {
@@ -469,12 +479,9 @@ fn what_failed_is_not_tried_again_and_again_without_a_runtime() {
 /// Somebody else's runtime goes on, and the crowd has gone.
 #[test]
 fn who_was_crowded_out_when_the_runtime_ended_leaves_no_trouble_behind() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
-    let key = |number: u32| limiter.key(number.to_string()).acquire(1);
-    let mut callers: Vec<_> = (0..512).map(key).collect();
-    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
-    hand.send();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let callers = crowd(&limiter, &hand, 512);
     let mut last = limiter.acquire(1);
     assert!((&mut last).now_or_never().is_none());
     hand.send();
@@ -493,12 +500,9 @@ fn who_was_crowded_out_when_the_runtime_ended_leaves_no_trouble_behind() {
 /// Nor does a change.
 #[test]
 fn a_change_that_is_crowded_out_does_not_wait_for_ever() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
-    let key = |number: u32| limiter.key(number.to_string()).acquire(1);
-    let mut callers: Vec<_> = (0..512).map(key).collect();
-    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
-    hand.send();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let _crowd = crowd(&limiter, &hand, 512);
     let mut quota = Box::pin(limiter.quota());
     assert!((&mut quota).now_or_never().is_none());
     hand.send();
@@ -511,8 +515,8 @@ fn a_change_that_is_crowded_out_does_not_wait_for_ever() {
 /// More than go in one request.
 #[test]
 fn a_flush_ends_after_the_last_of_many_who_left() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
     let mut quota = Box::pin(limiter.quota());
     assert!((&mut quota).now_or_never().is_none());
     hand.send();
@@ -562,8 +566,8 @@ fn what_was_paid_at_another_price_does_not_come_back_with_a_settlement() {
 /// A connection of somebody's own, again.
 #[test]
 fn nobody_is_booked_behind_one_who_is_not() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
     let mut quota = Box::pin(limiter.quota());
     assert!((&mut quota).now_or_never().is_none());
     hand.send();
@@ -637,8 +641,8 @@ fn who_leaves_before_it_asks_for_a_share_counts() {
 /// Whatever is waited for.
 #[test]
 fn a_clock_that_advances_by_itself_does_so_for_changes_and_places() {
-    let (clock, hand) = (ManualClock::auto_advance(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let clock = ManualClock::auto_advance();
+    let (limiter, hand) = limiter(10.0, &clock);
     let mut quota = Box::pin(limiter.quota());
     let mut place = Box::pin(limiter.reserve(1));
     let (mut quota_told, mut place_told) = (false, false);
