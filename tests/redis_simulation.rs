@@ -9,6 +9,10 @@
 mod chance;
 #[path = "redis/support/manual.rs"]
 mod manual;
+// The scripts' traces ask it for more.
+#[allow(dead_code)]
+#[path = "../src/redis/traces/random.rs"]
+mod random;
 #[path = "redis_simulation/run.rs"]
 mod run;
 #[path = "redis/support/mod.rs"]
