@@ -80,6 +80,7 @@ impl Error {
     /// assert_eq!(wait, Some(Duration::from_secs(2)));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
+    #[inline]
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -103,6 +104,7 @@ impl Error {
     /// assert_eq!(error.to_string(), "rate limit reached (part 0), retry after 60s");
     /// # Ok::<(), tollgate::Error>(())
     /// ```
+    #[inline]
     #[must_use]
     pub fn part(&self) -> Option<usize> {
         match self {

@@ -2,6 +2,8 @@
 
 mod shard;
 mod table;
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::{Acquire, Grant, Handle, Pin, Reservation, Shared, Source, block_on};
+use crate::limiter::{Acquire, Grant, Pin, Reservation, Shared, Source, block_on};
 use crate::policy::{Policy, Quota};
 use crate::stats::Stats;
 use shard::Rule;
@@ -52,7 +54,8 @@ pub struct KeyedRateLimiter<K, P: Policy> {
 }
 
 impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
-    /// One policy for each key, by the [system clock](Clock::system).
+    /// One policy for each key, by the [system clock](Clock::system). Under `tokio::time::pause` that goes
+    /// on in real time: take [`with_clock`](Self::with_clock) and `Clock::tokio()` there.
     ///
     /// ```
     /// use tollgate::{KeyedRateLimiter, Rate, SmoothBursty};
@@ -376,7 +379,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        Reservation::enter(Handle::Owned(self.table.line(key)?), n)
+        Reservation::enter(Source::owned(self.table.line(key)?), n)
     }
 
     /// Puts **all** keys under one policy, in place of a function if there was one: what each was idle up to now counts at its old rate, those in
@@ -612,15 +615,18 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        Ok(match self.table.arrive(key, cost, max_wait)? {
+        let (arrived, is_time_to_sweep) = self.table.arrive(key, cost, max_wait);
+        let come = arrived.map(|arrived| match arrived {
             Arrived::Granted(place, charge) => {
                 let pin = Pin::new(&*self.table, place);
-                Come::Granted(Grant::new(Source::Key(pin), cost, charge))
+                Come::Granted(Grant::new(Source::key(pin), cost, charge))
             }
             Arrived::InLine(line) => {
-                Come::InLine(Acquire::new(Handle::Owned(line), cost, max_wait))
+                Come::InLine(Acquire::new(Source::owned(line), cost, max_wait))
             }
-        })
+        });
+        self.table.sweep_in_turn(is_time_to_sweep);
+        come
     }
 }
 

@@ -78,6 +78,7 @@
 //! | feature | default | what for |
 //! |---|---|---|
 //! | `tokio` | yes | `Clock::tokio()` |
+//! | `coarse` | no | `Clock::coarse()` asks the kernel for its last tick; on Linux |
 //! | `redis` | no | `redis::RedisRateLimiter`: one quota for a whole fleet |
 //! | `redis-cluster` | no | `redis::Cluster`, a connection that follows a slot that is moved |
 

@@ -5,6 +5,8 @@ mod grant;
 mod reservation;
 mod shared;
 mod source;
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,12 +16,12 @@ pub use acquire::Acquire;
 pub(crate) use acquire::block_on;
 pub use grant::Grant;
 pub use reservation::Reservation;
-pub(crate) use shared::{Handle, Shared};
+pub(crate) use shared::Shared;
 pub(crate) use source::{Keys, Pin, Place, Source};
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::line::{Inner, Line};
+use crate::line::Inner;
 use crate::policy::{Policy, Quota, Rated};
 use crate::stats::Stats;
 use crate::units::{Nanos, Rate};
@@ -52,7 +54,8 @@ pub struct RateLimiter<P: Policy> {
 }
 
 impl<P: Policy> RateLimiter<P> {
-    /// A limiter by the [system clock](Clock::system).
+    /// A limiter by the [system clock](Clock::system). Under `tokio::time::pause` that goes on in real
+    /// time: take [`with_clock`](Self::with_clock) and `Clock::tokio()` there.
     ///
     /// ```
     /// use tollgate::{Rate, RateLimiter, SmoothBursty};
@@ -76,11 +79,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[must_use]
     pub fn with_clock(policy: P, clock: impl Into<Clock>) -> Self {
-        let shared = Shared::new(clock.into(), |time, alarm| {
-            let state = policy.start(time.latest());
-            Line::new(policy, state, time, alarm, Some(Box::default()))
-        });
-        Self { shared }
+        Self { shared: Shared::new(policy, clock.into()) }
     }
 
     /// Lets at most this many callers wait; who comes when all places are taken is refused at once
@@ -151,8 +150,9 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[inline]
     pub fn acquire(&self, n: P::Cost) -> Acquire<'_, P> {
-        Acquire::new(Handle::Borrowed(&self.shared), n, None)
+        Acquire::new(Source::borrowed(&self.shared), n, None)
     }
 
     /// As [`acquire`](Self::acquire), but the future and the grant do not borrow the limiter.
@@ -176,7 +176,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn acquire_owned(&self, n: P::Cost) -> Acquire<'static, P> {
-        Acquire::new(Handle::Owned(Arc::clone(&self.shared)), n, None)
+        Acquire::new(Source::owned(Arc::clone(&self.shared)), n, None)
     }
 
     /// Takes `n` permits if they are ready and nobody is in line; never waits.
@@ -196,7 +196,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[inline]
     pub fn try_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        acquire::try_now(Handle::Borrowed(&self.shared), n)
+        acquire::try_now(&self.shared, n)
     }
 
     /// Takes `n` permits if they come within `timeout`; says so **at once** if they cannot.
@@ -231,8 +231,9 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[inline]
     pub fn try_acquire_timeout(&self, n: P::Cost, timeout: Duration) -> Acquire<'_, P> {
-        Acquire::new(Handle::Borrowed(&self.shared), n, Some(timeout))
+        Acquire::new(Source::borrowed(&self.shared), n, Some(timeout))
     }
 
     /// As [`acquire`](Self::acquire), for threads: parks this one until it is granted.
@@ -252,8 +253,9 @@ impl<P: Policy> RateLimiter<P> {
     /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 200);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
+    #[inline]
     pub fn blocking_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        acquire::block_on(self.acquire(n))
+        acquire::block(&self.shared, n, None)
     }
 
     /// As [`try_acquire_timeout`](Self::try_acquire_timeout), for threads.
@@ -271,12 +273,13 @@ impl<P: Policy> RateLimiter<P> {
     /// assert!(limiter.blocking_try_acquire_timeout(1, Duration::from_millis(999)).is_err());
     /// # Ok::<(), tollgate::Error>(())
     /// ```
+    #[inline]
     pub fn blocking_try_acquire_timeout(
         &self,
         n: P::Cost,
         timeout: Duration,
     ) -> Result<Grant<'_, P>, Error> {
-        acquire::block_on(self.try_acquire_timeout(n, timeout))
+        acquire::block(&self.shared, n, Some(timeout))
     }
 
     /// Takes a place in line now, to wait for it later or not at all.
@@ -297,7 +300,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn reserve(&self, n: P::Cost) -> Result<Reservation<P>, Error> {
-        Reservation::enter(Handle::Owned(Arc::clone(&self.shared)), n)
+        Reservation::enter(Source::owned(Arc::clone(&self.shared)), n)
     }
 
     /// Changes the policy, rate and all, for everybody: those in line are re-timed, what was idle
@@ -361,7 +364,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[must_use]
     pub fn available(&self) -> P::Cost {
-        self.touch(|inner, now| inner.available(now))
+        self.shared.look(Inner::available)
     }
 
     /// How much of the limit is left, and when all of it will be there again. Nothing is left while
@@ -396,7 +399,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[must_use]
     pub fn queue_len(&self) -> usize {
-        self.touch(|inner, _| inner.queue_len())
+        self.shared.look(|inner, _| inner.queue_len())
     }
 
     /// What this limiter has done so far.
@@ -427,7 +430,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[must_use]
     pub fn policy(&self) -> P {
-        self.touch(|inner, _| inner.policy().clone())
+        self.shared.policy()
     }
 
     fn touch<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
@@ -446,7 +449,7 @@ impl<P: Rated> RateLimiter<P> {
     /// ```
     #[must_use]
     pub fn rate(&self) -> Rate {
-        self.touch(|inner, _| inner.policy().rate())
+        self.policy().rate()
     }
 
     /// Changes the rate for everybody; see [`set_policy`](Self::set_policy).

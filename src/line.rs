@@ -13,210 +13,344 @@ mod inner;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
 mod queue;
+#[cfg(test)]
+mod standing;
 mod tail;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
+mod timer;
+mod waiting;
 mod word;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
+use std::thread;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::clock::{Alarm, Errand, Steady};
+use crate::clock::{Errand, Steady};
 use crate::error::Error;
+use crate::policy::schedule::{Booking, OneWord};
 use crate::policy::{Cost, Policy};
 use crate::stats::{Counters, Stats};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{ShortMutex, ShortMutexGuard};
 use crate::units::Nanos;
 pub(crate) use charge::{Change, Charge};
-use inner::NEVER;
-pub(crate) use inner::{Bounds, Entered, Inner, Standing};
+pub(crate) use inner::{Entered, Inner, Standing};
 pub(crate) use queue::Key;
 #[cfg(feature = "redis")]
 pub(crate) use queue::Queue;
+pub(crate) use timer::Timer;
+pub(crate) use waiting::Bounds;
 use word::{Attempt, Word};
 
-/// One limiter's state: a word for calls that need not wait, a mutex for the rest.
+/// One limiter's state: a word for calls that need not wait, if it fits one, and a mutex for the rest.
 #[derive(Debug)]
 pub(crate) struct Line<P: Policy> {
-    word: Word,
-    counters: Option<Box<Counters>>,
-    inner: Mutex<Inner<P>>,
+    /// `None` where all goes by the mutex.
+    word: Option<Box<Word>>,
+    /// What the word has decided. Not beside it: a processor must read a line again after another has written it.
+    counters: Counters,
+    inner: ShortMutex<Inner<P>>,
 }
 
 impl<P: Policy> Line<P> {
-    /// `counters` are for calls that need no lock; without them there are none.
-    pub(crate) fn new(
-        policy: P,
-        state: P::State,
-        time: Steady,
-        alarm: Alarm,
-        counters: Option<Box<Counters>>,
-    ) -> Self {
-        let mut inner = Inner::new(policy, state, time, alarm);
-        let word = Word::locked();
-        if counters.is_some() {
+    /// A line that decides without its mutex where the policy allows it.
+    pub(crate) fn new(policy: P, state: P::State, time: Steady) -> Self {
+        let mut inner = Inner::new(policy, state, time);
+        let word = P::ONE_WORD.is_some().then(|| {
+            let word = Box::new(Word::locked());
             inner.publish(&word, inner.time.latest());
-        }
-        Self { word, counters, inner: Mutex::new(inner) }
+            word
+        });
+        Self { word, counters: Counters::new(), inner: ShortMutex::new(inner) }
     }
 
-    /// Takes `cost` if it is ready and nobody waits, else waits up to `max_wait` in line; fails at
-    /// once if that cannot be enough.
-    // As `Word::attempt`.
-    #[allow(clippy::inline_always)]
+    /// What a line keeps elsewhere as long as one thread uses it and no caller waits.
+    #[cfg(all(test, not(tollgate_loom)))]
+    pub(crate) fn bytes_elsewhere() -> usize {
+        if P::ONE_WORD.is_some() { size_of::<Word>() } else { 0 }
+    }
+
+    /// A line in which callers will wait: all goes by the mutex.
+    pub(crate) fn with_mutex_only(policy: P, state: P::State, time: Steady) -> Self {
+        Self {
+            word: None,
+            counters: Counters::new(),
+            inner: ShortMutex::new(Inner::new(policy, state, time)),
+        }
+    }
+
+    /// Decides a call at once, if it can: by the word, or else under the mutex for a short time.
+    /// `None`: [`enter`](Self::enter) has to decide, because the caller has to wait, or others do.
+    // In line, so that what it says need not be written to memory and read again: a grant that is dropped at
+    // once is then never made.
     #[inline(always)]
+    pub(crate) fn decide(
+        &self,
+        timer: &impl Timer,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        if cost.is_zero() {
+            return None;
+        }
+        match (P::ONE_WORD, &self.word) {
+            (Some(one_word), Some(word)) => {
+                self.decide_by_word(&one_word, word, timer, cost, max_wait)
+            }
+            (Some(_), None) => None,
+            (None, _) => self.decide_by_mutex(timer, cost, max_wait),
+        }
+    }
+
+    #[inline(always)]
+    fn decide_by_word(
+        &self,
+        one_word: &OneWord<P>,
+        word: &Word,
+        timer: &impl Timer,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        let now = timer.coarse_now_before(word::END)?;
+        match word.attempt(now, cost.permits()) {
+            Attempt::Granted(booking) => Some(Ok(self.granted_by_word(one_word, booking))),
+            // It may be ready by the exact time, which is asked in `enter`.
+            Attempt::NotBefore(_) if timer.is_coarse() => None,
+            Attempt::NotBefore(due) => self.refused_by_word(now, due, max_wait),
+            Attempt::Undecided => None,
+        }
+    }
+
+    /// The same after the coarse time was not enough.
+    fn decide_by_exact_time(
+        &self,
+        timer: &impl Timer,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        let (Some(one_word), Some(word)) = (P::ONE_WORD, &self.word) else { return None };
+        let now = timer.now();
+        match word.attempt(now, cost.permits()) {
+            Attempt::Granted(booking) => Some(Ok(self.granted_by_word(&one_word, booking))),
+            Attempt::NotBefore(due) => self.refused_by_word(now, due, max_wait),
+            Attempt::Undecided => None,
+        }
+    }
+
+    #[inline(always)]
+    fn granted_by_word(&self, one_word: &OneWord<P>, booking: Booking) -> Charge<P::Receipt> {
+        self.counters.count(true);
+        Charge { waited: 0, receipt: Some((one_word.receipt)(booking)), held_by: None }
+    }
+
+    /// `None` if the caller can wait until it is due.
+    #[inline(always)]
+    fn refused_by_word(
+        &self,
+        now: Nanos,
+        due: Nanos,
+        max_wait: Option<Duration>,
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        let is_too_late = |wait: Duration| wait.is_zero() || due > now.saturating_add(wait);
+        max_wait.is_some_and(is_too_late).then(|| {
+            self.counters.count(false);
+            Err(Error::Denied { retry_after: Some(due.since(now)), part: None })
+        })
+    }
+
+    /// If no caller waits and nothing is paused, all that [`act`](Self::act) does but the decision itself
+    /// has nothing to do.
+    #[inline(always)]
+    fn decide_by_mutex(
+        &self,
+        timer: &impl Timer,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        // Before the lock: a clock reading under it would keep other callers waiting.
+        let read = if P::TIMELESS && !timer.was_set_back() { None } else { Some(timer.now()) };
+        let mut inner = self.inner.try_lock()?;
+        let now = match read {
+            Some(read) => inner.time.read_before(read)?,
+            None => inner.time.latest(),
+        };
+        if !inner.is_quiet(now) {
+            return None;
+        }
+        if inner.is_ready(now, cost) {
+            return Some(Ok(inner.charge_at_once(now, cost)));
+        }
+        max_wait.is_some_and(|wait| wait.is_zero()).then(|| Err(inner.refuse(now, cost)))
+    }
+
+    /// Takes `cost` if it is ready and no caller waits, else waits up to `max_wait` in line; fails at
+    /// once if that cannot be enough. `entered` keeps what became of the caller, also if the policy
+    /// panics over others afterwards.
+    // Out of line, to keep the way at once short.
+    #[inline(never)]
     pub(crate) fn enter(
         &self,
-        now: impl Fn() -> Nanos,
+        timer: &impl Timer,
         cost: P::Cost,
         max_wait: Option<Duration>,
-    ) -> Result<Entered<P>, Error> {
-        if cost.is_zero() {
-            return Ok(Entered::Granted(Charge { waited: 0, receipt: None, held_by: None }));
+        entered: impl FnOnce(Entered<P>),
+    ) -> Result<(), Error> {
+        let granted = if cost.is_zero() {
+            Some(Ok(Charge { waited: 0, receipt: None, held_by: None }))
+        } else if timer.is_coarse() {
+            self.decide_by_exact_time(timer, cost, max_wait)
+        } else {
+            None
+        };
+        match granted {
+            Some(charge) => charge.map(Entered::Granted).map(entered),
+            None => self.touch(timer, |inner, now| inner.enter(now, cost, max_wait).map(entered)),
         }
-        if let Some(one_word) = P::ONE_WORD
-            && let Some(counters) = &self.counters
-        {
-            let at = now();
-            match self.word.attempt(at, cost.permits()) {
-                Attempt::Granted(booking) => {
-                    counters.count(true);
-                    let receipt = Some((one_word.receipt)(booking));
-                    return Ok(Entered::Granted(Charge { waited: 0, receipt, held_by: None }));
-                }
-                Attempt::NotBefore(due)
-                    if max_wait.is_some_and(|wait| due > at.saturating_add(wait)) =>
-                {
-                    counters.count(false);
-                    return Err(Error::Denied { retry_after: Some(due.since(at)), part: None });
-                }
-                Attempt::NotBefore(_) | Attempt::Locked => {}
-            }
-        }
-        self.enter_by_mutex(now, cost, max_wait)
     }
 
-    /// Out of line, to keep the way above short.
-    #[inline(never)]
-    fn enter_by_mutex(
-        &self,
-        now: impl Fn() -> Nanos,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> Result<Entered<P>, Error> {
-        self.touch(now, |inner, now| inner.enter(now, cost, max_wait))
+    /// Gives back what a grant held, if no caller waits for it and the time does not matter. Whether that
+    /// was so.
+    #[inline(always)]
+    pub(crate) fn release_at_once(&self, timer: &impl Timer, cost: P::Cost) -> bool {
+        P::ONE_WORD.is_none()
+            && P::TIMELESS_RELEASE
+            && !timer.was_set_back()
+            && self.inner.try_lock().is_some_and(|mut inner| inner.release_at_once(cost))
     }
 
     /// Locks, grants what is due, does `act`, grants what is due after it, sets the alarm, unlocks
-    /// and wakes: every way into the mutex is this one.
+    /// and wakes: every way to change something that takes longer is this one.
+    ///
+    /// A policy or a waker that panics keeps none of this from being done; the caller meets the panic
+    /// afterwards, and what `act` returned is lost then.
     pub(crate) fn touch<R>(
         &self,
-        now: impl Fn() -> Nanos,
+        timer: &impl Timer,
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
     ) -> R {
         let mut inner = self.inner.lock();
-        let (result, errand) = self.act(&mut inner, now, act);
-        Self::unlock(inner, errand);
-        result
+        let acted = self.act(&mut inner, timer, act);
+        Self::unlock(inner, acted)
     }
 
     /// As [`touch`](Self::touch), for those who hold a lock of their own: what there is to do after
     /// unlocking is left to them.
     pub(crate) fn touch_quietly<R>(
         &self,
-        now: impl Fn() -> Nanos,
+        timer: &impl Timer,
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
     ) -> (R, Aftermath) {
         let mut inner = self.inner.lock();
-        let (result, errand) = self.act(&mut inner, now, act);
-        let (wake, discard) = (std::mem::take(&mut inner.wake), std::mem::take(&mut inner.discard));
-        (result, Aftermath { errand, wake, discard })
+        let (result, errand) = self.act(&mut inner, timer, act);
+        let [wake, discard] = inner.take_wakers();
+        drop(inner);
+        let aftermath = Aftermath { errand, wake, discard };
+        match result {
+            Ok(result) => (result, aftermath),
+            Err(panic) => {
+                aftermath.run();
+                resume_unwind(panic)
+            }
+        }
     }
 
-    #[inline]
+    /// Looks at what is under the mutex and changes nothing, but that waiting callers get what is due.
+    /// Where no caller waits, calls are decided by the word meanwhile.
+    pub(crate) fn look<R>(
+        &self,
+        timer: &impl Timer,
+        look: impl FnOnce(&Inner<P>, Nanos) -> R,
+    ) -> R {
+        let mut inner = self.inner.lock();
+        if inner.queue_len() > 0 {
+            drop(inner);
+            return self.touch(timer, |inner, now| look(inner, now));
+        }
+        if let (Some(one_word), Some(word)) = (P::ONE_WORD, &self.word)
+            && let Some(position) = word.position()
+        {
+            (one_word.ticket)(&mut inner.state).position = position;
+        }
+        let now = inner.time.read(timer.now());
+        look(&inner, now)
+    }
+
+    pub(crate) fn policy(&self) -> P {
+        self.inner.lock().policy.clone()
+    }
+
     fn act<R>(
         &self,
         inner: &mut Inner<P>,
-        now: impl Fn() -> Nanos,
+        timer: &impl Timer,
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
-    ) -> (R, Errand) {
-        if let (Some(one_word), Some(position)) =
-            (P::ONE_WORD, self.word.lock(&mut inner.published))
+    ) -> (thread::Result<R>, Errand) {
+        if let (Some(one_word), Some(word)) = (P::ONE_WORD, &self.word)
+            && let Some(position) = word.lock(&mut inner.published)
         {
             (one_word.ticket)(&mut inner.state).position = position;
         }
         // Read under the lock, so that the order of times is the order of events.
-        let now = inner.time.read(now());
-        inner.pump(now);
-        let result = act(inner, now);
-        inner.pump(now);
-        let errand = inner.arm();
-        if self.counters.is_some() {
-            inner.publish(&self.word, now);
+        let now = inner.time.read(timer.now());
+        let before = catch_unwind(AssertUnwindSafe(|| inner.pump(now)));
+        let result = catch_unwind(AssertUnwindSafe(|| act(inner, now)));
+        let after = catch_unwind(AssertUnwindSafe(|| inner.pump(now)));
+        let result = before.and(after).and(result);
+        if result.is_err() {
+            inner.try_again_later(now);
+        }
+        let errand = inner.arm(timer);
+        if let Some(word) = &self.word {
+            inner.publish(word, now);
         }
         (result, errand)
     }
 
     #[inline]
-    fn unlock(mut inner: MutexGuard<'_, Inner<P>>, errand: Errand) {
-        if inner.wake.is_empty() && inner.discard.is_empty() {
-            drop(inner);
-            return errand.run();
-        }
-        let wake = std::mem::take(&mut inner.wake);
-        let discard = std::mem::take(&mut inner.discard);
+    fn unlock<R>(
+        mut inner: ShortMutexGuard<'_, Inner<P>>,
+        (result, errand): (thread::Result<R>, Errand),
+    ) -> R {
+        let [wake, discard] = inner.take_wakers();
         drop(inner);
         Aftermath { errand, wake, discard }.run();
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// The alarm went off: nothing is armed any more.
-    pub(crate) fn turn(&self, now: impl Fn() -> Nanos) {
-        self.touch(now, |inner, _| inner.armed = NEVER);
-    }
-
-    /// The caller is gone in a panic, perhaps one of the policy: its place is given up without
-    /// asking the policy anything.
-    pub(crate) fn abandon(&self, key: Key) {
+    /// The alarm went off.
+    pub(crate) fn turn(&self, timer: &impl Timer) {
         let mut inner = self.inner.lock();
-        if inner.queue[key].outcome.is_none() {
-            inner.unlink(key);
-        }
-        inner.stats.given_up += 1;
-        let waiter = inner.queue.remove(key);
-        drop(inner);
-        drop(waiter);
+        inner.disarm();
+        let acted = self.act(&mut inner, timer, |_, _| ());
+        Self::unlock(inner, acted);
     }
 
     /// Wakes all who wait, so that they look after themselves.
     pub(crate) fn wake_all(&self) {
-        let mut inner = self.inner.lock();
-        inner.armed = NEVER;
-        // Those granted before somebody panicked, too.
-        let mut wakers = std::mem::take(&mut inner.wake);
-        wakers.extend(inner.queue.iter().filter_map(|(_, waiter)| waiter.waker.clone()));
-        drop(inner);
+        let wakers = {
+            let mut inner = self.inner.lock();
+            inner.disarm();
+            inner.all_wakers()
+        };
         wake_each(wakers);
     }
 
-    pub(crate) fn stats(&self, now: impl Fn() -> Nanos) -> Stats {
-        let mut stats = self.touch(now, |inner, _| inner.stats);
-        if let Some(counters) = &self.counters {
-            let (granted, refused) = counters.sum();
-            stats.granted += granted;
-            stats.refused += refused;
-        }
+    pub(crate) fn stats(&self, timer: &impl Timer) -> Stats {
+        let mut stats = self.look(timer, |inner, _| inner.stats);
+        let (granted, refused) = self.counters.sum();
+        stats.granted += granted;
+        stats.refused += refused;
         stats
     }
 
     /// What is left of a line, and what it has done, if nobody waits and nothing is paused. Only for
-    /// one without counters, whose word is not in use.
+    /// one [with a mutex only](Self::with_mutex_only).
     pub(crate) fn quiet_state(&self, now: Nanos) -> Option<(P::State, Stats)> {
         let inner = self.inner.lock();
-        let quiet = inner.queue.len() == 0 && inner.since <= now;
-        quiet.then(|| (inner.state.clone(), inner.stats))
+        inner.is_quiet(now).then(|| (inner.state.clone(), inner.stats))
     }
 }
 

@@ -204,6 +204,26 @@ pub trait Policy: Clone + Send + Sync + 'static {
         now
     }
 
+    /// Whether `cost` is ready at `now`: what [`ready_at`](Self::ready_at) says, in fewer steps where that
+    /// pays.
+    #[doc(hidden)]
+    #[inline]
+    fn ready_now(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> bool {
+        self.ready_at(state, now, cost).is_ok_and(|ready| ready.has_come(now))
+    }
+
+    /// Whether all answers are the same at any time: then the clock is not read while no caller waits.
+    #[doc(hidden)]
+    const TIMELESS: bool = false;
+
+    /// Whether [`release`](Self::release) does the same at any time.
+    #[doc(hidden)]
+    const TIMELESS_RELEASE: bool = !Self::HELD;
+
+    /// Whether receipts are so small that a call may keep them in registers.
+    #[doc(hidden)]
+    const SMALL: bool = false;
+
     /// How to decide without a lock; only for policies whose state is one position.
     #[doc(hidden)]
     const ONE_WORD: Option<OneWord<Self>> = None;
@@ -274,6 +294,7 @@ impl Ready {
     }
 
     /// Whether it is ready at `now`.
+    #[inline]
     pub(crate) fn has_come(self, now: Nanos) -> bool {
         matches!(self, Self::At(time) if time <= now)
     }

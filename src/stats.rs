@@ -1,5 +1,7 @@
 //! Counting what a limiter did, without slowing down what it does.
 
+use std::cell::Cell;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -46,16 +48,18 @@ impl Stats {
     }
 }
 
-/// Threads that count without sharing a cache line. More than these share the last one.
-const STRIPES: usize = 16;
-
 /// Counts from many threads without a contended write.
 ///
-/// The first threads own a stripe each and write it without a locked instruction: nobody else
-/// writes there. A stripe goes to another thread when its owner has ended.
-#[derive(Debug, Default)]
+/// Each thread owns a stripe and writes it without a locked instruction: no other thread writes
+/// there. A stripe goes to another thread when its owner has ended. When all are taken, the threads
+/// that have none share one. As long as only one thread counts, a single stripe does.
+#[derive(Debug)]
 pub(crate) struct Counters {
-    stripes: [OwnLine<Stripe>; STRIPES],
+    /// Whose stripe `single` is.
+    owner: AtomicUsize,
+    single: Stripe,
+    /// Made when a second thread counts. From then on nothing is written beside this.
+    stripes: OnceLock<Box<[OwnLine<Stripe>; STRIPES]>>,
 }
 
 #[derive(Debug, Default)]
@@ -64,35 +68,99 @@ struct Stripe {
     refused: AtomicU64,
 }
 
-impl Counters {
+const STRIPES: usize = 16;
+
+/// The stripe of threads that have none of their own, and of those that have not counted yet.
+const SHARED: usize = 0;
+
+/// Owners of the single stripe: no thread yet, and none any more.
+const NOBODY: usize = usize::MAX;
+const RETIRED: usize = usize::MAX - 1;
+
+impl Stripe {
     #[inline]
+    fn counter(&self, granted: bool) -> &AtomicU64 {
+        if granted { &self.granted } else { &self.refused }
+    }
+
+    /// By the only thread that writes here.
+    #[inline]
+    fn count(&self, granted: bool) {
+        let counter = self.counter(granted);
+        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
+impl Counters {
+    pub(crate) fn new() -> Self {
+        let owner = AtomicUsize::new(NOBODY);
+        Self { owner, single: Stripe::default(), stripes: OnceLock::new() }
+    }
+
+    // As `Line::decide`.
+    #[inline(always)]
     pub(crate) fn count(&self, granted: bool) {
-        let stripe = STRIPE.try_with(|stripe| stripe.0).unwrap_or(STRIPES - 1);
-        let counters = &self.stripes[stripe].0;
-        let counter = if granted { &counters.granted } else { &counters.refused };
-        if stripe == STRIPES - 1 {
-            counter.fetch_add(1, Ordering::Relaxed);
+        let mine = MINE.get();
+        if mine == self.owner.load(Ordering::Relaxed) {
+            self.single.count(granted);
+        } else if let Some(stripes) = self.stripes.get()
+            && mine != SHARED
+        {
+            stripes[mine % STRIPES].0.count(granted);
         } else {
-            counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            self.count_otherwise(granted);
+        }
+    }
+
+    /// For the first time by this thread or here, or by a thread without a stripe.
+    #[cold]
+    #[inline(never)]
+    fn count_otherwise(&self, granted: bool) {
+        // Fails while the thread ends.
+        let mine = OWNED_STRIPE.try_with(|stripe| stripe.0).unwrap_or(SHARED);
+        MINE.set(mine);
+        if mine != SHARED {
+            let (relaxed, owner) = (Ordering::Relaxed, &self.owner);
+            let taken = owner.compare_exchange(NOBODY, mine, relaxed, relaxed);
+            if taken.is_ok() || taken == Err(mine) {
+                return self.single.count(granted);
+            }
+        }
+        let stripes = self.stripes.get_or_init(|| {
+            self.owner.store(RETIRED, Ordering::Relaxed);
+            Box::default()
+        });
+        if mine == SHARED {
+            stripes[SHARED].0.counter(granted).fetch_add(1, Ordering::Relaxed);
+        } else {
+            stripes[mine].0.count(granted);
         }
     }
 
     /// Granted and refused.
     pub(crate) fn sum(&self) -> (u64, u64) {
-        let sum = |get: fn(&Stripe) -> &AtomicU64| {
-            self.stripes.iter().map(|stripe| get(&stripe.0).load(Ordering::Relaxed)).sum()
-        };
-        (sum(|stripe| &stripe.granted), sum(|stripe| &stripe.refused))
+        let stripes = self.stripes.get().into_iter().flat_map(|stripes| stripes.iter());
+        stripes.map(|stripe| &stripe.0).chain([&self.single]).fold(
+            (0, 0),
+            |(granted, refused), stripe| {
+                let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+                (granted + count(&stripe.granted), refused + count(&stripe.refused))
+            },
+        )
     }
 }
 
-/// Which stripes are owned, a bit each; bit 15 never is.
-static OWNED: AtomicUsize = AtomicUsize::new(0);
+/// Which stripes are owned, a bit each.
+static OWNED: AtomicUsize = AtomicUsize::new(1 << SHARED);
 
+/// A thread's stripe, in all counters.
 struct OwnedStripe(usize);
 
 thread_local! {
-    static STRIPE: OwnedStripe = OwnedStripe::take();
+    /// The number of this thread's stripe: apart from what gives it back, so that reading it takes one
+    /// instruction.
+    static MINE: Cell<usize> = const { Cell::new(SHARED) };
+    static OWNED_STRIPE: OwnedStripe = OwnedStripe::take();
 }
 
 impl OwnedStripe {
@@ -100,8 +168,8 @@ impl OwnedStripe {
         let mut owned = OWNED.load(Ordering::Relaxed);
         loop {
             let free = (!owned).trailing_zeros() as usize;
-            if free >= STRIPES - 1 {
-                return Self(STRIPES - 1);
+            if free >= STRIPES {
+                return Self(SHARED);
             }
             // Acquire what the last owner wrote, or its counts could be overwritten.
             match OWNED.compare_exchange_weak(
@@ -119,7 +187,9 @@ impl OwnedStripe {
 
 impl Drop for OwnedStripe {
     fn drop(&mut self) {
-        if self.0 < STRIPES - 1 {
+        // What this thread counts from now on, in the destructors of others, is shared.
+        MINE.set(SHARED);
+        if self.0 != SHARED {
             OWNED.fetch_and(!(1 << self.0), Ordering::Release);
         }
     }
@@ -131,7 +201,7 @@ mod tests {
 
     #[test]
     fn no_count_is_lost_with_more_threads_than_stripes() {
-        let counters = Counters::default();
+        let counters = Counters::new();
         for _ in 0..3 {
             std::thread::scope(|scope| {
                 for _ in 0..2 * STRIPES {
@@ -141,5 +211,56 @@ mod tests {
         }
         let calls = 3 * 2 * STRIPES as u64 * 1000;
         assert_eq!(counters.sum(), (calls * 3 / 4, calls / 4));
+    }
+
+    #[test]
+    fn one_thread_needs_no_stripes() {
+        let counters = Counters::new();
+        (0..1000).for_each(|_| counters.count(true));
+        assert_eq!(counters.sum(), (1000, 0));
+        assert!(counters.stripes.get().is_none());
+        std::thread::scope(|scope| _ = scope.spawn(|| counters.count(false)));
+        assert_eq!(counters.sum(), (1000, 1));
+        assert!(counters.stripes.get().is_some());
+    }
+
+    /// A destructor that runs before that of the stripe, one that runs after it, and one of a thread
+    /// that has not counted before.
+    #[test]
+    fn no_count_is_lost_in_the_destructors_of_a_thread() {
+        use std::sync::Arc;
+
+        struct CountsAtTheEnd(Arc<Counters>);
+
+        impl Drop for CountsAtTheEnd {
+            fn drop(&mut self) {
+                (0..10).for_each(|_| self.0.count(true));
+            }
+        }
+
+        thread_local! {
+            static EARLY: Cell<Option<CountsAtTheEnd>> = const { Cell::new(None) };
+            static LATE: Cell<Option<CountsAtTheEnd>> = const { Cell::new(None) };
+        }
+
+        let counters = Arc::new(Counters::new());
+        for _ in 0..4 * STRIPES {
+            let set = |place: &'static std::thread::LocalKey<Cell<_>>, counters: &Arc<_>| {
+                place.set(Some(CountsAtTheEnd(Arc::clone(counters))));
+            };
+            let threads = [true, false].map(|counts_before| {
+                let counters = Arc::clone(&counters);
+                std::thread::spawn(move || {
+                    set(&EARLY, &counters);
+                    if counts_before {
+                        counters.count(false);
+                    }
+                    set(&LATE, &counters);
+                })
+            });
+            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        }
+        let threads = 4 * STRIPES as u64;
+        assert_eq!(counters.sum(), (threads * 2 * 20, threads));
     }
 }

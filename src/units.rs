@@ -89,7 +89,9 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// assert_eq!(Rate::per_second(5.0).as_per_second(), 5.0);
 /// # Ok::<(), tollgate::InvalidRate>(())
 /// ```
+// Packed, because alignment to 16 bytes would cost each policy that has one eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(Rust, packed(8))]
 pub struct Rate {
     // Permits and nanoseconds, in lowest terms. The nanoseconds need more than 64 bits because an
     // f64 like 0.1 is a fraction over a large power of two.

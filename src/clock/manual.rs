@@ -1,7 +1,7 @@
 //! A clock that tests hold still.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -48,7 +48,8 @@ use crate::units::Nanos;
 /// ```
 ///
 /// Where code sleeps besides, use `Clock::tokio()` in a paused runtime: this clock moves no timers
-/// but a limiter's.
+/// but a limiter's. The [system clock](crate::Clock::system), which limiters have by default, does not
+/// stand still there.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     shared: Arc<Shared>,
@@ -57,6 +58,7 @@ pub struct ManualClock {
 #[derive(Debug)]
 struct Shared {
     now: AtomicU64,
+    was_set_back: AtomicBool,
     by_itself: bool,
     alarms: Mutex<Alarms>,
 }
@@ -103,8 +105,13 @@ impl ManualClock {
     }
 
     fn with(by_itself: bool) -> Self {
-        let alarms = Mutex::default();
-        Self { shared: Arc::new(Shared { now: AtomicU64::new(0), by_itself, alarms }) }
+        let shared = Shared {
+            now: AtomicU64::new(0),
+            was_set_back: AtomicBool::new(false),
+            by_itself,
+            alarms: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Moves the clock on. It stops at each due time on the way, in order: there permits are granted
@@ -142,6 +149,7 @@ impl ManualClock {
     pub fn set(&self, elapsed: Duration) {
         let time = Nanos::ZERO.saturating_add(elapsed);
         if time < self.now() {
+            self.shared.was_set_back.store(true, Ordering::SeqCst);
             self.shared.now.store(time.get(), Ordering::SeqCst);
         } else {
             self.advance_to(time);
@@ -165,6 +173,10 @@ impl ManualClock {
 
     pub(super) fn now(&self) -> Nanos {
         Nanos::new(self.shared.now.load(Ordering::SeqCst))
+    }
+
+    pub(super) fn was_set_back(&self) -> bool {
+        self.shared.was_set_back.load(Ordering::SeqCst)
     }
 
     #[cfg(feature = "redis")]

@@ -4,7 +4,10 @@
 //! takes a third of the time. [`quanta`] calibrates that counter once, in a fraction of a second; on
 //! a busy machine it was seen to be off by 0.08 % for the life of the process, and a limiter with it.
 //! So the counter is trusted for a millisecond only, and then set by the operating system's clock
-//! again.
+//! again. It is made to run a little slow, so that each setting moves the time forward: this clock is
+//! late by some microseconds (by more for a millisecond, where a setting was interrupted), never early, and
+//! does not go back. From one thread to another it can seem to, by nanoseconds: a processor may read its
+//! counter before it has finished taking the lock in front of it.
 //!
 //! One thread for the process, and not a timer of some async runtime: it works with every runtime
 //! and without one, it is more precise than the 1 ms tick of tokio's timers, and no runtime that is
@@ -28,19 +31,24 @@ use crate::units::{Nanos, saturating_nanos};
 /// see [`Policy::catch_up`](crate::Policy::catch_up).
 const GRAIN: Duration = Duration::from_micros(500);
 
-/// How long the counter is trusted, in nanoseconds. Off by a thousandth, it is a microsecond wrong by
-/// then.
+/// How long the counter is trusted, in nanoseconds.
 const TRUST: u64 = 1_000_000;
 
-/// A comparison of the two clocks that takes longer than this was interrupted, and is not used.
-const UNDISTURBED: u64 = 2_000;
+/// By what part the counter is made to run slow: by 1 in 2^9, 0.2 %, more than a calibration was seen to
+/// be off. So it loses two microseconds until it is set again.
+const SLOW: u32 = 9;
 
 #[derive(Debug)]
 pub(crate) struct System {
     counter: quanta::Clock,
-    counter_origin: u64,
+    /// Nanoseconds per tick of the counter, times 2^32.
+    scale: u64,
     origin: Instant,
+    /// The same by the kernel's clock, or a little later, so that its ticks are not early.
+    #[cfg(all(feature = "coarse", target_os = "linux"))]
+    kernel_origin: u64,
     set: OwnLine<Set>,
+    setting: Mutex<()>,
     schedule: Mutex<Schedule>,
     changed: Condvar,
 }
@@ -69,48 +77,66 @@ impl System {
     pub(super) fn get() -> &'static Self {
         SYSTEM.get_or_init(|| {
             let counter = quanta::Clock::new();
-            let counter_origin = counter.raw();
+            let scale = scale(counter.delta_as_nanos(0, TICKS));
             // Not trusted before it is set for the first time.
-            let set = OwnLine(Set { at: AtomicU64::new(u64::MAX / 2), behind: AtomicI64::new(0) });
+            let set =
+                OwnLine(Set { at: AtomicU64::new(u64::MAX / 2), behind: AtomicI64::new(i64::MIN) });
             Self {
                 counter,
-                counter_origin,
+                scale,
                 origin: Instant::now(),
+                #[cfg(all(feature = "coarse", target_os = "linux"))]
+                kernel_origin: kernel_time(rustix::time::ClockId::Monotonic),
                 set,
+                setting: Mutex::default(),
                 schedule: Mutex::default(),
                 changed: Condvar::new(),
             }
         })
     }
 
-    #[inline]
+    // As `Line::decide`.
+    #[inline(always)]
     pub(super) fn now(&self) -> Nanos {
-        let count = self.count();
+        let count = nanos(self.counter.raw(), self.scale);
         // A count from before the last setting wraps, and is not trusted either.
         if count.wrapping_sub(self.set.0.at.load(Ordering::Relaxed)) < TRUST {
             let behind = self.set.0.behind.load(Ordering::Relaxed);
-            Nanos::new(count.saturating_add_signed(behind))
+            Nanos::new(count.wrapping_add_signed(behind))
         } else {
-            self.ask()
+            self.set()
         }
     }
 
-    #[inline]
-    fn count(&self) -> u64 {
-        self.counter.delta_as_nanos(self.counter_origin, self.counter.raw())
+    /// The time of the kernel's last tick, where that is asked for.
+    pub(super) fn coarse_now(&self) -> Nanos {
+        #[cfg(all(feature = "coarse", target_os = "linux"))]
+        {
+            let tick = kernel_time(rustix::time::ClockId::MonotonicCoarse);
+            Nanos::new(tick.saturating_sub(self.kernel_origin))
+        }
+        #[cfg(not(all(feature = "coarse", target_os = "linux")))]
+        self.now()
     }
 
-    /// Asks the operating system, and sets the counter by its answer.
+    /// Sets the counter by the operating system's clock. One thread does it at a time: of two settings the
+    /// later one must stay.
     #[cold]
-    fn ask(&self) -> Nanos {
-        let before = self.count();
+    #[inline(never)]
+    fn set(&self) -> Nanos {
+        let _one_at_a_time = self.setting.lock();
+        let before = nanos(self.counter.raw(), self.scale);
         let now = saturating_nanos(self.origin.elapsed());
-        let count = self.count();
-        if count.wrapping_sub(before) < UNDISTURBED {
-            self.set.0.behind.store(now.wrapping_sub(before).cast_signed(), Ordering::Relaxed);
-            self.set.0.at.store(count, Ordering::Relaxed);
-        }
-        Nanos::new(now)
+        let after = nanos(self.counter.raw(), self.scale);
+        // The clock was read between the two counts, so the difference lies between these two. The last
+        // setting stays if it does, too: after a time has been read, no earlier one may be.
+        let (least, most) = (now.wrapping_sub(after), now.wrapping_sub(before));
+        let last = self.set.0.behind.load(Ordering::Relaxed);
+        let stays = (least.cast_signed()..=most.cast_signed()).contains(&last);
+        let behind = if stays { last } else { least.cast_signed() };
+        self.set.0.behind.store(behind, Ordering::Relaxed);
+        self.set.0.at.store(after, Ordering::Relaxed);
+        Nanos::new(after.wrapping_add_signed(behind))
     }
 
     /// Sounds the alarms, for ever.
@@ -139,6 +165,29 @@ impl System {
             schedule.earliest = now.saturating_add(GRAIN);
         }
     }
+}
+
+/// What `Instant` is made of on Linux, in nanoseconds.
+#[cfg(all(feature = "coarse", target_os = "linux"))]
+fn kernel_time(clock: rustix::time::ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
+    (time.tv_sec.cast_unsigned()) * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// Ticks that are many enough to be measured exactly, and few enough for any counter.
+const TICKS: u64 = 1 << 40;
+
+/// The scale of a counter, `TICKS` of which take this many nanoseconds.
+fn scale(nanos: u64) -> u64 {
+    let exact = nanos >> 8;
+    exact - (exact >> SLOW)
+}
+
+/// What a counter shows, in nanoseconds of its own.
+#[allow(clippy::cast_possible_truncation)] // it wraps after centuries
+#[inline(always)]
+fn nanos(ticks: u64, scale: u64) -> u64 {
+    ((u128::from(ticks) * u128::from(scale)) >> 32) as u64
 }
 
 /// A policy or a waker that panics must not end the thread that everybody waits for. Whoever waits
@@ -172,5 +221,88 @@ impl AlarmKeeper for &'static System {
             schedule.sleeps_until = None;
             self.changed.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_any_tick_are_scaled() {
+        // 5 GHz, 3 GHz, a nanosecond, 2 ns, 24 MHz, 1 MHz.
+        for hertz in
+            [5_000_000_000u64, 3_000_000_000, 1_000_000_000, 500_000_000, 24_000_000, 1_000_000]
+        {
+            let exact = |ticks: u64| u128::from(ticks) * 1_000_000_000 / u128::from(hertz);
+            let scale = scale(u64::try_from(exact(TICKS)).expect("fits"));
+            // What has been counted since the machine was started, up to a century.
+            for start in [0, hertz, 86_400 * 365 * 100 * hertz] {
+                for ticks in [0, 1, hertz / 1000, hertz] {
+                    let ours = nanos(start + ticks, scale).wrapping_sub(nanos(start, scale));
+                    let exact = u64::try_from(exact(ticks)).expect("fits");
+                    let slow = exact - (exact >> SLOW);
+                    assert!(ours <= exact + 1, "{hertz}: {ours} {exact}");
+                    assert!(ours.abs_diff(slow) <= 1 + (exact >> 20), "{hertz}: {ours} {slow}");
+                }
+            }
+        }
+    }
+
+    /// By the kernel's own tick, which is 10 ms at most.
+    #[test]
+    fn the_coarse_time_is_late_by_a_tick_at_most_and_never_early() {
+        let system = System::get();
+        let end = system.now().saturating_add(Duration::from_millis(30));
+        loop {
+            let (coarse, now) = (system.coarse_now(), saturating_nanos(system.origin.elapsed()));
+            assert!(coarse.get() <= now, "{coarse:?} is early, it is {now}");
+            // This thread may have been preempted between the two readings.
+            let again = system.coarse_now();
+            assert!(again.get() + 20_000_000 > now, "{again:?} is late, it was {now}");
+            if coarse > end {
+                break;
+            }
+        }
+    }
+
+    /// Not at all for one thread; from one thread to another by what processors reorder.
+    #[test]
+    fn the_time_does_not_go_back_and_is_not_early() {
+        const REORDERED: Duration = Duration::from_micros(1);
+        let system = System::get();
+        let last = Mutex::new(system.now());
+        // Through a hundred settings at least.
+        let end = last.lock().saturating_add(100 * Duration::from_nanos(TRUST));
+        let read = || {
+            let mut own_last = system.now();
+            while own_last < end {
+                let mut last = last.lock();
+                let now = system.now();
+                let latest = saturating_nanos(system.origin.elapsed());
+                assert!(now >= own_last, "{now:?} after {own_last:?}");
+                assert!(now.saturating_add(REORDERED) >= *last, "{now:?} after {last:?}");
+                assert!(now.get() <= latest, "{now:?} is early, it is {latest}");
+                (*last, own_last) = (now, now);
+            }
+        };
+        thread::scope(|scope| (0..4).for_each(|_| _ = scope.spawn(read)));
+    }
+
+    /// Settings of many threads that meet: an earlier one, finished late, must not be taken.
+    #[test]
+    fn settings_that_meet_do_not_turn_the_time_back() {
+        let system = System::get();
+        let end = system.now().saturating_add(Duration::from_millis(100));
+        let set = || {
+            let mut last = system.now();
+            while last < end {
+                for now in [system.set(), system.now()] {
+                    assert!(now >= last, "{now:?} after {last:?}");
+                    last = now;
+                }
+            }
+        };
+        thread::scope(|scope| (0..4).for_each(|_| _ = scope.spawn(set)));
     }
 }

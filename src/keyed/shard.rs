@@ -194,16 +194,19 @@ impl<K, P: Policy> Shard<K, P> {
         &mut self,
         now: Nanos,
         most: usize,
-    ) -> (Vec<Entry<K, P>>, usize, bool) {
-        let (mut forgotten, start) = (Vec::new(), self.hand);
+        forgotten: &mut Vec<Entry<K, P>>,
+    ) -> (usize, bool) {
+        let start = self.hand;
         while self.hand < self.buckets() && self.hand - start < most {
-            if self.is_taken(self.hand)
-                && self.is_idle(self.hand, now)
-                && let Ok(entry) = self.entries.get_bucket_entry(self.hand)
+            let place = self.hand;
+            // Before the policy is asked: if it panics over this key, the next call goes on behind it.
+            self.hand += 1;
+            if self.is_taken(place)
+                && self.is_idle(place, now)
+                && let Ok(entry) = self.entries.get_bucket_entry(place)
             {
                 forgotten.push(entry.remove().0);
             }
-            self.hand += 1;
         }
         let looked = self.hand - start;
         let at_end = self.hand >= self.buckets();
@@ -213,7 +216,7 @@ impl<K, P: Policy> Shard<K, P> {
                 self.entries.shrink_to(2 * self.entries.len(), |entry| entry.hash);
             }
         }
-        (forgotten, looked, at_end)
+        (looked, at_end)
     }
 
     fn is_idle(&mut self, place: usize, now: Nanos) -> bool {

@@ -102,13 +102,15 @@ impl<K, P: Policy> Table<K, P> {
         }
     }
 
-    /// Takes `cost` at a key if it is ready there, refuses it, or sends it to the key's line.
+    /// Takes `cost` at a key if it is ready there, refuses it, or sends it to the key's line. Whether it
+    /// is time for [`sweep_in_turn`](Self::sweep_in_turn) is the second half of the answer: that may
+    /// panic over other keys, which must not lose what was granted here.
     pub(super) fn arrive<Q>(
         &self,
         key: &Q,
         cost: P::Cost,
         max_wait: Option<Duration>,
-    ) -> Result<Arrived<P>, Error>
+    ) -> (Result<Arrived<P>, Error>, bool)
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -138,18 +140,19 @@ impl<K, P: Policy> Table<K, P> {
                     }
                     _ => {
                         drop(shard);
-                        self.make_room(hash)?;
-                        continue;
+                        match self.make_room(hash) {
+                            Ok(()) => continue,
+                            Err(error) => return (Err(error), sweep),
+                        }
                     }
                 }
             };
-            drop(shard);
-            self.sweep_in_turn(sweep);
-            return arrived;
+            return (arrived, sweep);
         }
     }
 
-    fn sweep_in_turn(&self, is_time: bool) {
+    /// Forgets some idle keys, if it is time for that.
+    pub(super) fn sweep_in_turn(&self, is_time: bool) {
         if is_time {
             let idle = self.sweep(2 * CALLS_PER_SWEEP.start, || false);
             let calls = self.calls_per_sweep.load(Ordering::Relaxed);
@@ -236,20 +239,17 @@ impl<K, P: Policy> Table<K, P> {
                 break;
             }
             let next = self.next.load(Ordering::Relaxed) % SHARDS;
+            // Dropped without any lock, because a key can do anything in its drop.
+            let mut forgotten = Forgotten { entries: Vec::new(), keys: &self.keys };
             let mut shard = self.shards[next].0.lock();
-            let (forgotten, looked, at_end) = {
-                let now = shard.now(&self.clock);
-                shard.forget_idle(now, looks)
-            };
+            let now = shard.now(&self.clock);
+            let (looked, at_end) = shard.forget_idle(now, looks, &mut forgotten.entries);
             drop(shard);
             looks -= looked;
             if at_end {
                 self.next.store(next + 1, Ordering::Relaxed);
             }
-            self.keys.fetch_sub(forgotten.len(), Ordering::Relaxed);
-            idle += forgotten.len();
-            // Without any lock, because a key can do anything in its drop.
-            drop(forgotten);
+            idle += forgotten.entries.len();
         }
         idle
     }
@@ -361,6 +361,18 @@ impl<K, P: Policy> Table<K, P> {
             lines.iter().for_each(|line| stats.add(line.stats()));
         }
         stats
+    }
+}
+
+/// Keys that have been taken out: there is room for others, even if the policy panics over the next one.
+struct Forgotten<'a, K, P: Policy> {
+    entries: Vec<Entry<K, P>>,
+    keys: &'a AtomicUsize,
+}
+
+impl<K, P: Policy> Drop for Forgotten<'_, K, P> {
+    fn drop(&mut self) {
+        self.keys.fetch_sub(self.entries.len(), Ordering::Relaxed);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Waiting, written once: the future behind every verb, and the loop that runs it on a thread.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Shared;
 use super::grant::Grant;
-use super::shared::Handle;
+use super::shared::in_drop;
 use super::source::Source;
 use crate::error::Error;
 use crate::line::{Charge, Entered, Key, Standing};
@@ -36,7 +36,7 @@ use crate::policy::Policy;
 /// ```
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Acquire<'a, P: Policy> {
-    handle: Handle<'a, P>,
+    source: Source<'a, P>,
     cost: P::Cost,
     max_wait: Option<Duration>,
     place: Place<P>,
@@ -53,93 +53,148 @@ enum Place<P: Policy> {
 impl<P: Policy> Unpin for Acquire<'_, P> {}
 
 impl<'a, P: Policy> Acquire<'a, P> {
-    pub(crate) fn new(handle: Handle<'a, P>, cost: P::Cost, max_wait: Option<Duration>) -> Self {
-        Self { handle, cost, max_wait, place: Place::Outside }
+    #[inline]
+    pub(crate) fn new(source: Source<'a, P>, cost: P::Cost, max_wait: Option<Duration>) -> Self {
+        Self { source, cost, max_wait, place: Place::Outside }
+    }
+
+    /// The line in which it waits, as long as it does.
+    fn line(&self) -> &Shared<P> {
+        line(&self.source)
     }
 
     /// Joins the line, or is granted at once; does not wait.
-    #[inline]
     pub(super) fn enter(&mut self) -> Result<(), Error> {
-        let shared: &Shared<P> = &self.handle;
-        self.place = match shared.line.enter(|| shared.clock.now(), self.cost, self.max_wait) {
-            Ok(Entered::Granted(charge)) => Place::Granted(charge),
-            Ok(Entered::Waiting(key)) => Place::Waiting(key),
-            Err(error) => {
-                self.place = Place::Over;
-                return Err(error);
-            }
-        };
-        Ok(())
+        let Self { source, cost, max_wait, place } = self;
+        // A borrowed call has been tried so in line.
+        if source.as_borrowed().is_none()
+            && let Some(charge) = line(source).decide(*cost, *max_wait)
+        {
+            *place = Place::Over;
+            *place = Place::Granted(charge?);
+            return Ok(());
+        }
+        let entered = line(source).enter(*cost, *max_wait, |entered| {
+            *place = match entered {
+                Entered::Granted(charge) => Place::Granted(charge),
+                Entered::Waiting(key) => Place::Waiting(key),
+            };
+        });
+        if entered.is_err() {
+            *place = Place::Over;
+        }
+        entered
     }
 
     /// Enters without time to wait: it is granted or refused.
-    pub(crate) fn now(self) -> Result<Grant<'a, P>, Error> {
-        try_now(self.handle.clone(), self.cost)
+    pub(crate) fn now(mut self) -> Result<Grant<'a, P>, Error> {
+        let charge = enter_now(self.line(), self.cost)?;
+        Ok(Grant::new(self.source.take(), self.cost, charge))
     }
 
     /// How much longer it takes, as things stand.
     pub(super) fn delay(&self) -> Duration {
         match self.place {
-            Place::Waiting(key) => self.handle.touch(|inner, now| inner.delay(key, now)),
+            Place::Waiting(key) => self.line().touch(|inner, now| inner.delay(key, now)),
             _ => Duration::ZERO,
         }
     }
 
+    /// All that is not decided at once.
+    // Not a grant: what is returned by memory would keep in memory what is decided at once, too.
+    #[inline(never)]
+    fn poll_in_line(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Charge<P::Receipt>, Error>> {
+        if matches!(self.place, Place::Outside) {
+            self.enter()?;
+        }
+        match self.place {
+            Place::Granted(charge) => {
+                self.place = Place::Over;
+                Poll::Ready(Ok(charge))
+            }
+            Place::Waiting(key) => self.wait(key, context.waker()),
+            Place::Outside | Place::Over => panic!("`Acquire` polled after it was ready"),
+        }
+    }
+
+    /// By a future without a borrow, whose grant takes its share of the limiter along.
+    #[inline(never)]
+    fn poll_owned(&mut self, context: &mut Context<'_>) -> Poll<Result<Grant<'a, P>, Error>> {
+        let charge = self.poll_in_line(context);
+        charge.map_ok(|charge| Grant::new(self.source.take(), self.cost, charge))
+    }
+
     fn wait(&mut self, key: Key, waker: &Waker) -> Poll<Result<Charge<P::Receipt>, Error>> {
         loop {
-            match self.handle.touch(|inner, _| inner.poll(key, waker)) {
+            let Self { source, place, .. } = self;
+            let standing = line(source).touch(|inner, _| {
+                let standing = inner.poll(key, waker);
+                // Now, so that a panic over others leaves no grant without an owner.
+                match standing {
+                    Standing::Over(Ok(charge)) => *place = Place::Granted(charge),
+                    Standing::Over(Err(_)) => *place = Place::Over,
+                    Standing::Waiting(_) => {}
+                }
+                standing
+            });
+            match standing {
                 Standing::Over(outcome) => {
                     self.place = Place::Over;
                     return Poll::Ready(outcome);
                 }
                 // A clock that advances by itself goes to where the line moves.
-                Standing::Waiting(Some(due)) if self.handle.clock.skip_to(due) => {}
+                Standing::Waiting(Some(due)) if self.line().clock.skip_to(due) => {}
                 Standing::Waiting(_) => return Poll::Pending,
             }
         }
     }
 
-    fn grant(&mut self, charge: Charge<P::Receipt>) -> Grant<'a, P> {
-        self.place = Place::Over;
-        Grant::new(Source::Line(self.handle.clone()), self.cost, charge)
+    #[inline(never)]
+    fn leave(&mut self) {
+        in_drop(|| match self.place {
+            Place::Outside | Place::Over => {}
+            Place::Waiting(key) => self.line().touch(|inner, now| inner.leave(key, now)),
+            Place::Granted(charge) => {
+                self.line().touch(|inner, now| inner.give_back(now, self.cost, charge));
+            }
+        });
     }
+}
+
+/// Of a caller that asks a line and not a key.
+fn line<'a, P: Policy>(source: &'a Source<'_, P>) -> &'a Shared<P> {
+    source.line().unwrap_or_else(|| unreachable!("a caller asks a line"))
 }
 
 impl<'a, P: Policy> Future for Acquire<'a, P> {
     type Output = Result<Grant<'a, P>, Error>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if matches!(self.place, Place::Outside) {
-            self.enter()?;
+    // As `Line::decide`.
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let acquire = self.get_mut();
+        let Some(shared) = acquire.source.as_borrowed() else {
+            return acquire.poll_owned(context);
+        };
+        if matches!(acquire.place, Place::Outside)
+            && let Some(charge) = shared.decide(acquire.cost, acquire.max_wait)
+        {
+            acquire.place = Place::Over;
+            return Poll::Ready(grant(shared, acquire.cost, charge));
         }
-        match self.place {
-            Place::Granted(charge) => Poll::Ready(Ok(self.grant(charge))),
-            Place::Waiting(key) => match self.wait(key, context.waker()) {
-                Poll::Ready(Ok(charge)) => Poll::Ready(Ok(self.grant(charge))),
-                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-                Poll::Pending => Poll::Pending,
-            },
-            Place::Outside | Place::Over => panic!("`Acquire` polled after it was ready"),
-        }
+        acquire.poll_in_line(context).map(|charge| grant(shared, acquire.cost, charge))
     }
 }
 
 impl<P: Policy> Drop for Acquire<'_, P> {
-    #[inline]
+    // As `Line::decide`.
+    #[inline(always)]
     fn drop(&mut self) {
-        match self.place {
-            Place::Outside | Place::Over => {}
-            Place::Waiting(key) if thread::panicking() => {
-                // Perhaps the policy has panicked, and would again: twice ends the process.
-                let leave = || self.handle.touch(|inner, now| inner.leave(key, now));
-                if catch_unwind(AssertUnwindSafe(leave)).is_err() {
-                    self.handle.line.abandon(key);
-                }
-            }
-            Place::Waiting(key) => self.handle.touch(|inner, now| inner.leave(key, now)),
-            Place::Granted(charge) => {
-                self.handle.touch(|inner, now| inner.give_back(now, self.cost, charge));
-            }
+        if !matches!(self.place, Place::Outside | Place::Over) {
+            self.leave();
         }
     }
 }
@@ -156,20 +211,70 @@ impl<P: Policy> fmt::Debug for Acquire<'_, P> {
     }
 }
 
-/// Takes `cost` or fails, without a future.
-// As `Line::enter`.
-#[allow(clippy::inline_always)]
+/// Takes `cost` or fails.
 #[inline(always)]
 pub(super) fn try_now<P: Policy>(
-    handle: Handle<'_, P>,
+    shared: &Arc<Shared<P>>,
     cost: P::Cost,
 ) -> Result<Grant<'_, P>, Error> {
-    let shared: &Shared<P> = &handle;
-    match shared.line.enter(|| shared.clock.now(), cost, Some(Duration::ZERO))? {
-        Entered::Granted(charge) => Ok(Grant::new(Source::Line(handle), cost, charge)),
-        // Who has no time to wait is granted or refused; see `Inner::try_enter`.
-        Entered::Waiting(_) => unreachable!("waiting without time to wait"),
+    match shared.decide(cost, Some(Duration::ZERO)) {
+        Some(charge) => grant(shared, cost, charge),
+        None if P::SMALL => grant(shared, cost, enter_now(shared, cost)),
+        None => enter_now_for_grant(shared, cost),
     }
+}
+
+/// Takes `cost`, and parks this thread until it is granted.
+#[inline(always)]
+pub(super) fn block<P: Policy>(
+    shared: &Arc<Shared<P>>,
+    cost: P::Cost,
+    max_wait: Option<Duration>,
+) -> Result<Grant<'_, P>, Error> {
+    match shared.decide(cost, max_wait) {
+        Some(charge) => grant(shared, cost, charge),
+        None => grant(shared, cost, block_in_line(shared, cost, max_wait)),
+    }
+}
+
+#[inline(always)]
+fn grant<P: Policy>(
+    shared: &Arc<Shared<P>>,
+    cost: P::Cost,
+    charge: Result<Charge<P::Receipt>, Error>,
+) -> Result<Grant<'_, P>, Error> {
+    charge.map(|charge| Grant::new(Source::borrowed(shared), cost, charge))
+}
+
+// Not for a grant, as `Acquire::poll_in_line`.
+#[inline(never)]
+fn enter_now<P: Policy>(shared: &Shared<P>, cost: P::Cost) -> Result<Charge<P::Receipt>, Error> {
+    let mut now = None;
+    shared.enter(cost, Some(Duration::ZERO), |entered| now = Some(entered))?;
+    match now {
+        Some(Entered::Granted(charge)) => Ok(charge),
+        // Who has no time to wait is granted or refused; see `Inner::try_enter`.
+        _ => unreachable!("waiting without time to wait"),
+    }
+}
+
+/// The same, for policies whose receipts are so large that copying them would make each call larger.
+#[inline(never)]
+fn enter_now_for_grant<P: Policy>(
+    shared: &Arc<Shared<P>>,
+    cost: P::Cost,
+) -> Result<Grant<'_, P>, Error> {
+    grant(shared, cost, enter_now(shared, cost))
+}
+
+#[inline(never)]
+fn block_in_line<P: Policy>(
+    shared: &Arc<Shared<P>>,
+    cost: P::Cost,
+    max_wait: Option<Duration>,
+) -> Result<Charge<P::Receipt>, Error> {
+    let mut acquire = Acquire::new(Source::borrowed(shared), cost, max_wait);
+    block_on(poll_fn(|context| acquire.poll_in_line(context)))
 }
 
 /// Runs a future on this thread and parks it meanwhile.

@@ -1,8 +1,6 @@
 //! Permits that were granted.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
 use std::time::Duration;
 
 use super::source::Source;
@@ -184,16 +182,11 @@ impl<'a, P: Policy> Grant<'a, P> {
 }
 
 impl<P: Policy> Drop for Grant<'_, P> {
-    #[inline]
+    // As `Line::decide`: else a grant that is dropped at once would be written to memory for this.
+    #[inline(always)]
     fn drop(&mut self) {
         if P::HELD && !self.cost.is_zero() {
-            let release = || self.source.release(self.cost);
-            if thread::panicking() {
-                // Perhaps the policy has panicked, and would again: twice ends the process.
-                let _ = catch_unwind(AssertUnwindSafe(release));
-            } else {
-                release();
-            }
+            self.source.release(self.cost);
         }
     }
 }

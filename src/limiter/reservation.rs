@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::acquire::{Acquire, block_on};
 use super::grant::Grant;
-use super::shared::Handle;
+use super::source::Source;
 use crate::error::Error;
 use crate::policy::Policy;
 
@@ -31,8 +31,8 @@ pub struct Reservation<P: Policy> {
 }
 
 impl<P: Policy> Reservation<P> {
-    pub(crate) fn enter(handle: Handle<'static, P>, cost: P::Cost) -> Result<Self, Error> {
-        let mut acquire = Acquire::new(handle, cost, None);
+    pub(crate) fn enter(source: Source<'static, P>, cost: P::Cost) -> Result<Self, Error> {
+        let mut acquire = Acquire::new(source, cost, None);
         acquire.enter()?;
         Ok(Self { acquire })
     }

@@ -1,11 +1,13 @@
 //! What all clones of a limiter share, and what a caller holds of it.
 
-use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
 
 use crate::clock::{Alarm, Clock, Steady, Turn};
 use crate::error::Error;
-use crate::line::{Aftermath, Bounds, Change, Inner, Line};
+use crate::line::{Aftermath, Bounds, Change, Charge, Entered, Inner, Line, Timer};
 use crate::policy::{Policy, Quota};
 use crate::stats::Stats;
 use crate::units::Nanos;
@@ -13,16 +15,15 @@ use crate::units::Nanos;
 /// What all clones of a limiter share.
 pub(crate) struct Shared<P: Policy> {
     pub(super) clock: Clock,
-    pub(super) line: Line<P>,
+    line: Line<P>,
+    this: Weak<Self>,
 }
 
 impl<P: Policy> Shared<P> {
-    pub(super) fn new(clock: Clock, line: impl FnOnce(Steady, Alarm) -> Line<P>) -> Arc<Self> {
-        Arc::new_cyclic(|shared: &Weak<Self>| {
-            let alarm = clock.alarm(shared.clone());
-            let line = line(Steady::new(clock.now(), clock.step()), alarm);
-            Self { clock, line }
-        })
+    pub(super) fn new(policy: P, clock: Clock) -> Arc<Self> {
+        let time = Steady::new(clock.now(), clock.step());
+        let state = policy.start(time.latest());
+        Self::around(Line::new(policy, state, time), clock)
     }
 
     /// The line of a key.
@@ -33,8 +34,9 @@ impl<P: Policy> Shared<P> {
         bounds: Bounds,
         since: Nanos,
     ) -> Arc<Self> {
-        let shared =
-            Self::new(clock.clone(), |time, alarm| Line::new(policy, state, time, alarm, None));
+        let time = Steady::new(clock.now(), clock.step());
+        let line = Line::with_mutex_only(policy, state, time);
+        let shared = Self::around(line, clock.clone());
         shared.touch(|inner, _| {
             inner.set_bounds(|all| *all = bounds);
             inner.moved(since);
@@ -42,8 +44,57 @@ impl<P: Policy> Shared<P> {
         shared
     }
 
+    /// What a limiter takes as long as one thread uses it and no caller waits.
+    #[cfg(all(test, not(tollgate_loom)))]
+    pub(super) fn bytes() -> usize {
+        let counts = 2 * size_of::<usize>();
+        counts.max(align_of::<Self>()) + size_of::<Self>() + Line::<P>::bytes_elsewhere()
+    }
+
+    fn around(line: Line<P>, clock: Clock) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self { clock, line, this: this.clone() })
+    }
+
+    /// As `Line::decide`.
+    #[inline(always)]
+    pub(super) fn decide(
+        &self,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        self.line.decide(self, cost, max_wait)
+    }
+
+    /// As `Line::enter`.
+    pub(super) fn enter(
+        &self,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+        entered: impl FnOnce(Entered<P>),
+    ) -> Result<(), Error> {
+        self.line.enter(self, cost, max_wait, entered)
+    }
+
+    /// A grant has been dropped.
+    #[inline(always)]
+    pub(super) fn release(&self, cost: P::Cost) {
+        if !self.line.release_at_once(self, cost) {
+            self.release_in_line(cost);
+        }
+    }
+
+    #[inline(never)]
+    fn release_in_line(&self, cost: P::Cost) {
+        in_drop(|| self.touch(|inner, now| inner.release(now, cost)));
+    }
+
     pub(crate) fn touch<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
-        self.line.touch(|| self.clock.now(), act)
+        self.line.touch(self, act)
+    }
+
+    /// As `Line::look`.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&Inner<P>, Nanos) -> R) -> R {
+        self.line.look(self, look)
     }
 
     pub(crate) fn change(&self, change: Change<P>) -> Result<Option<P::Receipt>, Error> {
@@ -51,17 +102,21 @@ impl<P: Policy> Shared<P> {
     }
 
     pub(crate) fn quota(&self) -> Quota<P::Cost> {
-        self.touch(|inner, now| inner.quota(now))
+        self.look(Inner::quota)
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        self.line.stats(|| self.clock.now())
+        self.line.stats(self)
+    }
+
+    pub(super) fn policy(&self) -> P {
+        self.line.policy()
     }
 
     /// As `RateLimiter::set_policy`, for who holds a lock.
     pub(crate) fn set_policy_quietly(&self, policy: P) -> Aftermath {
         let set = |inner: &mut Inner<P>, now| inner.set_policy(now, policy);
-        self.line.touch_quietly(|| self.clock.now(), set).1
+        self.line.touch_quietly(self, set).1
     }
 
     pub(crate) fn quiet_state(&self, now: Nanos) -> Option<(P::State, Stats)> {
@@ -69,9 +124,35 @@ impl<P: Policy> Shared<P> {
     }
 }
 
+impl<P: Policy> Timer for Shared<P> {
+    #[inline(always)]
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    #[inline(always)]
+    fn coarse_now_before(&self, end: Nanos) -> Option<Nanos> {
+        self.clock.coarse_now_before(end)
+    }
+
+    #[inline]
+    fn is_coarse(&self) -> bool {
+        self.clock.is_coarse()
+    }
+
+    #[inline]
+    fn was_set_back(&self) -> bool {
+        self.clock.was_set_back()
+    }
+
+    fn alarm(&self) -> Alarm {
+        self.clock.alarm(self.this.clone())
+    }
+}
+
 impl<P: Policy> Turn for Shared<P> {
     fn turn(&self) {
-        self.line.turn(|| self.clock.now());
+        self.line.turn(self);
     }
 
     fn wake_all(&self) {
@@ -79,38 +160,12 @@ impl<P: Policy> Turn for Shared<P> {
     }
 }
 
-/// What a caller holds of a limiter: a borrow on the fast path, so that no reference is counted,
-/// or a share of it.
-pub(crate) enum Handle<'a, P: Policy> {
-    Borrowed(&'a Arc<Shared<P>>),
-    Owned(Arc<Shared<P>>),
-}
-
-impl<P: Policy> Clone for Handle<'_, P> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Borrowed(shared) => Self::Borrowed(shared),
-            Self::Owned(shared) => Self::Owned(Arc::clone(shared)),
-        }
-    }
-}
-
-impl<P: Policy> Handle<'_, P> {
-    pub(super) fn to_owned(&self) -> Handle<'static, P> {
-        match self {
-            Self::Borrowed(shared) => Handle::Owned(Arc::clone(shared)),
-            Self::Owned(shared) => Handle::Owned(Arc::clone(shared)),
-        }
-    }
-}
-
-impl<P: Policy> Deref for Handle<'_, P> {
-    type Target = Shared<P>;
-
-    fn deref(&self) -> &Shared<P> {
-        match self {
-            Self::Borrowed(shared) => shared,
-            Self::Owned(shared) => shared,
-        }
+/// What a drop asks of a policy. If it runs because of a panic, perhaps one of the policy, it must not meet
+/// another one: twice ends the process.
+pub(super) fn in_drop(ask: impl FnOnce()) {
+    if thread::panicking() {
+        let _ = catch_unwind(AssertUnwindSafe(ask));
+    } else {
+        ask();
     }
 }

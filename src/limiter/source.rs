@@ -1,17 +1,24 @@
-//! Where the permits of a grant came from: a line, or a key at which nobody waits.
+//! Where permits come from: a line, or a key at which no caller waits.
 
+use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 
-use super::shared::Handle;
+use super::shared::Shared;
 use crate::error::Error;
 use crate::line::Change;
 use crate::policy::{Policy, Quota};
 
-/// Where permits came from.
-pub(crate) enum Source<'a, P: Policy> {
-    Line(Handle<'a, P>),
+/// Where permits come from: on the way at once a borrow, so that no reference is counted.
+// Dropped by hand, because dropping a borrow has nothing to do: the drop of an enum that may be one is
+// out of line, and takes a quarter of a call.
+pub(crate) struct Source<'a, P: Policy>(ManuallyDrop<Kind<'a, P>>);
+
+enum Kind<'a, P: Policy> {
+    Borrowed(&'a Arc<Shared<P>>),
+    Owned(Arc<Shared<P>>),
     /// A key in whose line nobody waits.
     Key(Pin<'a, P>),
+    Dropped,
 }
 
 /// A table of keys.
@@ -74,35 +81,98 @@ impl<P: Policy> Drop for Pin<'_, P> {
     }
 }
 
-impl<P: Policy> Source<'_, P> {
-    pub(super) fn quota(&self) -> Quota<P::Cost> {
-        match self {
-            Self::Line(line) => line.quota(),
-            Self::Key(pin) => {
-                let quota = pin.keys().quota(pin.place);
-                quota.unwrap_or_else(|| unreachable!("the key is pinned"))
-            }
+impl<'a, P: Policy> Source<'a, P> {
+    #[inline]
+    pub(super) fn borrowed(line: &'a Arc<Shared<P>>) -> Self {
+        Self(ManuallyDrop::new(Kind::Borrowed(line)))
+    }
+
+    pub(crate) fn owned(line: Arc<Shared<P>>) -> Self {
+        Self(ManuallyDrop::new(Kind::Owned(line)))
+    }
+
+    pub(crate) fn key(pin: Pin<'a, P>) -> Self {
+        Self(ManuallyDrop::new(Kind::Key(pin)))
+    }
+
+    #[inline]
+    pub(super) fn as_borrowed(&self) -> Option<&'a Arc<Shared<P>>> {
+        match *self.0 {
+            Kind::Borrowed(line) => Some(line),
+            _ => None,
         }
+    }
+
+    /// The line, if it is one.
+    #[inline]
+    pub(super) fn line(&self) -> Option<&Shared<P>> {
+        match &*self.0 {
+            Kind::Borrowed(line) => Some(line),
+            Kind::Owned(line) => Some(line),
+            Kind::Key(_) | Kind::Dropped => None,
+        }
+    }
+
+    /// Moves it out.
+    pub(super) fn take(&mut self) -> Self {
+        Self(mem::replace(&mut self.0, ManuallyDrop::new(Kind::Dropped)))
+    }
+
+    fn pin(&self) -> &Pin<'a, P> {
+        match &*self.0 {
+            Kind::Key(pin) => pin,
+            _ => unreachable!("a grant has a line or a key"),
+        }
+    }
+
+    pub(super) fn quota(&self) -> Quota<P::Cost> {
+        self.line().map_or_else(
+            || {
+                let quota = self.pin().keys().quota(self.pin().place);
+                quota.unwrap_or_else(|| unreachable!("the key is pinned"))
+            },
+            Shared::quota,
+        )
     }
 
     pub(super) fn change(&self, change: Change<P>) -> Result<Option<P::Receipt>, Error> {
-        match self {
-            Self::Line(line) => line.change(change),
-            Self::Key(pin) => pin.keys().change(pin.place, change),
+        match self.line() {
+            Some(line) => line.change(change),
+            None => self.pin().keys().change(self.pin().place, change),
         }
     }
 
+    /// Its grant has been dropped.
+    #[inline(always)]
     pub(super) fn release(&self, cost: P::Cost) {
         // Who holds a place in flight at a key has a line there.
-        if let Self::Line(line) = self {
-            line.touch(|inner, now| inner.release(now, cost));
+        if let Some(line) = self.line() {
+            line.release(cost);
         }
     }
 
     pub(super) fn to_owned(&self) -> Source<'static, P> {
-        match self {
-            Self::Line(line) => Source::Line(line.to_owned()),
-            Self::Key(pin) => Source::Key(pin.to_owned()),
+        Source(ManuallyDrop::new(match &*self.0 {
+            Kind::Borrowed(line) => Kind::Owned(Arc::clone(line)),
+            Kind::Owned(line) => Kind::Owned(Arc::clone(line)),
+            Kind::Key(pin) => Kind::Key(pin.to_owned()),
+            Kind::Dropped => Kind::Dropped,
+        }))
+    }
+
+    #[inline(never)]
+    fn drop_what_is_owned(&mut self) {
+        let kind = mem::replace(&mut self.0, ManuallyDrop::new(Kind::Dropped));
+        drop(ManuallyDrop::into_inner(kind));
+    }
+}
+
+impl<P: Policy> Drop for Source<'_, P> {
+    // As `Line::decide`.
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !matches!(*self.0, Kind::Borrowed(_)) {
+            self.drop_what_is_owned();
         }
     }
 }

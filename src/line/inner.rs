@@ -1,18 +1,19 @@
-//! What is under the mutex of a line: who waits, and all that is decided about them.
+//! What is under the mutex of a line: all that is decided about waiting callers.
 
-use std::collections::BTreeSet;
 use std::task::Waker;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::charge::{Change, Charge};
-use super::queue::{Key, Queue};
-use super::tail::{ROUGHLY, Tail};
+use super::queue::Key;
+use super::tail::ROUGHLY;
+use super::timer::Timer;
+use super::waiting::{Bounds, NEVER, Waiter, Waiting};
 use super::word::{Published, Word};
-use crate::clock::{Alarm, Errand, Steady};
+use crate::clock::{Errand, Steady};
 use crate::error::Error;
-use crate::policy::{Cost, Policy, Quota, Ready, TWO_TICKS};
+use crate::policy::{Policy, Quota, Ready, TWO_TICKS};
 use crate::stats::Stats;
 use crate::units::{Nanos, saturating_nanos};
 
@@ -29,6 +30,9 @@ pub(crate) enum Standing<P: Policy> {
     Waiting(Option<Nanos>),
 }
 
+/// How long after a panic of the policy a line is looked at again, if no caller touches it before.
+const AFTER_A_PANIC: Duration = Duration::from_secs(1);
+
 /// What is under the mutex.
 #[derive(Debug)]
 pub(crate) struct Inner<P: Policy> {
@@ -36,74 +40,69 @@ pub(crate) struct Inner<P: Policy> {
     pub(super) policy: P,
     pub(super) state: P::State,
     pub(super) published: Published,
-    pub(super) queue: Queue<Waiter<P>>,
-    /// Those who will not wait for ever, the first to give up first.
-    pub(super) deadlines: BTreeSet<(Nanos, Key)>,
-    /// The state behind all who wait, where the policy needs that to tell when a newcomer is ready.
-    pub(super) tail: Option<Tail<P::State>>,
-    /// Permits asked for by those in line.
-    pub(super) permits: u64,
-    /// The same, part by part.
-    pub(super) queued: <P::Cost as Cost>::Sum,
     /// Nothing is charged at an earlier time than this: the last grant, change, pause or departure
     /// of a head.
     pub(super) since: Nanos,
-    pub(super) bounds: Bounds,
-    pub(super) alarm: Alarm,
-    /// When the alarm goes off; it may be early, never late.
-    pub(super) armed: Nanos,
-    /// When the line moves next, if that is known.
-    pub(super) due: Option<Nanos>,
-    /// Which of several rules it waits for.
-    pub(super) held_by: Option<usize>,
     pub(super) stats: Stats,
-    pub(super) wake: SmallVec<[Waker; 4]>,
-    /// Dropping a waker can run anything, another touch of this line included: not under the lock.
-    pub(super) discard: SmallVec<[Waker; 4]>,
+    /// `None` until a caller waits.
+    pub(super) waiting: Option<Box<Waiting<P>>>,
 }
-
-#[derive(Debug)]
-pub(super) struct Waiter<P: Policy> {
-    pub(super) cost: P::Cost,
-    pub(super) joined: Nanos,
-    pub(super) deadline: Option<Nanos>,
-    pub(super) waker: Option<Waker>,
-    pub(super) outcome: Option<Result<Charge<P::Receipt>, Error>>,
-}
-
-/// How much may wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    pub(crate) waiters: usize,
-    pub(crate) permits: u64,
-}
-
-/// Far enough to mean "never".
-pub(super) const NEVER: Nanos = Nanos::new(u64::MAX);
 
 impl<P: Policy> Inner<P> {
-    pub(super) fn new(policy: P, state: P::State, time: Steady, alarm: Alarm) -> Self {
-        let now = time.latest();
-        Self {
-            time,
-            policy,
-            state,
-            published: Published::default(),
-            queue: Queue::new(),
-            deadlines: BTreeSet::new(),
-            tail: None,
-            permits: 0,
-            queued: Default::default(),
-            since: now,
-            bounds: Bounds { waiters: usize::MAX, permits: u64::MAX },
-            alarm,
-            armed: NEVER,
-            due: None,
-            held_by: None,
-            stats: Stats::default(),
-            wake: SmallVec::new(),
-            discard: SmallVec::new(),
+    pub(super) fn new(policy: P, state: P::State, time: Steady) -> Self {
+        let since = time.latest();
+        let (published, stats) = (Published::default(), Stats::default());
+        Self { time, policy, state, published, since, stats, waiting: None }
+    }
+
+    fn waiting(&mut self) -> &mut Waiting<P> {
+        self.waiting.get_or_insert_with(|| Box::new(Waiting::new()))
+    }
+
+    /// Of a caller that has joined.
+    fn waiter(&mut self, key: Key) -> &mut Waiter<P> {
+        &mut self.waiting().queue[key]
+    }
+
+    /// Whether no caller waits and nothing is paused.
+    #[inline]
+    pub(super) fn is_quiet(&self, now: Nanos) -> bool {
+        self.queue_len() == 0 && self.since <= now
+    }
+
+    #[inline(always)]
+    pub(super) fn is_ready(&self, now: Nanos, cost: P::Cost) -> bool {
+        self.policy.ready_now(&self.state, now, cost)
+    }
+
+    /// Charges a caller for whom all is ready, in a quiet line.
+    #[inline(always)]
+    pub(super) fn charge_at_once(&mut self, now: Nanos, cost: P::Cost) -> Charge<P::Receipt> {
+        let receipt = Some(self.policy.charge(&mut self.state, now, cost));
+        self.since = now;
+        self.stats.granted += 1;
+        Charge { waited: 0, receipt, held_by: None }
+    }
+
+    /// Refuses a caller for whom it is not ready, and that cannot wait.
+    // Out of line, to keep calls small.
+    #[inline(never)]
+    pub(super) fn refuse(&mut self, now: Nanos, cost: P::Cost) -> Error {
+        self.stats.refused += 1;
+        match self.policy.ready_at(&self.state, now, cost) {
+            Ok(_) => self.denial(now, cost),
+            Err(error) => error.into(),
         }
+    }
+
+    /// A grant has been dropped. Whether no caller waits for what it held, and all is done.
+    #[inline(always)]
+    pub(super) fn release_at_once(&mut self, cost: P::Cost) -> bool {
+        let is_quiet = self.queue_len() == 0;
+        if is_quiet {
+            self.policy.release(&mut self.state, self.time.latest(), cost);
+        }
+        is_quiet
     }
 
     pub(super) fn enter(
@@ -126,48 +125,50 @@ impl<P: Policy> Inner<P> {
         max_wait: Option<Duration>,
     ) -> Result<Entered<P>, Error> {
         let ready = self.policy.ready_at(&self.state, now, cost)?;
-        if self.queue.len() == 0
-            && let Ready::At(ready) = ready
-            && self.charge_time(ready, now, now) <= now
-        {
-            return Ok(Entered::Granted(self.charge(now, now, cost)));
+        if self.is_quiet(now) && ready.has_come(now) {
+            return Ok(Entered::Granted(self.charge_at_once(now, cost)));
         }
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
-        // Those who have left can only make it look too late: what is enough with them is enough.
-        if let Some(deadline) = deadline
-            && (deadline <= now || deadline < self.projected(now, cost, usize::MAX).0.earliest())
-        {
-            let (mut due, mut part) = self.projected(now, cost, 0);
-            if deadline <= now || deadline < due.earliest() {
-                if self.policy.refused(&mut self.state, now, cost) {
-                    self.tail = None;
-                    (due, part) = self.projected(now, cost, 0);
-                }
-                return Err(Error::Denied { retry_after: due.wait(now), part });
-            }
+        if deadline.is_some_and(|deadline| self.is_too_early(deadline, now, cost)) {
+            return Err(self.denial(now, cost));
         }
-        let permits = self.permits.saturating_add(cost.permits());
-        if self.queue.len() >= self.bounds.waiters || permits > self.bounds.permits {
+        let waiting = self.waiting();
+        let (queued, is_full) = (waiting.queued, waiting.is_full_for(cost));
+        if is_full {
             let (due, _) = self.projected(now, cost, 0);
-            let moves = self.due.map_or_else(|| due.wait(now), |due| Some(due.since(now)));
+            let moves = self.due().map_or_else(|| due.wait(now), |due| Some(due.since(now)));
             return Err(Error::LineFull { retry_after: moves });
         }
-        let room = self.policy.room_at(&self.state, now, self.queued, cost);
+        let room = self.policy.room_at(&self.state, now, queued, cost);
         if room > now {
             return Err(Error::LineFull { retry_after: Some(room.since(now)) });
         }
-        if self.queue.len() == 0 {
-            self.tail = None;
+        if self.queue_len() == 0 {
+            self.forget_tail();
         }
-        if let Some(tail) = &mut self.tail {
+        if let Some(waiting) = &mut self.waiting
+            && let Some(tail) = &mut waiting.tail
+        {
             tail.join(&self.policy, now.max(self.since), cost);
         }
-        self.permits = permits;
-        self.queued = cost.add_to(self.queued);
-        let waiter = Waiter { cost, joined: now, deadline, waker: None, outcome: None };
-        let key = self.queue.push_back(waiter);
-        self.deadlines.extend(deadline.map(|deadline| (deadline, key)));
-        Ok(Entered::Waiting(key))
+        Ok(Entered::Waiting(self.waiting().join(cost, now, deadline)))
+    }
+
+    /// Whether a caller that comes now will not have been granted by `deadline`.
+    fn is_too_early(&mut self, deadline: Nanos, now: Nanos, cost: P::Cost) -> bool {
+        // Callers that have left can only make it look too late: what is enough with them is enough.
+        deadline <= now
+            || deadline < self.projected(now, cost, usize::MAX).0.earliest()
+                && deadline < self.projected(now, cost, 0).0.earliest()
+    }
+
+    /// What a caller is told that cannot wait, or not for long enough.
+    fn denial(&mut self, now: Nanos, cost: P::Cost) -> Error {
+        if self.policy.refused(&mut self.state, now, cost) {
+            self.forget_tail();
+        }
+        let (due, part) = self.projected(now, cost, 0);
+        Error::Denied { retry_after: due.wait(now), part }
     }
 
     /// The time at which somebody is charged who became ready at `ready`: the due time, so that a
@@ -189,9 +190,12 @@ impl<P: Policy> Inner<P> {
 
     /// Grants all that is due, in order, and turns away those whose time is up.
     pub(super) fn pump(&mut self, now: Nanos) {
+        if self.waiting.is_none() {
+            return;
+        }
         self.grant_due(now);
         let mut over: SmallVec<[Key; 4]> = SmallVec::new();
-        while let Some(&(deadline, key)) = self.deadlines.first()
+        while let Some(&(deadline, key)) = self.waiting().deadlines.first()
             && deadline <= now
         {
             self.turn_away(key, now);
@@ -203,27 +207,27 @@ impl<P: Policy> Inner<P> {
         self.grant_due(now);
         // All whose time is up have left before any of them is told what is behind the rest.
         for key in over {
-            let cost = self.queue[key].cost;
-            let (ready, part) = self.projected(now, cost, self.queue.len() / ROUGHLY);
-            self.take_out(key, Err(Error::Denied { retry_after: ready.wait(now), part }));
+            let cost = self.waiter(key).cost;
+            let (ready, part) = self.projected(now, cost, self.queue_len() / ROUGHLY);
+            self.waiting().tell(key, Err(Error::Denied { retry_after: ready.wait(now), part }));
         }
     }
 
     fn grant_due(&mut self, now: Nanos) {
-        let due = self.due.take();
+        let due = self.waiting().due.take();
         let late = due.is_some_and(|due| due < now);
         let ticks = self.policy.catch_up().saturating_add(TWO_TICKS);
         if due.is_some_and(|due| now.since(due) > ticks) {
             // Not a late tick: the process stood still. All that was reckoned is too early by as much.
-            self.tail = None;
+            self.forget_tail();
         }
-        while let Some(key) = self.queue.front() {
-            let Waiter { cost, joined, deadline, .. } = self.queue[key];
+        while let Some(key) = self.waiting().queue.front() {
+            let &mut Waiter { cost, joined, deadline, .. } = self.waiter(key);
             let ready = match self.policy.ready_at(&self.state, now, cost) {
                 Ok(ready) => ready,
                 Err(error) => {
                     self.turn_away(key, now);
-                    self.take_out(key, Err(error.into()));
+                    self.waiting().tell(key, Err(error.into()));
                     continue;
                 }
             };
@@ -232,20 +236,22 @@ impl<P: Policy> Inner<P> {
                 let part = self.part_that_holds(&self.state, now, now, cost);
                 self.turn_away(key, now);
                 let retry_after = ready.and(Ready::At(at)).wait(now);
-                self.take_out(key, Err(Error::Denied { retry_after, part }));
+                self.waiting().tell(key, Err(Error::Denied { retry_after, part }));
             } else if at > now || matches!(ready, Ready::NotBefore(_)) {
-                self.due = matches!(ready, Ready::At(_)).then_some(at);
                 // After a pause, if there is one.
-                self.held_by = self.policy.held_by(&self.state, now.max(self.since), cost);
+                let held_by = self.policy.held_by(&self.state, now.max(self.since), cost);
+                let waiting = self.waiting();
+                waiting.due = matches!(ready, Ready::At(_)).then_some(at);
+                waiting.held_by = held_by;
                 break;
             } else {
-                let held_by = self.held_by;
-                let charge = Charge { held_by, ..self.charge(at, joined, cost) };
-                if let Some(tail) = &mut self.tail {
+                let charge = self.charge(at, joined, cost);
+                let waiting = self.waiting();
+                if let Some(tail) = &mut waiting.tail {
                     tail.late += usize::from(late);
                 }
-                self.unlink(key);
-                self.take_out(key, Ok(charge));
+                waiting.unlink(key);
+                waiting.tell(key, Ok(Charge { held_by: waiting.held_by, ..charge }));
             }
         }
     }
@@ -266,76 +272,63 @@ impl<P: Policy> Inner<P> {
     fn turn_away(&mut self, key: Key, now: Nanos) {
         self.stats.refused += 1;
         self.depart(key, now);
-        self.unlink(key);
         // To be told more, unless the policy panics before.
-        self.take_out(key, Err(Error::Denied { retry_after: None, part: None }));
+        self.waiting().tell(key, Err(Error::Denied { retry_after: None, part: None }));
     }
 
     /// Somebody leaves without a grant: if that was the head, time before now is not made good to
     /// those behind it.
     fn depart(&mut self, key: Key, now: Nanos) {
-        if self.queue.front() == Some(key) {
-            self.since = self.since.max(now);
-        }
-        if let Some(tail) = &mut self.tail {
+        let waiting = self.waiting();
+        if let Some(tail) = &mut waiting.tail {
             tail.left += 1;
         }
-    }
-
-    /// Tells somebody who is out of the line what became of it.
-    fn take_out(&mut self, key: Key, outcome: Result<Charge<P::Receipt>, Error>) {
-        let waiter = &mut self.queue[key];
-        waiter.outcome = Some(outcome);
-        self.wake.extend(waiter.waker.take());
-    }
-
-    pub(super) fn unlink(&mut self, key: Key) {
-        self.queue.unlink(key);
-        let waiter = &self.queue[key];
-        self.permits = self.permits.saturating_sub(waiter.cost.permits());
-        self.queued = waiter.cost.take_from(self.queued);
-        if let Some(deadline) = waiter.deadline {
-            self.deadlines.remove(&(deadline, key));
+        let was_head = waiting.queue.front() == Some(key);
+        waiting.unlink(key);
+        if was_head {
+            self.since = self.since.max(now);
         }
     }
 
     /// What became of somebody in line. If nothing yet, `waker` will be called when it has.
     pub(crate) fn poll(&mut self, key: Key, waker: &Waker) -> Standing<P> {
-        let waiter = &mut self.queue[key];
+        let waiting = self.waiting();
+        let waiter = &mut waiting.queue[key];
         if let Some(outcome) = waiter.outcome.take() {
-            self.queue.remove(key);
+            waiting.queue.remove(key);
             return Standing::Over(outcome);
         }
         if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
-            self.discard.extend(waiter.waker.replace(waker.clone()));
+            let old = waiter.waker.replace(waker.clone());
+            waiting.discard.extend(old);
         }
-        Standing::Waiting(self.next_event())
-    }
-
-    /// When something happens next by itself.
-    fn next_event(&self) -> Option<Nanos> {
-        let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
-        self.due.into_iter().chain(deadline).min()
+        Standing::Waiting(waiting.next_event())
     }
 
     /// The caller is gone: its place is given up, or its grant given back.
     pub(crate) fn leave(&mut self, key: Key, now: Nanos) {
-        match self.queue[key].outcome {
-            None => {
-                self.stats.given_up += 1;
-                self.depart(key, now);
-                self.unlink(key);
-            }
-            Some(Ok(charge)) => self.give_back(now, self.queue[key].cost, charge),
-            Some(Err(_)) => {}
+        if self.waiter(key).outcome.is_none() {
+            self.stats.given_up += 1;
+            self.depart(key, now);
         }
-        self.discard.extend(self.queue.remove(key).waker);
+        let waiting = self.waiting();
+        let Waiter { cost, outcome, waker, .. } = waiting.queue.remove(key);
+        waiting.discard.extend(waker);
+        if let Some(Ok(charge)) = outcome {
+            self.give_back(now, cost, charge);
+        }
     }
 
     /// Something happened that moves all who wait.
     pub(crate) fn moved(&mut self, since: Nanos) {
         self.since = self.since.max(since);
-        self.tail = None;
+        self.forget_tail();
+    }
+
+    fn forget_tail(&mut self) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.tail = None;
+        }
     }
 
     /// Changes a charge that was granted before.
@@ -374,12 +367,12 @@ impl<P: Policy> Inner<P> {
         let too_much = |waiter: &Waiter<P>| {
             self.policy.ready_at(&self.state, now, waiter.cost).err().map(Error::from)
         };
-        let waiting = self.queue.iter();
+        let waiters = self.waiting.iter().flat_map(|waiting| waiting.queue.iter());
         let over: Vec<_> =
-            waiting.filter_map(|(key, waiter)| Some((key, too_much(waiter)?))).collect();
+            waiters.filter_map(|(key, waiter)| Some((key, too_much(waiter)?))).collect();
         for (key, error) in over {
             self.turn_away(key, now);
-            self.take_out(key, Err(error));
+            self.waiting().tell(key, Err(error));
         }
         self.moved(now);
     }
@@ -393,25 +386,26 @@ impl<P: Policy> Inner<P> {
         self.moved(until);
     }
 
-    #[cfg(all(test, tollgate_loom))]
-    pub(super) fn position_for_tests(&mut self) -> i128 {
-        (P::ONE_WORD.expect("a policy of one word").ticket)(&mut self.state).position
-    }
-
     pub(crate) fn policy(&self) -> &P {
         &self.policy
     }
 
     pub(crate) fn set_bounds(&mut self, change: impl FnOnce(&mut Bounds)) {
-        change(&mut self.bounds);
+        change(&mut self.waiting().bounds);
     }
 
+    #[inline]
     pub(crate) fn queue_len(&self) -> usize {
-        self.queue.len()
+        self.waiting.as_ref().map_or(0, |waiting| waiting.queue.len())
+    }
+
+    /// When the line moves next, if that is known.
+    pub(super) fn due(&self) -> Option<Nanos> {
+        self.waiting.as_ref()?.due
     }
 
     pub(crate) fn available(&self, now: Nanos) -> P::Cost {
-        if self.queue.len() == 0 && self.since <= now {
+        if self.is_quiet(now) {
             self.policy.available(&self.state, now)
         } else {
             P::Cost::default()
@@ -426,30 +420,61 @@ impl<P: Policy> Inner<P> {
 
     /// Sets the alarm for the next grant or deadline, unless it is set for an earlier time anyway:
     /// an alarm too early is harmless, and setting it at each departure would cost more.
-    pub(super) fn arm(&mut self) -> Errand {
-        let Some(due) = self.next_event() else {
-            if self.armed != NEVER && self.alarm.rest() {
-                self.armed = NEVER;
+    pub(super) fn arm(&mut self, timer: &impl Timer) -> Errand {
+        let Some(waiting) = &mut self.waiting else { return Errand::none() };
+        let Some(due) = waiting.next_event() else {
+            if waiting.armed != NEVER && waiting.alarm.as_mut().is_some_and(|alarm| alarm.rest()) {
+                waiting.armed = NEVER;
             }
             return Errand::none();
         };
-        if due < self.armed {
-            self.alarm.set(due);
-            self.armed = due;
+        let alarm = waiting.alarm.get_or_insert_with(|| timer.alarm());
+        if due < waiting.armed {
+            alarm.set(due);
+            waiting.armed = due;
         }
-        self.alarm.errand(due)
+        alarm.errand(due)
+    }
+
+    /// The policy has panicked, and nothing is known of when the line moves next.
+    pub(super) fn try_again_later(&mut self, now: Nanos) {
+        if let Some(waiting) = &mut self.waiting
+            && waiting.queue.len() > 0
+        {
+            waiting.due.get_or_insert(now.saturating_add(AFTER_A_PANIC));
+        }
+    }
+
+    /// The alarm has gone off, or cannot be relied on: it has to be set anew.
+    pub(super) fn disarm(&mut self) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.armed = NEVER;
+        }
+    }
+
+    /// Whom to wake, and what to drop, once the lock is given up.
+    pub(super) fn take_wakers(&mut self) -> [SmallVec<[Waker; 4]>; 2] {
+        self.waiting.as_mut().map_or_else(Default::default, |waiting| {
+            [std::mem::take(&mut waiting.wake), std::mem::take(&mut waiting.discard)]
+        })
+    }
+
+    /// Of all waiting callers, and of those that have been told and not been woken.
+    pub(super) fn all_wakers(&mut self) -> SmallVec<[Waker; 4]> {
+        let Some(waiting) = &mut self.waiting else { return SmallVec::new() };
+        let mut wakers = std::mem::take(&mut waiting.wake);
+        wakers.extend(waiting.queue.iter().filter_map(|(_, waiter)| waiter.waker.clone()));
+        wakers
     }
 
     /// Lets callers decide without the mutex again, if nobody waits and nothing is paused.
     pub(super) fn publish(&mut self, word: &Word, now: Nanos) {
         if let Some(one_word) = P::ONE_WORD
-            && self.queue.len() == 0
-            && self.since <= now
+            && self.is_quiet(now)
+            && let Some(schedule) = (one_word.schedule)(&self.policy)
         {
             let ticket = *(one_word.ticket)(&mut self.state);
-            if let Some(schedule) = (one_word.schedule)(&self.policy) {
-                word.publish(&mut self.published, schedule, ticket);
-            }
+            word.publish(&mut self.published, &schedule, &ticket);
         }
     }
 }

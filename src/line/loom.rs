@@ -1,41 +1,67 @@
 //! The word and the mutex under loom: every order in which threads can meet there.
 //!
-//! `RUSTFLAGS="--cfg tollgate_loom" cargo test --release --lib --no-default-features loom`
+//! `RUSTFLAGS="--cfg tollgate_loom" cargo test --profile loom --lib --no-default-features loom`
 //!
 //! Each model runs a few calls at once and demands that what they answered, and the state that they
 //! left, is that of *some* order of the same calls one after another.
 
-use super::{Change, Charge, Entered, Line, Standing};
-use crate::clock::{Alarm, Steady};
+use super::standing::{self, At, ask};
+use super::{Change, Charge, Entered, Line, Standing, Timer};
+use crate::clock::Alarm;
 use crate::policy::Policy;
 use crate::policy::smooth_bursty::SmoothBursty;
+use crate::policy::smooth_warming_up::SmoothWarmingUp;
 use crate::policy::token_bucket::TokenBucket;
 use crate::units::{Nanos, Rate};
 use loom::sync::Arc;
 use loom::thread;
+use std::cell::Cell;
 use std::task::Waker;
 use std::time::Duration;
 
+const EARLIER: Nanos = Nanos::new(990);
 const NOW: Nanos = Nanos::new(1_000);
 const LATER: Nanos = Nanos::new(10_000);
 
-/// A policy whose state fits the word.
 trait Modelled: Policy<Cost = u32> {
-    /// With a full store at `NOW`. Prices of 1, 7 and 13 ns a permit: whoever pays one of them leaves
-    /// its trace in the position.
+    /// Prices of 1, 7 and 13 ns a permit: a caller that pays one of them leaves its trace in the state.
     fn at(nanos: u64) -> Self;
+
+    /// What of the state shows which price was paid.
+    fn trace(state: Self::State) -> String;
 }
 
+/// By the word, with a full store at `NOW`.
 impl Modelled for SmoothBursty {
     fn at(nanos: u64) -> Self {
         let rate = Rate::every(Duration::from_nanos(nanos));
         Self::new(rate).max_burst(Duration::from_nanos(100))
     }
+
+    fn trace(ticket: Self::State) -> String {
+        { ticket.position }.to_string()
+    }
 }
 
+/// By the word, where all that is asked for must be there.
 impl Modelled for TokenBucket {
     fn at(nanos: u64) -> Self {
         Self::new(Rate::every(Duration::from_nanos(nanos)), 3)
+    }
+
+    fn trace(mut state: Self::State) -> String {
+        { (Self::ONE_WORD.expect("one").ticket)(&mut state).position }.to_string()
+    }
+}
+
+/// By the short lock.
+impl Modelled for SmoothWarmingUp {
+    fn at(nanos: u64) -> Self {
+        Self::new(Rate::every(Duration::from_nanos(nanos)), Duration::from_nanos(100))
+    }
+
+    fn trace(state: Self::State) -> String {
+        format!("{state:?}")
     }
 }
 
@@ -43,6 +69,8 @@ impl Modelled for TokenBucket {
 enum Call {
     /// Take so many, or be refused.
     Try(u32),
+    /// The same by a thread that read the clock at this time; if it reads it again, it is `NOW`.
+    TryAt(Nanos, u32),
     /// Take so many and give them back.
     TryAndRefund(u32),
     /// Change to so many nanoseconds a permit.
@@ -51,39 +79,76 @@ enum Call {
     Pause(u64),
 }
 
+/// A clock that goes on after it has been read.
+struct Read(Cell<Nanos>);
+
+impl Timer for Read {
+    fn now(&self) -> Nanos {
+        self.0.replace(NOW)
+    }
+
+    fn was_set_back(&self) -> bool {
+        false
+    }
+
+    fn alarm(&self) -> Alarm {
+        Alarm::Never
+    }
+}
+
 /// What a thread's calls answered, and the state that all of them left.
-type Outcome = (Vec<Vec<bool>>, i128);
+type Outcome = (Vec<Vec<bool>>, String);
 
 fn line<P: Modelled>(now: Nanos) -> Line<P> {
-    let policy = P::at(1);
-    let state = policy.start(now);
-    Line::new(policy, state, Steady::new(now, Duration::ZERO), Alarm::Never, Some(Box::default()))
+    standing::line(P::at(1), now)
 }
 
 fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
-    let entered = |n| line.enter(|| NOW, n, Some(Duration::ZERO));
+    let at_once = Some(Duration::ZERO);
     match call {
-        Call::Try(n) => entered(n).is_ok(),
-        Call::TryAndRefund(n) => match entered(n) {
+        Call::Try(n) => ask(line, &At(NOW), n, at_once).is_ok(),
+        Call::TryAt(read, n) => ask(line, &Read(Cell::new(read)), n, at_once).is_ok(),
+        Call::TryAndRefund(n) => match ask(line, &At(NOW), n, at_once) {
             Ok(Entered::Granted(Charge { receipt, .. })) => {
                 let refund = Change::Refund { part: n, receipt };
-                line.touch(|| NOW, |inner, now| inner.change(now, refund)).is_ok()
+                line.touch(&At(NOW), |inner, now| inner.change(now, refund)).is_ok()
             }
             _ => false,
         },
         Call::SetPolicy(nanos) => {
-            line.touch(|| NOW, |inner, now| inner.set_policy(now, P::at(nanos)));
+            line.touch(&At(NOW), |inner, now| inner.set_policy(now, P::at(nanos)));
             true
         }
         Call::Pause(nanos) => {
-            line.touch(|| NOW, |inner, now| inner.pause(now, Duration::from_nanos(nanos)));
+            line.touch(&At(NOW), |inner, now| inner.pause(now, Duration::from_nanos(nanos)));
             true
         }
     }
 }
 
-fn position<P: Modelled>(line: &Line<P>) -> i128 {
-    line.touch(|| NOW, |inner, _| inner.position_for_tests())
+fn trace<P: Modelled>(line: &Line<P>) -> String {
+    P::trace(line.touch(&At(LATER), |inner, _| inner.state.clone()))
+}
+
+/// What the threads' calls meet.
+#[derive(Clone)]
+struct Serial<P: Policy> {
+    policy: P,
+    state: P::State,
+    paused: Nanos,
+    latest: Nanos,
+}
+
+impl<P: Modelled> Serial<P> {
+    fn try_at(&mut self, read: Nanos, n: u32) -> Option<P::Receipt> {
+        // The mutex does not take a time from before the last one; the word does.
+        let is_old = P::ONE_WORD.is_none() && read < self.latest;
+        let now = if is_old { NOW } else { read };
+        self.latest = self.latest.max(now);
+        let ready = self.policy.ready_at(&self.state, now, n).expect("within the horizon");
+        let granted = ready.earliest() <= now && self.paused <= now;
+        granted.then(|| self.policy.charge(&mut self.state, now, n))
+    }
 }
 
 /// What all orders one after another lead to. A refund is a step of its own.
@@ -94,7 +159,7 @@ fn serial_outcomes<P: Modelled>(threads: &'static [&'static [Call]]) -> Vec<Outc
     fn explore<P: Modelled>(
         threads: &[&[Call]],
         progress: &[Progress<P>],
-        state: (P, P::State, Nanos),
+        serial: &Serial<P>,
         answers: &[Vec<bool>],
         found: &mut Vec<Outcome>,
     ) {
@@ -103,54 +168,50 @@ fn serial_outcomes<P: Modelled>(threads: &'static [&'static [Call]]) -> Vec<Outc
             let (next, owed) = progress[thread];
             let mut progress = progress.to_vec();
             let mut answers = answers.to_vec();
-            let (mut policy, mut position, mut paused) = state.clone();
+            let mut serial = serial.clone();
             if let Some((n, receipt)) = owed {
-                policy.refund(&mut position, NOW, n, receipt);
+                serial.policy.refund(&mut serial.state, NOW, n, receipt);
                 progress[thread].1 = None;
             } else if let Some(call) = calls.get(next) {
-                let ready = |n| {
-                    let at = policy.ready_at(&position, NOW, n).expect("within the horizon");
-                    at.earliest() <= NOW && paused <= NOW
-                };
                 let answer = match *call {
-                    Call::Try(n) | Call::TryAndRefund(n) => ready(n),
-                    Call::SetPolicy(_) | Call::Pause(_) => true,
-                };
-                match *call {
-                    Call::Try(n) if answer => _ = policy.charge(&mut position, NOW, n),
-                    Call::TryAndRefund(n) if answer => {
-                        progress[thread].1 = Some((n, policy.charge(&mut position, NOW, n)));
+                    Call::Try(n) => serial.try_at(NOW, n).is_some(),
+                    Call::TryAt(read, n) => serial.try_at(read, n).is_some(),
+                    Call::TryAndRefund(n) => {
+                        let receipt = serial.try_at(NOW, n);
+                        progress[thread].1 = receipt.map(|receipt| (n, receipt));
+                        receipt.is_some()
                     }
-                    Call::Try(_) | Call::TryAndRefund(_) => {}
                     Call::SetPolicy(nanos) => {
                         let new = P::at(nanos);
-                        new.adopt(&policy, &mut position, NOW);
-                        policy = new;
+                        new.adopt(&serial.policy, &mut serial.state, NOW);
+                        serial.policy = new;
+                        true
                     }
                     Call::Pause(nanos) => {
-                        paused = NOW.saturating_add(Duration::from_nanos(nanos));
-                        policy.pause(&mut position, NOW, paused);
+                        serial.paused = NOW.saturating_add(Duration::from_nanos(nanos));
+                        serial.policy.pause(&mut serial.state, NOW, serial.paused);
+                        true
                     }
-                }
+                };
                 progress[thread].0 += 1;
                 answers[thread].push(answer);
             } else {
                 continue;
             }
             ended = false;
-            explore(threads, &progress, (policy, position, paused), &answers, found);
+            explore(threads, &progress, &serial, &answers, found);
         }
         if ended {
-            let (_, mut position, _) = state;
-            let position = (P::ONE_WORD.expect("one").ticket)(&mut position).position;
-            found.push((answers.to_vec(), position));
+            found.push((answers.to_vec(), P::trace(serial.state.clone())));
         }
     }
 
     let mut found = Vec::new();
-    let start = (P::at(1), P::at(1).start(Nanos::ZERO), Nanos::ZERO);
+    let policy = P::at(1);
+    let state = policy.start(Nanos::ZERO);
+    let serial = Serial { policy, state, paused: Nanos::ZERO, latest: Nanos::ZERO };
     let (progress, answers) = (vec![(0, None); threads.len()], vec![vec![]; threads.len()]);
-    explore(threads, &progress, start, &answers, &mut found);
+    explore(threads, &progress, &serial, &answers, &mut found);
     found
 }
 
@@ -176,7 +237,7 @@ fn check<P: Modelled>(preemptions: usize, threads: &'static [&'static [Call]]) {
         let mut answers: Vec<_> =
             handles.into_iter().map(|handle| handle.join().expect("no panic")).collect();
         answers.push(own);
-        let outcome = (answers, position(&line));
+        let outcome = (answers, trace(&line));
         assert!(allowed.contains(&outcome), "no order gives {outcome:?}, only {allowed:?}");
     });
 }
@@ -184,7 +245,8 @@ fn check<P: Modelled>(preemptions: usize, threads: &'static [&'static [Call]]) {
 #[test]
 fn nobody_pays_an_old_price() {
     use Call::{SetPolicy, Try};
-    check::<SmoothBursty>(3, &[&[Try(1), Try(2)], &[SetPolicy(7), SetPolicy(13)]]);
+    check::<SmoothBursty>(3, &[&[Try(1), Try(2)], &[SetPolicy(7)]]);
+    check::<SmoothBursty>(2, &[&[Try(1)], &[SetPolicy(7), SetPolicy(13)]]);
 }
 
 /// Where all that is asked for must be there.
@@ -196,6 +258,7 @@ fn nobody_takes_a_token_twice_or_at_an_old_price() {
 }
 
 #[test]
+#[ignore = "takes minutes, and finds nothing that two threads do not: run it after a change of the word"]
 fn nobody_pays_an_old_price_among_three() {
     use Call::{SetPolicy, Try};
     check::<SmoothBursty>(1, &[&[Try(1)], &[Try(2)], &[SetPolicy(7)]]);
@@ -223,28 +286,46 @@ fn nobody_is_granted_in_a_pause() {
     check::<SmoothBursty>(3, &[&[Try(1), Try(1)], &[Pause(50), SetPolicy(7)]]);
 }
 
+/// The short lock, with refunds and changes under it.
+#[test]
+fn what_is_held_for_a_short_time_is_held_alone() {
+    use Call::{Pause, SetPolicy, Try, TryAndRefund};
+    check::<SmoothWarmingUp>(3, &[&[Try(1), Try(1)], &[TryAndRefund(3)]]);
+    check::<SmoothWarmingUp>(3, &[&[Try(1)], &[SetPolicy(7), Try(2)]]);
+    check::<SmoothWarmingUp>(2, &[&[Try(1), Try(1)], &[Pause(50)]]);
+}
+
+/// The clock is read before the short lock is taken, perhaps by the thread that takes it last.
+#[test]
+fn who_comes_with_an_old_time_reads_it_again() {
+    use Call::{SetPolicy, TryAndRefund, TryAt};
+    check::<SmoothWarmingUp>(3, &[&[TryAt(EARLIER, 1)], &[TryAt(NOW, 1)]]);
+    check::<SmoothWarmingUp>(2, &[&[TryAt(EARLIER, 1)], &[TryAndRefund(2), SetPolicy(7)]]);
+    check::<SmoothBursty>(2, &[&[TryAt(EARLIER, 1)], &[TryAt(NOW, 102), SetPolicy(7)]]);
+}
+
 /// Waiting, leaving and the alarm: who stays is granted once, who leaves is not charged.
 #[test]
 fn whoever_stays_is_granted_once_and_whoever_leaves_pays_nothing() {
     loom::model(|| {
         let line = Arc::new(line::<SmoothBursty>(NOW));
-        assert!(line.enter(|| NOW, 5, None).is_ok());
+        assert!(ask(&line, &At(NOW), 5, None).is_ok());
         let other = {
             let line = Arc::clone(&line);
-            thread::spawn(move || match line.enter(|| NOW, 3, None) {
+            thread::spawn(move || match ask(&line, &At(NOW), 3, None) {
                 Ok(Entered::Waiting(key)) => {
-                    line.touch(|| NOW, |inner, now| inner.leave(key, now));
+                    line.touch(&At(NOW), |inner, now| inner.leave(key, now));
                 }
                 _ => panic!("it has to wait"),
             })
         };
-        let Ok(Entered::Waiting(key)) = line.enter(|| NOW, 1, None) else {
+        let Ok(Entered::Waiting(key)) = ask(&line, &At(NOW), 1, None) else {
             panic!("it has to wait");
         };
-        line.turn(|| LATER);
+        line.turn(&At(LATER));
         other.join().expect("no panic");
-        let standing = line.touch(|| LATER, |inner, _| inner.poll(key, Waker::noop()));
+        let standing = line.touch(&At(LATER), |inner, _| inner.poll(key, Waker::noop()));
         assert!(matches!(standing, Standing::Over(Ok(_))));
-        assert_eq!(line.touch(|| LATER, |inner, _| inner.queue_len()), 0);
+        assert_eq!(line.touch(&At(LATER), |inner, _| inner.queue_len()), 0);
     });
 }

@@ -32,9 +32,10 @@ impl<P: Policy> Inner<P> {
         left: usize,
     ) -> (Ready, Option<usize>) {
         // Not before the line moves, in case the clock has gone back.
-        let moves = Ready::At(self.due.unwrap_or(now));
+        let moves = Ready::At(self.due().unwrap_or(now));
         let from = now.max(self.since);
-        if let Some(due) = self.policy.ready_behind(&self.state, from, self.permits, cost) {
+        let ahead = self.waiting.as_ref().map_or(0, |waiting| waiting.permits);
+        if let Some(due) = self.policy.ready_behind(&self.state, from, ahead, cost) {
             return (Ready::At(due).and(moves), None);
         }
         self.behind(now, left, |inner, state, ready| {
@@ -43,8 +44,9 @@ impl<P: Policy> Inner<P> {
             let Ok(own) = inner.policy.ready_at(state, from, cost) else { return (ready, None) };
             let part = inner.part_that_holds(state, now, from, cost);
             // Or what those in front wait for.
-            let is_line = inner.queue.len() > 0 && inner.since <= now;
-            let part = part.or(inner.held_by.filter(|_| is_line));
+            let in_line = inner.waiting.as_ref().filter(|waiting| waiting.queue.len() > 0);
+            let held_by = in_line.filter(|_| inner.since <= now).and_then(|line| line.held_by);
+            let part = part.or(held_by);
             (own.and(ready), part)
         })
     }
@@ -59,14 +61,17 @@ impl<P: Policy> Inner<P> {
         look: impl FnOnce(&Self, &P::State, Ready) -> R,
     ) -> R {
         let start = Ready::At(now.max(self.since));
-        let in_line = self.queue.len();
+        let in_line = self.queue_len();
         if in_line == 0 {
             return look(self, &self.state, start);
         }
         let usable = |tail: &Tail<_>| tail.left <= left && tail.late <= in_line;
-        let tail = self.tail.take().filter(usable).unwrap_or_else(|| self.project(now, None));
+        let tail = self.waiting.as_mut().and_then(|waiting| waiting.tail.take()).filter(usable);
+        let tail = tail.unwrap_or_else(|| self.project(now, None));
         let result = look(self, &tail.state, tail.ready.and(start));
-        self.tail = Some(tail);
+        if let Some(waiting) = &mut self.waiting {
+            waiting.tail = Some(tail);
+        }
         result
     }
 
@@ -74,7 +79,8 @@ impl<P: Policy> Inner<P> {
     fn project(&self, now: Nanos, until: Option<Key>) -> Tail<P::State> {
         let from = now.max(self.since);
         let mut tail = Tail { state: self.state.clone(), ready: Ready::At(from), left: 0, late: 0 };
-        for (_, waiter) in self.queue.iter().take_while(|&(key, _)| Some(key) != until) {
+        let waiters = self.waiting.iter().flat_map(|waiting| waiting.queue.iter());
+        for (_, waiter) in waiters.take_while(|&(key, _)| Some(key) != until) {
             tail.join(&self.policy, from, waiter.cost);
         }
         tail
@@ -83,12 +89,13 @@ impl<P: Policy> Inner<P> {
     /// How long somebody in line, or granted already, still has to wait as things stand: at least, if
     /// nobody can know.
     pub(crate) fn delay(&self, key: Key, now: Nanos) -> Duration {
-        if self.queue[key].outcome.is_some() {
+        let waiter = self.waiting.as_ref().map(|waiting| &waiting.queue[key]);
+        let Some(waiter) = waiter.filter(|waiter| waiter.outcome.is_none()) else {
             return Duration::ZERO;
-        }
+        };
         let tail = self.project(now, Some(key));
         let from = tail.ready.earliest();
-        let ready = self.policy.ready_at(&tail.state, from, self.queue[key].cost);
+        let ready = self.policy.ready_at(&tail.state, from, waiter.cost);
         ready.map_or(from, Ready::earliest).max(from).since(now)
     }
 }

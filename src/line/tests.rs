@@ -3,8 +3,8 @@
 use std::task::Waker;
 use std::time::Duration;
 
+use super::standing::{self, At, ask};
 use super::{Entered, Key, Line, Standing};
-use crate::clock::{Alarm, Steady};
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::policy::smooth_bursty::SmoothBursty;
@@ -18,18 +18,11 @@ fn at(time: Duration) -> Nanos {
 }
 
 fn line<P: Policy<Cost = u32>>(policy: P) -> Line<P> {
-    let state = policy.start(Nanos::ZERO);
-    Line::new(
-        policy,
-        state,
-        Steady::new(Nanos::ZERO, Duration::ZERO),
-        Alarm::Never,
-        Some(Box::default()),
-    )
+    standing::line(policy, Nanos::ZERO)
 }
 
 fn join<P: Policy<Cost = u32>>(line: &Line<P>, max_wait: Option<Duration>) -> Key {
-    match line.enter(|| Nanos::ZERO, 1, max_wait) {
+    match ask(line, &At(Nanos::ZERO), 1, max_wait) {
         Ok(Entered::Waiting(key)) => key,
         Ok(Entered::Granted(_)) => panic!("nothing should be ready"),
         Err(error) => panic!("{error}"),
@@ -38,8 +31,8 @@ fn join<P: Policy<Cost = u32>>(line: &Line<P>, max_wait: Option<Duration>) -> Ke
 
 /// How many wait after the alarm has gone off at `time`.
 fn waiting_after<P: Policy<Cost = u32>>(line: &Line<P>, time: Duration) -> usize {
-    line.turn(|| at(time));
-    line.touch(|| at(time), |inner, _| inner.queue_len())
+    line.turn(&At(at(time)));
+    line.look(&At(at(time)), |inner, _| inner.queue_len())
 }
 
 /// Three hundred wait at five a second, and the process is stopped for a minute: what is stored may
@@ -48,7 +41,7 @@ fn waiting_after<P: Policy<Cost = u32>>(line: &Line<P>, time: Duration) -> usize
 fn a_stopped_process_does_not_let_out_at_once_what_piled_up() {
     fn stopped<P: Policy<Cost = u32>>(policy: P, at_once: usize) {
         let line = line(policy);
-        assert!(line.enter(|| Nanos::ZERO, 1, None).is_ok());
+        assert!(ask(&line, &At(Nanos::ZERO), 1, None).is_ok());
         (0..300).for_each(|_| _ = join(&line, None));
         assert_eq!(waiting_after(&line, 60 * SECOND), 300 - at_once);
         // From then on at the rate again.
@@ -68,7 +61,7 @@ fn a_stopped_process_does_not_let_out_at_once_what_piled_up() {
 #[test]
 fn a_late_alarm_costs_no_throughput() {
     let line = line(SmoothBursty::new(Rate::per_second(1000.0)).max_burst(Duration::ZERO));
-    assert!(line.enter(|| Nanos::ZERO, 1, None).is_ok());
+    assert!(ask(&line, &At(Nanos::ZERO), 1, None).is_ok());
     (0..1000).for_each(|_| _ = join(&line, None));
     // Each alarm is 0.9 ms late: each grant comes late, but none later than that.
     for millis in 1..=1000 {
@@ -81,12 +74,12 @@ fn a_late_alarm_costs_no_throughput() {
 #[test]
 fn a_grant_that_was_due_in_time_is_given_although_the_alarm_is_late() {
     let line = line(SmoothBursty::new(Rate::per_second(5.0)));
-    assert!(line.enter(|| Nanos::ZERO, 1, None).is_ok());
+    assert!(ask(&line, &At(Nanos::ZERO), 1, None).is_ok());
     let timeout = Duration::from_millis(200);
     let key = join(&line, Some(timeout));
-    let late = || at(timeout + Duration::from_millis(1));
-    line.turn(late);
-    let standing = line.touch(late, |inner, _| inner.poll(key, Waker::noop()));
+    let late = At(at(timeout + Duration::from_millis(1)));
+    line.turn(&late);
+    let standing = line.touch(&late, |inner, _| inner.poll(key, Waker::noop()));
     let Standing::Over(Ok(charge)) = standing else { panic!("it was due in time") };
     assert_eq!(charge.waited, 200_000_000);
 }
@@ -94,9 +87,92 @@ fn a_grant_that_was_due_in_time_is_given_although_the_alarm_is_late() {
 #[test]
 fn a_grant_that_comes_far_too_late_is_refused() {
     let line = line(SmoothBursty::new(Rate::per_second(5.0)));
-    assert!(line.enter(|| Nanos::ZERO, 1, None).is_ok());
+    assert!(ask(&line, &At(Nanos::ZERO), 1, None).is_ok());
     let key = join(&line, Some(Duration::from_millis(200)));
-    line.turn(|| at(60 * SECOND));
-    let standing = line.touch(|| at(60 * SECOND), |inner, _| inner.poll(key, Waker::noop()));
+    let late = At(at(60 * SECOND));
+    line.turn(&late);
+    let standing = line.touch(&late, |inner, _| inner.poll(key, Waker::noop()));
     assert!(matches!(standing, Standing::Over(Err(Error::Denied { .. }))));
+}
+
+/// The word with all that it means, as it stands in memory.
+fn word<P: Policy>(line: &Line<P>) -> String {
+    format!("{:?}", line.word.as_ref().expect("a policy that fits a word"))
+}
+
+/// A permit, if the word can give it.
+fn by_the_word(line: &Line<SmoothBursty>, now: &At) -> Option<Result<(), Error>> {
+    line.decide(now, 1, Some(Duration::ZERO)).map(|charge| charge.map(drop))
+}
+
+#[test]
+fn who_looks_leaves_the_word_as_it_is() {
+    let line = line(SmoothBursty::new(Rate::per_second(5.0)));
+    for time in [Duration::ZERO, SECOND, 60 * SECOND, 3600 * SECOND] {
+        let now = At(at(time));
+        assert_eq!(by_the_word(&line, &now), Some(Ok(())));
+        let before = word(&line);
+        let unchanged = |what| assert_eq!(word(&line), before, "{what}");
+        line.look(&now, |inner, _| inner.queue_len());
+        unchanged("the length of the line");
+        line.look(&now, |inner, now| inner.available(now));
+        unchanged("what is available");
+        line.look(&now, |inner, now| inner.quota(now));
+        unchanged("the quota");
+        assert_eq!(line.policy(), SmoothBursty::new(Rate::per_second(5.0)));
+        unchanged("the policy");
+        line.stats(&now);
+        unchanged("the counts");
+        let word = line.word.as_ref().expect("a policy that fits a word");
+        assert!(word.position().is_some(), "it is not locked");
+    }
+    assert_eq!(line.stats(&At(at(3600 * SECOND))).granted, 4);
+}
+
+/// Who looks has the mutex, and the others go on by the word; who changes something has both.
+#[test]
+fn calls_are_decided_while_somebody_looks_and_not_while_somebody_changes() {
+    let line = line(SmoothBursty::new(Rate::per_second(5.0)));
+    let now = At(at(60 * SECOND));
+    for calls in 1..=3 {
+        let (told, left) = line.look(&now, |inner, time| {
+            let told = by_the_word(&line, &now);
+            (told, inner.available(time))
+        });
+        // Under the mutex is what was there before.
+        assert_eq!((told, left), (Some(Ok(())), 6 - calls));
+    }
+    let refused = line.look(&At(Nanos::ZERO), |_, _| by_the_word(&line, &At(Nanos::ZERO)));
+    assert!(matches!(refused, Some(Err(Error::Denied { .. }))));
+    assert!(line.touch(&now, |_, _| by_the_word(&line, &now)).is_none());
+    // It goes on afterwards.
+    assert_eq!(by_the_word(&line, &now), Some(Ok(())));
+    assert_eq!(line.look(&now, |inner, time| inner.available(time)), 1);
+    let stats = line.stats(&now);
+    assert_eq!((stats.granted, stats.refused), (4, 1));
+}
+
+/// Where the mutex decides, it goes on doing so: those who look unlock nothing.
+#[test]
+fn who_looks_in_a_pause_or_at_a_line_leaves_the_word_locked() {
+    let line = line(SmoothBursty::new(Rate::per_second(5.0)));
+    let now = At(Nanos::ZERO);
+    line.touch(&now, |inner, now| inner.pause(now, SECOND));
+    let before = word(&line);
+    line.look(&now, |inner, now| (inner.queue_len(), inner.available(now), inner.quota(now)));
+    line.stats(&now);
+    line.policy();
+    assert_eq!(word(&line), before);
+    assert_eq!(by_the_word(&line, &now), None);
+    let key = join(&line, None);
+    line.stats(&now);
+    assert_eq!(line.look(&now, |inner, _| inner.queue_len()), 1);
+    assert_eq!(by_the_word(&line, &now), None);
+    line.touch(&now, |inner, now| inner.leave(key, now));
+    // After the pause it is for the next who has to do with the mutex to unlock.
+    let later = At(at(2 * SECOND));
+    line.stats(&later);
+    assert_eq!(by_the_word(&line, &later), None);
+    assert!(ask(&line, &later, 1, None).is_ok());
+    assert_eq!(by_the_word(&line, &At(at(3 * SECOND))), Some(Ok(())));
 }

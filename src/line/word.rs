@@ -1,36 +1,44 @@
 //! The lock-free half of a line: the state as one atomic word.
 //!
 //! ```text
-//!    63                                             1     0
-//!   +------------------------------------------------+------+
-//!   | position, relative to `base`                   | LOCK |
-//!   +------------------------------------------------+------+
+//!    63      62                                            0
+//!   +------+------------------------------------------------+
+//!   | LOCK | position + bump                                |
+//!   +------+------------------------------------------------+
 //! ```
 //!
 //! While `LOCK` is clear nobody waits, nothing is paused, and the word is the state: a call is
 //! decided by one clock read and one compare-exchange. While it is set, the state is in the mutex:
-//! there is a line, a pause, a change in progress, or a state too wide for the word.
+//! there is a line, a pause, a change in progress, or a state too wide for the word. A locked word is
+//! greater than any place of the permit clock, as one that is not ready: so a grant needs no test for
+//! the lock.
 //!
 //! **Why nobody charges an old price.** Parameters change only under the mutex with `LOCK` set, and
-//! with each change the position jumps above every position ever published, `base` making up for
-//! the jump. So the position is its own epoch: no word appears under two sets of parameters, and a
-//! compare-exchange that succeeds proves that the parameters read before it were those in force.
-//! (The exchange releases what was read before it, and the lock acquires it.) A refusal writes
-//! nothing and proves the same by reading the word again behind a fence. A refund may lower the
-//! position under unchanged parameters, where an old word means what it says. `loom.rs` checks all
-//! of this.
+//! with each change the word jumps above every word ever published, `bump` making up for the jump. So
+//! the word is its own epoch: no word appears under two sets of parameters, and a compare-exchange
+//! that succeeds proves that the parameters read before it were those in force. (The exchange releases
+//! what was read before it, and the lock acquires it.) A refusal writes nothing and proves the same by
+//! reading the word again behind a fence. A refund may lower the position under unchanged parameters,
+//! where an old word means what it says. `loom.rs` checks all of this.
 //!
-//! Positions are never reused, so the 62 bits last for at least 73 years, less what refunds across
-//! changes use up; after that the line goes on under its mutex.
+//! **Why 64 bits are enough.** A permit clock makes less than two units a nanosecond. Times are before
+//! 2^61 ns ([`END`]), `bump` and the units of a request are below 2^62, so the permit clock with `bump`
+//! is below 2^63, and what is due below 2^64. What does not keep these bounds is left to the mutex:
+//! [`Word::publish`] checks them for parameters, `most` for requests, the top bit for the word.
+//!
+//! Words are never reused across changes, so the 62 bits last for at least 73 years, less what refunds
+//! across changes use up; after that the line goes on under its mutex.
 
-use crate::policy::schedule::{Booking, Schedule, Ticket};
-use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering, OwnLine, fence};
+use crate::policy::schedule::{Booking, Schedule, Ticket, nanos_of};
+use crate::sync::{AtomicU64, Ordering, fence};
 use crate::units::Nanos;
 
-const LOCK: u64 = 1;
-const STRICT: u32 = 1 << 31;
-/// Positions from here on are left to the mutex.
-const TOO_WIDE: i128 = 1 << 62;
+const LOCK: u64 = 1 << 63;
+/// Words, bumps and requests from here on are left to the mutex.
+const TOO_WIDE: u64 = 1 << 62;
+
+/// Times from here on are left to the mutex: 73 years.
+pub(super) const END: Nanos = Nanos::new(1 << 61);
 
 /// What the lock-free half made of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,102 +47,112 @@ pub(super) enum Attempt {
     /// Not ready before this time.
     NotBefore(Nanos),
     /// The mutex has to decide.
-    Locked,
+    Undecided,
 }
 
+/// The word, and beside it what it means: a cache line each, of the pair that processors fetch
+/// together. Who needs one needs the other, and the second is seldom written.
 #[derive(Debug)]
+#[repr(C, align(128))]
 pub(super) struct Word {
-    bits: OwnLine<AtomicU64>,
-    parameters: OwnLine<Parameters>,
+    bits: AtomicU64,
+    parameters: Parameters,
 }
 
-/// What a call needs to know besides the position. Written only under the mutex with `LOCK` set.
+/// What a call needs to know besides the word. Written only under the mutex with `LOCK` set.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Parameters {
     multiplier: AtomicU64,
     inverse: AtomicU64,
     burst: AtomicU64,
-    /// The top bit says whether the schedule is strict.
-    shift: AtomicU32,
-    base: AtomicI64,
-    moved: AtomicI64,
+    /// By how much the word is ahead of the position: never negative, so that all is unsigned.
+    bump: AtomicU64,
+    /// What must be added to the word for a ticket's mark.
+    mark: AtomicU64,
+    /// All ones if what is asked for must be stored, else zero.
+    strict: AtomicU64,
+    /// More permits than this are left to the mutex.
+    most: AtomicU64,
+    /// How many units make a permit.
+    unit: AtomicU64,
 }
 
 /// The owner's half, kept in the mutex.
 #[derive(Debug, Default)]
 pub(super) struct Published {
-    schedule: Option<Schedule>,
-    moved: i64,
-    base: i64,
-    /// The first position under the present parameters.
+    /// The first word under the present parameters.
     floor: u64,
-    /// The greatest position ever published or seen.
+    /// The greatest word ever published or seen.
     ceiling: u64,
 }
 
 impl Word {
     /// A word that leaves all to the mutex until something is published.
     pub(super) fn locked() -> Self {
+        let zero = || AtomicU64::new(0);
         Self {
-            bits: OwnLine(AtomicU64::new(LOCK)),
-            parameters: OwnLine(Parameters {
-                multiplier: AtomicU64::new(0),
-                inverse: AtomicU64::new(0),
-                burst: AtomicU64::new(0),
-                shift: AtomicU32::new(0),
-                base: AtomicI64::new(0),
-                moved: AtomicI64::new(0),
-            }),
+            bits: AtomicU64::new(LOCK),
+            parameters: Parameters {
+                multiplier: zero(),
+                inverse: zero(),
+                burst: zero(),
+                bump: zero(),
+                mark: zero(),
+                strict: zero(),
+                most: zero(),
+                unit: zero(),
+            },
         }
     }
 
-    /// Decides a call without the mutex, if it can.
-    // Called from one place, which hands on what it returns: by memory that takes a third of the call.
-    #[allow(clippy::inline_always)]
+    /// Decides a call without the mutex, if it can. `now` is before [`END`].
+    // As `Line::decide`.
     #[inline(always)]
     pub(super) fn attempt(&self, now: Nanos, permits: u64) -> Attempt {
-        let mut bits = self.bits.0.load(Ordering::Acquire);
+        let parameters = &self.parameters;
+        let mut bits = self.bits.load(Ordering::Acquire);
         loop {
-            if bits & LOCK != 0 {
-                return Attempt::Locked;
+            if permits > parameters.most.load(Ordering::Relaxed) {
+                return Attempt::Undecided;
             }
-            let shift = self.parameters.0.shift.load(Ordering::Relaxed);
-            let schedule = Schedule {
-                multiplier: self.parameters.0.multiplier.load(Ordering::Relaxed),
-                inverse: self.parameters.0.inverse.load(Ordering::Relaxed),
-                shift: shift & !STRICT,
-                burst: self.parameters.0.burst.load(Ordering::Relaxed),
-                strict: shift & STRICT != 0,
-            };
-            let base = i128::from(self.parameters.0.base.load(Ordering::Relaxed));
-            let mut ticket = Ticket {
-                position: i128::from(bits >> 1) + base,
-                moved: self.parameters.0.moved.load(Ordering::Relaxed),
-                // Only a refund asks for this.
-                resumed: Nanos::ZERO,
-                changed: Nanos::ZERO,
-            };
-            if schedule.exceeds_capacity(permits) {
-                return Attempt::Locked;
-            }
-            let due = schedule.due(ticket.position, permits);
-            if due > schedule.position_at(now) {
+            let units = permits.wrapping_mul(parameters.unit.load(Ordering::Relaxed));
+            let multiplier = parameters.multiplier.load(Ordering::Relaxed);
+            let bump = parameters.bump.load(Ordering::Relaxed);
+            let here = position_at(now, multiplier).wrapping_add(bump);
+            let due = bits.wrapping_add(units & parameters.strict.load(Ordering::Relaxed));
+            if due > here {
+                if due >= LOCK {
+                    return Attempt::Undecided;
+                }
+                let inverse = parameters.inverse.load(Ordering::Relaxed);
                 fence(Ordering::Acquire);
                 // Acquires, because the loop goes on with it if it is another.
-                let again = self.bits.0.load(Ordering::Acquire);
+                let again = self.bits.load(Ordering::Acquire);
                 if again == bits {
-                    return Attempt::NotBefore(schedule.time_of(due));
+                    // `here` is `bump` at least, so what is later is, too.
+                    return Attempt::NotBefore(time_of(due - bump, multiplier, inverse));
                 }
                 bits = again;
                 continue;
             }
-            let booking = schedule.charge(&mut ticket, now, permits);
-            let Some(next) = encode(ticket.position, base) else {
-                return Attempt::Locked;
-            };
-            match self.bits.0.compare_exchange_weak(bits, next, Ordering::AcqRel, Ordering::Acquire)
-            {
-                Ok(_) => return Attempt::Granted(booking),
+            let burst = parameters.burst.load(Ordering::Relaxed);
+            // As `Schedule::start`.
+            let overflows = bits.wrapping_add(burst).wrapping_add(1) < here;
+            let start = if overflows { here.wrapping_sub(burst) } else { bits };
+            let next = start.wrapping_add(units);
+            if next >= LOCK {
+                return Attempt::Undecided;
+            }
+            // Read before the exchange, which proves that they were in force.
+            let mark = parameters.mark.load(Ordering::Relaxed);
+            let inverse = parameters.inverse.load(Ordering::Relaxed);
+            match self.bits.compare_exchange_weak(bits, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    let span = nanos_of(units, inverse);
+                    let mark = next.wrapping_add(mark);
+                    return Attempt::Granted(Booking::new(now, permits, span, mark));
+                }
                 Err(current) => bits = current,
             }
         }
@@ -142,47 +160,276 @@ impl Word {
 
     /// Sends everybody to the mutex, which the caller holds. The position, if the word held it.
     pub(super) fn lock(&self, published: &mut Published) -> Option<i128> {
-        let bits = self.bits.0.fetch_or(LOCK, Ordering::AcqRel);
-        if bits & LOCK != 0 {
-            return None;
-        }
-        published.ceiling = published.ceiling.max(bits >> 1);
-        Some(i128::from(bits >> 1) + i128::from(published.base))
+        // Not `fetch_or`, which has to be a loop where the old value is asked for.
+        let bits = self.bits.swap(LOCK, Ordering::AcqRel);
+        published.ceiling = published.ceiling.max(bits & !LOCK);
+        self.position_of(bits)
     }
 
-    /// Makes `ticket` under `schedule` what everybody sees, and decides without the mutex again.
-    /// The caller holds the mutex and has called [`lock`](Self::lock).
-    pub(super) fn publish(&self, published: &mut Published, schedule: Schedule, ticket: Ticket) {
-        let Ticket { position, moved, .. } = ticket;
-        let floor = i128::from(published.floor);
-        if published.schedule != Some(schedule)
-            || published.moved != moved
-            || position - i128::from(published.base) < floor
+    /// The position, if the word holds it, for an observer that holds the mutex.
+    pub(super) fn position(&self) -> Option<i128> {
+        self.position_of(self.bits.load(Ordering::Acquire))
+    }
+
+    /// Under the mutex, so that `bump` is that of the word.
+    fn position_of(&self, bits: u64) -> Option<i128> {
+        let bump = self.parameters.bump.load(Ordering::Relaxed);
+        (bits < LOCK).then(|| i128::from(bits) - i128::from(bump))
+    }
+
+    /// Makes `ticket` under `schedule` what everybody sees, and decides without the mutex again, if its
+    /// numbers are small enough. The caller holds the mutex and has called [`lock`](Self::lock).
+    pub(super) fn publish(&self, published: &mut Published, schedule: &Schedule, ticket: &Ticket) {
+        let mut bump = self.parameters.bump.load(Ordering::Relaxed);
+        let word = |bump| fitting(ticket.position + i128::from(bump));
+        if !self.is_under(schedule, ticket.moved)
+            || word(bump).is_none_or(|word| word < published.floor)
         {
-            let first = published.ceiling + 1;
-            let Ok(base) = i64::try_from(position - i128::from(first)) else { return };
-            // What is stored below must not be seen by anyone who did not see LOCK.
-            fence(Ordering::Release);
-            self.parameters.0.multiplier.store(schedule.multiplier, Ordering::Relaxed);
-            self.parameters.0.inverse.store(schedule.inverse, Ordering::Relaxed);
-            let strict = if schedule.strict { STRICT } else { 0 };
-            self.parameters.0.shift.store(schedule.shift | strict, Ordering::Relaxed);
-            self.parameters.0.burst.store(schedule.burst, Ordering::Relaxed);
-            self.parameters.0.base.store(base, Ordering::Relaxed);
-            self.parameters.0.moved.store(moved, Ordering::Relaxed);
-            *published =
-                Published { schedule: Some(schedule), moved, base, floor: first, ceiling: first };
+            let floor = i128::from(published.ceiling) + 1;
+            let Some(least) = fitting((floor - ticket.position).max(0)) else { return };
+            bump = least;
+            let Some(floor) = word(bump) else { return };
+            self.set_parameters(schedule, ticket.moved, bump);
+            published.floor = floor;
         }
-        if let Some(bits) = encode(position, i128::from(published.base)) {
-            published.ceiling = published.ceiling.max(bits >> 1);
-            self.bits.0.store(bits, Ordering::Release);
+        if let Some(word) = word(bump) {
+            published.ceiling = published.ceiling.max(word);
+            self.bits.store(word, Ordering::Release);
+        }
+    }
+
+    /// Whether the parameters are those of `schedule`, and marks those of `moved`.
+    fn is_under(&self, schedule: &Schedule, moved: i64) -> bool {
+        let [multiplier, _, burst, bump, mark, strict, most, unit] = self.parameters.all();
+        let is = |parameter: &AtomicU64, value| parameter.load(Ordering::Relaxed) == value;
+        is(multiplier, schedule.multiplier)
+            && is(burst, schedule.burst)
+            && is(strict, mask(schedule.strict))
+            && is(most, most_of(schedule))
+            && is(unit, schedule.unit())
+            && is(mark, mark_of(moved, bump.load(Ordering::Relaxed)))
+    }
+
+    fn set_parameters(&self, schedule: &Schedule, moved: i64, bump: u64) {
+        // What is stored below must not be seen by a thread that did not see LOCK.
+        fence(Ordering::Release);
+        let values = [
+            schedule.multiplier,
+            schedule.inverse,
+            schedule.burst,
+            bump,
+            mark_of(moved, bump),
+            mask(schedule.strict),
+            most_of(schedule),
+            schedule.unit(),
+        ];
+        for (parameter, value) in self.parameters.all().into_iter().zip(values) {
+            parameter.store(value, Ordering::Relaxed);
         }
     }
 }
 
-/// The word for a position, if it fits.
-fn encode(position: i128, base: i128) -> Option<u64> {
-    let relative = position - base;
-    (0..TOO_WIDE).contains(&relative).then_some(())?;
-    Some(u64::try_from(relative).ok()? << 1)
+impl Parameters {
+    fn all(&self) -> [&AtomicU64; 8] {
+        let Self { multiplier, inverse, burst, bump, mark, strict, most, unit } = self;
+        [multiplier, inverse, burst, bump, mark, strict, most, unit]
+    }
+}
+
+/// What of a ticket's mark is not in the word.
+fn mark_of(moved: i64, bump: u64) -> u64 {
+    moved.cast_unsigned().wrapping_sub(bump)
+}
+
+fn mask(strict: bool) -> u64 {
+    if strict { u64::MAX } else { 0 }
+}
+
+/// The most permits whose units are not too wide.
+fn most_of(schedule: &Schedule) -> u64 {
+    schedule.most().min((TOO_WIDE - 1) >> schedule.shift)
+}
+
+/// A number that is neither negative nor too wide.
+fn fitting(number: i128) -> Option<u64> {
+    u64::try_from(number).ok().filter(|&number| number < TOO_WIDE)
+}
+
+/// `Schedule::position_at` for times before [`END`].
+#[allow(clippy::cast_possible_truncation)] // the high half of a product
+#[inline(always)]
+fn position_at(time: Nanos, multiplier: u64) -> u64 {
+    ((u128::from(time.get() << 1) * u128::from(multiplier)) >> 64) as u64
+}
+
+/// `Schedule::time_of` for positions below 2^63, without a loop: a caller that does not look at the time
+/// pays nothing for it.
+#[allow(clippy::cast_possible_truncation)] // positions below 2^63 are reached before 2^63
+#[inline(always)]
+fn time_of(position: u64, multiplier: u64, inverse: u64) -> Nanos {
+    // The inverse was rounded down by less than one, so the time by less than 1 ns: rounded up, it is
+    // right or one too early.
+    let time = ((u128::from(position) * u128::from(inverse) + ((1 << 63) - 1)) >> 63) as u64;
+    let reached = ((u128::from(time) * u128::from(multiplier)) >> 63) as u64;
+    Nanos::new(time + u64::from(reached < position))
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::units::Rate;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    /// A word under a schedule, and the schedule's own reckoning beside it.
+    struct Twins {
+        word: Word,
+        published: Published,
+        schedule: Schedule,
+        ticket: Ticket,
+    }
+
+    impl Twins {
+        fn new(schedule: Schedule, position: i128) -> Self {
+            let (word, published) = (Word::locked(), Published::default());
+            let mut twins = Self { word, published, schedule, ticket: Ticket::new(position) };
+            twins.publish();
+            twins
+        }
+
+        fn publish(&mut self) {
+            assert_eq!(self.word.lock(&mut self.published), None);
+            self.word.publish(&mut self.published, &self.schedule, &self.ticket);
+        }
+
+        /// Asks both, and demands the same answer and the same state afterwards.
+        fn ask(&mut self, now: Nanos, permits: u64) -> Result<Attempt, TestCaseError> {
+            let told = self.word.attempt(now, permits);
+            let exceeds = self.schedule.exceeds_capacity(permits);
+            let ready = self.schedule.time_of(self.schedule.due(self.ticket.position, permits));
+            match &told {
+                Attempt::Granted(booking) => {
+                    prop_assert!(!exceeds && ready <= now);
+                    prop_assert_eq!(*booking, self.schedule.charge(&mut self.ticket, now, permits));
+                }
+                Attempt::NotBefore(due) => {
+                    prop_assert!(!exceeds && ready > now);
+                    prop_assert_eq!(*due, ready);
+                }
+                Attempt::Undecided => {}
+            }
+            let position = self.word.position();
+            prop_assert!(position.is_none_or(|position| position == self.ticket.position));
+            Ok(told)
+        }
+    }
+
+    fn schedules() -> impl Strategy<Value = Schedule> {
+        let rates = (-4.9f64..=9.0).prop_map(|exponent| {
+            // The ends themselves, too.
+            Rate::per_second(10f64.powf(exponent).clamp(1.0 / 86_400.0, 1e9))
+        });
+        let burst = prop_oneof![Just(0), 0..1u64 << 40, 0..=1u64 << 62];
+        (rates, burst, 1u32.., any::<bool>()).prop_map(|(rate, burst, capacity, strict)| {
+            if strict {
+                Schedule::bucket(rate, capacity)
+            } else {
+                Schedule::new(rate, Duration::from_nanos(burst))
+            }
+        })
+    }
+
+    /// Around the bounds of the word, and anywhere.
+    fn times() -> impl Strategy<Value = u64> {
+        prop_oneof![0..1u64 << 61, (1u64 << 61) - 1000..1 << 61, 0..1000u64, 0..1u64 << 50]
+    }
+
+    fn permits() -> impl Strategy<Value = u64> {
+        prop_oneof![Just(1u64), 1..10u64, 1..=u64::from(u32::MAX)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// One call of each word: near what is due, and at any distance from it.
+        #[test]
+        fn the_word_decides_as_the_schedule_does(
+            schedule in schedules(), now in times(), permits in permits(),
+            back in prop_oneof![-3i128..4, -(1i128 << 62)..1i128 << 62],
+        ) {
+            let now = Nanos::new(now);
+            let at = schedule.position_at(now) - back;
+            let mut twins = Twins::new(schedule, at);
+            let told = twins.ask(now, permits)?;
+            // It is not the mutex that decides what is small.
+            let units = schedule.units(permits);
+            if (0..1 << 61).contains(&at) && units < 1 << 61 && !schedule.exceeds_capacity(permits) {
+                prop_assert_ne!(told, Attempt::Undecided);
+            }
+        }
+
+        /// Many calls of one word, with changes between them. A call that was read at an earlier time
+        /// than the last one is one of them, as after a thread has been preempted.
+        #[test]
+        fn the_word_goes_on_as_the_schedule_does(
+            schedule in schedules(), others in prop::collection::vec(schedules(), 1..3),
+            start in times(), calls in prop::collection::vec(
+                (-1000i64..1 << 20, permits(), 0u8..12), 1..30,
+            ),
+        ) {
+            let position = schedule.position_at(Nanos::new(start));
+            let mut twins = Twins::new(schedule, position);
+            let (mut now, mut highest) = (start, 0);
+            for (step, permits, change) in calls {
+                now = now.saturating_add_signed(step).min(END.get() - 1);
+                let at = Nanos::new(now);
+                match usize::from(change) {
+                    change @ 0..2 => {
+                        let position = twins.word.lock(&mut twins.published);
+                        prop_assert!(position.is_none_or(|it| it == twins.ticket.position));
+                        let next = others[change % others.len()];
+                        next.adopt(&twins.schedule, &mut twins.ticket, at);
+                        twins.schedule = next;
+                        twins.publish();
+                    }
+                    2 => if let Attempt::Granted(booking) = twins.ask(at, permits)? {
+                        twins.word.lock(&mut twins.published);
+                        twins.schedule.refund(&mut twins.ticket, at, permits, booking);
+                        twins.publish();
+                    },
+                    _ => _ = twins.ask(at, permits)?,
+                }
+                // No word under other parameters comes again.
+                prop_assert!(twins.published.ceiling >= highest);
+                highest = twins.published.ceiling;
+                let word = twins.word.bits.load(Ordering::Relaxed);
+                prop_assert!(word >= twins.published.floor);
+            }
+        }
+    }
+
+    /// At 2^61 and 2^62 the mutex takes over; what is published below goes on.
+    #[test]
+    fn what_is_too_wide_is_left_to_the_mutex() {
+        let schedule = Schedule::new(Rate::per_second(1e9), Duration::ZERO);
+        let latest = Nanos::new(END.get() - 1);
+        for (position, is_published) in
+            [((1 << 61) - 1, true), (1 << 61, true), ((1 << 62) - 1, true), (1 << 62, false)]
+        {
+            let mut twins = Twins::new(schedule, position);
+            assert_eq!(twins.word.position(), is_published.then_some(position));
+            let told = twins.ask(latest, 1).expect("as the schedule");
+            assert_eq!(told == Attempt::Undecided, !is_published, "{position}");
+        }
+        // A request of 2^62 units, and one less.
+        let mut twins = Twins::new(schedule, 0);
+        assert_eq!(twins.word.attempt(latest, 1 << 62), Attempt::Undecided);
+        assert!(matches!(twins.ask(latest, (1 << 62) - 1), Ok(Attempt::Granted(_))));
+        // Charged beyond what could be published, it is still read right, and then kept in the mutex.
+        let charged = twins.word.lock(&mut twins.published);
+        assert_eq!(charged, Some(twins.ticket.position));
+        assert!(charged >= Some(1 << 62));
+        twins.publish();
+        assert_eq!(twins.word.position(), None);
+    }
 }

@@ -89,6 +89,12 @@ macro_rules! compose {
                 Ok(ready)
             }
 
+            #[inline(always)]
+            fn ready_now(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> bool {
+                $((cost$($of)*.is_zero()
+                    || self$($way)*.ready_now(&state.$index, now, cost$($of)*)))&&+
+            }
+
             fn overdraw(
                 &self,
                 state: &Self::State,
@@ -102,6 +108,7 @@ macro_rules! compose {
                 Ok(())
             }
 
+            #[inline(always)]
             fn charge(&self, state: &mut Self::State, at: Nanos, cost: Self::Cost) -> Self::Receipt {
                 ($(
                     (!cost$($of)*.is_zero())
@@ -123,6 +130,8 @@ macro_rules! compose {
             }
 
             const HELD: bool = $($part::HELD)||+;
+            const TIMELESS_RELEASE: bool = $($part::TIMELESS_RELEASE)&&+;
+            const SMALL: bool = [$($index),+].len() <= 2;
 
             fn release(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) {
                 $(if !cost$($of)*.is_zero() {
@@ -271,6 +280,11 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
         Ok(ready)
     }
 
+    #[inline(always)]
+    fn ready_now(&self, states: &Self::State, now: Nanos, cost: P::Cost) -> bool {
+        self.iter().zip(states).all(|(part, state)| part.ready_now(state, now, cost))
+    }
+
     fn overdraw(
         &self,
         states: &Self::State,
@@ -283,6 +297,7 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
         Ok(())
     }
 
+    #[inline(always)]
     fn charge(&self, states: &mut Self::State, at: Nanos, cost: P::Cost) -> Self::Receipt {
         std::array::from_fn(|part| self[part].charge(&mut states[part], at, cost))
     }
@@ -300,6 +315,7 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
     }
 
     const HELD: bool = P::HELD;
+    const TIMELESS_RELEASE: bool = P::TIMELESS_RELEASE;
 
     fn release(&self, states: &mut Self::State, now: Nanos, cost: P::Cost) {
         for (part, state) in self.iter().zip(states) {

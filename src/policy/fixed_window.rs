@@ -36,7 +36,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
     pub(crate) limit: u32,
-    pub(crate) window: Duration,
+    /// In nanoseconds.
+    pub(crate) window: u64,
     /// Where a window of the grid starts, before the first nanosecond of the clock. `None`: with the
     /// first request.
     pub(crate) grid: Option<u64>,
@@ -65,7 +66,7 @@ impl FixedWindow {
     #[track_caller]
     pub fn new(limit: u32, window: Duration) -> Self {
         check_span(window, "a window");
-        Self { limit, window, grid: None }
+        Self { limit, window: saturating_nanos(window), grid: None }
     }
 
     /// Windows that start at whole multiples of their length after the epoch, as "each minute" does.
@@ -89,24 +90,32 @@ impl FixedWindow {
     /// ```
     #[must_use]
     pub fn aligned(self, epoch: Duration) -> Self {
-        let into = epoch.as_nanos() % self.window.as_nanos();
+        let into = epoch.as_nanos() % u128::from(self.window);
         Self { grid: Some(u64::try_from(into).unwrap_or_default()), ..self }
     }
 
     /// Where the window starts in which a request at `now` falls: before the clock's origin, perhaps.
+    #[inline]
     fn window_at(&self, state: &FixedWindowState, now: Nanos) -> i64 {
         // A clock that has gone back does not start another window.
         if now < self.end(state) {
             return state.start;
         }
-        let into = self
-            .grid
-            .map_or(0, |grid| (u128::from(now.get()) + u128::from(grid)) % self.window.as_nanos());
-        signed(now.get()) - signed(u64::try_from(into).unwrap_or(u64::MAX))
+        let into = self.grid.map_or(0, |grid| {
+            // No more than 2^64: both remainders are below 2^62.
+            (now.get() % self.window + grid) % self.window
+        });
+        signed(now.get()) - signed(into)
+    }
+
+    /// Out of line, because most calls find room in the present window.
+    #[inline(never)]
+    fn is_ready_in_the_next_window(&self, state: &FixedWindowState, now: Nanos, n: u32) -> bool {
+        n <= self.limit && self.end(state) <= now
     }
 
     fn end(&self, state: &FixedWindowState) -> Nanos {
-        let end = state.start.saturating_add(signed(saturating_nanos(self.window)));
+        let end = state.start.saturating_add(signed(self.window));
         Nanos::new(end.max(0).cast_unsigned())
     }
 }
@@ -142,6 +151,7 @@ impl Policy for FixedWindow {
         Some(self.end(state))
     }
 
+    #[inline]
     fn ready_at(
         &self,
         state: &FixedWindowState,
@@ -151,16 +161,24 @@ impl Policy for FixedWindow {
         if n > self.limit {
             return Err(ExceedsCapacity::new(u64::from(self.limit)));
         }
-        let fits = state.granted.saturating_add(u64::from(n)) <= u64::from(self.limit);
+        let fits = state.granted + u64::from(n) <= u64::from(self.limit);
         Ok(Ready::At(if fits { now } else { self.end(state) }))
     }
 
+    #[inline(always)]
+    fn ready_now(&self, state: &FixedWindowState, now: Nanos, n: u32) -> bool {
+        state.granted + u64::from(n) <= u64::from(self.limit)
+            || self.is_ready_in_the_next_window(state, now, n)
+    }
+
+    #[inline(always)]
     fn charge(&self, state: &mut FixedWindowState, at: Nanos, n: u32) -> FixedWindowReceipt {
         let start = self.window_at(state, at);
         if start != state.start {
             *state = FixedWindowState { start, granted: 0 };
         }
-        state.granted = state.granted.saturating_add(u64::from(n));
+        // As in a log, it never wraps.
+        state.granted += u64::from(n);
         FixedWindowReceipt { start }
     }
 
@@ -177,6 +195,8 @@ impl Policy for FixedWindow {
         }
         receipt
     }
+
+    const SMALL: bool = true;
 
     /// What was granted in the last window counts for as long as the new one would last from there.
     fn adopt(&self, _: &Self, _: &mut FixedWindowState, _: Nanos) {}

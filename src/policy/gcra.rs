@@ -99,10 +99,6 @@ impl Gcra {
 impl Policy for Gcra {
     scheduled!();
 
-    fn ready_at(&self, ticket: &Ticket, _: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
-        self.schedule.ready_at(*ticket, n)
-    }
-
     fn start(&self, now: Nanos) -> Ticket {
         self.schedule.full(now)
     }
@@ -112,6 +108,7 @@ impl Policy for Gcra {
         self.schedule.adopt_number(&old.schedule, ticket, now);
     }
 
+    const SMALL: bool = true;
     const ONE_WORD: Option<OneWord<Self>> = Some(OneWord {
         schedule: |policy| Some(policy.schedule),
         ticket: |ticket| ticket,

@@ -67,6 +67,7 @@ impl Policy for InFlight {
         (*out == 0).then_some(Nanos::ZERO)
     }
 
+    #[inline]
     fn ready_at(&self, out: &u64, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
         let max = u64::from(self.max);
         if u64::from(n) > max {
@@ -75,15 +76,27 @@ impl Policy for InFlight {
         Ok(if *out + u64::from(n) <= max { Ready::At(now) } else { Ready::NotBefore(now) })
     }
 
+    #[inline(always)]
+    fn ready_now(&self, out: &u64, _: Nanos, n: u32) -> bool {
+        *out + u64::from(n) <= u64::from(self.max)
+    }
+
+    #[inline(always)]
     fn charge(&self, out: &mut u64, _: Nanos, n: u32) {
-        *out = out.saturating_add(u64::from(n));
+        // It never wraps: that would take 2^32 grants of 2^32 permits.
+        *out += u64::from(n);
     }
 
     const HELD: bool = true;
+    const TIMELESS: bool = true;
+    const TIMELESS_RELEASE: bool = true;
 
+    #[inline(always)]
     fn release(&self, out: &mut u64, _: Nanos, n: u32) {
         *out = out.saturating_sub(u64::from(n));
     }
+
+    const SMALL: bool = true;
 
     fn adopt(&self, _: &Self, _: &mut u64, _: Nanos) {}
 

@@ -107,12 +107,7 @@ impl LeakyBucket {
 
     fn schedule(rate: Rate, capacity: u32, meter: bool) -> Schedule {
         let bucket = Schedule::bucket(rate, capacity);
-        if meter { bucket } else { Schedule::new(rate, Duration::ZERO) }
-    }
-
-    /// The most that fits, at the queue's rate within the horizon.
-    fn most(&self) -> u64 {
-        self.schedule.most().min(u64::from(self.capacity))
+        if meter { bucket } else { Schedule::new(rate, Duration::ZERO).for_at_most(capacity) }
     }
 }
 
@@ -121,13 +116,6 @@ impl Policy for LeakyBucket {
 
     fn start(&self, now: Nanos) -> Ticket {
         self.schedule.full(now)
-    }
-
-    fn ready_at(&self, ticket: &Ticket, _: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
-        if u64::from(n) > self.most() {
-            return Err(ExceedsCapacity::new(self.most()));
-        }
-        self.schedule.ready_at(*ticket, n)
     }
 
     /// What is queued leaks out in the time that it had; a meter keeps what is in it.
@@ -148,7 +136,7 @@ impl Policy for LeakyBucket {
         // A change of the rate may have rounded it up by a unit: that is no water.
         let water = Some(ticket.position - here).filter(|&water| water > 1).unwrap_or(0);
         let all = water + self.schedule.units(queued.saturating_add(u64::from(n)));
-        let over = all - self.schedule.units(self.most());
+        let over = all - self.schedule.units(self.schedule.most());
         if over > 0 { self.schedule.time_of(here + over) } else { now }
     }
 }

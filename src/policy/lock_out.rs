@@ -115,7 +115,13 @@ impl<P: Policy> Policy for LockOut<P> {
         self.policy.refund(&mut lock.state, now, part, receipt)
     }
 
+    #[inline]
+    fn ready_now(&self, lock: &Self::State, now: Nanos, cost: P::Cost) -> bool {
+        lock.locked_until <= now && self.policy.ready_now(&lock.state, now, cost)
+    }
+
     const HELD: bool = P::HELD;
+    const TIMELESS_RELEASE: bool = P::TIMELESS_RELEASE;
 
     fn release(&self, lock: &mut Self::State, now: Nanos, cost: P::Cost) {
         self.policy.release(&mut lock.state, now, cost);

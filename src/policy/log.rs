@@ -1,7 +1,6 @@
 //! What was granted in the last span of time: the memory of the sliding windows.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use crate::units::Nanos;
 
@@ -33,7 +32,8 @@ pub struct LogReceipt {
 pub(crate) struct Span {
     /// Grants count from the start of their part, in nanoseconds; parts of one nanosecond are exact.
     pub(crate) part: u64,
-    pub(crate) window: Duration,
+    /// In nanoseconds.
+    pub(crate) window: u64,
 }
 
 impl Span {
@@ -44,7 +44,7 @@ impl Span {
 
     /// When what was granted at `at` no longer counts.
     fn end(self, at: Nanos) -> Nanos {
-        self.part_of(at).saturating_add(self.window)
+        Nanos::new(self.part_of(at).get().saturating_add(self.window))
     }
 }
 
@@ -130,6 +130,7 @@ macro_rules! logged {
             Some(log.empty_at(self.span))
         }
 
+        #[inline]
         fn ready_at(&self, log: &Log, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
             let Some(others) = self.limit.checked_sub(n) else {
                 return Err(ExceedsCapacity::new(u64::from(self.limit)));
@@ -138,6 +139,7 @@ macro_rules! logged {
             Ok(Ready::At(at.max(now)))
         }
 
+        #[inline(always)]
         fn charge(&self, log: &mut Log, at: Nanos, n: u32) -> LogReceipt {
             log.add(at, u64::from(n), self.span)
         }
@@ -147,6 +149,8 @@ macro_rules! logged {
             log.take(receipt, u64::from(part));
             receipt
         }
+
+        const SMALL: bool = true;
 
         /// What was granted in the last window counts. What is older than the old window has been
         /// forgotten, if anything was granted since, even if the new one is longer.

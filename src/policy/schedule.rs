@@ -10,6 +10,7 @@
 use crate::error::ExceedsCapacity;
 use crate::policy::Ready;
 use crate::units::{Nanos, Rate};
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// Converts times into positions for one rate, and books costs behind a bounded store: the whole
@@ -25,6 +26,8 @@ pub(crate) struct Schedule {
     pub(crate) shift: u32,
     /// The most that may be stored, in units.
     pub(crate) burst: u64,
+    /// The most permits that one request may ask for.
+    most: u64,
     /// Whether all that is asked for must be stored. Else a request waits for those before it only.
     pub(crate) strict: bool,
 }
@@ -35,7 +38,8 @@ pub(crate) struct Schedule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Booking {
     at: Nanos,
-    permits: u64,
+    /// One more than were charged, so that none is zero and an `Option` of this needs no more room.
+    permits: NonZeroU64,
     /// How many nanoseconds the permits took at the price of then.
     span: u64,
     /// The ticket's [`mark`](Ticket::mark) right after the charge.
@@ -45,7 +49,9 @@ pub struct Booking {
 /// What a policy with one steady rate remembers: up to when its permits are taken. For
 /// [`SmoothBursty`](crate::SmoothBursty) that is the next free ticket, for a
 /// [`TokenBucket`](crate::TokenBucket) the moment at which it was empty.
+// Packed, because alignment to 16 bytes would cost each key eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed(8))]
 pub struct Ticket {
     pub(crate) position: i128,
     /// What refunds and changes have moved the position by since the last booking: so that a mark
@@ -55,6 +61,18 @@ pub struct Ticket {
     pub(crate) resumed: Nanos,
     /// When the price of a permit last changed.
     pub(crate) changed: Nanos,
+}
+
+impl Booking {
+    /// `mark`: the ticket's after the charge.
+    #[inline]
+    pub(crate) fn new(at: Nanos, permits: u64, span: u64, mark: u64) -> Self {
+        Self { at, permits: NonZeroU64::MIN.saturating_add(permits), span, mark }
+    }
+
+    fn permits(&self) -> u64 {
+        self.permits.get() - 1
+    }
 }
 
 impl Ticket {
@@ -103,6 +121,16 @@ macro_rules! scheduled {
             self.schedule.overdraw(*ticket, now, n)
         }
 
+        fn ready_at(&self, ticket: &Ticket, _: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
+            self.schedule.ready_at(*ticket, n)
+        }
+
+        #[inline(always)]
+        fn ready_now(&self, ticket: &Ticket, now: Nanos, n: u32) -> bool {
+            self.schedule.ready_now(*ticket, now, n)
+        }
+
+        #[inline(always)]
         fn charge(&self, ticket: &mut Ticket, at: Nanos, n: u32) -> Booking {
             self.schedule.charge(ticket, at, u64::from(n))
         }
@@ -145,9 +173,10 @@ impl Schedule {
             Err(_) => (fitting(quotient.div_ceil(2)), permits_zeros - nanos_zeros),
         };
         let inverse = fitting((1 << 126) / u128::from(multiplier));
-        let schedule = Self { multiplier, inverse, shift, burst: 0, strict: false };
+        let schedule = Self { multiplier, inverse, shift, burst: 0, most: 0, strict: false };
         let burst = Nanos::ZERO.saturating_add(max_burst.min(Nanos::HORIZON));
-        Self { burst: fitting(schedule.position_at(burst).cast_unsigned()), ..schedule }
+        let burst = fitting(schedule.position_at(burst).cast_unsigned());
+        Self { burst, most: schedule.whole_permits(schedule.horizon()), ..schedule }
     }
 
     /// A store of `capacity` permits, for requests that wait until all they ask for is there. No more
@@ -155,7 +184,13 @@ impl Schedule {
     pub(crate) fn bucket(rate: Rate, capacity: u32) -> Self {
         let schedule = Self::new(rate, Duration::ZERO);
         let burst = schedule.units(u64::from(capacity)).min(schedule.horizon());
-        Self { burst: fitting(burst.cast_unsigned()), strict: true, ..schedule }
+        let most = schedule.whole_permits(burst);
+        Self { burst: fitting(burst.cast_unsigned()), most, strict: true, ..schedule }
+    }
+
+    /// The same for requests of at most this many permits.
+    pub(crate) fn for_at_most(self, permits: u32) -> Self {
+        Self { most: self.most.min(u64::from(permits)), ..self }
     }
 
     /// A ticket with nothing stored.
@@ -186,6 +221,14 @@ impl Schedule {
         Ok(Ready::At(self.time_of(self.due(ticket.position, u64::from(n)))))
     }
 
+    /// Whether `n` permits are ready at `now`: what [`ready_at`](Self::ready_at) says, without the way back
+    /// from a position to a time.
+    #[inline(always)]
+    pub(crate) fn ready_now(&self, ticket: Ticket, now: Nanos, n: u32) -> bool {
+        !self.exceeds_capacity(u64::from(n))
+            && self.due(ticket.position, u64::from(n)) <= self.position_at(now)
+    }
+
     /// Whether `n` permits may be owed; but not on top of a debt that reaches the horizon.
     pub(crate) fn overdraw(
         &self,
@@ -194,8 +237,7 @@ impl Schedule {
         n: u32,
     ) -> Result<(), ExceedsCapacity> {
         if self.units(u64::from(n)) > self.horizon() {
-            let most = u64::try_from(self.horizon() >> self.shift).unwrap_or(u64::MAX);
-            return Err(ExceedsCapacity::new(most));
+            return Err(ExceedsCapacity::new(self.whole_permits(self.horizon())));
         }
         if self.time_of(ticket.position).since(now) > Nanos::HORIZON {
             return Err(ExceedsCapacity::new(0));
@@ -205,6 +247,9 @@ impl Schedule {
 
     /// When `n` permits are ready behind `ahead` others.
     pub(crate) fn ready_behind(&self, mut ticket: Ticket, now: Nanos, ahead: u64, n: u32) -> Nanos {
+        if ahead == 0 {
+            return now.max(self.time_of(self.due(ticket.position, u64::from(n))));
+        }
         // What was full overflows until the first is ready.
         let first = now.max(self.time_of(self.due(ticket.position, ahead.min(1))));
         self.charge(&mut ticket, first, ahead);
@@ -260,37 +305,47 @@ impl Schedule {
 
     #[inline]
     pub(crate) fn units(&self, permits: u64) -> i128 {
-        i128::from(permits) << self.shift
+        // A multiplication, because to shift 128 bits takes longer.
+        (u128::from(permits) * u128::from(self.unit())).cast_signed()
+    }
+
+    /// How many units make a permit: a day's are less than 2^48.
+    #[inline]
+    pub(crate) fn unit(&self) -> u64 {
+        1 << self.shift
+    }
+
+    fn whole_permits(&self, units: i128) -> u64 {
+        u64::try_from(units >> self.shift).unwrap_or(u64::MAX)
     }
 
     /// Whether `permits` are more than are ever granted at once.
     #[inline]
     pub(crate) fn exceeds_capacity(&self, permits: u64) -> bool {
-        self.units(permits) > self.capacity()
+        permits > self.most
     }
 
     /// The most permits that one request may ask for.
+    #[inline]
     pub(crate) fn most(&self) -> u64 {
-        u64::try_from(self.capacity() >> self.shift).unwrap_or(u64::MAX)
+        self.most
     }
 
     /// All that can be stored, or what comes within the horizon.
-    #[inline]
     pub(crate) fn capacity(&self) -> i128 {
         if self.strict { i128::from(self.burst) } else { self.horizon() }
     }
 
-    #[inline]
     fn horizon(&self) -> i128 {
         self.position_at(Nanos::ZERO.saturating_add(Nanos::HORIZON))
     }
 
     /// Books `permits` at `at`: the whole rule of a store that fills with time and is drawn first.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn charge(&self, ticket: &mut Ticket, at: Nanos, permits: u64) -> Booking {
         let units = self.units(permits);
         ticket.position = self.start(ticket.position, self.position_at(at)) + units;
-        Booking { at, permits, span: self.span_of(units), mark: ticket.mark() }
+        Booking::new(at, permits, self.span_of(units), ticket.mark())
     }
 
     /// Gives back `permits` of a booking, at the price that was paid.
@@ -306,14 +361,15 @@ impl Schedule {
         permits: u64,
         booking: Booking,
     ) -> Booking {
-        let permits = permits.min(booking.permits);
-        let span = self.span_of(self.units(booking.permits));
+        let permits = permits.min(booking.permits());
+        let span = self.span_of(self.units(booking.permits()));
         let same_price = span == booking.span;
         // Where a number of permits is stored, no more of them come back than were taken.
         let by_number = self.strict && span <= booking.span;
         let span = if self.strict { span.min(booking.span) } else { booking.span };
         let share = |span: u64, permits: u64| {
-            let share = u128::from(span) * u128::from(permits) / u128::from(booking.permits.max(1));
+            let share =
+                u128::from(span) * u128::from(permits) / u128::from(booking.permits().max(1));
             u64::try_from(share).unwrap_or(u64::MAX)
         };
         let paid = share(span, permits);
@@ -341,17 +397,11 @@ impl Schedule {
             let left = paid.min(until.saturating_sub(now.get()));
             ticket.move_to(ticket.position - self.position_at(Nanos::new(left)));
         }
-        let rest = booking.permits - permits;
-        Booking {
-            permits: rest,
-            span: if same_price {
-                self.span_of(self.units(rest))
-            } else {
-                share(booking.span, rest)
-            },
-            mark: if is_last { ticket.mark() } else { booking.mark },
-            ..booking
-        }
+        let rest = booking.permits() - permits;
+        let span =
+            if same_price { self.span_of(self.units(rest)) } else { share(booking.span, rest) };
+        let mark = if is_last { ticket.mark() } else { booking.mark };
+        Booking::new(booking.at, rest, span, mark)
     }
 
     /// No credit accrues until `until`.
@@ -420,10 +470,16 @@ impl Schedule {
     /// How many nanoseconds so many units take, rounded down.
     #[inline]
     fn span_of(&self, units: i128) -> u64 {
-        let units = u64::try_from(units).unwrap_or(u64::MAX);
-        let nanos = (u128::from(units) * u128::from(self.inverse)) >> 63;
-        u64::try_from(nanos).unwrap_or(u64::MAX)
+        nanos_of(u64::try_from(units).unwrap_or(u64::MAX), self.inverse)
     }
+}
+
+/// How many nanoseconds these units take, rounded down, by a schedule's inverse: which is 2^63 at most, so
+/// that the result fits.
+#[allow(clippy::cast_possible_truncation)]
+#[inline]
+pub(crate) fn nanos_of(units: u64, inverse: u64) -> u64 {
+    ((u128::from(units) * u128::from(inverse)) >> 63) as u64
 }
 
 /// What is known to fit.

@@ -64,7 +64,7 @@ impl SlidingWindowCounter {
         assert!(buckets > 0, "a window must have at least one bucket");
         let part = window.as_nanos().div_ceil(u128::from(buckets));
         let part = u64::try_from(part).unwrap_or(u64::MAX);
-        let window = Duration::from_nanos(part.saturating_mul(u64::from(buckets)));
+        let window = part.saturating_mul(u64::from(buckets));
         Self { limit, span: Span { part, window } }
     }
 }

@@ -11,7 +11,7 @@
 use super::log::{Log, LogReceipt, Span, logged};
 use super::{Policy, Ready, check_span};
 use crate::error::ExceedsCapacity;
-use crate::units::Nanos;
+use crate::units::{Nanos, saturating_nanos};
 use std::time::Duration;
 
 /// Never more than `limit` permits in any window, wherever it starts.
@@ -62,7 +62,7 @@ impl SlidingWindowLog {
     #[track_caller]
     pub fn new(limit: u32, window: Duration) -> Self {
         check_span(window, "a window");
-        Self { limit, span: Span { part: 1, window } }
+        Self { limit, span: Span { part: 1, window: saturating_nanos(window) } }
     }
 }
 

@@ -106,10 +106,6 @@ impl SmoothBursty {
 impl Policy for SmoothBursty {
     scheduled!();
 
-    fn ready_at(&self, ticket: &Ticket, _: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
-        self.schedule.ready_at(*ticket, n)
-    }
-
     fn start(&self, now: Nanos) -> Ticket {
         self.schedule.empty(now)
     }
@@ -123,6 +119,7 @@ impl Policy for SmoothBursty {
         self.schedule.adopt(&old.schedule, ticket, now);
     }
 
+    const SMALL: bool = true;
     const ONE_WORD: Option<OneWord<Self>> = Some(OneWord {
         schedule: |policy| Some(policy.schedule),
         ticket: |ticket| ticket,

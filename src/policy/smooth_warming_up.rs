@@ -88,6 +88,10 @@ struct Curve {
     steep: Divisor,
     /// What the ramp lies above `stable`, in all.
     ramp: Fine,
+    /// What it adds to the cost of drawing a full store, which is what an idle limiter has.
+    ramp_of_full: Fine,
+    /// The most that one request may ask for.
+    most: u64,
 }
 
 impl Curve {
@@ -99,17 +103,23 @@ impl Curve {
         let refill = 2.0 * (1.0 + cold_factor) / (5.0 + cold_factor);
         let whole = if refill >= 1.0 { stable } else { Fine::ZERO };
         let steep = full.scaled(binary_fraction(4.0 / (5.0 + cold_factor)));
-        Self {
+        // Without the ramp, which is at most a warm-up: the ticket has room for that.
+        let most = Fine::new(saturating_nanos(Nanos::HORIZON)).over(stable);
+        let curve = Self {
             stable,
             refill: whole.plus(stable.scaled(binary_fraction(refill.fract()))),
             full,
             flat: full.less(steep),
             steep: Divisor::new(steep),
             ramp: full.scaled(binary_fraction((cold_factor - 1.0) / (cold_factor + 1.0))),
-        }
+            ramp_of_full: Fine::ZERO,
+            most: u64::try_from(most).unwrap_or(u64::MAX),
+        };
+        Self { ramp_of_full: curve.ramp_below(full), ..curve }
     }
 
     /// What the ramp adds to the cost of drawing the store from `stored` to empty.
+    #[inline(always)]
     fn ramp_below(&self, stored: Fine) -> Fine {
         let above = stored.less(self.flat);
         if above == Fine::ZERO {
@@ -117,6 +127,12 @@ impl Curve {
         }
         let part = u128::from(self.steep.fraction(above));
         self.ramp.scaled(u64::try_from((part * part) >> 64).unwrap_or(u64::MAX))
+    }
+
+    /// The same for a store that may be full.
+    #[inline(always)]
+    fn ramp_from(&self, stored: Fine) -> Fine {
+        if stored == self.full { self.ramp_of_full } else { self.ramp_below(stored) }
     }
 }
 
@@ -197,9 +213,10 @@ impl SmoothWarmingUp {
     }
 
     /// Books `permits` at `at`, all of them at once.
+    #[inline(always)]
     fn book(&self, state: &mut SmoothWarmingUpState, at: Nanos, permits: u64) {
         state.settle(at, self.curve.full);
-        let before = self.curve.ramp_below(state.stored);
+        let before = self.curve.ramp_from(state.stored);
         state.stored = state.stored.less(self.curve.refill.times(permits));
         let ramp = before.less(self.curve.ramp_below(state.stored));
         state.ticket = state.ticket.plus(self.curve.stable.times(permits)).plus(ramp);
@@ -223,6 +240,7 @@ pub struct SmoothWarmingUpState {
 impl SmoothWarmingUpState {
     /// Idle time up to `now` goes into the store. Less than a nanosecond is left in the ticket, or
     /// rounding grants up to whole nanoseconds would lose that much at each.
+    #[inline(always)]
     fn settle(&mut self, now: Nanos, full: Fine) {
         let now = Fine::new(now.get());
         let idle = now.less(self.ticket);
@@ -274,13 +292,15 @@ impl Policy for SmoothWarmingUp {
         _: Nanos,
         cost: u32,
     ) -> Result<Ready, ExceedsCapacity> {
-        let horizon = Fine::new(saturating_nanos(Nanos::HORIZON));
-        // Without the ramp, which is at most a warm-up: the ticket has room for that.
-        if self.curve.stable.times(u64::from(cost)) > horizon {
-            let most = horizon.over(self.curve.stable);
-            return Err(ExceedsCapacity::new(u64::try_from(most).unwrap_or(u64::MAX)));
+        if u64::from(cost) > self.curve.most {
+            return Err(ExceedsCapacity::new(self.curve.most));
         }
         Ok(Ready::At(state.ticket.ceil()))
+    }
+
+    #[inline(always)]
+    fn ready_now(&self, state: &SmoothWarmingUpState, now: Nanos, cost: u32) -> bool {
+        u64::from(cost) <= self.curve.most && state.ticket <= Fine::new(now.get())
     }
 
     fn ready_behind(
@@ -292,6 +312,9 @@ impl Policy for SmoothWarmingUp {
     ) -> Option<Nanos> {
         let mut state = *state;
         let first = now.max(state.ticket.ceil());
+        if ahead == 0 {
+            return Some(first);
+        }
         self.book(&mut state, first, ahead);
         Some(first.max(state.ticket.ceil()))
     }
@@ -309,6 +332,7 @@ impl Policy for SmoothWarmingUp {
         Ok(())
     }
 
+    #[inline(always)]
     fn charge(
         &self,
         state: &mut SmoothWarmingUpState,
@@ -373,6 +397,8 @@ impl Policy for SmoothWarmingUp {
         state.resumed = state.resumed.max(until);
     }
 
+    const SMALL: bool = true;
+
     fn adopt(&self, old: &Self, state: &mut SmoothWarmingUpState, now: Nanos) {
         state.settle(now, old.curve.full);
         state.stored = state.stored.min(self.curve.full);
@@ -400,5 +426,123 @@ impl Rated for SmoothWarmingUp {
 
     fn with_rate(self, rate: Rate) -> Self {
         Self { rate, curve: Curve::new(rate, self.warm_up, self.cold_factor), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LONGEST: u64 = 1 << 62;
+
+    /// All rates, and their ends.
+    fn rates() -> impl Strategy<Value = Rate> {
+        (-4.95f64..=9.05)
+            .prop_map(|exponent| Rate::per_second(10f64.powf(exponent).clamp(1.0 / 86_400.0, 1e9)))
+    }
+
+    /// From a nanosecond to 146 years, of each size as often.
+    fn warm_ups() -> impl Strategy<Value = Duration> {
+        (0..=62u32, any::<u64>()).prop_map(|(size, rest)| {
+            let least = 1 << size;
+            Duration::from_nanos((least + rest % least).min(LONGEST))
+        })
+    }
+
+    fn policies() -> impl Strategy<Value = SmoothWarmingUp> {
+        let cold_factors = prop_oneof![
+            1 => Just(1.0),
+            1 => Just(3.0),
+            1 => Just(1e9),
+            5 => (0.0..=9f64).prop_map(|exponent| 10f64.powf(exponent).min(1e9)),
+        ];
+        (rates(), warm_ups(), cold_factors).prop_map(|(rate, warm_up, cold_factor)| {
+            SmoothWarmingUp::new(rate, warm_up).cold_factor(cold_factor)
+        })
+    }
+
+    /// Any number of nanoseconds of each size, and the bits below.
+    fn spans() -> impl Strategy<Value = Fine> {
+        (0..=62u32, any::<u64>(), any::<u64>(), any::<bool>()).prop_map(
+            |(size, rest, fraction, is_whole)| {
+                let nanos = Fine::new(rest % (1 << size));
+                let fraction = Fine::NANOSECOND.scaled(fraction);
+                if is_whole { nanos } else { nanos.plus(fraction) }
+            },
+        )
+    }
+
+    fn ready_at(policy: &SmoothWarmingUp, state: &SmoothWarmingUpState, now: Nanos) -> Nanos {
+        policy.ready_at(state, now, 1).expect("one permit is not too many").earliest()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// Charges of one permit, one after the other, leave the ticket where one of all does: not
+        /// more than a nanosecond from there. From a cold start, and from where another charge and some
+        /// time have led.
+        #[test]
+        fn single_permits_cost_what_many_at_once_do(
+            policy in policies(), n in 1u32..=32, before in 0u32..100, idle in spans(),
+            start in 0u64..1 << 40,
+        ) {
+            let start = Nanos::new(start);
+            let mut singly = policy.start(start);
+            policy.charge(&mut singly, start, before);
+            let ready = ready_at(&policy, &singly, start);
+            let now = Nanos::new(ready.get().saturating_add(idle.ceil().get()).min(Nanos::END.get()));
+            let mut at_once = singly;
+            (0..n).for_each(|_| _ = policy.charge(&mut singly, now, 1));
+            policy.charge(&mut at_once, now, n);
+            let (singly, at_once) = (ready_at(&policy, &singly, now), ready_at(&policy, &at_once, now));
+            prop_assert!(singly.get().abs_diff(at_once.get()) <= 1, "{singly:?} {at_once:?}");
+        }
+
+        /// And no more comes out of the store.
+        #[test]
+        fn single_permits_take_from_the_store_what_many_at_once_do(
+            policy in policies(), n in 1u32..=32, stored in spans(),
+        ) {
+            let stored = stored.min(policy.curve.full);
+            let mut singly = SmoothWarmingUpState { stored, ..policy.start(Nanos::ZERO) };
+            let mut at_once = singly;
+            (0..n).for_each(|_| _ = policy.charge(&mut singly, Nanos::ZERO, 1));
+            policy.charge(&mut at_once, Nanos::ZERO, n);
+            prop_assert_eq!(singly.stored, at_once.stored);
+            prop_assert_eq!(singly.ticket, at_once.ticket);
+        }
+
+        /// What is kept for a full store is what is reckoned for it, however the policy came about.
+        #[test]
+        fn the_ramp_of_a_full_store_is_that_of_any_other(
+            policy in policies(), rate in rates(), stored in spans(),
+        ) {
+            for policy in [policy.clone().with_rate(rate), policy.with_catch_up(Duration::ZERO)] {
+                let curve = &policy.curve;
+                prop_assert_eq!(curve.ramp_of_full, curve.ramp_below(curve.full));
+                prop_assert_eq!(curve.ramp_from(curve.full), curve.ramp_below(curve.full));
+                let stored = stored.min(curve.full);
+                prop_assert_eq!(curve.ramp_from(stored), curve.ramp_below(stored));
+                // It is a ramp: less than full costs no more.
+                prop_assert!(curve.ramp_from(stored) <= curve.ramp_of_full);
+                let less = curve.full.less(stored);
+                prop_assert!(curve.ramp_from(less) <= curve.ramp_of_full);
+            }
+        }
+
+        /// A whole ramp is by the formula what a cold start costs more than a warm one.
+        #[test]
+        fn the_ramp_of_a_full_store_is_that_of_the_formula(policy in policies()) {
+            let SmoothWarmingUp { warm_up, cold_factor, curve, .. } = &policy;
+            // In steps of a 2^32nd of a nanosecond, which fit.
+            let steps = curve.ramp_of_full.over(Fine::ratio(1, 1 << 32));
+            let full = warm_up.as_secs_f64() * 1e9;
+            let exact = full * (cold_factor - 1.0) / (cold_factor + 1.0);
+            let off = (steps as f64 / 2f64.powi(32) - exact).abs();
+            // The span that the ramp is over has 36 bits at the least.
+            prop_assert!(off <= full * 1e-9, "{off} of {exact}");
+        }
     }
 }

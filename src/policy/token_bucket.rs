@@ -128,10 +128,14 @@ impl TokenBucket {
     }
 
     /// The last step before `now`, or `now` where there are none.
+    #[inline]
     fn last_step(&self, state: &TokenBucketState, now: Nanos) -> Nanos {
-        if self.period == 0 {
-            return now;
-        }
+        if self.period == 0 { now } else { self.step_before(state, now) }
+    }
+
+    /// Out of line, because few buckets have steps.
+    #[inline(never)]
+    fn step_before(&self, state: &TokenBucketState, now: Nanos) -> Nanos {
         let past = now.get().saturating_sub(state.origin.get()) % self.period;
         Nanos::new(now.get() - past.min(now.get()))
     }
@@ -186,6 +190,11 @@ impl Policy for TokenBucket {
         Ok(Ready::At(self.next_step(state, ready.earliest())))
     }
 
+    #[inline(always)]
+    fn ready_now(&self, state: &TokenBucketState, now: Nanos, n: u32) -> bool {
+        self.schedule.ready_now(state.ticket, self.last_step(state, now), n)
+    }
+
     fn ready_behind(
         &self,
         state: &TokenBucketState,
@@ -210,6 +219,7 @@ impl Policy for TokenBucket {
         self.schedule.overdraw(state.ticket, now, n)
     }
 
+    #[inline(always)]
     fn charge(&self, state: &mut TokenBucketState, at: Nanos, n: u32) -> Booking {
         let at = self.last_step(state, at);
         self.schedule.charge(&mut state.ticket, at, u64::from(n))
@@ -245,6 +255,7 @@ impl Policy for TokenBucket {
         self.catch_up
     }
 
+    const SMALL: bool = true;
     const ONE_WORD: Option<OneWord<Self>> = Some(OneWord {
         schedule: |policy| (policy.period == 0).then_some(policy.schedule),
         ticket: |state| &mut state.ticket,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::script::Lua;
 use crate::policy::log::Span;
+use crate::units::saturating_nanos;
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Policy, Rate, Rated, Same,
     SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
@@ -180,7 +181,7 @@ impl Scripted for FixedWindow {
     /// Limit, window, and how far into a window of the grid the epoch was; -1 if there is no grid.
     fn write(&self, parameters: &mut Vec<f64>) {
         let grid = self.grid.map_or(-1.0, |grid| micros(u128::from(grid)));
-        parameters.extend([f64::from(self.limit), micros(self.window.as_nanos()), grid]);
+        parameters.extend([f64::from(self.limit), micros(u128::from(self.window)), grid]);
     }
 
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
@@ -193,14 +194,14 @@ impl Scripted for FixedWindow {
 /// Limit, window, the length of a part of it.
 fn write_sliding(limit: u32, span: Span, parameters: &mut Vec<f64>) {
     let Span { part, window } = span;
-    parameters.extend([f64::from(limit), micros(window.as_nanos()), micros(u128::from(part))]);
+    parameters.extend([f64::from(limit), micros(u128::from(window)), micros(u128::from(part))]);
 }
 
 fn read_sliding(parameters: &mut dyn Iterator<Item = f64>) -> Option<(u32, Span)> {
     let limit = number(parameters.next()?)?;
-    let window = window(parameters.next()?)?;
-    let part = u64::try_from(span(parameters.next()?)?.as_nanos()).ok().filter(|&part| part > 0)?;
-    Some((limit, Span { part, window }))
+    let window = saturating_nanos(window(parameters.next()?)?);
+    let part = saturating_nanos(span(parameters.next()?)?);
+    (part > 0).then_some((limit, Span { part, window }))
 }
 
 impl Scripted for SlidingWindowLog {

@@ -1,0 +1,135 @@
+//! The owners of the table and keeps a key there, counted by the references themselves.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use super::KeyedRateLimiter;
+use crate::clock::ManualClock;
+use crate::error::Error;
+use crate::limiter::Grant;
+use crate::policy::Policy;
+use crate::policy::in_flight::InFlight;
+use crate::policy::smooth_bursty::SmoothBursty;
+use crate::units::Rate;
+
+/// Longer than a key of [`bursty`] takes to be idle after some permits.
+const LATER: Duration = Duration::from_secs(60);
+
+/// Room for one key: for another one there is room as soon as the first may be forgotten.
+fn limiter<P: Policy>(policy: P) -> (ManualClock, KeyedRateLimiter<u64, P>) {
+    let clock = ManualClock::new();
+    (clock.clone(), KeyedRateLimiter::with_clock(policy, clock).max_keys(1))
+}
+
+fn bursty() -> (ManualClock, KeyedRateLimiter<u64, SmoothBursty>) {
+    limiter(SmoothBursty::new(Rate::per_second(1.0)))
+}
+
+fn shares<P: Policy>(limiter: &KeyedRateLimiter<u64, P>) -> usize {
+    Arc::strong_count(&limiter.table)
+}
+
+/// Whether the only key stays although it is idle; if not, it is gone.
+fn is_kept<P: Policy<Cost = u32>>(limiter: &KeyedRateLimiter<u64, P>, other: u64) -> bool {
+    let asked = limiter.try_acquire(&other, 1).map(drop);
+    match asked {
+        Ok(()) => false,
+        Err(Error::TooManyKeys { .. }) => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_key_is_forgotten_after_all_its_grants_are_gone() {
+    let (clock, limiter) = bursty();
+    let borrowed = limiter.try_acquire(&1, 1).expect("stored");
+    assert_eq!(shares(&limiter), 1);
+    clock.advance(LATER);
+    assert!(is_kept(&limiter, 2));
+    let owned = borrowed.into_owned();
+    assert_eq!(shares(&limiter), 2);
+    assert!(is_kept(&limiter, 2));
+    let owned = owned.into_owned();
+    let second = limiter.try_acquire(&1, 1).expect("stored").into_owned();
+    assert_eq!(shares(&limiter), 3);
+    clock.advance(LATER);
+    drop(owned);
+    assert_eq!(shares(&limiter), 2);
+    assert!(is_kept(&limiter, 2));
+    drop(second);
+    assert_eq!(shares(&limiter), 1);
+    assert!(!is_kept(&limiter, 2));
+    assert_eq!(limiter.keys(), [2]);
+}
+
+#[test]
+fn a_grant_of_a_key_is_dropped_on_another_thread_or_in_a_panic() {
+    let (clock, limiter) = bursty();
+    for key in (0..10).step_by(2) {
+        let grant = limiter.try_acquire(&key, 1).expect("room").into_owned();
+        clock.advance(LATER);
+        assert!(is_kept(&limiter, key + 1));
+        let ended = thread::spawn(move || {
+            let _grant = grant;
+            assert!(!key.is_multiple_of(4), "with a grant");
+        });
+        assert_eq!(ended.join().is_err(), key.is_multiple_of(4));
+        assert_eq!(shares(&limiter), 1);
+        assert!(!is_kept(&limiter, key + 1));
+        clock.advance(LATER);
+    }
+}
+
+#[test]
+fn a_future_of_a_key_has_a_share_of_the_table_until_it_is_over() {
+    let (clock, limiter) = bursty();
+    drop(limiter.acquire_owned(1, 1));
+    assert_eq!((shares(&limiter), limiter.len()), (1, 0));
+    let mut context = Context::from_waker(Waker::noop());
+    let mut future = Box::pin(limiter.acquire_owned(1, 5));
+    assert_eq!(shares(&limiter), 2);
+    let Poll::Ready(grant) = future.as_mut().poll(&mut context) else { panic!("on credit") };
+    drop(future);
+    assert_eq!(shares(&limiter), 2, "that of the grant");
+    drop(grant);
+    assert_eq!(shares(&limiter), 1);
+    // In line: the future has a share, its grant has one of the key's line only.
+    let [mut first, second] = [1, 1].map(|n| Box::pin(limiter.acquire_owned(1, n)));
+    assert!(first.as_mut().poll(&mut context).is_pending());
+    assert_eq!((shares(&limiter), limiter.queue_len(&1)), (3, 1));
+    drop(second);
+    clock.advance(LATER);
+    let Poll::Ready(grant) = first.as_mut().poll(&mut context) else { panic!("it is due") };
+    drop(first);
+    assert_eq!(shares(&limiter), 1);
+    clock.advance(LATER);
+    assert!(is_kept(&limiter, 2));
+    drop(grant);
+    assert!(!is_kept(&limiter, 2));
+}
+
+#[test]
+fn a_place_in_flight_at_a_key_outlives_the_limiter() {
+    let (_, limiter) = limiter(InFlight::new(2));
+    let grants = [(); 2].map(|()| limiter.try_acquire(&1, 1).map(Grant::into_owned));
+    let [first, second] = grants.map(|grant| grant.expect("free"));
+    assert_eq!((shares(&limiter), limiter.available(&1)), (1, 0));
+    drop(first);
+    assert_eq!(limiter.available(&1), 1);
+    assert!(is_kept(&limiter, 2));
+    let table = Arc::downgrade(&limiter.table);
+    drop(limiter);
+    assert_eq!(table.strong_count(), 0);
+    assert_eq!(second.quota().remaining, 1);
+    drop(second);
+
+    let (_, limiter) = bursty();
+    let table = Arc::downgrade(&limiter.table);
+    let grant = limiter.try_acquire(&1, 1).expect("stored").into_owned();
+    drop(limiter);
+    assert_eq!(table.strong_count(), 1);
+    grant.refund();
+    assert_eq!(table.strong_count(), 0);
+}

@@ -1,0 +1,49 @@
+//! A line in tests, told the time at each call.
+
+use std::time::Duration;
+
+use super::{Entered, Line, Timer};
+use crate::clock::{Alarm, Steady};
+use crate::error::Error;
+use crate::policy::Policy;
+use crate::units::Nanos;
+
+/// A clock that stands at a time and has no alarms.
+pub(super) struct At(pub(super) Nanos);
+
+impl Timer for At {
+    fn now(&self) -> Nanos {
+        self.0
+    }
+
+    fn was_set_back(&self) -> bool {
+        false
+    }
+
+    fn alarm(&self) -> Alarm {
+        Alarm::Never
+    }
+}
+
+/// As a limiter by a clock that shows `now`.
+pub(super) fn line<P: Policy>(policy: P, now: Nanos) -> Line<P> {
+    let state = policy.start(now);
+    Line::new(policy, state, Steady::new(now, Duration::ZERO))
+}
+
+/// Asks as all verbs do: at once, and if that cannot be decided, in line.
+pub(super) fn ask<P: Policy>(
+    line: &Line<P>,
+    timer: &impl Timer,
+    cost: P::Cost,
+    max_wait: Option<Duration>,
+) -> Result<Entered<P>, Error> {
+    match line.decide(timer, cost, max_wait) {
+        Some(charge) => charge.map(Entered::Granted),
+        None => {
+            let mut entered = None;
+            line.enter(timer, cost, max_wait, |it| entered = Some(it))?;
+            Ok(entered.expect("told"))
+        }
+    }
+}

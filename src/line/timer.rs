@@ -1,0 +1,25 @@
+//! What a line needs from its limiter.
+
+use crate::clock::Alarm;
+use crate::units::Nanos;
+
+/// What a line needs from its limiter.
+pub(crate) trait Timer {
+    fn now(&self) -> Nanos;
+
+    /// The time, if it is before `end`; from a little before it if [`is_coarse`](Self::is_coarse).
+    fn coarse_now_before(&self, end: Nanos) -> Option<Nanos> {
+        Some(self.now()).filter(|&now| now < end)
+    }
+
+    /// Whether what is not ready by the coarse time may be ready by the exact one.
+    fn is_coarse(&self) -> bool {
+        false
+    }
+
+    /// Whether the time may be earlier than one that was read before.
+    fn was_set_back(&self) -> bool;
+
+    /// An alarm that turns the line; asked for when a caller first waits.
+    fn alarm(&self) -> Alarm;
+}
