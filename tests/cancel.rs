@@ -1,6 +1,8 @@
 //! Leaving the line: dropped, leaked and forgotten callers, and wakers with a life of their own. On a
 //! clock that stands still until it is told to move, but for the last part.
 
+#[path = "cancel/broken.rs"]
+mod broken;
 #[path = "cancel/executors.rs"]
 mod executors;
 #[path = "cancel/leaving.rs"]

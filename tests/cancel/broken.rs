@@ -1,0 +1,232 @@
+//! A policy that panics once, anywhere: the caller that meets the panic gets it, and all others go on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use tollgate::{
+    ExceedsCapacity, KeyedRateLimiter, ManualClock, Nanos, Policy, Rate, RateLimiter, Ready,
+    TokenBucket,
+};
+
+use crate::support::wakers::Count;
+use crate::support::{is_waiting, ms, outcome, poll_with, secs};
+
+/// The n-th call of a method panics, if n is not zero.
+#[derive(Clone, Default)]
+struct Countdown(Arc<AtomicUsize>);
+
+impl Countdown {
+    fn set(&self, calls: usize) {
+        self.0.store(calls, Ordering::SeqCst);
+    }
+
+    fn count(&self) {
+        let left = self.0.load(Ordering::SeqCst);
+        self.0.store(left.saturating_sub(1), Ordering::SeqCst);
+        assert!(left != 1, "a policy that panics, on purpose");
+    }
+}
+
+#[derive(Clone)]
+struct Broken {
+    inner: TokenBucket,
+    ready_at: Countdown,
+    charge: Countdown,
+    refund: Countdown,
+    forget_at: Countdown,
+}
+
+impl Broken {
+    /// One permit, and one more every 200 ms.
+    fn new() -> Self {
+        let inner = TokenBucket::new(Rate::per_second(5.0), 1);
+        let [ready_at, charge, refund, forget_at] = Default::default();
+        Self { inner, ready_at, charge, refund, forget_at }
+    }
+}
+
+impl Policy for Broken {
+    type Cost = u32;
+    type State = <TokenBucket as Policy>::State;
+    type Receipt = <TokenBucket as Policy>::Receipt;
+
+    fn start(&self, now: Nanos) -> Self::State {
+        self.inner.start(now)
+    }
+
+    fn idle(&self, now: Nanos) -> Self::State {
+        self.inner.idle(now)
+    }
+
+    fn forget_at(&self, state: &Self::State) -> Option<Nanos> {
+        self.forget_at.count();
+        self.inner.forget_at(state)
+    }
+
+    fn ready_at(
+        &self,
+        state: &Self::State,
+        now: Nanos,
+        cost: u32,
+    ) -> Result<Ready, ExceedsCapacity> {
+        self.ready_at.count();
+        self.inner.ready_at(state, now, cost)
+    }
+
+    fn charge(&self, state: &mut Self::State, at: Nanos, cost: u32) -> Self::Receipt {
+        self.charge.count();
+        self.inner.charge(state, at, cost)
+    }
+
+    fn refund(
+        &self,
+        state: &mut Self::State,
+        now: Nanos,
+        part: u32,
+        receipt: Self::Receipt,
+    ) -> Self::Receipt {
+        self.refund.count();
+        self.inner.refund(state, now, part, receipt)
+    }
+
+    fn adopt(&self, old: &Self, state: &mut Self::State, now: Nanos) {
+        self.inner.adopt(&old.inner, state, now);
+    }
+
+    fn available(&self, state: &Self::State, now: Nanos) -> u32 {
+        self.inner.available(state, now)
+    }
+}
+
+/// A limiter that has nothing left.
+fn emptied() -> (ManualClock, RateLimiter<Broken>, Broken) {
+    let (clock, policy) = (ManualClock::new(), Broken::new());
+    let limiter = RateLimiter::with_clock(policy.clone(), &clock);
+    limiter.try_acquire(1).expect("full at first");
+    (clock, limiter, policy)
+}
+
+fn panics<R>(act: impl FnOnce() -> R) -> bool {
+    catch_unwind(AssertUnwindSafe(act)).is_err()
+}
+
+/// It has been granted and is polled, and before it hears of that the policy panics over the next one.
+#[test]
+fn a_future_whose_poll_panicked_takes_nobody_else_out_of_the_line() {
+    for at in 1..4 {
+        let (clock, limiter, policy) = emptied();
+        let mut line: Vec<_> = (0..3).map(|_| limiter.acquire(1)).collect();
+        assert!(line.iter_mut().all(is_waiting));
+        clock.advance(ms(200));
+        assert_eq!(limiter.queue_len(), 2);
+        policy.ready_at.set(at);
+        let mut first = line.remove(0);
+        let panicked = panics(|| is_waiting(&mut first));
+        assert_eq!(panicked, at < 3, "{at}");
+        policy.ready_at.set(0);
+        drop(first);
+        // Its permit came back, and the next one has it.
+        assert_eq!(limiter.queue_len(), if panicked { 1 } else { 2 }, "{at}");
+        clock.advance(secs(1));
+        assert!(line.iter_mut().all(|future| outcome(future).is_ok()), "{at}");
+    }
+}
+
+#[test]
+fn a_panic_while_somebody_joins_leaves_no_place_without_an_owner() {
+    for at in 1..6 {
+        let (clock, limiter, policy) = emptied();
+        let mut first = limiter.acquire(1);
+        assert!(is_waiting(&mut first));
+        policy.ready_at.set(at);
+        let mut second = limiter.acquire(1);
+        let panicked = panics(|| is_waiting(&mut second));
+        policy.ready_at.set(0);
+        drop(second);
+        assert_eq!(limiter.queue_len(), 1, "{at}");
+        assert!(panicked || at > 3, "{at}");
+        policy.ready_at.set(at);
+        let reservation = panics(|| drop(limiter.reserve(1)));
+        policy.ready_at.set(0);
+        assert_eq!(limiter.queue_len(), 1, "{at} {reservation}");
+        clock.advance(ms(200));
+        assert!(outcome(&mut first).is_ok(), "{at}");
+    }
+}
+
+/// On the thread of the caller that met the panic; and the alarm goes off for the next one.
+#[test]
+fn who_was_granted_before_a_panic_is_woken_and_the_others_are_granted_in_their_turn() {
+    let (clock, limiter, policy) = emptied();
+    let (calls, waker) = Count::new();
+    let mut line: Vec<_> = (0..3).map(|_| limiter.acquire(1)).collect();
+    for future in &mut line {
+        assert!(poll_with(future, &waker).is_pending());
+    }
+    // Over the first, then over the second.
+    policy.ready_at.set(2);
+    assert!(panics(|| clock.advance(ms(200))));
+    assert_eq!(calls.get(), 1);
+    // From here on nobody touches the limiter but the clock.
+    clock.advance(secs(10));
+    assert_eq!(calls.get(), 3);
+    assert!(line.iter_mut().all(|future| outcome(future).is_ok()));
+}
+
+#[test]
+fn a_charge_that_panics_loses_nobody() {
+    let (clock, limiter, policy) = emptied();
+    let mut line: Vec<_> = (0..3).map(|_| limiter.acquire(1)).collect();
+    assert!(line.iter_mut().all(is_waiting));
+    policy.charge.set(1);
+    assert!(panics(|| clock.advance(ms(200))));
+    assert_eq!(limiter.queue_len(), 2);
+    clock.advance(secs(10));
+    assert!(line.iter_mut().all(|future| outcome(future).is_ok()));
+    assert_eq!((limiter.queue_len(), limiter.stats().granted), (0, 4));
+}
+
+/// A second panic while the first one unwinds would end the process.
+#[test]
+fn a_refund_that_panics_while_another_panic_unwinds_does_not_end_the_process() {
+    let (clock, limiter, policy) = emptied();
+    clock.advance(ms(200));
+    let granted = limiter.reserve(1).expect("a place");
+    let (mut waiting, mut second) = (limiter.acquire_owned(1), limiter.acquire_owned(1));
+    assert!(is_waiting(&mut waiting) && is_waiting(&mut second));
+    clock.advance(ms(200));
+    let unwinding = thread::spawn(move || {
+        let _dropped = (granted, waiting);
+        policy.refund.set(1);
+        panic!("on purpose");
+    });
+    assert!(unwinding.join().is_err());
+    clock.advance(secs(10));
+    assert!(outcome(&mut second).is_ok());
+}
+
+#[test]
+fn a_panic_over_an_idle_key_costs_no_room_for_others() {
+    const KEYS: u64 = 3_000;
+    let (clock, policy) = (ManualClock::new(), Broken::new());
+    let limiter = KeyedRateLimiter::<u64, _>::with_clock(policy.clone(), &clock)
+        .max_keys(usize::try_from(KEYS).expect("small"));
+    for round in 0..4 {
+        for key in 0..KEYS {
+            // Now and then the policy panics over a key that is looked at, whoever calls.
+            policy.forget_at.set(usize::from(round < 3) * 7);
+            let _ = panics(|| limiter.try_acquire(&(round * KEYS + key), 1).is_ok());
+        }
+        assert_eq!(limiter.len(), limiter.keys().len(), "{round}");
+        clock.advance(secs(10));
+    }
+    policy.forget_at.set(0);
+    for key in 0..KEYS {
+        // Each call looks at some of the keys for an idle one.
+        let granted = (0..9).any(|_| limiter.try_acquire(&(9 * KEYS + key), 1).is_ok());
+        assert!(granted, "{key}");
+    }
+    assert_eq!(limiter.len(), usize::try_from(KEYS).expect("small"));
+}

@@ -1,0 +1,83 @@
+//! All verbs at once, at random, from threads and tasks that come and go, by the system's clock.
+//!
+//! Whatever order the scheduler makes of it: the counts are exact, nobody is forgotten, no more are in
+//! flight than may be, and no span of time holds more than law 1 allows. All checks are from below: a
+//! machine that is busy or stands still makes the run lazier and fails nothing.
+//!
+//! Two seconds in all. `STRESS_SECONDS=60 cargo test --test stress -- --nocapture` runs for a minute and
+//! prints how close each scenario came; `STRESS_SEED` repeats the choices, though not the order in which
+//! threads meet.
+
+#[path = "stress/caller.rs"]
+mod caller;
+#[path = "stress/crowd.rs"]
+mod crowd;
+#[path = "stress/ends.rs"]
+mod ends;
+#[path = "stress/law.rs"]
+mod law;
+#[path = "stress/mix.rs"]
+mod mix;
+#[path = "stress/places.rs"]
+mod places;
+// The scripts' traces ask it for more.
+#[allow(dead_code)]
+#[path = "../src/redis/traces/random.rs"]
+mod random;
+#[path = "stress/scenario.rs"]
+mod scenario;
+mod support;
+#[path = "stress/table.rs"]
+mod table;
+#[path = "stress/tally.rs"]
+mod tally;
+#[path = "stress/watched.rs"]
+mod watched;
+
+use std::env;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use random::Random;
+
+/// Waits of both tests together, unless `STRESS_SECONDS` says otherwise.
+const SHORT: Duration = Duration::from_secs(2);
+
+/// They take turns, so that none has the processor of the other.
+static TURN: Mutex<()> = Mutex::new(());
+
+#[test]
+fn no_count_is_lost_and_no_law_is_broken_whatever_is_called_by_whom() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut seeds, scenarios) = (seeds(), table::scenarios());
+    let each = span() * 9 / 10 / u32::try_from(scenarios.len()).expect("a few");
+    for scenario in scenarios {
+        scenario.run(each, seeds.next());
+    }
+}
+
+#[test]
+fn a_line_that_is_never_empty_uses_the_whole_rate_whoever_leaves() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    crowd::all(span() / 10, &mut seeds());
+}
+
+fn span() -> Duration {
+    let seconds = env::var("STRESS_SECONDS").map(|value| value.parse().expect("seconds"));
+    seconds.map_or(SHORT, Duration::from_secs_f64)
+}
+
+/// The same in each short run, others in each long one.
+fn seeds() -> Random {
+    let by_time = || {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        u64::from(since.subsec_nanos())
+    };
+    let seed = match env::var("STRESS_SEED") {
+        Ok(seed) => seed.parse().expect("a seed"),
+        Err(_) if env::var_os("STRESS_SECONDS").is_some() => by_time(),
+        Err(_) => 1,
+    };
+    println!("STRESS_SEED={seed}");
+    Random(seed)
+}

@@ -1,0 +1,220 @@
+//! Law 1 over what was really granted, from times between which each charge must lie.
+//!
+//! A grant says how long it waited, and so when it was due. Those times are held to the law without what
+//! a late alarm may catch up, as due times must be. Against the times at which callers were told, it then
+//! holds all the more: those are between the same bounds or outside them, so that no span has more in it.
+
+use std::iter::successors;
+use std::time::Duration;
+
+/// Permits that were charged at some moment from `from` to `until`, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charged {
+    pub(crate) from: i64,
+    pub(crate) until: i64,
+    pub(crate) n: u32,
+}
+
+/// How much may be granted in a span of time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    /// What comes at the rate, and so much more. Both in picoseconds: what a permit takes, and what the
+    /// burst is worth.
+    Rate { interval: i64, burst: i64 },
+    /// So many in any window of so many nanoseconds.
+    Window { permits: i64, window: i64 },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Law {
+    pub(crate) limit: Limit,
+    /// What a caller of `n` takes of this rule.
+    pub(crate) share: fn(u32) -> u32,
+}
+
+/// The two clocks may differ by so much, in nanoseconds; `tests/system_clock.rs` has the same bound.
+pub(crate) const CLOCKS: i64 = 100_000;
+
+pub(crate) fn picos(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos() * 1000).expect("short")
+}
+
+impl Law {
+    /// One permit each `interval`, a burst of so much time and one prepaid request of `most`.
+    pub(crate) fn smooth(interval: Duration, burst: Duration, most: u32) -> Self {
+        Self::bucket(interval, most).with_more(picos(burst))
+    }
+
+    /// One permit each `interval`, and `capacity` at once.
+    pub(crate) fn bucket(interval: Duration, capacity: u32) -> Self {
+        let interval = picos(interval);
+        let burst = interval * i64::from(capacity);
+        Self { limit: Limit::Rate { interval, burst }, share: |n| n }
+    }
+
+    pub(crate) fn window(permits: u32, window: Duration) -> Self {
+        let window = picos(window) / 1000;
+        Self { limit: Limit::Window { permits: i64::from(permits), window }, share: |n| n }
+    }
+
+    pub(crate) fn with_share(self, share: fn(u32) -> u32) -> Self {
+        Self { share, ..self }
+    }
+
+    fn with_more(mut self, more: i64) -> Self {
+        if let Limit::Rate { burst, .. } = &mut self.limit {
+            *burst += more;
+        }
+        self
+    }
+
+    /// By how many nanoseconds the fullest span would have to be longer. Negative if it was not full.
+    pub(crate) fn slack_needed(&self, history: &[Charged]) -> i64 {
+        let mut charged: Vec<_> = history.to_vec();
+        charged.iter_mut().for_each(|charged| charged.n = (self.share)(charged.n));
+        charged.sort_unstable_by_key(|charged| charged.from);
+        match self.limit {
+            Limit::Rate { interval, burst } => {
+                let worth = |n: u32| i64::from(n) * interval;
+                let fullest = fullest(&charged, worth, |from| from * 1000, i64::MAX);
+                let over = fullest.map(|(until, worth)| worth - until * 1000).max();
+                over.map_or(i64::MIN, |over| (over - burst).div_euclid(1000))
+            }
+            Limit::Window { permits, window } => {
+                let is_kept = |slack: i64| {
+                    let mut all = fullest(&charged, i64::from, |_| 0, window - slack);
+                    all.all(|(_, granted)| granted <= permits)
+                };
+                // Found by doubling: to know about how much is enough.
+                let doubled = successors(Some(1), |slack| Some(slack * 2));
+                let mut doubled = doubled.take_while(|&slack| slack < window);
+                if is_kept(0) {
+                    doubled.find(|&slack| !is_kept(-slack)).map_or(-window, |slack| -slack / 2)
+                } else {
+                    doubled.find(|&slack| is_kept(slack)).unwrap_or(window)
+                }
+            }
+        }
+    }
+}
+
+/// For each end of a span, the greatest that what was charged in it makes together with `base` of its
+/// start, over all spans shorter than `length` that end there. Who was charged must have been so
+/// inside for certain. `charged` is sorted by `from`.
+fn fullest<'a>(
+    charged: &'a [Charged],
+    worth: impl Fn(u32) -> i64 + 'a,
+    base: impl Fn(i64) -> i64 + 'a,
+    length: i64,
+) -> impl Iterator<Item = (i64, i64)> + 'a {
+    let mut by_end: Vec<usize> = (0..charged.len()).collect();
+    by_end.sort_unstable_by_key(|&index| charged[index].until);
+    let mut spans = Spans::new(charged.len());
+    let mut gone = 0;
+    by_end.into_iter().map(move |index| {
+        let Charged { from, until, n } = charged[index];
+        while gone < charged.len() && charged[gone].from <= until.saturating_sub(length) {
+            spans.set(gone, Span::NONE);
+            gone += 1;
+        }
+        if index >= gone {
+            spans.set(index, Span { worth: worth(n), best: base(from) + worth(n) });
+        }
+        (until, spans.all().best)
+    })
+}
+
+/// What lies in some neighbouring starts.
+#[derive(Clone, Copy)]
+struct Span {
+    worth: i64,
+    /// From the best of these starts on.
+    best: i64,
+}
+
+impl Span {
+    /// Far enough from the end to be added to.
+    const NONE: Self = Self { worth: 0, best: i64::MIN / 2 };
+
+    fn before(self, later: Self) -> Self {
+        Self { worth: self.worth + later.worth, best: later.best.max(self.best + later.worth) }
+    }
+}
+
+/// A tree over all starts in order, so that a change costs a path and not a pass.
+struct Spans {
+    leaves: usize,
+    tree: Vec<Span>,
+}
+
+impl Spans {
+    fn new(starts: usize) -> Self {
+        let leaves = starts.next_power_of_two();
+        Self { leaves, tree: vec![Span::NONE; 2 * leaves] }
+    }
+
+    fn set(&mut self, index: usize, span: Span) {
+        let mut node = self.leaves + index;
+        self.tree[node] = span;
+        while node > 1 {
+            node /= 2;
+            self.tree[node] = self.tree[2 * node].before(self.tree[2 * node + 1]);
+        }
+    }
+
+    fn all(&self) -> Span {
+        self.tree[1]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Charged, Law, Limit};
+    use crate::random::Random;
+    use std::time::Duration;
+
+    /// Each span from the start of one to the end of another.
+    fn slowly(law: &Law, history: &[Charged]) -> i64 {
+        let ends = |start: i64| history.iter().map(|last| last.until).map(move |end| (start, end));
+        let spans = history.iter().flat_map(|first| ends(first.from));
+        let mut over = Vec::new();
+        for (start, end) in spans.filter(|(start, end)| start <= end) {
+            let inside =
+                history.iter().filter(|charged| start <= charged.from && charged.until <= end);
+            let granted: i64 = inside.map(|charged| i64::from((law.share)(charged.n))).sum();
+            over.push(match law.limit {
+                Limit::Rate { interval, burst } => {
+                    (granted * interval - burst - (end - start) * 1000).div_euclid(1000)
+                }
+                Limit::Window { permits, window } if granted > permits => window - (end - start),
+                Limit::Window { window, .. } => -window,
+            });
+        }
+        over.into_iter().max().expect("a span")
+    }
+
+    #[test]
+    fn the_sweep_finds_what_a_look_at_each_span_finds() {
+        let mut chance = Random(1);
+        for _ in 0..300 {
+            let length = 1 + chance.below(30);
+            let history: Vec<_> = (0..length)
+                .map(|_| {
+                    let from = i64::try_from(chance.below(500)).expect("small");
+                    let until = from + i64::try_from(chance.below(20)).expect("small");
+                    Charged { from, until, n: chance.cost(4) }
+                })
+                .collect();
+            let rate = Law::bucket(Duration::from_nanos(7), 9).with_share(|n| n * 2);
+            assert_eq!(rate.slack_needed(&history), slowly(&rate, &history));
+            let window = Law::window(12, Duration::from_nanos(64));
+            let (found, slack) = (window.slack_needed(&history), slowly(&window, &history));
+            let is_near = if slack > 0 {
+                (slack..=2 * slack).contains(&found)
+            } else {
+                (slack..=slack / 4).contains(&found) || found == -64
+            };
+            assert!(is_near, "{found} for {slack}");
+        }
+    }
+}

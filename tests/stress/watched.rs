@@ -1,0 +1,94 @@
+//! A waiting caller who can tell, after it has left, whether anything had been decided about it.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
+
+use tollgate::{Acquire, Error, Grant, Policy};
+
+use crate::support::until;
+
+/// Nanoseconds by the operating system's clock.
+pub(crate) fn now() -> i64 {
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    i64::try_from(ORIGIN.elapsed().as_nanos()).expect("less than a life")
+}
+
+/// Wakes who really waits, and remembers that it did: the line does so exactly when it has decided.
+#[derive(Debug, Default)]
+struct Bell {
+    rung: AtomicBool,
+    waiting: Mutex<Option<Waker>>,
+}
+
+impl Bell {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Option<Waker>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        assert!(!self.rung.swap(true, Ordering::SeqCst), "woken twice");
+        let waiting = self.waiting().take();
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
+    }
+}
+
+pub(crate) struct Watched<'a, P: Policy> {
+    acquire: Acquire<'a, P>,
+    bell: Arc<Bell>,
+    waker: Waker,
+    /// When it was in line for certain.
+    entered: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Was told before that.
+    Heard,
+    NeverCame,
+    Undecided,
+    Decided,
+}
+
+impl<'a, P: Policy> Watched<'a, P> {
+    pub(crate) fn new(acquire: Acquire<'a, P>) -> Self {
+        let bell = Arc::<Bell>::default();
+        Self { acquire, waker: Waker::from(Arc::clone(&bell)), bell, entered: None }
+    }
+
+    pub(crate) fn entered(&self) -> i64 {
+        self.entered.unwrap_or_else(now)
+    }
+
+    /// Drops the future, which is not ready yet.
+    pub(crate) fn leave(self) -> Left {
+        let Self { acquire, bell, waker, entered } = self;
+        drop(acquire);
+        drop(waker);
+        if entered.is_none() {
+            return Left::NeverCame;
+        }
+        // Somebody may have taken the waker out of the line, and not called it yet.
+        until(|| Arc::strong_count(&bell) == 1);
+        fence(Ordering::Acquire);
+        if bell.rung.load(Ordering::SeqCst) { Left::Decided } else { Left::Undecided }
+    }
+}
+
+impl<'a, P: Policy> Future for Watched<'a, P> {
+    type Output = Result<Grant<'a, P>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        *self.bell.waiting() = Some(context.waker().clone());
+        let Self { acquire, waker, entered, .. } = &mut *self;
+        let polled = Pin::new(acquire).poll(&mut Context::from_waker(waker));
+        entered.get_or_insert_with(now);
+        polled
+    }
+}
