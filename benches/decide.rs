@@ -1,143 +1,208 @@
 //! What does a decision cost that needs no wait?
 //!
-//! `cargo bench --bench decide`. The floor is one reading of the clock and one uncontended
-//! compare-exchange: what any exact decision must at least do. Compare within one run.
+//! `cargo bench --bench decide`, and with `--features coarse` the coarse clock too. The floor is one
+//! reading of the clock and one uncontended compare-exchange: what any exact decision must at least do.
+//! All cases take turns of some hundred microseconds, so that what else the machine does meets all of
+//! them alike, and a case's figure is the median of its ratios to the floor in the same round. Compare
+//! within one run.
 
 use std::hint::black_box;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Waker};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use criterion::{Criterion, criterion_group, criterion_main};
 use tollgate::{
-    FixedWindow, InFlight, Policy, Rate, RateLimiter, SlidingWindowCounter, SlidingWindowLog,
+    FixedWindow, Gcra, InFlight, Policy, Rate, RateLimiter, SlidingWindowCounter, SlidingWindowLog,
     SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
+
+const ROUNDS: usize = 101;
+const CALLS: u32 = 20_000;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A name, and what makes a number of calls.
+struct Case(&'static str, Box<dyn FnMut(u32)>);
+
+fn case<T>(name: &'static str, it: T, call: impl Fn(&T) -> bool + 'static) -> Case
+where
+    T: 'static,
+{
+    Case(
+        name,
+        Box::new(move |calls| {
+            for _ in 0..calls {
+                black_box(call(black_box(&it)));
+            }
+        }),
+    )
+}
 
 /// Fast enough that the ticket has always come.
 fn bursty() -> SmoothBursty {
     SmoothBursty::new(Rate::per_second(1e9))
 }
 
-fn warming_up() -> SmoothWarmingUp {
-    SmoothWarmingUp::new(Rate::per_second(1e9), Duration::from_micros(10))
+fn bucket() -> TokenBucket {
+    TokenBucket::new(Rate::per_second(1e9), u32::MAX)
 }
 
-/// A limiter that refuses for the next hours.
-fn exhausted<P: Policy<Cost = u32>>(policy: P) -> RateLimiter<P> {
+fn window() -> FixedWindow {
+    FixedWindow::new(u32::MAX, SECOND)
+}
+
+/// A limiter that refuses for as long as the bench takes.
+fn exhausted<P: Policy<Cost = u32>>(policy: P, permits: u32) -> RateLimiter<P> {
     let limiter = RateLimiter::new(policy);
-    limiter.try_acquire(1_000_000).expect("the first is granted");
+    limiter.try_acquire(permits).expect("the first is granted");
     limiter
 }
 
-type Group<'a> = criterion::BenchmarkGroup<'a, criterion::measurement::WallTime>;
-
-/// A policy that grants each time.
-fn granted<P: Policy>(group: &mut Group<'_>, name: &str, policy: P, cost: P::Cost) {
-    let limiter = RateLimiter::new(policy);
-    group.bench_function(format!("try_acquire, {name}"), |b| {
-        b.iter(|| limiter.try_acquire(cost).is_ok());
-    });
+fn granted<P: Policy>(name: &'static str, policy: P, cost: P::Cost) -> Case {
+    case(name, RateLimiter::new(policy), move |limiter| limiter.try_acquire(cost).is_ok())
 }
 
-fn decide(c: &mut Criterion) {
-    let mut group = c.benchmark_group("one thread");
+fn floor() -> Case {
     let clock = quanta::Clock::new();
     let origin = clock.raw();
-    let word = AtomicU64::new(0);
-    group.bench_function("floor", |b| {
-        b.iter(|| {
-            let now = clock.delta_as_nanos(origin, clock.raw());
-            let old = word.load(Ordering::Acquire);
-            word.compare_exchange(old, black_box(now), Ordering::AcqRel, Ordering::Acquire)
-        });
-    });
-    let limiter = RateLimiter::new(bursty());
-    group.bench_function("try_acquire, bursty", |b| b.iter(|| limiter.try_acquire(1).is_ok()));
-    group.bench_function("acquire, ready, bursty", |b| {
-        b.iter(|| {
+    case("floor", (clock, origin, AtomicU64::new(0)), |(clock, origin, word)| {
+        let now = clock.delta_as_nanos(*origin, clock.raw());
+        let old = word.load(Ordering::Acquire);
+        word.compare_exchange(old, black_box(now), Ordering::AcqRel, Ordering::Acquire).is_ok()
+    })
+}
+
+fn governor() -> governor::DefaultDirectRateLimiter {
+    let quota = governor::Quota::per_second(1_000_000_000.try_into().expect("not zero"));
+    governor::RateLimiter::direct(quota.allow_burst(u32::MAX.try_into().expect("not zero")))
+}
+
+fn cases() -> Vec<Case> {
+    let refusing = || exhausted(SmoothBursty::new(Rate::per_second(5.0)), 1_000_000);
+    let cold = SmoothWarmingUp::new(Rate::per_second(5.0), SECOND);
+    vec![
+        floor(),
+        case("governor, check granted", governor(), |limiter| limiter.check().is_ok()),
+        granted("SmoothBursty granted", bursty(), 1),
+        granted("TokenBucket granted", bucket(), 1),
+        granted("Gcra granted", Gcra::new(u32::MAX - 1, 1_000_000_000, SECOND), 1),
+        case("SmoothBursty refused", refusing(), |limiter| limiter.try_acquire(1).is_err()),
+        case("SmoothBursty refused, retry_after read", refusing(), |limiter| {
+            black_box(limiter.try_acquire(1).err().and_then(|error| error.retry_after())).is_some()
+        }),
+        case("TokenBucket refused", exhausted(TokenBucket::new(Rate::per_hour(1.0), 9), 9), |it| {
+            it.try_acquire(1).is_err()
+        }),
+        case("acquire ready", RateLimiter::new(bursty()), |limiter| {
             let mut context = Context::from_waker(Waker::noop());
             pin!(limiter.acquire(1)).poll(&mut context).is_ready()
-        });
-    });
-    let refusing = exhausted(SmoothBursty::new(Rate::per_second(5.0)));
-    group.bench_function("refused, bursty", |b| b.iter(|| refusing.try_acquire(1).is_ok()));
-    let limiter = RateLimiter::new(warming_up());
-    group.bench_function("try_acquire, warming up", |b| b.iter(|| limiter.try_acquire(1).is_ok()));
-    let refusing = exhausted(SmoothWarmingUp::new(Rate::per_second(5.0), Duration::from_secs(1)));
-    group.bench_function("refused, warming up", |b| b.iter(|| refusing.try_acquire(1).is_ok()));
-    let rate = Rate::per_second(1e9);
-    let second = Duration::from_secs(1);
-    granted(&mut group, "token bucket", TokenBucket::new(rate, u32::MAX), 1);
-    granted(&mut group, "fixed window", FixedWindow::new(u32::MAX, second), 1);
-    // A thousand grants at a time in memory.
-    granted(&mut group, "sliding log", SlidingWindowLog::new(u32::MAX, second / 1_000_000), 1);
-    granted(&mut group, "sliding counter", SlidingWindowCounter::new(u32::MAX, second, 10), 1);
-    granted(&mut group, "in flight, and back", InFlight::new(10), 1);
-    let policy =
-        (FixedWindow::new(u32::MAX, second), TokenBucket::new(rate, u32::MAX), InFlight::new(10));
-    granted(&mut group, "three together, and back", policy, (1, 1, 1));
-    let semaphore = tokio::sync::Semaphore::new(10);
-    group.bench_function("tokio's Semaphore, ready", |b| {
-        b.iter(|| {
+        }),
+        case("blocking_acquire ready", RateLimiter::new(bursty()), |limiter| {
+            limiter.blocking_acquire(1).is_ok()
+        }),
+        #[cfg(feature = "coarse")]
+        case(
+            "SmoothBursty granted, Clock::coarse()",
+            RateLimiter::with_clock(bursty(), tollgate::Clock::coarse()),
+            |limiter| limiter.try_acquire(1).is_ok(),
+        ),
+        granted(
+            "SmoothWarmingUp granted",
+            SmoothWarmingUp::new(Rate::per_second(1e9), SECOND / 100_000),
+            1,
+        ),
+        case("SmoothWarmingUp refused", exhausted(cold, 1_000_000), |limiter| {
+            limiter.try_acquire(1).is_err()
+        }),
+        granted("FixedWindow", window(), 1),
+        granted("SlidingWindowCounter", SlidingWindowCounter::new(u32::MAX, SECOND, 10), 1),
+        // Some hundred grants at a time in memory.
+        granted("SlidingWindowLog", SlidingWindowLog::new(u32::MAX, SECOND / 100_000), 1),
+        granted("InFlight, and back", InFlight::new(10), 1),
+        granted("(SmoothBursty, TokenBucket)", (bursty(), bucket()), (1, 1)),
+        granted("(TokenBucket, InFlight), and back", (bucket(), InFlight::new(10)), (1, 1)),
+        granted("three rules, and back", (window(), bucket(), InFlight::new(10)), (1, 1, 1)),
+        case("tokio's Semaphore, and back", tokio::sync::Semaphore::new(10), |semaphore| {
             let mut context = Context::from_waker(Waker::noop());
             pin!(semaphore.acquire()).poll(&mut context).is_ready()
-        });
-    });
-    group.finish();
+        }),
+    ]
 }
 
-/// The same from two threads at once on one limiter: calls of both, per thread.
-fn contended(c: &mut Criterion) {
-    fn with_another_thread(group: &mut Group<'_>, name: &str, call: impl Fn() + Sync) {
-        use std::sync::atomic::AtomicBool;
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    call();
-                }
-            });
-            group.bench_function(name, |b| b.iter(&call));
-            stop.store(true, Ordering::Relaxed);
-        });
-    }
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
 
-    let mut group = c.benchmark_group("two threads");
-    let clock = quanta::Clock::new();
-    let origin = clock.raw();
-    let word = AtomicU64::new(0);
-    with_another_thread(&mut group, "floor", || {
-        let now = clock.delta_as_nanos(origin, clock.raw());
-        let mut old = word.load(Ordering::Acquire);
-        while let Err(current) =
-            word.compare_exchange_weak(old, black_box(now), Ordering::AcqRel, Ordering::Acquire)
-        {
-            old = current;
+fn one_thread() {
+    let mut cases = cases();
+    let mut rounds = vec![Vec::new(); cases.len()];
+    for _ in 0..ROUNDS {
+        let times = cases.iter_mut().map(|Case(_, calls)| {
+            let start = Instant::now();
+            calls(CALLS);
+            start.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS)
+        });
+        let times: Vec<_> = times.collect();
+        for (rounds, time) in rounds.iter_mut().zip(&times) {
+            rounds.push((time / times[0], *time));
         }
-    });
-    let limiter = RateLimiter::new(bursty());
-    with_another_thread(&mut group, "try_acquire, bursty", || {
-        black_box(limiter.try_acquire(1).is_ok());
-    });
-    let refusing = exhausted(SmoothBursty::new(Rate::per_second(5.0)));
-    with_another_thread(&mut group, "refused, bursty", || {
-        black_box(refusing.try_acquire(1).is_ok());
-    });
-    let limiter = RateLimiter::new(warming_up());
-    with_another_thread(&mut group, "try_acquire, warming up", || {
-        black_box(limiter.try_acquire(1).is_ok());
-    });
-    group.finish();
+    }
+    println!("{:42}{:>9}{:>9}", "one thread", "x floor", "ns");
+    for (Case(name, _), rounds) in cases.iter().zip(rounds) {
+        let (ratios, times) = rounds.into_iter().unzip();
+        println!("{name:42}{:>9.2}{:>9.1}", median(ratios), median(times));
+    }
 }
 
-criterion_group! {
-    name = benches;
-    config = Criterion::default()
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1))
-        .without_plots();
-    targets = decide, contended
+/// Calls of two threads on one limiter, in millions a second.
+fn throughput(call: impl Fn() -> bool + Sync) -> f64 {
+    const SPAN: Duration = Duration::from_millis(20);
+    let stop = AtomicBool::new(false);
+    let calls: u64 = thread::scope(|scope| {
+        let count = || {
+            let mut calls = 0;
+            while !stop.load(Ordering::Relaxed) {
+                (0..100).for_each(|_| _ = black_box(call()));
+                calls += 100;
+            }
+            calls
+        };
+        let threads = [scope.spawn(count), scope.spawn(count)];
+        thread::sleep(SPAN);
+        stop.store(true, Ordering::Relaxed);
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    #[allow(clippy::cast_precision_loss)]
+    let calls = calls as f64;
+    calls / SPAN.as_secs_f64() / 1e6
 }
-criterion_main!(benches);
+
+fn two_threads() {
+    let (theirs, ours) = (governor(), RateLimiter::new(bursty()));
+    let warming = RateLimiter::new(SmoothWarmingUp::new(Rate::per_second(1e9), SECOND / 100_000));
+    let refusing = exhausted(SmoothBursty::new(Rate::per_second(5.0)), 1_000_000);
+    let rounds = (0..ROUNDS).map(|_| {
+        [
+            throughput(|| theirs.check().is_ok()),
+            throughput(|| ours.try_acquire(1).is_ok()),
+            throughput(|| refusing.try_acquire(1).is_ok()),
+            throughput(|| warming.try_acquire(1).is_ok()),
+        ]
+    });
+    let rounds: Vec<_> = rounds.collect();
+    println!("\n{:42}{:>9}{:>9}", "two threads on one limiter", "x govern.", "M/s");
+    let names =
+        ["governor", "SmoothBursty granted", "SmoothBursty refused", "SmoothWarmingUp granted"];
+    for (column, name) in names.iter().enumerate() {
+        let ratio = median(rounds.iter().map(|round| round[column] / round[0]).collect());
+        let calls = median(rounds.iter().map(|round| round[column]).collect());
+        println!("{name:42}{ratio:>9.2}{calls:>9.1}");
+    }
+}
+
+fn main() {
+    one_thread();
+    two_threads();
+}

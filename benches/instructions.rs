@@ -1,0 +1,359 @@
+//! How many instructions does each path take, and how large is a call where it is inlined?
+//!
+//! `./benches/instructions`, on Linux: it installs valgrind if that is missing. Fails with the name of
+//! a path that takes more than its limit. Unlike times, counts do not depend on the machine or on what
+//! else it does; they do depend on the compiler's version and target.
+//!
+//! The bench runs itself once under callgrind, which counts what is executed in [`counted_batch`] and
+//! writes a sum after each batch. Of a path's batches the smallest counts: whatever disturbs a batch
+//! adds to it. Above all that is the system clock, which asks the operating system once in a
+//! millisecond, and a batch is much shorter than that even under callgrind. An empty closure, called
+//! in the same way, is subtracted: a count is what a function of its own takes besides its call and
+//! its return. It includes one read of the limiter's address, for the floor too.
+//!
+//! The size is that of a function which does nothing but the call, as the symbol table has it.
+
+use std::env;
+use std::fs;
+use std::hint::black_box;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::pin::pin;
+use std::process::{Command, ExitCode, Output};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use tollgate::{
+    FixedWindow, Gcra, InFlight, Policy, Rate, RateLimiter, SlidingWindowCounter, SlidingWindowLog,
+    SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
+
+/// Name, instructions a call at most, and what makes the limiter and its call, which returns whether it
+/// went as the name says.
+type Row = (&'static str, u64, fn() -> Call);
+type Call = Box<dyn Fn() -> bool>;
+
+/// The limits are those of this target. Elsewhere the table is printed, and nothing fails.
+const JUDGED: bool = cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"));
+
+/// A limit is the count at the time of writing and nine: ten more fail. What the compiler inlines
+/// depends on how many callers a function has, so a new row or site may change the counts of others.
+const PATHS: &[Row] = &[
+    ("try_acquire, bursty", 86, || on(bursty(), |l| l.try_acquire(1).is_ok())),
+    ("try_acquire, token bucket", 86, || on(bucket(), |l| l.try_acquire(1).is_ok())),
+    ("try_acquire, gcra", 86, || {
+        on(Gcra::new(u32::MAX - 1, 1_000_000_000, SECOND), |l| l.try_acquire(1).is_ok())
+    }),
+    ("refused, bursty", 82, || {
+        on_exhausted(slow_bursty(), 1_000_000, |l| l.try_acquire(1).is_err())
+    }),
+    ("refused, bursty, retry_after read", 121, || {
+        on_exhausted(slow_bursty(), 1_000_000, |l| {
+            l.try_acquire(1).err().and_then(|error| error.retry_after()).is_some()
+        })
+    }),
+    ("refused, token bucket", 82, || {
+        let policy = TokenBucket::new(Rate::per_second(0.01), 1_000);
+        on_exhausted(policy, 1_000, |l| l.try_acquire(1).is_err())
+    }),
+    ("acquire, ready, bursty", 101, || {
+        on(bursty(), |l| {
+            let mut context = Context::from_waker(Waker::noop());
+            pin!(l.acquire(1)).poll(&mut context).is_ready()
+        })
+    }),
+    ("blocking_acquire, ready, bursty", 88, || on(bursty(), |l| l.blocking_acquire(1).is_ok())),
+    ("try_acquire, warming up", 190, || {
+        let policy = SmoothWarmingUp::new(Rate::per_second(1e9), Duration::from_micros(10));
+        on(policy, |l| l.try_acquire(1).is_ok())
+    }),
+    ("refused, warming up", 198, || {
+        let policy = SmoothWarmingUp::new(Rate::per_second(5.0), SECOND);
+        on_exhausted(policy, 1_000_000, |l| l.try_acquire(1).is_err())
+    }),
+    ("bursty and token bucket", 159, || {
+        on((bursty(), bucket()), |l| l.try_acquire((1, 1)).is_ok())
+    }),
+    ("token bucket and in flight, and back", 169, || {
+        on((bucket(), InFlight::new(10)), |l| l.try_acquire((1, 1)).is_ok())
+    }),
+    ("three together, and back", 265, || {
+        on((window(), bucket(), InFlight::new(10)), |l| l.try_acquire((1, 1, 1)).is_ok())
+    }),
+    ("fixed window", 94, || on(window(), |l| l.try_acquire(1).is_ok())),
+    ("sliding counter", 221, || {
+        on(SlidingWindowCounter::new(u32::MAX, SECOND, 10), |l| l.try_acquire(1).is_ok())
+    }),
+    // One expires and one comes each time.
+    ("sliding log", 209, || {
+        let policy = SlidingWindowLog::new(u32::MAX, Duration::from_nanos(1));
+        on(policy, |l| l.try_acquire(1).is_ok())
+    }),
+    ("in flight, and back", 87, || on(InFlight::new(10), |l| l.try_acquire(1).is_ok())),
+];
+
+/// Functions of this file by their names, and how many bytes they may take. What they call without
+/// inlining it is not part of them.
+const SITES: &[(&str, u64)] = &[
+    ("site_try_acquire", 1024),
+    ("site_acquire", 1024),
+    ("site_warming_up", 1024),
+    ("site_two_together", 1024),
+    ("site_window", 1024),
+    ("site_three_together", 1024),
+];
+
+#[inline(never)]
+fn site_try_acquire(limiter: &RateLimiter<SmoothBursty>) -> bool {
+    limiter.try_acquire(1).is_ok()
+}
+
+#[inline(never)]
+fn site_acquire(limiter: &RateLimiter<SmoothBursty>) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    pin!(limiter.acquire(1)).poll(&mut context).is_ready()
+}
+
+#[inline(never)]
+fn site_warming_up(limiter: &RateLimiter<SmoothWarmingUp>) -> bool {
+    limiter.try_acquire(1).is_ok()
+}
+
+#[inline(never)]
+fn site_two_together(limiter: &RateLimiter<(SmoothBursty, TokenBucket)>) -> bool {
+    limiter.try_acquire((1, 1)).is_ok()
+}
+
+#[inline(never)]
+fn site_window(limiter: &RateLimiter<FixedWindow>) -> bool {
+    limiter.try_acquire(1).is_ok()
+}
+
+#[inline(never)]
+fn site_three_together(limiter: &RateLimiter<(FixedWindow, TokenBucket, InFlight)>) -> bool {
+    limiter.try_acquire((1, 1, 1)).is_ok()
+}
+
+/// A function without a use is not in the binary.
+fn keep_sites() {
+    black_box(site_try_acquire as fn(&_) -> bool);
+    black_box(site_acquire as fn(&_) -> bool);
+    black_box(site_three_together as fn(&_) -> bool);
+    black_box(site_warming_up as fn(&_) -> bool);
+    black_box(site_two_together as fn(&_) -> bool);
+    black_box(site_window as fn(&_) -> bool);
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Fast enough that the ticket has always come.
+fn bursty() -> SmoothBursty {
+    SmoothBursty::new(Rate::per_second(1e9))
+}
+
+fn slow_bursty() -> SmoothBursty {
+    SmoothBursty::new(Rate::per_second(5.0))
+}
+
+fn bucket() -> TokenBucket {
+    TokenBucket::new(Rate::per_second(1e9), u32::MAX)
+}
+
+fn window() -> FixedWindow {
+    FixedWindow::new(u32::MAX, SECOND)
+}
+
+fn on<P: Policy>(policy: P, call: impl Fn(&RateLimiter<P>) -> bool + 'static) -> Call {
+    with(RateLimiter::new(policy), call)
+}
+
+/// On a limiter that refuses for the next minute.
+fn on_exhausted<P: Policy<Cost = u32>>(
+    policy: P,
+    permits: u32,
+    call: impl Fn(&RateLimiter<P>) -> bool + 'static,
+) -> Call {
+    let limiter = RateLimiter::new(policy);
+    limiter.try_acquire(permits).expect("the first is granted");
+    with(limiter, call)
+}
+
+fn with<T: 'static>(it: T, call: impl Fn(&T) -> bool + 'static) -> Call {
+    Box::new(move || call(black_box(&it)))
+}
+
+/// What any exact decision must at least do: one reading of the clock, one compare-exchange.
+fn floor() -> Call {
+    let clock = quanta::Clock::new();
+    let origin = clock.raw();
+    with((clock, origin, AtomicU64::new(0)), |(clock, origin, word)| {
+        let now = clock.delta_as_nanos(*origin, clock.raw());
+        let old = word.load(Ordering::Acquire);
+        word.compare_exchange(old, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    })
+}
+
+const BATCHES: usize = 64;
+const CALLS: u64 = 16;
+
+/// Callgrind counts from the entry of this function to its end.
+#[inline(never)]
+fn counted_batch(call: &dyn Fn() -> bool) {
+    for _ in 0..CALLS {
+        black_box(call());
+    }
+}
+
+/// At its entry callgrind writes down what it has counted, and begins at zero. A function of its own,
+/// as callgrind heeds one option for a pattern of names.
+#[inline(never)]
+fn end_of_batch() {
+    black_box(());
+}
+
+/// All that is counted, in order.
+fn rows() -> impl Iterator<Item = Row> {
+    let nothing: Row = ("nothing", 0, || with((), |()| true));
+    [nothing, ("floor", 0, floor)].into_iter().chain(PATHS.iter().copied())
+}
+
+/// Valgrind shows the processor's counter only where the processor says that it runs evenly.
+const NO_COUNTER: &str = "valgrind shows no invariant counter here";
+
+/// What runs under callgrind.
+fn run_batches() -> Result<(), String> {
+    // Valgrind imitates a processor that it chooses. One without a counter takes other paths.
+    let clock = format!("{:?}", quanta::Clock::new());
+    if !clock.contains("Counter(") {
+        return Err(format!("{NO_COUNTER}, but {clock}"));
+    }
+    for (name, _, call) in rows() {
+        let call = call();
+        for _ in 0..BATCHES {
+            // Not counted. Sets the clock, which is not trusted after the time that a dump takes.
+            for _ in 0..CALLS {
+                if !call() {
+                    return Err(format!("{name}: the call went another way"));
+                }
+            }
+            counted_batch(&call);
+            end_of_batch();
+        }
+    }
+    Ok(())
+}
+
+fn output(command: &mut Command) -> Result<Output, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(output),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(format!("{name}: {}\n{said}", output.status))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(format!("{name} is not installed: ./benches/instructions does that"))
+        }
+        Err(error) => Err(format!("{name}: {error}")),
+    }
+}
+
+/// The instructions of the smallest batch of each that is counted.
+fn count(program: &Path) -> Result<Vec<u64>, String> {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("callgrind.out");
+    // Callgrind would append to it.
+    let _ = fs::remove_file(&file);
+    output(
+        Command::new("valgrind")
+            .args(["-q", "--tool=callgrind", "--cache-sim=no", "--branch-sim=no"])
+            .args(["--toggle-collect=*counted_batch*", "--dump-before=*end_of_batch*"])
+            .arg("--combine-dumps=yes")
+            .arg(format!("--callgrind-out-file={}", file.display()))
+            .arg(program)
+            .arg(UNDER_CALLGRIND),
+    )?;
+    let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let sums = text.lines().filter_map(|line| line.strip_prefix("summary: "));
+    let mut sums: Vec<u64> = sums.filter_map(|sum| sum.trim().parse().ok()).collect();
+    // The last is of the end of the program.
+    sums.pop();
+    if sums.len() != BATCHES * rows().count() || sums.contains(&0) {
+        return Err(format!("{}: not one sum for each batch", file.display()));
+    }
+    Ok(sums.chunks(BATCHES).filter_map(|batches| batches.iter().min().copied()).collect())
+}
+
+/// Prints the table. Returns what is over its limit.
+fn judge_paths(program: &Path) -> Result<Vec<String>, String> {
+    let batches = count(program)?;
+    let a_call = |batch: u64| (batch.saturating_sub(batches[0])).div_ceil(CALLS);
+    let floor = a_call(batches[1]);
+    // Tenths, rounded down.
+    let of_floor = |count: u64| format!("{}.{}", count / floor, count * 10 / floor % 10);
+    let mut over = Vec::new();
+    println!("{:38}{:>12}{:>9}{:>9}", "path", "instructions", "at most", "x floor");
+    println!("{:38}{floor:>12}{:>9}{:>9}", "floor", "", of_floor(floor));
+    for (&(name, limit, _), &batch) in PATHS.iter().zip(&batches[2..]) {
+        let count = a_call(batch);
+        println!("{name:38}{count:>12}{limit:>9}{:>9}", of_floor(count));
+        if count > limit {
+            over.push(format!("{name}: {count} instructions, at most {limit}"));
+        }
+    }
+    Ok(over)
+}
+
+/// The same for the sizes.
+fn judge_sites(program: &Path) -> Result<Vec<String>, String> {
+    let symbols = output(Command::new("nm").arg("--print-size").arg(program))?;
+    let symbols = String::from_utf8_lossy(&symbols.stdout);
+    let mut over = Vec::new();
+    println!("\n{:38}{:>12}{:>9}", "inlined", "bytes", "at most");
+    for &(name, limit) in SITES {
+        // Address, size, kind, name. If a cold part is split off, it has a symbol that begins alike.
+        let sizes = symbols.lines().filter(|line| line.contains(name));
+        let sizes = sizes.filter_map(|line| line.split_whitespace().nth(1));
+        let size: u64 = sizes.filter_map(|size| u64::from_str_radix(size, 16).ok()).sum();
+        if size == 0 {
+            return Err(format!("{}: no symbol {name}", program.display()));
+        }
+        println!("{name:38}{size:>12}{limit:>9}");
+        if size > limit {
+            over.push(format!("{name}: {size} bytes, at most {limit}"));
+        }
+    }
+    Ok(over)
+}
+
+fn judge() -> Result<(), String> {
+    let program = env::current_exe().map_err(|error| error.to_string())?;
+    let mut over = match judge_paths(&program) {
+        Err(error) if error.contains(NO_COUNTER) => {
+            println!("paths NOT JUDGED: {error}");
+            Vec::new()
+        }
+        paths => paths?,
+    };
+    over.extend(judge_sites(&program)?);
+    if !JUDGED {
+        println!("\nNOT JUDGED: the limits are those of another target");
+    } else if !over.is_empty() {
+        return Err(over.join("\n"));
+    }
+    Ok(())
+}
+
+const UNDER_CALLGRIND: &str = "--under-callgrind";
+
+fn main() -> ExitCode {
+    keep_sites();
+    let under_callgrind = env::args().any(|argument| argument == UNDER_CALLGRIND);
+    match if under_callgrind { run_batches() } else { judge() } {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\n{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
