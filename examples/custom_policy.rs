@@ -102,7 +102,7 @@ impl Policy for DailyBudget {
     }
 
     /// New parameters, old history: what was spent today counts.
-    fn adopt(&self, _: &Self, _: &mut Day, _: Nanos) {}
+    fn migrate(&self, _: &Self, _: &mut Day, _: Nanos) {}
 
     fn available(&self, day: &Day, now: Nanos) -> u32 {
         match now {
@@ -113,7 +113,7 @@ impl Policy for DailyBudget {
     }
 
     /// From then on this state answers as a new one does, so that a key can be forgotten.
-    fn forget_at(&self, day: &Day) -> Option<Nanos> {
+    fn idle_at(&self, day: &Day) -> Option<Nanos> {
         Some(day.midnight)
     }
 }

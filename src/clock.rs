@@ -1,7 +1,8 @@
 //! The clock that a limiter decides and waits by.
 
-mod alarms;
+mod alarm;
 mod manual;
+mod steady;
 mod system;
 #[cfg(feature = "tokio")]
 mod tokio;
@@ -11,8 +12,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use manual::ManualClock;
 
-use crate::units::{Nanos, saturating_nanos};
-use alarms::Alarms;
+use crate::units::Nanos;
+pub(crate) use alarm::OnAlarm;
+use alarm::TimedAlarm;
+pub(crate) use steady::Steady;
 use system::System;
 
 /// A handle on a clock: the system's, tokio's, or one that tests hold still.
@@ -217,7 +220,7 @@ impl Clock {
     }
 
     /// An alarm by this clock that turns `line`.
-    pub(crate) fn alarm(&self, line: Weak<dyn Turn>) -> Alarm {
+    pub(crate) fn alarm(&self, line: Weak<dyn OnAlarm>) -> Alarm {
         match &self.0 {
             Kind::System(system) | Kind::Coarse(system) => {
                 Alarm::System(TimedAlarm::new(*system, line))
@@ -262,72 +265,6 @@ impl From<&ManualClock> for Clock {
     }
 }
 
-/// Time that does not go back by a small step, even if the clock does: no caller should be refused for
-/// that.
-#[derive(Debug)]
-pub(crate) struct Steady {
-    latest: Nanos,
-    /// What counts as small, in nanoseconds.
-    step: u64,
-}
-
-impl Steady {
-    pub(crate) fn new(now: Nanos, step: Duration) -> Self {
-        Self { latest: now, step: saturating_nanos(step) }
-    }
-
-    #[inline]
-    pub(crate) fn latest(&self) -> Nanos {
-        self.latest
-    }
-
-    /// For a time that was read under the lock.
-    #[inline]
-    pub(crate) fn read(&mut self, now: Nanos) -> Nanos {
-        if let Some(now) = self.read_before(now) {
-            return now;
-        }
-        self.latest = now;
-        now
-    }
-
-    /// For a time that was read before the lock was taken: `None` if it has to be read again, because it is
-    /// old or the clock has been set back.
-    #[inline]
-    pub(crate) fn read_before(&mut self, now: Nanos) -> Option<Nanos> {
-        if now >= self.latest {
-            self.latest = now;
-        } else if self.latest.get() - now.get() > self.step {
-            return None;
-        }
-        Some(self.latest)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_small_step_back_is_not_seen_and_a_large_one_is() {
-        let mut time = Steady::new(Nanos::new(10_000), Duration::from_nanos(1_000));
-        let read = |now| time.read(Nanos::new(now)).get();
-        assert_eq!(
-            [10_500, 9_500, 10_600, 9_599, 9_500].map(read),
-            [10_500, 10_500, 10_600, 9_599, 9_599]
-        );
-    }
-}
-
-/// Something with an alarm: a limiter in whose line somebody waits.
-pub(crate) trait Turn: Send + Sync {
-    /// The alarm went off.
-    fn turn(&self);
-
-    /// Whoever waits should look after itself: the alarm cannot be relied on.
-    fn wake_all(&self);
-}
-
 /// Goes off once at the time last set.
 #[derive(Debug)]
 pub(crate) enum Alarm {
@@ -352,13 +289,13 @@ impl Alarm {
         }
     }
 
-    /// What must be done, once the line is unlocked, for the caller to be woken at `due`.
+    /// A task to start once the line is unlocked, where the clock needs one to wake callers at `due`.
     #[cfg_attr(not(feature = "tokio"), allow(clippy::unused_self, unused_variables))]
-    pub(crate) fn errand(&mut self, due: Nanos) -> Errand {
+    pub(crate) fn timer_task(&mut self, due: Nanos) -> Option<TimerTask> {
         match self {
             #[cfg(feature = "tokio")]
-            Self::Tokio(alarm) => Errand(alarm.crank(due)),
-            _ => Errand::none(),
+            Self::Tokio(alarm) => alarm.timer_task(due),
+            _ => None,
         }
     }
 
@@ -376,64 +313,16 @@ impl Alarm {
     }
 }
 
-/// Something to do after unlocking: to start a task, where the clock needs one.
-#[must_use]
-pub(crate) struct Errand(Option<Crank>);
-
-impl Errand {
-    pub(crate) fn none() -> Self {
-        Self(None)
-    }
-
-    pub(crate) fn run(self) {
-        if let Some(crank) = self.0 {
-            crank.start();
-        }
-    }
-}
-
 #[cfg(feature = "tokio")]
-use self::tokio::Crank;
+pub(crate) use self::tokio::TimerTask;
 
 /// Without tokio no clock needs a task.
 #[cfg(not(feature = "tokio"))]
-enum Crank {}
+pub(crate) enum TimerTask {}
 
 #[cfg(not(feature = "tokio"))]
-impl Crank {
-    fn start(self) {
+impl TimerTask {
+    pub(crate) fn start(self) {
         match self {}
-    }
-}
-
-/// Keeps a list of alarms and sounds them in time.
-pub(crate) trait AlarmKeeper {
-    fn change(&self, change: impl FnOnce(&mut Alarms));
-}
-
-/// One line's place in a list of alarms; leaves it when dropped.
-#[derive(Debug)]
-pub(crate) struct TimedAlarm<K: AlarmKeeper> {
-    keeper: K,
-    line: Weak<dyn Turn>,
-    place: Option<alarms::Place>,
-}
-
-impl<K: AlarmKeeper> TimedAlarm<K> {
-    fn new(keeper: K, line: Weak<dyn Turn>) -> Self {
-        Self { keeper, line, place: None }
-    }
-
-    fn set(&mut self, due: Nanos) {
-        let (old, line) = (self.place.take(), self.line.clone());
-        self.keeper.change(|alarms| self.place = Some(alarms.replace(old, due, line)));
-    }
-}
-
-impl<K: AlarmKeeper> Drop for TimedAlarm<K> {
-    fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.keeper.change(|alarms| alarms.remove(place));
-        }
     }
 }

@@ -1,5 +1,8 @@
 //! What a limiter says when it does not grant.
 
+#[cfg(feature = "redis")]
+pub(crate) mod store;
+
 use std::time::Duration;
 
 /// Why permits were not granted. Nothing has been taken, except perhaps from a shared limit whose store
@@ -45,14 +48,14 @@ pub enum Error {
     /// As many callers or permits wait already as the limiter was told to let wait.
     #[error("the line is full{}", display_retry(*retry_after))]
     #[non_exhaustive]
-    LineFull {
+    QueueFull {
         /// When the line moves next, as far as is known now.
         retry_after: Option<Duration>,
     },
     /// The store that keeps a shared limit gave no answer that could be used.
     #[cfg(feature = "redis")]
     #[error(transparent)]
-    Store(#[from] crate::redis::StoreError),
+    Store(#[from] store::StoreError),
 }
 
 fn display_part(part: Option<usize>) -> String {
@@ -67,7 +70,7 @@ impl Error {
     /// When it makes sense to ask again. A `Retry-After` header has whole seconds: round up.
     ///
     /// For [`Error::Denied`] this is the wait that the call would have needed, for
-    /// [`Error::LineFull`] the time until the line moves. `None` means that waiting does not help
+    /// [`Error::QueueFull`] the time until the line moves. `None` means that waiting does not help
     /// ([`Error::ExceedsCapacity`]) or that nobody can know.
     ///
     /// ```
@@ -84,7 +87,7 @@ impl Error {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Denied { retry_after, .. } | Self::LineFull { retry_after } => *retry_after,
+            Self::Denied { retry_after, .. } | Self::QueueFull { retry_after } => *retry_after,
             Self::ExceedsCapacity(_) | Self::TooManyKeys { .. } => None,
             #[cfg(feature = "redis")]
             Self::Store(_) => None,
@@ -111,7 +114,7 @@ impl Error {
             Self::Denied { part, .. } | Self::ExceedsCapacity(ExceedsCapacity { part, .. }) => {
                 *part
             }
-            Self::LineFull { .. } | Self::TooManyKeys { .. } => None,
+            Self::QueueFull { .. } | Self::TooManyKeys { .. } => None,
             #[cfg(feature = "redis")]
             Self::Store(_) => None,
         }

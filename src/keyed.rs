@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::{Acquire, Grant, Pin, Reservation, Shared, Source, block_on};
+use crate::limiter::{Acquire, Grant, GrantOwner, KeyGuard, Reservation, Shared, block_on};
 use crate::policy::{Policy, Quota};
 use crate::stats::Stats;
-use shard::Rule;
-use table::{Arrived, Table};
+use shard::PolicySource;
+use table::{KeyAdmission, Table};
 
 /// A [`RateLimiter`](crate::RateLimiter) for each key: per customer, per host, per token.
 ///
@@ -79,7 +79,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// ```
     #[must_use]
     pub fn with_clock(policy: P, clock: impl Into<Clock>) -> Self {
-        Self { table: Table::new(&Rule::One(policy), clock.into()) }
+        Self { table: Table::new(&PolicySource::One(policy), clock.into()) }
     }
 
     /// A policy by key: `policy_of` is asked when a key is seen for the first time, again when it comes
@@ -106,7 +106,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         policy_of: impl Fn(&K) -> P + Send + Sync + 'static,
         clock: impl Into<Clock>,
     ) -> Self {
-        Self { table: Table::new(&Rule::Each(Arc::new(policy_of)), clock.into()) }
+        Self { table: Table::new(&PolicySource::Each(Arc::new(policy_of)), clock.into()) }
     }
 
     /// How many keys there may be. Holds for all clones. Beyond it, whatever a new key is asked for gets
@@ -139,7 +139,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// let policy = SmoothBursty::new(Rate::per_second(1.0));
     /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new()).max_waiters(0);
     /// limiter.try_acquire(&1, 5)?;
-    /// assert!(matches!(limiter.reserve(&1, 1), Err(Error::LineFull { .. })));
+    /// assert!(matches!(limiter.reserve(&1, 1), Err(Error::QueueFull { .. })));
     /// # Ok::<(), Error>(())
     /// ```
     #[must_use]
@@ -149,18 +149,18 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     }
 
     /// Lets callers wait for at most this many permits together at each key; see
-    /// [`RateLimiter::max_queued`](crate::RateLimiter::max_queued). To be said before anybody waits.
+    /// [`RateLimiter::max_queued_permits`](crate::RateLimiter::max_queued_permits). To be said before anybody waits.
     ///
     /// ```
     /// # use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
     /// let policy = SmoothBursty::new(Rate::per_second(1.0));
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new()).max_queued(10);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new()).max_queued_permits(10);
     /// limiter.try_acquire(&1, 5)?;
-    /// assert!(matches!(limiter.reserve(&1, 11), Err(Error::LineFull { .. })));
+    /// assert!(matches!(limiter.reserve(&1, 11), Err(Error::QueueFull { .. })));
     /// # Ok::<(), Error>(())
     /// ```
     #[must_use]
-    pub fn max_queued(self, permits: u64) -> Self {
+    pub fn max_queued_permits(self, permits: u64) -> Self {
         self.table.change_settings(|settings| settings.bounds.permits = permits);
         self
     }
@@ -265,8 +265,8 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         match self.arrive(key, n, Some(Duration::ZERO))? {
-            Come::Granted(grant) => Ok(grant),
-            Come::InLine(acquire) => acquire.now(),
+            GrantOrWait::Granted(grant) => Ok(grant),
+            GrantOrWait::Waiting(acquire) => acquire.now(),
         }
     }
 
@@ -379,7 +379,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        Reservation::enter(Source::owned(self.table.line(key)?), n)
+        Reservation::enter(GrantOwner::owned(self.table.line(key)?), n)
     }
 
     /// Puts **all** keys under one policy, in place of a function if there was one: what each was idle up to now counts at its old rate, those in
@@ -395,7 +395,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn set_policy(&self, policy: P) {
-        self.table.set_rule(&Rule::One(policy));
+        self.table.set_rule(&PolicySource::One(policy));
     }
 
     /// Puts each key under the policy that `policy_of` has for it; see
@@ -410,7 +410,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// assert_eq!((limiter.available(&3), limiter.available(&30)), (3, 30));
     /// ```
     pub fn set_policies(&self, policy_of: impl Fn(&K) -> P + Send + Sync + 'static) {
-        self.table.set_rule(&Rule::Each(Arc::new(policy_of)));
+        self.table.set_rule(&PolicySource::Each(Arc::new(policy_of)));
     }
 
     /// Asks the function of the keys again for this one: its answer has changed. Does nothing at a key
@@ -463,7 +463,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        self.table.line(key)?.touch(|inner, now| inner.pause(now, duration));
+        self.table.line(key)?.with_lock(|inner, now| inner.pause(now, duration));
         Ok(())
     }
 
@@ -525,7 +525,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        let in_line = |line: &Shared<P>| line.touch(|inner, _| inner.queue_len());
+        let in_line = |line: &Shared<P>| line.with_lock(|inner, _| inner.queue_len());
         self.table.look(key, in_line, |_, _, _| 0)
     }
 
@@ -600,8 +600,8 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         match self.arrive(key, cost, max_wait)? {
-            Come::Granted(grant) => Ok(grant),
-            Come::InLine(acquire) => acquire.await,
+            GrantOrWait::Granted(grant) => Ok(grant),
+            GrantOrWait::Waiting(acquire) => acquire.await,
         }
     }
 
@@ -610,19 +610,19 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         key: &Q,
         cost: P::Cost,
         max_wait: Option<Duration>,
-    ) -> Result<Come<'_, P>, Error>
+    ) -> Result<GrantOrWait<'_, P>, Error>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         let (arrived, is_time_to_sweep) = self.table.arrive(key, cost, max_wait);
         let come = arrived.map(|arrived| match arrived {
-            Arrived::Granted(place, charge) => {
-                let pin = Pin::new(&*self.table, place);
-                Come::Granted(Grant::new(Source::key(pin), cost, charge))
+            KeyAdmission::Granted(place, charge) => {
+                let pin = KeyGuard::new(&*self.table, place);
+                GrantOrWait::Granted(Grant::new(GrantOwner::key(pin), cost, charge))
             }
-            Arrived::InLine(line) => {
-                Come::InLine(Acquire::new(Source::owned(line), cost, max_wait))
+            KeyAdmission::Line(line) => {
+                GrantOrWait::Waiting(Acquire::new(GrantOwner::owned(line), cost, max_wait))
             }
         });
         self.table.sweep_in_turn(is_time_to_sweep);
@@ -638,18 +638,18 @@ impl<K: Clone + Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         key: &K,
         cost: P::Cost,
         max_wait: Option<Duration>,
-    ) -> Result<Come<'static, P>, Error> {
+    ) -> Result<GrantOrWait<'static, P>, Error> {
         Ok(match self.arrive(key, cost, max_wait)? {
-            Come::Granted(grant) => Come::Granted(grant.into_owned()),
-            Come::InLine(acquire) => Come::InLine(acquire),
+            GrantOrWait::Granted(grant) => GrantOrWait::Granted(grant.into_owned()),
+            GrantOrWait::Waiting(acquire) => GrantOrWait::Waiting(acquire),
         })
     }
 }
 
 /// What became of a call at a key.
-pub(crate) enum Come<'a, P: Policy> {
+pub(crate) enum GrantOrWait<'a, P: Policy> {
     Granted(Grant<'a, P>),
-    InLine(Acquire<'static, P>),
+    Waiting(Acquire<'static, P>),
 }
 
 /// Another handle on the same keys.

@@ -105,7 +105,7 @@ pub use policy::in_flight::InFlight;
 pub use policy::leaky_bucket::LeakyBucket;
 pub use policy::lock_out::{LockOut, LockOutState};
 pub use policy::log::{Log, LogReceipt};
-pub use policy::schedule::{Booking, Ticket};
+pub use policy::schedule::{RateReceipt, RateState};
 pub use policy::sliding_window_counter::SlidingWindowCounter;
 pub use policy::sliding_window_log::SlidingWindowLog;
 pub use policy::smooth_bursty::SmoothBursty;

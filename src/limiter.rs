@@ -2,9 +2,9 @@
 
 mod acquire;
 mod grant;
+mod grant_owner;
 mod reservation;
 mod shared;
-mod source;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 
@@ -15,9 +15,9 @@ use std::time::Duration;
 pub use acquire::Acquire;
 pub(crate) use acquire::block_on;
 pub use grant::Grant;
+pub(crate) use grant_owner::{EntryRef, GrantOwner, KeyGuard, Keys};
 pub use reservation::Reservation;
 pub(crate) use shared::Shared;
-pub(crate) use source::{Keys, Pin, Place, Source};
 
 use crate::clock::Clock;
 use crate::error::Error;
@@ -83,7 +83,7 @@ impl<P: Policy> RateLimiter<P> {
     }
 
     /// Lets at most this many callers wait; who comes when all places are taken is refused at once
-    /// with [`Error::LineFull`]. Holds for all clones. By default any number may wait.
+    /// with [`Error::QueueFull`]. Holds for all clones. By default any number may wait.
     ///
     /// ```
     /// use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -93,13 +93,13 @@ impl<P: Policy> RateLimiter<P> {
     /// let _granted = limiter.reserve(1)?;
     /// let _waiting = limiter.reserve(1)?;
     /// let error = limiter.reserve(1).unwrap_err();
-    /// assert!(matches!(error, Error::LineFull { .. }));
+    /// assert!(matches!(error, Error::QueueFull { .. }));
     /// assert_eq!(error.retry_after().map(|wait| wait.as_millis()), Some(200));
     /// # Ok::<(), Error>(())
     /// ```
     #[must_use]
     pub fn max_waiters(self, waiters: usize) -> Self {
-        self.touch(|inner, _| inner.set_bounds(|bounds| bounds.waiters = waiters));
+        self.with_lock(|inner, _| inner.set_bounds(|bounds| bounds.waiters = waiters));
         self
     }
 
@@ -111,15 +111,15 @@ impl<P: Policy> RateLimiter<P> {
     /// use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty};
     ///
     /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new()).max_queued(10);
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new()).max_queued_permits(10);
     /// let _granted = limiter.reserve(1)?;
     /// let _waiting = limiter.reserve(8)?;
-    /// assert!(matches!(limiter.reserve(3), Err(Error::LineFull { .. })));
+    /// assert!(matches!(limiter.reserve(3), Err(Error::QueueFull { .. })));
     /// # Ok::<(), Error>(())
     /// ```
     #[must_use]
-    pub fn max_queued(self, permits: u64) -> Self {
-        self.touch(|inner, _| inner.set_bounds(|bounds| bounds.permits = permits));
+    pub fn max_queued_permits(self, permits: u64) -> Self {
+        self.with_lock(|inner, _| inner.set_bounds(|bounds| bounds.permits = permits));
         self
     }
 
@@ -130,7 +130,7 @@ impl<P: Policy> RateLimiter<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::ExceedsCapacity`] if waiting does not help, [`Error::LineFull`] if the line is
+    /// [`Error::ExceedsCapacity`] if waiting does not help, [`Error::QueueFull`] if the line is
     /// [bounded](Self::max_waiters).
     ///
     /// # Cancel safety
@@ -152,7 +152,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[inline]
     pub fn acquire(&self, n: P::Cost) -> Acquire<'_, P> {
-        Acquire::new(Source::borrowed(&self.shared), n, None)
+        Acquire::new(GrantOwner::borrowed(&self.shared), n, None)
     }
 
     /// As [`acquire`](Self::acquire), but the future and the grant do not borrow the limiter.
@@ -176,7 +176,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn acquire_owned(&self, n: P::Cost) -> Acquire<'static, P> {
-        Acquire::new(Source::owned(Arc::clone(&self.shared)), n, None)
+        Acquire::new(GrantOwner::owned(Arc::clone(&self.shared)), n, None)
     }
 
     /// Takes `n` permits if they are ready and nobody is in line; never waits.
@@ -212,7 +212,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Errors
     ///
     /// [`Error::Denied`] with the wait that it would have needed, [`Error::ExceedsCapacity`],
-    /// [`Error::LineFull`]. Nothing has been taken.
+    /// [`Error::QueueFull`]. Nothing has been taken.
     ///
     /// # Cancel safety
     ///
@@ -233,7 +233,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[inline]
     pub fn try_acquire_timeout(&self, n: P::Cost, timeout: Duration) -> Acquire<'_, P> {
-        Acquire::new(Source::borrowed(&self.shared), n, Some(timeout))
+        Acquire::new(GrantOwner::borrowed(&self.shared), n, Some(timeout))
     }
 
     /// As [`acquire`](Self::acquire), for threads: parks this one until it is granted.
@@ -286,7 +286,7 @@ impl<P: Policy> RateLimiter<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::ExceedsCapacity`], [`Error::LineFull`].
+    /// [`Error::ExceedsCapacity`], [`Error::QueueFull`].
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -300,7 +300,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn reserve(&self, n: P::Cost) -> Result<Reservation<P>, Error> {
-        Reservation::enter(Source::owned(Arc::clone(&self.shared)), n)
+        Reservation::enter(GrantOwner::owned(Arc::clone(&self.shared)), n)
     }
 
     /// Changes the policy, rate and all, for everybody: those in line are re-timed, what was idle
@@ -320,7 +320,7 @@ impl<P: Policy> RateLimiter<P> {
     /// assert_eq!(limiter.available(), 50);
     /// ```
     pub fn set_policy(&self, policy: P) {
-        self.touch(|inner, now| inner.set_policy(now, policy));
+        self.with_lock(|inner, now| inner.set_policy(now, policy));
     }
 
     /// Grants nothing for `duration` from now, for example because the server answered with
@@ -344,7 +344,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn pause_for(&self, duration: Duration) {
-        self.touch(|inner, now| inner.pause(now, duration));
+        self.with_lock(|inner, now| inner.pause(now, duration));
     }
 
     /// What could be taken now without making anybody wait: what is stored. Nothing while somebody
@@ -433,8 +433,8 @@ impl<P: Policy> RateLimiter<P> {
         self.shared.policy()
     }
 
-    fn touch<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
-        self.shared.touch(act)
+    fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
+        self.shared.with_lock(act)
     }
 }
 
@@ -466,7 +466,7 @@ impl<P: Rated> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn set_rate(&self, rate: Rate) {
-        self.touch(|inner, now| {
+        self.with_lock(|inner, now| {
             let policy = inner.policy().clone().with_rate(rate);
             inner.set_policy(now, policy);
         });

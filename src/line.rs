@@ -13,9 +13,9 @@ mod inner;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
 mod queue;
-#[cfg(test)]
-mod standing;
 mod tail;
+#[cfg(test)]
+mod testing;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 mod timer;
@@ -29,18 +29,19 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::clock::{Errand, Steady};
+use crate::clock::{Steady, TimerTask};
 use crate::error::Error;
-use crate::policy::schedule::{Booking, OneWord};
+use crate::policy::lock_free::LockFree;
+use crate::policy::schedule::RateReceipt;
 use crate::policy::{Cost, Policy};
 use crate::stats::{Counters, Stats};
 use crate::sync::{ShortMutex, ShortMutexGuard};
 use crate::units::Nanos;
 pub(crate) use charge::{Change, Charge};
-pub(crate) use inner::{Entered, Inner, Standing};
-pub(crate) use queue::Key;
+pub(crate) use inner::{Admission, Inner, WaitStatus};
 #[cfg(feature = "redis")]
 pub(crate) use queue::Queue;
+pub(crate) use queue::WaiterId;
 pub(crate) use timer::Timer;
 pub(crate) use waiting::Bounds;
 use word::{Attempt, Word};
@@ -59,7 +60,7 @@ impl<P: Policy> Line<P> {
     /// A line that decides without its mutex where the policy allows it.
     pub(crate) fn new(policy: P, state: P::State, time: Steady) -> Self {
         let mut inner = Inner::new(policy, state, time);
-        let word = P::ONE_WORD.is_some().then(|| {
+        let word = P::LOCK_FREE.is_some().then(|| {
             let word = Box::new(Word::locked());
             inner.publish(&word, inner.time.latest());
             word
@@ -70,7 +71,7 @@ impl<P: Policy> Line<P> {
     /// What a line keeps elsewhere as long as one thread uses it and no caller waits.
     #[cfg(all(test, not(tollgate_loom)))]
     pub(crate) fn bytes_elsewhere() -> usize {
-        if P::ONE_WORD.is_some() { size_of::<Word>() } else { 0 }
+        if P::LOCK_FREE.is_some() { size_of::<Word>() } else { 0 }
     }
 
     /// A line in which callers will wait: all goes by the mutex.
@@ -96,9 +97,9 @@ impl<P: Policy> Line<P> {
         if cost.is_zero() {
             return None;
         }
-        match (P::ONE_WORD, &self.word) {
-            (Some(one_word), Some(word)) => {
-                self.decide_by_word(&one_word, word, timer, cost, max_wait)
+        match (P::LOCK_FREE, &self.word) {
+            (Some(lock_free), Some(word)) => {
+                self.decide_by_word(&lock_free, word, timer, cost, max_wait)
             }
             (Some(_), None) => None,
             (None, _) => self.decide_by_mutex(timer, cost, max_wait),
@@ -108,7 +109,7 @@ impl<P: Policy> Line<P> {
     #[inline(always)]
     fn decide_by_word(
         &self,
-        one_word: &OneWord<P>,
+        lock_free: &LockFree<P, P::State, P::Receipt>,
         word: &Word,
         timer: &impl Timer,
         cost: P::Cost,
@@ -116,7 +117,7 @@ impl<P: Policy> Line<P> {
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
         let now = timer.coarse_now_before(word::END)?;
         match word.attempt(now, cost.permits()) {
-            Attempt::Granted(booking) => Some(Ok(self.granted_by_word(one_word, booking))),
+            Attempt::Granted(receipt) => Some(Ok(self.granted_by_word(lock_free, receipt))),
             // It may be ready by the exact time, which is asked in `enter`.
             Attempt::NotBefore(_) if timer.is_coarse() => None,
             Attempt::NotBefore(due) => self.refused_by_word(now, due, max_wait),
@@ -131,19 +132,23 @@ impl<P: Policy> Line<P> {
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
-        let (Some(one_word), Some(word)) = (P::ONE_WORD, &self.word) else { return None };
+        let (Some(lock_free), Some(word)) = (P::LOCK_FREE, &self.word) else { return None };
         let now = timer.now();
         match word.attempt(now, cost.permits()) {
-            Attempt::Granted(booking) => Some(Ok(self.granted_by_word(&one_word, booking))),
+            Attempt::Granted(receipt) => Some(Ok(self.granted_by_word(&lock_free, receipt))),
             Attempt::NotBefore(due) => self.refused_by_word(now, due, max_wait),
             Attempt::Undecided => None,
         }
     }
 
     #[inline(always)]
-    fn granted_by_word(&self, one_word: &OneWord<P>, booking: Booking) -> Charge<P::Receipt> {
+    fn granted_by_word(
+        &self,
+        lock_free: &LockFree<P, P::State, P::Receipt>,
+        receipt: RateReceipt,
+    ) -> Charge<P::Receipt> {
         self.counters.count(true);
-        Charge { waited: 0, receipt: Some((one_word.receipt)(booking)), held_by: None }
+        Charge { waited: 0, receipt: Some((lock_free.receipt)(receipt)), limited_by: None }
     }
 
     /// `None` if the caller can wait until it is due.
@@ -196,18 +201,20 @@ impl<P: Policy> Line<P> {
         timer: &impl Timer,
         cost: P::Cost,
         max_wait: Option<Duration>,
-        entered: impl FnOnce(Entered<P>),
+        entered: impl FnOnce(Admission<P>),
     ) -> Result<(), Error> {
         let granted = if cost.is_zero() {
-            Some(Ok(Charge { waited: 0, receipt: None, held_by: None }))
+            Some(Ok(Charge { waited: 0, receipt: None, limited_by: None }))
         } else if timer.is_coarse() {
             self.decide_by_exact_time(timer, cost, max_wait)
         } else {
             None
         };
         match granted {
-            Some(charge) => charge.map(Entered::Granted).map(entered),
-            None => self.touch(timer, |inner, now| inner.enter(now, cost, max_wait).map(entered)),
+            Some(charge) => charge.map(Admission::Granted).map(entered),
+            None => {
+                self.with_lock(timer, |inner, now| inner.enter(now, cost, max_wait).map(entered))
+            }
         }
     }
 
@@ -215,7 +222,7 @@ impl<P: Policy> Line<P> {
     /// was so.
     #[inline(always)]
     pub(crate) fn release_at_once(&self, timer: &impl Timer, cost: P::Cost) -> bool {
-        P::ONE_WORD.is_none()
+        P::LOCK_FREE.is_none()
             && P::TIMELESS_RELEASE
             && !timer.was_set_back()
             && self.inner.try_lock().is_some_and(|mut inner| inner.release_at_once(cost))
@@ -226,7 +233,7 @@ impl<P: Policy> Line<P> {
     ///
     /// A policy or a waker that panics keeps none of this from being done; the caller meets the panic
     /// afterwards, and what `act` returned is lost then.
-    pub(crate) fn touch<R>(
+    pub(crate) fn with_lock<R>(
         &self,
         timer: &impl Timer,
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
@@ -236,22 +243,22 @@ impl<P: Policy> Line<P> {
         Self::unlock(inner, acted)
     }
 
-    /// As [`touch`](Self::touch), for those who hold a lock of their own: what there is to do after
+    /// As [`with_lock`](Self::with_lock), for those who hold a lock of their own: what there is to do after
     /// unlocking is left to them.
-    pub(crate) fn touch_quietly<R>(
+    pub(crate) fn with_lock_deferred<R>(
         &self,
         timer: &impl Timer,
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
-    ) -> (R, Aftermath) {
+    ) -> (R, AfterUnlock) {
         let mut inner = self.inner.lock();
-        let (result, errand) = self.act(&mut inner, timer, act);
+        let (result, timer_task) = self.act(&mut inner, timer, act);
         let [wake, discard] = inner.take_wakers();
         drop(inner);
-        let aftermath = Aftermath { errand, wake, discard };
+        let after_unlock = AfterUnlock { timer_task, wake, discard };
         match result {
-            Ok(result) => (result, aftermath),
+            Ok(result) => (result, after_unlock),
             Err(panic) => {
-                aftermath.run();
+                after_unlock.run();
                 resume_unwind(panic)
             }
         }
@@ -267,12 +274,12 @@ impl<P: Policy> Line<P> {
         let mut inner = self.inner.lock();
         if inner.queue_len() > 0 {
             drop(inner);
-            return self.touch(timer, |inner, now| look(inner, now));
+            return self.with_lock(timer, |inner, now| look(inner, now));
         }
-        if let (Some(one_word), Some(word)) = (P::ONE_WORD, &self.word)
+        if let (Some(lock_free), Some(word)) = (P::LOCK_FREE, &self.word)
             && let Some(position) = word.position()
         {
-            (one_word.ticket)(&mut inner.state).position = position;
+            (lock_free.state)(&mut inner.state).position = position;
         }
         let now = inner.time.read(timer.now());
         look(&inner, now)
@@ -287,11 +294,11 @@ impl<P: Policy> Line<P> {
         inner: &mut Inner<P>,
         timer: &impl Timer,
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
-    ) -> (thread::Result<R>, Errand) {
-        if let (Some(one_word), Some(word)) = (P::ONE_WORD, &self.word)
+    ) -> (thread::Result<R>, Option<TimerTask>) {
+        if let (Some(lock_free), Some(word)) = (P::LOCK_FREE, &self.word)
             && let Some(position) = word.lock(&mut inner.published)
         {
-            (one_word.ticket)(&mut inner.state).position = position;
+            (lock_free.state)(&mut inner.state).position = position;
         }
         // Read under the lock, so that the order of times is the order of events.
         let now = inner.time.read(timer.now());
@@ -302,26 +309,26 @@ impl<P: Policy> Line<P> {
         if result.is_err() {
             inner.try_again_later(now);
         }
-        let errand = inner.arm(timer);
+        let timer_task = inner.arm(timer);
         if let Some(word) = &self.word {
             inner.publish(word, now);
         }
-        (result, errand)
+        (result, timer_task)
     }
 
     #[inline]
     fn unlock<R>(
         mut inner: ShortMutexGuard<'_, Inner<P>>,
-        (result, errand): (thread::Result<R>, Errand),
+        (result, timer_task): (thread::Result<R>, Option<TimerTask>),
     ) -> R {
         let [wake, discard] = inner.take_wakers();
         drop(inner);
-        Aftermath { errand, wake, discard }.run();
+        AfterUnlock { timer_task, wake, discard }.run();
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// The alarm went off.
-    pub(crate) fn turn(&self, timer: &impl Timer) {
+    pub(crate) fn on_alarm(&self, timer: &impl Timer) {
         let mut inner = self.inner.lock();
         inner.disarm();
         let acted = self.act(&mut inner, timer, |_, _| ());
@@ -356,16 +363,18 @@ impl<P: Policy> Line<P> {
 
 /// What there is to do after unlocking.
 #[must_use]
-pub(crate) struct Aftermath {
-    errand: Errand,
+pub(crate) struct AfterUnlock {
+    timer_task: Option<TimerTask>,
     wake: SmallVec<[Waker; 4]>,
     /// Dropped last, and without a lock.
     discard: SmallVec<[Waker; 4]>,
 }
 
-impl Aftermath {
+impl AfterUnlock {
     pub(crate) fn run(self) {
-        self.errand.run();
+        if let Some(task) = self.timer_task {
+            task.start();
+        }
         wake_each(self.wake);
         drop(self.discard);
     }

@@ -5,13 +5,16 @@
 //! limiter is built on these two.
 
 pub(crate) mod compose;
+mod cost;
 pub(crate) mod fine;
 pub(crate) mod fixed_window;
 pub(crate) mod gcra;
 pub(crate) mod in_flight;
 pub(crate) mod leaky_bucket;
+pub(crate) mod lock_free;
 pub(crate) mod lock_out;
 pub(crate) mod log;
+mod ready;
 pub(crate) mod schedule;
 pub(crate) mod sliding_window_counter;
 pub(crate) mod sliding_window_log;
@@ -24,7 +27,9 @@ use std::time::Duration;
 
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate};
-use schedule::OneWord;
+pub use cost::Cost;
+use lock_free::LockFree;
+pub use ready::Ready;
 
 /// Two ticks of a timer that fires each millisecond.
 pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
@@ -38,9 +43,9 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 /// `examples/custom_policy.rs`.
 ///
 /// Five methods make a rule: [`start`](Policy::start), [`ready_at`](Policy::ready_at),
-/// [`charge`](Policy::charge), [`adopt`](Policy::adopt) and [`available`](Policy::available). Add
+/// [`charge`](Policy::charge), [`migrate`](Policy::migrate) and [`available`](Policy::available). Add
 /// [`refund`](Policy::refund), or nothing comes back from a refund, a settlement or a dropped future;
-/// [`forget_at`](Policy::forget_at), or keys are never dropped and the quota has no reset; and
+/// [`idle_at`](Policy::idle_at), or keys are never dropped and the quota has no reset; and
 /// [`pause`](Policy::pause) if unused time is stored.
 ///
 /// What every rule must keep:
@@ -86,7 +91,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
 
     /// From when on the state answers as [`idle`](Self::idle) does if nothing happens before, so that
     /// a key can be forgotten. `None`, the default: never.
-    fn forget_at(&self, state: &Self::State) -> Option<Nanos> {
+    fn idle_at(&self, state: &Self::State) -> Option<Nanos> {
         let _ = state;
         None
     }
@@ -112,7 +117,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`ExceedsCapacity`] if paying it off would take longer than the [horizon](Nanos::HORIZON).
-    fn overdraw(
+    fn check_debt(
         &self,
         state: &Self::State,
         now: Nanos,
@@ -153,7 +158,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
 
     /// Makes a state that was kept under the parameters of `old` one of this policy: idle time up
     /// to now counts at the old rate.
-    fn adopt(&self, old: &Self, state: &mut Self::State, now: Nanos);
+    fn migrate(&self, old: &Self, state: &mut Self::State, now: Nanos);
 
     /// What could be taken now without making the next caller wait.
     fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost;
@@ -165,7 +170,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
     }
 
     /// Which of several rules together holds `cost` back now, if any does.
-    fn held_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<usize> {
+    fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<usize> {
         let _ = (state, now, cost);
         None
     }
@@ -226,78 +231,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
 
     /// How to decide without a lock; only for policies whose state is one position.
     #[doc(hidden)]
-    const ONE_WORD: Option<OneWord<Self>> = None;
-}
-
-/// When a cost is ready.
-///
-/// ```
-/// use tollgate::{InFlight, Nanos, Policy, Ready};
-///
-/// let policy = InFlight::new(1);
-/// let now = Nanos::ZERO;
-/// let mut state = policy.start(now);
-/// assert_eq!(policy.ready_at(&state, now, 1)?, Ready::At(now));
-/// policy.charge(&mut state, now, 1);
-/// // Not a question of time: somebody has to give it back first.
-/// assert_eq!(policy.ready_at(&state, now, 1)?, Ready::NotBefore(now));
-/// # Ok::<(), tollgate::ExceedsCapacity>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ready {
-    /// From this moment on. A moment that has passed means "now".
-    At(Nanos),
-    /// Not before this moment, and not before somebody gives permits back either: nobody can know
-    /// when that will be.
-    NotBefore(Nanos),
-}
-
-impl Ready {
-    /// The moment before which it is certainly not ready.
-    ///
-    /// ```
-    /// use tollgate::{Nanos, Ready};
-    ///
-    /// assert_eq!(Ready::NotBefore(Nanos::new(5)).earliest(), Nanos::new(5));
-    /// ```
-    #[must_use]
-    pub fn earliest(self) -> Nanos {
-        match self {
-            Self::At(time) | Self::NotBefore(time) => time,
-        }
-    }
-
-    /// Both this and `other`: the later one, and unknown if either is.
-    ///
-    /// ```
-    /// use tollgate::{Nanos, Ready};
-    ///
-    /// let (soon, later) = (Nanos::new(5), Nanos::new(7));
-    /// assert_eq!(Ready::At(soon).and(Ready::At(later)), Ready::At(later));
-    /// assert_eq!(Ready::NotBefore(soon).and(Ready::At(later)), Ready::NotBefore(later));
-    /// ```
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        let latest = self.earliest().max(other.earliest());
-        match (self, other) {
-            (Self::At(_), Self::At(_)) => Self::At(latest),
-            _ => Self::NotBefore(latest),
-        }
-    }
-
-    /// The time from `now` until then, if it is known.
-    pub(crate) fn wait(self, now: Nanos) -> Option<Duration> {
-        match self {
-            Self::At(time) => Some(time.since(now)),
-            Self::NotBefore(_) => None,
-        }
-    }
-
-    /// Whether it is ready at `now`.
-    #[inline]
-    pub(crate) fn has_come(self, now: Nanos) -> bool {
-        matches!(self, Self::At(time) if time <= now)
-    }
+    const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = None;
 }
 
 /// How much of a limit is left: what servers say in their `RateLimit` headers.
@@ -331,7 +265,7 @@ impl<C: Cost> Quota<C> {
         Self {
             limit: policy.available(&policy.idle(now), now),
             remaining: policy.available(state, now),
-            reset_after: policy.forget_at(state).map(|time| time.since(now)),
+            reset_after: policy.idle_at(state).map(|time| time.since(now)),
         }
     }
 }
@@ -358,59 +292,4 @@ pub trait Rated: Policy {
     /// The same policy at another rate.
     #[must_use]
     fn with_rate(self, rate: Rate) -> Self;
-}
-
-/// What a caller asks for: `u32` permits, or a tuple of costs for a tuple of policies. The default is
-/// nothing.
-///
-/// ```
-/// use tollgate::Cost;
-///
-/// assert!(0.is_zero());
-/// assert_eq!(5.permits(), 5);
-/// assert_eq!(5.less(7), 0);
-/// ```
-pub trait Cost: Copy + Debug + Default + PartialEq + Send + Sync + 'static {
-    /// Many of these together.
-    type Sum: Copy + Debug + Default + Send + Sync + 'static;
-
-    /// `sum` and this.
-    fn add_to(self, sum: Self::Sum) -> Self::Sum;
-
-    /// `sum` without this, which is part of it.
-    fn take_from(self, sum: Self::Sum) -> Self::Sum;
-
-    /// Whether this asks for nothing: granted at once, and takes nothing.
-    fn is_zero(self) -> bool;
-
-    /// How many permits this counts for in a line bounded by permits.
-    fn permits(self) -> u64;
-
-    /// What is left of this when `other` is taken away; nothing if `other` is larger.
-    #[must_use]
-    fn less(self, other: Self) -> Self;
-}
-
-impl Cost for u32 {
-    type Sum = u64;
-
-    fn add_to(self, sum: u64) -> u64 {
-        sum.saturating_add(u64::from(self))
-    }
-
-    fn take_from(self, sum: u64) -> u64 {
-        sum.saturating_sub(u64::from(self))
-    }
-
-    fn is_zero(self) -> bool {
-        self == 0
-    }
-
-    fn permits(self) -> u64 {
-        u64::from(self)
-    }
-
-    fn less(self, other: Self) -> Self {
-        self.saturating_sub(other)
-    }
 }

@@ -38,7 +38,6 @@ mod chunk;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 mod connection;
-mod error;
 mod fallback;
 mod grant;
 mod inline;
@@ -56,13 +55,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::error::store::StoreError;
 pub use acquire::RedisAcquire;
 pub use blocking::Blocking;
 pub use builder::Builder;
 #[cfg(feature = "redis-cluster")]
 pub use cluster::Cluster;
 pub use connection::{Connection, Effect, Failure, Reply, Request, Runtime, Task};
-pub use error::StoreError;
 pub use fallback::{Counters, Event, State, Unavailable};
 pub use grant::RedisGrant;
 pub use policies::Scripted;
@@ -173,7 +172,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     ///
     /// # Errors
     ///
-    /// [`Error::ExceedsCapacity`], [`Error::LineFull`], and [`Error::Store`] if Redis is away or the key
+    /// [`Error::ExceedsCapacity`], [`Error::QueueFull`], and [`Error::Store`] if Redis is away or the key
     /// is somebody else's.
     ///
     /// # Cancel safety
@@ -362,7 +361,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     pub async fn set_policy(&self, policy: P) -> Result<(), Error> {
         let core = &self.shared.core;
-        let answer = self.shared.touch(|inner, now| {
+        let answer = self.shared.with_lock(|inner, now| {
             let generation = inner.header.generation.wrapping_add(1);
             inner.header = core.header(&policy, generation);
             inner.policy = policy;
@@ -416,7 +415,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         }
         let mut todo = Vec::new();
         wire::put_pause(&mut todo, duration);
-        let answer = self.shared.touch(|inner, _| inner.request(Change::of(todo)));
+        let answer = self.shared.with_lock(|inner, _| inner.request(Change::of(todo)));
         if let Some(local) = &self.shared.core.local {
             // Too many other keys are no reason not to tell Redis.
             let _ = local.pause_for(&self.shared.key, duration);
@@ -464,7 +463,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     pub async fn flush(&self) -> Result<(), Error> {
         // What the answer under way brings that nobody takes comes behind the first.
         for _ in 0..2 {
-            let answer = self.shared.touch(|inner, _| {
+            let answer = self.shared.with_lock(|inner, _| {
                 (!inner.has_told_all()).then(|| inner.request(Change::of(Vec::new())))
             });
             match answer {
@@ -504,7 +503,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
-        let answer = self.shared.touch(|inner, _| inner.request(Change::of(vec![b'Q'])));
+        let answer = self.shared.with_lock(|inner, _| inner.request(Change::of(vec![b'Q'])));
         let quota = confirmed(answer).await?;
         Ok(quota.unwrap_or_else(|| unreachable!("who asks for a quota is told one")))
     }
@@ -535,7 +534,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn policy(&self) -> P {
-        self.shared.touch(|inner, _| inner.policy.clone())
+        self.shared.with_lock(|inner, _| inner.policy.clone())
     }
 
     /// How many callers of this process wait, those with a ticket included.
@@ -548,7 +547,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn queue_len(&self) -> usize {
-        self.shared.touch(|inner, _| inner.len())
+        self.shared.with_lock(|inner, _| inner.len())
     }
 
     /// What this process has done with this key, with Redis and without it.
@@ -561,7 +560,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.touch(|inner, _| inner.stats)
+        self.shared.with_lock(|inner, _| inner.stats)
     }
 
     /// What that has cost, all keys together.

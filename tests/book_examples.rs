@@ -107,10 +107,10 @@ fn the_queue_of_sixty_at_360_an_hour() {
     let (clock, limiter) = on_hold(LeakyBucket::new(Rate::per_hour(360.0), 60));
     let line: Vec<_> = (0..60).map(|_| limiter.reserve(1).expect("room")).collect();
     let error = limiter.reserve(1).expect_err("no room");
-    assert!(matches!(error, Error::LineFull { .. }), "{error:?}");
+    assert!(matches!(error, Error::QueueFull { .. }), "{error:?}");
     assert_eq!(error.retry_after(), Some(secs(10)));
     let mut waits_too = limiter.acquire(1);
-    assert!(matches!(outcome(&mut waits_too), Err(Error::LineFull { .. })));
+    assert!(matches!(outcome(&mut waits_too), Err(Error::QueueFull { .. })));
     // Three at once fit when three have leaked.
     assert_eq!(limiter.reserve(3).expect_err("no room").retry_after(), Some(secs(30)));
 

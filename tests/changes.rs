@@ -137,12 +137,12 @@ fn whatever_holds_a_line_up_does_not_fill_the_bucket() {
     paused.pause_for(secs(30));
     let places: Vec<_> = (0..4).map(|_| paused.reserve(1)).collect();
     assert!(places[..3].iter().all(Result::is_ok));
-    assert!(matches!(places[3], Err(Error::LineFull { .. })));
+    assert!(matches!(places[3], Err(Error::QueueFull { .. })));
 
     let (_, slow) = limiter(Same((leaky(100.0, 50), bucket(1.0, 1))));
     let places: Vec<_> = (0..51).map(|_| slow.reserve(1)).collect();
     assert!(places[..50].iter().all(Result::is_ok));
-    assert!(matches!(places[50], Err(Error::LineFull { .. })));
+    assert!(matches!(places[50], Err(Error::QueueFull { .. })));
 
     let (_, locked) = limiter(LockOut::new(leaky(1000.0, 10), secs(60)));
     locked.try_acquire(1).expect("an empty bucket");
@@ -226,7 +226,7 @@ fn in_a_pause_no_part_is_named() {
     let waits = limiter.reserve((1, 1)).expect("a place");
     assert_eq!(limiter.try_acquire((1, 1)).expect_err("a pause").part(), None);
     clock.advance(secs(31));
-    assert_eq!(waits.blocking_wait().expect("a grant").held_by(), Some(0));
+    assert_eq!(waits.blocking_wait().expect("a grant").limited_by(), Some(0));
 }
 
 #[test]

@@ -125,8 +125,9 @@ fn behind_a_line_of_several_rules() {
     let error = limiter.try_acquire(8).expect_err("behind them");
     assert_eq!((error.part(), error.retry_after()), (Some(1), Some(secs(60))));
     assert_wait(&clock, &limiter, 7, secs(32));
-    let held_by = line.into_iter().map(|one| outcome(&mut one.wait()).expect("a grant").held_by());
-    assert_eq!(held_by.collect::<Vec<_>>(), [Some(0), Some(1)]);
+    let limited_by =
+        line.into_iter().map(|one| outcome(&mut one.wait()).expect("a grant").limited_by());
+    assert_eq!(limited_by.collect::<Vec<_>>(), [Some(0), Some(1)]);
 }
 
 #[test]

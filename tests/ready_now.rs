@@ -63,15 +63,15 @@ impl<P: Policy> Run<P> {
             0..4 if !cost.is_zero() => {
                 // What is not ready may be owed.
                 let is_ready = policy.ready_at(state, *now, cost) == Ok(Ready::At(*now));
-                if is_ready || policy.overdraw(state, *now, cost).is_ok() {
+                if is_ready || policy.check_debt(state, *now, cost).is_ok() {
                     grants.push((cost, policy.charge(state, *now, cost)));
                 }
             }
             4 => {
                 if let Some((held, receipt)) = grants.pop() {
-                    let part = held.less(cost);
+                    let part = held.saturating_sub(cost);
                     let receipt = policy.refund(state, *now, part, receipt);
-                    grants.push((held.less(part), receipt));
+                    grants.push((held.saturating_sub(part), receipt));
                     policy.release(state, *now, part);
                 }
             }
@@ -84,7 +84,7 @@ impl<P: Policy> Run<P> {
             _ => {
                 let other = usize::try_from(far % 1000).unwrap_or_default() % others.len();
                 let old = std::mem::replace(policy, others[other].clone());
-                policy.adopt(&old, state, *now);
+                policy.migrate(&old, state, *now);
             }
         }
     }

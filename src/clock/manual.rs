@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::AlarmKeeper;
-use super::alarms::Alarms;
+use super::alarm::{AlarmKeeper, Alarms};
 use crate::units::Nanos;
 
 /// A clock that moves only when it is told to, for tests and examples.
@@ -200,7 +199,7 @@ impl ManualClock {
             if let Some((due, line)) = next {
                 self.shared.now.fetch_max(due.get(), Ordering::SeqCst);
                 if let Some(line) = line.upgrade() {
-                    line.turn();
+                    line.on_alarm();
                 }
             } else if self.shared.now.fetch_max(time.get(), Ordering::SeqCst) >= time.get() {
                 // Only now: another thread may have set an alarm before it saw this time.

@@ -21,8 +21,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::alarms::Alarms;
-use super::{AlarmKeeper, Turn};
+use super::alarm::{AlarmKeeper, Alarms, OnAlarm};
 use crate::sync::OwnLine;
 use crate::units::{Nanos, saturating_nanos};
 
@@ -160,7 +159,7 @@ impl System {
                 Some(_) => schedule.sleeps_until = None,
             }
             while let Some((_, line)) = schedule.alarms.pop(now) {
-                parking_lot::MutexGuard::unlocked(&mut schedule, || turn(&line));
+                parking_lot::MutexGuard::unlocked(&mut schedule, || sound(&line));
             }
             schedule.earliest = now.saturating_add(GRAIN);
         }
@@ -192,11 +191,11 @@ fn nanos(ticks: u64, scale: u64) -> u64 {
 
 /// A policy or a waker that panics must not end the thread that everybody waits for. Whoever waits
 /// in that line is woken and meets the panic itself.
-fn turn(line: &Weak<dyn Turn>) {
+fn sound(line: &Weak<dyn OnAlarm>) {
     // The last handle on a line may be dropped in here too, and with it what its owner gave it.
     let turned = catch_unwind(AssertUnwindSafe(|| {
         if let Some(line) = line.upgrade() {
-            line.turn();
+            line.on_alarm();
         }
     }));
     if turned.is_err() {

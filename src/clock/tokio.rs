@@ -1,6 +1,6 @@
 //! Tokio's clock, and the task that ends its waits.
 //!
-//! Paused time moves only by tokio's own timers, so a wait needs one of those: a task, the *crank*,
+//! Paused time moves only by tokio's own timers, so a wait needs one of those: a task, the *timer task*,
 //! that sleeps until the line's alarm and turns it. There is one for each runtime in which somebody
 //! waits, so that a runtime which nobody drives any more cannot hold up the others.
 
@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::runtime::{Handle, Id};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::alarm::{OnAlarm, TimedAlarm};
 use super::system::System;
-use super::{TimedAlarm, Turn};
 use crate::units::Nanos;
 
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl TokioClock {
         Nanos::ZERO.saturating_add(Instant::now().saturating_duration_since(self.origin))
     }
 
-    pub(super) fn alarm(&self, line: Weak<dyn Turn>) -> TokioAlarm {
+    pub(super) fn alarm(&self, line: Weak<dyn OnAlarm>) -> TokioAlarm {
         let outside = TimedAlarm::new(System::get(), line.clone());
         let shared = Arc::new(Shared { line, clock: self.clone(), state: Mutex::default() });
         TokioAlarm { shared, outside, outside_due: Nanos::ZERO }
@@ -50,7 +50,7 @@ pub(crate) struct TokioAlarm {
 
 #[derive(Debug)]
 struct Shared {
-    line: Weak<dyn Turn>,
+    line: Weak<dyn OnAlarm>,
     clock: TokioClock,
     state: Mutex<State>,
 }
@@ -58,8 +58,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     due: Option<Nanos>,
-    cranks: Vec<(Id, Option<Waker>)>,
-    /// Runtimes that dropped a crank: they are shutting down.
+    tasks: Vec<(Id, Option<Waker>)>,
+    /// Runtimes that dropped a task: they are shutting down.
     ended: Vec<Id>,
 }
 
@@ -70,7 +70,7 @@ impl TokioAlarm {
         self.change(Some(due));
     }
 
-    /// Nobody waits: the cranks are over. A timer that slept on would move paused time.
+    /// Nobody waits: the tasks are over. A timer that slept on would move paused time.
     pub(super) fn rest(&mut self) {
         self.change(None);
     }
@@ -79,14 +79,14 @@ impl TokioAlarm {
         let wakers: Vec<_> = {
             let mut state = self.shared.state.lock();
             state.due = due;
-            state.cranks.iter_mut().filter_map(|(_, waker)| waker.take()).collect()
+            state.tasks.iter_mut().filter_map(|(_, waker)| waker.take()).collect()
         };
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// A crank for the runtime that this is called in, if it has none. Outside any, or in one that
+    /// A task for the runtime that this is called in, if it has none. Outside any, or in one that
     /// shuts down, the system clock's thread turns the line at `due`.
-    pub(super) fn crank(&mut self, due: Nanos) -> Option<Crank> {
+    pub(super) fn timer_task(&mut self, due: Nanos) -> Option<TimerTask> {
         let mut state = self.shared.state.lock();
         let Some(id) = running().filter(|id| !state.ended.contains(id)) else {
             drop(state);
@@ -97,11 +97,11 @@ impl TokioAlarm {
             }
             return None;
         };
-        if state.due.is_none() || state.cranks.iter().any(|&(other, _)| other == id) {
+        if state.due.is_none() || state.tasks.iter().any(|&(other, _)| other == id) {
             return None;
         }
-        state.cranks.push((id, None));
-        Some(Crank { id, shared: Arc::clone(&self.shared), sleep: None, over: false })
+        state.tasks.push((id, None));
+        Some(TimerTask { id, shared: Arc::clone(&self.shared), sleep: None, over: false })
     }
 }
 
@@ -116,15 +116,15 @@ fn running() -> Option<Id> {
 }
 
 /// The task that turns a line at its alarm, until nobody waits there.
-pub(super) struct Crank {
+pub(crate) struct TimerTask {
     id: Id,
     shared: Arc<Shared>,
     sleep: Option<Pin<Box<Sleep>>>,
     over: bool,
 }
 
-impl Crank {
-    pub(super) fn start(self) {
+impl TimerTask {
+    pub(crate) fn start(self) {
         // Dropping the handle detaches the task. Where the runtime has gone meanwhile, `Drop` below
         // does what is needed.
         if let Ok(handle) = Handle::try_current() {
@@ -132,20 +132,20 @@ impl Crank {
         }
     }
 
-    /// When to turn next; `None` when there is nothing to wait for, and this crank is over.
+    /// When to turn next; `None` when there is nothing to wait for, and this task is over.
     fn due(&mut self, waker: &Waker) -> Option<Nanos> {
         let mut state = self.shared.state.lock();
         if state.due.is_none() {
-            state.cranks.retain(|&(id, _)| id != self.id);
+            state.tasks.retain(|&(id, _)| id != self.id);
             self.over = true;
-        } else if let Some((_, entry)) = state.cranks.iter_mut().find(|(id, _)| *id == self.id) {
+        } else if let Some((_, entry)) = state.tasks.iter_mut().find(|(id, _)| *id == self.id) {
             *entry = Some(waker.clone());
         }
         state.due
     }
 }
 
-impl Future for Crank {
+impl Future for TimerTask {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -159,7 +159,7 @@ impl Future for Crank {
                 return Poll::Pending;
             }
             if let Some(line) = self.shared.line.upgrade() {
-                line.turn();
+                line.on_alarm();
             }
             // If the line still has something to wait for, its alarm is set for later now.
             self.shared.state.lock().due.take_if(|latest| *latest == due);
@@ -169,15 +169,15 @@ impl Future for Crank {
 }
 
 /// The runtime shuts down: those who wait in others must not depend on it.
-impl Drop for Crank {
+impl Drop for TimerTask {
     fn drop(&mut self) {
         if self.over {
             return;
         }
         {
             let mut state = self.shared.state.lock();
-            state.cranks.retain(|&(id, _)| id != self.id);
-            // Whoever is still inside a runtime that shuts down does not start another crank there.
+            state.tasks.retain(|&(id, _)| id != self.id);
+            // Whoever is still inside a runtime that shuts down does not start another task there.
             // Only the latest matter: what has shut down has nobody left inside.
             state.ended.truncate(MOST_ENDED - 1);
             state.ended.insert(0, self.id);

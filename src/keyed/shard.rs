@@ -19,8 +19,8 @@ use crate::units::Nanos;
 pub(super) struct Shard<K, P: Policy> {
     time: Steady,
     /// The latest time of all: after the clock was set back, nothing is granted before it.
-    since: Nanos,
-    pub(super) rule: Rule<K, P>,
+    not_before: Nanos,
+    pub(super) rule: PolicySource<K, P>,
     /// The how-manieth rule of the table it is.
     pub(super) rule_number: u64,
     pub(super) settings: Settings,
@@ -35,7 +35,7 @@ pub(super) struct Shard<K, P: Policy> {
 }
 
 /// By which policy a key is limited.
-pub(super) enum Rule<K, P> {
+pub(super) enum PolicySource<K, P> {
     One(P),
     /// A function of the key.
     Each(Arc<dyn Fn(&K) -> P + Send + Sync>),
@@ -75,7 +75,7 @@ pub(super) enum Decision<R> {
 /// A place is good until the lock is given up.
 const FOUND: &str = "found under this lock";
 
-impl<K, P: Policy> Rule<K, P> {
+impl<K, P: Policy> PolicySource<K, P> {
     /// The policy of a key, to be kept with it; `None` if it is that of all.
     pub(super) fn own(&self, key: &K) -> Option<Box<P>> {
         match self {
@@ -92,7 +92,7 @@ impl<K, P: Policy> Rule<K, P> {
     }
 }
 
-impl<K, P: Policy> Clone for Rule<K, P> {
+impl<K, P: Policy> Clone for PolicySource<K, P> {
     fn clone(&self) -> Self {
         match self {
             Self::One(policy) => Self::One(policy.clone()),
@@ -102,11 +102,11 @@ impl<K, P: Policy> Clone for Rule<K, P> {
 }
 
 impl<K, P: Policy> Shard<K, P> {
-    pub(super) fn new(rule: Rule<K, P>, step: Duration) -> Self {
+    pub(super) fn new(rule: PolicySource<K, P>, step: Duration) -> Self {
         let bounds = Bounds { waiters: usize::MAX, permits: u64::MAX };
         Self {
             time: Steady::new(Nanos::ZERO, step),
-            since: Nanos::ZERO,
+            not_before: Nanos::ZERO,
             rule,
             rule_number: 0,
             settings: Settings { bounds, absent_is_new: false },
@@ -121,13 +121,13 @@ impl<K, P: Policy> Shard<K, P> {
     /// The time. To be read under the lock, so that the order of times is the order of events.
     pub(super) fn now(&mut self, clock: &Clock) -> Nanos {
         let now = self.time.read(clock.now());
-        self.since = self.since.max(now);
+        self.not_before = self.not_before.max(now);
         now
     }
 
     /// From when on refunds are reckoned.
     pub(super) fn since(&self) -> Nanos {
-        self.since
+        self.not_before
     }
 
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<usize> {
@@ -220,14 +220,14 @@ impl<K, P: Policy> Shard<K, P> {
     }
 
     fn is_idle(&mut self, place: usize, now: Nanos) -> bool {
-        self.quieten(place, now);
+        self.demote(place, now);
         let entry = self.entry(place);
         let Slot::Quiet(state) = &entry.slot else { return false };
-        entry.pins == 0 && self.policy_of(entry).forget_at(state).is_some_and(|time| time <= now)
+        entry.pins == 0 && self.policy_of(entry).idle_at(state).is_some_and(|time| time <= now)
     }
 
     /// A line that nobody needs becomes a state again.
-    fn quieten(&mut self, place: usize, now: Nanos) {
+    fn demote(&mut self, place: usize, now: Nanos) {
         let entry = self.entries.get_bucket_mut(place).expect(FOUND);
         if let Slot::Busy(line) = &entry.slot
             && Arc::strong_count(line) == 1
@@ -245,7 +245,7 @@ impl<K, P: Policy> Shard<K, P> {
             Slot::Busy(line) => return Arc::clone(line),
             Slot::Quiet(state) => {
                 let policy = self.rule.policy(entry.own.as_deref()).clone();
-                Shared::of_key(policy, state.clone(), clock, self.settings.bounds, self.since)
+                Shared::of_key(policy, state.clone(), clock, self.settings.bounds, self.not_before)
             }
         };
         entry.slot = Slot::Busy(Arc::clone(&line));
@@ -261,12 +261,12 @@ impl<K, P: Policy> Shard<K, P> {
         max_wait: Option<Duration>,
     ) -> Result<Decision<P::Receipt>, Error> {
         if !P::HELD {
-            self.quieten(place, now);
+            self.demote(place, now);
         }
         let entry = self.entries.get_bucket_mut(place).expect(FOUND);
         let policy = self.rule.policy(entry.own.as_deref());
         let Slot::Quiet(state) = &mut entry.slot else { return Ok(Decision::NeedsLine) };
-        decide(policy, state, now, self.since, cost, max_wait).0
+        decide(policy, state, now, self.not_before, cost, max_wait).0
     }
 
     /// The same for one that is not; and whether it has to be remembered.
@@ -279,7 +279,7 @@ impl<K, P: Policy> Shard<K, P> {
     ) -> (Result<Decision<P::Receipt>, Error>, bool) {
         let policy = self.rule.policy(entry.own.as_deref());
         let Slot::Quiet(state) = &mut entry.slot else { unreachable!("made just now") };
-        decide(policy, state, now, self.since, cost, max_wait)
+        decide(policy, state, now, self.not_before, cost, max_wait)
     }
 
     pub(super) fn lines(&self) -> Vec<Arc<Shared<P>>> {
@@ -305,14 +305,14 @@ impl<K, P: Policy> Shard<K, P> {
         &mut self,
         place: usize,
         own: Option<Box<P>>,
-        (old, new): (&Rule<K, P>, &Rule<K, P>),
+        (old, new): (&PolicySource<K, P>, &PolicySource<K, P>),
         now: Nanos,
         change: impl FnOnce(&Shared<P>, P),
     ) -> Option<Box<P>> {
         let entry = self.entries.get_bucket_mut(place).expect(FOUND);
         let (old, new) = (old.policy(entry.own.as_deref()), new.policy(own.as_deref()));
         match &mut entry.slot {
-            Slot::Quiet(state) => new.adopt(old, state, now),
+            Slot::Quiet(state) => new.migrate(old, state, now),
             Slot::Busy(line) => change(line, new.clone()),
         }
         std::mem::replace(&mut entry.own, own)
@@ -324,17 +324,17 @@ fn decide<P: Policy>(
     policy: &P,
     state: &mut P::State,
     now: Nanos,
-    since: Nanos,
+    not_before: Nanos,
     cost: P::Cost,
     max_wait: Option<Duration>,
 ) -> (Result<Decision<P::Receipt>, Error>, bool) {
     if cost.is_zero() {
-        let nothing = Charge { waited: 0, receipt: None, held_by: None };
+        let nothing = Charge { waited: 0, receipt: None, limited_by: None };
         let decision = if P::HELD { Decision::NeedsLine } else { Decision::Granted(nothing) };
         return (Ok(decision), true);
     }
     let ready = match policy.ready_at(state, now, cost) {
-        Ok(ready) => ready.and(Ready::At(since)),
+        Ok(ready) => ready.and(Ready::At(not_before)),
         Err(error) => return (Err(error.into()), false),
     };
     if ready.has_come(now) {
@@ -342,7 +342,7 @@ fn decide<P: Policy>(
             return (Ok(Decision::NeedsLine), true);
         }
         let receipt = Some(policy.charge(state, now, cost));
-        return (Ok(Decision::Granted(Charge { waited: 0, receipt, held_by: None })), true);
+        return (Ok(Decision::Granted(Charge { waited: 0, receipt, limited_by: None })), true);
     }
     let cannot_wait = |ready: Ready| {
         max_wait.is_some_and(|wait| wait.is_zero() || now.saturating_add(wait) < ready.earliest())
@@ -351,7 +351,7 @@ fn decide<P: Policy>(
         return (Ok(Decision::NeedsLine), true);
     }
     let changed = policy.refused(state, now, cost);
-    let ready = policy.ready_at(state, now, cost).unwrap_or(ready).and(Ready::At(since));
-    let part = policy.held_by(state, now, cost);
+    let ready = policy.ready_at(state, now, cost).unwrap_or(ready).and(Ready::At(not_before));
+    let part = policy.limited_by(state, now, cost);
     (Err(Error::Denied { retry_after: ready.wait(now), part }), changed)
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
 
-use super::shard::{Decision, Entry, Rule, Settings, Shard, Slot};
+use super::shard::{Decision, Entry, PolicySource, Settings, Shard, Slot};
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::{Keys, Place, Shared};
-use crate::line::{Aftermath, Change, Charge};
+use crate::limiter::{EntryRef, Keys, Shared};
+use crate::line::{AfterUnlock, Change, Charge};
 use crate::policy::{Policy, Quota};
 use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard, OwnLine};
@@ -49,14 +49,14 @@ pub(super) struct Table<K, P: Policy> {
 type Part<K, P> = OwnLine<Mutex<Shard<K, P>>>;
 
 /// What became of a call.
-pub(super) enum Arrived<P: Policy> {
-    Granted(Place, Charge<P::Receipt>),
+pub(super) enum KeyAdmission<P: Policy> {
+    Granted(EntryRef, Charge<P::Receipt>),
     /// To go on in the key's line.
-    InLine(Arc<Shared<P>>),
+    Line(Arc<Shared<P>>),
 }
 
 impl<K, P: Policy> Table<K, P> {
-    pub(super) fn new(rule: &Rule<K, P>, clock: Clock) -> Arc<Self> {
+    pub(super) fn new(rule: &PolicySource<K, P>, clock: Clock) -> Arc<Self> {
         let step = clock.step();
         let shard = || OwnLine(Mutex::new(Shard::new(rule.clone(), step)));
         Arc::new_cyclic(|this| Self {
@@ -97,7 +97,7 @@ impl<K, P: Policy> Table<K, P> {
             let (bounds, lines) = (shard.settings.bounds, shard.lines());
             drop(shard);
             for line in lines {
-                line.touch(|inner, _| inner.set_bounds(|all| *all = bounds));
+                line.with_lock(|inner, _| inner.set_bounds(|all| *all = bounds));
             }
         }
     }
@@ -110,7 +110,7 @@ impl<K, P: Policy> Table<K, P> {
         key: &Q,
         cost: P::Cost,
         max_wait: Option<Duration>,
-    ) -> (Result<Arrived<P>, Error>, bool)
+    ) -> (Result<KeyAdmission<P>, Error>, bool)
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -167,15 +167,15 @@ impl<K, P: Policy> Table<K, P> {
         place: usize,
         hash: u64,
         decision: Result<Decision<P::Receipt>, Error>,
-    ) -> Result<Arrived<P>, Error> {
+    ) -> Result<KeyAdmission<P>, Error> {
         match decision {
             Ok(Decision::Granted(charge)) => {
                 shard.stats.granted += u64::from(charge.receipt.is_some());
                 let entry = shard.entry_mut(place);
                 entry.pins += 1;
-                Ok(Arrived::Granted(Place { hash, id: entry.id, hint: place }, charge))
+                Ok(KeyAdmission::Granted(EntryRef { hash, id: entry.id, hint: place }, charge))
             }
-            Ok(Decision::NeedsLine) => Ok(Arrived::InLine(shard.line(place, &self.clock))),
+            Ok(Decision::NeedsLine) => Ok(KeyAdmission::Line(shard.line(place, &self.clock))),
             Err(error) => {
                 shard.stats.refused += 1;
                 Err(error)
@@ -288,7 +288,7 @@ impl<K, P: Policy> Table<K, P> {
     }
 
     /// Puts all keys under another rule, shard by shard. Of several at once the last one holds in the end.
-    pub(super) fn set_rule(&self, rule: &Rule<K, P>) {
+    pub(super) fn set_rule(&self, rule: &PolicySource<K, P>) {
         let number = self.rules.fetch_add(1, Ordering::Relaxed) + 1;
         for shard in &self.shards {
             // Run and dropped after unlocking, even if a policy panics.
@@ -305,7 +305,7 @@ impl<K, P: Policy> Table<K, P> {
             // Keys with a policy of their own do not need the rule; those without one do, the old rule
             // until they have got one. So that none is ever without, even if a policy panics.
             let old_rule = shard.rule.clone();
-            if matches!(rule, Rule::One(_)) {
+            if matches!(rule, PolicySource::One(_)) {
                 shard.rule = rule.clone();
             }
             for (place, own) in own {
@@ -378,9 +378,9 @@ impl<K, P: Policy> Drop for Forgotten<'_, K, P> {
 
 /// What there is to do after unlocking: wakers and drops can do anything.
 struct After<K, P: Policy> {
-    lines: Vec<Aftermath>,
+    lines: Vec<AfterUnlock>,
     policies: Vec<Box<P>>,
-    rules: Vec<Rule<K, P>>,
+    rules: Vec<PolicySource<K, P>>,
 }
 
 impl<K, P: Policy> Default for After<K, P> {
@@ -391,12 +391,12 @@ impl<K, P: Policy> Default for After<K, P> {
 
 impl<K, P: Policy> Drop for After<K, P> {
     fn drop(&mut self) {
-        self.lines.drain(..).for_each(Aftermath::run);
+        self.lines.drain(..).for_each(AfterUnlock::run);
     }
 }
 
 impl<K: Send + 'static, P: Policy> Keys<P> for Table<K, P> {
-    fn change(&self, place: Place, change: Change<P>) -> Result<Option<P::Receipt>, Error> {
+    fn change(&self, place: EntryRef, change: Change<P>) -> Result<Option<P::Receipt>, Error> {
         let mut shard = self.shard(place.hash);
         let Some(found) = shard.find_id(place.hash, place.id, place.hint) else { return Ok(None) };
         let now = shard.now(&self.clock);
@@ -412,7 +412,7 @@ impl<K: Send + 'static, P: Policy> Keys<P> for Table<K, P> {
         }
     }
 
-    fn quota(&self, place: Place) -> Option<Quota<P::Cost>> {
+    fn quota(&self, place: EntryRef) -> Option<Quota<P::Cost>> {
         let mut shard = self.shard(place.hash);
         let now = shard.now(&self.clock);
         let found = shard.find_id(place.hash, place.id, place.hint)?;
@@ -427,14 +427,14 @@ impl<K: Send + 'static, P: Policy> Keys<P> for Table<K, P> {
         }
     }
 
-    fn pin(&self, place: Place) {
+    fn pin(&self, place: EntryRef) {
         let mut shard = self.shard(place.hash);
         if let Some(found) = shard.find_id(place.hash, place.id, place.hint) {
             shard.entry_mut(found).pins += 1;
         }
     }
 
-    fn unpin(&self, place: Place) {
+    fn unpin(&self, place: EntryRef) {
         let mut shard = self.shard(place.hash);
         if let Some(found) = shard.find_id(place.hash, place.id, place.hint) {
             shard.entry_mut(found).pins -= 1;

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use super::Shared;
 use super::grant::Grant;
+use super::grant_owner::GrantOwner;
 use super::shared::in_drop;
-use super::source::Source;
 use crate::error::Error;
-use crate::line::{Charge, Entered, Key, Standing};
+use crate::line::{Admission, Charge, WaitStatus, WaiterId};
 use crate::policy::Policy;
 
 /// A caller on its way to a [`Grant`]: what [`acquire`](crate::RateLimiter::acquire) and
@@ -36,15 +36,15 @@ use crate::policy::Policy;
 /// ```
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Acquire<'a, P: Policy> {
-    source: Source<'a, P>,
+    source: GrantOwner<'a, P>,
     cost: P::Cost,
     max_wait: Option<Duration>,
-    place: Place<P>,
+    place: WaiterState<P>,
 }
 
-enum Place<P: Policy> {
+enum WaiterState<P: Policy> {
     Outside,
-    Waiting(Key),
+    Waiting(WaiterId),
     Granted(Charge<P::Receipt>),
     Over,
 }
@@ -54,8 +54,12 @@ impl<P: Policy> Unpin for Acquire<'_, P> {}
 
 impl<'a, P: Policy> Acquire<'a, P> {
     #[inline]
-    pub(crate) fn new(source: Source<'a, P>, cost: P::Cost, max_wait: Option<Duration>) -> Self {
-        Self { source, cost, max_wait, place: Place::Outside }
+    pub(crate) fn new(
+        source: GrantOwner<'a, P>,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Self {
+        Self { source, cost, max_wait, place: WaiterState::Outside }
     }
 
     /// The line in which it waits, as long as it does.
@@ -70,18 +74,18 @@ impl<'a, P: Policy> Acquire<'a, P> {
         if source.as_borrowed().is_none()
             && let Some(charge) = line(source).decide(*cost, *max_wait)
         {
-            *place = Place::Over;
-            *place = Place::Granted(charge?);
+            *place = WaiterState::Over;
+            *place = WaiterState::Granted(charge?);
             return Ok(());
         }
         let entered = line(source).enter(*cost, *max_wait, |entered| {
             *place = match entered {
-                Entered::Granted(charge) => Place::Granted(charge),
-                Entered::Waiting(key) => Place::Waiting(key),
+                Admission::Granted(charge) => WaiterState::Granted(charge),
+                Admission::Waiting(key) => WaiterState::Waiting(key),
             };
         });
         if entered.is_err() {
-            *place = Place::Over;
+            *place = WaiterState::Over;
         }
         entered
     }
@@ -95,7 +99,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
     /// How much longer it takes, as things stand.
     pub(super) fn delay(&self) -> Duration {
         match self.place {
-            Place::Waiting(key) => self.line().touch(|inner, now| inner.delay(key, now)),
+            WaiterState::Waiting(key) => self.line().with_lock(|inner, now| inner.delay(key, now)),
             _ => Duration::ZERO,
         }
     }
@@ -107,16 +111,18 @@ impl<'a, P: Policy> Acquire<'a, P> {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Charge<P::Receipt>, Error>> {
-        if matches!(self.place, Place::Outside) {
+        if matches!(self.place, WaiterState::Outside) {
             self.enter()?;
         }
         match self.place {
-            Place::Granted(charge) => {
-                self.place = Place::Over;
+            WaiterState::Granted(charge) => {
+                self.place = WaiterState::Over;
                 Poll::Ready(Ok(charge))
             }
-            Place::Waiting(key) => self.wait(key, context.waker()),
-            Place::Outside | Place::Over => panic!("`Acquire` polled after it was ready"),
+            WaiterState::Waiting(key) => self.wait(key, context.waker()),
+            WaiterState::Outside | WaiterState::Over => {
+                panic!("`Acquire` polled after it was ready")
+            }
         }
     }
 
@@ -127,27 +133,27 @@ impl<'a, P: Policy> Acquire<'a, P> {
         charge.map_ok(|charge| Grant::new(self.source.take(), self.cost, charge))
     }
 
-    fn wait(&mut self, key: Key, waker: &Waker) -> Poll<Result<Charge<P::Receipt>, Error>> {
+    fn wait(&mut self, key: WaiterId, waker: &Waker) -> Poll<Result<Charge<P::Receipt>, Error>> {
         loop {
             let Self { source, place, .. } = self;
-            let standing = line(source).touch(|inner, _| {
+            let standing = line(source).with_lock(|inner, _| {
                 let standing = inner.poll(key, waker);
                 // Now, so that a panic over others leaves no grant without an owner.
                 match standing {
-                    Standing::Over(Ok(charge)) => *place = Place::Granted(charge),
-                    Standing::Over(Err(_)) => *place = Place::Over,
-                    Standing::Waiting(_) => {}
+                    WaitStatus::Over(Ok(charge)) => *place = WaiterState::Granted(charge),
+                    WaitStatus::Over(Err(_)) => *place = WaiterState::Over,
+                    WaitStatus::Waiting(_) => {}
                 }
                 standing
             });
             match standing {
-                Standing::Over(outcome) => {
-                    self.place = Place::Over;
+                WaitStatus::Over(outcome) => {
+                    self.place = WaiterState::Over;
                     return Poll::Ready(outcome);
                 }
                 // A clock that advances by itself goes to where the line moves.
-                Standing::Waiting(Some(due)) if self.line().clock.skip_to(due) => {}
-                Standing::Waiting(_) => return Poll::Pending,
+                WaitStatus::Waiting(Some(due)) if self.line().clock.skip_to(due) => {}
+                WaitStatus::Waiting(_) => return Poll::Pending,
             }
         }
     }
@@ -155,17 +161,17 @@ impl<'a, P: Policy> Acquire<'a, P> {
     #[inline(never)]
     fn leave(&mut self) {
         in_drop(|| match self.place {
-            Place::Outside | Place::Over => {}
-            Place::Waiting(key) => self.line().touch(|inner, now| inner.leave(key, now)),
-            Place::Granted(charge) => {
-                self.line().touch(|inner, now| inner.give_back(now, self.cost, charge));
+            WaiterState::Outside | WaiterState::Over => {}
+            WaiterState::Waiting(key) => self.line().with_lock(|inner, now| inner.leave(key, now)),
+            WaiterState::Granted(charge) => {
+                self.line().with_lock(|inner, now| inner.give_back(now, self.cost, charge));
             }
         });
     }
 }
 
 /// Of a caller that asks a line and not a key.
-fn line<'a, P: Policy>(source: &'a Source<'_, P>) -> &'a Shared<P> {
+fn line<'a, P: Policy>(source: &'a GrantOwner<'_, P>) -> &'a Shared<P> {
     source.line().unwrap_or_else(|| unreachable!("a caller asks a line"))
 }
 
@@ -179,10 +185,10 @@ impl<'a, P: Policy> Future for Acquire<'a, P> {
         let Some(shared) = acquire.source.as_borrowed() else {
             return acquire.poll_owned(context);
         };
-        if matches!(acquire.place, Place::Outside)
+        if matches!(acquire.place, WaiterState::Outside)
             && let Some(charge) = shared.decide(acquire.cost, acquire.max_wait)
         {
-            acquire.place = Place::Over;
+            acquire.place = WaiterState::Over;
             return Poll::Ready(grant(shared, acquire.cost, charge));
         }
         acquire.poll_in_line(context).map(|charge| grant(shared, acquire.cost, charge))
@@ -193,7 +199,7 @@ impl<P: Policy> Drop for Acquire<'_, P> {
     // As `Line::decide`.
     #[inline(always)]
     fn drop(&mut self) {
-        if !matches!(self.place, Place::Outside | Place::Over) {
+        if !matches!(self.place, WaiterState::Outside | WaiterState::Over) {
             self.leave();
         }
     }
@@ -202,10 +208,10 @@ impl<P: Policy> Drop for Acquire<'_, P> {
 impl<P: Policy> fmt::Debug for Acquire<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match self.place {
-            Place::Outside => "outside",
-            Place::Waiting(_) => "waiting",
-            Place::Granted(_) => "granted",
-            Place::Over => "over",
+            WaiterState::Outside => "outside",
+            WaiterState::Waiting(_) => "waiting",
+            WaiterState::Granted(_) => "granted",
+            WaiterState::Over => "over",
         };
         f.debug_struct("Acquire").field("cost", &self.cost).field("place", &place).finish()
     }
@@ -243,7 +249,7 @@ fn grant<P: Policy>(
     cost: P::Cost,
     charge: Result<Charge<P::Receipt>, Error>,
 ) -> Result<Grant<'_, P>, Error> {
-    charge.map(|charge| Grant::new(Source::borrowed(shared), cost, charge))
+    charge.map(|charge| Grant::new(GrantOwner::borrowed(shared), cost, charge))
 }
 
 // Not for a grant, as `Acquire::poll_in_line`.
@@ -252,7 +258,7 @@ fn enter_now<P: Policy>(shared: &Shared<P>, cost: P::Cost) -> Result<Charge<P::R
     let mut now = None;
     shared.enter(cost, Some(Duration::ZERO), |entered| now = Some(entered))?;
     match now {
-        Some(Entered::Granted(charge)) => Ok(charge),
+        Some(Admission::Granted(charge)) => Ok(charge),
         // Who has no time to wait is granted or refused; see `Inner::try_enter`.
         _ => unreachable!("waiting without time to wait"),
     }
@@ -273,7 +279,7 @@ fn block_in_line<P: Policy>(
     cost: P::Cost,
     max_wait: Option<Duration>,
 ) -> Result<Charge<P::Receipt>, Error> {
-    let mut acquire = Acquire::new(Source::borrowed(shared), cost, max_wait);
+    let mut acquire = Acquire::new(GrantOwner::borrowed(shared), cost, max_wait);
     block_on(poll_fn(|context| acquire.poll_in_line(context)))
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::source::Source;
+use super::grant_owner::GrantOwner;
 use crate::error::Error;
 use crate::line::{Change, Charge};
 use crate::policy::{Cost, Policy, Quota};
@@ -27,7 +27,7 @@ use crate::policy::{Cost, Policy, Quota};
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 pub struct Grant<'a, P: Policy> {
-    source: Source<'a, P>,
+    source: GrantOwner<'a, P>,
     cost: P::Cost,
     /// What can be given back at the price that was paid.
     returnable: P::Cost,
@@ -36,7 +36,11 @@ pub struct Grant<'a, P: Policy> {
 
 impl<'a, P: Policy> Grant<'a, P> {
     #[inline]
-    pub(crate) fn new(source: Source<'a, P>, cost: P::Cost, charge: Charge<P::Receipt>) -> Self {
+    pub(crate) fn new(
+        source: GrantOwner<'a, P>,
+        cost: P::Cost,
+        charge: Charge<P::Receipt>,
+    ) -> Self {
         Self { source, cost, returnable: cost, charge }
     }
 
@@ -80,12 +84,12 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
     /// let first = limiter.blocking_acquire((1, 80))?;
     /// let second = limiter.blocking_acquire((1, 80))?;
-    /// assert_eq!((first.held_by(), second.held_by()), (None, Some(1)));
+    /// assert_eq!((first.limited_by(), second.limited_by()), (None, Some(1)));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     #[must_use]
-    pub fn held_by(&self) -> Option<usize> {
-        self.charge.held_by
+    pub fn limited_by(&self) -> Option<usize> {
+        self.charge.limited_by
     }
 
     /// How much of the limit is left now, this grant taken: the grants of others since then, too.
@@ -148,12 +152,12 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn settle(&mut self, actual: P::Cost) -> Result<(), Error> {
-        let (more, less) = (actual.less(self.cost), self.cost.less(actual));
+        let (more, less) = (actual.saturating_sub(self.cost), self.cost.saturating_sub(actual));
         // The smaller of `less` and `returnable`.
-        let part = less.less(less.less(self.returnable));
+        let part = less.saturating_sub(less.saturating_sub(self.returnable));
         let receipt = self.charge.receipt;
         self.charge.receipt = self.source.change(Change::Settle { more, less, part, receipt })?;
-        self.returnable = self.returnable.less(part);
+        self.returnable = self.returnable.saturating_sub(part);
         self.cost = actual;
         Ok(())
     }

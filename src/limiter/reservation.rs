@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::acquire::{Acquire, block_on};
 use super::grant::Grant;
-use super::source::Source;
+use super::grant_owner::GrantOwner;
 use crate::error::Error;
 use crate::policy::Policy;
 
@@ -31,7 +31,7 @@ pub struct Reservation<P: Policy> {
 }
 
 impl<P: Policy> Reservation<P> {
-    pub(crate) fn enter(source: Source<'static, P>, cost: P::Cost) -> Result<Self, Error> {
+    pub(crate) fn enter(source: GrantOwner<'static, P>, cost: P::Cost) -> Result<Self, Error> {
         let mut acquire = Acquire::new(source, cost, None);
         acquire.enter()?;
         Ok(Self { acquire })

@@ -5,9 +5,9 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use crate::clock::{Alarm, Clock, Steady, Turn};
+use crate::clock::{Alarm, Clock, OnAlarm, Steady};
 use crate::error::Error;
-use crate::line::{Aftermath, Bounds, Change, Charge, Entered, Inner, Line, Timer};
+use crate::line::{Admission, AfterUnlock, Bounds, Change, Charge, Inner, Line, Timer};
 use crate::policy::{Policy, Quota};
 use crate::stats::Stats;
 use crate::units::Nanos;
@@ -32,14 +32,14 @@ impl<P: Policy> Shared<P> {
         state: P::State,
         clock: &Clock,
         bounds: Bounds,
-        since: Nanos,
+        not_before: Nanos,
     ) -> Arc<Self> {
         let time = Steady::new(clock.now(), clock.step());
         let line = Line::with_mutex_only(policy, state, time);
         let shared = Self::around(line, clock.clone());
-        shared.touch(|inner, _| {
+        shared.with_lock(|inner, _| {
             inner.set_bounds(|all| *all = bounds);
-            inner.moved(since);
+            inner.moved(not_before);
         });
         shared
     }
@@ -70,7 +70,7 @@ impl<P: Policy> Shared<P> {
         &self,
         cost: P::Cost,
         max_wait: Option<Duration>,
-        entered: impl FnOnce(Entered<P>),
+        entered: impl FnOnce(Admission<P>),
     ) -> Result<(), Error> {
         self.line.enter(self, cost, max_wait, entered)
     }
@@ -85,11 +85,11 @@ impl<P: Policy> Shared<P> {
 
     #[inline(never)]
     fn release_in_line(&self, cost: P::Cost) {
-        in_drop(|| self.touch(|inner, now| inner.release(now, cost)));
+        in_drop(|| self.with_lock(|inner, now| inner.release(now, cost)));
     }
 
-    pub(crate) fn touch<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
-        self.line.touch(self, act)
+    pub(crate) fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
+        self.line.with_lock(self, act)
     }
 
     /// As `Line::look`.
@@ -98,7 +98,7 @@ impl<P: Policy> Shared<P> {
     }
 
     pub(crate) fn change(&self, change: Change<P>) -> Result<Option<P::Receipt>, Error> {
-        self.touch(|inner, now| inner.change(now, change))
+        self.with_lock(|inner, now| inner.change(now, change))
     }
 
     pub(crate) fn quota(&self) -> Quota<P::Cost> {
@@ -114,9 +114,9 @@ impl<P: Policy> Shared<P> {
     }
 
     /// As `RateLimiter::set_policy`, for who holds a lock.
-    pub(crate) fn set_policy_quietly(&self, policy: P) -> Aftermath {
+    pub(crate) fn set_policy_quietly(&self, policy: P) -> AfterUnlock {
         let set = |inner: &mut Inner<P>, now| inner.set_policy(now, policy);
-        self.line.touch_quietly(self, set).1
+        self.line.with_lock_deferred(self, set).1
     }
 
     pub(crate) fn quiet_state(&self, now: Nanos) -> Option<(P::State, Stats)> {
@@ -150,9 +150,9 @@ impl<P: Policy> Timer for Shared<P> {
     }
 }
 
-impl<P: Policy> Turn for Shared<P> {
-    fn turn(&self) {
-        self.line.turn(self);
+impl<P: Policy> OnAlarm for Shared<P> {
+    fn on_alarm(&self) {
+        self.line.on_alarm(self);
     }
 
     fn wake_all(&self) {

@@ -1,14 +1,14 @@
 //! The owners of a limiter, and for how long: counted by the references themselves.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin as Pinned;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use super::source::{Keys, Pin, Place, Source};
+use super::grant_owner::{EntryRef, GrantOwner, KeyGuard, Keys};
 use super::{Acquire, Grant, RateLimiter, Shared};
 use crate::clock::ManualClock;
 use crate::error::Error;
@@ -43,7 +43,7 @@ fn ways<P: Policy>(limiter: &RateLimiter<P>) -> usize {
 }
 
 fn poll<P: Policy>(acquire: &mut Acquire<'static, P>) -> Poll<Result<Grant<'static, P>, Error>> {
-    Pinned::new(acquire).poll(&mut Context::from_waker(Waker::noop()))
+    Pin::new(acquire).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 fn ready<P: Policy>(acquire: &mut Acquire<'static, P>) -> Grant<'static, P> {
@@ -72,7 +72,7 @@ fn a_borrowed_grant_counts_no_reference() {
         drop(nothing);
         let mut future = limiter.acquire(1);
         assert_eq!(shares(limiter), 1);
-        let polled = Pinned::new(&mut future).poll(&mut Context::from_waker(Waker::noop()));
+        let polled = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()));
         assert_eq!((shares(limiter), ways(limiter)), (1, 1));
         drop((polled, future));
         assert_eq!(shares(limiter), 1);
@@ -309,12 +309,12 @@ impl Counted {
 
     /// A grant of a key, as the table makes them.
     fn grant(&self) -> Grant<'_, SmoothBursty> {
-        let place = Place { hash: 1, id: 2, hint: 3 };
+        let place = EntryRef { hash: 1, id: 2, hint: 3 };
         self.pin(place);
         let mut ticket = policy().start(Nanos::ZERO);
         let receipt = Some(policy().charge(&mut ticket, Nanos::ZERO, 1));
-        let charge = Charge { waited: 0, receipt, held_by: None };
-        Grant::new(Source::key(Pin::new(self, place)), 1, charge)
+        let charge = Charge { waited: 0, receipt, limited_by: None };
+        Grant::new(GrantOwner::key(KeyGuard::new(self, place)), 1, charge)
     }
 
     fn pins(&self) -> i64 {
@@ -329,28 +329,28 @@ fn policy() -> SmoothBursty {
 impl Keys<SmoothBursty> for Counted {
     fn change(
         &self,
-        place: Place,
+        place: EntryRef,
         change: Change<SmoothBursty>,
     ) -> Result<Option<<SmoothBursty as Policy>::Receipt>, Error> {
-        assert_eq!(place, Place { hash: 1, id: 2, hint: 3 });
+        assert_eq!(place, EntryRef { hash: 1, id: 2, hint: 3 });
         assert!(self.pins() > 0, "a key that is settled is pinned");
         self.changes.fetch_add(1, Ordering::Relaxed);
         let (Change::Settle { receipt, .. } | Change::Refund { receipt, .. }) = change;
         Ok(receipt)
     }
 
-    fn quota(&self, _: Place) -> Option<Quota<u32>> {
+    fn quota(&self, _: EntryRef) -> Option<Quota<u32>> {
         let policy = policy();
         Some(Quota::of(&policy, &policy.start(Nanos::ZERO), Nanos::ZERO))
     }
 
-    fn pin(&self, place: Place) {
-        assert_eq!(place, Place { hash: 1, id: 2, hint: 3 });
+    fn pin(&self, place: EntryRef) {
+        assert_eq!(place, EntryRef { hash: 1, id: 2, hint: 3 });
         self.pins.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn unpin(&self, place: Place) {
-        assert_eq!(place, Place { hash: 1, id: 2, hint: 3 });
+    fn unpin(&self, place: EntryRef) {
+        assert_eq!(place, EntryRef { hash: 1, id: 2, hint: 3 });
         assert!(self.pins.fetch_sub(1, Ordering::Relaxed) > 0, "unpinned once too often");
     }
 
@@ -407,7 +407,7 @@ fn a_panic_and_another_thread_unpin_a_key_once() {
 #[test]
 fn a_source_that_was_taken_has_nothing_to_give_back() {
     let (_, limiter) = bursty();
-    let mut source = Source::owned(Arc::clone(&limiter.shared));
+    let mut source = GrantOwner::owned(Arc::clone(&limiter.shared));
     let taken = source.take();
     assert_eq!(shares(&limiter), 2);
     assert!(source.line().is_none() && taken.line().is_some());
@@ -418,7 +418,7 @@ fn a_source_that_was_taken_has_nothing_to_give_back() {
     drop(taken);
     assert_eq!(shares(&limiter), 1);
 
-    let mut source = Source::borrowed(&limiter.shared);
+    let mut source = GrantOwner::borrowed(&limiter.shared);
     let taken = source.take();
     assert!(source.as_borrowed().is_none() && taken.as_borrowed().is_some());
     let owned = taken.to_owned();
@@ -428,9 +428,9 @@ fn a_source_that_was_taken_has_nothing_to_give_back() {
     assert_eq!(shares(&limiter), 1);
 
     let keys = Counted::new();
-    let place = Place { hash: 1, id: 2, hint: 3 };
+    let place = EntryRef { hash: 1, id: 2, hint: 3 };
     keys.pin(place);
-    let mut source: Source<'_, SmoothBursty> = Source::key(Pin::new(&*keys, place));
+    let mut source: GrantOwner<'_, SmoothBursty> = GrantOwner::key(KeyGuard::new(&*keys, place));
     let taken = source.take();
     drop(source);
     assert_eq!(keys.pins(), 1);

@@ -12,7 +12,7 @@ pub(crate) struct Charge<R> {
     /// `None` for a cost of nothing.
     pub(crate) receipt: Option<R>,
     /// Which of several rules the line waited for last.
-    pub(crate) held_by: Option<usize>,
+    pub(crate) limited_by: Option<usize>,
 }
 
 /// What can become of a charge later.
@@ -31,19 +31,19 @@ pub(crate) enum Change<P: Policy> {
 }
 
 impl<P: Policy> Change<P> {
-    /// The receipt of what is left. `since`: refunds are reckoned from then on, if that is later than
+    /// The receipt of what is left. `not_before`: refunds are reckoned from then on, if that is later than
     /// now.
     pub(crate) fn apply(
         self,
         policy: &P,
         state: &mut P::State,
         now: Nanos,
-        since: Nanos,
+        not_before: Nanos,
     ) -> Result<Option<P::Receipt>, ExceedsCapacity> {
         let (less, part, mut receipt) = match self {
             Self::Settle { more, less, part, receipt } => {
                 if !more.is_zero() {
-                    policy.overdraw(state, now, more)?;
+                    policy.check_debt(state, now, more)?;
                     policy.charge(state, now, more);
                 }
                 (less, part, receipt)
@@ -53,7 +53,7 @@ impl<P: Policy> Change<P> {
         if let Some(receipt) = &mut receipt
             && !part.is_zero()
         {
-            *receipt = policy.refund(state, since.max(now), part, *receipt);
+            *receipt = policy.refund(state, not_before.max(now), part, *receipt);
         }
         if !less.is_zero() {
             policy.release(state, now, less);

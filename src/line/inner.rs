@@ -6,25 +6,25 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::charge::{Change, Charge};
-use super::queue::Key;
+use super::queue::WaiterId;
 use super::tail::ROUGHLY;
 use super::timer::Timer;
 use super::waiting::{Bounds, NEVER, Waiter, Waiting};
 use super::word::{Published, Word};
-use crate::clock::{Errand, Steady};
+use crate::clock::{Steady, TimerTask};
 use crate::error::Error;
 use crate::policy::{Policy, Quota, Ready, TWO_TICKS};
 use crate::stats::Stats;
 use crate::units::{Nanos, saturating_nanos};
 
 /// What became of a caller who entered.
-pub(crate) enum Entered<P: Policy> {
+pub(crate) enum Admission<P: Policy> {
     Granted(Charge<P::Receipt>),
-    Waiting(Key),
+    Waiting(WaiterId),
 }
 
 /// What became of a caller who waits.
-pub(crate) enum Standing<P: Policy> {
+pub(crate) enum WaitStatus<P: Policy> {
     Over(Result<Charge<P::Receipt>, Error>),
     /// The line moves next at this time, if that is known.
     Waiting(Option<Nanos>),
@@ -42,7 +42,7 @@ pub(crate) struct Inner<P: Policy> {
     pub(super) published: Published,
     /// Nothing is charged at an earlier time than this: the last grant, change, pause or departure
     /// of a head.
-    pub(super) since: Nanos,
+    pub(super) not_before: Nanos,
     pub(super) stats: Stats,
     /// `None` until a caller waits.
     pub(super) waiting: Option<Box<Waiting<P>>>,
@@ -50,9 +50,9 @@ pub(crate) struct Inner<P: Policy> {
 
 impl<P: Policy> Inner<P> {
     pub(super) fn new(policy: P, state: P::State, time: Steady) -> Self {
-        let since = time.latest();
+        let not_before = time.latest();
         let (published, stats) = (Published::default(), Stats::default());
-        Self { time, policy, state, published, since, stats, waiting: None }
+        Self { time, policy, state, published, not_before, stats, waiting: None }
     }
 
     fn waiting(&mut self) -> &mut Waiting<P> {
@@ -60,14 +60,14 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Of a caller that has joined.
-    fn waiter(&mut self, key: Key) -> &mut Waiter<P> {
+    fn waiter(&mut self, key: WaiterId) -> &mut Waiter<P> {
         &mut self.waiting().queue[key]
     }
 
     /// Whether no caller waits and nothing is paused.
     #[inline]
     pub(super) fn is_quiet(&self, now: Nanos) -> bool {
-        self.queue_len() == 0 && self.since <= now
+        self.queue_len() == 0 && self.not_before <= now
     }
 
     #[inline(always)]
@@ -79,9 +79,9 @@ impl<P: Policy> Inner<P> {
     #[inline(always)]
     pub(super) fn charge_at_once(&mut self, now: Nanos, cost: P::Cost) -> Charge<P::Receipt> {
         let receipt = Some(self.policy.charge(&mut self.state, now, cost));
-        self.since = now;
+        self.not_before = now;
         self.stats.granted += 1;
-        Charge { waited: 0, receipt, held_by: None }
+        Charge { waited: 0, receipt, limited_by: None }
     }
 
     /// Refuses a caller for whom it is not ready, and that cannot wait.
@@ -110,7 +110,7 @@ impl<P: Policy> Inner<P> {
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
-    ) -> Result<Entered<P>, Error> {
+    ) -> Result<Admission<P>, Error> {
         let result = self.try_enter(now, cost, max_wait);
         if result.is_err() {
             self.stats.refused += 1;
@@ -123,10 +123,10 @@ impl<P: Policy> Inner<P> {
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
-    ) -> Result<Entered<P>, Error> {
+    ) -> Result<Admission<P>, Error> {
         let ready = self.policy.ready_at(&self.state, now, cost)?;
         if self.is_quiet(now) && ready.has_come(now) {
-            return Ok(Entered::Granted(self.charge_at_once(now, cost)));
+            return Ok(Admission::Granted(self.charge_at_once(now, cost)));
         }
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
         if deadline.is_some_and(|deadline| self.is_too_early(deadline, now, cost)) {
@@ -137,11 +137,11 @@ impl<P: Policy> Inner<P> {
         if is_full {
             let (due, _) = self.projected(now, cost, 0);
             let moves = self.due().map_or_else(|| due.wait(now), |due| Some(due.since(now)));
-            return Err(Error::LineFull { retry_after: moves });
+            return Err(Error::QueueFull { retry_after: moves });
         }
         let room = self.policy.room_at(&self.state, now, queued, cost);
         if room > now {
-            return Err(Error::LineFull { retry_after: Some(room.since(now)) });
+            return Err(Error::QueueFull { retry_after: Some(room.since(now)) });
         }
         if self.queue_len() == 0 {
             self.forget_tail();
@@ -149,9 +149,9 @@ impl<P: Policy> Inner<P> {
         if let Some(waiting) = &mut self.waiting
             && let Some(tail) = &mut waiting.tail
         {
-            tail.join(&self.policy, now.max(self.since), cost);
+            tail.join(&self.policy, now.max(self.not_before), cost);
         }
-        Ok(Entered::Waiting(self.waiting().join(cost, now, deadline)))
+        Ok(Admission::Waiting(self.waiting().join(cost, now, deadline)))
     }
 
     /// Whether a caller that comes now will not have been granted by `deadline`.
@@ -176,16 +176,16 @@ impl<P: Policy> Inner<P> {
     /// catches up.
     fn charge_time(&self, ready: Nanos, joined: Nanos, now: Nanos) -> Nanos {
         let catch_up = now.saturating_sub(self.policy.catch_up());
-        ready.max(joined).max(self.since).max(catch_up)
+        ready.max(joined).max(self.not_before).max(catch_up)
     }
 
     fn charge(&mut self, at: Nanos, joined: Nanos, cost: P::Cost) -> Charge<P::Receipt> {
         let receipt = Some(self.policy.charge(&mut self.state, at, cost));
         let waited = at.since(joined);
-        self.since = self.since.max(at);
+        self.not_before = self.not_before.max(at);
         self.stats.granted += 1;
         self.stats.waited = self.stats.waited.saturating_add(waited);
-        Charge { waited: saturating_nanos(waited), receipt, held_by: None }
+        Charge { waited: saturating_nanos(waited), receipt, limited_by: None }
     }
 
     /// Grants all that is due, in order, and turns away those whose time is up.
@@ -194,7 +194,7 @@ impl<P: Policy> Inner<P> {
             return;
         }
         self.grant_due(now);
-        let mut over: SmallVec<[Key; 4]> = SmallVec::new();
+        let mut over: SmallVec<[WaiterId; 4]> = SmallVec::new();
         while let Some(&(deadline, key)) = self.waiting().deadlines.first()
             && deadline <= now
         {
@@ -239,10 +239,11 @@ impl<P: Policy> Inner<P> {
                 self.waiting().tell(key, Err(Error::Denied { retry_after, part }));
             } else if at > now || matches!(ready, Ready::NotBefore(_)) {
                 // After a pause, if there is one.
-                let held_by = self.policy.held_by(&self.state, now.max(self.since), cost);
+                let limited_by =
+                    self.policy.limited_by(&self.state, now.max(self.not_before), cost);
                 let waiting = self.waiting();
                 waiting.due = matches!(ready, Ready::At(_)).then_some(at);
-                waiting.held_by = held_by;
+                waiting.limited_by = limited_by;
                 break;
             } else {
                 let charge = self.charge(at, joined, cost);
@@ -251,7 +252,7 @@ impl<P: Policy> Inner<P> {
                     tail.late += usize::from(late);
                 }
                 waiting.unlink(key);
-                waiting.tell(key, Ok(Charge { held_by: waiting.held_by, ..charge }));
+                waiting.tell(key, Ok(Charge { limited_by: waiting.limited_by, ..charge }));
             }
         }
     }
@@ -264,12 +265,12 @@ impl<P: Policy> Inner<P> {
         at: Nanos,
         cost: P::Cost,
     ) -> Option<usize> {
-        let is_paused = self.since > now;
-        if is_paused { None } else { self.policy.held_by(state, at, cost) }
+        let is_paused = self.not_before > now;
+        if is_paused { None } else { self.policy.limited_by(state, at, cost) }
     }
 
     /// Takes out of the line who is not granted.
-    fn turn_away(&mut self, key: Key, now: Nanos) {
+    fn turn_away(&mut self, key: WaiterId, now: Nanos) {
         self.stats.refused += 1;
         self.depart(key, now);
         // To be told more, unless the policy panics before.
@@ -278,7 +279,7 @@ impl<P: Policy> Inner<P> {
 
     /// Somebody leaves without a grant: if that was the head, time before now is not made good to
     /// those behind it.
-    fn depart(&mut self, key: Key, now: Nanos) {
+    fn depart(&mut self, key: WaiterId, now: Nanos) {
         let waiting = self.waiting();
         if let Some(tail) = &mut waiting.tail {
             tail.left += 1;
@@ -286,27 +287,27 @@ impl<P: Policy> Inner<P> {
         let was_head = waiting.queue.front() == Some(key);
         waiting.unlink(key);
         if was_head {
-            self.since = self.since.max(now);
+            self.not_before = self.not_before.max(now);
         }
     }
 
     /// What became of somebody in line. If nothing yet, `waker` will be called when it has.
-    pub(crate) fn poll(&mut self, key: Key, waker: &Waker) -> Standing<P> {
+    pub(crate) fn poll(&mut self, key: WaiterId, waker: &Waker) -> WaitStatus<P> {
         let waiting = self.waiting();
         let waiter = &mut waiting.queue[key];
         if let Some(outcome) = waiter.outcome.take() {
             waiting.queue.remove(key);
-            return Standing::Over(outcome);
+            return WaitStatus::Over(outcome);
         }
         if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
             let old = waiter.waker.replace(waker.clone());
             waiting.discard.extend(old);
         }
-        Standing::Waiting(waiting.next_event())
+        WaitStatus::Waiting(waiting.next_event())
     }
 
     /// The caller is gone: its place is given up, or its grant given back.
-    pub(crate) fn leave(&mut self, key: Key, now: Nanos) {
+    pub(crate) fn leave(&mut self, key: WaiterId, now: Nanos) {
         if self.waiter(key).outcome.is_none() {
             self.stats.given_up += 1;
             self.depart(key, now);
@@ -320,8 +321,8 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Something happened that moves all who wait.
-    pub(crate) fn moved(&mut self, since: Nanos) {
-        self.since = self.since.max(since);
+    pub(crate) fn moved(&mut self, not_before: Nanos) {
+        self.not_before = self.not_before.max(not_before);
         self.forget_tail();
     }
 
@@ -337,7 +338,7 @@ impl<P: Policy> Inner<P> {
         now: Nanos,
         change: Change<P>,
     ) -> Result<Option<P::Receipt>, Error> {
-        let receipt = change.apply(&self.policy, &mut self.state, now, self.since)?;
+        let receipt = change.apply(&self.policy, &mut self.state, now, self.not_before)?;
         self.moved(now);
         Ok(receipt)
     }
@@ -355,13 +356,13 @@ impl<P: Policy> Inner<P> {
         self.stats.given_up += 1;
         self.moved(now);
         if let Some(receipt) = charge.receipt {
-            self.policy.refund(&mut self.state, self.since, cost, receipt);
+            self.policy.refund(&mut self.state, self.not_before, cost, receipt);
         }
         self.release(now, cost);
     }
 
     pub(crate) fn set_policy(&mut self, now: Nanos, policy: P) {
-        policy.adopt(&self.policy, &mut self.state, now);
+        policy.migrate(&self.policy, &mut self.state, now);
         self.policy = policy;
         // Who waits for more than there ever is now need not wait, nor be counted by others.
         let too_much = |waiter: &Waiter<P>| {
@@ -420,20 +421,20 @@ impl<P: Policy> Inner<P> {
 
     /// Sets the alarm for the next grant or deadline, unless it is set for an earlier time anyway:
     /// an alarm too early is harmless, and setting it at each departure would cost more.
-    pub(super) fn arm(&mut self, timer: &impl Timer) -> Errand {
-        let Some(waiting) = &mut self.waiting else { return Errand::none() };
+    pub(super) fn arm(&mut self, timer: &impl Timer) -> Option<TimerTask> {
+        let waiting = self.waiting.as_mut()?;
         let Some(due) = waiting.next_event() else {
             if waiting.armed != NEVER && waiting.alarm.as_mut().is_some_and(|alarm| alarm.rest()) {
                 waiting.armed = NEVER;
             }
-            return Errand::none();
+            return None;
         };
         let alarm = waiting.alarm.get_or_insert_with(|| timer.alarm());
         if due < waiting.armed {
             alarm.set(due);
             waiting.armed = due;
         }
-        alarm.errand(due)
+        alarm.timer_task(due)
     }
 
     /// The policy has panicked, and nothing is known of when the line moves next.
@@ -469,12 +470,12 @@ impl<P: Policy> Inner<P> {
 
     /// Lets callers decide without the mutex again, if nobody waits and nothing is paused.
     pub(super) fn publish(&mut self, word: &Word, now: Nanos) {
-        if let Some(one_word) = P::ONE_WORD
+        if let Some(lock_free) = P::LOCK_FREE
             && self.is_quiet(now)
-            && let Some(schedule) = (one_word.schedule)(&self.policy)
+            && let Some(schedule) = (lock_free.schedule)(&self.policy)
         {
-            let ticket = *(one_word.ticket)(&mut self.state);
-            word.publish(&mut self.published, &schedule, &ticket);
+            let state = *(lock_free.state)(&mut self.state);
+            word.publish(&mut self.published, &schedule, &state);
         }
     }
 }

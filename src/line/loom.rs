@@ -5,8 +5,8 @@
 //! Each model runs a few calls at once and demands that what they answered, and the state that they
 //! left, is that of *some* order of the same calls one after another.
 
-use super::standing::{self, At, ask};
-use super::{Change, Charge, Entered, Line, Standing, Timer};
+use super::testing::{self, At, ask};
+use super::{Admission, Change, Charge, Line, Timer, WaitStatus};
 use crate::clock::Alarm;
 use crate::policy::Policy;
 use crate::policy::smooth_bursty::SmoothBursty;
@@ -50,7 +50,7 @@ impl Modelled for TokenBucket {
     }
 
     fn trace(mut state: Self::State) -> String {
-        { (Self::ONE_WORD.expect("one").ticket)(&mut state).position }.to_string()
+        { (Self::LOCK_FREE.expect("one").state)(&mut state).position }.to_string()
     }
 }
 
@@ -100,7 +100,7 @@ impl Timer for Read {
 type Outcome = (Vec<Vec<bool>>, String);
 
 fn line<P: Modelled>(now: Nanos) -> Line<P> {
-    standing::line(P::at(1), now)
+    testing::line(P::at(1), now)
 }
 
 fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
@@ -109,25 +109,25 @@ fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
         Call::Try(n) => ask(line, &At(NOW), n, at_once).is_ok(),
         Call::TryAt(read, n) => ask(line, &Read(Cell::new(read)), n, at_once).is_ok(),
         Call::TryAndRefund(n) => match ask(line, &At(NOW), n, at_once) {
-            Ok(Entered::Granted(Charge { receipt, .. })) => {
+            Ok(Admission::Granted(Charge { receipt, .. })) => {
                 let refund = Change::Refund { part: n, receipt };
-                line.touch(&At(NOW), |inner, now| inner.change(now, refund)).is_ok()
+                line.with_lock(&At(NOW), |inner, now| inner.change(now, refund)).is_ok()
             }
             _ => false,
         },
         Call::SetPolicy(nanos) => {
-            line.touch(&At(NOW), |inner, now| inner.set_policy(now, P::at(nanos)));
+            line.with_lock(&At(NOW), |inner, now| inner.set_policy(now, P::at(nanos)));
             true
         }
         Call::Pause(nanos) => {
-            line.touch(&At(NOW), |inner, now| inner.pause(now, Duration::from_nanos(nanos)));
+            line.with_lock(&At(NOW), |inner, now| inner.pause(now, Duration::from_nanos(nanos)));
             true
         }
     }
 }
 
 fn trace<P: Modelled>(line: &Line<P>) -> String {
-    P::trace(line.touch(&At(LATER), |inner, _| inner.state.clone()))
+    P::trace(line.with_lock(&At(LATER), |inner, _| inner.state.clone()))
 }
 
 /// What the threads' calls meet.
@@ -142,7 +142,7 @@ struct Serial<P: Policy> {
 impl<P: Modelled> Serial<P> {
     fn try_at(&mut self, read: Nanos, n: u32) -> Option<P::Receipt> {
         // The mutex does not take a time from before the last one; the word does.
-        let is_old = P::ONE_WORD.is_none() && read < self.latest;
+        let is_old = P::LOCK_FREE.is_none() && read < self.latest;
         let now = if is_old { NOW } else { read };
         self.latest = self.latest.max(now);
         let ready = self.policy.ready_at(&self.state, now, n).expect("within the horizon");
@@ -183,7 +183,7 @@ fn serial_outcomes<P: Modelled>(threads: &'static [&'static [Call]]) -> Vec<Outc
                     }
                     Call::SetPolicy(nanos) => {
                         let new = P::at(nanos);
-                        new.adopt(&serial.policy, &mut serial.state, NOW);
+                        new.migrate(&serial.policy, &mut serial.state, NOW);
                         serial.policy = new;
                         true
                     }
@@ -313,19 +313,19 @@ fn whoever_stays_is_granted_once_and_whoever_leaves_pays_nothing() {
         let other = {
             let line = Arc::clone(&line);
             thread::spawn(move || match ask(&line, &At(NOW), 3, None) {
-                Ok(Entered::Waiting(key)) => {
-                    line.touch(&At(NOW), |inner, now| inner.leave(key, now));
+                Ok(Admission::Waiting(key)) => {
+                    line.with_lock(&At(NOW), |inner, now| inner.leave(key, now));
                 }
                 _ => panic!("it has to wait"),
             })
         };
-        let Ok(Entered::Waiting(key)) = ask(&line, &At(NOW), 1, None) else {
+        let Ok(Admission::Waiting(key)) = ask(&line, &At(NOW), 1, None) else {
             panic!("it has to wait");
         };
-        line.turn(&At(LATER));
+        line.on_alarm(&At(LATER));
         other.join().expect("no panic");
-        let standing = line.touch(&At(LATER), |inner, _| inner.poll(key, Waker::noop()));
-        assert!(matches!(standing, Standing::Over(Ok(_))));
-        assert_eq!(line.touch(&At(LATER), |inner, _| inner.queue_len()), 0);
+        let standing = line.with_lock(&At(LATER), |inner, _| inner.poll(key, Waker::noop()));
+        assert!(matches!(standing, WaitStatus::Over(Ok(_))));
+        assert_eq!(line.with_lock(&At(LATER), |inner, _| inner.queue_len()), 0);
     });
 }

@@ -6,7 +6,7 @@
 use slab::Slab;
 
 /// Names an entry for as long as it is not removed.
-pub(crate) type Key = usize;
+pub(crate) type WaiterId = usize;
 
 /// Keep this many free entries; after a crowd has left, give the memory back.
 const KEEP: usize = 1024;
@@ -14,16 +14,16 @@ const KEEP: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     entries: Slab<Entry<T>>,
-    front: Option<Key>,
-    back: Option<Key>,
+    front: Option<WaiterId>,
+    back: Option<WaiterId>,
     len: usize,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
     value: T,
-    previous: Option<Key>,
-    next: Option<Key>,
+    previous: Option<WaiterId>,
+    next: Option<WaiterId>,
 }
 
 impl<T> Queue<T> {
@@ -36,11 +36,11 @@ impl<T> Queue<T> {
         self.len
     }
 
-    pub(crate) fn front(&self) -> Option<Key> {
+    pub(crate) fn front(&self) -> Option<WaiterId> {
         self.front
     }
 
-    pub(crate) fn push_back(&mut self, value: T) -> Key {
+    pub(crate) fn push_back(&mut self, value: T) -> WaiterId {
         let key = self.entries.insert(Entry { value, previous: self.back, next: None });
         match self.back.replace(key) {
             Some(back) => self.entries[back].next = Some(key),
@@ -51,7 +51,7 @@ impl<T> Queue<T> {
     }
 
     /// Takes a member out of the order; its entry stays. Once only for each.
-    pub(crate) fn unlink(&mut self, key: Key) {
+    pub(crate) fn unlink(&mut self, key: WaiterId) {
         let entry = &mut self.entries[key];
         let (previous, next) = (entry.previous.take(), entry.next.take());
         match previous {
@@ -66,7 +66,7 @@ impl<T> Queue<T> {
     }
 
     /// Forgets an entry that has been unlinked.
-    pub(crate) fn remove(&mut self, key: Key) -> T {
+    pub(crate) fn remove(&mut self, key: WaiterId) -> T {
         let value = self.entries.remove(key).value;
         if self.entries.is_empty() && self.entries.capacity() > KEEP {
             self.entries = Slab::new();
@@ -76,27 +76,27 @@ impl<T> Queue<T> {
 
     /// Who stands behind a member.
     #[cfg(feature = "redis")]
-    pub(crate) fn behind(&self, key: Key) -> Option<Key> {
+    pub(crate) fn behind(&self, key: WaiterId) -> Option<WaiterId> {
         self.entries[key].next
     }
 
     /// The members from the front on.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (WaiterId, &T)> {
         std::iter::successors(self.front, |&key| self.entries[key].next)
             .map(|key| (key, &self.entries[key].value))
     }
 }
 
-impl<T> std::ops::Index<Key> for Queue<T> {
+impl<T> std::ops::Index<WaiterId> for Queue<T> {
     type Output = T;
 
-    fn index(&self, key: Key) -> &T {
+    fn index(&self, key: WaiterId) -> &T {
         &self.entries[key].value
     }
 }
 
-impl<T> std::ops::IndexMut<Key> for Queue<T> {
-    fn index_mut(&mut self, key: Key) -> &mut T {
+impl<T> std::ops::IndexMut<WaiterId> for Queue<T> {
+    fn index_mut(&mut self, key: WaiterId) -> &mut T {
         &mut self.entries[key].value
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Inner, Key};
+use super::{Inner, WaiterId};
 use crate::policy::{Policy, Ready};
 use crate::units::Nanos;
 
@@ -33,7 +33,7 @@ impl<P: Policy> Inner<P> {
     ) -> (Ready, Option<usize>) {
         // Not before the line moves, in case the clock has gone back.
         let moves = Ready::At(self.due().unwrap_or(now));
-        let from = now.max(self.since);
+        let from = now.max(self.not_before);
         let ahead = self.waiting.as_ref().map_or(0, |waiting| waiting.permits);
         if let Some(due) = self.policy.ready_behind(&self.state, from, ahead, cost) {
             return (Ready::At(due).and(moves), None);
@@ -45,8 +45,9 @@ impl<P: Policy> Inner<P> {
             let part = inner.part_that_holds(state, now, from, cost);
             // Or what those in front wait for.
             let in_line = inner.waiting.as_ref().filter(|waiting| waiting.queue.len() > 0);
-            let held_by = in_line.filter(|_| inner.since <= now).and_then(|line| line.held_by);
-            let part = part.or(held_by);
+            let limited_by =
+                in_line.filter(|_| inner.not_before <= now).and_then(|line| line.limited_by);
+            let part = part.or(limited_by);
             (own.and(ready), part)
         })
     }
@@ -60,7 +61,7 @@ impl<P: Policy> Inner<P> {
         left: usize,
         look: impl FnOnce(&Self, &P::State, Ready) -> R,
     ) -> R {
-        let start = Ready::At(now.max(self.since));
+        let start = Ready::At(now.max(self.not_before));
         let in_line = self.queue_len();
         if in_line == 0 {
             return look(self, &self.state, start);
@@ -76,8 +77,8 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Goes through the line, up to somebody in it or all of it.
-    fn project(&self, now: Nanos, until: Option<Key>) -> Tail<P::State> {
-        let from = now.max(self.since);
+    fn project(&self, now: Nanos, until: Option<WaiterId>) -> Tail<P::State> {
+        let from = now.max(self.not_before);
         let mut tail = Tail { state: self.state.clone(), ready: Ready::At(from), left: 0, late: 0 };
         let waiters = self.waiting.iter().flat_map(|waiting| waiting.queue.iter());
         for (_, waiter) in waiters.take_while(|&(key, _)| Some(key) != until) {
@@ -88,7 +89,7 @@ impl<P: Policy> Inner<P> {
 
     /// How long somebody in line, or granted already, still has to wait as things stand: at least, if
     /// nobody can know.
-    pub(crate) fn delay(&self, key: Key, now: Nanos) -> Duration {
+    pub(crate) fn delay(&self, key: WaiterId, now: Nanos) -> Duration {
         let waiter = self.waiting.as_ref().map(|waiting| &waiting.queue[key]);
         let Some(waiter) = waiter.filter(|waiter| waiter.outcome.is_none()) else {
             return Duration::ZERO;

@@ -3,8 +3,8 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::standing::{self, At, ask};
-use super::{Entered, Key, Line, Standing};
+use super::testing::{self, At, ask};
+use super::{Admission, Line, WaitStatus, WaiterId};
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::policy::smooth_bursty::SmoothBursty;
@@ -18,20 +18,20 @@ fn at(time: Duration) -> Nanos {
 }
 
 fn line<P: Policy<Cost = u32>>(policy: P) -> Line<P> {
-    standing::line(policy, Nanos::ZERO)
+    testing::line(policy, Nanos::ZERO)
 }
 
-fn join<P: Policy<Cost = u32>>(line: &Line<P>, max_wait: Option<Duration>) -> Key {
+fn join<P: Policy<Cost = u32>>(line: &Line<P>, max_wait: Option<Duration>) -> WaiterId {
     match ask(line, &At(Nanos::ZERO), 1, max_wait) {
-        Ok(Entered::Waiting(key)) => key,
-        Ok(Entered::Granted(_)) => panic!("nothing should be ready"),
+        Ok(Admission::Waiting(key)) => key,
+        Ok(Admission::Granted(_)) => panic!("nothing should be ready"),
         Err(error) => panic!("{error}"),
     }
 }
 
 /// How many wait after the alarm has gone off at `time`.
 fn waiting_after<P: Policy<Cost = u32>>(line: &Line<P>, time: Duration) -> usize {
-    line.turn(&At(at(time)));
+    line.on_alarm(&At(at(time)));
     line.look(&At(at(time)), |inner, _| inner.queue_len())
 }
 
@@ -78,9 +78,9 @@ fn a_grant_that_was_due_in_time_is_given_although_the_alarm_is_late() {
     let timeout = Duration::from_millis(200);
     let key = join(&line, Some(timeout));
     let late = At(at(timeout + Duration::from_millis(1)));
-    line.turn(&late);
-    let standing = line.touch(&late, |inner, _| inner.poll(key, Waker::noop()));
-    let Standing::Over(Ok(charge)) = standing else { panic!("it was due in time") };
+    line.on_alarm(&late);
+    let standing = line.with_lock(&late, |inner, _| inner.poll(key, Waker::noop()));
+    let WaitStatus::Over(Ok(charge)) = standing else { panic!("it was due in time") };
     assert_eq!(charge.waited, 200_000_000);
 }
 
@@ -90,9 +90,9 @@ fn a_grant_that_comes_far_too_late_is_refused() {
     assert!(ask(&line, &At(Nanos::ZERO), 1, None).is_ok());
     let key = join(&line, Some(Duration::from_millis(200)));
     let late = At(at(60 * SECOND));
-    line.turn(&late);
-    let standing = line.touch(&late, |inner, _| inner.poll(key, Waker::noop()));
-    assert!(matches!(standing, Standing::Over(Err(Error::Denied { .. }))));
+    line.on_alarm(&late);
+    let standing = line.with_lock(&late, |inner, _| inner.poll(key, Waker::noop()));
+    assert!(matches!(standing, WaitStatus::Over(Err(Error::Denied { .. }))));
 }
 
 /// The word with all that it means, as it stands in memory.
@@ -144,7 +144,7 @@ fn calls_are_decided_while_somebody_looks_and_not_while_somebody_changes() {
     }
     let refused = line.look(&At(Nanos::ZERO), |_, _| by_the_word(&line, &At(Nanos::ZERO)));
     assert!(matches!(refused, Some(Err(Error::Denied { .. }))));
-    assert!(line.touch(&now, |_, _| by_the_word(&line, &now)).is_none());
+    assert!(line.with_lock(&now, |_, _| by_the_word(&line, &now)).is_none());
     // It goes on afterwards.
     assert_eq!(by_the_word(&line, &now), Some(Ok(())));
     assert_eq!(line.look(&now, |inner, time| inner.available(time)), 1);
@@ -157,7 +157,7 @@ fn calls_are_decided_while_somebody_looks_and_not_while_somebody_changes() {
 fn who_looks_in_a_pause_or_at_a_line_leaves_the_word_locked() {
     let line = line(SmoothBursty::new(Rate::per_second(5.0)));
     let now = At(Nanos::ZERO);
-    line.touch(&now, |inner, now| inner.pause(now, SECOND));
+    line.with_lock(&now, |inner, now| inner.pause(now, SECOND));
     let before = word(&line);
     line.look(&now, |inner, now| (inner.queue_len(), inner.available(now), inner.quota(now)));
     line.stats(&now);
@@ -168,7 +168,7 @@ fn who_looks_in_a_pause_or_at_a_line_leaves_the_word_locked() {
     line.stats(&now);
     assert_eq!(line.look(&now, |inner, _| inner.queue_len()), 1);
     assert_eq!(by_the_word(&line, &now), None);
-    line.touch(&now, |inner, now| inner.leave(key, now));
+    line.with_lock(&now, |inner, now| inner.leave(key, now));
     // After the pause it is for the next who has to do with the mutex to unlock.
     let later = At(at(2 * SECOND));
     line.stats(&later);

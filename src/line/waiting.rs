@@ -6,7 +6,7 @@ use std::task::Waker;
 use smallvec::SmallVec;
 
 use super::charge::Charge;
-use super::queue::{Key, Queue};
+use super::queue::{Queue, WaiterId};
 use super::tail::Tail;
 use crate::clock::Alarm;
 use crate::error::Error;
@@ -18,7 +18,7 @@ use crate::units::Nanos;
 pub(super) struct Waiting<P: Policy> {
     pub(super) queue: Queue<Waiter<P>>,
     /// The callers with a deadline, the first to give up first.
-    pub(super) deadlines: BTreeSet<(Nanos, Key)>,
+    pub(super) deadlines: BTreeSet<(Nanos, WaiterId)>,
     /// The state behind all waiting callers, where the policy needs that to tell when a newcomer is ready.
     pub(super) tail: Option<Tail<P::State>>,
     /// Permits asked for by those in line.
@@ -32,9 +32,9 @@ pub(super) struct Waiting<P: Policy> {
     /// When the line moves next, if that is known.
     pub(super) due: Option<Nanos>,
     /// Which of several rules it waits for.
-    pub(super) held_by: Option<usize>,
+    pub(super) limited_by: Option<usize>,
     pub(super) wake: SmallVec<[Waker; 4]>,
-    /// Dropping a waker can run anything, another touch of this line included: not under the lock.
+    /// Dropping a waker can run anything, another call at this line included: not under the lock.
     pub(super) discard: SmallVec<[Waker; 4]>,
 }
 
@@ -69,7 +69,7 @@ impl<P: Policy> Waiting<P> {
             alarm: None,
             armed: NEVER,
             due: None,
-            held_by: None,
+            limited_by: None,
             wake: SmallVec::new(),
             discard: SmallVec::new(),
         }
@@ -82,7 +82,12 @@ impl<P: Policy> Waiting<P> {
     }
 
     /// A caller joins, behind all others.
-    pub(super) fn join(&mut self, cost: P::Cost, joined: Nanos, deadline: Option<Nanos>) -> Key {
+    pub(super) fn join(
+        &mut self,
+        cost: P::Cost,
+        joined: Nanos,
+        deadline: Option<Nanos>,
+    ) -> WaiterId {
         self.permits = self.permits.saturating_add(cost.permits());
         self.queued = cost.add_to(self.queued);
         let waiter = Waiter { cost, joined, deadline, waker: None, outcome: None };
@@ -92,7 +97,7 @@ impl<P: Policy> Waiting<P> {
     }
 
     /// Takes a caller out of the order; it may still have to be told what became of it.
-    pub(super) fn unlink(&mut self, key: Key) {
+    pub(super) fn unlink(&mut self, key: WaiterId) {
         self.queue.unlink(key);
         let waiter = &self.queue[key];
         self.permits = self.permits.saturating_sub(waiter.cost.permits());
@@ -103,7 +108,7 @@ impl<P: Policy> Waiting<P> {
     }
 
     /// Tells a caller that is out of the order what became of it.
-    pub(super) fn tell(&mut self, key: Key, outcome: Result<Charge<P::Receipt>, Error>) {
+    pub(super) fn tell(&mut self, key: WaiterId, outcome: Result<Charge<P::Receipt>, Error>) {
         let waiter = &mut self.queue[key];
         waiter.outcome = Some(outcome);
         self.wake.extend(waiter.waker.take());

@@ -29,7 +29,7 @@
 //! Words are never reused across changes, so the 62 bits last for at least 73 years, less what refunds
 //! across changes use up; after that the line goes on under its mutex.
 
-use crate::policy::schedule::{Booking, Schedule, Ticket, nanos_of};
+use crate::policy::schedule::{RateReceipt, RateState, Schedule, nanos_of};
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::units::Nanos;
 
@@ -43,7 +43,7 @@ pub(super) const END: Nanos = Nanos::new(1 << 61);
 /// What the lock-free half made of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Attempt {
-    Granted(Booking),
+    Granted(RateReceipt),
     /// Not ready before this time.
     NotBefore(Nanos),
     /// The mutex has to decide.
@@ -68,7 +68,7 @@ struct Parameters {
     burst: AtomicU64,
     /// By how much the word is ahead of the position: never negative, so that all is unsigned.
     bump: AtomicU64,
-    /// What must be added to the word for a ticket's mark.
+    /// What must be added to the word for a state's mark.
     mark: AtomicU64,
     /// All ones if what is asked for must be stored, else zero.
     strict: AtomicU64,
@@ -151,7 +151,7 @@ impl Word {
                 Ok(_) => {
                     let span = nanos_of(units, inverse);
                     let mark = next.wrapping_add(mark);
-                    return Attempt::Granted(Booking::new(now, permits, span, mark));
+                    return Attempt::Granted(RateReceipt::new(now, permits, span, mark));
                 }
                 Err(current) => bits = current,
             }
@@ -177,19 +177,24 @@ impl Word {
         (bits < LOCK).then(|| i128::from(bits) - i128::from(bump))
     }
 
-    /// Makes `ticket` under `schedule` what everybody sees, and decides without the mutex again, if its
+    /// Makes `state` under `schedule` what everybody sees, and decides without the mutex again, if its
     /// numbers are small enough. The caller holds the mutex and has called [`lock`](Self::lock).
-    pub(super) fn publish(&self, published: &mut Published, schedule: &Schedule, ticket: &Ticket) {
+    pub(super) fn publish(
+        &self,
+        published: &mut Published,
+        schedule: &Schedule,
+        state: &RateState,
+    ) {
         let mut bump = self.parameters.bump.load(Ordering::Relaxed);
-        let word = |bump| fitting(ticket.position + i128::from(bump));
-        if !self.is_under(schedule, ticket.moved)
+        let word = |bump| fitting(state.position + i128::from(bump));
+        if !self.is_under(schedule, state.moved)
             || word(bump).is_none_or(|word| word < published.floor)
         {
             let floor = i128::from(published.ceiling) + 1;
-            let Some(least) = fitting((floor - ticket.position).max(0)) else { return };
+            let Some(least) = fitting((floor - state.position).max(0)) else { return };
             bump = least;
             let Some(floor) = word(bump) else { return };
-            self.set_parameters(schedule, ticket.moved, bump);
+            self.set_parameters(schedule, state.moved, bump);
             published.floor = floor;
         }
         if let Some(word) = word(bump) {
@@ -236,7 +241,7 @@ impl Parameters {
     }
 }
 
-/// What of a ticket's mark is not in the word.
+/// What of a state's mark is not in the word.
 fn mark_of(moved: i64, bump: u64) -> u64 {
     moved.cast_unsigned().wrapping_sub(bump)
 }
@@ -286,31 +291,31 @@ mod tests {
         word: Word,
         published: Published,
         schedule: Schedule,
-        ticket: Ticket,
+        state: RateState,
     }
 
     impl Twins {
         fn new(schedule: Schedule, position: i128) -> Self {
             let (word, published) = (Word::locked(), Published::default());
-            let mut twins = Self { word, published, schedule, ticket: Ticket::new(position) };
+            let mut twins = Self { word, published, schedule, state: RateState::new(position) };
             twins.publish();
             twins
         }
 
         fn publish(&mut self) {
             assert_eq!(self.word.lock(&mut self.published), None);
-            self.word.publish(&mut self.published, &self.schedule, &self.ticket);
+            self.word.publish(&mut self.published, &self.schedule, &self.state);
         }
 
         /// Asks both, and demands the same answer and the same state afterwards.
         fn ask(&mut self, now: Nanos, permits: u64) -> Result<Attempt, TestCaseError> {
             let told = self.word.attempt(now, permits);
             let exceeds = self.schedule.exceeds_capacity(permits);
-            let ready = self.schedule.time_of(self.schedule.due(self.ticket.position, permits));
+            let ready = self.schedule.time_of(self.schedule.due(self.state.position, permits));
             match &told {
-                Attempt::Granted(booking) => {
+                Attempt::Granted(receipt) => {
                     prop_assert!(!exceeds && ready <= now);
-                    prop_assert_eq!(*booking, self.schedule.charge(&mut self.ticket, now, permits));
+                    prop_assert_eq!(*receipt, self.schedule.charge(&mut self.state, now, permits));
                 }
                 Attempt::NotBefore(due) => {
                     prop_assert!(!exceeds && ready > now);
@@ -319,7 +324,7 @@ mod tests {
                 Attempt::Undecided => {}
             }
             let position = self.word.position();
-            prop_assert!(position.is_none_or(|position| position == self.ticket.position));
+            prop_assert!(position.is_none_or(|position| position == self.state.position));
             Ok(told)
         }
     }
@@ -386,15 +391,15 @@ mod tests {
                 match usize::from(change) {
                     change @ 0..2 => {
                         let position = twins.word.lock(&mut twins.published);
-                        prop_assert!(position.is_none_or(|it| it == twins.ticket.position));
+                        prop_assert!(position.is_none_or(|it| it == twins.state.position));
                         let next = others[change % others.len()];
-                        next.adopt(&twins.schedule, &mut twins.ticket, at);
+                        next.migrate(&twins.schedule, &mut twins.state, at);
                         twins.schedule = next;
                         twins.publish();
                     }
-                    2 => if let Attempt::Granted(booking) = twins.ask(at, permits)? {
+                    2 => if let Attempt::Granted(receipt) = twins.ask(at, permits)? {
                         twins.word.lock(&mut twins.published);
-                        twins.schedule.refund(&mut twins.ticket, at, permits, booking);
+                        twins.schedule.refund(&mut twins.state, at, permits, receipt);
                         twins.publish();
                     },
                     _ => _ = twins.ask(at, permits)?,
@@ -427,7 +432,7 @@ mod tests {
         assert!(matches!(twins.ask(latest, (1 << 62) - 1), Ok(Attempt::Granted(_))));
         // Charged beyond what could be published, it is still read right, and then kept in the mutex.
         let charged = twins.word.lock(&mut twins.published);
-        assert_eq!(charged, Some(twins.ticket.position));
+        assert_eq!(charged, Some(twins.state.position));
         assert!(charged >= Some(1 << 62));
         twins.publish();
         assert_eq!(twins.word.position(), None);

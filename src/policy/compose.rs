@@ -26,7 +26,7 @@ use std::time::Duration;
 /// let mut waits = Vec::new();
 /// for n in [10, 2, 1] {
 ///     let grant = limiter.blocking_acquire(n)?;
-///     waits.push((grant.waited().as_millis(), grant.held_by()));
+///     waits.push((grant.waited().as_millis(), grant.limited_by()));
 /// }
 /// assert_eq!(waits, [(0, None), (200, Some(0)), (3_599_800, Some(1))]);
 /// # Ok::<(), tollgate::Error>(())
@@ -46,7 +46,7 @@ fn last_of(parts: impl IntoIterator<Item = Option<Ready>>, now: Nanos) -> Option
 
 /// The smaller of two costs.
 fn least<C: Cost>(one: C, other: C) -> C {
-    one.less(one.less(other))
+    one.saturating_sub(one.saturating_sub(other))
 }
 
 /// A policy of several parts, each with its number, the way to it from the whole, and the way to its
@@ -69,9 +69,9 @@ macro_rules! compose {
                 ($(self$($way)*.idle(now),)+)
             }
 
-            fn forget_at(&self, state: &Self::State) -> Option<Nanos> {
+            fn idle_at(&self, state: &Self::State) -> Option<Nanos> {
                 let mut at = Nanos::ZERO;
-                $(at = at.max(self$($way)*.forget_at(&state.$index)?);)+
+                $(at = at.max(self$($way)*.idle_at(&state.$index)?);)+
                 Some(at)
             }
 
@@ -95,14 +95,14 @@ macro_rules! compose {
                     || self$($way)*.ready_now(&state.$index, now, cost$($of)*)))&&+
             }
 
-            fn overdraw(
+            fn check_debt(
                 &self,
                 state: &Self::State,
                 now: Nanos,
                 cost: Self::Cost,
             ) -> Result<(), ExceedsCapacity> {
                 $(if !cost$($of)*.is_zero() {
-                    let part = self$($way)*.overdraw(&state.$index, now, cost$($of)*);
+                    let part = self$($way)*.check_debt(&state.$index, now, cost$($of)*);
                     part.map_err(|error| error.in_part($index))?;
                 })+
                 Ok(())
@@ -143,8 +143,8 @@ macro_rules! compose {
                 $(self$($way)*.pause(&mut state.$index, now, until);)+
             }
 
-            fn adopt(&self, old: &Self, state: &mut Self::State, now: Nanos) {
-                $(self$($way)*.adopt(&old$($way)*, &mut state.$index, now);)+
+            fn migrate(&self, old: &Self, state: &mut Self::State, now: Nanos) {
+                $(self$($way)*.migrate(&old$($way)*, &mut state.$index, now);)+
             }
 
             fn refused(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) -> bool {
@@ -155,7 +155,7 @@ macro_rules! compose {
                 changed
             }
 
-            fn held_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<usize> {
+            fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<usize> {
                 let parts = [$(
                     (!cost$($of)*.is_zero())
                         .then(|| self$($way)*.ready_at(&state.$index, now, cost$($of)*).ok())
@@ -214,8 +214,8 @@ macro_rules! tuple {
                 self.0.permits()$(.saturating_add(self.$index.permits()))+
             }
 
-            fn less(self, other: Self) -> Self {
-                (self.0.less(other.0), $(self.$index.less(other.$index)),+)
+            fn saturating_sub(self, other: Self) -> Self {
+                (self.0.saturating_sub(other.0), $(self.$index.saturating_sub(other.$index)),+)
             }
         }
 
@@ -261,8 +261,8 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
         std::array::from_fn(|part| self[part].idle(now))
     }
 
-    fn forget_at(&self, states: &Self::State) -> Option<Nanos> {
-        let mut each = self.iter().zip(states).map(|(part, state)| part.forget_at(state));
+    fn idle_at(&self, states: &Self::State) -> Option<Nanos> {
+        let mut each = self.iter().zip(states).map(|(part, state)| part.idle_at(state));
         each.try_fold(Nanos::ZERO, |latest, at| Some(latest.max(at?)))
     }
 
@@ -285,14 +285,14 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
         self.iter().zip(states).all(|(part, state)| part.ready_now(state, now, cost))
     }
 
-    fn overdraw(
+    fn check_debt(
         &self,
         states: &Self::State,
         now: Nanos,
         cost: P::Cost,
     ) -> Result<(), ExceedsCapacity> {
         for (index, (part, state)) in self.iter().zip(states).enumerate() {
-            part.overdraw(state, now, cost).map_err(|error| error.in_part(index))?;
+            part.check_debt(state, now, cost).map_err(|error| error.in_part(index))?;
         }
         Ok(())
     }
@@ -329,9 +329,9 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
         }
     }
 
-    fn adopt(&self, old: &Self, states: &mut Self::State, now: Nanos) {
+    fn migrate(&self, old: &Self, states: &mut Self::State, now: Nanos) {
         for (index, state) in states.iter_mut().enumerate() {
-            self[index].adopt(&old[index], state, now);
+            self[index].migrate(&old[index], state, now);
         }
     }
 
@@ -345,7 +345,7 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
         each.fold(false, |changed, (part, state)| part.refused(state, now, cost) || changed)
     }
 
-    fn held_by(&self, states: &Self::State, now: Nanos, cost: P::Cost) -> Option<usize> {
+    fn limited_by(&self, states: &Self::State, now: Nanos, cost: P::Cost) -> Option<usize> {
         let each = self.iter().zip(states);
         last_of(each.map(|(part, state)| part.ready_at(state, now, cost).ok()), now)
     }

@@ -76,7 +76,7 @@ impl Fine {
 
     /// What is left when `other` is taken away; nothing if it is more.
     #[inline(always)]
-    pub(crate) fn less(self, other: Self) -> Self {
+    pub(crate) fn saturating_sub(self, other: Self) -> Self {
         Self::of(self.bits().saturating_sub(other.bits()))
     }
 }
@@ -196,9 +196,9 @@ mod tests {
         fn sums_and_differences_stop_at_the_ends(one in bits(), other in bits()) {
             let (fine, others) = (Fine::of(one), Fine::of(other));
             prop_assert_eq!(fine.plus(others).bits(), one.saturating_add(other));
-            prop_assert_eq!(fine.less(others).bits(), one.saturating_sub(other));
+            prop_assert_eq!(fine.saturating_sub(others).bits(), one.saturating_sub(other));
             if let Some(sum) = one.checked_add(other) {
-                prop_assert_eq!(Fine::of(sum).less(others), fine);
+                prop_assert_eq!(Fine::of(sum).saturating_sub(others), fine);
             }
         }
 

@@ -147,7 +147,7 @@ impl Policy for FixedWindow {
         FixedWindowState { start: i64::MIN, granted: 0 }
     }
 
-    fn forget_at(&self, state: &FixedWindowState) -> Option<Nanos> {
+    fn idle_at(&self, state: &FixedWindowState) -> Option<Nanos> {
         Some(self.end(state))
     }
 
@@ -199,7 +199,7 @@ impl Policy for FixedWindow {
     const SMALL: bool = true;
 
     /// What was granted in the last window counts for as long as the new one would last from there.
-    fn adopt(&self, _: &Self, _: &mut FixedWindowState, _: Nanos) {}
+    fn migrate(&self, _: &Self, _: &mut FixedWindowState, _: Nanos) {}
 
     fn available(&self, state: &FixedWindowState, now: Nanos) -> u32 {
         let granted = if now < self.end(state) { state.granted } else { 0 };

@@ -12,9 +12,10 @@
 //! [`schedule`](super::schedule), which keeps `TAT - tolerance`. Grants are rounded up to whole
 //! nanoseconds.
 
-use super::schedule::{Booking, OneWord, Schedule, Ticket, scheduled};
+use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
 use super::{Policy, Rated, Ready, TWO_TICKS};
 use crate::error::ExceedsCapacity;
+use crate::policy::lock_free::LockFree;
 use crate::units::{Nanos, Rate};
 use std::time::Duration;
 
@@ -99,20 +100,20 @@ impl Gcra {
 impl Policy for Gcra {
     scheduled!();
 
-    fn start(&self, now: Nanos) -> Ticket {
+    fn start(&self, now: Nanos) -> RateState {
         self.schedule.full(now)
     }
 
     /// What may come at once keeps its number.
-    fn adopt(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
-        self.schedule.adopt_number(&old.schedule, ticket, now);
+    fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
+        self.schedule.migrate_number(&old.schedule, state, now);
     }
 
     const SMALL: bool = true;
-    const ONE_WORD: Option<OneWord<Self>> = Some(OneWord {
+    const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = Some(LockFree {
         schedule: |policy| Some(policy.schedule),
-        ticket: |ticket| ticket,
-        receipt: |booking| booking,
+        state: |state| state,
+        receipt: |receipt| receipt,
     });
 }
 

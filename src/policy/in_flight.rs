@@ -63,7 +63,7 @@ impl Policy for InFlight {
         0
     }
 
-    fn forget_at(&self, out: &u64) -> Option<Nanos> {
+    fn idle_at(&self, out: &u64) -> Option<Nanos> {
         (*out == 0).then_some(Nanos::ZERO)
     }
 
@@ -98,7 +98,7 @@ impl Policy for InFlight {
 
     const SMALL: bool = true;
 
-    fn adopt(&self, _: &Self, _: &mut u64, _: Nanos) {}
+    fn migrate(&self, _: &Self, _: &mut u64, _: Nanos) {}
 
     fn available(&self, out: &u64, _: Nanos) -> u32 {
         self.max.saturating_sub(u32::try_from(*out).unwrap_or(u32::MAX))

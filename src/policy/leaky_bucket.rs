@@ -15,7 +15,7 @@
 //! [`schedule`](super::schedule), which keeps `v`, or for the meter `v - capacity / rate`. Grants are
 //! rounded up to whole nanoseconds.
 
-use super::schedule::{Booking, Schedule, Ticket, scheduled};
+use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
 use super::{Policy, Rated, Ready, TWO_TICKS};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate};
@@ -26,7 +26,7 @@ use std::time::Duration;
 ///
 /// As a queue it grants one request after the other, `n / rate` after one for `n`, however
 /// the calls come in; no unused time is stored. What is granted and has not leaked yet and what is in
-/// line together never exceed `capacity`: who comes then gets [`Error::LineFull`](crate::Error), with
+/// line together never exceed `capacity`: who comes then gets [`Error::QueueFull`](crate::Error), with
 /// the time after which there is room. In any span of time `t` at most `rate x (t + catch_up)` permits
 /// are granted, and one request. A request for more than the capacity is an error at once.
 ///
@@ -41,7 +41,7 @@ use std::time::Duration;
 /// let places = [limiter.reserve(1)?, limiter.reserve(1)?, limiter.reserve(1)?];
 /// assert_eq!(places.each_ref().map(|place| place.delay().as_millis()), [0, 200, 400]);
 /// let error = limiter.reserve(1).unwrap_err();
-/// assert!(matches!(error, Error::LineFull { .. }));
+/// assert!(matches!(error, Error::QueueFull { .. }));
 /// assert_eq!(error.retry_after(), Some(Duration::from_millis(200)));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
@@ -114,27 +114,27 @@ impl LeakyBucket {
 impl Policy for LeakyBucket {
     scheduled!();
 
-    fn start(&self, now: Nanos) -> Ticket {
+    fn start(&self, now: Nanos) -> RateState {
         self.schedule.full(now)
     }
 
     /// What is queued leaks out in the time that it had; a meter keeps what is in it.
-    fn adopt(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
+    fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
         if self.meter || old.meter {
-            self.schedule.adopt_missing(&old.schedule, ticket, now);
+            self.schedule.migrate_missing(&old.schedule, state, now);
         } else {
-            self.schedule.adopt(&old.schedule, ticket, now);
+            self.schedule.migrate(&old.schedule, state, now);
         }
     }
 
-    fn room_at(&self, ticket: &Ticket, now: Nanos, queued: u64, n: u32) -> Nanos {
+    fn room_at(&self, state: &RateState, now: Nanos, queued: u64, n: u32) -> Nanos {
         if self.meter {
             return now;
         }
         // What was granted leaks, but not in a pause. That, what is in line and what comes must fit.
-        let here = self.schedule.position_at(now.max(ticket.resumed));
+        let here = self.schedule.position_at(now.max(state.resumed));
         // A change of the rate may have rounded it up by a unit: that is no water.
-        let water = Some(ticket.position - here).filter(|&water| water > 1).unwrap_or(0);
+        let water = Some(state.position - here).filter(|&water| water > 1).unwrap_or(0);
         let all = water + self.schedule.units(queued.saturating_add(u64::from(n)));
         let over = all - self.schedule.units(self.schedule.most());
         if over > 0 { self.schedule.time_of(here + over) } else { now }

@@ -78,8 +78,8 @@ impl<P: Policy> Policy for LockOut<P> {
         LockOutState { state: self.policy.idle(now), locked_until: Nanos::ZERO }
     }
 
-    fn forget_at(&self, lock: &Self::State) -> Option<Nanos> {
-        Some(self.policy.forget_at(&lock.state)?.max(lock.locked_until))
+    fn idle_at(&self, lock: &Self::State) -> Option<Nanos> {
+        Some(self.policy.idle_at(&lock.state)?.max(lock.locked_until))
     }
 
     fn ready_at(
@@ -92,13 +92,13 @@ impl<P: Policy> Policy for LockOut<P> {
         Ok(ready.and(Ready::At(lock.locked_until)))
     }
 
-    fn overdraw(
+    fn check_debt(
         &self,
         lock: &Self::State,
         now: Nanos,
         cost: P::Cost,
     ) -> Result<(), ExceedsCapacity> {
-        self.policy.overdraw(&lock.state, now, cost)
+        self.policy.check_debt(&lock.state, now, cost)
     }
 
     fn charge(&self, lock: &mut Self::State, at: Nanos, cost: P::Cost) -> P::Receipt {
@@ -132,8 +132,8 @@ impl<P: Policy> Policy for LockOut<P> {
     }
 
     /// A lock that has begun lasts as long as it was to last.
-    fn adopt(&self, old: &Self, lock: &mut Self::State, now: Nanos) {
-        self.policy.adopt(&old.policy, &mut lock.state, now);
+    fn migrate(&self, old: &Self, lock: &mut Self::State, now: Nanos) {
+        self.policy.migrate(&old.policy, &mut lock.state, now);
     }
 
     fn available(&self, lock: &Self::State, now: Nanos) -> P::Cost {
@@ -153,11 +153,11 @@ impl<P: Policy> Policy for LockOut<P> {
         inner || locks
     }
 
-    fn held_by(&self, lock: &Self::State, now: Nanos, cost: P::Cost) -> Option<usize> {
+    fn limited_by(&self, lock: &Self::State, now: Nanos, cost: P::Cost) -> Option<usize> {
         if lock.locked_until > now {
             return None;
         }
-        self.policy.held_by(&lock.state, now, cost)
+        self.policy.limited_by(&lock.state, now, cost)
     }
 
     fn room_at(

@@ -126,7 +126,7 @@ macro_rules! logged {
             Log::default()
         }
 
-        fn forget_at(&self, log: &Log) -> Option<Nanos> {
+        fn idle_at(&self, log: &Log) -> Option<Nanos> {
             Some(log.empty_at(self.span))
         }
 
@@ -154,7 +154,7 @@ macro_rules! logged {
 
         /// What was granted in the last window counts. What is older than the old window has been
         /// forgotten, if anything was granted since, even if the new one is longer.
-        fn adopt(&self, _: &Self, _: &mut Log, _: Nanos) {}
+        fn migrate(&self, _: &Self, _: &mut Log, _: Nanos) {}
 
         fn available(&self, log: &Log, now: Nanos) -> u32 {
             let granted = log.granted_within(self.span, now);

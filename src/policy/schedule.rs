@@ -7,8 +7,8 @@
 //! always starts from the clock's origin. A unit is chosen by rate to be between half a nanosecond
 //! and one. The multiplier has 64 significant bits: the rate is off by less than 1 part in 2^62.
 
+use super::ready::Ready;
 use crate::error::ExceedsCapacity;
-use crate::policy::Ready;
 use crate::units::{Nanos, Rate};
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -36,26 +36,26 @@ pub(crate) struct Schedule {
 /// [`TokenBucket`](crate::TokenBucket), [`Gcra`](crate::Gcra) or
 /// [`LeakyBucket`](crate::LeakyBucket).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Booking {
+pub struct RateReceipt {
     at: Nanos,
     /// One more than were charged, so that none is zero and an `Option` of this needs no more room.
     permits: NonZeroU64,
     /// How many nanoseconds the permits took at the price of then.
     span: u64,
-    /// The ticket's [`mark`](Ticket::mark) right after the charge.
+    /// The state's [`mark`](RateState::mark) right after the charge.
     mark: u64,
 }
 
 /// What a policy with one steady rate remembers: up to when its permits are taken. For
-/// [`SmoothBursty`](crate::SmoothBursty) that is the next free ticket, for a
+/// [`SmoothBursty`](crate::SmoothBursty) that is the next free state, for a
 /// [`TokenBucket`](crate::TokenBucket) the moment at which it was empty.
 // Packed, because alignment to 16 bytes would cost each key eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed(8))]
-pub struct Ticket {
+pub struct RateState {
     pub(crate) position: i128,
-    /// What refunds and changes have moved the position by since the last booking: so that a mark
-    /// stands for one booking, although positions come again.
+    /// What refunds and changes have moved the position by since the last receipt: so that a mark
+    /// stands for one receipt, although positions come again.
     pub(crate) moved: i64,
     /// The end of the last pause, or when permits were last cut off: no credit comes from before it.
     pub(crate) resumed: Nanos,
@@ -63,8 +63,8 @@ pub struct Ticket {
     pub(crate) changed: Nanos,
 }
 
-impl Booking {
-    /// `mark`: the ticket's after the charge.
+impl RateReceipt {
+    /// `mark`: the state's after the charge.
     #[inline]
     pub(crate) fn new(at: Nanos, permits: u64, span: u64, mark: u64) -> Self {
         Self { at, permits: NonZeroU64::MIN.saturating_add(permits), span, mark }
@@ -75,19 +75,19 @@ impl Booking {
     }
 }
 
-impl Ticket {
+impl RateState {
     pub(crate) fn new(position: i128) -> Self {
         Self { position, moved: 0, resumed: Nanos::ZERO, changed: Nanos::ZERO }
     }
 
-    /// Tells the last booking from all others that could still be given back. Only the low bits:
+    /// Tells the last receipt from all others that could still be given back. Only the low bits:
     /// they are enough.
     #[inline]
     fn mark(self) -> u64 {
         low_bits(self.position + i128::from(self.moved))
     }
 
-    /// Goes elsewhere without becoming another booking's.
+    /// Goes elsewhere without becoming another receipt's.
     fn move_to(&mut self, position: i128) {
         let moved = low_bits(self.position - position).cast_signed();
         self.moved = self.moved.wrapping_add(moved);
@@ -95,60 +95,56 @@ impl Ticket {
     }
 }
 
-/// How the line keeps the state of a policy in one atomic word: a table of functions, so that a
-/// policy that cannot be kept so needs none of them.
-#[derive(Debug)]
-pub struct OneWord<P: crate::Policy> {
-    /// `None` if these parameters need the mutex.
-    pub(crate) schedule: fn(&P) -> Option<Schedule>,
-    pub(crate) ticket: fn(&mut P::State) -> &mut Ticket,
-    pub(crate) receipt: fn(Booking) -> P::Receipt,
-}
-
 /// The half of a [`Policy`](crate::Policy) that is the same for all that keep a [`Schedule`] and a
-/// [`Ticket`].
+/// [`RateState`].
 macro_rules! scheduled {
     () => {
         type Cost = u32;
-        type State = Ticket;
-        type Receipt = Booking;
+        type State = RateState;
+        type Receipt = RateReceipt;
 
-        fn ready_behind(&self, ticket: &Ticket, now: Nanos, ahead: u64, n: u32) -> Option<Nanos> {
-            Some(self.schedule.ready_behind(*ticket, now, ahead, n))
+        fn ready_behind(&self, state: &RateState, now: Nanos, ahead: u64, n: u32) -> Option<Nanos> {
+            Some(self.schedule.ready_behind(*state, now, ahead, n))
         }
 
-        fn overdraw(&self, ticket: &Ticket, now: Nanos, n: u32) -> Result<(), ExceedsCapacity> {
-            self.schedule.overdraw(*ticket, now, n)
+        fn check_debt(&self, state: &RateState, now: Nanos, n: u32) -> Result<(), ExceedsCapacity> {
+            self.schedule.check_debt(*state, now, n)
         }
 
-        fn ready_at(&self, ticket: &Ticket, _: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
-            self.schedule.ready_at(*ticket, n)
-        }
-
-        #[inline(always)]
-        fn ready_now(&self, ticket: &Ticket, now: Nanos, n: u32) -> bool {
-            self.schedule.ready_now(*ticket, now, n)
+        fn ready_at(&self, state: &RateState, _: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
+            self.schedule.ready_at(*state, n)
         }
 
         #[inline(always)]
-        fn charge(&self, ticket: &mut Ticket, at: Nanos, n: u32) -> Booking {
-            self.schedule.charge(ticket, at, u64::from(n))
+        fn ready_now(&self, state: &RateState, now: Nanos, n: u32) -> bool {
+            self.schedule.ready_now(*state, now, n)
         }
 
-        fn refund(&self, ticket: &mut Ticket, now: Nanos, part: u32, booking: Booking) -> Booking {
-            self.schedule.refund(ticket, now, u64::from(part), booking)
+        #[inline(always)]
+        fn charge(&self, state: &mut RateState, at: Nanos, n: u32) -> RateReceipt {
+            self.schedule.charge(state, at, u64::from(n))
         }
 
-        fn pause(&self, ticket: &mut Ticket, _: Nanos, until: Nanos) {
-            self.schedule.pause(ticket, until);
+        fn refund(
+            &self,
+            state: &mut RateState,
+            now: Nanos,
+            part: u32,
+            receipt: RateReceipt,
+        ) -> RateReceipt {
+            self.schedule.refund(state, now, u64::from(part), receipt)
         }
 
-        fn available(&self, ticket: &Ticket, now: Nanos) -> u32 {
-            self.schedule.stored(ticket.position, now)
+        fn pause(&self, state: &mut RateState, _: Nanos, until: Nanos) {
+            self.schedule.pause(state, until);
         }
 
-        fn forget_at(&self, ticket: &Ticket) -> Option<Nanos> {
-            Some(self.schedule.full_at(*ticket))
+        fn available(&self, state: &RateState, now: Nanos) -> u32 {
+            self.schedule.stored(state.position, now)
+        }
+
+        fn idle_at(&self, state: &RateState) -> Option<Nanos> {
+            Some(self.schedule.full_at(*state))
         }
 
         fn catch_up(&self) -> Duration {
@@ -193,19 +189,19 @@ impl Schedule {
         Self { most: self.most.min(u64::from(permits)), ..self }
     }
 
-    /// A ticket with nothing stored.
-    pub(crate) fn empty(&self, now: Nanos) -> Ticket {
-        Ticket::new(self.position_at(now))
+    /// A state with nothing stored.
+    pub(crate) fn empty(&self, now: Nanos) -> RateState {
+        RateState::new(self.position_at(now))
     }
 
-    /// A ticket with all stored that there is room for.
-    pub(crate) fn full(&self, now: Nanos) -> Ticket {
-        Ticket::new(self.position_at(now) - i128::from(self.burst))
+    /// A state with all stored that there is room for.
+    pub(crate) fn full(&self, now: Nanos) -> RateState {
+        RateState::new(self.position_at(now) - i128::from(self.burst))
     }
 
     /// From when on the store is full.
-    pub(crate) fn full_at(&self, ticket: Ticket) -> Nanos {
-        self.time_of(ticket.position + i128::from(self.burst))
+    pub(crate) fn full_at(&self, state: RateState) -> Nanos {
+        self.time_of(state.position + i128::from(self.burst))
     }
 
     /// Where the permit clock must have come for `permits` to be ready.
@@ -214,46 +210,52 @@ impl Schedule {
         if self.strict { position + self.units(permits) } else { position }
     }
 
-    pub(crate) fn ready_at(&self, ticket: Ticket, n: u32) -> Result<Ready, ExceedsCapacity> {
+    pub(crate) fn ready_at(&self, state: RateState, n: u32) -> Result<Ready, ExceedsCapacity> {
         if self.exceeds_capacity(u64::from(n)) {
             return Err(ExceedsCapacity::new(self.most()));
         }
-        Ok(Ready::At(self.time_of(self.due(ticket.position, u64::from(n)))))
+        Ok(Ready::At(self.time_of(self.due(state.position, u64::from(n)))))
     }
 
     /// Whether `n` permits are ready at `now`: what [`ready_at`](Self::ready_at) says, without the way back
     /// from a position to a time.
     #[inline(always)]
-    pub(crate) fn ready_now(&self, ticket: Ticket, now: Nanos, n: u32) -> bool {
+    pub(crate) fn ready_now(&self, state: RateState, now: Nanos, n: u32) -> bool {
         !self.exceeds_capacity(u64::from(n))
-            && self.due(ticket.position, u64::from(n)) <= self.position_at(now)
+            && self.due(state.position, u64::from(n)) <= self.position_at(now)
     }
 
     /// Whether `n` permits may be owed; but not on top of a debt that reaches the horizon.
-    pub(crate) fn overdraw(
+    pub(crate) fn check_debt(
         &self,
-        ticket: Ticket,
+        state: RateState,
         now: Nanos,
         n: u32,
     ) -> Result<(), ExceedsCapacity> {
         if self.units(u64::from(n)) > self.horizon() {
             return Err(ExceedsCapacity::new(self.whole_permits(self.horizon())));
         }
-        if self.time_of(ticket.position).since(now) > Nanos::HORIZON {
+        if self.time_of(state.position).since(now) > Nanos::HORIZON {
             return Err(ExceedsCapacity::new(0));
         }
         Ok(())
     }
 
     /// When `n` permits are ready behind `ahead` others.
-    pub(crate) fn ready_behind(&self, mut ticket: Ticket, now: Nanos, ahead: u64, n: u32) -> Nanos {
+    pub(crate) fn ready_behind(
+        &self,
+        mut state: RateState,
+        now: Nanos,
+        ahead: u64,
+        n: u32,
+    ) -> Nanos {
         if ahead == 0 {
-            return now.max(self.time_of(self.due(ticket.position, u64::from(n))));
+            return now.max(self.time_of(self.due(state.position, u64::from(n))));
         }
         // What was full overflows until the first is ready.
-        let first = now.max(self.time_of(self.due(ticket.position, ahead.min(1))));
-        self.charge(&mut ticket, first, ahead);
-        first.max(self.time_of(self.due(ticket.position, u64::from(n))))
+        let first = now.max(self.time_of(self.due(state.position, ahead.min(1))));
+        self.charge(&mut state, first, ahead);
+        first.max(self.time_of(self.due(state.position, u64::from(n))))
     }
 
     /// Where the permit clock stands at `time`.
@@ -290,17 +292,17 @@ impl Schedule {
     }
 
     /// A store that keeps a number of permits is filled at another rate from `now` on: what time has given
-    /// back of an earlier booking is no longer known.
-    fn note_price(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
+    /// back of an earlier receipt is no longer known.
+    fn note_price(&self, old: &Self, state: &mut RateState, now: Nanos) {
         if (self.multiplier, self.shift) != (old.multiplier, old.shift) {
-            ticket.changed = ticket.changed.max(now);
+            state.changed = state.changed.max(now);
         }
     }
 
-    /// Forgets what a full store has no room for. No booking can then be taken back any more as if it
+    /// Forgets what a full store has no room for. No receipt can then be taken back any more as if it
     /// had never been: the time for it may have been lost.
-    fn settle(&self, ticket: &mut Ticket, here: i128) {
-        ticket.position = self.start(ticket.position, here);
+    fn settle(&self, state: &mut RateState, here: i128) {
+        state.position = self.start(state.position, here);
     }
 
     #[inline]
@@ -342,114 +344,114 @@ impl Schedule {
 
     /// Books `permits` at `at`: the whole rule of a store that fills with time and is drawn first.
     #[inline(always)]
-    pub(crate) fn charge(&self, ticket: &mut Ticket, at: Nanos, permits: u64) -> Booking {
+    pub(crate) fn charge(&self, state: &mut RateState, at: Nanos, permits: u64) -> RateReceipt {
         let units = self.units(permits);
-        ticket.position = self.start(ticket.position, self.position_at(at)) + units;
-        Booking::new(at, permits, self.span_of(units), ticket.mark())
+        state.position = self.start(state.position, self.position_at(at)) + units;
+        RateReceipt::new(at, permits, self.span_of(units), state.mark())
     }
 
-    /// Gives back `permits` of a booking, at the price that was paid.
+    /// Gives back `permits` of a receipt, at the price that was paid.
     ///
     /// All of it if nobody has charged since: as if they had never been charged. Else no more than
-    /// time has not yet given back anyway: whoever came later was counted behind the whole booking,
+    /// time has not yet given back anyway: whoever came later was counted behind the whole receipt,
     /// so to return more would let a full store be drawn twice. And nothing across a pause, which
     /// may have forgotten the charge.
     pub(crate) fn refund(
         &self,
-        ticket: &mut Ticket,
+        state: &mut RateState,
         now: Nanos,
         permits: u64,
-        booking: Booking,
-    ) -> Booking {
-        let permits = permits.min(booking.permits());
-        let span = self.span_of(self.units(booking.permits()));
-        let same_price = span == booking.span;
+        receipt: RateReceipt,
+    ) -> RateReceipt {
+        let permits = permits.min(receipt.permits());
+        let span = self.span_of(self.units(receipt.permits()));
+        let same_price = span == receipt.span;
         // Where a number of permits is stored, no more of them come back than were taken.
-        let by_number = self.strict && span <= booking.span;
-        let span = if self.strict { span.min(booking.span) } else { booking.span };
+        let by_number = self.strict && span <= receipt.span;
+        let span = if self.strict { span.min(receipt.span) } else { receipt.span };
         let share = |span: u64, permits: u64| {
             let share =
-                u128::from(span) * u128::from(permits) / u128::from(booking.permits().max(1));
+                u128::from(span) * u128::from(permits) / u128::from(receipt.permits().max(1));
             u64::try_from(share).unwrap_or(u64::MAX)
         };
         let paid = share(span, permits);
-        let is_last = ticket.mark() == booking.mark;
+        let is_last = state.mark() == receipt.mark;
         if is_last {
             let price = if same_price || by_number {
                 self.units(permits)
             } else {
                 self.position_at(Nanos::new(paid))
             };
-            let back = ticket.position - price;
-            ticket.position = if booking.at < ticket.resumed {
-                back.max(self.position_at(ticket.resumed).min(ticket.position))
+            let back = state.position - price;
+            state.position = if receipt.at < state.resumed {
+                back.max(self.position_at(state.resumed).min(state.position))
             } else {
                 back
             };
-        } else if booking.at >= ticket.resumed && !(self.strict && booking.at < ticket.changed) {
-            // Whoever charged since could not before the ticket had come, or all that it took, even if
+        } else if receipt.at >= state.resumed && !(self.strict && receipt.at < state.changed) {
+            // Whoever charged since could not before the state had come, or all that it took, even if
             // the clock has gone back meanwhile.
-            let since = ticket.mark().wrapping_sub(booking.mark).cast_signed();
+            let since = state.mark().wrapping_sub(receipt.mark).cast_signed();
             let since = if self.strict { 0 } else { i128::from(since) };
-            let came = self.time_of(ticket.position - since);
+            let came = self.time_of(state.position - since);
             let now = if same_price { now.max(came) } else { now };
-            let until = booking.at.get().saturating_add(span);
+            let until = receipt.at.get().saturating_add(span);
             let left = paid.min(until.saturating_sub(now.get()));
-            ticket.move_to(ticket.position - self.position_at(Nanos::new(left)));
+            state.move_to(state.position - self.position_at(Nanos::new(left)));
         }
-        let rest = booking.permits() - permits;
+        let rest = receipt.permits() - permits;
         let span =
-            if same_price { self.span_of(self.units(rest)) } else { share(booking.span, rest) };
-        let mark = if is_last { ticket.mark() } else { booking.mark };
-        Booking::new(booking.at, rest, span, mark)
+            if same_price { self.span_of(self.units(rest)) } else { share(receipt.span, rest) };
+        let mark = if is_last { state.mark() } else { receipt.mark };
+        RateReceipt::new(receipt.at, rest, span, mark)
     }
 
     /// No credit accrues until `until`.
-    pub(crate) fn pause(&self, ticket: &mut Ticket, until: Nanos) {
-        ticket.position = ticket.position.max(self.position_at(until));
-        ticket.resumed = ticket.resumed.max(until);
+    pub(crate) fn pause(&self, state: &mut RateState, until: Nanos) {
+        state.position = state.position.max(self.position_at(until));
+        state.resumed = state.resumed.max(until);
     }
 
-    /// Makes a ticket on the clock of `old` one on this clock that means the same number of stored
+    /// Makes a state on the clock of `old` one on this clock that means the same number of stored
     /// permits, or the same owed time.
-    pub(crate) fn adopt_number(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
+    pub(crate) fn migrate_number(&self, old: &Self, state: &mut RateState, now: Nanos) {
         let here = old.position_at(now);
-        old.settle(ticket, here);
-        self.note_price(old, ticket, now);
-        let stored = here - ticket.position;
+        old.settle(state, here);
+        self.note_price(old, state, now);
+        let stored = here - state.position;
         if stored <= 0 {
-            return self.adopt(old, ticket, now);
+            return self.migrate(old, state, now);
         }
         // Rounded so that no permit is gained.
         let stored = (stored << self.shift) >> old.shift;
         if stored > i128::from(self.burst) {
             // What has no room any more is lost, and does not come back by a refund.
-            ticket.resumed = ticket.resumed.max(now);
+            state.resumed = state.resumed.max(now);
         }
-        ticket.move_to(self.position_at(now) - stored.min(i128::from(self.burst)));
+        state.move_to(self.position_at(now) - stored.min(i128::from(self.burst)));
     }
 
-    /// Makes a ticket on the clock of `old` one on this clock with the same number of permits missing
+    /// Makes a state on the clock of `old` one on this clock with the same number of permits missing
     /// from a full store; in a pause, at its end.
-    pub(crate) fn adopt_missing(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
-        old.settle(ticket, old.position_at(now));
-        self.note_price(old, ticket, now);
-        let at = now.max(ticket.resumed);
-        let missing = ticket.position - old.full(at).position;
+    pub(crate) fn migrate_missing(&self, old: &Self, state: &mut RateState, now: Nanos) {
+        old.settle(state, old.position_at(now));
+        self.note_price(old, state, now);
+        let at = now.max(state.resumed);
+        let missing = state.position - old.full(at).position;
         // Rounded so that no permit is gained.
         let missing = (((missing.max(0) << self.shift) - 1) >> old.shift) + 1;
         let position = self.full(at).position + missing;
         // Nor by more room: nothing is stored at the end of a pause.
         let least = if at > now { self.position_at(at) } else { position };
-        ticket.move_to(position.max(least));
+        state.move_to(position.max(least));
     }
 
-    /// Makes a ticket on the clock of `old` one on this clock that means the same stored or owed
+    /// Makes a state on the clock of `old` one on this clock that means the same stored or owed
     /// *time*.
-    pub(crate) fn adopt(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
+    pub(crate) fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
         let here = old.position_at(now);
-        old.settle(ticket, here);
-        let level = ticket.position - here;
+        old.settle(state, here);
+        let level = state.position - here;
         let scaled = level.unsigned_abs().saturating_mul(u128::from(self.multiplier));
         let old_multiplier = u128::from(old.multiplier);
         // Rounded so that no permit is gained.
@@ -458,7 +460,7 @@ impl Schedule {
         } else {
             -(scaled / old_multiplier).cast_signed()
         };
-        ticket.move_to(self.position_at(now) + level);
+        state.move_to(self.position_at(now) + level);
     }
 
     /// Whole permits stored.

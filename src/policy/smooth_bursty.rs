@@ -5,7 +5,7 @@
 //! is left to the next caller. So an idle limiter grants any number at once, and then makes the
 //! next caller wait for them.
 //!
-//! With `v` the virtual time of the next free ticket: ready at `v`; charging `n` at `t` makes it
+//! With `v` the virtual time of the next free state: ready at `v`; charging `n` at `t` makes it
 //! `v = max(v, t - max_burst) + n / rate`. Where `v` lies in the past, the difference is what is
 //! stored.
 //!
@@ -14,9 +14,10 @@
 //! [`schedule`](super::schedule). Grants are rounded up to whole nanoseconds; rounding does not add
 //! up. A refused call changes nothing.
 
-use super::schedule::{Booking, OneWord, Schedule, Ticket, scheduled};
+use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
 use super::{Policy, Rated, Ready, TWO_TICKS};
 use crate::error::ExceedsCapacity;
+use crate::policy::lock_free::LockFree;
 use crate::units::{Nanos, Rate};
 use std::time::Duration;
 
@@ -106,24 +107,24 @@ impl SmoothBursty {
 impl Policy for SmoothBursty {
     scheduled!();
 
-    fn start(&self, now: Nanos) -> Ticket {
+    fn start(&self, now: Nanos) -> RateState {
         self.schedule.empty(now)
     }
 
-    fn idle(&self, now: Nanos) -> Ticket {
+    fn idle(&self, now: Nanos) -> RateState {
         self.schedule.full(now)
     }
 
     /// What is stored keeps its time.
-    fn adopt(&self, old: &Self, ticket: &mut Ticket, now: Nanos) {
-        self.schedule.adopt(&old.schedule, ticket, now);
+    fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
+        self.schedule.migrate(&old.schedule, state, now);
     }
 
     const SMALL: bool = true;
-    const ONE_WORD: Option<OneWord<Self>> = Some(OneWord {
+    const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = Some(LockFree {
         schedule: |policy| Some(policy.schedule),
-        ticket: |ticket| ticket,
-        receipt: |booking| booking,
+        state: |state| state,
+        receipt: |receipt| receipt,
     });
 }
 

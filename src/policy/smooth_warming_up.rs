@@ -109,7 +109,7 @@ impl Curve {
             stable,
             refill: whole.plus(stable.scaled(binary_fraction(refill.fract()))),
             full,
-            flat: full.less(steep),
+            flat: full.saturating_sub(steep),
             steep: Divisor::new(steep),
             ramp: full.scaled(binary_fraction((cold_factor - 1.0) / (cold_factor + 1.0))),
             ramp_of_full: Fine::ZERO,
@@ -121,7 +121,7 @@ impl Curve {
     /// What the ramp adds to the cost of drawing the store from `stored` to empty.
     #[inline(always)]
     fn ramp_below(&self, stored: Fine) -> Fine {
-        let above = stored.less(self.flat);
+        let above = stored.saturating_sub(self.flat);
         if above == Fine::ZERO {
             return Fine::ZERO;
         }
@@ -217,8 +217,8 @@ impl SmoothWarmingUp {
     fn book(&self, state: &mut SmoothWarmingUpState, at: Nanos, permits: u64) {
         state.settle(at, self.curve.full);
         let before = self.curve.ramp_from(state.stored);
-        state.stored = state.stored.less(self.curve.refill.times(permits));
-        let ramp = before.less(self.curve.ramp_below(state.stored));
+        state.stored = state.stored.saturating_sub(self.curve.refill.times(permits));
+        let ramp = before.saturating_sub(self.curve.ramp_below(state.stored));
         state.ticket = state.ticket.plus(self.curve.stable.times(permits)).plus(ramp);
     }
 }
@@ -243,7 +243,7 @@ impl SmoothWarmingUpState {
     #[inline(always)]
     fn settle(&mut self, now: Nanos, full: Fine) {
         let now = Fine::new(now.get());
-        let idle = now.less(self.ticket);
+        let idle = now.saturating_sub(self.ticket);
         if idle >= Fine::NANOSECOND {
             self.stored = self.stored.plus(idle).min(full);
             self.ticket = now;
@@ -282,8 +282,8 @@ impl Policy for SmoothWarmingUp {
     }
 
     /// The store is as full as idling makes it.
-    fn forget_at(&self, state: &SmoothWarmingUpState) -> Option<Nanos> {
-        Some(state.ticket.plus(self.curve.full.less(state.stored)).ceil())
+    fn idle_at(&self, state: &SmoothWarmingUpState) -> Option<Nanos> {
+        Some(state.ticket.plus(self.curve.full.saturating_sub(state.stored)).ceil())
     }
 
     fn ready_at(
@@ -319,7 +319,7 @@ impl Policy for SmoothWarmingUp {
         Some(first.max(state.ticket.ceil()))
     }
 
-    fn overdraw(
+    fn check_debt(
         &self,
         state: &SmoothWarmingUpState,
         now: Nanos,
@@ -346,7 +346,7 @@ impl Policy for SmoothWarmingUp {
             permits: cost,
             at,
             stable: self.curve.stable,
-            moved: state.ticket.less(before.ticket),
+            moved: state.ticket.saturating_sub(before.ticket),
             stored: before.stored,
             charges: state.charges,
             changes: state.changes,
@@ -363,30 +363,30 @@ impl Policy for SmoothWarmingUp {
         let price = |permits| receipt.stable.times(u64::from(permits));
         let rest = receipt.permits.saturating_sub(part);
         let resumed = Fine::new(state.resumed.get()).min(state.ticket);
-        let mut moved = receipt.moved.less(price(part));
+        let mut moved = receipt.moved.saturating_sub(price(part));
         if state.charges != receipt.charges {
             // Others have charged since. At the price that was paid, without the ramp, but no more
             // than time has not yet given back anyway, and nothing across a pause: see
             // `Schedule::refund`.
             if receipt.at >= state.resumed {
                 let until = Fine::new(receipt.at.get()).plus(price(receipt.permits));
-                let left = until.less(Fine::new(now.get()));
-                state.ticket = state.ticket.less(price(part).min(left));
+                let left = until.saturating_sub(Fine::new(now.get()));
+                state.ticket = state.ticket.saturating_sub(price(part).min(left));
             }
         } else if rest == 0 || state.changes == receipt.changes {
             // As if only the rest had been charged, or nothing.
-            state.ticket = state.ticket.less(receipt.moved).max(resumed);
+            state.ticket = state.ticket.saturating_sub(receipt.moved).max(resumed);
             state.stored = receipt.stored.min(self.curve.full);
             if rest > 0 {
                 let before = state.ticket;
                 self.book(state, receipt.at, u64::from(rest));
-                moved = state.ticket.less(before);
+                moved = state.ticket.saturating_sub(before);
             } else {
                 state.charges -= 1;
             }
         } else {
             // The same, but the rest was bought under other parameters, and keeps its price.
-            state.ticket = state.ticket.less(price(part)).max(resumed);
+            state.ticket = state.ticket.saturating_sub(price(part)).max(resumed);
         }
         SmoothWarmingUpReceipt { permits: rest, moved, ..receipt }
     }
@@ -399,7 +399,7 @@ impl Policy for SmoothWarmingUp {
 
     const SMALL: bool = true;
 
-    fn adopt(&self, old: &Self, state: &mut SmoothWarmingUpState, now: Nanos) {
+    fn migrate(&self, old: &Self, state: &mut SmoothWarmingUpState, now: Nanos) {
         state.settle(now, old.curve.full);
         state.stored = state.stored.min(self.curve.full);
         state.changes += u64::from(self != old);
@@ -527,7 +527,7 @@ mod tests {
                 prop_assert_eq!(curve.ramp_from(stored), curve.ramp_below(stored));
                 // It is a ramp: less than full costs no more.
                 prop_assert!(curve.ramp_from(stored) <= curve.ramp_of_full);
-                let less = curve.full.less(stored);
+                let less = curve.full.saturating_sub(stored);
                 prop_assert!(curve.ramp_from(less) <= curve.ramp_of_full);
             }
         }

@@ -12,9 +12,10 @@
 //! nanoseconds and fractions of permits, see [`schedule`](super::schedule); fractions of a token are
 //! carried and do not add up to an error. Grants are rounded up to whole nanoseconds.
 
-use super::schedule::{Booking, OneWord, Schedule, Ticket};
+use super::schedule::{RateReceipt, RateState, Schedule};
 use super::{Policy, Rated, Ready, TWO_TICKS};
 use crate::error::ExceedsCapacity;
+use crate::policy::lock_free::LockFree;
 use crate::units::{Nanos, Rate, saturating_nanos};
 use std::time::Duration;
 
@@ -146,16 +147,16 @@ impl TokenBucket {
         if last == time { time } else { Nanos::new(last.get().saturating_add(self.period)) }
     }
 
-    fn with_tokens(&self, mut ticket: Ticket, tokens: u32) -> Ticket {
-        ticket.position -= self.schedule.units(u64::from(tokens)).min(self.schedule.capacity());
-        ticket
+    fn with_tokens(&self, mut state: RateState, tokens: u32) -> RateState {
+        state.position -= self.schedule.units(u64::from(tokens)).min(self.schedule.capacity());
+        state
     }
 }
 
 /// What a [`TokenBucket`] limiter remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucketState {
-    ticket: Ticket,
+    state: RateState,
     /// From where steps are counted.
     origin: Nanos,
 }
@@ -163,21 +164,21 @@ pub struct TokenBucketState {
 impl Policy for TokenBucket {
     type Cost = u32;
     type State = TokenBucketState;
-    type Receipt = Booking;
+    type Receipt = RateReceipt;
 
     fn start(&self, now: Nanos) -> TokenBucketState {
-        let ticket = self.with_tokens(self.schedule.empty(now), self.initial);
-        TokenBucketState { ticket, origin: now }
+        let state = self.with_tokens(self.schedule.empty(now), self.initial);
+        TokenBucketState { state, origin: now }
     }
 
     fn idle(&self, now: Nanos) -> TokenBucketState {
-        let mut state = TokenBucketState { ticket: Ticket::new(0), origin: Nanos::ZERO };
-        state.ticket = self.schedule.full(self.last_step(&state, now));
+        let mut state = TokenBucketState { state: RateState::new(0), origin: Nanos::ZERO };
+        state.state = self.schedule.full(self.last_step(&state, now));
         state
     }
 
-    fn forget_at(&self, state: &TokenBucketState) -> Option<Nanos> {
-        Some(self.next_step(state, self.schedule.full_at(state.ticket)))
+    fn idle_at(&self, state: &TokenBucketState) -> Option<Nanos> {
+        Some(self.next_step(state, self.schedule.full_at(state.state)))
     }
 
     fn ready_at(
@@ -186,13 +187,13 @@ impl Policy for TokenBucket {
         _: Nanos,
         n: u32,
     ) -> Result<Ready, ExceedsCapacity> {
-        let ready = self.schedule.ready_at(state.ticket, n)?;
+        let ready = self.schedule.ready_at(state.state, n)?;
         Ok(Ready::At(self.next_step(state, ready.earliest())))
     }
 
     #[inline(always)]
     fn ready_now(&self, state: &TokenBucketState, now: Nanos, n: u32) -> bool {
-        self.schedule.ready_now(state.ticket, self.last_step(state, now), n)
+        self.schedule.ready_now(state.state, self.last_step(state, now), n)
     }
 
     fn ready_behind(
@@ -207,22 +208,22 @@ impl Policy for TokenBucket {
             // full by then.
             return None;
         }
-        Some(self.schedule.ready_behind(state.ticket, now, ahead, n))
+        Some(self.schedule.ready_behind(state.state, now, ahead, n))
     }
 
-    fn overdraw(
+    fn check_debt(
         &self,
         state: &TokenBucketState,
         now: Nanos,
         n: u32,
     ) -> Result<(), ExceedsCapacity> {
-        self.schedule.overdraw(state.ticket, now, n)
+        self.schedule.check_debt(state.state, now, n)
     }
 
     #[inline(always)]
-    fn charge(&self, state: &mut TokenBucketState, at: Nanos, n: u32) -> Booking {
+    fn charge(&self, state: &mut TokenBucketState, at: Nanos, n: u32) -> RateReceipt {
         let at = self.last_step(state, at);
-        self.schedule.charge(&mut state.ticket, at, u64::from(n))
+        self.schedule.charge(&mut state.state, at, u64::from(n))
     }
 
     fn refund(
@@ -230,25 +231,25 @@ impl Policy for TokenBucket {
         state: &mut TokenBucketState,
         now: Nanos,
         part: u32,
-        booking: Booking,
-    ) -> Booking {
+        receipt: RateReceipt,
+    ) -> RateReceipt {
         let now = self.last_step(state, now);
-        self.schedule.refund(&mut state.ticket, now, u64::from(part), booking)
+        self.schedule.refund(&mut state.state, now, u64::from(part), receipt)
     }
 
     fn pause(&self, state: &mut TokenBucketState, _: Nanos, until: Nanos) {
-        self.schedule.pause(&mut state.ticket, until);
+        self.schedule.pause(&mut state.state, until);
     }
 
     /// What is stored keeps its number. A step that has begun yields what the rate says when it comes;
     /// where the steps are changed, what has come of it counts now, and only the rest comes later.
-    fn adopt(&self, old: &Self, state: &mut TokenBucketState, now: Nanos) {
+    fn migrate(&self, old: &Self, state: &mut TokenBucketState, now: Nanos) {
         let settled = if self.period == old.period { old.last_step(state, now) } else { now };
-        self.schedule.adopt_number(&old.schedule, &mut state.ticket, settled);
+        self.schedule.migrate_number(&old.schedule, &mut state.state, settled);
     }
 
     fn available(&self, state: &TokenBucketState, now: Nanos) -> u32 {
-        self.schedule.stored(state.ticket.position, self.last_step(state, now))
+        self.schedule.stored(state.state.position, self.last_step(state, now))
     }
 
     fn catch_up(&self) -> Duration {
@@ -256,10 +257,10 @@ impl Policy for TokenBucket {
     }
 
     const SMALL: bool = true;
-    const ONE_WORD: Option<OneWord<Self>> = Some(OneWord {
+    const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = Some(LockFree {
         schedule: |policy| (policy.period == 0).then_some(policy.schedule),
-        ticket: |state| &mut state.ticket,
-        receipt: |booking| booking,
+        state: |state| &mut state.state,
+        receipt: |receipt| receipt,
     });
 }
 

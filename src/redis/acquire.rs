@@ -13,9 +13,9 @@ use super::line::{Charge, Entered, Outcome};
 use super::reconnecting::Reconnecting;
 use super::shared::Shared;
 use crate::error::Error;
-use crate::keyed::Come;
+use crate::keyed::GrantOrWait;
 use crate::limiter::{Acquire, Grant, block_on};
-use crate::line::Key;
+use crate::line::WaiterId;
 use crate::policy::Cost;
 use crate::units::Nanos;
 
@@ -51,7 +51,7 @@ pub struct RedisAcquire<P: Scripted, C: Connection = Reconnecting> {
 
 enum Place<P: Scripted> {
     Outside,
-    Waiting(Key),
+    Waiting(WaiterId),
     Over(Option<Outcome>),
     /// And whether Redis was away since.
     Local(Acquire<'static, P>, bool),
@@ -73,13 +73,13 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
     pub(super) fn enter(&mut self, waker: Option<&Waker>, curious: bool) {
         self.shared.core.runtime.remember();
         if self.cost.is_zero() {
-            let charge = Charge { waited: Duration::ZERO, ticket: None, held_by: None };
+            let charge = Charge { waited: Duration::ZERO, ticket: None, limited_by: None };
             self.place = Place::Over(Some(Outcome::Granted(charge)));
             return;
         }
         let Self { shared, cost, max_wait, entered, place } = self;
         // Whatever panics when the line is unlocked, who has entered can leave.
-        shared.touch(|inner, now| {
+        shared.with_lock(|inner, now| {
             *entered = now;
             let waker = waker.cloned();
             *place = match inner.enter(&shared.core, now, *cost, *max_wait, waker, curious) {
@@ -92,7 +92,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
     /// How much longer it takes, as far as is known.
     pub(super) fn delay(&self) -> Duration {
         match self.place {
-            Place::Waiting(key) => self.shared.touch(|inner, now| inner.delay(key, now)),
+            Place::Waiting(key) => self.shared.with_lock(|inner, now| inner.delay(key, now)),
             _ => Duration::ZERO,
         }
     }
@@ -103,14 +103,15 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
             Place::Waiting(key) => {
                 let (key, waker) = (*key, context.waker());
                 let core = &self.shared.core;
-                let placed = || self.shared.touch(|inner, now| inner.placed(core, now, key, waker));
+                let placed =
+                    || self.shared.with_lock(|inner, now| inner.placed(core, now, key, waker));
                 while let Err(due) = placed() {
                     // As for whoever waits for its turn.
                     if !due.is_some_and(|due| core.options.clock.skip_to(due)) {
                         return Poll::Pending;
                     }
                 }
-                if let Some(error) = self.shared.touch(|inner, _| inner.refusal(key)) {
+                if let Some(error) = self.shared.with_lock(|inner, _| inner.refusal(key)) {
                     self.place = Place::Over(None);
                     return Poll::Ready(Err(error));
                 }
@@ -122,7 +123,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
     }
 
     /// Redis is away.
-    fn come_locally(&self) -> Result<Come<'static, P>, Error> {
+    fn come_locally(&self) -> Result<GrantOrWait<'static, P>, Error> {
         let Self { shared, cost, max_wait, entered, .. } = self;
         let Some(local) = &shared.core.local else {
             unreachable!("only who has a local limiter is sent there")
@@ -183,8 +184,10 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                     }
                     Some(Outcome::Refused(error)) => return Poll::Ready(Err(error)),
                     Some(Outcome::Local) => match this.come_locally() {
-                        Ok(Come::InLine(acquire)) => this.place = Place::Local(acquire, false),
-                        Ok(Come::Granted(grant)) => {
+                        Ok(GrantOrWait::Waiting(acquire)) => {
+                            this.place = Place::Local(acquire, false);
+                        }
+                        Ok(GrantOrWait::Granted(grant)) => {
                             return Poll::Ready(this.served_locally(Ok(grant)));
                         }
                         Err(error) => return Poll::Ready(this.served_locally(Err(error))),
@@ -213,11 +216,11 @@ impl<P: Scripted, C: Connection> Drop for RedisAcquire<P, C> {
         match &self.place {
             Place::Waiting(key) => {
                 let key = *key;
-                self.shared.touch(|inner, _| inner.leave(key));
+                self.shared.with_lock(|inner, _| inner.leave(key));
             }
             Place::Over(Some(Outcome::Granted(charge))) => {
                 let (cost, ticket) = (self.cost, charge.ticket);
-                self.shared.touch(|inner, _| inner.give_back(cost, ticket));
+                self.shared.with_lock(|inner, _| inner.give_back(cost, ticket));
             }
             Place::Local(..) | Place::Over(Some(Outcome::Local)) => {
                 self.shared.count(|stats| stats.given_up += 1);

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use super::Scripted;
 use super::connection::{Effect, Failure, Reply};
-use super::error::StoreError;
-use super::fallback::{Event, May, State};
+use super::fallback::{Event, SendPermission, State};
 use super::line::{
-    Asking, BATCH, Change, Failing, Inner, NEVER, Outcome, Place, Refund, Sent, Ticket, put_aside,
-    refuse_all,
+    BATCH, Booking, Change, Failing, InFlightRequest, Inner, NEVER, Outcome, Place, Refund,
+    RequestKind, put_aside, refuse_all,
 };
 use super::shared::Core;
-use super::wire::{self, Answer, Call, Fate, Header};
-use crate::clock::Errand;
+use super::wire::{self, Answer, Call, Header, Verdict};
+use crate::clock::TimerTask;
 use crate::error::Error;
-use crate::line::Key;
+use crate::error::store::StoreError;
+use crate::line::WaiterId;
 use crate::policy::{Cost, Quota};
 use crate::units::Nanos;
 
@@ -32,27 +32,31 @@ const FEW: usize = 16;
 
 impl<P: Scripted> Inner<P> {
     /// What is to be sent now, if anything is.
-    pub(super) fn next<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Option<Sent<P::Cost>> {
+    pub(super) fn next<C>(
+        &mut self,
+        core: &Core<P, C>,
+        now: Nanos,
+    ) -> Option<InFlightRequest<P::Cost>> {
         if self.under_way || self.failing.as_ref().is_some_and(|failing| now < failing.retry.at) {
             return None;
         }
         let may = core.health.may_ask(now, self.failing.is_some());
         let Some(asking) = self.next_asking(core, now, may) else {
-            if may == May::Try {
+            if may == SendPermission::Try {
                 core.health.abandoned();
             }
             return None;
         };
-        self.changed_last = matches!(asking, Asking::Change(_));
+        self.changed_last = matches!(asking, RequestKind::Change(_));
         self.under_way = true;
         let mut arguments = match &asking {
-            Asking::Take(keys) => self.calls(core, now, keys),
-            Asking::Change(_) | Asking::Probe => vec![self.header.bytes.clone()],
+            RequestKind::Take(keys) => self.calls(core, now, keys),
+            RequestKind::Change(_) | RequestKind::Probe => vec![self.header.bytes.clone()],
         };
         match &asking {
-            Asking::Take(_) if P::HELD && arguments.len() == 1 => arguments.push(Vec::new()),
-            Asking::Take(_) => {}
-            Asking::Change(changes) => {
+            RequestKind::Take(_) if P::HELD && arguments.len() == 1 => arguments.push(Vec::new()),
+            RequestKind::Take(_) => {}
+            RequestKind::Change(changes) => {
                 let generation = self.header.generation;
                 let mut todo = Vec::new();
                 for change in changes {
@@ -70,9 +74,9 @@ impl<P: Scripted> Inner<P> {
                 arguments.push(todo);
             }
             // It writes: a server that only reads is of no use.
-            Asking::Probe => arguments.push(vec![b'H']),
+            RequestKind::Probe => arguments.push(vec![b'H']),
         }
-        let take = matches!(asking, Asking::Take(_));
+        let take = matches!(asking, RequestKind::Take(_));
         if P::HELD {
             arguments.push(self.lease(core));
             self.released = false;
@@ -84,12 +88,12 @@ impl<P: Scripted> Inner<P> {
             let is_first = self.base.generation == self.header.generation;
             arguments.push(if is_first { Vec::new() } else { self.base.base() });
         }
-        Some(Sent {
+        Some(InFlightRequest {
             arguments,
             asking,
             at: now,
             generation: self.header.generation,
-            tries: may != May::Ask,
+            tries: may != SendPermission::Ask,
         })
     }
 
@@ -97,33 +101,33 @@ impl<P: Scripted> Inner<P> {
         &mut self,
         core: &Core<P, C>,
         now: Nanos,
-        may: May,
-    ) -> Option<Asking<P::Cost>> {
+        may: SendPermission,
+    ) -> Option<RequestKind<P::Cost>> {
         match may {
-            May::Ask | May::Try => {}
-            May::Probe => return Some(Asking::Probe),
-            May::Wait => return None,
+            SendPermission::Ask | SendPermission::Try => {}
+            SendPermission::Probe => return Some(RequestKind::Probe),
+            SendPermission::Wait => return None,
         }
         if self.changed_last || self.changes.is_empty() {
             let keys = self.choose(core, now);
             if !keys.is_empty() {
-                return Some(Asking::Take(keys));
+                return Some(RequestKind::Take(keys));
             }
         }
         if !self.changes.is_empty() {
             let first = self.changes.len().min(BATCH);
-            return Some(Asking::Change(self.changes.drain(..first).collect()));
+            return Some(RequestKind::Change(self.changes.drain(..first).collect()));
         }
         if P::HELD && (self.released || self.renew_at <= now) {
-            return Some(Asking::Change(Vec::new()));
+            return Some(RequestKind::Change(Vec::new()));
         }
-        self.failing.is_some().then_some(Asking::Probe)
+        self.failing.is_some().then_some(RequestKind::Probe)
     }
 
     /// Who is asked for: everybody, if the first is to be asked for now; else those who have just come and
     /// want to know at once, and all before them. Nobody before a change that was made before: none is to see
     /// less than what was done.
-    fn choose<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Vec<Key> {
+    fn choose<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Vec<WaiterId> {
         let changes_sent = self.changes_made.saturating_sub(self.changes.len() as u64);
         let is_time = self.ask_at.is_none_or(|at| at <= now);
         let mut keys = Vec::new();
@@ -146,7 +150,7 @@ impl<P: Scripted> Inner<P> {
         keys
     }
 
-    fn calls<C>(&self, core: &Core<P, C>, now: Nanos, keys: &[Key]) -> Vec<Vec<u8>> {
+    fn calls<C>(&self, core: &Core<P, C>, now: Nanos, keys: &[WaiterId]) -> Vec<Vec<u8>> {
         let head = keys.first().copied();
         wire::calls::<P>(
             &self.header,
@@ -185,7 +189,7 @@ impl<P: Scripted> Inner<P> {
         &mut self,
         core: &Core<P, C>,
         now: Nanos,
-        mut sent: Sent<P::Cost>,
+        mut sent: InFlightRequest<P::Cost>,
         outcome: Result<Reply, Failure>,
     ) {
         if let Ok(Reply::Number(_) | Reply::Numbers(_)) = &outcome {
@@ -198,7 +202,7 @@ impl<P: Scripted> Inner<P> {
                 self.disagree(core, now, sent, &word, generation, &parameters);
             }
             Ok(reply) => match sent.asking {
-                Asking::Take(ref keys) => {
+                RequestKind::Take(ref keys) => {
                     match wire::answers(&reply, keys.len(), core.scripts.parts) {
                         Some(answers) => {
                             self.well(core, now);
@@ -207,7 +211,7 @@ impl<P: Scripted> Inner<P> {
                         None => self.failed(core, now, sent, Failure::strange(&reply)),
                     }
                 }
-                Asking::Change(ref mut changes) => match made::<P>(changes, &reply) {
+                RequestKind::Change(ref mut changes) => match made::<P>(changes, &reply) {
                     Some(quotas) => {
                         self.well(core, now);
                         if !changes.is_empty() {
@@ -220,7 +224,7 @@ impl<P: Scripted> Inner<P> {
                     }
                     None => self.failed(core, now, sent, Failure::strange(&reply)),
                 },
-                Asking::Probe => self.well(core, now),
+                RequestKind::Probe => self.well(core, now),
             },
             Err(failure) => self.failed(core, now, sent, failure),
         }
@@ -228,17 +232,22 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// So many others are under way that it has to wait. Nobody waits for that longer than for an answer.
-    pub(super) fn crowded_out<C>(&mut self, core: &Core<P, C>, now: Nanos, sent: Sent<P::Cost>) {
+    pub(super) fn no_slot<C>(
+        &mut self,
+        core: &Core<P, C>,
+        now: Nanos,
+        sent: InFlightRequest<P::Cost>,
+    ) {
         self.failing.get_or_insert_with(|| {
             let crowd = Failure::new(Effect::None, "too many other requests are under way".into());
-            let error = StoreError::failed(&self.key, &crowd);
+            let error = crowd.error(&self.key);
             Failing { crowded: true, ..Failing::new(now, now, error) }
         });
         self.withdrawn(core, sent);
     }
 
     /// It was not sent after all.
-    pub(super) fn withdrawn<C>(&mut self, core: &Core<P, C>, sent: Sent<P::Cost>) {
+    pub(super) fn withdrawn<C>(&mut self, core: &Core<P, C>, sent: InFlightRequest<P::Cost>) {
         if sent.tries {
             core.health.abandoned();
         }
@@ -255,7 +264,7 @@ impl<P: Scripted> Inner<P> {
         &mut self,
         core: &Core<P, C>,
         now: Nanos,
-        keys: &[Key],
+        keys: &[WaiterId],
         (sent, generation): (Nanos, u32),
         answers: Vec<Answer>,
     ) {
@@ -277,7 +286,7 @@ impl<P: Scripted> Inner<P> {
             if spare_cost.is_some_and(|spare_cost| spare_cost != cost) {
                 self.return_all(spare_cost.take(), &mut spare);
             }
-            let ticket = if let Fate::Booked(sequence) = answer.fate {
+            let ticket = if let Verdict::Booked(sequence) = answer.fate {
                 self.hold(cost);
                 self.denied = None;
                 booked += 1;
@@ -296,7 +305,7 @@ impl<P: Scripted> Inner<P> {
                 self.forget(key);
                 continue;
             }
-            waiter.held_by = answer.part.or(waiter.held_by);
+            waiter.limited_by = answer.part.or(waiter.limited_by);
             if let Some(ticket) = ticket {
                 put_aside(&mut spare, ticket);
                 let ticket = spare.pop_front().unwrap_or(ticket);
@@ -305,7 +314,7 @@ impl<P: Scripted> Inner<P> {
                 continue;
             }
             // In the order of the line, even if who is before could not use it.
-            if answer.fate == Fate::Later
+            if answer.fate == Verdict::Later
                 && later.is_none()
                 && let Some(&ticket) = spare.front()
                 && waiter.deadline.is_none_or(|deadline| ticket.due <= deadline)
@@ -341,23 +350,23 @@ impl<P: Scripted> Inner<P> {
         &mut self,
         core: &Core<P, C>,
         now: Nanos,
-        key: Key,
+        key: WaiterId,
         answer: Answer,
-        later: &mut Option<(Key, Option<Duration>)>,
+        later: &mut Option<(WaiterId, Option<Duration>)>,
     ) {
         let due = answer.wait.map(|wait| now.saturating_add(wait));
         let waiter = &mut self.queue[key];
         waiter.projected = due;
         match answer.fate {
-            Fate::Later => {
+            Verdict::Later => {
                 self.wake.extend(waiter.curious.then(|| waiter.waker.take()).flatten());
                 later.get_or_insert((key, answer.wait));
             }
-            Fate::Full => {
-                let error = Error::LineFull { retry_after: answer.wait };
+            Verdict::Full => {
+                let error = Error::QueueFull { retry_after: answer.wait };
                 self.turn_away(key, Outcome::Refused(error));
             }
-            Fate::Refused | Fate::Booked(_) => {
+            Verdict::Refused | Verdict::Booked(_) => {
                 let cost = waiter.cost;
                 let error = Error::Denied { retry_after: answer.wait, part: answer.part };
                 self.turn_away(key, Outcome::Refused(error));
@@ -373,7 +382,7 @@ impl<P: Scripted> Inner<P> {
         &mut self,
         core: &Core<P, C>,
         now: Nanos,
-        key: Key,
+        key: WaiterId,
         wait: Option<Duration>,
         passed: Option<u32>,
     ) {
@@ -416,14 +425,14 @@ impl<P: Scripted> Inner<P> {
         (sent, generation): (Nanos, u32),
         sequence: u32,
         wait: Duration,
-    ) -> Ticket {
+    ) -> Booking {
         // Never before one that was booked earlier, however quickly the answer came.
         let due = now.saturating_add(wait).max(self.last_due);
         self.last_due = due;
-        Ticket { sequence, due, earliest: sent.saturating_add(wait), generation }
+        Booking { sequence, due, earliest: sent.saturating_add(wait), generation }
     }
 
-    fn return_all(&mut self, cost: Option<P::Cost>, spare: &mut VecDeque<Ticket>) {
+    fn return_all(&mut self, cost: Option<P::Cost>, spare: &mut VecDeque<Booking>) {
         let Some(cost) = cost else { return };
         for ticket in spare.drain(..) {
             self.return_ticket(cost, ticket);
@@ -435,14 +444,14 @@ impl<P: Scripted> Inner<P> {
         &mut self,
         core: &Core<P, C>,
         now: Nanos,
-        sent: Sent<P::Cost>,
+        sent: InFlightRequest<P::Cost>,
         word: &str,
         generation: i64,
         parameters: &[u8],
     ) {
         let generation = u32::try_from(generation).unwrap_or_default();
         let sets_policy = self.changes.iter().any(|change| change.policy)
-            || matches!(&sent.asking, Asking::Change(changes) if changes.iter().any(|c| c.policy));
+            || matches!(&sent.asking, RequestKind::Change(changes) if changes.iter().any(|c| c.policy));
         // Another was set at the same time, and heard: without this ours never would be.
         let is_new = sets_policy || (word == "conflict" && self.unheard);
         let error = match word {
@@ -460,7 +469,7 @@ impl<P: Scripted> Inner<P> {
                         None
                     }
                     // Nobody sets it so often.
-                    None => Some(StoreError::foreign(&self.key)),
+                    None => Some(StoreError::foreign(&self.key, None)),
                 }
             }
             // Of the same generation: what was set before is forgotten, as by a fail-over.
@@ -475,11 +484,11 @@ impl<P: Scripted> Inner<P> {
                         self.events.push(Event::PolicyAdopted { key, generation });
                         None
                     }
-                    None => Some(StoreError::foreign(&self.key)),
+                    None => Some(StoreError::foreign(&self.key, None)),
                 }
             }
             "conflict" => Some(StoreError::conflict(&self.key)),
-            _ => Some(StoreError::foreign(&self.key)),
+            _ => Some(StoreError::foreign(&self.key, None)),
         };
         self.ask_again();
         match error {
@@ -490,25 +499,25 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// Nothing has happened: they are asked for again.
-    fn put_back(&mut self, asking: Asking<P::Cost>) {
+    fn put_back(&mut self, asking: RequestKind<P::Cost>) {
         self.released |= P::HELD;
         match asking {
-            Asking::Take(keys) => {
+            RequestKind::Take(keys) => {
                 for key in keys {
                     self.unask(key);
                 }
             }
-            Asking::Change(changes) => {
+            RequestKind::Change(changes) => {
                 for change in changes.into_iter().rev() {
                     self.changes.push_front(change);
                 }
             }
-            Asking::Probe => {}
+            RequestKind::Probe => {}
         }
     }
 
     /// The request is over for somebody. Whether it is still there.
-    fn unask(&mut self, key: Key) -> bool {
+    fn unask(&mut self, key: WaiterId) -> bool {
         let waiter = &mut self.queue[key];
         waiter.asked = false;
         let is_gone = matches!(waiter.place, Place::Over(_));
@@ -522,13 +531,13 @@ impl<P: Scripted> Inner<P> {
     pub(super) fn refuse<C>(
         &mut self,
         core: &Core<P, C>,
-        asking: Asking<P::Cost>,
+        asking: RequestKind<P::Cost>,
         error: &StoreError,
     ) {
         // What it was to tell of places given back is not told; but a key that is at fault is left alone.
         self.released |= P::HELD && error.is_unavailable();
         match asking {
-            Asking::Take(keys) => {
+            RequestKind::Take(keys) => {
                 for key in keys {
                     if self.unask(key) {
                         let outcome = if !error.is_unavailable() {
@@ -540,15 +549,21 @@ impl<P: Scripted> Inner<P> {
                     }
                 }
             }
-            Asking::Change(changes) => {
+            RequestKind::Change(changes) => {
                 refuse_all(changes, error);
             }
-            Asking::Probe => {}
+            RequestKind::Probe => {}
         }
     }
 
-    fn failed<C>(&mut self, core: &Core<P, C>, now: Nanos, sent: Sent<P::Cost>, failure: Failure) {
-        let error = StoreError::failed(&self.key, &failure);
+    fn failed<C>(
+        &mut self,
+        core: &Core<P, C>,
+        now: Nanos,
+        sent: InFlightRequest<P::Cost>,
+        failure: Failure,
+    ) {
+        let error = failure.error(&self.key);
         if failure.key {
             // The server is there.
             self.well(core, now);
@@ -574,10 +589,10 @@ impl<P: Scripted> Inner<P> {
     pub(super) fn lose<C>(
         &mut self,
         core: &Core<P, C>,
-        asking: Asking<P::Cost>,
+        asking: RequestKind<P::Cost>,
         error: &StoreError,
     ) {
-        if !matches!(asking, Asking::Probe) {
+        if !matches!(asking, RequestKind::Probe) {
             core.counters.lost();
         }
         self.refuse(core, asking, error);
@@ -591,7 +606,7 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// An entry of somebody who has gone.
-    fn forget(&mut self, key: Key) {
+    fn forget(&mut self, key: WaiterId) {
         self.gone -= 1;
         self.unlink(key);
         if self.queue[key].left {
@@ -640,12 +655,12 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// Sets the alarm for what happens next.
-    pub(super) fn arm<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Errand {
+    pub(super) fn arm<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Option<TimerTask> {
         let Some(due) = self.next_alarm(core, now) else {
             if self.armed < NEVER && self.alarm.rest() {
                 self.armed = NEVER;
             }
-            return Errand::none();
+            return None;
         };
         if due != self.armed {
             self.armed = due;
@@ -655,7 +670,7 @@ impl<P: Scripted> Inner<P> {
             // It does so for whoever looks how long it has to wait.
             self.wake_all();
         }
-        self.alarm.errand(due)
+        self.alarm.timer_task(due)
     }
 
     /// The alarm went off: nothing is armed any more.

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::chunk::{HELPERS, Header, IS_ZERO, become_function, snapshot_functions};
+use super::chunk::{HELPERS, Header, IS_ZERO, PARAMETERS, become_function, snapshot_functions};
 use super::inline::Functions;
 use super::script::Lua;
 
@@ -13,9 +13,6 @@ const DRIVER: &str = include_str!("driver.lua");
 const SAVE: &str = include_str!("save.lua");
 const TAKE: &str = include_str!("take.lua");
 const CHANGE: &str = include_str!("change.lua");
-
-/// Where the parameters begin in the first argument, counted from one.
-pub(super) const PARAMETERS: usize = 10;
 
 /// What all policies define.
 const EACH: [&str; 5] = ["begin", "resume", "ready", "charge", "forget"];

@@ -44,7 +44,7 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
             absent_is_idle: false,
             unavailable: Unavailable::Fail,
             max_waiters: usize::MAX,
-            max_queued: u64::MAX,
+            max_queued_permits: u64::MAX,
             listener: None,
             clock: Clock::system(),
         };
@@ -145,11 +145,11 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// ```no_run
     /// # use tollgate::redis::{Builder, Reconnecting};
     /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.max_queued(100_000).build();
+    /// let limiter = builder.max_queued_permits(100_000).build();
     /// # }
     /// ```
-    pub fn max_queued(self, permits: u64) -> Self {
-        self.with(|options| options.max_queued = permits)
+    pub fn max_queued_permits(self, permits: u64) -> Self {
+        self.with(|options| options.max_queued_permits = permits)
     }
 
     /// Is called with what happens. It must be quick and not wait.

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::assemble::PARAMETERS;
+/// Where the parameters begin in the first argument, counted from one.
+pub(super) const PARAMETERS: usize = 10;
 
 /// The first lines of a policy's file.
 #[derive(Debug, Default)]
@@ -90,7 +91,7 @@ pub(super) fn become_function(header: &Header, from: usize) -> String {
            resume(elapsed)\n  \
            local old = {{{params}}}\n  \
            {params} = struct.unpack('<{format}', params, {from})\n  \
-           adopt(unpack(old))\n\
+           migrate(unpack(old))\n\
          end\n",
         from - PARAMETERS + 1,
     )

@@ -10,6 +10,7 @@ use redis::{Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 
 use super::script::Script;
+use crate::error::store::StoreError;
 use crate::sync::Mutex;
 
 /// What a [`RedisRateLimiter`](super::RedisRateLimiter) sends its scripts over.
@@ -155,6 +156,15 @@ impl Failure {
 
     pub(super) fn late(deadline: Duration) -> Self {
         Self::new(Effect::Unknown, format!("no answer within {deadline:?}").into())
+    }
+
+    /// What callers at `key` get.
+    pub(super) fn error(&self, key: &Arc<str>) -> StoreError {
+        let source = Arc::clone(&self.source);
+        match self.key {
+            true => StoreError::foreign(key, Some(source)),
+            false => StoreError::unavailable(key, self.effect == Effect::Unknown, source),
+        }
     }
 }
 

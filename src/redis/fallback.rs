@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::error::StoreError;
+use crate::error::store::StoreError;
 use crate::sync::Mutex;
 use crate::units::Nanos;
 
@@ -89,7 +89,7 @@ pub enum State {
 
 /// What may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum May {
+pub(super) enum SendPermission {
     Ask,
     /// One at a time.
     Try,
@@ -182,8 +182,8 @@ impl Health {
     }
 
     /// `fails`: whether the key that asks has failed itself.
-    pub(super) fn may_ask(&self, now: Nanos, fails: bool) -> May {
-        self.trouble(|trouble| trouble.may_ask(now, fails)).unwrap_or(May::Ask)
+    pub(super) fn may_ask(&self, now: Nanos, fails: bool) -> SendPermission {
+        self.trouble(|trouble| trouble.may_ask(now, fails)).unwrap_or(SendPermission::Ask)
     }
 
     /// When it is to be tried again. If somebody is trying it now, those who need it look again soon.
@@ -245,14 +245,14 @@ impl Health {
 }
 
 impl Trouble {
-    fn may_ask(&mut self, now: Nanos, fails: bool) -> May {
+    fn may_ask(&mut self, now: Nanos, fails: bool) -> SendPermission {
         if self.probing || now < self.turn(fails) {
             self.others_wait |= !fails;
-            return May::Wait;
+            return SendPermission::Wait;
         }
         self.probing = true;
         self.others_wait = false;
-        if self.is_down { May::Probe } else { May::Try }
+        if self.is_down { SendPermission::Probe } else { SendPermission::Try }
     }
 
     fn again(&self, now: Nanos, needed: bool, fails: bool) -> Option<Nanos> {

@@ -51,7 +51,7 @@ end
 local function halt() end
 
 -- What was granted counts for as long as the new window would last from there.
-local function adopt() end
+local function migrate() end
 
 local function available()
   return math.max(most - (start + window > 0 and granted or 0), 0)

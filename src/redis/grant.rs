@@ -83,18 +83,18 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         self.cost
     }
 
-    /// Which of several rules together made it wait: see [`Grant::held_by`].
+    /// Which of several rules together made it wait: see [`Grant::limited_by`].
     ///
     /// ```no_run
     /// # use tollgate::redis::{Blocking, RedisGrant};
     /// # fn grant() -> RedisGrant<tollgate::InFlight, Blocking> { todo!() }
-    /// println!("{:?}", grant().held_by());
+    /// println!("{:?}", grant().limited_by());
     /// ```
     #[must_use]
-    pub fn held_by(&self) -> Option<usize> {
+    pub fn limited_by(&self) -> Option<usize> {
         match &self.from {
-            From::Redis(charge) => charge.held_by,
-            From::Local(grant) => grant.held_by(),
+            From::Redis(charge) => charge.limited_by,
+            From::Local(grant) => grant.limited_by(),
         }
     }
 
@@ -139,16 +139,16 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
             self.cost = actual;
             return Ok(());
         };
-        let (more, less) = (actual.less(self.cost), self.cost.less(actual));
+        let (more, less) = (actual.saturating_sub(self.cost), self.cost.saturating_sub(actual));
         // The smaller of `less` and `returnable`.
-        let part = less.less(less.less(self.returnable));
+        let part = less.saturating_sub(less.saturating_sub(self.returnable));
         let all = self.returnable;
         let answer = match charge.ticket {
             None => None,
-            Some(ticket) => self.shared.touch(|inner, now| -> Result<_, Error> {
+            Some(ticket) => self.shared.with_lock(|inner, now| -> Result<_, Error> {
                 let mut todo = Vec::new();
                 if !more.is_zero() {
-                    inner.policy.overdraw(&inner.policy.idle(now), now, more)?;
+                    inner.policy.check_debt(&inner.policy.idle(now), now, more)?;
                     wire::put_settle::<P>(&mut todo, more);
                     inner.hold(more);
                 }
@@ -160,7 +160,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
                 Ok(is_any.then(|| inner.request(Change { refund, ..Change::of(todo) })))
             })?,
         };
-        self.returnable = self.returnable.less(part);
+        self.returnable = self.returnable.saturating_sub(part);
         self.cost = actual;
         match answer {
             Some(answer) => confirmed(answer).await.map(drop),
@@ -198,7 +198,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         let mut grant = self;
         if let From::Redis(Charge { ticket: Some(ticket), .. }) = grant.from {
             let all = grant.returnable;
-            grant.shared.touch(|inner, _| inner.refund(all, all, ticket));
+            grant.shared.with_lock(|inner, _| inner.refund(all, all, ticket));
         } else if let From::Local(local) = &mut grant.from {
             // What is left of it has nothing to give back.
             drop(local.settle(P::Cost::default()));
@@ -213,7 +213,7 @@ impl<P: Scripted, C: Connection> Drop for RedisGrant<P, C> {
             && let From::Redis(Charge { ticket: Some(_), .. }) = self.from
         {
             let cost = self.cost;
-            self.shared.touch(|inner, _| inner.let_go(cost));
+            self.shared.with_lock(|inner, _| inner.let_go(cost));
         }
     }
 }

@@ -86,7 +86,7 @@ local function refund() end
 
 local function halt() end
 
-local function adopt() end
+local function migrate() end
 
 local function available()
   return math.max(most - held - others, 0)

@@ -52,7 +52,7 @@ end
 
 -- What is queued keeps its time; with a meter the number stays. In a pause, that of its end, when a meter
 -- is full.
-local function adopt(old_rate, _, old_meter)
+local function migrate(old_rate, _, old_meter)
   level = math.max(level, 0)
   if meter == 0 and old_meter == 0 then
     level = level * rate / old_rate

@@ -15,20 +15,20 @@ use tokio::sync::oneshot;
 
 use super::Scripted;
 use super::connection::{Effect, Failure};
-use super::error::StoreError;
 use super::fallback::{Event, Retry};
 use super::shared::Core;
 use super::wire::Header;
 use crate::clock::{Alarm, Steady};
 use crate::error::Error;
-use crate::line::{Key, Queue};
+use crate::error::store::StoreError;
+use crate::line::{Queue, WaiterId};
 use crate::policy::{Cost, Quota};
 use crate::stats::Stats;
 use crate::units::Nanos;
 
 /// Permits that Redis has charged to somebody here.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ticket {
+pub(super) struct Booking {
     pub(super) sequence: u32,
     /// When it is due by our clock: certainly not earlier than by the server's.
     pub(super) due: Nanos,
@@ -43,8 +43,8 @@ pub(super) struct Ticket {
 pub(super) struct Charge {
     pub(super) waited: Duration,
     /// `None` if nobody was charged: for a cost of nothing, or without Redis.
-    pub(super) ticket: Option<Ticket>,
-    pub(super) held_by: Option<usize>,
+    pub(super) ticket: Option<Booking>,
+    pub(super) limited_by: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(super) enum Outcome {
 /// What became of a caller who entered.
 pub(super) enum Entered {
     Over(Outcome),
-    Waiting(Key),
+    Waiting(WaiterId),
 }
 
 pub(super) struct Waiter<C> {
@@ -79,13 +79,13 @@ pub(super) struct Waiter<C> {
     pub(super) curious: bool,
     /// When it would be due as things stood last, if that is known.
     pub(super) projected: Option<Nanos>,
-    pub(super) held_by: Option<usize>,
+    pub(super) limited_by: Option<usize>,
 }
 
 #[derive(Debug)]
 pub(super) enum Place {
     Waiting,
-    Booked(Ticket),
+    Booked(Booking),
     Over(Option<Outcome>),
 }
 
@@ -119,20 +119,20 @@ pub(super) struct Refund<C> {
     pub(super) part: C,
     /// All that is charged under the ticket.
     pub(super) all: C,
-    pub(super) ticket: Ticket,
+    pub(super) ticket: Booking,
 }
 
 /// What is sent and who is told of the answer.
-pub(super) enum Asking<C> {
-    Take(Vec<Key>),
+pub(super) enum RequestKind<C> {
+    Take(Vec<WaiterId>),
     Change(Vec<Change<C>>),
     /// Whether the server is there again.
     Probe,
 }
 
-pub(super) struct Sent<C> {
+pub(super) struct InFlightRequest<C> {
     pub(super) arguments: Vec<Vec<u8>>,
-    pub(super) asking: Asking<C>,
+    pub(super) asking: RequestKind<C>,
     pub(super) at: Nanos,
     /// Of the policy under which it is asked.
     pub(super) generation: u32,
@@ -140,13 +140,13 @@ pub(super) struct Sent<C> {
     pub(super) tries: bool,
 }
 
-impl<C> Sent<C> {
+impl<C> InFlightRequest<C> {
     pub(super) fn is_take(&self) -> bool {
-        matches!(self.asking, Asking::Take(_))
+        matches!(self.asking, RequestKind::Take(_))
     }
 
     pub(super) fn is_probe(&self) -> bool {
-        matches!(self.asking, Asking::Probe)
+        matches!(self.asking, RequestKind::Probe)
     }
 }
 
@@ -189,7 +189,7 @@ fn no_runtime() -> Failure {
 
 /// One more ticket that nobody holds. They are handed on in the order in which they are due, whoever of
 /// their holders left first.
-pub(super) fn put_aside(spare: &mut VecDeque<Ticket>, ticket: Ticket) {
+pub(super) fn put_aside(spare: &mut VecDeque<Booking>, ticket: Booking) {
     let place = spare.partition_point(|other| other.due <= ticket.due);
     spare.insert(place, ticket);
 }
@@ -209,8 +209,8 @@ pub(super) struct Inner<P: Scripted> {
     /// First those with a ticket, in the order of their tickets, then those without.
     pub(super) queue: Queue<Waiter<P::Cost>>,
     /// The first without a ticket.
-    pub(super) head: Option<Key>,
-    pub(super) deadlines: BTreeSet<(Nanos, Key)>,
+    pub(super) head: Option<WaiterId>,
+    pub(super) deadlines: BTreeSet<(Nanos, WaiterId)>,
     /// How many without a ticket wait, and how many of the queue are still there for an answer only.
     pub(super) waiting: usize,
     pub(super) gone: usize,
@@ -230,7 +230,7 @@ pub(super) struct Inner<P: Scripted> {
     /// What was refused last, when it will be ready, and why it is not.
     pub(super) denied: Option<(P::Cost, Nanos, Option<usize>)>,
     /// Tickets of callers who left while those behind them were being asked for, and what each is for.
-    pub(super) spare: VecDeque<Ticket>,
+    pub(super) spare: VecDeque<Booking>,
     pub(super) spare_cost: P::Cost,
     /// How many are asked for in their time.
     pub(super) reach: usize,
@@ -304,31 +304,31 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// The request that was under way is lost with whoever sent it.
-    pub(super) fn abandoned<C>(&mut self, core: &Core<P, C>, sent: Sent<P::Cost>) {
+    pub(super) fn abandoned<C>(&mut self, core: &Core<P, C>, sent: InFlightRequest<P::Cost>) {
         core.health.abandoned();
         let cost = self.spare_cost;
         for _ in std::mem::take(&mut self.spare) {
             self.let_go(cost);
         }
         let failure = Failure::new(Effect::Unknown, "the runtime that sent it has ended".into());
-        self.lose(core, sent.asking, &StoreError::failed(&self.key, &failure));
+        self.lose(core, sent.asking, &failure.error(&self.key));
     }
 
     /// A request cannot be sent: the runtime that was to do it has ended.
-    pub(super) fn unsent<C>(&mut self, core: &Core<P, C>, sent: Sent<P::Cost>) {
+    pub(super) fn unsent<C>(&mut self, core: &Core<P, C>, sent: InFlightRequest<P::Cost>) {
         // Whoever tries it next may be the alarm, and find the same runtime.
         let now = self.time.latest();
         core.health.unsent(now);
         if let Some(failing) = &mut self.failing {
             failing.retry.failed(now);
         }
-        self.refuse(core, sent.asking, &StoreError::failed(&self.key, &no_runtime()));
+        self.refuse(core, sent.asking, &no_runtime().error(&self.key));
     }
 
     /// What was to be done to the key cannot be sent by whoever was to.
     pub(super) fn refuse_changes<C>(&mut self, core: &Core<P, C>) {
-        let changes = Asking::Change(std::mem::take(&mut self.changes).into());
-        self.refuse(core, changes, &StoreError::failed(&self.key, &no_runtime()));
+        let changes = RequestKind::Change(std::mem::take(&mut self.changes).into());
+        self.refuse(core, changes, &no_runtime().error(&self.key));
     }
 
     /// Whoever sends requests has nothing to do with the last one any more.
@@ -388,7 +388,7 @@ impl<P: Scripted> Inner<P> {
         cost: P::Cost,
         max_wait: Option<Duration>,
         curious: bool,
-    ) -> Result<Key, Outcome> {
+    ) -> Result<WaiterId, Outcome> {
         let refused = |error: Error| Outcome::Refused(error);
         if max_wait.is_some_and(|wait| wait.is_zero()) && self.waiting >= BATCH {
             // It would not even be asked for.
@@ -399,7 +399,7 @@ impl<P: Scripted> Inner<P> {
         }
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
         if let Some(error) = core.health.down() {
-            return Err(core.without_redis(error.unasked(&self.key)));
+            return Err(core.without_redis(error.unsent(&self.key)));
         }
         if let (Some(deadline), Some((denied, due, part))) = (deadline, self.denied)
             && denied == cost
@@ -411,9 +411,9 @@ impl<P: Scripted> Inner<P> {
             return Err(refused(Error::Denied { retry_after, part }));
         }
         let permits = self.permits.saturating_add(cost.permits());
-        if self.len() >= core.options.max_waiters || permits > core.options.max_queued {
+        if self.len() >= core.options.max_waiters || permits > core.options.max_queued_permits {
             let moves = self.next_move().map(|at| at.since(now));
-            return Err(refused(Error::LineFull { retry_after: moves }));
+            return Err(refused(Error::QueueFull { retry_after: moves }));
         }
         self.permits = permits;
         let key = self.queue.push_back(Waiter {
@@ -428,7 +428,7 @@ impl<P: Scripted> Inner<P> {
             fresh: true,
             curious,
             projected: None,
-            held_by: None,
+            limited_by: None,
         });
         self.head.get_or_insert(key);
         self.waiting += 1;
@@ -444,7 +444,7 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// The ticket that is due first.
-    pub(super) fn front_ticket(&self) -> Option<Ticket> {
+    pub(super) fn front_ticket(&self) -> Option<Booking> {
         match self.queue[self.queue.front()?].place {
             Place::Booked(ticket) => Some(ticket),
             _ => None,
@@ -459,7 +459,7 @@ impl<P: Scripted> Inner<P> {
         {
             let waiter = &self.queue[key];
             let waited = ticket.due.since(waiter.joined);
-            let charge = Charge { waited, ticket: Some(ticket), held_by: waiter.held_by };
+            let charge = Charge { waited, ticket: Some(ticket), limited_by: waiter.limited_by };
             self.stats.grant(waited);
             self.unlink(key);
             self.tell(key, Outcome::Granted(charge));
@@ -473,9 +473,9 @@ impl<P: Scripted> Inner<P> {
                 let error = match waiter.asked {
                     true => {
                         let late = Failure::late(deadline.since(waiter.joined));
-                        StoreError::failed(&self.key, &late)
+                        late.error(&self.key)
                     }
-                    false => error.unasked(&self.key),
+                    false => error.unsent(&self.key),
                 };
                 self.turn_away(key, core.without_redis(error));
                 continue;
@@ -487,7 +487,7 @@ impl<P: Scripted> Inner<P> {
                 continue;
             }
             let retry_after = waiter.projected.map(|at| at.since(now));
-            let error = Error::Denied { retry_after, part: waiter.held_by };
+            let error = Error::Denied { retry_after, part: waiter.limited_by };
             self.turn_away(key, Outcome::Refused(error));
         }
         if core.health.is_well() && self.failing.is_none() {
@@ -499,8 +499,8 @@ impl<P: Scripted> Inner<P> {
             .filter(|failing| now >= failing.until(core.options.deadline))
             .map(|failing| failing.error.clone());
         if let Some(error) = core.health.down().or(failing) {
-            let error = error.unasked(&self.key);
-            let waiting: Vec<Key> = self.unasked().collect();
+            let error = error.unsent(&self.key);
+            let waiting: Vec<WaiterId> = self.unasked().collect();
             if let Some(failing) = self.failing.as_mut().filter(|_| !waiting.is_empty()) {
                 failing.idle = 0;
             }
@@ -521,7 +521,7 @@ impl<P: Scripted> Inner<P> {
     /// Who waits for more than there ever is by a new policy need not wait.
     pub(super) fn turn_away_the_too_large(&mut self, now: Nanos) {
         let idle = self.policy.idle(now);
-        let too_large = |&key: &Key| {
+        let too_large = |&key: &WaiterId| {
             let cost = self.queue[key].cost;
             self.policy.ready_at(&idle, now, cost).err().map(|error| (key, error))
         };
@@ -532,12 +532,12 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// Those without a ticket, and those who are still there for an answer.
-    pub(super) fn without_ticket(&self) -> impl Iterator<Item = Key> {
+    pub(super) fn without_ticket(&self) -> impl Iterator<Item = WaiterId> {
         std::iter::successors(self.head, |&key| self.queue.behind(key))
     }
 
     /// Those without a ticket who are not in the request under way.
-    pub(super) fn unasked(&self) -> impl Iterator<Item = Key> {
+    pub(super) fn unasked(&self) -> impl Iterator<Item = WaiterId> {
         self.without_ticket().filter(|&key| {
             let waiter = &self.queue[key];
             !waiter.asked && matches!(waiter.place, Place::Waiting)
@@ -545,7 +545,7 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// Takes out of the line who gets no ticket.
-    pub(super) fn turn_away(&mut self, key: Key, outcome: Outcome) {
+    pub(super) fn turn_away(&mut self, key: WaiterId, outcome: Outcome) {
         self.count(&outcome);
         self.give_up(key);
         self.tell(key, outcome);
@@ -561,7 +561,7 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// Somebody without a ticket does not wait any more.
-    fn give_up(&mut self, key: Key) {
+    fn give_up(&mut self, key: WaiterId) {
         self.waiting -= 1;
         // That was reckoned behind it, perhaps.
         self.denied = None;
@@ -587,13 +587,13 @@ impl<P: Scripted> Inner<P> {
         self.denied = None;
     }
 
-    fn tell(&mut self, key: Key, outcome: Outcome) {
+    fn tell(&mut self, key: WaiterId, outcome: Outcome) {
         let waiter = &mut self.queue[key];
         waiter.place = Place::Over(Some(outcome));
         self.wake.extend(waiter.waker.take());
     }
 
-    pub(super) fn unlink(&mut self, key: Key) {
+    pub(super) fn unlink(&mut self, key: WaiterId) {
         if self.head == Some(key) {
             self.head = self.queue.behind(key);
         }
@@ -602,14 +602,14 @@ impl<P: Scripted> Inner<P> {
         self.cancel_deadline(key);
     }
 
-    fn cancel_deadline(&mut self, key: Key) {
+    fn cancel_deadline(&mut self, key: WaiterId) {
         if let Some(deadline) = self.queue[key].deadline {
             self.deadlines.remove(&(deadline, key));
         }
     }
 
     /// What became of somebody in line, if anything has yet.
-    pub(super) fn take(&mut self, key: Key) -> Option<Outcome> {
+    pub(super) fn take(&mut self, key: WaiterId) -> Option<Outcome> {
         let waiter = &mut self.queue[key];
         let Place::Over(outcome) = &mut waiter.place else { return None };
         let outcome = outcome.take()?;
@@ -626,7 +626,7 @@ impl<P: Scripted> Inner<P> {
         &mut self,
         core: &Core<P, C>,
         now: Nanos,
-        key: Key,
+        key: WaiterId,
         waker: &Waker,
     ) -> Result<Outcome, Option<Nanos>> {
         if let Some(outcome) = self.take(key) {
@@ -641,7 +641,7 @@ impl<P: Scripted> Inner<P> {
         if self.under_way { None } else { self.next_alarm(core, now) }
     }
 
-    fn keep_waker(&mut self, key: Key, waker: &Waker) {
+    fn keep_waker(&mut self, key: WaiterId, waker: &Waker) {
         let waiter = &mut self.queue[key];
         if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
             self.discard.extend(waiter.waker.replace(waker.clone()));
@@ -649,7 +649,7 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// The caller is gone: its place or its ticket goes to the next, or back.
-    pub(super) fn leave(&mut self, key: Key) {
+    pub(super) fn leave(&mut self, key: WaiterId) {
         let waiter = &mut self.queue[key];
         self.discard.extend(waiter.waker.take());
         let (cost, place) = (waiter.cost, std::mem::replace(&mut waiter.place, Place::Over(None)));
@@ -677,7 +677,7 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// Nobody is there to take what was granted.
-    pub(super) fn give_back(&mut self, cost: P::Cost, ticket: Option<Ticket>) {
+    pub(super) fn give_back(&mut self, cost: P::Cost, ticket: Option<Booking>) {
         self.stats.given_up += 1;
         if let Some(ticket) = ticket {
             self.return_ticket(cost, ticket);
@@ -685,7 +685,7 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// A ticket goes back to Redis.
-    pub(super) fn return_ticket(&mut self, cost: P::Cost, ticket: Ticket) {
+    pub(super) fn return_ticket(&mut self, cost: P::Cost, ticket: Booking) {
         self.refund(cost, cost, ticket);
         self.let_go(cost);
     }
@@ -694,9 +694,9 @@ impl<P: Scripted> Inner<P> {
     /// everybody moves up by one. What is left goes back.
     pub(super) fn hand_on(
         &mut self,
-        mut next: Option<Key>,
+        mut next: Option<WaiterId>,
         cost: P::Cost,
-        mut spare: VecDeque<Ticket>,
+        mut spare: VecDeque<Booking>,
     ) {
         while let Some(key) = next.filter(|_| !spare.is_empty()) {
             next = self.queue.behind(key);
@@ -738,7 +738,7 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// The first without a ticket gets one.
-    pub(super) fn book(&mut self, key: Key, ticket: Ticket) {
+    pub(super) fn book(&mut self, key: WaiterId, ticket: Booking) {
         debug_assert_eq!(self.head, Some(key), "tickets go to the first in line");
         self.cancel_deadline(key);
         self.head = self.queue.behind(key);
@@ -750,7 +750,7 @@ impl<P: Scripted> Inner<P> {
         self.wake.extend(waiter.curious.then(|| waiter.waker.take()).flatten());
     }
 
-    pub(super) fn refund(&mut self, part: P::Cost, all: P::Cost, ticket: Ticket) {
+    pub(super) fn refund(&mut self, part: P::Cost, all: P::Cost, ticket: Booking) {
         let refund = Some(Refund { part, all, ticket });
         self.change(Change { refund, ..Change::of(Vec::new()) });
     }
@@ -793,7 +793,7 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// How long somebody in line still has to wait as things stand, as far as is known.
-    pub(super) fn delay(&self, key: Key, now: Nanos) -> Duration {
+    pub(super) fn delay(&self, key: WaiterId, now: Nanos) -> Duration {
         let waiter = &self.queue[key];
         match waiter.place {
             Place::Booked(ticket) => ticket.due.since(now),
@@ -803,7 +803,7 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// Why there is no place, if there is none. The entry is gone then.
-    pub(super) fn refusal(&mut self, key: Key) -> Option<Error> {
+    pub(super) fn refusal(&mut self, key: WaiterId) -> Option<Error> {
         let waiter = &mut self.queue[key];
         match &waiter.place {
             Place::Over(Some(Outcome::Refused(error))) if !waiter.asked => {
@@ -821,7 +821,7 @@ impl<P: Scripted> Inner<P> {
         &mut self,
         core: &Core<P, C>,
         now: Nanos,
-        key: Key,
+        key: WaiterId,
         waker: &Waker,
     ) -> Result<(), Option<Nanos>> {
         let is_far_back = self.waiting > BATCH;

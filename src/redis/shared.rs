@@ -10,14 +10,14 @@ use tokio::sync::Semaphore;
 
 use super::Scripted;
 use super::connection::{Connection, Failure, Reply, Request, Runtime};
-use super::error::StoreError;
 use super::fallback::{Counts, Event, Health, Unavailable};
-use super::line::{Charge, Failing, Inner, Outcome, Sent};
+use super::line::{Charge, Failing, InFlightRequest, Inner, Outcome};
 use super::script::Scripts;
 use super::wire::Header;
-use crate::clock::{Clock, Errand, Steady, Turn};
+use crate::clock::{Clock, OnAlarm, Steady, TimerTask};
+use crate::error::store::StoreError;
 use crate::keyed::KeyedRateLimiter;
-use crate::line::Key;
+use crate::line::WaiterId;
 use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard};
 use crate::units::Nanos;
@@ -36,7 +36,7 @@ pub(super) struct Options<P> {
     pub(super) absent_is_idle: bool,
     pub(super) unavailable: Unavailable<P>,
     pub(super) max_waiters: usize,
-    pub(super) max_queued: u64,
+    pub(super) max_queued_permits: u64,
     pub(super) listener: Option<Listener>,
     pub(super) clock: Clock,
 }
@@ -95,7 +95,7 @@ impl<P: Scripted, C> Core<P, C> {
             Unavailable::Local(policy) => {
                 let local = KeyedRateLimiter::with_clock(policy.clone(), options.clock.clone());
                 let local = local.absent_is_new().max_waiters(options.max_waiters);
-                Some(local.max_queued(options.max_queued))
+                Some(local.max_queued_permits(options.max_queued_permits))
             }
             _ => None,
         };
@@ -126,7 +126,7 @@ impl<P: Scripted, C> Core<P, C> {
         match &self.options.unavailable {
             Unavailable::Fail => Outcome::Refused(error.into()),
             Unavailable::Allow => {
-                Outcome::Granted(Charge { waited: Duration::ZERO, ticket: None, held_by: None })
+                Outcome::Granted(Charge { waited: Duration::ZERO, ticket: None, limited_by: None })
             }
             Unavailable::Local(_) => Outcome::Local,
         }
@@ -166,7 +166,7 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
 
     /// Locks, lets time pass, does `act`, and what follows from it: every way into the line by which anything
     /// may happen there is this one.
-    pub(super) fn touch<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
+    pub(super) fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
         let (result, driver) = self.act(act);
         if let Some(driver) = driver {
             self.core.connection.spawn(&self.core.runtime, Box::pin(driver.drive()));
@@ -187,13 +187,13 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
     }
 
     /// What became of somebody in line, if anything has yet: what is over is so at any time.
-    pub(super) fn outcome(&self, key: Key) -> Option<Outcome> {
+    pub(super) fn outcome(&self, key: WaiterId) -> Option<Outcome> {
         self.line.lock().take(key)
     }
 
     /// What became of somebody in line; if nothing yet, when that may change by itself.
-    pub(super) fn poll(&self, key: Key, waker: &Waker) -> Result<Outcome, Option<Nanos>> {
-        let poll = || self.touch(|inner, now| inner.poll(&self.core, now, key, waker));
+    pub(super) fn poll(&self, key: WaiterId, waker: &Waker) -> Result<Outcome, Option<Nanos>> {
+        let poll = || self.with_lock(|inner, now| inner.poll(&self.core, now, key, waker));
         self.outcome(key).map_or_else(poll, Ok)
     }
 
@@ -205,11 +205,11 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
         let result = act(&mut inner, now);
         inner.pump(core, now);
         let driver = self.driver(&mut inner, now);
-        let errand = inner.arm(core, now);
+        let timer_task = inner.arm(core, now);
         // Who waits for a change does not look: a clock that advances by itself is moved for it.
         let moves = core.options.clock.advances_by_itself() && !inner.changes.is_empty();
         let due = moves.then(|| inner.moves_at(core, now)).flatten();
-        self.unlock(inner, errand);
+        self.unlock(inner, timer_task);
         if let Some(due) = due {
             core.options.clock.skip_to(due);
         }
@@ -226,12 +226,14 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
         Some(Driver { shared, step: Step::Due(sent) })
     }
 
-    fn unlock(&self, mut inner: MutexGuard<'_, Inner<P>>, errand: Errand) {
+    fn unlock(&self, mut inner: MutexGuard<'_, Inner<P>>, timer_task: Option<TimerTask>) {
         let wake = std::mem::take(&mut inner.wake);
         let discard = std::mem::take(&mut inner.discard);
         let events = std::mem::take(&mut inner.events);
         drop(inner);
-        errand.run();
+        if let Some(task) = timer_task {
+            task.start();
+        }
         // Before those who are told of it; and if it panics, they are woken all the same.
         let told = self.core.options.listener.as_ref().map(|listener| {
             catch_unwind(AssertUnwindSafe(|| events.iter().for_each(|event| listener(event))))
@@ -243,7 +245,7 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
         }
     }
 
-    fn request(&self, sent: &mut Sent<P::Cost>) -> Request {
+    fn request(&self, sent: &mut InFlightRequest<P::Cost>) -> Request {
         let scripts = &self.core.scripts;
         let script = if sent.is_take() { &scripts.take } else { &scripts.change };
         let deadline = self.core.options.deadline;
@@ -253,13 +255,13 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
     }
 }
 
-impl<P: Scripted, C: Connection> Turn for Shared<P, C> {
-    fn turn(&self) {
-        self.touch(|inner, _| inner.went_off());
+impl<P: Scripted, C: Connection> OnAlarm for Shared<P, C> {
+    fn on_alarm(&self) {
+        self.with_lock(|inner, _| inner.went_off());
     }
 
     fn wake_all(&self) {
-        self.touch(|inner, _| {
+        self.with_lock(|inner, _| {
             inner.went_off();
             inner.wake_all();
         });
@@ -274,8 +276,8 @@ struct Driver<P: Scripted, C: Connection> {
 
 enum Step<C> {
     /// Nothing has been sent yet.
-    Due(Sent<C>),
-    Sent(Sent<C>),
+    Due(InFlightRequest<C>),
+    InFlightRequest(InFlightRequest<C>),
     /// Those who were just told, and come again, are to be in the next request; or it is crowded out.
     Collecting,
     Done,
@@ -293,7 +295,7 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
             slot = slot.or_else(|| Arc::clone(&slots).try_acquire_owned().ok());
             let core = &self.shared.core;
             if slot.is_none() {
-                self.shared.act(|inner, now| inner.crowded_out(core, now, sent));
+                self.shared.act(|inner, now| inner.no_slot(core, now, sent));
                 slot = Arc::clone(&slots).acquire_owned().await.ok();
             } else if core.health.down().is_some() && !sent.is_probe() {
                 // Another key has found out while this one waited for its turn on the connection.
@@ -301,9 +303,9 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
             } else {
                 let request = self.shared.request(&mut sent);
                 core.counters.request();
-                self.step = Step::Sent(sent);
+                self.step = Step::InFlightRequest(sent);
                 let outcome: Result<Reply, Failure> = core.connection.run(&request).await;
-                if let Step::Sent(sent) = self.take(Step::Collecting) {
+                if let Step::InFlightRequest(sent) = self.take(Step::Collecting) {
                     let core = &self.shared.core;
                     self.shared.act(|inner, now| inner.answered(core, now, sent, outcome));
                 }
@@ -347,7 +349,7 @@ impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
         match step {
             // Whoever looks after itself would only find the same runtime.
             Step::Due(sent) => inner.unsent(core, sent),
-            Step::Sent(sent) => inner.abandoned(core, sent),
+            Step::InFlightRequest(sent) => inner.abandoned(core, sent),
             Step::Collecting | Step::Done => {}
         }
         inner.free();
@@ -355,7 +357,7 @@ impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
         inner.refuse_changes(core);
         inner.wake_all();
         let now = inner.time.latest();
-        let errand = inner.arm(core, now);
-        self.shared.unlock(inner, errand);
+        let timer_task = inner.arm(core, now);
+        self.shared.unlock(inner, timer_task);
     }
 }

@@ -101,7 +101,7 @@ end
 local function halt() end
 
 -- What was granted in the last window counts.
-local function adopt() end
+local function migrate() end
 
 local function available()
   local count = granted

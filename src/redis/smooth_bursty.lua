@@ -44,7 +44,7 @@ local function halt(duration)
 end
 
 -- What is stored or owed keeps its time.
-local function adopt(old_rate, old_burst)
+local function migrate(old_rate, old_burst)
   level = math.max(level, -old_burst * old_rate / 1000000) * rate / old_rate
 end
 

@@ -61,7 +61,7 @@ local function halt(duration)
   debt = math.max(debt, duration)
 end
 
-local function adopt(_, old_warm_up)
+local function migrate(_, old_warm_up)
   local spare = -debt
   if spare >= 1 then stored, debt = math.min(stored + spare, old_warm_up), 0 end
   stored = math.min(stored, warm_up)

@@ -58,7 +58,7 @@ end
 
 -- What is stored keeps its number, what is owed its time. Where the steps are changed, what has come
 -- of a step counts now.
-local function adopt(old_rate, old_capacity, _, old_period)
+local function migrate(old_rate, old_capacity, _, old_period)
   local since = period == old_period and since_step(0) or 0
   local held = math.max(level + since * old_rate / 1000000, -old_capacity)
   held = held < 0 and math.max(held, -capacity) or held * rate / old_rate

@@ -125,7 +125,7 @@ pub(super) fn calls<P: Scripted>(
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    pub(super) fate: Fate,
+    pub(super) fate: Verdict,
     /// `None` if nobody can know.
     pub(super) wait: Option<Duration>,
     /// Which part of several it is due to.
@@ -133,7 +133,7 @@ pub(super) struct Answer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Verdict {
     /// With this sequence.
     Booked(u32),
     Later,
@@ -146,10 +146,10 @@ const UNKNOWN: u64 = 1 << 49;
 fn answer(value: i64, sequence: u32, part: Option<usize>) -> Answer {
     let value = value.unsigned_abs();
     let fate = match value & 3 {
-        0 => Fate::Booked(sequence),
-        1 => Fate::Later,
-        2 => Fate::Refused,
-        _ => Fate::Full,
+        0 => Verdict::Booked(sequence),
+        1 => Verdict::Later,
+        2 => Verdict::Refused,
+        _ => Verdict::Full,
     };
     let wait = value >> 2;
     let wait = (wait < UNKNOWN).then(|| Duration::from_micros(wait));
@@ -163,9 +163,9 @@ pub(super) fn answers(reply: &Reply, calls: usize, parts: bool) -> Option<Vec<An
         Reply::Numbers(values) => several(values, parts).take(calls + 1).collect(),
         Reply::Told(..) => return None,
     };
-    let mut blocked = answers.iter().skip_while(|answer| answer.fate != Fate::Later);
+    let mut blocked = answers.iter().skip_while(|answer| answer.fate != Verdict::Later);
     // Nobody passes one who is to be asked for later.
-    let in_order = blocked.all(|answer| !matches!(answer.fate, Fate::Booked(_)));
+    let in_order = blocked.all(|answer| !matches!(answer.fate, Verdict::Booked(_)));
     (answers.len() == calls && in_order).then_some(answers)
 }
 

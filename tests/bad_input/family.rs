@@ -506,7 +506,7 @@ fn a_rule_that_is_charged_at_an_earlier_time_forgets_nothing() {
                 let ready = policy.ready_at(&state, at(1005), 1).expect(name);
                 let now = matches!(ready, Ready::At(time) if time <= at(1005));
                 assert!(!now, "{ready:?} after {back} s, {name}");
-                let forget = policy.forget_at(&state);
+                let forget = policy.idle_at(&state);
                 assert!(forget.is_none_or(|time| time > at(1005)), "{forget:?}, {name}");
             }
         }

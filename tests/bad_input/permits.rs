@@ -40,7 +40,7 @@ fn nothing_is_granted_at_once_and_takes_nothing() {
 fn nothing_is_granted_at_once_while_a_line_waits_and_while_paused() {
     finishes(|| {
         let (clock, limiter) = bursty(5.0);
-        let limiter = limiter.max_waiters(1).max_queued(10);
+        let limiter = limiter.max_waiters(1).max_queued_permits(10);
         limiter.try_acquire(10).expect("a new limiter grants at once");
         assert_nothing_is_free(&limiter);
         let waiting = limiter.reserve(10).expect("a place");

@@ -35,15 +35,15 @@ struct Broken {
     ready_at: Countdown,
     charge: Countdown,
     refund: Countdown,
-    forget_at: Countdown,
+    idle_at: Countdown,
 }
 
 impl Broken {
     /// One permit, and one more every 200 ms.
     fn new() -> Self {
         let inner = TokenBucket::new(Rate::per_second(5.0), 1);
-        let [ready_at, charge, refund, forget_at] = Default::default();
-        Self { inner, ready_at, charge, refund, forget_at }
+        let [ready_at, charge, refund, idle_at] = Default::default();
+        Self { inner, ready_at, charge, refund, idle_at }
     }
 }
 
@@ -60,9 +60,9 @@ impl Policy for Broken {
         self.inner.idle(now)
     }
 
-    fn forget_at(&self, state: &Self::State) -> Option<Nanos> {
-        self.forget_at.count();
-        self.inner.forget_at(state)
+    fn idle_at(&self, state: &Self::State) -> Option<Nanos> {
+        self.idle_at.count();
+        self.inner.idle_at(state)
     }
 
     fn ready_at(
@@ -91,8 +91,8 @@ impl Policy for Broken {
         self.inner.refund(state, now, part, receipt)
     }
 
-    fn adopt(&self, old: &Self, state: &mut Self::State, now: Nanos) {
-        self.inner.adopt(&old.inner, state, now);
+    fn migrate(&self, old: &Self, state: &mut Self::State, now: Nanos) {
+        self.inner.migrate(&old.inner, state, now);
     }
 
     fn available(&self, state: &Self::State, now: Nanos) -> u32 {
@@ -216,13 +216,13 @@ fn a_panic_over_an_idle_key_costs_no_room_for_others() {
     for round in 0..4 {
         for key in 0..KEYS {
             // Now and then the policy panics over a key that is looked at, whoever calls.
-            policy.forget_at.set(usize::from(round < 3) * 7);
+            policy.idle_at.set(usize::from(round < 3) * 7);
             let _ = panics(|| limiter.try_acquire(&(round * KEYS + key), 1).is_ok());
         }
         assert_eq!(limiter.len(), limiter.keys().len(), "{round}");
         clock.advance(secs(10));
     }
-    policy.forget_at.set(0);
+    policy.idle_at.set(0);
     for key in 0..KEYS {
         // Each call looks at some of the keys for an idle one.
         let granted = (0..9).any(|_| limiter.try_acquire(&(9 * KEYS + key), 1).is_ok());

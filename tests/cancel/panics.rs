@@ -93,8 +93,8 @@ impl Policy for Panics {
         self.inner.pause(state, now, until);
     }
 
-    fn adopt(&self, old: &Self, state: &mut Self::State, now: Nanos) {
-        self.inner.adopt(&old.inner, state, now);
+    fn migrate(&self, old: &Self, state: &mut Self::State, now: Nanos) {
+        self.inner.migrate(&old.inner, state, now);
     }
 
     fn available(&self, state: &Self::State, now: Nanos) -> u32 {
@@ -264,7 +264,7 @@ impl Policy for Fragile {
         self.inner.release(out, now, n);
     }
 
-    fn adopt(&self, _: &Self, _: &mut u64, _: Nanos) {}
+    fn migrate(&self, _: &Self, _: &mut u64, _: Nanos) {}
 
     fn available(&self, out: &u64, now: Nanos) -> u32 {
         self.inner.available(out, now)

@@ -28,9 +28,9 @@ fn assert_all_or_none<P: Policy>(
     let (clock, limiter) = on_hold(policy);
     assert_eq!(limiter.available(), full);
     let first = limiter.try_acquire(one).expect("all have one");
-    assert_eq!(first.held_by(), None);
+    assert_eq!(first.limited_by(), None);
     let left = limiter.available();
-    assert_eq!(left, full.less(one));
+    assert_eq!(left, full.saturating_sub(one));
     clock.advance(secs(1));
     // All of one part is too much now, by one: nobody is charged, and that part is named.
     for _ in 0..3 {
@@ -43,8 +43,8 @@ fn assert_all_or_none<P: Policy>(
     assert_eq!(limiter.available(), P::Cost::default());
     clock.advance(secs(9));
     let grant = outcome(&mut waiting).expect("a grant");
-    assert_eq!((grant.held_by(), grant.waited()), (Some(tight), secs(9)));
-    assert_eq!(limiter.available(), full.less(most));
+    assert_eq!((grant.limited_by(), grant.waited()), (Some(tight), secs(9)));
+    assert_eq!(limiter.available(), full.saturating_sub(most));
     // And given back, all of it.
     grant.refund();
     assert_eq!(limiter.available(), full);
@@ -142,7 +142,7 @@ fn a_part_that_costs_nothing_is_not_charged_and_always_ready() {
     drop(held);
     let grant = outcome(&mut waiting).expect("free");
     // The token's part was not even asked by the one in flight.
-    assert_eq!((limiter.available().0, grant.held_by()), (5, Some(1)));
+    assert_eq!((limiter.available().0, grant.limited_by()), (5, Some(1)));
 }
 
 /// Of the rules that hold it back the one that is ready last, and one of which nobody knows when before
@@ -182,10 +182,10 @@ fn everybody_stands_in_one_line() {
 #[test]
 fn the_cost_of_several_parts_counts_together_in_a_bounded_line() {
     let (_, limiter) = on_hold((part(1), TokenBucket::new(Rate::per_second(1.0), 100)));
-    let limiter = limiter.max_queued(90);
+    let limiter = limiter.max_queued_permits(90);
     drop(limiter.try_acquire((1, 50)).expect("free"));
     let _waiting = limiter.reserve((1, 79)).expect("80 in line");
-    assert!(matches!(limiter.reserve((1, 10)), Err(Error::LineFull { .. })));
+    assert!(matches!(limiter.reserve((1, 10)), Err(Error::QueueFull { .. })));
     assert!(limiter.reserve((1, 9)).is_ok());
 }
 

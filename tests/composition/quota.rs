@@ -32,7 +32,7 @@ fn begin(calls: usize, tokens: u32, time: Duration) -> Vec<(u64, Option<usize>)>
         line.retain_mut(|waiting| match crate::support::poll(waiting) {
             std::task::Poll::Ready(grant) => {
                 let grant = grant.expect("a grant");
-                begun.push((clock.elapsed().as_secs(), grant.held_by()));
+                begun.push((clock.elapsed().as_secs(), grant.limited_by()));
                 running.push(Call { ends: clock.elapsed() + time, grant });
                 false
             }

@@ -158,7 +158,7 @@ pub(crate) fn any_arguments_are_never_early<P: Extreme>(bits: u32) {
                     rate = setup.rates[usize::from(which)];
                     let old = policy.clone();
                     policy = policy.with_rate(rate.rate());
-                    policy.adopt(&old, &mut state, Nanos::new(now));
+                    policy.migrate(&old, &mut state, Nanos::new(now));
                     oracle.set_policy(usize::from(which), now.into());
                 }
                 Call::Ask { now, n } => {
@@ -208,7 +208,7 @@ pub(crate) fn any_refund_is_taken<P: Extreme>() {
                 Call::SetRate { now, which } => {
                     let old = policy.clone();
                     policy = policy.with_rate(setup.rates[usize::from(which)].rate());
-                    policy.adopt(&old, &mut state, Nanos::new(now));
+                    policy.migrate(&old, &mut state, Nanos::new(now));
                 }
                 Call::Ask { now, n } => {
                     let _ = policy.ready_at(&state, Nanos::new(now), n);

@@ -89,10 +89,10 @@ fn blocking_and_async_callers_stand_in_one_line() {
 #[test]
 fn bounds_hold_for_each_key() {
     let (_, limiter) = limiter();
-    let limiter = limiter.max_waiters(1).max_queued(7);
+    let limiter = limiter.max_waiters(1).max_queued_permits(7);
     for key in ["a", "b"] {
         limiter.try_acquire(key, 1).expect("prepaid");
-        assert!(matches!(limiter.reserve(key, 8), Err(Error::LineFull { .. })));
+        assert!(matches!(limiter.reserve(key, 8), Err(Error::QueueFull { .. })));
         let _waits = limiter.reserve(key, 7).expect("a place");
         let full = limiter.reserve(key, 1).expect_err("the place is taken");
         assert_eq!(full.retry_after(), Some(ms(100)));
@@ -106,7 +106,7 @@ fn bounds_hold_for_lines_that_are_there_already() {
     limiter.try_acquire("a", 1).expect("prepaid");
     let _first = limiter.reserve("a", 1).expect("a place");
     let limiter = limiter.max_waiters(1);
-    assert!(matches!(limiter.reserve("a", 1), Err(Error::LineFull { .. })));
+    assert!(matches!(limiter.reserve("a", 1), Err(Error::QueueFull { .. })));
 }
 
 #[test]

@@ -311,7 +311,7 @@ fn refused(told: Time, error: &Error) -> Fate {
     let retry_after = error.retry_after().map(time);
     match error {
         Error::Denied { .. } => Fate::Refused { told, retry_after },
-        Error::LineFull { .. } => Fate::LineFull { told, retry_after },
+        Error::QueueFull { .. } => Fate::QueueFull { told, retry_after },
         Error::ExceedsCapacity(_) => Fate::ExceedsCapacity { told },
         other => panic!("an error of no known kind: {other}"),
     }

@@ -1,4 +1,4 @@
-//! Law 7: a state that has come to its `forget_at` answers as `idle` does, so that a key can be
+//! Law 7: a state that has come to its `idle_at` answers as `idle` does, so that a key can be
 //! forgotten.
 
 use proptest::prelude::*;
@@ -37,10 +37,10 @@ pub(crate) fn a_forgotten_state_is_an_idle_one<P: Conforms>() {
         for cost in held {
             policy.release(&mut state, nanos(now), cost);
         }
-        let Some(forget_at) = policy.forget_at(&state) else {
+        let Some(idle_at) = policy.idle_at(&state) else {
             return Err(TestCaseError::fail(format!("never forgotten: {state:?}")));
         };
-        now = now.max(i128::from(forget_at.get())) + moment(later);
+        now = now.max(i128::from(idle_at.get())) + moment(later);
         let mut idle = policy.idle(nanos(now));
         let (ours, theirs) =
             (policy.available(&state, nanos(now)), policy.available(&idle, nanos(now)));

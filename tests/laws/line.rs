@@ -10,7 +10,7 @@ pub(crate) enum Fate {
     Waiting,
     Granted { at: Time },
     Refused { told: Time, retry_after: Option<Time> },
-    LineFull { told: Time, retry_after: Option<Time> },
+    QueueFull { told: Time, retry_after: Option<Time> },
     ExceedsCapacity { told: Time },
     Left,
 }
@@ -297,7 +297,7 @@ impl Line {
             self.refuse(id, self.projected(n));
         } else if self.room(n) > self.now {
             let retry_after = Some(self.room(n) - self.now);
-            self.callers[id].fate = Fate::LineFull { told, retry_after };
+            self.callers[id].fate = Fate::QueueFull { told, retry_after };
         } else {
             self.queue.push(id);
         }

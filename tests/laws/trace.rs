@@ -102,8 +102,8 @@ fn close(tolerance: Time, tells: bool, expected: &line::Caller, caller: &Caller<
             Fate::Refused { told: ours, retry_after: our_wait },
         )
         | (
-            Fate::LineFull { told: theirs, retry_after: their_wait },
-            Fate::LineFull { told: ours, retry_after: our_wait },
+            Fate::QueueFull { told: theirs, retry_after: their_wait },
+            Fate::QueueFull { told: ours, retry_after: our_wait },
         ) => both_near((ours, our_wait), (theirs, their_wait)),
         // Nobody looks at a place that was only taken: it hears late.
         (Fate::ExceedsCapacity { .. }, Fate::ExceedsCapacity { .. }) if caller.rings() == 0 => true,

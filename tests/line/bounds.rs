@@ -9,7 +9,7 @@ use crate::support::{bursty, busy, finishes, is_waiting, ms, outcome, secs, unti
 #[track_caller]
 fn assert_full<T>(result: Result<T, Error>, moves_in: std::time::Duration) {
     let error = result.err().expect("no place");
-    assert!(matches!(error, Error::LineFull { .. }), "{error:?}");
+    assert!(matches!(error, Error::QueueFull { .. }), "{error:?}");
     assert_eq!(error.retry_after(), Some(moves_in));
 }
 
@@ -51,7 +51,7 @@ fn a_call_that_would_not_wait_anyway_is_told_how_long_the_wait_would_be() {
 #[test]
 fn queued_permits_are_counted_and_not_callers() {
     let (clock, limiter) = busy(5.0);
-    let limiter = limiter.max_queued(10);
+    let limiter = limiter.max_queued_permits(10);
     let first = limiter.reserve(4).expect("room");
     let second = limiter.reserve(5).expect("room");
     assert_full(limiter.reserve(2), ms(200));
@@ -69,7 +69,7 @@ fn queued_permits_are_counted_and_not_callers() {
 #[test]
 fn more_than_the_line_may_hold_is_still_granted_when_no_wait_is_needed() {
     let (clock, limiter) = busy(5.0);
-    let limiter = limiter.max_queued(10);
+    let limiter = limiter.max_queued_permits(10);
     assert_full(limiter.reserve(11), ms(200));
     clock.advance(ms(200));
     assert_eq!(waited(limiter.reserve(11).expect("a grant")), ms(0));
@@ -91,7 +91,7 @@ fn no_places_at_all_means_that_nobody_waits() {
 #[test]
 fn whoever_leaves_frees_a_place_and_its_permits() {
     let (_clock, limiter) = busy(5.0);
-    let limiter = limiter.max_waiters(2).max_queued(10);
+    let limiter = limiter.max_waiters(2).max_queued_permits(10);
     let head = limiter.reserve(8).expect("a place");
     let tail = limiter.reserve(1).expect("a place");
     assert_full(limiter.reserve(1), ms(200));

@@ -26,7 +26,7 @@ impl<P: Scripted, const MILLIS: u64> Subject<P> for Ahead<P, MILLIS> {
         let builder = RedisRateLimiter::builder(policy.clone(), connection.clone(), new_key());
         let horizon = Duration::from_millis(MILLIS);
         let limiter = builder.clock(clock).horizon(horizon).lease(LEASE).build();
-        let idle_from = policy.forget_at(&policy.start(Nanos::ZERO));
+        let idle_from = policy.idle_at(&policy.start(Nanos::ZERO));
         if MILLIS == 0 || idle_from.is_none_or(|from| from > Nanos::ZERO) {
             // A limiter in process begins when it is made, a key when it is first written: that is now,
             // also so that what is set later finds a state to adopt. Where it makes no difference, the

@@ -527,7 +527,7 @@ impl<P: Scripted> Run<P> {
                     tally.unknown_cost += u64::from(caller.cost);
                 }
             }
-            Err(Error::LineFull { .. }) => {
+            Err(Error::QueueFull { .. }) => {
                 tally.refused += 1;
                 tally.left_cost += u64::from(caller.cost);
             }

@@ -227,7 +227,7 @@ impl<P: Policy> Caller<P> {
         let after = now();
         match result {
             Ok(grant) => self.take(grant, call, after),
-            Err(Error::Denied { .. } | Error::LineFull { .. }) => self.tally.refused += 1,
+            Err(Error::Denied { .. } | Error::QueueFull { .. }) => self.tally.refused += 1,
             Err(error) => panic!("{error}"),
         }
     }
@@ -340,7 +340,7 @@ impl<P: Policy> Caller<P> {
         assert!(stats.waited >= self.tally.waited, "{stats:?}: {:?}", self.tally);
         self.seen = stats;
         let quota = limiter.quota();
-        assert!(quota.remaining.less(quota.limit).is_zero(), "{quota:?}");
+        assert!(quota.remaining.saturating_sub(quota.limit).is_zero(), "{quota:?}");
         let _ = (limiter.available(), limiter.policy(), (self.stage.scenario.show)(limiter));
         // Nobody has two places.
         assert!(limiter.queue_len() < 64);

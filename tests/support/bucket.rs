@@ -60,7 +60,7 @@ impl Policy for Bucket {
         *empty = (*empty).max(until);
     }
 
-    fn adopt(&self, _: &Self, _: &mut Nanos, _: Nanos) {}
+    fn migrate(&self, _: &Self, _: &mut Nanos, _: Nanos) {}
 
     fn available(&self, empty: &Nanos, now: Nanos) -> u32 {
         let there = now.since(*empty).as_nanos() / self.interval.as_nanos();

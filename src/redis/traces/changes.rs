@@ -135,7 +135,7 @@ fn replaces<P: Scripted + Debug>(
         let mut after = Simulation::new(&later, now);
         (after.state, after.since) = (before.state, before.since);
         after.paused_until = before.paused_until;
-        new.adopt(old, &mut after.state, nanos(now));
+        new.migrate(old, &mut after.state, nanos(now));
         go_on(connection, &later, &mut after, &mut random, &mut now, &cost);
         // Who still asks by the old one is told the new one, whatever it asks.
         let bytes = subject.bytes(connection);
@@ -161,7 +161,7 @@ fn replaces<P: Scripted + Debug>(
         let mut back = Simulation::new(&subject, now);
         (back.state, back.since) = (after.state, after.since);
         back.paused_until = after.paused_until;
-        old.adopt(new, &mut back.state, nanos(now));
+        old.migrate(new, &mut back.state, nanos(now));
         go_on(connection, &subject, &mut back, &mut random, &mut now, &cost);
         (subject.generation, subject.mark) = (0, 7);
         let value: Value = subject.take(now, &[call]).query(connection).expect("an answer");
@@ -235,7 +235,7 @@ fn steps_are_adopted_as_they_are() {
         later.do_change(connection, now, b"N");
         let mut after = Simulation::new(&later, now);
         (after.state, after.since) = (before.state, before.since);
-        new.adopt(&old, &mut after.state, nanos(now));
+        new.migrate(&old, &mut after.state, nanos(now));
         go_on(connection, &later, &mut after, &mut random, &mut now, &cost);
     }
 }

@@ -152,7 +152,7 @@ fn nothing_comes_back_before_the_bucket_is_empty() {
     simulation.policy.charge(&mut simulation.state, nanos(now), 9);
     simulation.policy.refund(&mut simulation.state, nanos(now), 4, receipt);
     let quota = subject.do_change(connection, now, &todo.concat());
-    let full = simulation.policy.forget_at(&simulation.state).expect("a time");
+    let full = simulation.policy.idle_at(&simulation.state).expect("a time");
     assert_eq!(quota[3], i64::try_from(full.since(nanos(now)).as_micros()).expect("a span"));
     assert!((10_500_000..11_500_000).contains(&quota[3]), "{quota:?}");
 }

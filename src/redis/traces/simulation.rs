@@ -60,7 +60,7 @@ impl<P: Scripted> Simulation<P> {
     ) -> Option<(Nanos, P::Receipt)> {
         let now = nanos(now);
         let (mut wait, mut due) = self.due(now, call.cost);
-        let mut held_by = self.policy.held_by(&self.state, now, call.cost);
+        let mut limited_by = self.policy.limited_by(&self.state, now, call.cost);
         let close = |wait: u64, limit: u64| wait.abs_diff(limit) <= 1;
         let expected = match wait {
             Wait::Never => vec![2],
@@ -102,7 +102,7 @@ impl<P: Scripted> Simulation<P> {
         let is_refused = answer.outcome == 2 && call.fresh;
         if is_refused && self.policy.refused(&mut self.state, now, call.cost) {
             (wait, due) = self.due(now, call.cost);
-            held_by = self.policy.held_by(&self.state, now, call.cost);
+            limited_by = self.policy.limited_by(&self.state, now, call.cost);
         }
         let alike = match (wait, answer.wait) {
             (Wait::Known(ours), Wait::Known(theirs))
@@ -118,7 +118,7 @@ impl<P: Scripted> Simulation<P> {
         );
         // Which part, if it is not only the order that holds.
         if due > self.since && answer.part != 0 && matches!(answer.wait, Wait::Known(2..)) {
-            let ours = held_by.map_or(0, |part| part as u64 + 1);
+            let ours = limited_by.map_or(0, |part| part as u64 + 1);
             self.parts[usize::from(ours != answer.part)] += 1;
         }
         (answer.outcome == 0).then(|| {

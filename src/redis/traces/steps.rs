@@ -32,7 +32,7 @@ fn compare_quota<P: Scripted>(simulation: &Simulation<P>, now: u64, answer: &[i6
         assert!(between.contains(&answer[1 + part]), "{answer:?}: {between:?} {state:?} {now}");
     }
     assert_eq!(answer[1 + count..][..count], limit);
-    let reset = policy.forget_at(state).map(|at| micros(at.since(nanos(now))));
+    let reset = policy.idle_at(state).map(|at| micros(at.since(nanos(now))));
     match (reset, u64::try_from(answer[1 + 2 * count])) {
         (Some(ours), Ok(theirs)) => {
             assert!(ours.abs_diff(theirs) <= 1, "{answer:?}: {ours} {state:?} {now}");

@@ -1,11 +1,10 @@
-//! What a shared limiter says when the store is at fault.
+//! Errors of the store that keeps a shared limit.
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::connection::{Effect, Failure};
-
-/// Why Redis gave no answer that could be used. It names the key.
+/// Why Redis gave no usable reply. It names the key; the cause is its
+/// [`source`](std::error::Error::source).
 ///
 /// ```no_run
 /// # fn limiter() -> tollgate::redis::RedisRateLimiter<tollgate::InFlight, tollgate::redis::Blocking> { todo!() }
@@ -21,34 +20,38 @@ use super::connection::{Effect, Failure};
 pub struct StoreError {
     key: Arc<str>,
     kind: Kind,
-    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    source: Option<Source>,
 }
+
+type Source = Arc<dyn std::error::Error + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Unavailable(Effect),
+    Unavailable { may_have_charged: bool },
     Foreign,
     Conflict,
 }
 
 impl StoreError {
-    pub(super) fn failed(key: &Arc<str>, failure: &Failure) -> Self {
-        let kind = if failure.key { Kind::Foreign } else { Kind::Unavailable(failure.effect) };
-        Self { key: Arc::clone(key), kind, source: Some(Arc::clone(&failure.source)) }
+    pub(crate) fn unavailable(key: &Arc<str>, may_have_charged: bool, source: Source) -> Self {
+        Self::new(key, Kind::Unavailable { may_have_charged }, Some(source))
     }
 
-    pub(super) fn foreign(key: &Arc<str>) -> Self {
-        Self { key: Arc::clone(key), kind: Kind::Foreign, source: None }
+    pub(crate) fn foreign(key: &Arc<str>, source: Option<Source>) -> Self {
+        Self::new(key, Kind::Foreign, source)
     }
 
-    pub(super) fn conflict(key: &Arc<str>) -> Self {
-        Self { key: Arc::clone(key), kind: Kind::Conflict, source: None }
+    pub(crate) fn conflict(key: &Arc<str>) -> Self {
+        Self::new(key, Kind::Conflict, None)
     }
 
-    /// For somebody who has not been asked for, and will not be, because others got no answer.
-    pub(super) fn unasked(&self, key: &Arc<str>) -> Self {
-        let kind = Kind::Unavailable(Effect::None);
-        Self { key: Arc::clone(key), kind, source: self.source.clone() }
+    /// For a call that was not sent, because others got no answer.
+    pub(crate) fn unsent(&self, key: &Arc<str>) -> Self {
+        Self::new(key, Kind::Unavailable { may_have_charged: false }, self.source.clone())
+    }
+
+    fn new(key: &Arc<str>, kind: Kind, source: Option<Source>) -> Self {
+        Self { key: Arc::clone(key), kind, source }
     }
 
     /// The key that was asked for.
@@ -61,13 +64,13 @@ impl StoreError {
     /// permits count as taken.
     #[must_use]
     pub fn may_have_charged(&self) -> bool {
-        self.kind == Kind::Unavailable(Effect::Unknown)
+        self.kind == Kind::Unavailable { may_have_charged: true }
     }
 
     /// Whether Redis, or the way to it, is down; else the key is at fault.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        matches!(self.kind, Kind::Unavailable(_))
+        matches!(self.kind, Kind::Unavailable { .. })
     }
 
     /// Whether another process has asked for the same key with another policy: of the same kind, but with
@@ -80,22 +83,24 @@ impl StoreError {
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, source, .. } = self;
+        // Without the source, which error reporters print after this.
+        let key = &self.key;
         match self.kind {
-            Kind::Unavailable(Effect::None) => write!(f, "Redis is unavailable for key {key:?}")?,
-            Kind::Unavailable(_) => {
-                write!(f, "Redis gave no answer for key {key:?}, and may have charged")?;
+            Kind::Unavailable { may_have_charged: false } => {
+                write!(f, "Redis is unavailable for key {key:?}")
+            }
+            Kind::Unavailable { may_have_charged: true } => {
+                write!(f, "no reply from Redis for key {key:?}; permits may have been consumed")
             }
             Kind::Foreign => {
-                write!(f, "key {key:?} holds another kind of policy, or something else")?;
+                write!(f, "key {key:?} holds another kind of policy, or something else")
             }
             Kind::Conflict => write!(
                 f,
-                "key {key:?} is in use with another policy: all who share it must agree, or one \
-                 must set it for all by `set_policy`"
-            )?,
+                "key {key:?} is in use with another policy: all processes that share it must use the same \
+                 policy, or one must set it for all by `set_policy`"
+            ),
         }
-        source.as_ref().map_or(Ok(()), |source| write!(f, ": {source}"))
     }
 }
 

@@ -11,33 +11,33 @@ use crate::policy::{Policy, Quota};
 /// Where permits come from: on the way at once a borrow, so that no reference is counted.
 // Dropped by hand, because dropping a borrow has nothing to do: the drop of an enum that may be one is
 // out of line, and takes a quarter of a call.
-pub(crate) struct Source<'a, P: Policy>(ManuallyDrop<Kind<'a, P>>);
+pub(crate) struct GrantOwner<'a, P: Policy>(ManuallyDrop<Kind<'a, P>>);
 
 enum Kind<'a, P: Policy> {
     Borrowed(&'a Arc<Shared<P>>),
     Owned(Arc<Shared<P>>),
     /// A key in whose line nobody waits.
-    Key(Pin<'a, P>),
+    Key(KeyGuard<'a, P>),
     Dropped,
 }
 
 /// A table of keys.
 pub(crate) trait Keys<P: Policy>: Send + Sync {
-    fn change(&self, place: Place, change: Change<P>) -> Result<Option<P::Receipt>, Error>;
+    fn change(&self, place: EntryRef, change: Change<P>) -> Result<Option<P::Receipt>, Error>;
 
     /// `None` if the key is no longer there.
-    fn quota(&self, place: Place) -> Option<Quota<P::Cost>>;
+    fn quota(&self, place: EntryRef) -> Option<Quota<P::Cost>>;
 
-    fn pin(&self, place: Place);
+    fn pin(&self, place: EntryRef);
 
-    fn unpin(&self, place: Place);
+    fn unpin(&self, place: EntryRef);
 
     fn share(&self) -> Arc<dyn Keys<P>>;
 }
 
 /// Which entry of a table of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct EntryRef {
     pub(crate) hash: u64,
     pub(crate) id: u32,
     /// Where it was last.
@@ -45,9 +45,9 @@ pub(crate) struct Place {
 }
 
 /// Keeps a key from being forgotten for as long as a grant can be settled.
-pub(crate) struct Pin<'a, P: Policy> {
+pub(crate) struct KeyGuard<'a, P: Policy> {
     keys: KeysHandle<'a, P>,
-    place: Place,
+    place: EntryRef,
 }
 
 enum KeysHandle<'a, P: Policy> {
@@ -55,9 +55,9 @@ enum KeysHandle<'a, P: Policy> {
     Owned(Arc<dyn Keys<P>>),
 }
 
-impl<'a, P: Policy> Pin<'a, P> {
+impl<'a, P: Policy> KeyGuard<'a, P> {
     /// For an entry that has been pinned.
-    pub(crate) fn new(keys: &'a dyn Keys<P>, place: Place) -> Self {
+    pub(crate) fn new(keys: &'a dyn Keys<P>, place: EntryRef) -> Self {
         Self { keys: KeysHandle::Borrowed(keys), place }
     }
 
@@ -68,20 +68,20 @@ impl<'a, P: Policy> Pin<'a, P> {
         }
     }
 
-    fn to_owned(&self) -> Pin<'static, P> {
+    fn to_owned(&self) -> KeyGuard<'static, P> {
         let keys = self.keys().share();
         keys.pin(self.place);
-        Pin { keys: KeysHandle::Owned(keys), place: self.place }
+        KeyGuard { keys: KeysHandle::Owned(keys), place: self.place }
     }
 }
 
-impl<P: Policy> Drop for Pin<'_, P> {
+impl<P: Policy> Drop for KeyGuard<'_, P> {
     fn drop(&mut self) {
         self.keys().unpin(self.place);
     }
 }
 
-impl<'a, P: Policy> Source<'a, P> {
+impl<'a, P: Policy> GrantOwner<'a, P> {
     #[inline]
     pub(super) fn borrowed(line: &'a Arc<Shared<P>>) -> Self {
         Self(ManuallyDrop::new(Kind::Borrowed(line)))
@@ -91,7 +91,7 @@ impl<'a, P: Policy> Source<'a, P> {
         Self(ManuallyDrop::new(Kind::Owned(line)))
     }
 
-    pub(crate) fn key(pin: Pin<'a, P>) -> Self {
+    pub(crate) fn key(pin: KeyGuard<'a, P>) -> Self {
         Self(ManuallyDrop::new(Kind::Key(pin)))
     }
 
@@ -118,7 +118,7 @@ impl<'a, P: Policy> Source<'a, P> {
         Self(mem::replace(&mut self.0, ManuallyDrop::new(Kind::Dropped)))
     }
 
-    fn pin(&self) -> &Pin<'a, P> {
+    fn pin(&self) -> &KeyGuard<'a, P> {
         match &*self.0 {
             Kind::Key(pin) => pin,
             _ => unreachable!("a grant has a line or a key"),
@@ -151,8 +151,8 @@ impl<'a, P: Policy> Source<'a, P> {
         }
     }
 
-    pub(super) fn to_owned(&self) -> Source<'static, P> {
-        Source(ManuallyDrop::new(match &*self.0 {
+    pub(super) fn to_owned(&self) -> GrantOwner<'static, P> {
+        GrantOwner(ManuallyDrop::new(match &*self.0 {
             Kind::Borrowed(line) => Kind::Owned(Arc::clone(line)),
             Kind::Owned(line) => Kind::Owned(Arc::clone(line)),
             Kind::Key(pin) => Kind::Key(pin.to_owned()),
@@ -167,7 +167,7 @@ impl<'a, P: Policy> Source<'a, P> {
     }
 }
 
-impl<P: Policy> Drop for Source<'_, P> {
+impl<P: Policy> Drop for GrantOwner<'_, P> {
     // As `Line::decide`.
     #[inline(always)]
     fn drop(&mut self) {

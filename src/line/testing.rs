@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Entered, Line, Timer};
+use super::{Admission, Line, Timer};
 use crate::clock::{Alarm, Steady};
 use crate::error::Error;
 use crate::policy::Policy;
@@ -37,9 +37,9 @@ pub(super) fn ask<P: Policy>(
     timer: &impl Timer,
     cost: P::Cost,
     max_wait: Option<Duration>,
-) -> Result<Entered<P>, Error> {
+) -> Result<Admission<P>, Error> {
     match line.decide(timer, cost, max_wait) {
-        Some(charge) => charge.map(Entered::Granted),
+        Some(charge) => charge.map(Admission::Granted),
         None => {
             let mut entered = None;
             line.enter(timer, cost, max_wait, |it| entered = Some(it))?;

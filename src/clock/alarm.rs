@@ -1,0 +1,92 @@
+//! What is called at a time, and a list of such times.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Weak;
+
+use crate::units::Nanos;
+
+/// A limiter with waiting callers.
+pub(crate) trait OnAlarm: Send + Sync {
+    /// The alarm went off.
+    fn on_alarm(&self);
+
+    /// The alarm cannot be relied on: wakes all callers, each of which looks for itself.
+    fn wake_all(&self);
+}
+
+/// When, and a number that tells alarms of one time apart, in the order in which they were set.
+pub(crate) type AlarmId = (Nanos, u64);
+
+#[derive(Default)]
+pub(crate) struct Alarms {
+    times: BTreeMap<AlarmId, Weak<dyn OnAlarm>>,
+    count: u64,
+}
+
+impl Alarms {
+    /// Moves an alarm to another time, or adds it.
+    fn replace(&mut self, old: Option<AlarmId>, due: Nanos, line: Weak<dyn OnAlarm>) -> AlarmId {
+        if let Some(old) = old {
+            self.remove(old);
+        }
+        self.count += 1;
+        let id = (due, self.count);
+        self.times.insert(id, line);
+        id
+    }
+
+    /// Takes an alarm out, if it has not gone off.
+    fn remove(&mut self, id: AlarmId) {
+        self.times.remove(&id);
+    }
+
+    pub(super) fn first(&self) -> Option<Nanos> {
+        self.times.first_key_value().map(|(&(due, _), _)| due)
+    }
+
+    /// Takes out the first alarm, if it is due by `time`.
+    pub(super) fn pop(&mut self, time: Nanos) -> Option<(Nanos, Weak<dyn OnAlarm>)> {
+        let entry = self.times.first_entry().filter(|entry| entry.key().0 <= time)?;
+        let ((due, _), line) = entry.remove_entry();
+        Some((due, line))
+    }
+}
+
+impl fmt::Debug for Alarms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.times.keys()).finish()
+    }
+}
+
+/// Keeps a list of alarms and sounds them in time.
+pub(crate) trait AlarmKeeper {
+    fn change(&self, change: impl FnOnce(&mut Alarms));
+}
+
+/// One limiter's alarm in a list; leaves it when dropped.
+#[derive(Debug)]
+pub(crate) struct TimedAlarm<K: AlarmKeeper> {
+    keeper: K,
+    line: Weak<dyn OnAlarm>,
+    id: Option<AlarmId>,
+}
+
+impl<K: AlarmKeeper> TimedAlarm<K> {
+    pub(super) fn new(keeper: K, line: Weak<dyn OnAlarm>) -> Self {
+        Self { keeper, line, id: None }
+    }
+
+    pub(super) fn set(&mut self, due: Nanos) {
+        let (old, line) = (self.id.take(), self.line.clone());
+        self.keeper.change(|alarms| self.id = Some(alarms.replace(old, due, line)));
+    }
+}
+
+impl<K: AlarmKeeper> Drop for TimedAlarm<K> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.keeper.change(|alarms| alarms.remove(id));
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! When a cost is ready.
+
+use std::time::Duration;
+
+use crate::units::Nanos;
+
+/// When a cost is ready.
+///
+/// ```
+/// use tollgate::{InFlight, Nanos, Policy, Ready};
+///
+/// let policy = InFlight::new(1);
+/// let now = Nanos::ZERO;
+/// let mut state = policy.start(now);
+/// assert_eq!(policy.ready_at(&state, now, 1)?, Ready::At(now));
+/// policy.charge(&mut state, now, 1);
+/// // Not a question of time: somebody has to give it back first.
+/// assert_eq!(policy.ready_at(&state, now, 1)?, Ready::NotBefore(now));
+/// # Ok::<(), tollgate::ExceedsCapacity>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// From this moment on. A moment that has passed means "now".
+    At(Nanos),
+    /// Not before this moment, and not before somebody gives permits back either: nobody can know
+    /// when that will be.
+    NotBefore(Nanos),
+}
+
+impl Ready {
+    /// The moment before which it is certainly not ready.
+    ///
+    /// ```
+    /// use tollgate::{Nanos, Ready};
+    ///
+    /// assert_eq!(Ready::NotBefore(Nanos::new(5)).earliest(), Nanos::new(5));
+    /// ```
+    #[must_use]
+    pub fn earliest(self) -> Nanos {
+        match self {
+            Self::At(time) | Self::NotBefore(time) => time,
+        }
+    }
+
+    /// Both this and `other`: the later one, and unknown if either is.
+    ///
+    /// ```
+    /// use tollgate::{Nanos, Ready};
+    ///
+    /// let (soon, later) = (Nanos::new(5), Nanos::new(7));
+    /// assert_eq!(Ready::At(soon).and(Ready::At(later)), Ready::At(later));
+    /// assert_eq!(Ready::NotBefore(soon).and(Ready::At(later)), Ready::NotBefore(later));
+    /// ```
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let latest = self.earliest().max(other.earliest());
+        match (self, other) {
+            (Self::At(_), Self::At(_)) => Self::At(latest),
+            _ => Self::NotBefore(latest),
+        }
+    }
+
+    /// The time from `now` until then, if it is known.
+    pub(crate) fn wait(self, now: Nanos) -> Option<Duration> {
+        match self {
+            Self::At(time) => Some(time.since(now)),
+            Self::NotBefore(_) => None,
+        }
+    }
+
+    /// Whether it is ready at `now`.
+    #[inline]
+    pub(crate) fn has_come(self, now: Nanos) -> bool {
+        matches!(self, Self::At(time) if time <= now)
+    }
+}
