@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::error::Error;
+use std::fmt::Write as _;
 use std::fs;
 use std::iter::repeat_n;
 use std::path::PathBuf;
@@ -72,7 +73,26 @@ fn main() -> Result<(), Failure> {
     rule!("tuple", (1, 1), (TokenBucket::new(rate, 10), InFlight::new(8)));
     rule!("same", 1, Same((TokenBucket::new(rate, 10), FixedWindow::new(30, 4 * second))));
     draw_trapezoid()?;
-    draw_ramp()
+    draw_ramp()?;
+    write_urls()
+}
+
+/// The pictures once more as link definitions, for `tollgate::guide::choosing`: a page of rustdoc has no files
+/// beside it.
+fn write_urls() -> Result<(), Failure> {
+    let mut pictures = fs::read_dir(path(""))?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<_>, std::io::Error>>()?;
+    pictures.retain(|picture| picture.extension().is_some_and(|extension| extension == "svg"));
+    pictures.sort();
+    let mut urls = String::new();
+    for picture in pictures {
+        let name = picture.file_stem().ok_or("no name")?.to_string_lossy().into_owned();
+        let svg = fs::read_to_string(&picture)?.replace('%', "%25").replace('#', "%23");
+        let svg = svg.replace('<', "%3C").replace('>', "%3E").replace(['\n', '\r'], " ");
+        writeln!(urls, "[{name}]: <data:image/svg+xml,{}>", svg.trim_end())?;
+    }
+    Ok(fs::write(path("urls.md"), urls)?)
 }
 
 fn path(file: &str) -> PathBuf {

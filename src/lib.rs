@@ -82,6 +82,8 @@
 //! | `redis` | no | `redis::RedisRateLimiter`: one quota for a whole fleet |
 //! | `redis-cluster` | no | `redis::Cluster`, a connection that follows a slot that is moved |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod clock;
 mod error;
 mod keyed;
@@ -117,7 +119,11 @@ pub use policy::{Cost, Policy, Quota, Rated, Ready};
 pub use stats::Stats;
 pub use units::{InvalidRate, Nanos, Rate};
 
+#[cfg(any(doc, doctest))]
+pub mod guide;
+
 /// Why things are as they are: `docs/design.md`.
+///
 #[doc = include_str!("../docs/design.md")]
 #[cfg(doc)]
 pub mod design {}
@@ -126,7 +132,3 @@ pub mod design {}
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
-
-#[cfg(all(doctest, feature = "redis"))]
-#[doc = include_str!("../docs/redis.md")]
-struct RedisDocumentation;
