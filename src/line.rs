@@ -12,6 +12,7 @@ mod charge;
 mod inner;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
+mod projection;
 mod queue;
 mod tail;
 #[cfg(test)]
