@@ -32,7 +32,7 @@ pub(crate) struct Law {
     pub(crate) share: fn(u32) -> u32,
 }
 
-/// The two clocks may differ by so much, in nanoseconds; `tests/system_clock.rs` has the same bound.
+/// The two clocks may differ by so much, in nanoseconds; `system_clock.rs` has the same bound.
 pub(crate) const CLOCKS: i64 = 100_000;
 
 pub(crate) fn picos(span: Duration) -> i64 {

@@ -1,12 +1,8 @@
 //! Several rules together: one decision, all or none.
 
-#[path = "composition/gone.rs"]
 mod gone;
-#[path = "composition/parts.rs"]
 mod parts;
-#[path = "composition/quota.rs"]
 mod quota;
-mod support;
 
 use tollgate::{ManualClock, Policy, RateLimiter};
 

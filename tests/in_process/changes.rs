@@ -1,8 +1,6 @@
 //! Changes of the policy while something is owed, stored, waiting or to be given back. Each test names a
 //! fault that was there once.
 
-mod support;
-
 use std::time::Duration;
 
 use tollgate::{
@@ -10,7 +8,7 @@ use tollgate::{
     SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
-use support::{is_waiting, ms, secs};
+use crate::support::{is_waiting, ms, secs};
 
 /// On a clock that has run for long, so that nothing reaches back before its origin.
 fn limiter<P: Policy<Cost = u32>>(policy: P) -> (ManualClock, RateLimiter<P>) {

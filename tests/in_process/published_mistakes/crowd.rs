@@ -8,7 +8,7 @@ use tollgate::{
     TokenBucket,
 };
 
-use crate::on_hold;
+use super::on_hold;
 use crate::support::wakers::Count;
 use crate::support::{is_waiting, ms, outcome, poll_with, secs};
 

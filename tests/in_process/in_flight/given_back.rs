@@ -8,7 +8,7 @@ use futures::future::{Either, pending, select};
 use futures::poll;
 use tollgate::{InFlight, LockOut, ManualClock, RateLimiter, Same};
 
-use crate::at_most;
+use super::at_most;
 use crate::support::{block_on, finishes, is_waiting, ms, outcome, paused, secs};
 
 #[test]

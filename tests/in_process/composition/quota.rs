@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{Grant, InFlight, ManualClock, Rate, RateLimiter, SlidingWindowLog, TokenBucket};
 
-use crate::on_hold;
+use super::on_hold;
 use crate::support::{outcome, secs};
 
 type Quota = (SlidingWindowLog, TokenBucket, InFlight);

@@ -5,7 +5,7 @@ use tollgate::{
     SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
-use crate::on_hold;
+use super::on_hold;
 use crate::support::{is_waiting, ms, outcome, secs, waited};
 
 /// A part that has `n` in any ten seconds.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate::{Error, Grant, InFlight, ManualClock, RateLimiter};
 
-use crate::at_most;
+use super::at_most;
 use crate::support::wakers::Count;
 use crate::support::{finishes, is_waiting, ms, outcome, poll, poll_with, secs};
 

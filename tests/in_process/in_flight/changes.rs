@@ -2,7 +2,7 @@
 
 use tollgate::{Error, InFlight};
 
-use crate::at_most;
+use super::at_most;
 use crate::support::{is_waiting, outcome, secs};
 
 #[test]

@@ -13,16 +13,11 @@
 //! exchanged, and times compared as strings in Lua are mistakes that need Redis: `docs/redis.md` says
 //! which test shows each.
 
-#[path = "published_mistakes/arithmetic.rs"]
 mod arithmetic;
-#[path = "published_mistakes/crowd.rs"]
 mod crowd;
-#[path = "published_mistakes/edges.rs"]
 mod edges;
 #[cfg(feature = "tokio")]
-#[path = "published_mistakes/paused.rs"]
 mod paused;
-mod support;
 
 use tollgate::{ManualClock, Policy, RateLimiter};
 

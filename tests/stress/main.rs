@@ -4,51 +4,49 @@
 //! flight than may be, and no span of time holds more than law 1 allows. All checks are from below: a
 //! machine that is busy or stands still makes the run lazier and fails nothing.
 //!
+//! A program of its own, with the other test that measures real time, as both need the processors.
+//!
 //! Two seconds in all. `STRESS_SECONDS=60 cargo test --test stress -- --nocapture` runs for a minute and
 //! prints how close each scenario came; `STRESS_SEED` repeats the choices, though not the order in which
 //! threads meet.
 
-#[path = "stress/caller.rs"]
 mod caller;
-#[path = "stress/crowd.rs"]
 mod crowd;
-#[path = "stress/ends.rs"]
 mod ends;
-#[path = "stress/law.rs"]
 mod law;
-#[path = "stress/mix.rs"]
 mod mix;
-#[path = "stress/places.rs"]
 mod places;
 // The scripts' traces ask it for more.
 #[allow(dead_code)]
-#[path = "../src/redis/traces/random.rs"]
+#[path = "../../src/redis/traces/random.rs"]
 mod random;
-#[path = "stress/scenario.rs"]
 mod scenario;
+#[path = "../in_process/support/mod.rs"]
 mod support;
-#[path = "stress/table.rs"]
+mod system_clock;
 mod table;
-#[path = "stress/tally.rs"]
 mod tally;
-#[path = "stress/watched.rs"]
 mod watched;
 
 use std::env;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use random::Random;
 
-/// Waits of both tests together, unless `STRESS_SECONDS` says otherwise.
+/// Waits of the tests of this file together, unless `STRESS_SECONDS` says otherwise.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// They take turns, so that none has the processor of the other.
+/// All tests of this program take turns, so that none has the processor of another.
 static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[test]
 fn no_count_is_lost_and_no_law_is_broken_whatever_is_called_by_whom() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let (mut seeds, scenarios) = (seeds(), table::scenarios());
     let each = span() * 9 / 10 / u32::try_from(scenarios.len()).expect("a few");
     for scenario in scenarios {
@@ -58,7 +56,7 @@ fn no_count_is_lost_and_no_law_is_broken_whatever_is_called_by_whom() {
 
 #[test]
 fn a_line_that_is_never_empty_uses_the_whole_rate_whoever_leaves() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     crowd::all(span() / 10, &mut seeds());
 }
 

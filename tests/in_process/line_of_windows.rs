@@ -1,8 +1,6 @@
 //! A line before a rule that is not a steady rate: when somebody is ready depends on who asks for how
 //! much, so the line is gone through one by one to tell whether a timeout can be met.
 
-mod support;
-#[path = "line_of_windows/told.rs"]
 mod told;
 
 use std::collections::VecDeque;
@@ -13,8 +11,8 @@ use tollgate::{
     SlidingWindowCounter, SlidingWindowLog, TokenBucket,
 };
 
-use support::wakers::Count;
-use support::{finishes, is_waiting, ms, outcome, poll_with, secs, waited};
+use crate::support::wakers::Count;
+use crate::support::{finishes, is_waiting, ms, outcome, poll_with, secs, waited};
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
@@ -244,7 +242,7 @@ fn after_a_refund_and_a_settled_grant() {
 /// Tokio's clock does not stop at due times when it is moved by hand, so alarms go off late.
 #[cfg(feature = "tokio")]
 fn late<T: Send + 'static>(work: impl AsyncFnOnce() -> T + Send + 'static) -> T {
-    finishes(|| support::paused().block_on(work()))
+    finishes(|| crate::support::paused().block_on(work()))
 }
 
 /// A window starts when its first request is granted: 3 s late, and so is all that comes after it.

@@ -1,7 +1,5 @@
 //! The worked examples by which books and manuals explain each rule, with their numbers.
 
-mod support;
-
 use std::time::Duration;
 
 use tollgate::{
@@ -9,7 +7,7 @@ use tollgate::{
     SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
-use support::{ms, outcome, secs};
+use crate::support::{ms, outcome, secs};
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 

@@ -9,7 +9,7 @@ use tollgate::{
     TokenBucket,
 };
 
-use crate::on_hold;
+use super::on_hold;
 use crate::support::{finishes, ms, secs};
 
 /// A hundred calls at 0.95 s and a hundred at 1.05 s, after a first one at zero: how many of the two

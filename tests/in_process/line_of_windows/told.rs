@@ -12,8 +12,8 @@ use tollgate::{
     SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
+use super::{NANOSECOND, on_hold};
 use crate::support::{is_waiting, ms, poll, secs};
-use crate::{NANOSECOND, on_hold};
 
 #[derive(Clone, Debug)]
 enum Op {

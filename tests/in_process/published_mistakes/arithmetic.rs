@@ -7,7 +7,7 @@ use tollgate::{
     SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
-use crate::on_hold;
+use super::on_hold;
 use crate::support::{ms, secs};
 
 const DAY: Duration = Duration::from_secs(86_400);

@@ -12,7 +12,7 @@ use tollgate::{
     SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
-use crate::on_hold;
+use super::on_hold;
 use crate::support::{ms, outcome, poll, secs};
 
 /// What somebody does. A number chooses a cost, or one of those who wait or hold a grant.

@@ -1,18 +1,11 @@
 //! Every clock in every place: paused and running runtimes, several of them at once, none at all,
 //! and runtimes that end or that nobody drives any more. Few of these take real time, and then some
 //! tens of milliseconds.
-#![cfg(feature = "tokio")]
 
-#[path = "runtimes/by_itself.rs"]
 mod by_itself;
-#[path = "runtimes/paused.rs"]
 mod paused;
-#[path = "runtimes/several.rs"]
 mod several;
-mod support;
-#[path = "runtimes/system.rs"]
 mod system;
-#[path = "runtimes/threads.rs"]
 mod threads;
 
 use tollgate::{
@@ -44,7 +37,7 @@ fn futures_can_be_moved_while_they_wait_and_outlive_what_they_came_from() {
     fn check<T: Unpin>() {}
     fn check_static<T: 'static>(_: T) {}
     check::<Acquire<'_, SmoothBursty>>();
-    let (_clock, limiter) = support::busy(5.0);
+    let (_clock, limiter) = crate::support::busy(5.0);
     check_static(limiter.acquire_owned(1));
     check_static(limiter.reserve(1).map(Reservation::wait));
 }

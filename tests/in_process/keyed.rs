@@ -1,0 +1,10 @@
+//! A limiter for each key: the same decisions as one limiter each, in bounded memory.
+
+mod crowds;
+mod forgetting;
+mod grants;
+mod lines;
+mod policies;
+#[cfg(feature = "tokio")]
+mod tasks;
+mod twins;

@@ -1,0 +1,16 @@
+//! What a limiter does within one process, case by case: on a clock that stands still unless a test says
+//! otherwise. `laws` holds what is true of every policy, `stress` what needs the processor for itself.
+
+mod bad_input;
+mod book_examples;
+mod cancel;
+mod changes;
+mod composition;
+mod in_flight;
+mod keyed;
+mod line;
+mod line_of_windows;
+mod published_mistakes;
+#[cfg(feature = "tokio")]
+mod runtimes;
+mod support;
