@@ -12,11 +12,10 @@ use tollgate::redis::{
 };
 use tollgate::{Error, ManualClock};
 
-use crate::chance::Chance;
+use super::chance::Chance;
+use super::wire::{Weather, Wire, World, lock, run_tasks};
 use crate::manual::{Manual, new_key};
-use crate::wire::{Weather, Wire, World, lock, run_tasks};
 
-#[path = "checks.rs"]
 mod checks;
 
 /// How long places in flight count without another word, if it matters.

@@ -6,8 +6,8 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{
-    subject::{Subject, micros},
+use super::{
+    subject::{Make, Subject, micros},
     trace::{Kind, Limiter, Op, Scenario, State},
 };
 
@@ -45,11 +45,11 @@ impl fmt::Display for Tally {
     }
 }
 
-pub(crate) fn replay(scenarios: &[Scenario]) -> Tally {
+pub(crate) fn replay(scenarios: &[Scenario], make: Make) -> Tally {
     let mut tally = Tally::default();
     for scenario in scenarios {
         let mut run = Run {
-            subject: Subject::new(scenario.limiter),
+            subject: Subject::new(scenario.limiter, make),
             tolerance: Tolerance::new(scenario.limiter),
             tally: &mut tally,
         };

@@ -6,46 +6,25 @@
 //! call by call. The other laws are stated without it, so that a mistake in the oracle cannot hide
 //! one in the crate.
 //!
-//! **A further policy** joins by one file in `laws/policies/`, with its `Oracle` and an
+//! **A further policy** joins by one file in `laws/suite/policies/`, with its `Oracle` and an
 //! `impl Conforms`, and one line at the end of this file: `conformance!(name: Policy)`, and behind
 //! it those of the laws that are not everybody's.
 //!
 //! All of it speaks to a [`subject::Subject`], of which a limiter is one. Another kind of limiter
 //! joins by an `impl Subject` and a module in `conformance!`, as `limiter` is there; or, if it counts in
 //! other units or leaves something out, by a program of its own with another [`measure`], as the one
-//! over Redis does: `tests/redis_laws.rs`.
+//! over Redis does: `tests/redis_laws/`.
 
-#[path = "laws/driver.rs"]
-mod driver;
-#[path = "laws/forgetting.rs"]
+mod exactness;
 mod forgetting;
-#[path = "laws/history.rs"]
-mod history;
-#[path = "laws/line.rs"]
-mod line;
-#[path = "laws/measure.rs"]
 mod measure;
-#[path = "laws/oracle.rs"]
-mod oracle;
-#[path = "laws/policies/mod.rs"]
-mod policies;
-#[path = "laws/script.rs"]
-mod script;
-#[path = "laws/splits.rs"]
+mod ready_now;
 mod splits;
-#[path = "laws/subject.rs"]
-mod subject;
 #[macro_use]
-#[path = "laws/suite.rs"]
 mod suite;
-#[path = "laws/trace.rs"]
-mod trace;
-#[path = "laws/twins.rs"]
-mod twins;
-#[path = "laws/utilisation.rs"]
-mod utilisation;
-#[path = "laws/windows.rs"]
-mod windows;
+
+// Its files name each other from here, as they do in the other program.
+use suite::*;
 
 use oracle::Conforms;
 use policies::{Aligned, Meter, Stepwise};

@@ -1,42 +1,20 @@
-//! The laws of `tests/laws.rs` over Redis: the same suite with the same oracles, held against real
+//! The laws of `tests/laws/` over Redis: the same suite with the same oracles, held against real
 //! servers that decide by a clock that stands still.
-#![cfg(all(unix, feature = "redis"))]
+#![cfg(unix)]
 
-#[path = "laws/driver.rs"]
-mod driver;
-#[path = "laws/history.rs"]
-mod history;
-#[path = "laws/line.rs"]
-mod line;
-#[path = "redis/support/manual.rs"]
+mod ahead;
+#[path = "../redis/manual.rs"]
 mod manual;
-#[path = "redis_laws/measure.rs"]
 mod measure;
-#[path = "laws/oracle.rs"]
-mod oracle;
-#[path = "laws/policies/mod.rs"]
-mod policies;
-#[path = "redis_laws/subject.rs"]
-mod redis;
-#[path = "laws/script.rs"]
-mod script;
+mod simulation;
 // A key of many is not tried here.
 #[allow(dead_code)]
-#[path = "laws/subject.rs"]
-mod subject;
 #[macro_use]
-#[path = "laws/suite.rs"]
+#[path = "../laws/suite/mod.rs"]
 mod suite;
-#[path = "redis/support/mod.rs"]
-mod support;
-#[path = "laws/trace.rs"]
-mod trace;
-#[path = "laws/twins.rs"]
-mod twins;
-#[path = "laws/utilisation.rs"]
-mod utilisation;
-#[path = "laws/windows.rs"]
-mod windows;
+
+// Its files name each other from here.
+use suite::*;
 
 use oracle::Conforms;
 use policies::{Aligned, Meter, Stepwise};
@@ -53,7 +31,7 @@ macro_rules! conformance {
             use super::*;
 
             type Policy = $policy;
-            type Subject = redis::Ahead<<Policy as Conforms>::Policy, 0>;
+            type Subject = ahead::Ahead<<Policy as Conforms>::Policy, 0>;
 
             everybodys_laws!();
             $($law!();)*
@@ -67,7 +45,7 @@ macro_rules! law_8 {
     () => {
         #[test]
         fn law_8_booked_ahead_they_are_granted_at_the_same_times() {
-            type Subject = redis::Ahead<<Policy as Conforms>::Policy, 250>;
+            type Subject = ahead::Ahead<<Policy as Conforms>::Policy, 250>;
             let kinds = script::Kinds { timeouts: true, ..Default::default() };
             // What is known of those ahead, and so when somebody hears that he is late, may differ.
             trace::agree::<Policy, Subject>(oracle::CASES, kinds, script::GiveBack::Any, false);

@@ -1,7 +1,7 @@
 //! The policies, each with its oracle.
 
 mod bucket;
-mod bursty;
+pub(crate) mod bursty;
 mod fixed_window;
 mod in_flight;
 mod leaky_queue;
@@ -9,7 +9,7 @@ mod lock_out;
 mod sliding;
 pub(crate) mod together;
 mod token_bucket;
-mod warming_up;
+pub(crate) mod warming_up;
 
 pub(crate) use fixed_window::Aligned;
 pub(crate) use token_bucket::{Meter, Stepwise};

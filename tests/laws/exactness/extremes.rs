@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tollgate::{Nanos, Policy, Rated, SmoothBursty, SmoothWarmingUp};
 
 use crate::oracle::{Conforms, Fraction, Oracle, TICKS, Time, When, prove, time};
-use crate::{bursty, warming_up};
+use crate::policies::{bursty, warming_up};
 
 /// A policy made from anything.
 pub(crate) trait Extreme: Conforms<Policy = Self> + Rated + Policy<Cost = u32> {

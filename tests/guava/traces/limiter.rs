@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use tollgate::{Error, ManualClock, Rate, RateLimiter, Rated};
 
-use crate::subject::Verbs;
+use super::subject::{Smooth, Verbs};
 
-pub(crate) fn limiter_of<P: Rated>(policy: P, clock: &ManualClock) -> RateLimiter<P> {
-    RateLimiter::with_clock(policy, clock.clone())
+pub(crate) fn make(policy: Smooth, clock: &ManualClock) -> Box<dyn Verbs> {
+    let clock = clock.clone();
+    match policy {
+        Smooth::Bursty(policy) => Box::new(RateLimiter::with_clock(policy, clock)),
+        Smooth::WarmingUp(policy) => Box::new(RateLimiter::with_clock(policy, clock)),
+    }
 }
 
 impl<P: Rated<Cost = u32>> Verbs for RateLimiter<P> {

@@ -6,7 +6,7 @@
 //! throughout: another one gives other bits. Guava's faults (a zero warm-up that ends in NaN, a
 //! cost that wraps, a ticket that saturates and stays) are here on purpose.
 
-use crate::trace;
+use super::trace;
 
 /// A limiter and its fake stopwatch in one.
 #[derive(Debug)]

@@ -1,4 +1,17 @@
-//! Which laws there are: of everybody, and of some.
+//! Which laws there are: of everybody, and of some. And all that they need, but for what it is measured in:
+//! that is the program's own `measure`.
+
+pub(crate) mod driver;
+pub(crate) mod history;
+pub(crate) mod line;
+pub(crate) mod oracle;
+pub(crate) mod policies;
+pub(crate) mod script;
+pub(crate) mod subject;
+pub(crate) mod trace;
+pub(crate) mod twins;
+pub(crate) mod utilisation;
+pub(crate) mod windows;
 
 macro_rules! everybodys_laws {
     () => {

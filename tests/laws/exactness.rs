@@ -1,30 +1,8 @@
 //! The arithmetic does not drift, at any rate, and has no ends where it breaks: the policies alone,
 //! without a limiter, against exact fractions.
 
-#[path = "exactness/drift.rs"]
 mod drift;
-#[path = "exactness/extremes.rs"]
 mod extremes;
-
-// The laws use the rest of these.
-#[allow(dead_code)]
-#[path = "laws/policies/bucket.rs"]
-mod bucket;
-#[allow(dead_code)]
-#[path = "laws/policies/bursty.rs"]
-mod bursty;
-#[allow(dead_code)]
-#[path = "laws/history.rs"]
-mod history;
-#[allow(dead_code)]
-#[path = "laws/measure.rs"]
-mod measure;
-#[allow(dead_code)]
-#[path = "laws/oracle.rs"]
-mod oracle;
-#[allow(dead_code)]
-#[path = "laws/policies/warming_up.rs"]
-mod warming_up;
 
 use std::time::Duration;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use futures::future::FutureExt;
 use tollgate::redis::{Event, RedisRateLimiter, Scripted, State};
 
+use super::super::wire::lock;
 use super::{Granted, Run};
 use crate::manual::Manual;
-use crate::wire::lock;
 
 impl<P: Scripted> Run<P> {
     pub(super) fn check(&self) {

@@ -2,13 +2,8 @@
 // It starts them by a shell and stops them by signals.
 #![cfg(unix)]
 
-#[path = "redis/clusters.rs"]
 mod clusters;
-#[path = "redis/faults/mod.rs"]
 mod faults;
-#[path = "redis/proxies.rs"]
 mod proxies;
-#[path = "redis/servers.rs"]
 mod servers;
-#[path = "redis/support/mod.rs"]
 mod support;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-pub(crate) use crate::random::Random as Chance;
+pub(super) use super::random::Random as Chance;
 
 impl Chance {
     pub(crate) fn of_thousand(&mut self, likely: u64) -> bool {

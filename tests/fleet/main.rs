@@ -5,23 +5,15 @@
 //! the bounds hold on a busy machine without being wide on an idle one.
 //!
 //! `cargo test --features redis --test fleet -- --nocapture` prints what was measured.
-#![cfg(all(unix, feature = "redis"))]
+#![cfg(unix)]
 
-#[path = "fleet/big.rs"]
 mod big;
-#[path = "fleet/changes.rs"]
 mod changes;
-#[path = "fleet/history.rs"]
 mod history;
-#[path = "fleet/job.rs"]
 mod job;
-#[path = "fleet/leaving.rs"]
 mod leaving;
-#[path = "fleet/processes.rs"]
 mod processes;
-#[path = "fleet/steady.rs"]
 mod steady;
-#[path = "redis/support/mod.rs"]
+#[path = "../redis/support/mod.rs"]
 mod support;
-#[path = "fleet/worker.rs"]
 mod worker;

@@ -6,7 +6,7 @@
 //! Guava answers with NaN; rates outside 1 per day to 1e9 per second; bookings beyond the horizon
 //! of 2^62 ns, 146 years.
 
-use crate::trace::{Kind, Scenario, State};
+use super::trace::{Kind, Scenario, State};
 
 /// The ids of one file's scenarios that are left out, each under the first reason that holds.
 #[derive(Debug, Default, PartialEq)]

@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use crate::{
+use super::{
+    limiter,
     model::Model,
     subject::{Subject, micros},
     trace::{Kind, Limiter},
@@ -95,7 +96,7 @@ impl Run {
         Self {
             model: Model::new(limiter),
             model_waits: Vec::new(),
-            subject: Subject::new(limiter),
+            subject: Subject::new(limiter, limiter::make),
             subject_waits: Vec::new(),
         }
     }

@@ -1,12 +1,12 @@
 //! `tollgate` as the traces need it: one of the two smooth policies, made from a trace's
 //! description, on a clock that a wait moves forward as Guava's fake stopwatch does. Public API
-//! only. What kind of limiter it is the program says, by its `limiter`.
+//! only. What kind of limiter it is, the test says.
 
 use std::time::Duration;
 
 use tollgate::{Error, ManualClock, Rate, SmoothBursty, SmoothWarmingUp};
 
-use crate::{limiter::limiter_of, trace};
+use super::trace;
 
 pub(crate) struct Subject {
     limiter: Box<dyn Verbs>,
@@ -14,20 +14,20 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    pub(crate) fn new(limiter: trace::Limiter) -> Self {
+    pub(crate) fn new(limiter: trace::Limiter, make: Make) -> Self {
         let clock = ManualClock::auto_advance();
         let rate = rate(limiter.permits_per_second);
-        let limiter: Box<dyn Verbs> = match limiter.kind {
+        let policy = match limiter.kind {
             trace::Kind::Bursty { max_burst_seconds } => {
                 let burst = Duration::from_secs_f64(max_burst_seconds);
-                Box::new(limiter_of(SmoothBursty::new(rate).max_burst(burst), &clock))
+                Smooth::Bursty(SmoothBursty::new(rate).max_burst(burst))
             }
             trace::Kind::WarmingUp { warm_up_micros, cold_factor } => {
                 let policy = SmoothWarmingUp::new(rate, micros(warm_up_micros));
-                Box::new(limiter_of(policy.cold_factor(cold_factor), &clock))
+                Smooth::WarmingUp(policy.cold_factor(cold_factor))
             }
         };
-        Self { limiter, clock }
+        Self { limiter: make(policy, &clock), clock }
     }
 
     pub(crate) fn advance(&self, time: Duration) {
@@ -70,6 +70,13 @@ fn rate(permits_per_second: f64) -> Rate {
 pub(crate) fn micros(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
+
+pub(crate) enum Smooth {
+    Bursty(SmoothBursty),
+    WarmingUp(SmoothWarmingUp),
+}
+
+pub(crate) type Make = fn(Smooth, &ManualClock) -> Box<dyn Verbs>;
 
 /// The two limiters behind one face.
 pub(crate) trait Verbs {

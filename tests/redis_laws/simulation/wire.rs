@@ -10,7 +10,7 @@ use futures::future::FutureExt;
 use tollgate::ManualClock;
 use tollgate::redis::{Connection, Effect, Failure, Reply, Request, Runtime, Task};
 
-use crate::chance::Chance;
+use super::chance::Chance;
 use crate::manual::Manual;
 
 /// What the server has charged to a line, as the connection has seen it.

@@ -2,6 +2,8 @@
 // Not every program needs all of it.
 #![allow(dead_code)]
 
+mod support;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::{Future, ready};
@@ -14,7 +16,7 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tollgate::ManualClock;
 use tollgate::redis::{Connection, Failure, Reply, Request, Runtime, Script, Task};
 
-use crate::support::server::Server;
+use support::server::Server;
 
 /// The line in which a script asks what time it is, and the same when it is told: behind the key, as the
 /// number of arguments means something.

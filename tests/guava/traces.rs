@@ -5,19 +5,14 @@
 //! them are known to be sound. Then `tollgate` itself replays those in which it means to answer as
 //! Guava does.
 
-#[path = "guava_traces/limiter.rs"]
 mod limiter;
-#[path = "guava_traces/model.rs"]
 mod model;
-#[path = "guava_traces/published_runs.rs"]
+#[cfg(all(unix, feature = "redis"))]
+mod over_redis;
 mod published_runs;
-#[path = "guava_traces/replay.rs"]
 mod replay;
-#[path = "guava_traces/selection.rs"]
 mod selection;
-#[path = "guava_traces/subject.rs"]
 mod subject;
-#[path = "guava_traces/trace.rs"]
 mod trace;
 
 use model::Model;
@@ -40,7 +35,7 @@ fn bursty_waits_as_guava_does() {
     let (scenarios, left_out) = selection::divide(trace::bursty());
     assert_eq!(left_out, selection::bursty_left_out());
 
-    let tally = replay::replay(&scenarios);
+    let tally = replay::replay(&scenarios, limiter::make);
     println!("bursty: {tally}");
     assert_eq!((tally.scenarios, tally.steps), (161, 6_440));
     assert_eq!((tally.timeouts_moved, tally.decisions_changed), (647, 92));
@@ -51,7 +46,7 @@ fn warming_up_waits_as_guava_does() {
     let (scenarios, left_out) = selection::divide(trace::warming_up());
     assert_eq!(left_out, selection::warming_up_left_out());
 
-    let tally = replay::replay(&scenarios);
+    let tally = replay::replay(&scenarios, limiter::make);
     println!("warming up: {tally}");
     assert_eq!((tally.scenarios, tally.steps), (167, 6_680));
     assert_eq!((tally.timeouts_moved, tally.decisions_changed), (560, 145));

@@ -3,21 +3,13 @@
 //! still, and nobody sleeps.
 //!
 //! A seed says all but at what pace a process asks again. `FIRST`, `SEEDS` and `STEPS` try others.
-#![cfg(all(unix, feature = "redis"))]
 
-#[path = "redis_simulation/chance.rs"]
 mod chance;
-#[path = "redis/support/manual.rs"]
-mod manual;
 // The scripts' traces ask it for more.
 #[allow(dead_code)]
-#[path = "../src/redis/traces/random.rs"]
+#[path = "../../src/redis/traces/random.rs"]
 mod random;
-#[path = "redis_simulation/run.rs"]
 mod run;
-#[path = "redis/support/mod.rs"]
-mod support;
-#[path = "redis_simulation/wire.rs"]
 mod wire;
 
 use std::env;
