@@ -1,5 +1,5 @@
 //! The laws of `tests/laws/` over Redis: the same suite with the same oracles, held against real
-//! servers that decide by a clock that stands still.
+//! servers that decide by a clock that stands still. And the simulation, which needs such servers too.
 #![cfg(unix)]
 
 mod ahead;

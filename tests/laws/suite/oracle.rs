@@ -1,5 +1,6 @@
 //! What a policy must bring to be held to the laws: itself, and the same rule written slowly.
 
+use std::env;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -270,6 +271,14 @@ fn versions<P: Conforms>(
 
 pub(crate) const CASES: u32 = measure::CASES;
 
+/// No more than `PROPTEST_CASES`, if that is set: a short run.
+pub(crate) fn at_most_asked(cases: u32) -> u32 {
+    match env::var_os("PROPTEST_CASES") {
+        Some(_) => cases.min(ProptestConfig::default().cases),
+        None => cases,
+    }
+}
+
 /// Runs a property on the same random values each time.
 pub(crate) fn prove<S: Strategy>(
     cases: u32,
@@ -277,7 +286,7 @@ pub(crate) fn prove<S: Strategy>(
     property: impl Fn(S::Value) -> Result<(), TestCaseError>,
 ) {
     let config = ProptestConfig {
-        cases,
+        cases: at_most_asked(cases),
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(0x70_11_6a_7e),
         max_shrink_iters: measure::SHRINKS,
