@@ -10,7 +10,7 @@
 //! stored.
 //!
 //! Source: Guava, `com.google.common.util.concurrent.SmoothRateLimiter`, whose answers are replayed
-//! in `tests/guava_traces.rs`. Units: nanoseconds and fractions of permits, see
+//! in `tests/guava/traces.rs`. Units: nanoseconds and fractions of permits, see
 //! [`schedule`](super::schedule). Grants are rounded up to whole nanoseconds; rounding does not add
 //! up. A refused call changes nothing.
 

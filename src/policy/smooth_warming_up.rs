@@ -33,7 +33,7 @@
 //! `n x stable + ramp(s before) - ramp(s after)`: the steady part is an exact multiple and the ramp
 //! cancels between calls. Nothing drifts, and `n` permits at once cost what `n` single ones do.
 //!
-//! Source: Guava, `SmoothRateLimiter` (`tests/guava_traces.rs` replays it). Units:
+//! Source: Guava, `SmoothRateLimiter` (`tests/guava/traces.rs` replays it). Units:
 //! nanoseconds with 64 binary places. Grants are rounded up to whole nanoseconds; the ramp is exact
 //! to about 2^-60 of the warm-up.
 
