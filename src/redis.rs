@@ -45,6 +45,7 @@ mod line;
 mod policies;
 mod reconnecting;
 mod reservation;
+mod rules;
 mod script;
 mod shared;
 #[cfg(test)]
@@ -363,7 +364,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         let core = &self.shared.core;
         let answer = self.shared.with_lock(|inner, now| {
             let generation = inner.header.generation.wrapping_add(1);
-            inner.header = core.header(&policy, generation);
+            inner.header = core.rules.header(&policy, generation);
             inner.policy = policy;
             inner.unheard = true;
             inner.turn_away_the_too_large(now);
@@ -574,7 +575,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.shared.core.counters.read()
+        self.shared.core.rules.counters.read()
     }
 
     /// Whether Redis can be reached, as far as this process knows.
@@ -587,7 +588,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn state(&self) -> State {
-        self.shared.core.health.state()
+        self.shared.core.rules.health.state()
     }
 }
 

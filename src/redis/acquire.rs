@@ -82,7 +82,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         shared.with_lock(|inner, now| {
             *entered = now;
             let waker = waker.cloned();
-            *place = match inner.enter(&shared.core, now, *cost, *max_wait, waker, curious) {
+            *place = match inner.enter(&shared.core.rules, now, *cost, *max_wait, waker, curious) {
                 Entered::Waiting(key) => Place::Waiting(key),
                 Entered::Over(outcome) => Place::Over(Some(outcome)),
             };
@@ -102,12 +102,12 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         match &self.place {
             Place::Waiting(key) => {
                 let (key, waker) = (*key, context.waker());
-                let core = &self.shared.core;
+                let rules = &self.shared.core.rules;
                 let placed =
-                    || self.shared.with_lock(|inner, now| inner.placed(core, now, key, waker));
+                    || self.shared.with_lock(|inner, now| inner.placed(rules, now, key, waker));
                 while let Err(due) = placed() {
                     // As for whoever waits for its turn.
-                    if !due.is_some_and(|due| core.options.clock.skip_to(due)) {
+                    if !due.is_some_and(|due| rules.options.clock.skip_to(due)) {
                         return Poll::Pending;
                     }
                 }
@@ -129,7 +129,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
             unreachable!("only who has a local limiter is sent there")
         };
         // As much time as is left.
-        let waited = shared.core.options.clock.now().since(*entered);
+        let waited = shared.core.rules.options.clock.now().since(*entered);
         local.come(&shared.key, *cost, max_wait.map(|wait| wait.saturating_sub(waited)))
     }
 
@@ -160,7 +160,7 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                 Place::Outside => {
                     this.enter(Some(context.waker()), false);
                     if let Place::Waiting(key) = this.place
-                        && !this.shared.core.options.clock.advances_by_itself()
+                        && !this.shared.core.rules.options.clock.advances_by_itself()
                     {
                         match this.shared.outcome(key) {
                             Some(outcome) => this.place = Place::Over(Some(outcome)),
@@ -173,7 +173,7 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                     match this.shared.poll(key, context.waker()) {
                         Ok(outcome) => this.place = Place::Over(Some(outcome)),
                         // A clock that advances by itself goes to where the line moves.
-                        Err(Some(due)) if this.shared.core.options.clock.skip_to(due) => {}
+                        Err(Some(due)) if this.shared.core.rules.options.clock.skip_to(due) => {}
                         Err(_) => return Poll::Pending,
                     }
                 }

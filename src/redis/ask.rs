@@ -9,9 +9,9 @@ use super::connection::{Effect, Failure, Reply};
 use super::fallback::{Event, SendPermission, State};
 use super::line::{
     BATCH, Booking, Change, Failing, InFlightRequest, Inner, NEVER, Outcome, Place, Refund,
-    RequestKind, put_aside, refuse_all,
+    RequestKind, put_aside, refuse_all, without_redis,
 };
-use super::shared::Core;
+use super::rules::Rules;
 use super::wire::{self, Answer, Call, Header, Verdict};
 use crate::clock::TimerTask;
 use crate::error::Error;
@@ -32,25 +32,25 @@ const FEW: usize = 16;
 
 impl<P: Scripted> Inner<P> {
     /// What is to be sent now, if anything is.
-    pub(super) fn next<C>(
+    pub(super) fn next(
         &mut self,
-        core: &Core<P, C>,
+        rules: &Rules<P>,
         now: Nanos,
     ) -> Option<InFlightRequest<P::Cost>> {
         if self.under_way || self.failing.as_ref().is_some_and(|failing| now < failing.retry.at) {
             return None;
         }
-        let may = core.health.may_ask(now, self.failing.is_some());
-        let Some(asking) = self.next_asking(core, now, may) else {
+        let may = rules.health.may_ask(now, self.failing.is_some());
+        let Some(asking) = self.next_asking(rules, now, may) else {
             if may == SendPermission::Try {
-                core.health.abandoned();
+                rules.health.abandoned();
             }
             return None;
         };
         self.changed_last = matches!(asking, RequestKind::Change(_));
         self.under_way = true;
         let mut arguments = match &asking {
-            RequestKind::Take(keys) => self.calls(core, now, keys),
+            RequestKind::Take(keys) => self.calls(rules, now, keys),
             RequestKind::Change(_) | RequestKind::Probe => vec![self.header.bytes.clone()],
         };
         match &asking {
@@ -78,9 +78,9 @@ impl<P: Scripted> Inner<P> {
         }
         let take = matches!(asking, RequestKind::Take(_));
         if P::HELD {
-            arguments.push(self.lease(core));
+            arguments.push(self.lease(rules));
             self.released = false;
-            self.renew_at = self.renewal(core, now);
+            self.renew_at = self.renewal(rules, now);
         } else if !take {
             arguments.push(Vec::new());
         }
@@ -97,9 +97,9 @@ impl<P: Scripted> Inner<P> {
         })
     }
 
-    fn next_asking<C>(
+    fn next_asking(
         &mut self,
-        core: &Core<P, C>,
+        rules: &Rules<P>,
         now: Nanos,
         may: SendPermission,
     ) -> Option<RequestKind<P::Cost>> {
@@ -109,7 +109,7 @@ impl<P: Scripted> Inner<P> {
             SendPermission::Wait => return None,
         }
         if self.changed_last || self.changes.is_empty() {
-            let keys = self.choose(core, now);
+            let keys = self.choose(rules, now);
             if !keys.is_empty() {
                 return Some(RequestKind::Take(keys));
             }
@@ -127,7 +127,7 @@ impl<P: Scripted> Inner<P> {
     /// Who is asked for: everybody, if the first is to be asked for now; else those who have just come and
     /// want to know at once, and all before them. Nobody before a change that was made before: none is to see
     /// less than what was done.
-    fn choose<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Vec<WaiterId> {
+    fn choose(&mut self, rules: &Rules<P>, now: Nanos) -> Vec<WaiterId> {
         let changes_sent = self.changes_made.saturating_sub(self.changes.len() as u64);
         let is_time = self.ask_at.is_none_or(|at| at <= now);
         let mut keys = Vec::new();
@@ -138,7 +138,7 @@ impl<P: Scripted> Inner<P> {
                 break;
             }
             keys.push(key);
-            let wants = waiter.deadline.is_some() || waiter.curious || core.scripts.room;
+            let wants = waiter.deadline.is_some() || waiter.curious || rules.scripts.room;
             if (is_time && keys.len() <= self.reach) || (waiter.fresh && wants) {
                 wanted = keys.len();
             }
@@ -150,7 +150,7 @@ impl<P: Scripted> Inner<P> {
         keys
     }
 
-    fn calls<C>(&self, core: &Core<P, C>, now: Nanos, keys: &[WaiterId]) -> Vec<Vec<u8>> {
+    fn calls(&self, rules: &Rules<P>, now: Nanos, keys: &[WaiterId]) -> Vec<Vec<u8>> {
         let head = keys.first().copied();
         wire::calls::<P>(
             &self.header,
@@ -158,7 +158,7 @@ impl<P: Scripted> Inner<P> {
                 let waiter = &self.queue[key];
                 let patience = waiter.deadline.map(|deadline| deadline.since(now));
                 let is_head = Some(key) == head;
-                let horizon = reach(core.options.horizon, waiter.cost, self.passed, is_head);
+                let horizon = reach(rules.options.horizon, waiter.cost, self.passed, is_head);
                 let limit = patience.map_or(horizon, |patience| horizon.min(patience));
                 Call { cost: waiter.cost, limit, patience, fresh: waiter.fresh }
             }),
@@ -166,28 +166,28 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// When what is held must be renewed, if Redis heard of it at `heard`.
-    fn renewal<C>(&self, core: &Core<P, C>, heard: Nanos) -> Nanos {
+    fn renewal(&self, rules: &Rules<P>, heard: Nanos) -> Nanos {
         let holds = self.held.iter().any(|&held| held > 0);
-        if holds { heard.saturating_add(core.options.lease / 3) } else { NEVER }
+        if holds { heard.saturating_add(rules.options.lease / 3) } else { NEVER }
     }
 
     /// Who asks, how much it holds, and how long that is to count without another word.
-    fn lease<C>(&self, core: &Core<P, C>) -> Vec<u8> {
-        let mut bytes = core.id.to_vec();
-        for &number in &core.scripts.held {
+    fn lease(&self, rules: &Rules<P>) -> Vec<u8> {
+        let mut bytes = rules.id.to_vec();
+        for &number in &rules.scripts.held {
             #[allow(clippy::cast_precision_loss)] // nobody holds 2^53 places
             let held = self.held.get(number).copied().unwrap_or_default() as f64;
             bytes.extend(held.to_le_bytes());
         }
         #[allow(clippy::cast_precision_loss)]
-        bytes.extend((core.options.lease.as_micros() as f64).to_le_bytes());
+        bytes.extend((rules.options.lease.as_micros() as f64).to_le_bytes());
         bytes
     }
 
     /// An answer has come, or will not.
-    pub(super) fn answered<C>(
+    pub(super) fn answered(
         &mut self,
-        core: &Core<P, C>,
+        rules: &Rules<P>,
         now: Nanos,
         mut sent: InFlightRequest<P::Cost>,
         outcome: Result<Reply, Failure>,
@@ -198,22 +198,22 @@ impl<P: Scripted> Inner<P> {
         }
         match outcome {
             Ok(Reply::Told(word, generation, parameters)) => {
-                self.well(core, now);
-                self.disagree(core, now, sent, &word, generation, &parameters);
+                self.well(rules, now);
+                self.disagree(rules, now, sent, &word, generation, &parameters);
             }
             Ok(reply) => match sent.asking {
                 RequestKind::Take(ref keys) => {
-                    match wire::answers(&reply, keys.len(), core.scripts.parts) {
+                    match wire::answers(&reply, keys.len(), rules.scripts.parts) {
                         Some(answers) => {
-                            self.well(core, now);
-                            self.taken(core, now, keys, (sent.at, sent.generation), answers);
+                            self.well(rules, now);
+                            self.taken(rules, now, keys, (sent.at, sent.generation), answers);
                         }
-                        None => self.failed(core, now, sent, Failure::strange(&reply)),
+                        None => self.failed(rules, now, sent, Failure::strange(&reply)),
                     }
                 }
                 RequestKind::Change(ref mut changes) => match made::<P>(changes, &reply) {
                     Some(quotas) => {
-                        self.well(core, now);
+                        self.well(rules, now);
                         if !changes.is_empty() {
                             // What was told while they were on their way is from before them.
                             self.ask_again();
@@ -222,34 +222,29 @@ impl<P: Scripted> Inner<P> {
                             let _ = change.done.map(|done| done.send(Ok(quota)));
                         }
                     }
-                    None => self.failed(core, now, sent, Failure::strange(&reply)),
+                    None => self.failed(rules, now, sent, Failure::strange(&reply)),
                 },
-                RequestKind::Probe => self.well(core, now),
+                RequestKind::Probe => self.well(rules, now),
             },
-            Err(failure) => self.failed(core, now, sent, failure),
+            Err(failure) => self.failed(rules, now, sent, failure),
         }
         self.hand_on_spare();
     }
 
     /// So many others are under way that it has to wait. Nobody waits for that longer than for an answer.
-    pub(super) fn no_slot<C>(
-        &mut self,
-        core: &Core<P, C>,
-        now: Nanos,
-        sent: InFlightRequest<P::Cost>,
-    ) {
+    pub(super) fn no_slot(&mut self, rules: &Rules<P>, now: Nanos, sent: InFlightRequest<P::Cost>) {
         self.failing.get_or_insert_with(|| {
             let crowd = Failure::new(Effect::None, "too many other requests are under way".into());
             let error = crowd.error(&self.key);
             Failing { crowded: true, ..Failing::new(now, now, error) }
         });
-        self.withdrawn(core, sent);
+        self.withdrawn(rules, sent);
     }
 
     /// It was not sent after all.
-    pub(super) fn withdrawn<C>(&mut self, core: &Core<P, C>, sent: InFlightRequest<P::Cost>) {
+    pub(super) fn withdrawn(&mut self, rules: &Rules<P>, sent: InFlightRequest<P::Cost>) {
         if sent.tries {
-            core.health.abandoned();
+            rules.health.abandoned();
         }
         self.put_back(sent.asking);
         self.hand_on_spare();
@@ -260,15 +255,15 @@ impl<P: Scripted> Inner<P> {
         self.hand_on(self.head, self.spare_cost, spare);
     }
 
-    fn taken<C>(
+    fn taken(
         &mut self,
-        core: &Core<P, C>,
+        rules: &Rules<P>,
         now: Nanos,
         keys: &[WaiterId],
         (sent, generation): (Nanos, u32),
         answers: Vec<Answer>,
     ) {
-        core.counters.asked(keys.len());
+        rules.counters.asked(keys.len());
         let was_time = self.ask_at.is_some_and(|at| at <= sent);
         let passed = self.passed;
         let mut spare = std::mem::take(&mut self.spare);
@@ -324,7 +319,7 @@ impl<P: Scripted> Inner<P> {
                 self.book(key, ticket);
                 continue;
             }
-            self.not_booked(core, now, key, answer, &mut later);
+            self.not_booked(rules, now, key, answer, &mut later);
         }
         if let Some(cost) = spare_cost {
             // Some may have come meanwhile.
@@ -334,21 +329,21 @@ impl<P: Scripted> Inner<P> {
         self.reach = if booked == keys.len() { 2 * self.reach.max(booked) } else { 2 * booked };
         self.reach = self.reach.clamp(FEW, BATCH);
         if self.renew_at == NEVER {
-            self.renew_at = self.renewal(core, sent);
+            self.renew_at = self.renewal(rules, sent);
         }
         match later {
             None => self.ask_at = None,
             Some((key, wait)) => {
                 // Others were quicker only if it was the first already.
                 let was_passed = was_time && keys.first() == Some(&key);
-                self.ask_later(core, now, key, wait, was_passed.then_some(passed));
+                self.ask_later(rules, now, key, wait, was_passed.then_some(passed));
             }
         }
     }
 
-    fn not_booked<C>(
+    fn not_booked(
         &mut self,
-        core: &Core<P, C>,
+        rules: &Rules<P>,
         now: Nanos,
         key: WaiterId,
         answer: Answer,
@@ -372,15 +367,15 @@ impl<P: Scripted> Inner<P> {
                 self.turn_away(key, Outcome::Refused(error));
                 // A rule that punishes must hear of each refusal.
                 self.denied =
-                    due.filter(|_| !core.scripts.punish).map(|due| (cost, due, answer.part));
+                    due.filter(|_| !rules.scripts.punish).map(|due| (cost, due, answer.part));
             }
         }
     }
 
     /// The first who has no ticket is to be asked for when its time is near.
-    fn ask_later<C>(
+    fn ask_later(
         &mut self,
-        core: &Core<P, C>,
+        rules: &Rules<P>,
         now: Nanos,
         key: WaiterId,
         wait: Option<Duration>,
@@ -393,7 +388,7 @@ impl<P: Scripted> Inner<P> {
         if let Some(passed) = passed {
             self.passed = passed + 1;
         }
-        let horizon = core.options.horizon;
+        let horizon = rules.options.horizon;
         let Some(wait) = wait else {
             // Nobody knows when somebody gives something back: ask again, less and less often.
             let pause = Duration::from_millis(4 << self.passed.min(4));
@@ -440,9 +435,9 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// The key holds another policy than ours, or nothing that we know.
-    fn disagree<C>(
+    fn disagree(
         &mut self,
-        core: &Core<P, C>,
+        rules: &Rules<P>,
         now: Nanos,
         sent: InFlightRequest<P::Cost>,
         word: &str,
@@ -465,7 +460,7 @@ impl<P: Scripted> Inner<P> {
                 // Somebody else has set one meanwhile; this is the later one.
                 match generation.max(self.header.generation).checked_add(1) {
                     Some(next) => {
-                        self.header = core.header(&self.policy, next);
+                        self.header = rules.header(&self.policy, next);
                         None
                     }
                     // Nobody sets it so often.
@@ -476,8 +471,8 @@ impl<P: Scripted> Inner<P> {
             "adopt" | "conflict" if generation > 0 => {
                 match self.policy.clone().read(&mut wire::floats(parameters)) {
                     Some(policy) => {
-                        let idle = core.options.absent_is_idle;
-                        self.header = Header::of(&core.scripts.kind, parameters, generation, idle);
+                        let idle = rules.options.absent_is_idle;
+                        self.header = Header::of(&rules.scripts.kind, parameters, generation, idle);
                         self.policy = policy;
                         self.unheard = false;
                         let key = Arc::clone(&self.key);
@@ -493,7 +488,7 @@ impl<P: Scripted> Inner<P> {
         self.ask_again();
         match error {
             None => self.put_back(sent.asking),
-            Some(error) => self.refuse(core, sent.asking, &error),
+            Some(error) => self.refuse(rules, sent.asking, &error),
         }
         self.turn_away_the_too_large(now);
     }
@@ -528,9 +523,9 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// All of them hear the same.
-    pub(super) fn refuse<C>(
+    pub(super) fn refuse(
         &mut self,
-        core: &Core<P, C>,
+        rules: &Rules<P>,
         asking: RequestKind<P::Cost>,
         error: &StoreError,
     ) {
@@ -543,7 +538,7 @@ impl<P: Scripted> Inner<P> {
                         let outcome = if !error.is_unavailable() {
                             Outcome::Refused(error.clone().into())
                         } else {
-                            core.without_redis(error.clone())
+                            without_redis(rules, error.clone())
                         };
                         self.turn_away(key, outcome);
                     }
@@ -556,9 +551,9 @@ impl<P: Scripted> Inner<P> {
         }
     }
 
-    fn failed<C>(
+    fn failed(
         &mut self,
-        core: &Core<P, C>,
+        rules: &Rules<P>,
         now: Nanos,
         sent: InFlightRequest<P::Cost>,
         failure: Failure,
@@ -566,9 +561,9 @@ impl<P: Scripted> Inner<P> {
         let error = failure.error(&self.key);
         if failure.key {
             // The server is there.
-            self.well(core, now);
+            self.well(rules, now);
             self.ask_again();
-            return self.refuse(core, sent.asking, &error);
+            return self.refuse(rules, sent.asking, &error);
         }
         let failing = self.failing.get_or_insert_with(|| Failing::new(sent.at, now, error.clone()));
         failing.retry.failed(now);
@@ -576,32 +571,32 @@ impl<P: Scripted> Inner<P> {
         failing.idle += u32::from(sent.is_probe());
         // There may be many keys that cannot be reached, and nobody who wants to.
         self.failing.take_if(|failing| failing.idle > Failing::LOOKS);
-        let down = core.health.failed(now, sent.at, core.options.deadline, &error);
+        let down = rules.health.failed(now, sent.at, rules.options.deadline, &error);
         self.events.extend(down);
         if failure.effect == Effect::None {
             self.put_back(sent.asking);
         } else {
-            self.lose(core, sent.asking, &error);
+            self.lose(rules, sent.asking, &error);
         }
     }
 
     /// Nobody knows whether the request was carried out. A probe asks for nothing that would be owed.
-    pub(super) fn lose<C>(
+    pub(super) fn lose(
         &mut self,
-        core: &Core<P, C>,
+        rules: &Rules<P>,
         asking: RequestKind<P::Cost>,
         error: &StoreError,
     ) {
         if !matches!(asking, RequestKind::Probe) {
-            core.counters.lost();
+            rules.counters.lost();
         }
-        self.refuse(core, asking, error);
+        self.refuse(rules, asking, error);
     }
 
     /// The server has answered.
-    fn well<C>(&mut self, core: &Core<P, C>, now: Nanos) {
+    fn well(&mut self, rules: &Rules<P>, now: Nanos) {
         self.failing = None;
-        let up = core.health.well(now);
+        let up = rules.health.well(now);
         self.events.extend(up);
     }
 
@@ -629,8 +624,8 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// When something happens next by itself.
-    pub(super) fn next_alarm<C>(&self, core: &Core<P, C>, now: Nanos) -> Option<Nanos> {
-        match (core.health.state(), &self.failing) {
+    pub(super) fn next_alarm(&self, rules: &Rules<P>, now: Nanos) -> Option<Nanos> {
+        match (rules.health.state(), &self.failing) {
             (State::Up, None) => self.next_event(),
             (state, failing) => {
                 // Another key's request may find out for us, but not whether this key can be reached.
@@ -641,13 +636,13 @@ impl<P: Scripted> Inner<P> {
                 let again = match state {
                     State::Up => own,
                     // Not before either allows it.
-                    _ => core
+                    _ => rules
                         .health
                         .again(now, has_business, failing.is_some())
                         .map(|at| own.unwrap_or(at).max(at)),
                 };
                 let again = again.filter(|_| !self.under_way);
-                let until = failing.as_ref().map(|failing| failing.until(core.options.deadline));
+                let until = failing.as_ref().map(|failing| failing.until(rules.options.deadline));
                 let until = until.filter(|&at| at > now && somebody_waits);
                 self.next_turn().into_iter().chain(again).chain(until).min()
             }
@@ -655,8 +650,8 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// Sets the alarm for what happens next.
-    pub(super) fn arm<C>(&mut self, core: &Core<P, C>, now: Nanos) -> Option<TimerTask> {
-        let Some(due) = self.next_alarm(core, now) else {
+    pub(super) fn arm(&mut self, rules: &Rules<P>, now: Nanos) -> Option<TimerTask> {
+        let Some(due) = self.next_alarm(rules, now) else {
             if self.armed < NEVER && self.alarm.rest() {
                 self.armed = NEVER;
             }
@@ -666,7 +661,7 @@ impl<P: Scripted> Inner<P> {
             self.armed = due;
             self.alarm.set(due);
         }
-        if core.options.clock.advances_by_itself() && !self.under_way {
+        if rules.options.clock.advances_by_itself() && !self.under_way {
             // It does so for whoever looks how long it has to wait.
             self.wake_all();
         }

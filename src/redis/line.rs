@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 
 use super::Scripted;
 use super::connection::{Effect, Failure};
-use super::fallback::{Event, Retry};
-use super::shared::Core;
+use super::fallback::{Event, Retry, Unavailable};
+use super::rules::Rules;
 use super::wire::Header;
 use crate::clock::{Alarm, Steady};
 use crate::error::Error;
@@ -175,6 +175,18 @@ impl Failing {
     }
 }
 
+/// What somebody gets while Redis is away.
+pub(super) fn without_redis<P>(rules: &Rules<P>, error: StoreError) -> Outcome {
+    rules.counters.without_redis();
+    match &rules.options.unavailable {
+        Unavailable::Fail => Outcome::Refused(error.into()),
+        Unavailable::Allow => {
+            Outcome::Granted(Charge { waited: Duration::ZERO, ticket: None, limited_by: None })
+        }
+        Unavailable::Local(_) => Outcome::Local,
+    }
+}
+
 /// All changes come to the same.
 pub(super) fn refuse_all<C>(changes: impl IntoIterator<Item = Change<C>>, error: &StoreError) {
     for change in changes {
@@ -304,31 +316,31 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// The request that was under way is lost with whoever sent it.
-    pub(super) fn abandoned<C>(&mut self, core: &Core<P, C>, sent: InFlightRequest<P::Cost>) {
-        core.health.abandoned();
+    pub(super) fn abandoned(&mut self, rules: &Rules<P>, sent: InFlightRequest<P::Cost>) {
+        rules.health.abandoned();
         let cost = self.spare_cost;
         for _ in std::mem::take(&mut self.spare) {
             self.let_go(cost);
         }
         let failure = Failure::new(Effect::Unknown, "the runtime that sent it has ended".into());
-        self.lose(core, sent.asking, &failure.error(&self.key));
+        self.lose(rules, sent.asking, &failure.error(&self.key));
     }
 
     /// A request cannot be sent: the runtime that was to do it has ended.
-    pub(super) fn unsent<C>(&mut self, core: &Core<P, C>, sent: InFlightRequest<P::Cost>) {
+    pub(super) fn unsent(&mut self, rules: &Rules<P>, sent: InFlightRequest<P::Cost>) {
         // Whoever tries it next may be the alarm, and find the same runtime.
         let now = self.time.latest();
-        core.health.unsent(now);
+        rules.health.unsent(now);
         if let Some(failing) = &mut self.failing {
             failing.retry.failed(now);
         }
-        self.refuse(core, sent.asking, &no_runtime().error(&self.key));
+        self.refuse(rules, sent.asking, &no_runtime().error(&self.key));
     }
 
     /// What was to be done to the key cannot be sent by whoever was to.
-    pub(super) fn refuse_changes<C>(&mut self, core: &Core<P, C>) {
+    pub(super) fn refuse_changes(&mut self, rules: &Rules<P>) {
         let changes = RequestKind::Change(std::mem::take(&mut self.changes).into());
-        self.refuse(core, changes, &no_runtime().error(&self.key));
+        self.refuse(rules, changes, &no_runtime().error(&self.key));
     }
 
     /// Whoever sends requests has nothing to do with the last one any more.
@@ -360,16 +372,16 @@ impl<P: Scripted> Inner<P> {
         !self.under_way && self.changes.is_empty() && self.spare.is_empty() && !self.released
     }
 
-    pub(super) fn enter<C>(
+    pub(super) fn enter(
         &mut self,
-        core: &Core<P, C>,
+        rules: &Rules<P>,
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
         waker: Option<Waker>,
         curious: bool,
     ) -> Entered {
-        match self.try_enter(core, now, cost, max_wait, curious) {
+        match self.try_enter(rules, now, cost, max_wait, curious) {
             Ok(key) => {
                 self.queue[key].waker = waker;
                 Entered::Waiting(key)
@@ -381,9 +393,9 @@ impl<P: Scripted> Inner<P> {
         }
     }
 
-    fn try_enter<C>(
+    fn try_enter(
         &mut self,
-        core: &Core<P, C>,
+        rules: &Rules<P>,
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
@@ -398,20 +410,20 @@ impl<P: Scripted> Inner<P> {
             return Err(refused(error.into()));
         }
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
-        if let Some(error) = core.health.down() {
-            return Err(core.without_redis(error.unsent(&self.key)));
+        if let Some(error) = rules.health.down() {
+            return Err(without_redis(rules, error.unsent(&self.key)));
         }
         if let (Some(deadline), Some((denied, due, part))) = (deadline, self.denied)
             && denied == cost
             && deadline < due
             && self.waiting == 0
         {
-            core.counters.denied_locally();
+            rules.counters.denied_locally();
             let retry_after = Some(due.since(now));
             return Err(refused(Error::Denied { retry_after, part }));
         }
         let permits = self.permits.saturating_add(cost.permits());
-        if self.len() >= core.options.max_waiters || permits > core.options.max_queued_permits {
+        if self.len() >= rules.options.max_waiters || permits > rules.options.max_queued_permits {
             let moves = self.next_move().map(|at| at.since(now));
             return Err(refused(Error::QueueFull { retry_after: moves }));
         }
@@ -452,7 +464,7 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// Grants what is due, and turns away those whose time is up.
-    pub(super) fn pump<C>(&mut self, core: &Core<P, C>, now: Nanos) {
+    pub(super) fn pump(&mut self, rules: &Rules<P>, now: Nanos) {
         while let Some(key) = self.queue.front()
             && let Place::Booked(ticket) = self.queue[key].place
             && ticket.due <= now
@@ -468,7 +480,7 @@ impl<P: Scripted> Inner<P> {
             && deadline <= now
         {
             let waiter = &self.queue[key];
-            if let Some(error) = self.trouble(core) {
+            if let Some(error) = self.trouble(rules) {
                 // Nobody can know whether it would have been its turn.
                 let error = match waiter.asked {
                     true => {
@@ -477,7 +489,7 @@ impl<P: Scripted> Inner<P> {
                     }
                     false => error.unsent(&self.key),
                 };
-                self.turn_away(key, core.without_redis(error));
+                self.turn_away(key, without_redis(rules, error));
                 continue;
             }
             if !waiter.asked && waiter.projected.is_some_and(|at| at <= now) {
@@ -490,22 +502,22 @@ impl<P: Scripted> Inner<P> {
             let error = Error::Denied { retry_after, part: waiter.limited_by };
             self.turn_away(key, Outcome::Refused(error));
         }
-        if core.health.is_well() && self.failing.is_none() {
+        if rules.health.is_well() && self.failing.is_none() {
             return;
         }
-        self.events.extend(core.health.pass(now));
+        self.events.extend(rules.health.pass(now));
         let failing = self.failing.as_ref();
         let failing = failing
-            .filter(|failing| now >= failing.until(core.options.deadline))
+            .filter(|failing| now >= failing.until(rules.options.deadline))
             .map(|failing| failing.error.clone());
-        if let Some(error) = core.health.down().or(failing) {
+        if let Some(error) = rules.health.down().or(failing) {
             let error = error.unsent(&self.key);
             let waiting: Vec<WaiterId> = self.unasked().collect();
             if let Some(failing) = self.failing.as_mut().filter(|_| !waiting.is_empty()) {
                 failing.idle = 0;
             }
             for key in waiting {
-                let outcome = core.without_redis(error.clone());
+                let outcome = without_redis(rules, error.clone());
                 self.turn_away(key, outcome);
             }
             refuse_all(std::mem::take(&mut self.changes), &error);
@@ -513,9 +525,9 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// Why Redis is not asked as usual, if it is not.
-    fn trouble<C>(&self, core: &Core<P, C>) -> Option<StoreError> {
+    fn trouble(&self, rules: &Rules<P>) -> Option<StoreError> {
         let own = self.failing.as_ref().map(|failing| failing.error.clone());
-        own.or_else(|| core.health.doubt())
+        own.or_else(|| rules.health.doubt())
     }
 
     /// Who waits for more than there ever is by a new policy need not wait.
@@ -622,9 +634,9 @@ impl<P: Scripted> Inner<P> {
     }
 
     /// What became of somebody in line. If nothing yet, `waker` will be called when it has.
-    pub(super) fn poll<C>(
+    pub(super) fn poll(
         &mut self,
-        core: &Core<P, C>,
+        rules: &Rules<P>,
         now: Nanos,
         key: WaiterId,
         waker: &Waker,
@@ -633,12 +645,12 @@ impl<P: Scripted> Inner<P> {
             return Ok(outcome);
         }
         self.keep_waker(key, waker);
-        Err(self.moves_at(core, now))
+        Err(self.moves_at(rules, now))
     }
 
     /// When something may change by itself: nothing does before the answer that is under way.
-    pub(super) fn moves_at<C>(&self, core: &Core<P, C>, now: Nanos) -> Option<Nanos> {
-        if self.under_way { None } else { self.next_alarm(core, now) }
+    pub(super) fn moves_at(&self, rules: &Rules<P>, now: Nanos) -> Option<Nanos> {
+        if self.under_way { None } else { self.next_alarm(rules, now) }
     }
 
     fn keep_waker(&mut self, key: WaiterId, waker: &Waker) {
@@ -817,9 +829,9 @@ impl<P: Scripted> Inner<P> {
 
     /// Whether a place in line is known to be one: it has been asked for. If not, when that may change by
     /// itself, and `waker` will be called when it has.
-    pub(super) fn placed<C>(
+    pub(super) fn placed(
         &mut self,
-        core: &Core<P, C>,
+        rules: &Rules<P>,
         now: Nanos,
         key: WaiterId,
         waker: &Waker,
@@ -830,6 +842,6 @@ impl<P: Scripted> Inner<P> {
             return Ok(());
         }
         self.keep_waker(key, waker);
-        Err(self.moves_at(core, now))
+        Err(self.moves_at(rules, now))
     }
 }

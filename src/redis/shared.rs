@@ -10,12 +10,10 @@ use tokio::sync::Semaphore;
 
 use super::Scripted;
 use super::connection::{Connection, Failure, Reply, Request, Runtime};
-use super::fallback::{Counts, Event, Health, Unavailable};
-use super::line::{Charge, Failing, InFlightRequest, Inner, Outcome};
-use super::script::Scripts;
-use super::wire::Header;
+use super::fallback::{Event, Unavailable};
+use super::line::{Failing, InFlightRequest, Inner, Outcome};
+use super::rules::Rules;
 use crate::clock::{Clock, OnAlarm, Steady, TimerTask};
-use crate::error::store::StoreError;
 use crate::keyed::KeyedRateLimiter;
 use crate::line::WaiterId;
 use crate::stats::Stats;
@@ -44,15 +42,10 @@ pub(super) struct Options<P> {
 /// What all keys of a limiter share.
 pub(super) struct Core<P: Scripted, C> {
     pub(super) connection: C,
-    pub(super) scripts: Scripts,
-    pub(super) options: Options<P>,
+    pub(super) rules: Rules<P>,
     pub(super) runtime: Runtime,
     /// Requests that may be under way, those for other keys included.
     slots: Arc<Semaphore>,
-    pub(super) health: Health,
-    pub(super) counters: Counts,
-    /// Tells this limiter from those of other processes.
-    pub(super) id: [u8; 8],
     /// In use while Redis is away.
     pub(super) local: Option<KeyedRateLimiter<Arc<str>, P>>,
     policy: P,
@@ -103,33 +96,12 @@ impl<P: Scripted, C> Core<P, C> {
         runtime.remember();
         Arc::new(Self {
             connection,
-            scripts: P::lua().scripts(),
-            options,
+            rules: Rules::new(options, random().to_le_bytes()),
             runtime,
             slots: Arc::new(Semaphore::new(SLOTS)),
-            health: Health::default(),
-            counters: Counts::default(),
-            id: random().to_le_bytes(),
             local,
             policy,
         })
-    }
-
-    /// What requests under a policy begin with.
-    pub(super) fn header(&self, policy: &P, generation: u32) -> Header {
-        Header::new(&self.scripts.kind, policy, generation, self.options.absent_is_idle)
-    }
-
-    /// What somebody gets while Redis is away.
-    pub(super) fn without_redis(&self, error: StoreError) -> Outcome {
-        self.counters.without_redis();
-        match &self.options.unavailable {
-            Unavailable::Fail => Outcome::Refused(error.into()),
-            Unavailable::Allow => {
-                Outcome::Granted(Charge { waited: Duration::ZERO, ticket: None, limited_by: None })
-            }
-            Unavailable::Local(_) => Outcome::Local,
-        }
     }
 }
 
@@ -150,9 +122,9 @@ pub(super) struct Shared<P: Scripted, C> {
 impl<P: Scripted, C: Connection> Shared<P, C> {
     fn new(core: Arc<Core<P, C>>, key: Arc<str>) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
-            let clock = &core.options.clock;
+            let clock = &core.rules.options.clock;
             let policy = core.policy.clone();
-            let header = core.header(&policy, 0);
+            let header = core.rules.header(&policy, 0);
             let time = Steady::new(clock.now(), clock.step());
             let alarm = clock.alarm(this.clone());
             let line = Inner::new(Arc::clone(&key), policy, header, time, alarm, random());
@@ -161,7 +133,7 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
     }
 
     fn is_quiet(&self) -> bool {
-        self.line.lock().is_quiet(self.core.options.clock.now())
+        self.line.lock().is_quiet(self.core.rules.options.clock.now())
     }
 
     /// Locks, lets time pass, does `act`, and what follows from it: every way into the line by which anything
@@ -181,9 +153,10 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
 
     /// Whether callers are served without Redis, be it for this key only.
     pub(super) fn is_away(&self) -> bool {
-        let Options { deadline, clock, .. } = &self.core.options;
+        let Options { deadline, clock, .. } = &self.core.rules.options;
         let is_over = |failing: &Failing| clock.now() >= failing.until(*deadline);
-        self.core.health.down().is_some() || self.line.lock().failing.as_ref().is_some_and(is_over)
+        self.core.rules.health.down().is_some()
+            || self.line.lock().failing.as_ref().is_some_and(is_over)
     }
 
     /// What became of somebody in line, if anything has yet: what is over is so at any time.
@@ -193,25 +166,25 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
 
     /// What became of somebody in line; if nothing yet, when that may change by itself.
     pub(super) fn poll(&self, key: WaiterId, waker: &Waker) -> Result<Outcome, Option<Nanos>> {
-        let poll = || self.with_lock(|inner, now| inner.poll(&self.core, now, key, waker));
+        let poll = || self.with_lock(|inner, now| inner.poll(&self.core.rules, now, key, waker));
         self.outcome(key).map_or_else(poll, Ok)
     }
 
     fn act<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> (R, Option<Driver<P, C>>) {
-        let core = &*self.core;
+        let rules = &self.core.rules;
         let mut inner = self.line.lock();
-        let now = inner.time.read(core.options.clock.now());
-        inner.pump(core, now);
+        let now = inner.time.read(rules.options.clock.now());
+        inner.pump(rules, now);
         let result = act(&mut inner, now);
-        inner.pump(core, now);
+        inner.pump(rules, now);
         let driver = self.driver(&mut inner, now);
-        let timer_task = inner.arm(core, now);
+        let timer_task = inner.arm(rules, now);
         // Who waits for a change does not look: a clock that advances by itself is moved for it.
-        let moves = core.options.clock.advances_by_itself() && !inner.changes.is_empty();
-        let due = moves.then(|| inner.moves_at(core, now)).flatten();
+        let moves = rules.options.clock.advances_by_itself() && !inner.changes.is_empty();
+        let due = moves.then(|| inner.moves_at(rules, now)).flatten();
         self.unlock(inner, timer_task);
         if let Some(due) = due {
-            core.options.clock.skip_to(due);
+            rules.options.clock.skip_to(due);
         }
         (result, driver)
     }
@@ -222,7 +195,7 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
             return None;
         }
         let shared = self.this.upgrade()?;
-        let sent = inner.next(&self.core, now)?;
+        let sent = inner.next(&self.core.rules, now)?;
         Some(Driver { shared, step: Step::Due(sent) })
     }
 
@@ -235,7 +208,7 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
             task.start();
         }
         // Before those who are told of it; and if it panics, they are woken all the same.
-        let told = self.core.options.listener.as_ref().map(|listener| {
+        let told = self.core.rules.options.listener.as_ref().map(|listener| {
             catch_unwind(AssertUnwindSafe(|| events.iter().for_each(|event| listener(event))))
         });
         crate::line::wake_each(wake);
@@ -246,9 +219,9 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
     }
 
     fn request(&self, sent: &mut InFlightRequest<P::Cost>) -> Request {
-        let scripts = &self.core.scripts;
+        let scripts = &self.core.rules.scripts;
         let script = if sent.is_take() { &scripts.take } else { &scripts.change };
-        let deadline = self.core.options.deadline;
+        let deadline = self.core.rules.options.deadline;
         let mut request = Request::new(Arc::clone(script), Arc::clone(&self.key), deadline);
         request.arguments = std::mem::take(&mut sent.arguments);
         request
@@ -295,19 +268,19 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
             slot = slot.or_else(|| Arc::clone(&slots).try_acquire_owned().ok());
             let core = &self.shared.core;
             if slot.is_none() {
-                self.shared.act(|inner, now| inner.no_slot(core, now, sent));
+                self.shared.act(|inner, now| inner.no_slot(&core.rules, now, sent));
                 slot = Arc::clone(&slots).acquire_owned().await.ok();
-            } else if core.health.down().is_some() && !sent.is_probe() {
+            } else if core.rules.health.down().is_some() && !sent.is_probe() {
                 // Another key has found out while this one waited for its turn on the connection.
-                self.shared.act(|inner, _| inner.withdrawn(core, sent));
+                self.shared.act(|inner, _| inner.withdrawn(&core.rules, sent));
             } else {
                 let request = self.shared.request(&mut sent);
-                core.counters.request();
+                core.rules.counters.request();
                 self.step = Step::InFlightRequest(sent);
                 let outcome: Result<Reply, Failure> = core.connection.run(&request).await;
                 if let Step::InFlightRequest(sent) = self.take(Step::Collecting) {
                     let core = &self.shared.core;
-                    self.shared.act(|inner, now| inner.answered(core, now, sent, outcome));
+                    self.shared.act(|inner, now| inner.answered(&core.rules, now, sent, outcome));
                 }
                 slot = None;
             }
@@ -348,16 +321,16 @@ impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
         let mut inner = self.shared.line.lock();
         match step {
             // Whoever looks after itself would only find the same runtime.
-            Step::Due(sent) => inner.unsent(core, sent),
-            Step::InFlightRequest(sent) => inner.abandoned(core, sent),
+            Step::Due(sent) => inner.unsent(&core.rules, sent),
+            Step::InFlightRequest(sent) => inner.abandoned(&core.rules, sent),
             Step::Collecting | Step::Done => {}
         }
         inner.free();
         // Nobody else may come for these.
-        inner.refuse_changes(core);
+        inner.refuse_changes(&core.rules);
         inner.wake_all();
         let now = inner.time.latest();
-        let timer_task = inner.arm(core, now);
+        let timer_task = inner.arm(&core.rules, now);
         self.shared.unlock(inner, timer_task);
     }
 }
