@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use super::Scripted;
 use super::connection::Connection;
+use super::connection::reconnecting::Reconnecting;
 use super::grant::RedisGrant;
 use super::line::{Charge, Entered, Outcome};
-use super::reconnecting::Reconnecting;
+use super::script::policies::Scripted;
 use super::shared::Shared;
 use crate::error::Error;
 use crate::keyed::GrantOrWait;

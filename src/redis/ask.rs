@@ -4,15 +4,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Scripted;
-use super::connection::{Effect, Failure, Reply};
-use super::fallback::{Event, SendPermission, State};
+use super::connection::failure::{Effect, Failure};
+use super::connection::request::Reply;
+use super::events::Event;
+use super::health::{SendPermission, State};
 use super::line::{
     BATCH, Booking, Change, Failing, InFlightRequest, Inner, NEVER, Outcome, Place, Refund,
     RequestKind, put_aside, refuse_all, without_redis,
 };
 use super::rules::Rules;
-use super::wire::{self, Answer, Call, Header, Verdict};
+use super::script::policies::Scripted;
+use super::script::wire::{self, Answer, Call, PolicyHeader, Verdict};
 use crate::clock::TimerTask;
 use crate::error::Error;
 use crate::error::store::StoreError;
@@ -472,7 +474,8 @@ impl<P: Scripted> Inner<P> {
                 match self.policy.clone().read(&mut wire::floats(parameters)) {
                     Some(policy) => {
                         let idle = rules.options.absent_is_idle;
-                        self.header = Header::of(&rules.scripts.kind, parameters, generation, idle);
+                        self.header =
+                            PolicyHeader::of(&rules.scripts.kind, parameters, generation, idle);
                         self.policy = policy;
                         self.unheard = false;
                         let key = Arc::clone(&self.key);

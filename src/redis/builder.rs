@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::fallback::{Event, Unavailable};
-use super::shared::{Core, Lines, Options};
-use super::{RedisRateLimiter, Scripted};
+use super::events::Event;
+use super::limiter::RedisRateLimiter;
+use super::options::{Options, Unavailable};
+use super::script::policies::Scripted;
+use super::shared::{Core, Lines};
 use crate::clock::Clock;
 
 /// Makes a [`RedisRateLimiter`]: what is not chosen is as said here.
@@ -33,6 +35,28 @@ pub struct Builder<P: Scripted, C> {
     connection: C,
     key: String,
     options: Options<P>,
+}
+
+impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
+    /// The same with choices.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use tollgate::redis::{Reconnecting, RedisRateLimiter, Unavailable};
+    /// use tollgate::{Rate, SmoothBursty};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = SmoothBursty::new(Rate::per_second(50.0));
+    /// let connection = Reconnecting::open("redis://127.0.0.1/")?;
+    /// let limiter = RedisRateLimiter::builder(policy, connection, "quota:search")
+    ///     .deadline(Duration::from_millis(100))
+    ///     .unavailable(Unavailable::Local(SmoothBursty::new(Rate::per_second(5.0))))
+    ///     .build();
+    /// # Ok(()) }
+    /// ```
+    pub fn builder(policy: P, connection: C, key: impl Into<String>) -> Builder<P, C> {
+        Builder::new(policy, connection, key.into())
+    }
 }
 
 impl<P: Scripted, C: Connection> Builder<P, C> {

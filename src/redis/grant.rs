@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Scripted;
 use super::connection::Connection;
+use super::connection::reconnecting::Reconnecting;
 use super::line::{Change, Charge, Refund, confirmed};
-use super::reconnecting::Reconnecting;
+use super::script::policies::Scripted;
+use super::script::wire;
 use super::shared::Shared;
-use super::wire;
 use crate::error::Error;
 use crate::limiter::{Grant, block_on};
 use crate::policy::Cost;

@@ -13,11 +13,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::Scripted;
-use super::connection::{Effect, Failure};
-use super::fallback::{Event, Retry, Unavailable};
+use super::connection::failure::{Effect, Failure};
+use super::events::Event;
+use super::health::Retry;
+use super::options::Unavailable;
 use super::rules::Rules;
-use super::wire::Header;
+use super::script::policies::Scripted;
+use super::script::wire::PolicyHeader;
 use crate::clock::{Alarm, Steady};
 use crate::error::Error;
 use crate::error::store::StoreError;
@@ -213,11 +215,11 @@ pub(super) struct Inner<P: Scripted> {
     pub(super) key: Arc<str>,
     pub(super) time: Steady,
     pub(super) policy: P,
-    pub(super) header: Header,
+    pub(super) header: PolicyHeader,
     /// Whether nothing has been heard of the policy that was set here.
     pub(super) unheard: bool,
     /// The policy of before the first change of it.
-    pub(super) base: Header,
+    pub(super) base: PolicyHeader,
     /// First those with a ticket, in the order of their tickets, then those without.
     pub(super) queue: Queue<Waiter<P::Cost>>,
     /// The first without a ticket.
@@ -268,7 +270,7 @@ impl<P: Scripted> Inner<P> {
     pub(super) fn new(
         key: Arc<str>,
         policy: P,
-        header: Header,
+        header: PolicyHeader,
         time: Steady,
         alarm: Alarm,
         seed: u64,

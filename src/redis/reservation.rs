@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::Scripted;
 use super::acquire::RedisAcquire;
 use super::connection::Connection;
+use super::connection::reconnecting::Reconnecting;
 use super::grant::RedisGrant;
-use super::reconnecting::Reconnecting;
+use super::script::policies::Scripted;
 use crate::error::Error;
 
 /// A place in line that [`reserve`](super::RedisRateLimiter::reserve) has taken. Dropped, it is given up

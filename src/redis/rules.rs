@@ -1,10 +1,11 @@
 //! What the keys of one limiter have in common apart from the connection and the policy in force.
 
-use super::Scripted;
-use super::fallback::{Counts, Health};
-use super::script::Scripts;
-use super::shared::Options;
-use super::wire::Header;
+use super::events::Counts;
+use super::health::Health;
+use super::options::Options;
+use super::script::parts::Scripts;
+use super::script::policies::Scripted;
+use super::script::wire::PolicyHeader;
 
 /// Options, scripts, health and counters of one limiter: all that the queue of a key needs of its owner.
 pub(super) struct Rules<P> {
@@ -28,7 +29,7 @@ impl<P: Scripted> Rules<P> {
     }
 
     /// What requests under a policy begin with.
-    pub(super) fn header(&self, policy: &P, generation: u32) -> Header {
-        Header::new(&self.scripts.kind, policy, generation, self.options.absent_is_idle)
+    pub(super) fn header(&self, policy: &P, generation: u32) -> PolicyHeader {
+        PolicyHeader::new(&self.scripts.kind, policy, generation, self.options.absent_is_idle)
     }
 }

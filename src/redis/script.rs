@@ -1,157 +1,17 @@
 //! The scripts: a policy's `.lua` file between the two halves of the driver, put together once for each
-//! limiter.
+//! limiter; and how requests for them are written and their replies read.
 //!
 //! A policy's file is a chunk that defines `begin`, `resume`, `ready`, `charge` and `forget`, and below
-//! the line `--@ change` what only `change.lua` needs. Its first lines say which parameters it takes,
-//! which fields it keeps and whether these have a tail of any length, which it then reads with `read`
-//! and writes with `write`. As a part of several it is wrapped in a function and answers through a
-//! table. Alone, its text stands in the script as it is; and for a call alone the bodies of its functions
-//! stand where they would be called, if they are short, because to make and call functions would cost
-//! as much as all the rest (`super::inline`).
+//! the line `--@ change` what only `change.lua` needs. Its first lines name the parameters, the fields
+//! of the state, and whether these have a tail of variable length, which the chunk reads with `read`
+//! and writes with `write`. As a part of a composed policy it is wrapped in a function that returns a
+//! table of its functions. Alone, its text stands in the script unchanged; in the script for a single
+//! call the bodies of short functions replace the calls, because to make and call functions would cost
+//! as much as all the rest ([`inline`]).
 
-use std::sync::Arc;
-
-use super::chunk::Header;
-
-/// What a script is made of: a policy's file, and its parts if it has any.
-#[derive(Clone, Debug)]
-pub struct Lua {
-    name: &'static str,
-    pub(super) chunk: &'static str,
-    pub(super) parts: Vec<Lua>,
-    /// Whether the parts share one cost.
-    pub(super) same: bool,
-}
-
-/// A script as it is sent: its text, and the digest by which the server knows it.
-#[derive(Debug)]
-pub struct Script {
-    text: String,
-    digest: String,
-}
-
-impl Script {
-    fn new(text: String) -> Self {
-        let digest = redis::Script::new(&text).get_hash().to_owned();
-        Self { text, digest }
-    }
-
-    /// What `EVAL` takes.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// What `EVALSHA` takes.
-    #[must_use]
-    pub fn digest(&self) -> &str {
-        &self.digest
-    }
-}
-
-/// Both scripts of a policy.
-#[derive(Debug)]
-pub(super) struct Scripts {
-    pub(super) take: Arc<Script>,
-    pub(super) change: Arc<Script>,
-    /// Whether each answer is followed by the part that it is due to.
-    pub(super) parts: bool,
-    /// Whether a refusal changes anything.
-    pub(super) punish: bool,
-    /// Whether newcomers may find no room.
-    pub(super) room: bool,
-    /// For each part with places in flight, which number of the cost counts there.
-    pub(super) held: Vec<usize>,
-    pub(super) kind: String,
-}
-
-impl Lua {
-    pub(super) fn leaf(name: &'static str, chunk: &'static str) -> Self {
-        Self::of(name, chunk, Vec::new(), false)
-    }
-
-    pub(super) fn of(
-        name: &'static str,
-        chunk: &'static str,
-        parts: Vec<Self>,
-        same: bool,
-    ) -> Self {
-        Self { name, chunk, parts, same }
-    }
-
-    /// Tells kinds of policies apart, whatever their parameters: `compose(fixed_window in_flight)`.
-    fn kind(&self) -> String {
-        let parts: Vec<_> = self.parts.iter().map(Self::kind).collect();
-        let same = if self.same { "=" } else { "" };
-        format!("{}{same}({})", self.name, parts.join(" "))
-    }
-
-    pub(super) fn header(&self) -> Header {
-        Header::of(self.chunk)
-    }
-
-    fn any(&self, is: &impl Fn(&Header) -> bool) -> bool {
-        is(&self.header()) || self.parts.iter().any(|part| part.any(is))
-    }
-
-    pub(super) fn has(&self, function: &str) -> bool {
-        self.any(&|header| header.also.contains(&function))
-    }
-
-    /// How many numbers the parameters are.
-    pub(super) fn params(&self) -> usize {
-        self.header().params.len() + self.parts.iter().map(Self::params).sum::<usize>()
-    }
-
-    /// How many numbers a cost is.
-    pub(super) fn numbers(&self) -> usize {
-        match self.parts.as_slice() {
-            [] => 1,
-            [first, ..] if self.same => first.numbers(),
-            parts => parts.iter().map(Self::numbers).sum(),
-        }
-    }
-
-    fn held(&self, from: &mut usize) -> Vec<usize> {
-        let mut held = Vec::new();
-        if self.header().also.contains(&"held") {
-            held.push(*from);
-        }
-        let start = *from;
-        for part in &self.parts {
-            if self.same {
-                *from = start;
-            }
-            held.extend(part.held(from));
-        }
-        *from += usize::from(self.parts.is_empty());
-        held
-    }
-
-    /// A cost, made of the numbers `t[from]` and so on.
-    pub(super) fn cost(&self, from: &mut usize) -> String {
-        match self.parts.as_slice() {
-            [] => {
-                *from += 1;
-                format!("t[{}]", *from - 1)
-            }
-            [first, ..] if self.same => first.cost(from),
-            parts => {
-                let parts: Vec<_> = parts.iter().map(|part| part.cost(from)).collect();
-                format!("{{{}}}", parts.join(", "))
-            }
-        }
-    }
-
-    pub(super) fn scripts(&self) -> Scripts {
-        Scripts {
-            take: Arc::new(Script::new(self.script(false))),
-            change: Arc::new(Script::new(self.script(true))),
-            parts: !self.parts.is_empty(),
-            punish: self.has("refused"),
-            room: self.has("room"),
-            held: self.held(&mut 0),
-            kind: self.kind(),
-        }
-    }
-}
+mod assemble;
+mod chunk;
+mod inline;
+pub(super) mod parts;
+pub(super) mod policies;
+pub(super) mod wire;

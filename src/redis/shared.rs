@@ -4,16 +4,17 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
-use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use super::Scripted;
-use super::connection::{Connection, Failure, Reply, Request, Runtime};
-use super::fallback::{Event, Unavailable};
+use super::connection::failure::Failure;
+use super::connection::request::{Reply, Request};
+use super::connection::{Connection, Runtime};
 use super::line::{Failing, InFlightRequest, Inner, Outcome};
+use super::options::{Options, Unavailable};
 use super::rules::Rules;
-use crate::clock::{Clock, OnAlarm, Steady, TimerTask};
+use super::script::policies::Scripted;
+use crate::clock::{OnAlarm, Steady, TimerTask};
 use crate::keyed::KeyedRateLimiter;
 use crate::line::WaiterId;
 use crate::stats::Stats;
@@ -23,21 +24,6 @@ use crate::units::Nanos;
 /// Requests under way at most, one for each key. More would only wait for each other, on the way to a server
 /// that does one thing at a time, and those at the end beyond their deadline.
 const SLOTS: usize = 512;
-
-type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
-
-/// What can be chosen.
-pub(super) struct Options<P> {
-    pub(super) horizon: Duration,
-    pub(super) deadline: Duration,
-    pub(super) lease: Duration,
-    pub(super) absent_is_idle: bool,
-    pub(super) unavailable: Unavailable<P>,
-    pub(super) max_waiters: usize,
-    pub(super) max_queued_permits: u64,
-    pub(super) listener: Option<Listener>,
-    pub(super) clock: Clock,
-}
 
 /// What all keys of a limiter share.
 pub(super) struct Core<P: Scripted, C> {

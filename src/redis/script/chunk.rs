@@ -7,7 +7,7 @@ pub(super) const PARAMETERS: usize = 10;
 
 /// The first lines of a policy's file.
 #[derive(Debug, Default)]
-pub(super) struct Header {
+pub(super) struct ChunkHeader {
     pub(super) params: Vec<&'static str>,
     pub(super) format: &'static str,
     pub(super) fields: Vec<&'static str>,
@@ -16,7 +16,7 @@ pub(super) struct Header {
     pub(super) also: Vec<&'static str>,
 }
 
-impl Header {
+impl ChunkHeader {
     pub(super) fn of(chunk: &'static str) -> Self {
         let mut header = Self::default();
         for line in chunk.lines().filter_map(|line| line.strip_prefix("--@ ")) {
@@ -82,7 +82,7 @@ end
 ";
 
 /// Makes a state that was kept under other parameters, those in `bytes`, one of these.
-pub(super) fn become_function(header: &Header, from: usize) -> String {
+pub(super) fn become_function(header: &ChunkHeader, from: usize) -> String {
     let params = header.params.join(", ");
     let format = "d".repeat(header.params.len());
     format!(
@@ -98,7 +98,7 @@ pub(super) fn become_function(header: &Header, from: usize) -> String {
 }
 
 /// Keeping the state aside.
-pub(super) fn snapshot_functions(header: &Header) -> String {
+pub(super) fn snapshot_functions(header: &ChunkHeader) -> String {
     format!(
         "local function state() return {} end\n\
          local function restore(bytes)\n  local at, last = 1, #bytes\n  {}\nend\n",

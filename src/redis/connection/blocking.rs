@@ -13,10 +13,9 @@ use std::time::{Duration, Instant};
 
 use redis::{Client, Cmd, ConnectionLike, ErrorKind, RedisError, Value};
 
-use super::connection::{
-    Connection, Effect, Failure, IDLE, Reply, Request, Runtime, Task, evaluate, is_answer,
-    is_demoted, without_delay,
-};
+use super::failure::{Effect, Failure, is_demoted};
+use super::request::{Reply, Request};
+use super::{Connection, IDLE, Runtime, Task, evaluate, is_answer, without_delay};
 use crate::limiter::block_on;
 use crate::sync::Mutex;
 
@@ -90,7 +89,7 @@ impl Blocking {
         Self::asking_after(client, IDLE)
     }
 
-    pub(super) fn asking_after(client: Client, idle: Duration) -> Self {
+    pub(crate) fn asking_after(client: Client, idle: Duration) -> Self {
         let (tasks, work) = channel::<Task>();
         let worker = thread::Builder::new().name("tollgate-redis".to_owned()).spawn(move || {
             block_on(Work { tasks: VecDeque::new(), work });

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use super::Scripted;
-use super::connection::Reply;
+use super::policies::Scripted;
+use crate::redis::connection::request::Reply;
 
 /// Ahead of everything: a mark, a generation, whether an absent key is an idle one.
 #[derive(Clone, Debug)]
-pub(super) struct Header {
-    pub(super) mark: u32,
-    pub(super) generation: u32,
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct PolicyHeader {
+    pub(crate) mark: u32,
+    pub(crate) generation: u32,
+    pub(crate) bytes: Vec<u8>,
 }
 
-impl Header {
+impl PolicyHeader {
     /// The first argument of all scripts. The mark tells policies of all kinds and generations apart: ten
     /// bits for the kind, 21 for the rest; the top bit is the driver's.
-    pub(super) fn new<P: Scripted>(kind: &str, policy: &P, generation: u32, idle: bool) -> Self {
+    pub(crate) fn new<P: Scripted>(kind: &str, policy: &P, generation: u32, idle: bool) -> Self {
         let mut parameters = Vec::new();
         policy.write(&mut parameters);
         let parameters: Vec<u8> =
@@ -24,7 +24,7 @@ impl Header {
         Self::of(kind, &parameters, generation, idle)
     }
 
-    pub(super) fn of(kind: &str, parameters: &[u8], generation: u32, idle: bool) -> Self {
+    pub(crate) fn of(kind: &str, parameters: &[u8], generation: u32, idle: bool) -> Self {
         let policy = generation.to_le_bytes().into_iter().chain(parameters.iter().copied());
         let mark = (hash(kind.bytes()) & 0x7fe0_0000) | (hash(policy) >> 11);
         let mut bytes = Vec::with_capacity(9 + parameters.len());
@@ -35,12 +35,12 @@ impl Header {
         Self { mark, generation, bytes }
     }
 
-    pub(super) fn parameters(&self) -> &[u8] {
+    pub(crate) fn parameters(&self) -> &[u8] {
         &self.bytes[9..]
     }
 
     /// What `change.lua` takes for the generation before the first change.
-    pub(super) fn base(&self) -> Vec<u8> {
+    pub(crate) fn base(&self) -> Vec<u8> {
         [&self.mark.to_le_bytes()[..], self.parameters()].concat()
     }
 }
@@ -51,7 +51,7 @@ fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
 }
 
 /// Parameters as another process has written them.
-pub(super) fn floats(bytes: &[u8]) -> impl Iterator<Item = f64> + '_ {
+pub(crate) fn floats(bytes: &[u8]) -> impl Iterator<Item = f64> + '_ {
     bytes.chunks_exact(8).map(|chunk| f64::from_le_bytes(chunk.try_into().unwrap_or_default()))
 }
 
@@ -60,14 +60,14 @@ const ENDLESS: f64 = 4_503_599_627_370_496.0;
 
 /// One call as `take.lua` takes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Call<C> {
-    pub(super) cost: C,
+pub(crate) struct Call<C> {
+    pub(crate) cost: C,
     /// How far ahead it may be booked.
-    pub(super) limit: Duration,
+    pub(crate) limit: Duration,
     /// How long it waits; `None` for ever.
-    pub(super) patience: Option<Duration>,
+    pub(crate) patience: Option<Duration>,
     /// Whether it has come just now.
-    pub(super) fresh: bool,
+    pub(crate) fresh: bool,
 }
 
 /// Nobody is booked for a time that the answer has no room for: 17 years ahead.
@@ -87,8 +87,8 @@ fn put_cost<P: Scripted>(cost: P::Cost, numbers: &mut Vec<u32>, bytes: &mut Vec<
 
 /// Calls in their order, those that differ in their costs only as a run. The first run goes behind the header, the others
 /// are the second argument, which is left out if there are none.
-pub(super) fn calls<P: Scripted>(
-    header: &Header,
+pub(crate) fn calls<P: Scripted>(
+    header: &PolicyHeader,
     calls: impl Iterator<Item = Call<P::Cost>>,
 ) -> Vec<Vec<u8>> {
     let mut arguments = vec![Vec::new()];
@@ -124,16 +124,16 @@ pub(super) fn calls<P: Scripted>(
 
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) fate: Verdict,
+pub(crate) struct Answer {
+    pub(crate) fate: Verdict,
     /// `None` if nobody can know.
-    pub(super) wait: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
     /// Which part of several it is due to.
-    pub(super) part: Option<usize>,
+    pub(crate) part: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// With this sequence.
     Booked(u32),
     Later,
@@ -157,7 +157,7 @@ fn answer(value: i64, sequence: u32, part: Option<usize>) -> Answer {
 }
 
 /// What became of so many calls, each with its part if `parts`; nothing if the reply is not that.
-pub(super) fn answers(reply: &Reply, calls: usize, parts: bool) -> Option<Vec<Answer>> {
+pub(crate) fn answers(reply: &Reply, calls: usize, parts: bool) -> Option<Vec<Answer>> {
     let answers = match reply {
         Reply::Number(value) => vec![answer_alone(*value)],
         Reply::Numbers(values) => several(values, parts).take(calls + 1).collect(),
@@ -198,7 +198,7 @@ fn several(values: &[i64], parts: bool) -> impl Iterator<Item = Answer> {
 }
 
 /// Adds a refund to what `change.lua` is to do.
-pub(super) fn put_refund<P: Scripted>(
+pub(crate) fn put_refund<P: Scripted>(
     bytes: &mut Vec<u8>,
     part: P::Cost,
     all: P::Cost,
@@ -214,12 +214,12 @@ pub(super) fn put_refund<P: Scripted>(
     bytes.push(u8::from(part == all));
 }
 
-pub(super) fn put_settle<P: Scripted>(bytes: &mut Vec<u8>, more: P::Cost) {
+pub(crate) fn put_settle<P: Scripted>(bytes: &mut Vec<u8>, more: P::Cost) {
     bytes.push(b'S');
     put_cost::<P>(more, &mut Vec::new(), bytes);
 }
 
-pub(super) fn put_pause(bytes: &mut Vec<u8>, duration: Duration) {
+pub(crate) fn put_pause(bytes: &mut Vec<u8>, duration: Duration) {
     bytes.push(b'P');
     bytes.extend(micros(duration).to_le_bytes());
 }

@@ -5,14 +5,16 @@
 
 use std::fmt::Write as _;
 
-use super::chunk::{HELPERS, Header, IS_ZERO, PARAMETERS, become_function, snapshot_functions};
+use super::chunk::{
+    ChunkHeader, HELPERS, IS_ZERO, PARAMETERS, become_function, snapshot_functions,
+};
 use super::inline::Functions;
-use super::script::Lua;
+use super::parts::Lua;
 
-const DRIVER: &str = include_str!("driver.lua");
-const SAVE: &str = include_str!("save.lua");
-const TAKE: &str = include_str!("take.lua");
-const CHANGE: &str = include_str!("change.lua");
+const DRIVER: &str = include_str!("lua/driver.lua");
+const SAVE: &str = include_str!("lua/save.lua");
+const TAKE: &str = include_str!("lua/take.lua");
+const CHANGE: &str = include_str!("lua/change.lua");
 
 /// What all policies define.
 const EACH: [&str; 5] = ["begin", "resume", "ready", "charge", "forget"];
@@ -72,7 +74,7 @@ impl Lua {
     }
 
     /// The policy's functions, and those that follow from them.
-    fn policy(&self, header: &Header, change: bool) -> String {
+    fn policy(&self, header: &ChunkHeader, change: bool) -> String {
         let mut policy = String::new();
         if change {
             policy += &self.costs();
@@ -92,7 +94,7 @@ impl Lua {
     }
 
     /// Reads the first argument, with the first call behind the parameters if that is there.
-    fn start(&self, header: &Header, change: bool) -> String {
+    fn start(&self, header: &ChunkHeader, change: bool) -> String {
         let params: String = header.params.iter().map(|param| format!(", {param}")).collect();
         let format = format!("<I4I4B{}", "d".repeat(header.params.len()));
         if change {

@@ -9,10 +9,9 @@ use redis::{AsyncConnectionConfig, Client, RedisError};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::connection::{
-    Connection, Effect, Failure, IDLE, Reply, Request, evaluate, is_answer, is_demoted, send,
-    without_delay,
-};
+use super::failure::{Effect, Failure, is_demoted};
+use super::request::{Reply, Request};
+use super::{Connection, IDLE, evaluate, is_answer, send, without_delay};
 use crate::sync::Mutex;
 
 /// A connection that is made when it is first needed and again when it is lost, or when the server
@@ -116,7 +115,7 @@ impl Reconnecting {
         Self::asking_after(client, IDLE)
     }
 
-    pub(super) fn asking_after(client: Client, idle: Duration) -> Self {
+    pub(crate) fn asking_after(client: Client, idle: Duration) -> Self {
         let (current, connecting) = Default::default();
         Self { shared: Arc::new(Shared { client, current, connecting, idle }) }
     }

@@ -7,7 +7,9 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::SingleNodeRoutingInfo;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
-use super::connection::{Connection, Effect, Failure, Reply, Request, evaluate};
+use super::failure::{Effect, Failure};
+use super::request::{Reply, Request};
+use super::{Connection, evaluate};
 
 /// A [`ClusterConnection`] that follows `ASK`: while a slot is moved, a key of it may be on either node,
 /// and the old one sends callers to the new one. Nothing was charged where they came from.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::script::Lua;
+use super::parts::Lua;
 use crate::policy::log::Span;
 use crate::units::saturating_nanos;
 use crate::{
@@ -46,7 +46,7 @@ pub trait Scripted: Policy {
 macro_rules! one_number {
     ($name:literal) => {
         fn lua() -> Lua {
-            Lua::leaf($name, include_str!(concat!($name, ".lua")))
+            Lua::leaf($name, include_str!(concat!("lua/", $name, ".lua")))
         }
 
         fn write_cost(cost: u32, numbers: &mut Vec<u32>) {
@@ -244,7 +244,7 @@ impl Scripted for InFlight {
 
 impl<P: Scripted> Scripted for LockOut<P> {
     fn lua() -> Lua {
-        Lua::of("lock_out", include_str!("lock_out.lua"), vec![P::lua()], true)
+        Lua::of("lock_out", include_str!("lua/lock_out.lua"), vec![P::lua()], true)
     }
 
     fn write(&self, parameters: &mut Vec<f64>) {
@@ -267,7 +267,7 @@ impl<P: Scripted> Scripted for LockOut<P> {
 }
 
 fn together(parts: Vec<Lua>, same: bool) -> Lua {
-    Lua::of("compose", include_str!("compose.lua"), parts, same)
+    Lua::of("compose", include_str!("lua/compose.lua"), parts, same)
 }
 
 macro_rules! tuple {

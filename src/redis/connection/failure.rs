@@ -1,0 +1,162 @@
+//! Why a request has no reply, and whether it may have been carried out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::error::store::StoreError;
+
+/// Whether a request that failed has been carried out all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Effect {
+    /// Certainly not: it may be sent again.
+    None,
+    /// Perhaps: what it asked for counts as charged.
+    Unknown,
+}
+
+/// Why a request has no answer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Failure {
+    /// Whether it was carried out.
+    pub effect: Effect,
+    /// Whether the key is to blame and not the server: it holds something else.
+    pub key: bool,
+    /// What happened.
+    pub source: Arc<dyn std::error::Error + Send + Sync>,
+}
+
+impl Failure {
+    /// The server, or the way to it, is to blame.
+    #[must_use]
+    pub fn new(effect: Effect, source: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        Self { effect, key: false, source: source.into() }
+    }
+
+    pub(crate) fn strange(answer: &impl std::fmt::Debug) -> Self {
+        Self::new(Effect::Unknown, format!("the script answered {answer:?}").into())
+    }
+
+    pub(crate) fn late(deadline: Duration) -> Self {
+        Self::new(Effect::Unknown, format!("no answer within {deadline:?}").into())
+    }
+
+    /// What callers at `key` get.
+    pub(crate) fn error(&self, key: &Arc<str>) -> StoreError {
+        let source = Arc::clone(&self.source);
+        match self.key {
+            true => StoreError::foreign(key, Some(source)),
+            false => StoreError::unavailable(key, self.effect == Effect::Unknown, source),
+        }
+    }
+}
+
+impl From<RedisError> for Failure {
+    /// A script writes once, as the last thing that can fail: an error of the server's means that it
+    /// did not. Nor did it where there was no connection to send it over. Errors of other kinds may also be
+    /// those of redis-rs's own search for the nodes of a cluster, with which it ends what it has sent.
+    fn from(error: RedisError) -> Self {
+        let refused = error.code().is_some()
+            || error.is_connection_refusal()
+            || error.kind() == ErrorKind::ClusterConnectionNotFound;
+        let effect = if refused { Effect::None } else { Effect::Unknown };
+        let said = said_in_script(&error);
+        // A script that stumbles over what it reads is not the server's fault either.
+        let stumbled = said.or(error.detail()).is_some_and(|text| text.starts_with("user_script"));
+        let key = error.code() == Some("WRONGTYPE")
+            || said.is_some_and(|text| text.starts_with("WRONGTYPE "))
+            || stumbled;
+        Self { effect, key, source: Arc::new(error) }
+    }
+}
+
+/// What failed in a script, code and all, if the server is a Redis before 7. That says only that a script
+/// did, `ERR Error running script (call to f_5f…): @user_script:4: WRONGTYPE Operation …`, with
+/// `@user_script: 4: -READONLY You can't …` at the end where it refuses a command and not the command itself.
+fn said_in_script(error: &RedisError) -> Option<&str> {
+    let failed = error.detail()?.strip_prefix("Error running script (call to f_")?;
+    let (_, placed) = failed.split_once("): @user_script:")?;
+    let (_, said) = placed.split_once(": ")?;
+    let refused = said.strip_prefix("@user_script: ").and_then(|placed| placed.split_once(": -"));
+    Some(refused.map_or(said, |(_, refused)| refused))
+}
+
+/// Whether the server has become a replica, which another connection may not lead to.
+pub(crate) fn is_demoted(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+        || said_in_script(error).is_some_and(|text| text.starts_with("READONLY "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind::ConnectionRefused;
+
+    use super::*;
+
+    fn effect(error: impl Into<RedisError>) -> Effect {
+        Failure::from(error.into()).effect
+    }
+
+    #[test]
+    fn only_what_is_certain_is_sent_again() {
+        for kind in [ServerErrorKind::Ask, ServerErrorKind::NoPerm, ServerErrorKind::ReadOnly] {
+            assert_eq!(effect((ErrorKind::Server(kind), "")), Effect::None, "{kind:?}");
+        }
+        let unknown_to_redis_rs = redis::make_extension_error("OOM".to_owned(), None);
+        assert_eq!(effect(unknown_to_redis_rs), Effect::None);
+        assert_eq!(effect(std::io::Error::from(ConnectionRefused)), Effect::None);
+        assert_eq!(effect((ErrorKind::ClusterConnectionNotFound, "")), Effect::None);
+        for kind in [
+            ErrorKind::AuthenticationFailed,
+            ErrorKind::Client,
+            ErrorKind::InvalidClientConfig,
+            ErrorKind::Io,
+            ErrorKind::Parse,
+        ] {
+            assert_eq!(effect((kind, "")), Effect::Unknown, "{kind:?}");
+        }
+    }
+
+    fn failed(said: &str) -> RedisError {
+        let said = format!("-{said}\r\n");
+        let answer = redis::parse_redis_value(said.as_bytes()).expect("an answer");
+        answer.extract_error().expect_err("an error")
+    }
+
+    /// As Redis 6, 7 and 8 and Valkey 8 and 9 put it.
+    #[test]
+    fn what_failed_in_a_script_is_read_from_every_server() {
+        const OLD: &str = "ERR Error running script (call to f_6838a82d): @user_script:4: ";
+        let ends = [" script: 6838a82d, on @user_script:4.", " script: on @user_script:4.", ""];
+
+        let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        let stumbled = "user_script:4: attempt to perform arithmetic on a nil value";
+        let demoted = "READONLY You can't write against a read only replica.";
+        let full = "OOM command not allowed when used memory > 'maxmemory'.";
+        let olds = [
+            format!("{OLD}{wrong}"),
+            format!("{OLD}{stumbled}"),
+            format!("{OLD}@user_script: 4: -{demoted}"),
+            format!("{OLD}@user_script: 4: -{full}"),
+        ];
+        let news = ends.map(|end| {
+            [wrong, &format!("ERR {stumbled}"), demoted, full].map(|said| format!("{said}{end}"))
+        });
+        for [wrong, stumbled, demoted, full] in news.into_iter().chain([olds]) {
+            for (said, of_key, leave) in [
+                (wrong, true, false),
+                (stumbled, true, false),
+                (demoted, false, true),
+                (full, false, false),
+            ] {
+                let error = failed(&said);
+                assert_eq!(is_demoted(&error), leave, "{said}");
+                let failure = Failure::from(error);
+                assert_eq!((failure.effect, failure.key), (Effect::None, of_key), "{said}");
+            }
+        }
+    }
+}

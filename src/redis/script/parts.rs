@@ -1,0 +1,123 @@
+//! What a policy's script is made of, and what follows from its parts.
+
+use std::sync::Arc;
+
+use super::chunk::ChunkHeader;
+use crate::redis::connection::request::Script;
+
+/// What a script is made of: a policy's file, and its parts if it has any.
+#[derive(Clone, Debug)]
+pub struct Lua {
+    name: &'static str,
+    pub(super) chunk: &'static str,
+    pub(super) parts: Vec<Lua>,
+    /// Whether the parts share one cost.
+    pub(super) same: bool,
+}
+
+/// Both scripts of a policy.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    pub(crate) take: Arc<Script>,
+    pub(crate) change: Arc<Script>,
+    /// Whether each answer is followed by the part that it is due to.
+    pub(crate) parts: bool,
+    /// Whether a refusal changes anything.
+    pub(crate) punish: bool,
+    /// Whether newcomers may find no room.
+    pub(crate) room: bool,
+    /// For each part with places in flight, which number of the cost counts there.
+    pub(crate) held: Vec<usize>,
+    pub(crate) kind: String,
+}
+
+impl Lua {
+    pub(super) fn leaf(name: &'static str, chunk: &'static str) -> Self {
+        Self::of(name, chunk, Vec::new(), false)
+    }
+
+    pub(super) fn of(
+        name: &'static str,
+        chunk: &'static str,
+        parts: Vec<Self>,
+        same: bool,
+    ) -> Self {
+        Self { name, chunk, parts, same }
+    }
+
+    /// Tells kinds of policies apart, whatever their parameters: `compose(fixed_window in_flight)`.
+    fn kind(&self) -> String {
+        let parts: Vec<_> = self.parts.iter().map(Self::kind).collect();
+        let same = if self.same { "=" } else { "" };
+        format!("{}{same}({})", self.name, parts.join(" "))
+    }
+
+    pub(super) fn header(&self) -> ChunkHeader {
+        ChunkHeader::of(self.chunk)
+    }
+
+    fn any(&self, is: &impl Fn(&ChunkHeader) -> bool) -> bool {
+        is(&self.header()) || self.parts.iter().any(|part| part.any(is))
+    }
+
+    pub(super) fn has(&self, function: &str) -> bool {
+        self.any(&|header| header.also.contains(&function))
+    }
+
+    /// How many numbers the parameters are.
+    pub(super) fn params(&self) -> usize {
+        self.header().params.len() + self.parts.iter().map(Self::params).sum::<usize>()
+    }
+
+    /// How many numbers a cost is.
+    pub(super) fn numbers(&self) -> usize {
+        match self.parts.as_slice() {
+            [] => 1,
+            [first, ..] if self.same => first.numbers(),
+            parts => parts.iter().map(Self::numbers).sum(),
+        }
+    }
+
+    fn held(&self, from: &mut usize) -> Vec<usize> {
+        let mut held = Vec::new();
+        if self.header().also.contains(&"held") {
+            held.push(*from);
+        }
+        let start = *from;
+        for part in &self.parts {
+            if self.same {
+                *from = start;
+            }
+            held.extend(part.held(from));
+        }
+        *from += usize::from(self.parts.is_empty());
+        held
+    }
+
+    /// A cost, made of the numbers `t[from]` and so on.
+    pub(super) fn cost(&self, from: &mut usize) -> String {
+        match self.parts.as_slice() {
+            [] => {
+                *from += 1;
+                format!("t[{}]", *from - 1)
+            }
+            [first, ..] if self.same => first.cost(from),
+            parts => {
+                let parts: Vec<_> = parts.iter().map(|part| part.cost(from)).collect();
+                format!("{{{}}}", parts.join(", "))
+            }
+        }
+    }
+
+    pub(crate) fn scripts(&self) -> Scripts {
+        Scripts {
+            take: Arc::new(Script::new(self.script(false))),
+            change: Arc::new(Script::new(self.script(true))),
+            parts: !self.parts.is_empty(),
+            punish: self.has("refused"),
+            room: self.has("room"),
+            held: self.held(&mut 0),
+            kind: self.kind(),
+        }
+    }
+}
