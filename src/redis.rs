@@ -30,9 +30,9 @@
 //! More, about keys, expiry, clusters and what each fault costs, is in `docs/redis.md`.
 
 mod acquire;
-mod ask;
 mod builder;
 mod connection;
+mod driver;
 mod events;
 mod grant;
 mod health;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
 use super::grant::RedisGrant;
-use super::line::{Charge, Entered, Outcome};
+use super::line::waiter::{Charge, Entered, Outcome};
 use super::script::policies::Scripted;
 use super::shared::Shared;
 use crate::error::Error;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
-use super::line::{Change, Charge, Refund, confirmed};
+use super::line::change::{Change, Refund, confirmed};
+use super::line::waiter::Charge;
 use super::script::policies::Scripted;
 use super::script::wire;
 use super::shared::Shared;

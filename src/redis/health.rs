@@ -225,3 +225,28 @@ impl Trouble {
         Some(Event::Down { error: self.error.clone() })
     }
 }
+
+/// Requests that fail, one after the other.
+pub(super) struct Failing {
+    pub(super) since: Nanos,
+    pub(super) retry: Retry,
+    pub(super) error: StoreError,
+    /// How often it was tried again since anybody wanted to know.
+    pub(super) idle: u32,
+    /// Nothing has failed: so many others are under way that this key waits for its turn.
+    pub(super) crowded: bool,
+}
+
+impl Failing {
+    /// So often a key is looked at that nobody asks for: for five seconds.
+    pub(super) const LOOKS: u32 = 20;
+
+    pub(super) fn new(since: Nanos, now: Nanos, error: StoreError) -> Self {
+        Self { since, retry: Retry::at_once(now), error, idle: 0, crowded: false }
+    }
+
+    /// Until then everybody waits.
+    pub(super) fn until(&self, deadline: Duration) -> Nanos {
+        self.since.saturating_add(deadline)
+    }
+}

@@ -10,7 +10,7 @@ use super::connection::reconnecting::Reconnecting;
 use super::events::Counters;
 use super::grant::RedisGrant;
 use super::health::State;
-use super::line::{Change, confirmed};
+use super::line::change::{Change, confirmed};
 use super::reservation::RedisReservation;
 use super::script::policies::Scripted;
 use super::script::wire;
@@ -44,7 +44,7 @@ pub struct RedisRateLimiter<P: Scripted, C: Connection = Reconnecting> {
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// A limiter that shares `policy` with all who use `key`. Nothing is sent yet.
     ///
-    /// Everybody must use the same policy with a key, or hears so. With [`Builder`] more can be chosen.
+    /// Everybody must use the same policy with a key, or hears so. With [`Builder`](super::Builder) more can be chosen.
     /// An asynchronous connection needs the tokio runtime in which this is called or, if it is called
     /// outside, in which the limiter is first used.
     ///
@@ -315,8 +315,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     /// Grants nothing to anybody in the fleet for `duration` from now, for example because the server
     /// answered with `Retry-After`: see [`RateLimiter::pause_for`](crate::RateLimiter::pause_for). What
-    /// is [booked ahead](Builder::horizon) is still granted. The share of this process
-    /// ([`Unavailable::Local`]) is paused as well.
+    /// is [booked ahead](super::Builder::horizon) is still granted. The share of this process
+    /// ([`Unavailable::Local`](super::Unavailable::Local)) is paused as well.
     ///
     /// # Errors
     ///
@@ -366,7 +366,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     /// Waits until Redis has been told of all that was given back here at this key: places in flight,
     /// refunds, the tickets of callers who left. Before a process ends, so that the others need not wait
-    /// for the [lease](Builder::lease) of places that nobody holds any more.
+    /// for the [lease](super::Builder::lease) of places that nobody holds any more.
     ///
     /// # Errors
     ///

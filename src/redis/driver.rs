@@ -1,0 +1,179 @@
+//! The task that sends the requests of a key, and the way into its queue that starts it.
+
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use super::connection::Connection;
+use super::connection::failure::Failure;
+use super::connection::request::{Reply, Request};
+use super::line::Inner;
+use super::line::request::InFlightRequest;
+use super::line::waiter::Outcome;
+use super::script::policies::Scripted;
+use super::shared::Shared;
+use crate::clock::OnAlarm;
+use crate::line::WaiterId;
+use crate::units::Nanos;
+
+impl<P: Scripted, C: Connection> Shared<P, C> {
+    /// Locks, lets time pass, does `act`, and what follows from it: every way into the line by which anything
+    /// may happen there is this one.
+    pub(super) fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
+        let (result, driver) = self.act(act);
+        if let Some(driver) = driver {
+            self.core.connection.spawn(&self.core.runtime, Box::pin(driver.drive()));
+        }
+        result
+    }
+
+    /// What became of somebody in line; if nothing yet, when that may change by itself.
+    pub(super) fn poll(&self, key: WaiterId, waker: &Waker) -> Result<Outcome, Option<Nanos>> {
+        let poll = || self.with_lock(|inner, now| inner.poll(&self.core.rules, now, key, waker));
+        self.outcome(key).map_or_else(poll, Ok)
+    }
+
+    fn act<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> (R, Option<Driver<P, C>>) {
+        let rules = &self.core.rules;
+        let mut inner = self.line.lock();
+        let now = inner.time.read(rules.options.clock.now());
+        inner.pump(rules, now);
+        let result = act(&mut inner, now);
+        inner.pump(rules, now);
+        let driver = self.driver(&mut inner, now);
+        let timer_task = inner.arm(rules, now);
+        // Who waits for a change does not look: a clock that advances by itself is moved for it.
+        let moves = rules.options.clock.advances_by_itself() && !inner.changes.is_empty();
+        let due = moves.then(|| inner.moves_at(rules, now)).flatten();
+        self.unlock(inner, timer_task);
+        if let Some(due) = due {
+            rules.options.clock.skip_to(due);
+        }
+        (result, driver)
+    }
+
+    /// Somebody who sends what is to be sent now, and is responsible for it whatever panics.
+    fn driver(&self, inner: &mut Inner<P>, now: Nanos) -> Option<Driver<P, C>> {
+        if inner.under_way {
+            return None;
+        }
+        let shared = self.this.upgrade()?;
+        let sent = inner.next(&self.core.rules, now)?;
+        Some(Driver { shared, step: Step::Due(sent) })
+    }
+
+    fn request(&self, sent: &mut InFlightRequest<P::Cost>) -> Request {
+        let scripts = &self.core.rules.scripts;
+        let script = if sent.is_take() { &scripts.take } else { &scripts.change };
+        let deadline = self.core.rules.options.deadline;
+        let mut request = Request::new(Arc::clone(script), Arc::clone(&self.key), deadline);
+        request.arguments = std::mem::take(&mut sent.arguments);
+        request
+    }
+}
+
+impl<P: Scripted, C: Connection> OnAlarm for Shared<P, C> {
+    fn on_alarm(&self) {
+        self.with_lock(|inner, _| inner.went_off());
+    }
+
+    fn wake_all(&self) {
+        self.with_lock(|inner, _| {
+            inner.went_off();
+            inner.wake_all();
+        });
+    }
+}
+
+/// Sends one request after the other for as long as there is something to send.
+struct Driver<P: Scripted, C: Connection> {
+    shared: Arc<Shared<P, C>>,
+    step: Step<P::Cost>,
+}
+
+enum Step<C> {
+    /// Nothing has been sent yet.
+    Due(InFlightRequest<C>),
+    InFlightRequest(InFlightRequest<C>),
+    /// Those who were just told, and come again, are to be in the next request; or it is crowded out.
+    Collecting,
+    Done,
+}
+
+impl<P: Scripted, C: Connection> Driver<P, C> {
+    fn take(&mut self, next: Step<P::Cost>) -> Step<P::Cost> {
+        std::mem::replace(&mut self.step, next)
+    }
+
+    async fn drive(mut self) {
+        let slots = Arc::clone(&self.shared.core.slots);
+        let mut slot = None;
+        while let Step::Due(mut sent) = self.take(Step::Collecting) {
+            slot = slot.or_else(|| Arc::clone(&slots).try_acquire_owned().ok());
+            let core = &self.shared.core;
+            if slot.is_none() {
+                self.shared.act(|inner, now| inner.no_slot(&core.rules, now, sent));
+                slot = Arc::clone(&slots).acquire_owned().await.ok();
+            } else if core.rules.health.down().is_some() && !sent.is_probe() {
+                // Another key has found out while this one waited for its turn on the connection.
+                self.shared.act(|inner, _| inner.withdrawn(&core.rules, sent));
+            } else {
+                let request = self.shared.request(&mut sent);
+                core.rules.counters.request();
+                self.step = Step::InFlightRequest(sent);
+                let outcome: Result<Reply, Failure> = core.connection.run(&request).await;
+                if let Step::InFlightRequest(sent) = self.take(Step::Collecting) {
+                    let core = &self.shared.core;
+                    self.shared.act(|inner, now| inner.answered(&core.rules, now, sent, outcome));
+                }
+                slot = None;
+            }
+            yield_now().await;
+            let Self { shared, step } = &mut self;
+            let next = shared.act(|inner, _| {
+                inner.free();
+                // If a listener panics now, another may be under way already.
+                *step = Step::Done;
+            });
+            self.step = next.1.map_or(Step::Done, |mut next| next.take(Step::Done));
+        }
+        self.step = Step::Done;
+    }
+}
+
+/// Lets others run first.
+async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// The runtime has ended, with a request under way or before the next: somebody else must go on.
+impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
+    fn drop(&mut self) {
+        let step = self.take(Step::Done);
+        if matches!(step, Step::Done) {
+            return;
+        }
+        let core = &*self.shared.core;
+        let mut inner = self.shared.line.lock();
+        match step {
+            // Whoever looks after itself would only find the same runtime.
+            Step::Due(sent) => inner.unsent(&core.rules, sent),
+            Step::InFlightRequest(sent) => inner.abandoned(&core.rules, sent),
+            Step::Collecting | Step::Done => {}
+        }
+        inner.free();
+        // Nobody else may come for these.
+        inner.refuse_changes(&core.rules);
+        inner.wake_all();
+        let now = inner.time.latest();
+        let timer_task = inner.arm(&core.rules, now);
+        self.shared.unlock(inner, timer_task);
+    }
+}

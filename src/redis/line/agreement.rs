@@ -1,0 +1,76 @@
+//! Generations of a policy: one policy for a key in the whole fleet.
+
+use std::sync::Arc;
+
+use super::Inner;
+use super::change::Change;
+use super::request::{InFlightRequest, RequestKind};
+use crate::error::store::StoreError;
+use crate::redis::events::Event;
+use crate::redis::rules::Rules;
+use crate::redis::script::policies::Scripted;
+use crate::redis::script::wire;
+use crate::redis::script::wire::PolicyHeader;
+use crate::units::Nanos;
+
+impl<P: Scripted> Inner<P> {
+    /// The key holds another policy than ours, or nothing that we know.
+    pub(super) fn disagree(
+        &mut self,
+        rules: &Rules<P>,
+        now: Nanos,
+        sent: InFlightRequest<P::Cost>,
+        word: &str,
+        generation: i64,
+        parameters: &[u8],
+    ) {
+        let generation = u32::try_from(generation).unwrap_or_default();
+        let sets_policy = self.changes.iter().any(|change| change.policy)
+            || matches!(&sent.asking, RequestKind::Change(changes) if changes.iter().any(|c| c.policy));
+        // Another was set at the same time, and heard: without this ours never would be.
+        let is_new = sets_policy || (word == "conflict" && self.unheard);
+        let error = match word {
+            "older" => {
+                self.changes.push_front(Change::of(vec![b'N']));
+                None
+            }
+            // From before our own was set.
+            "adopt" if generation < self.header.generation => None,
+            "adopt" | "conflict" if is_new => {
+                // Somebody else has set one meanwhile; this is the later one.
+                match generation.max(self.header.generation).checked_add(1) {
+                    Some(next) => {
+                        self.header = rules.header(&self.policy, next);
+                        None
+                    }
+                    // Nobody sets it so often.
+                    None => Some(StoreError::foreign(&self.key, None)),
+                }
+            }
+            // Of the same generation: what was set before is forgotten, as by a fail-over.
+            "adopt" | "conflict" if generation > 0 => {
+                match self.policy.clone().read(&mut wire::floats(parameters)) {
+                    Some(policy) => {
+                        let idle = rules.options.absent_is_idle;
+                        self.header =
+                            PolicyHeader::of(&rules.scripts.kind, parameters, generation, idle);
+                        self.policy = policy;
+                        self.unheard = false;
+                        let key = Arc::clone(&self.key);
+                        self.events.push(Event::PolicyAdopted { key, generation });
+                        None
+                    }
+                    None => Some(StoreError::foreign(&self.key, None)),
+                }
+            }
+            "conflict" => Some(StoreError::conflict(&self.key)),
+            _ => Some(StoreError::foreign(&self.key, None)),
+        };
+        self.ask_again();
+        match error {
+            None => self.put_back(sent.asking),
+            Some(error) => self.refuse(rules, sent.asking, &error),
+        }
+        self.turn_away_the_too_large(now);
+    }
+}

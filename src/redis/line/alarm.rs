@@ -1,0 +1,85 @@
+//! When the queue of a key moves next by itself.
+
+use super::{Inner, NEVER};
+use crate::clock::TimerTask;
+use crate::redis::health::State;
+use crate::redis::rules::Rules;
+use crate::redis::script::policies::Scripted;
+use crate::units::Nanos;
+
+impl<P: Scripted> Inner<P> {
+    /// Wakes all who wait, so that they look after themselves.
+    pub(crate) fn wake_all(&mut self) {
+        let wakers = self.queue.iter().filter_map(|(_, waiter)| waiter.waker.clone());
+        self.wake.extend(wakers);
+    }
+
+    /// When something may change by itself: nothing does before the answer that is under way.
+    pub(crate) fn moves_at(&self, rules: &Rules<P>, now: Nanos) -> Option<Nanos> {
+        if self.under_way { None } else { self.next_alarm(rules, now) }
+    }
+
+    /// When somebody is granted or turned away next by itself.
+    fn next_turn(&self) -> Option<Nanos> {
+        let ticket = self.front_ticket().map(|ticket| ticket.due);
+        let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
+        ticket.into_iter().chain(deadline).min()
+    }
+
+    /// The same as long as Redis is there.
+    fn next_event(&self) -> Option<Nanos> {
+        let ask = self.ask_at.filter(|_| !self.under_way && self.head.is_some());
+        let renew = Some(self.renew_at).filter(|&at| at < NEVER && !self.under_way);
+        self.next_turn().into_iter().chain(ask).chain(renew).min()
+    }
+
+    /// When something happens next by itself.
+    fn next_alarm(&self, rules: &Rules<P>, now: Nanos) -> Option<Nanos> {
+        match (rules.health.state(), &self.failing) {
+            (State::Up, None) => self.next_event(),
+            (state, failing) => {
+                // Another key's request may find out for us, but not whether this key can be reached.
+                let somebody_waits = self.waiting > 0 || !self.changes.is_empty();
+                let has_business =
+                    somebody_waits || failing.is_some() || self.released || self.renew_at < NEVER;
+                let own = failing.as_ref().map(|failing| failing.retry.at);
+                let again = match state {
+                    State::Up => own,
+                    // Not before either allows it.
+                    _ => rules
+                        .health
+                        .again(now, has_business, failing.is_some())
+                        .map(|at| own.unwrap_or(at).max(at)),
+                };
+                let again = again.filter(|_| !self.under_way);
+                let until = failing.as_ref().map(|failing| failing.until(rules.options.deadline));
+                let until = until.filter(|&at| at > now && somebody_waits);
+                self.next_turn().into_iter().chain(again).chain(until).min()
+            }
+        }
+    }
+
+    /// Sets the alarm for what happens next.
+    pub(crate) fn arm(&mut self, rules: &Rules<P>, now: Nanos) -> Option<TimerTask> {
+        let Some(due) = self.next_alarm(rules, now) else {
+            if self.armed < NEVER && self.alarm.rest() {
+                self.armed = NEVER;
+            }
+            return None;
+        };
+        if due != self.armed {
+            self.armed = due;
+            self.alarm.set(due);
+        }
+        if rules.options.clock.advances_by_itself() && !self.under_way {
+            // It does so for whoever looks how long it has to wait.
+            self.wake_all();
+        }
+        self.alarm.timer_task(due)
+    }
+
+    /// The alarm went off: nothing is armed any more.
+    pub(crate) fn went_off(&mut self) {
+        self.armed = NEVER;
+    }
+}

@@ -1,0 +1,281 @@
+//! What becomes of the callers of a request when the reply comes.
+
+use std::time::Duration;
+
+use super::change::Change;
+use super::handover::put_aside;
+use super::request::{InFlightRequest, RequestKind, reach};
+use super::waiter::{Booking, Outcome, Place};
+use super::{BATCH, Inner, NEVER};
+use crate::error::Error;
+use crate::line::WaiterId;
+use crate::policy::Quota;
+use crate::redis::connection::failure::Failure;
+use crate::redis::connection::request::Reply;
+use crate::redis::rules::Rules;
+use crate::redis::script::policies::Scripted;
+use crate::redis::script::wire;
+use crate::redis::script::wire::{Answer, Verdict};
+use crate::units::Nanos;
+
+/// The parts of the horizon in which a process asks again for a head that others were quicker than: on
+/// average, so that processes do not keep step.
+const PACE: u32 = 16;
+
+/// So many are asked for at least, if so many wait: those who are told "later" cost the server, too.
+const FEW: usize = 16;
+
+/// What each hears whose change has been made, if that is more than that it has; nothing if the reply is not
+/// that.
+fn made<P: Scripted>(
+    changes: &[Change<P::Cost>],
+    reply: &Reply,
+) -> Option<Vec<Option<Quota<P::Cost>>>> {
+    let Reply::Numbers(numbers) = reply else { return None };
+    let mut cost = Vec::new();
+    P::write_cost(P::Cost::default(), &mut cost);
+    let size = 2 * cost.len() + 1;
+    let mut told = numbers.get(1..)?.chunks(size);
+    let mut quota = || {
+        let (reset, costs) = told.next().filter(|told| told.len() == size)?.split_last()?;
+        let mut costs = costs.iter().map(|&number| u32::try_from(number).unwrap_or(u32::MAX));
+        let remaining = P::read_cost(&mut costs);
+        let limit = P::read_cost(&mut costs);
+        let reset_after = u64::try_from(*reset).ok().map(Duration::from_micros);
+        Some(Quota { limit, remaining, reset_after })
+    };
+    let asks = |change: &Change<P::Cost>| change.todo.first() == Some(&b'Q');
+    let quotas: Option<_> = changes
+        .iter()
+        .map(|change| if asks(change) { quota().map(Some) } else { Some(None) })
+        .collect();
+    quotas.filter(|_| told.next().is_none())
+}
+
+impl<P: Scripted> Inner<P> {
+    /// An answer has come, or will not.
+    pub(crate) fn answered(
+        &mut self,
+        rules: &Rules<P>,
+        now: Nanos,
+        mut sent: InFlightRequest<P::Cost>,
+        outcome: Result<Reply, Failure>,
+    ) {
+        if let Ok(Reply::Number(_) | Reply::Numbers(_)) = &outcome {
+            // The key's policy is the one by which it was asked.
+            self.unheard &= sent.generation != self.header.generation;
+        }
+        match outcome {
+            Ok(Reply::Told(word, generation, parameters)) => {
+                self.well(rules, now);
+                self.disagree(rules, now, sent, &word, generation, &parameters);
+            }
+            Ok(reply) => match sent.asking {
+                RequestKind::Take(ref keys) => {
+                    match wire::answers(&reply, keys.len(), rules.scripts.parts) {
+                        Some(answers) => {
+                            self.well(rules, now);
+                            self.taken(rules, now, keys, (sent.at, sent.generation), answers);
+                        }
+                        None => self.failed(rules, now, sent, Failure::strange(&reply)),
+                    }
+                }
+                RequestKind::Change(ref mut changes) => match made::<P>(changes, &reply) {
+                    Some(quotas) => {
+                        self.well(rules, now);
+                        if !changes.is_empty() {
+                            // What was told while they were on their way is from before them.
+                            self.ask_again();
+                        }
+                        for (change, quota) in changes.drain(..).zip(quotas) {
+                            let _ = change.done.map(|done| done.send(Ok(quota)));
+                        }
+                    }
+                    None => self.failed(rules, now, sent, Failure::strange(&reply)),
+                },
+                RequestKind::Probe => self.well(rules, now),
+            },
+            Err(failure) => self.failed(rules, now, sent, failure),
+        }
+        self.hand_on_spare();
+    }
+
+    fn taken(
+        &mut self,
+        rules: &Rules<P>,
+        now: Nanos,
+        keys: &[WaiterId],
+        (sent, generation): (Nanos, u32),
+        answers: Vec<Answer>,
+    ) {
+        rules.counters.asked(keys.len());
+        let was_time = self.ask_at.is_some_and(|at| at <= sent);
+        let passed = self.passed;
+        let mut spare = std::mem::take(&mut self.spare);
+        if self.front_ticket().is_none() {
+            self.last_due = spare.back().map_or(Nanos::ZERO, |ticket| ticket.due);
+        }
+        let mut spare_cost = (!spare.is_empty()).then_some(self.spare_cost);
+        let mut later = None;
+        let mut booked = 0;
+        for (&key, answer) in keys.iter().zip(answers) {
+            let waiter = &mut self.queue[key];
+            waiter.asked = false;
+            waiter.fresh = false;
+            let cost = waiter.cost;
+            if spare_cost.is_some_and(|spare_cost| spare_cost != cost) {
+                self.return_all(spare_cost.take(), &mut spare);
+            }
+            let ticket = if let Verdict::Booked(sequence) = answer.fate {
+                self.hold(cost);
+                self.denied = None;
+                booked += 1;
+                let wait = answer.wait.unwrap_or(Duration::MAX);
+                Some(self.ticket(now, (sent, generation), sequence, wait))
+            } else {
+                None
+            };
+            let waiter = &mut self.queue[key];
+            if matches!(waiter.place, Place::Over(_)) {
+                // Gone meanwhile: what it was charged is for those behind it.
+                if let Some(ticket) = ticket {
+                    put_aside(&mut spare, ticket);
+                    spare_cost = Some(cost);
+                }
+                self.forget(key);
+                continue;
+            }
+            waiter.limited_by = answer.part.or(waiter.limited_by);
+            if let Some(ticket) = ticket {
+                put_aside(&mut spare, ticket);
+                let ticket = spare.pop_front().unwrap_or(ticket);
+                spare_cost = (!spare.is_empty()).then_some(cost);
+                self.book(key, ticket);
+                continue;
+            }
+            // In the order of the line, even if who is before could not use it.
+            if answer.fate == Verdict::Later
+                && later.is_none()
+                && let Some(&ticket) = spare.front()
+                && waiter.deadline.is_none_or(|deadline| ticket.due <= deadline)
+            {
+                spare.pop_front();
+                spare_cost = (!spare.is_empty()).then_some(cost);
+                self.book(key, ticket);
+                continue;
+            }
+            self.not_booked(rules, now, key, answer, &mut later);
+        }
+        if let Some(cost) = spare_cost {
+            // Some may have come meanwhile.
+            self.hand_on(self.head, cost, spare);
+        }
+        // If all were booked there may be room for more, else for about as many.
+        self.reach = if booked == keys.len() { 2 * self.reach.max(booked) } else { 2 * booked };
+        self.reach = self.reach.clamp(FEW, BATCH);
+        if self.renew_at == NEVER {
+            self.renew_at = self.renewal(rules, sent);
+        }
+        match later {
+            None => self.ask_at = None,
+            Some((key, wait)) => {
+                // Others were quicker only if it was the first already.
+                let was_passed = was_time && keys.first() == Some(&key);
+                self.ask_later(rules, now, key, wait, was_passed.then_some(passed));
+            }
+        }
+    }
+
+    fn ticket(
+        &mut self,
+        now: Nanos,
+        (sent, generation): (Nanos, u32),
+        sequence: u32,
+        wait: Duration,
+    ) -> Booking {
+        // Never before one that was booked earlier, however quickly the answer came.
+        let due = now.saturating_add(wait).max(self.last_due);
+        self.last_due = due;
+        Booking { sequence, due, earliest: sent.saturating_add(wait), generation }
+    }
+
+    fn not_booked(
+        &mut self,
+        rules: &Rules<P>,
+        now: Nanos,
+        key: WaiterId,
+        answer: Answer,
+        later: &mut Option<(WaiterId, Option<Duration>)>,
+    ) {
+        let due = answer.wait.map(|wait| now.saturating_add(wait));
+        let waiter = &mut self.queue[key];
+        waiter.projected = due;
+        match answer.fate {
+            Verdict::Later => {
+                self.wake.extend(waiter.curious.then(|| waiter.waker.take()).flatten());
+                later.get_or_insert((key, answer.wait));
+            }
+            Verdict::Full => {
+                let error = Error::QueueFull { retry_after: answer.wait };
+                self.turn_away(key, Outcome::Refused(error));
+            }
+            Verdict::Refused | Verdict::Booked(_) => {
+                let cost = waiter.cost;
+                let error = Error::Denied { retry_after: answer.wait, part: answer.part };
+                self.turn_away(key, Outcome::Refused(error));
+                // A rule that punishes must hear of each refusal.
+                self.denied =
+                    due.filter(|_| !rules.scripts.punish).map(|due| (cost, due, answer.part));
+            }
+        }
+    }
+
+    /// The first who has no ticket is to be asked for when its time is near.
+    fn ask_later(
+        &mut self,
+        rules: &Rules<P>,
+        now: Nanos,
+        key: WaiterId,
+        wait: Option<Duration>,
+        passed: Option<u32>,
+    ) {
+        if self.head != Some(key) {
+            self.ask_at = None;
+            return;
+        }
+        if let Some(passed) = passed {
+            self.passed = passed + 1;
+        }
+        let horizon = rules.options.horizon;
+        let Some(wait) = wait else {
+            // Nobody knows when somebody gives something back: ask again, less and less often.
+            let pause = Duration::from_millis(4 << self.passed.min(4));
+            self.ask_at = Some(now.saturating_add(self.about(pause)));
+            return;
+        };
+        // In its time it may be booked so far ahead.
+        let ahead = reach(horizon, self.queue[key].cost, self.passed, true);
+        let pace = horizon / PACE;
+        let pause = wait.saturating_sub(ahead).max(self.about(pace));
+        self.ask_at = Some(now.saturating_add(pause));
+    }
+
+    /// Something has happened by which what was refused before may be ready.
+    pub(super) fn ask_again(&mut self) {
+        self.ask_at = None;
+        self.passed = 0;
+        self.denied = None;
+    }
+
+    /// From half as long to one and a half times.
+    fn about(&mut self, duration: Duration) -> Duration {
+        // Xorshift.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let about =
+            duration / 2 + duration.mul_f64((self.random >> 40) as f64 / (1u64 << 24) as f64);
+        // Whole microseconds, as scripts count.
+        about - Duration::from_nanos(u64::from(about.subsec_nanos() % 1_000))
+    }
+}

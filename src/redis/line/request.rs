@@ -1,0 +1,198 @@
+//! What is sent next.
+
+use std::time::Duration;
+
+use super::change::{Change, Refund};
+use super::{BATCH, Inner};
+use crate::line::WaiterId;
+use crate::policy::Cost;
+use crate::redis::health::SendPermission;
+use crate::redis::rules::Rules;
+use crate::redis::script::policies::Scripted;
+use crate::redis::script::wire;
+use crate::redis::script::wire::Call;
+use crate::units::Nanos;
+
+/// What is sent and who is told of the answer.
+pub(crate) enum RequestKind<C> {
+    Take(Vec<WaiterId>),
+    Change(Vec<Change<C>>),
+    /// Whether the server is there again.
+    Probe,
+}
+
+pub(crate) struct InFlightRequest<C> {
+    pub(crate) arguments: Vec<Vec<u8>>,
+    pub(crate) asking: RequestKind<C>,
+    pub(crate) at: Nanos,
+    /// Of the policy under which it is asked.
+    pub(crate) generation: u32,
+    /// Whether all others wait for what becomes of it.
+    pub(crate) tries: bool,
+}
+
+impl<C> InFlightRequest<C> {
+    pub(crate) fn is_take(&self) -> bool {
+        matches!(self.asking, RequestKind::Take(_))
+    }
+
+    pub(crate) fn is_probe(&self) -> bool {
+        matches!(self.asking, RequestKind::Probe)
+    }
+}
+
+/// In how many steps who is passed over comes to reach the whole horizon.
+const STEPS: u32 = 8;
+
+/// How far ahead callers may be booked if other processes have passed over the first of them so often:
+/// three quarters of the horizon and, step by step, all of it, so that who was passed over is quicker
+/// next time than who was not. A first one that is big may need more than comes in that time.
+pub(super) fn reach<C: Cost>(horizon: Duration, cost: C, passed: u32, is_head: bool) -> Duration {
+    if is_head && passed > 0 && cost.permits() > 1 {
+        return horizon.saturating_mul(1 << passed.min(30));
+    }
+    horizon / (4 * STEPS) * (3 * STEPS + passed.min(STEPS))
+}
+
+/// How long ago a charge was due, in nanoseconds, by our clock and in the caller's disfavour: it counts
+/// from the earliest time that is possible.
+#[allow(clippy::cast_precision_loss)] // what is that long ago does not matter
+fn ago(now: Nanos, earliest: Nanos) -> f64 {
+    now.get() as f64 - earliest.get() as f64
+}
+
+impl<P: Scripted> Inner<P> {
+    /// What is to be sent now, if anything is.
+    pub(crate) fn next(
+        &mut self,
+        rules: &Rules<P>,
+        now: Nanos,
+    ) -> Option<InFlightRequest<P::Cost>> {
+        if self.under_way || self.failing.as_ref().is_some_and(|failing| now < failing.retry.at) {
+            return None;
+        }
+        let may = rules.health.may_ask(now, self.failing.is_some());
+        let Some(asking) = self.next_asking(rules, now, may) else {
+            if may == SendPermission::Try {
+                rules.health.abandoned();
+            }
+            return None;
+        };
+        self.changed_last = matches!(asking, RequestKind::Change(_));
+        self.under_way = true;
+        let mut arguments = match &asking {
+            RequestKind::Take(keys) => self.calls(rules, now, keys),
+            RequestKind::Change(_) | RequestKind::Probe => vec![self.header.bytes.clone()],
+        };
+        match &asking {
+            RequestKind::Take(_) if P::HELD && arguments.len() == 1 => arguments.push(Vec::new()),
+            RequestKind::Take(_) => {}
+            RequestKind::Change(changes) => {
+                let generation = self.header.generation;
+                let mut todo = Vec::new();
+                for change in changes {
+                    todo.extend(&change.todo);
+                    if let Some(Refund { part, all, ticket }) = change.refund
+                        && ticket.generation == generation
+                    {
+                        let ago = ago(now, ticket.earliest);
+                        wire::put_refund::<P>(&mut todo, part, all, ago, ticket.sequence);
+                    }
+                }
+                if self.released || self.renew_at <= now {
+                    todo.push(b'H');
+                }
+                arguments.push(todo);
+            }
+            // It writes: a server that only reads is of no use.
+            RequestKind::Probe => arguments.push(vec![b'H']),
+        }
+        let take = matches!(asking, RequestKind::Take(_));
+        if P::HELD {
+            arguments.push(self.lease(rules));
+            self.released = false;
+            self.renew_at = self.renewal(rules, now);
+        } else if !take {
+            arguments.push(Vec::new());
+        }
+        if !take {
+            let is_first = self.base.generation == self.header.generation;
+            arguments.push(if is_first { Vec::new() } else { self.base.base() });
+        }
+        Some(InFlightRequest {
+            arguments,
+            asking,
+            at: now,
+            generation: self.header.generation,
+            tries: may != SendPermission::Ask,
+        })
+    }
+
+    fn next_asking(
+        &mut self,
+        rules: &Rules<P>,
+        now: Nanos,
+        may: SendPermission,
+    ) -> Option<RequestKind<P::Cost>> {
+        match may {
+            SendPermission::Ask | SendPermission::Try => {}
+            SendPermission::Probe => return Some(RequestKind::Probe),
+            SendPermission::Wait => return None,
+        }
+        if self.changed_last || self.changes.is_empty() {
+            let keys = self.choose(rules, now);
+            if !keys.is_empty() {
+                return Some(RequestKind::Take(keys));
+            }
+        }
+        if !self.changes.is_empty() {
+            let first = self.changes.len().min(BATCH);
+            return Some(RequestKind::Change(self.changes.drain(..first).collect()));
+        }
+        if P::HELD && (self.released || self.renew_at <= now) {
+            return Some(RequestKind::Change(Vec::new()));
+        }
+        self.failing.is_some().then_some(RequestKind::Probe)
+    }
+
+    /// Who is asked for: everybody, if the first is to be asked for now; else those who have just come and
+    /// want to know at once, and all before them. Nobody before a change that was made before: none is to see
+    /// less than what was done.
+    fn choose(&mut self, rules: &Rules<P>, now: Nanos) -> Vec<WaiterId> {
+        let changes_sent = self.changes_made.saturating_sub(self.changes.len() as u64);
+        let is_time = self.ask_at.is_none_or(|at| at <= now);
+        let mut keys = Vec::new();
+        let mut wanted = 0;
+        for key in self.without_ticket().take(BATCH) {
+            let waiter = &self.queue[key];
+            if waiter.changes > changes_sent {
+                break;
+            }
+            keys.push(key);
+            let wants = waiter.deadline.is_some() || waiter.curious || rules.scripts.room;
+            if (is_time && keys.len() <= self.reach) || (waiter.fresh && wants) {
+                wanted = keys.len();
+            }
+        }
+        keys.truncate(wanted);
+        for &key in &keys {
+            self.queue[key].asked = true;
+        }
+        keys
+    }
+
+    fn calls(&self, rules: &Rules<P>, now: Nanos, keys: &[WaiterId]) -> Vec<Vec<u8>> {
+        let head = keys.first().copied();
+        wire::calls::<P>(
+            &self.header,
+            keys.iter().map(|&key| {
+                let waiter = &self.queue[key];
+                let patience = waiter.deadline.map(|deadline| deadline.since(now));
+                let is_head = Some(key) == head;
+                let horizon = reach(rules.options.horizon, waiter.cost, self.passed, is_head);
+                let limit = patience.map_or(horizon, |patience| horizon.min(patience));
+                Call { cost: waiter.cost, limit, patience, fresh: waiter.fresh }
+            }),
+        )
+    }
+}
