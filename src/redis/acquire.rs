@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
 use super::grant::RedisGrant;
-use super::line::waiter::{Charge, Entered, Outcome};
+use super::line::waiter::{Entered, GrantInfo, Outcome};
 use super::script::policies::Scripted;
-use super::shared::Shared;
+use super::shared::SharedKey;
 use crate::error::Error;
 use crate::keyed::GrantOrWait;
 use crate::limiter::{Acquire, Grant, block_on};
@@ -24,7 +24,7 @@ use crate::units::Nanos;
 ///
 /// # Cancel safety
 ///
-/// Dropping it leaves the line: who has no ticket yet costs nothing; a ticket goes to the next caller
+/// Dropping it leaves the line: who has no booking yet costs nothing; a booking goes to the next caller
 /// of this process, or back to Redis. What was asked for and not answered yet is charged, and goes the
 /// same way when the answer comes.
 ///
@@ -42,14 +42,14 @@ use crate::units::Nanos;
 /// ```
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct RedisAcquire<P: Scripted, C: Connection = Reconnecting> {
-    shared: Arc<Shared<P, C>>,
+    shared: Arc<SharedKey<P, C>>,
     cost: P::Cost,
     max_wait: Option<Duration>,
     entered: Nanos,
-    place: Place<P>,
+    progress: Progress<P>,
 }
 
-enum Place<P: Scripted> {
+enum Progress<P: Scripted> {
     Outside,
     Waiting(WaiterId),
     Over(Option<Outcome>),
@@ -62,62 +62,63 @@ impl<P: Scripted, C: Connection> Unpin for RedisAcquire<P, C> {}
 
 impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
     pub(super) fn new(
-        shared: Arc<Shared<P, C>>,
+        shared: Arc<SharedKey<P, C>>,
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> Self {
-        Self { shared, cost, max_wait, entered: Nanos::ZERO, place: Place::Outside }
+        Self { shared, cost, max_wait, entered: Nanos::ZERO, progress: Progress::Outside }
     }
 
     /// Joins the line. `waker` is called when it moves. `curious`: and wants to know how long it is.
     pub(super) fn enter(&mut self, waker: Option<&Waker>, curious: bool) {
         self.shared.core.runtime.remember();
         if self.cost.is_zero() {
-            let charge = Charge { waited: Duration::ZERO, ticket: None, limited_by: None };
-            self.place = Place::Over(Some(Outcome::Granted(charge)));
+            let info = GrantInfo { waited: Duration::ZERO, booking: None, limited_by: None };
+            self.progress = Progress::Over(Some(Outcome::Granted(info)));
             return;
         }
-        let Self { shared, cost, max_wait, entered, place } = self;
+        let Self { shared, cost, max_wait, entered, progress } = self;
         // Whatever panics when the line is unlocked, who has entered can leave.
-        shared.with_lock(|inner, now| {
+        shared.with_lock(|line, now| {
             *entered = now;
             let waker = waker.cloned();
-            *place = match inner.enter(&shared.core.rules, now, *cost, *max_wait, waker, curious) {
-                Entered::Waiting(key) => Place::Waiting(key),
-                Entered::Over(outcome) => Place::Over(Some(outcome)),
+            *progress = match line.enter(&shared.core.rules, now, *cost, *max_wait, waker, curious)
+            {
+                Entered::Waiting(key) => Progress::Waiting(key),
+                Entered::Over(outcome) => Progress::Over(Some(outcome)),
             };
         });
     }
 
     /// How much longer it takes, as far as is known.
     pub(super) fn delay(&self) -> Duration {
-        match self.place {
-            Place::Waiting(key) => self.shared.with_lock(|inner, now| inner.delay(key, now)),
+        match self.progress {
+            Progress::Waiting(key) => self.shared.with_lock(|line, now| line.delay(key, now)),
             _ => Duration::ZERO,
         }
     }
 
     /// Whether Redis has said how long it will take. An error if that is never.
     pub(super) fn poll_placed(&mut self, context: &Context<'_>) -> Poll<Result<(), Error>> {
-        match &self.place {
-            Place::Waiting(key) => {
+        match &self.progress {
+            Progress::Waiting(key) => {
                 let (key, waker) = (*key, context.waker());
                 let rules = &self.shared.core.rules;
                 let placed =
-                    || self.shared.with_lock(|inner, now| inner.placed(rules, now, key, waker));
+                    || self.shared.with_lock(|line, now| line.placed(rules, now, key, waker));
                 while let Err(due) = placed() {
                     // As for whoever waits for its turn.
                     if !due.is_some_and(|due| rules.options.clock.skip_to(due)) {
                         return Poll::Pending;
                     }
                 }
-                if let Some(error) = self.shared.with_lock(|inner, _| inner.refusal(key)) {
-                    self.place = Place::Over(None);
+                if let Some(error) = self.shared.with_lock(|line, _| line.refusal(key)) {
+                    self.progress = Progress::Over(None);
                     return Poll::Ready(Err(error));
                 }
                 Poll::Ready(Ok(()))
             }
-            Place::Over(Some(Outcome::Refused(error))) => Poll::Ready(Err(error.clone())),
+            Progress::Over(Some(Outcome::Refused(error))) => Poll::Ready(Err(error.clone())),
             _ => Poll::Ready(Ok(())),
         }
     }
@@ -137,7 +138,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         &mut self,
         answer: Result<Grant<'static, P>, Error>,
     ) -> Result<RedisGrant<P, C>, Error> {
-        self.place = Place::Over(None);
+        self.progress = Progress::Over(None);
         self.shared.count(|stats| match &answer {
             Ok(grant) => stats.grant(grant.waited()),
             Err(_) => stats.refused += 1,
@@ -156,36 +157,36 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         loop {
-            match &mut this.place {
-                Place::Outside => {
+            match &mut this.progress {
+                Progress::Outside => {
                     this.enter(Some(context.waker()), false);
-                    if let Place::Waiting(key) = this.place
+                    if let Progress::Waiting(key) = this.progress
                         && !this.shared.core.rules.options.clock.advances_by_itself()
                     {
                         match this.shared.outcome(key) {
-                            Some(outcome) => this.place = Place::Over(Some(outcome)),
+                            Some(outcome) => this.progress = Progress::Over(Some(outcome)),
                             None => return Poll::Pending,
                         }
                     }
                 }
-                Place::Waiting(key) => {
+                Progress::Waiting(key) => {
                     let key = *key;
                     match this.shared.poll(key, context.waker()) {
-                        Ok(outcome) => this.place = Place::Over(Some(outcome)),
+                        Ok(outcome) => this.progress = Progress::Over(Some(outcome)),
                         // A clock that advances by itself goes to where the line moves.
                         Err(Some(due)) if this.shared.core.rules.options.clock.skip_to(due) => {}
                         Err(_) => return Poll::Pending,
                     }
                 }
-                Place::Over(outcome) => match outcome.take() {
-                    Some(Outcome::Granted(charge)) => {
+                Progress::Over(outcome) => match outcome.take() {
+                    Some(Outcome::Granted(info)) => {
                         let shared = Arc::clone(&this.shared);
-                        return Poll::Ready(Ok(RedisGrant::new(shared, this.cost, charge)));
+                        return Poll::Ready(Ok(RedisGrant::new(shared, this.cost, info)));
                     }
                     Some(Outcome::Refused(error)) => return Poll::Ready(Err(error)),
                     Some(Outcome::Local) => match this.come_locally() {
                         Ok(GrantOrWait::Waiting(acquire)) => {
-                            this.place = Place::Local(acquire, false);
+                            this.progress = Progress::Local(acquire, false);
                         }
                         Ok(GrantOrWait::Granted(grant)) => {
                             return Poll::Ready(this.served_locally(Ok(grant)));
@@ -194,12 +195,12 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                     },
                     None => panic!("`RedisAcquire` polled after it was ready"),
                 },
-                Place::Local(acquire, was_away) => {
+                Progress::Local(acquire, was_away) => {
                     let is_away = this.shared.is_away();
                     if *was_away && !is_away && this.max_wait.is_none() {
                         // What is granted here now would come on top of the fleet's. Who leaves hands the
                         // turn to the next, so that one turn brings them all back.
-                        this.place = Place::Outside;
+                        this.progress = Progress::Outside;
                         continue;
                     }
                     *was_away |= is_away;
@@ -213,16 +214,16 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
 
 impl<P: Scripted, C: Connection> Drop for RedisAcquire<P, C> {
     fn drop(&mut self) {
-        match &self.place {
-            Place::Waiting(key) => {
+        match &self.progress {
+            Progress::Waiting(key) => {
                 let key = *key;
-                self.shared.with_lock(|inner, _| inner.leave(key));
+                self.shared.with_lock(|line, _| line.leave(key));
             }
-            Place::Over(Some(Outcome::Granted(charge))) => {
-                let (cost, ticket) = (self.cost, charge.ticket);
-                self.shared.with_lock(|inner, _| inner.give_back(cost, ticket));
+            Progress::Over(Some(Outcome::Granted(info))) => {
+                let (cost, booking) = (self.cost, info.booking);
+                self.shared.with_lock(|line, _| line.give_back(cost, booking));
             }
-            Place::Local(..) | Place::Over(Some(Outcome::Local)) => {
+            Progress::Local(..) | Progress::Over(Some(Outcome::Local)) => {
                 self.shared.count(|stats| stats.given_up += 1);
             }
             _ => {}

@@ -9,7 +9,7 @@ use super::events::Event;
 use super::limiter::RedisRateLimiter;
 use super::options::{Options, Unavailable};
 use super::script::policies::Scripted;
-use super::shared::{Core, Lines};
+use super::shared::{Keys, SharedLimiter};
 use crate::clock::Clock;
 
 /// Makes a [`RedisRateLimiter`]: what is not chosen is as said here.
@@ -109,7 +109,7 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.deadline = deadline)
     }
 
-    /// How far ahead tickets are booked: by default 250 ms. It should be several times a round trip, or
+    /// How far ahead permits are booked: by default 250 ms. It should be several times a round trip, or
     /// permits are wasted while the process asks; so long can a pause or another rate take to hold.
     ///
     /// ```no_run
@@ -213,8 +213,8 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// ```
     #[must_use]
     pub fn build(self) -> RedisRateLimiter<P, C> {
-        let core = Core::new(self.policy, self.connection, self.options);
-        RedisRateLimiter::of(Lines::new(core), self.key.into())
+        let core = SharedLimiter::new(self.policy, self.connection, self.options);
+        RedisRateLimiter::of(Keys::new(core), self.key.into())
     }
 }
 

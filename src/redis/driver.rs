@@ -6,19 +6,19 @@ use std::task::{Poll, Waker};
 use super::connection::Connection;
 use super::connection::failure::Failure;
 use super::connection::request::{Reply, Request};
-use super::line::Inner;
+use super::line::KeyLine;
 use super::line::request::InFlightRequest;
 use super::line::waiter::Outcome;
 use super::script::policies::Scripted;
-use super::shared::Shared;
+use super::shared::SharedKey;
 use crate::clock::OnAlarm;
 use crate::line::WaiterId;
 use crate::units::Nanos;
 
-impl<P: Scripted, C: Connection> Shared<P, C> {
+impl<P: Scripted, C: Connection> SharedKey<P, C> {
     /// Locks, lets time pass, does `act`, and what follows from it: every way into the line by which anything
     /// may happen there is this one.
-    pub(super) fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
+    pub(super) fn with_lock<R>(&self, act: impl FnOnce(&mut KeyLine<P>, Nanos) -> R) -> R {
         let (result, driver) = self.act(act);
         if let Some(driver) = driver {
             self.core.connection.spawn(&self.core.runtime, Box::pin(driver.drive()));
@@ -28,23 +28,23 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
 
     /// What became of somebody in line; if nothing yet, when that may change by itself.
     pub(super) fn poll(&self, key: WaiterId, waker: &Waker) -> Result<Outcome, Option<Nanos>> {
-        let poll = || self.with_lock(|inner, now| inner.poll(&self.core.rules, now, key, waker));
+        let poll = || self.with_lock(|line, now| line.poll(&self.core.rules, now, key, waker));
         self.outcome(key).map_or_else(poll, Ok)
     }
 
-    fn act<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> (R, Option<Driver<P, C>>) {
+    fn act<R>(&self, act: impl FnOnce(&mut KeyLine<P>, Nanos) -> R) -> (R, Option<Driver<P, C>>) {
         let rules = &self.core.rules;
-        let mut inner = self.line.lock();
-        let now = inner.time.read(rules.options.clock.now());
-        inner.pump(rules, now);
-        let result = act(&mut inner, now);
-        inner.pump(rules, now);
-        let driver = self.driver(&mut inner, now);
-        let timer_task = inner.arm(rules, now);
+        let mut line = self.line.lock();
+        let now = line.time.read(rules.options.clock.now());
+        line.pump(rules, now);
+        let result = act(&mut line, now);
+        line.pump(rules, now);
+        let driver = self.driver(&mut line, now);
+        let timer_task = line.arm(rules, now);
         // Who waits for a change does not look: a clock that advances by itself is moved for it.
-        let moves = rules.options.clock.advances_by_itself() && !inner.changes.is_empty();
-        let due = moves.then(|| inner.moves_at(rules, now)).flatten();
-        self.unlock(inner, timer_task);
+        let moves = rules.options.clock.advances_by_itself() && !line.changes.is_empty();
+        let due = moves.then(|| line.moves_at(rules, now)).flatten();
+        self.unlock(line, timer_task);
         if let Some(due) = due {
             rules.options.clock.skip_to(due);
         }
@@ -52,12 +52,12 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
     }
 
     /// Somebody who sends what is to be sent now, and is responsible for it whatever panics.
-    fn driver(&self, inner: &mut Inner<P>, now: Nanos) -> Option<Driver<P, C>> {
-        if inner.under_way {
+    fn driver(&self, line: &mut KeyLine<P>, now: Nanos) -> Option<Driver<P, C>> {
+        if line.under_way {
             return None;
         }
         let shared = self.this.upgrade()?;
-        let sent = inner.next(&self.core.rules, now)?;
+        let sent = line.next(&self.core.rules, now)?;
         Some(Driver { shared, step: Step::Due(sent) })
     }
 
@@ -71,29 +71,29 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
     }
 }
 
-impl<P: Scripted, C: Connection> OnAlarm for Shared<P, C> {
+impl<P: Scripted, C: Connection> OnAlarm for SharedKey<P, C> {
     fn on_alarm(&self) {
-        self.with_lock(|inner, _| inner.went_off());
+        self.with_lock(|line, _| line.went_off());
     }
 
     fn wake_all(&self) {
-        self.with_lock(|inner, _| {
-            inner.went_off();
-            inner.wake_all();
+        self.with_lock(|line, _| {
+            line.went_off();
+            line.wake_all();
         });
     }
 }
 
 /// Sends one request after the other for as long as there is something to send.
 struct Driver<P: Scripted, C: Connection> {
-    shared: Arc<Shared<P, C>>,
+    shared: Arc<SharedKey<P, C>>,
     step: Step<P::Cost>,
 }
 
 enum Step<C> {
     /// Nothing has been sent yet.
     Due(InFlightRequest<C>),
-    InFlightRequest(InFlightRequest<C>),
+    InFlight(InFlightRequest<C>),
     /// Those who were just told, and come again, are to be in the next request; or it is crowded out.
     Collecting,
     Done,
@@ -111,26 +111,26 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
             slot = slot.or_else(|| Arc::clone(&slots).try_acquire_owned().ok());
             let core = &self.shared.core;
             if slot.is_none() {
-                self.shared.act(|inner, now| inner.no_slot(&core.rules, now, sent));
+                self.shared.act(|line, now| line.no_slot(&core.rules, now, sent));
                 slot = Arc::clone(&slots).acquire_owned().await.ok();
             } else if core.rules.health.down().is_some() && !sent.is_probe() {
                 // Another key has found out while this one waited for its turn on the connection.
-                self.shared.act(|inner, _| inner.withdrawn(&core.rules, sent));
+                self.shared.act(|line, _| line.withdrawn(&core.rules, sent));
             } else {
                 let request = self.shared.request(&mut sent);
                 core.rules.counters.request();
-                self.step = Step::InFlightRequest(sent);
+                self.step = Step::InFlight(sent);
                 let outcome: Result<Reply, Failure> = core.connection.run(&request).await;
-                if let Step::InFlightRequest(sent) = self.take(Step::Collecting) {
+                if let Step::InFlight(sent) = self.take(Step::Collecting) {
                     let core = &self.shared.core;
-                    self.shared.act(|inner, now| inner.answered(&core.rules, now, sent, outcome));
+                    self.shared.act(|line, now| line.answered(&core.rules, now, sent, outcome));
                 }
                 slot = None;
             }
             yield_now().await;
             let Self { shared, step } = &mut self;
-            let next = shared.act(|inner, _| {
-                inner.free();
+            let next = shared.act(|line, _| {
+                line.free();
                 // If a listener panics now, another may be under way already.
                 *step = Step::Done;
             });
@@ -161,19 +161,19 @@ impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
             return;
         }
         let core = &*self.shared.core;
-        let mut inner = self.shared.line.lock();
+        let mut line = self.shared.line.lock();
         match step {
             // Whoever looks after itself would only find the same runtime.
-            Step::Due(sent) => inner.unsent(&core.rules, sent),
-            Step::InFlightRequest(sent) => inner.abandoned(&core.rules, sent),
+            Step::Due(sent) => line.unsent(&core.rules, sent),
+            Step::InFlight(sent) => line.abandoned(&core.rules, sent),
             Step::Collecting | Step::Done => {}
         }
-        inner.free();
+        line.free();
         // Nobody else may come for these.
-        inner.refuse_changes(&core.rules);
-        inner.wake_all();
-        let now = inner.time.latest();
-        let timer_task = inner.arm(&core.rules, now);
-        self.shared.unlock(inner, timer_task);
+        line.refuse_changes(&core.rules);
+        line.wake_all();
+        let now = line.time.latest();
+        let timer_task = line.arm(&core.rules, now);
+        self.shared.unlock(line, timer_task);
     }
 }

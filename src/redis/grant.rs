@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
-use super::line::change::{Change, Refund, confirmed};
-use super::line::waiter::Charge;
+use super::line::change::{KeyChange, Refund, confirmed};
+use super::line::waiter::GrantInfo;
 use super::script::policies::Scripted;
 use super::script::wire;
-use super::shared::Shared;
+use super::shared::SharedKey;
 use crate::error::Error;
 use crate::limiter::{Grant, block_on};
 use crate::policy::Cost;
@@ -35,26 +35,26 @@ use crate::policy::Cost;
 /// # Ok(()) }
 /// ```
 pub struct RedisGrant<P: Scripted, C: Connection = Reconnecting> {
-    shared: Arc<Shared<P, C>>,
+    shared: Arc<SharedKey<P, C>>,
     cost: P::Cost,
     /// What can be given back at the price that was paid.
     returnable: P::Cost,
-    from: From<P>,
+    origin: Origin<P>,
 }
 
-enum From<P: Scripted> {
-    Redis(Charge),
+enum Origin<P: Scripted> {
+    Redis(GrantInfo),
     Local(Grant<'static, P>),
 }
 
 impl<P: Scripted, C: Connection> RedisGrant<P, C> {
-    pub(super) fn new(shared: Arc<Shared<P, C>>, cost: P::Cost, charge: Charge) -> Self {
-        Self { shared, cost, returnable: cost, from: From::Redis(charge) }
+    pub(super) fn new(shared: Arc<SharedKey<P, C>>, cost: P::Cost, info: GrantInfo) -> Self {
+        Self { shared, cost, returnable: cost, origin: Origin::Redis(info) }
     }
 
-    pub(super) fn of_local(shared: Arc<Shared<P, C>>, grant: Grant<'static, P>) -> Self {
+    pub(super) fn of_local(shared: Arc<SharedKey<P, C>>, grant: Grant<'static, P>) -> Self {
         let cost = grant.cost();
-        Self { shared, cost, returnable: cost, from: From::Local(grant) }
+        Self { shared, cost, returnable: cost, origin: Origin::Local(grant) }
     }
 
     /// How long this had to wait: from its arrival to the time at which it was due.
@@ -66,9 +66,9 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// ```
     #[must_use]
     pub fn waited(&self) -> Duration {
-        match &self.from {
-            From::Redis(charge) => charge.waited,
-            From::Local(grant) => grant.waited(),
+        match &self.origin {
+            Origin::Redis(info) => info.waited,
+            Origin::Local(grant) => grant.waited(),
         }
     }
 
@@ -93,9 +93,9 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// ```
     #[must_use]
     pub fn limited_by(&self) -> Option<usize> {
-        match &self.from {
-            From::Redis(charge) => charge.limited_by,
-            From::Local(grant) => grant.limited_by(),
+        match &self.origin {
+            Origin::Redis(info) => info.limited_by,
+            Origin::Local(grant) => grant.limited_by(),
         }
     }
 
@@ -111,7 +111,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// ```
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        matches!(&self.from, From::Redis(charge) if charge.ticket.is_some())
+        matches!(&self.origin, Origin::Redis(info) if info.booking.is_some())
     }
 
     /// Corrects the cost once the true one is known: see [`Grant::settle`].
@@ -133,8 +133,8 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// # }
     /// ```
     pub async fn settle(&mut self, actual: P::Cost) -> Result<(), Error> {
-        let From::Redis(charge) = &mut self.from else {
-            if let From::Local(grant) = &mut self.from {
+        let Origin::Redis(info) = &mut self.origin else {
+            if let Origin::Local(grant) = &mut self.origin {
                 grant.settle(actual)?;
             }
             self.cost = actual;
@@ -144,21 +144,21 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         // The smaller of `less` and `returnable`.
         let part = less.saturating_sub(less.saturating_sub(self.returnable));
         let all = self.returnable;
-        let answer = match charge.ticket {
+        let answer = match info.booking {
             None => None,
-            Some(ticket) => self.shared.with_lock(|inner, now| -> Result<_, Error> {
+            Some(booking) => self.shared.with_lock(|line, now| -> Result<_, Error> {
                 let mut todo = Vec::new();
                 if !more.is_zero() {
-                    inner.policy.check_debt(&inner.policy.idle(now), now, more)?;
+                    line.policy.check_debt(&line.policy.idle(now), now, more)?;
                     wire::put_settle::<P>(&mut todo, more);
-                    inner.hold(more);
+                    line.hold(more);
                 }
                 if !less.is_zero() {
-                    inner.let_go(less);
+                    line.let_go(less);
                 }
-                let refund = (!part.is_zero()).then_some(Refund { part, all, ticket });
+                let refund = (!part.is_zero()).then_some(Refund { part, all, booking });
                 let is_any = refund.is_some() || !todo.is_empty();
-                Ok(is_any.then(|| inner.request(Change { refund, ..Change::of(todo) })))
+                Ok(is_any.then(|| line.request(KeyChange { refund, ..KeyChange::of(todo) })))
             })?,
         };
         self.returnable = self.returnable.saturating_sub(part);
@@ -197,10 +197,10 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// ```
     pub fn refund(self) {
         let mut grant = self;
-        if let From::Redis(Charge { ticket: Some(ticket), .. }) = grant.from {
+        if let Origin::Redis(GrantInfo { booking: Some(booking), .. }) = grant.origin {
             let all = grant.returnable;
-            grant.shared.with_lock(|inner, _| inner.refund(all, all, ticket));
-        } else if let From::Local(local) = &mut grant.from {
+            grant.shared.with_lock(|line, _| line.refund(all, all, booking));
+        } else if let Origin::Local(local) = &mut grant.origin {
             // What is left of it has nothing to give back.
             drop(local.settle(P::Cost::default()));
         }
@@ -211,10 +211,10 @@ impl<P: Scripted, C: Connection> Drop for RedisGrant<P, C> {
     fn drop(&mut self) {
         if P::HELD
             && !self.cost.is_zero()
-            && let From::Redis(Charge { ticket: Some(_), .. }) = self.from
+            && let Origin::Redis(GrantInfo { booking: Some(_), .. }) = self.origin
         {
             let cost = self.cost;
-            self.shared.with_lock(|inner, _| inner.let_go(cost));
+            self.shared.with_lock(|line, _| line.let_go(cost));
         }
     }
 }

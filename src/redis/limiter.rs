@@ -10,11 +10,11 @@ use super::connection::reconnecting::Reconnecting;
 use super::events::Counters;
 use super::grant::RedisGrant;
 use super::health::State;
-use super::line::change::{Change, confirmed};
+use super::line::change::{KeyChange, confirmed};
 use super::reservation::RedisReservation;
 use super::script::policies::Scripted;
 use super::script::wire;
-use super::shared::{Lines, Shared};
+use super::shared::{Keys, SharedKey};
 use crate::error::Error;
 use crate::limiter::block_on;
 use crate::policy::{Quota, Rated};
@@ -37,8 +37,8 @@ use crate::units::Rate;
 /// # Ok(()) }
 /// ```
 pub struct RedisRateLimiter<P: Scripted, C: Connection = Reconnecting> {
-    lines: Arc<Lines<P, C>>,
-    shared: Arc<Shared<P, C>>,
+    keys: Arc<Keys<P, C>>,
+    shared: Arc<SharedKey<P, C>>,
 }
 
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
@@ -63,8 +63,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         Self::builder(policy, connection, key).build()
     }
 
-    pub(super) fn of(lines: Arc<Lines<P, C>>, key: Arc<str>) -> Self {
-        Self { shared: lines.of(key), lines }
+    pub(super) fn of(keys: Arc<Keys<P, C>>, key: Arc<str>) -> Self {
+        Self { shared: keys.of(key), keys }
     }
 
     /// The same limit for another key, over the same connection: a quota for each user, say. It is cheap,
@@ -82,7 +82,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn key(&self, key: impl Into<String>) -> Self {
-        Self::of(Arc::clone(&self.lines), key.into().into())
+        Self::of(Arc::clone(&self.keys), key.into().into())
     }
 
     fn acquire_within(&self, n: P::Cost, max_wait: Option<Duration>) -> RedisAcquire<P, C> {
@@ -285,13 +285,13 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     pub async fn set_policy(&self, policy: P) -> Result<(), Error> {
         let core = &self.shared.core;
-        let answer = self.shared.with_lock(|inner, now| {
-            let generation = inner.header.generation.wrapping_add(1);
-            inner.header = core.rules.header(&policy, generation);
-            inner.policy = policy;
-            inner.unheard = true;
-            inner.turn_away_the_too_large(now);
-            inner.request(Change { policy: true, ..Change::of(vec![b'N']) })
+        let answer = self.shared.with_lock(|line, now| {
+            let generation = line.header.generation.wrapping_add(1);
+            line.header = core.rules.header(&policy, generation);
+            line.policy = policy;
+            line.unheard = true;
+            line.turn_away_the_too_large(now);
+            line.request(KeyChange { policy: true, ..KeyChange::of(vec![b'N']) })
         });
         confirmed(answer).await.map(drop)
     }
@@ -339,7 +339,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         }
         let mut todo = Vec::new();
         wire::put_pause(&mut todo, duration);
-        let answer = self.shared.with_lock(|inner, _| inner.request(Change::of(todo)));
+        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(todo)));
         if let Some(local) = &self.shared.core.local {
             // Too many other keys are no reason not to tell Redis.
             let _ = local.pause_for(&self.shared.key, duration);
@@ -365,7 +365,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     }
 
     /// Waits until Redis has been told of all that was given back here at this key: places in flight,
-    /// refunds, the tickets of callers who left. Before a process ends, so that the others need not wait
+    /// refunds, the bookings of callers who left. Before a process ends, so that the others need not wait
     /// for the [lease](super::Builder::lease) of places that nobody holds any more.
     ///
     /// # Errors
@@ -387,8 +387,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     pub async fn flush(&self) -> Result<(), Error> {
         // What the answer under way brings that nobody takes comes behind the first.
         for _ in 0..2 {
-            let answer = self.shared.with_lock(|inner, _| {
-                (!inner.has_told_all()).then(|| inner.request(Change::of(Vec::new())))
+            let answer = self.shared.with_lock(|line, _| {
+                (!line.has_told_all()).then(|| line.request(KeyChange::of(Vec::new())))
             });
             match answer {
                 Some(answer) => confirmed(answer).await?,
@@ -427,7 +427,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
-        let answer = self.shared.with_lock(|inner, _| inner.request(Change::of(vec![b'Q'])));
+        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(vec![b'Q'])));
         let quota = confirmed(answer).await?;
         Ok(quota.unwrap_or_else(|| unreachable!("who asks for a quota is told one")))
     }
@@ -458,10 +458,10 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn policy(&self) -> P {
-        self.shared.with_lock(|inner, _| inner.policy.clone())
+        self.shared.with_lock(|line, _| line.policy.clone())
     }
 
-    /// How many callers of this process wait, those with a ticket included.
+    /// How many callers of this process wait, those with a booking included.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -471,7 +471,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn queue_len(&self) -> usize {
-        self.shared.with_lock(|inner, _| inner.len())
+        self.shared.with_lock(|line, _| line.len())
     }
 
     /// What this process has done with this key, with Redis and without it.
@@ -484,7 +484,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.with_lock(|inner, _| inner.stats)
+        self.shared.with_lock(|line, _| line.stats)
     }
 
     /// What that has cost, all keys together.
@@ -570,7 +570,7 @@ impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {
 
 impl<P: Scripted, C: Connection> Clone for RedisRateLimiter<P, C> {
     fn clone(&self) -> Self {
-        Self { lines: Arc::clone(&self.lines), shared: Arc::clone(&self.shared) }
+        Self { keys: Arc::clone(&self.keys), shared: Arc::clone(&self.shared) }
     }
 }
 

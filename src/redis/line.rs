@@ -1,7 +1,7 @@
-//! The line of one key in this process: who waits, who holds a ticket, and what is asked for next. All
+//! The line of one key in this process: who waits, who holds a booking, and what is asked for next. All
 //! of it under one lock, and nothing of it waits.
 //!
-//! Redis keeps the tickets, the process keeps the line, and only near tickets are booked: those due
+//! Redis keeps the bookings, the process keeps the line, and only near bookings are booked: those due
 //! within the horizon. So whoever leaves before that costs nothing, and a pause or another rate holds
 //! for everybody within the horizon and a round trip. A request is under way at most once for each
 //! key; who comes meanwhile shares the next.
@@ -32,13 +32,13 @@ use crate::redis::script::policies::Scripted;
 use crate::redis::script::wire::PolicyHeader;
 use crate::stats::Stats;
 use crate::units::Nanos;
-use change::{Change, Done, Refund};
-use waiter::{Booking, Waiter};
+use change::{Done, KeyChange, Refund};
+use waiter::{Booking, KeyWaiter};
 
 /// How many calls or changes go in one request: a script holds up everybody else on the server.
 const BATCH: usize = 1024;
 
-pub(crate) struct Inner<P: Scripted> {
+pub(crate) struct KeyLine<P: Scripted> {
     key: Arc<str>,
     pub(crate) time: Steady,
     pub(crate) policy: P,
@@ -47,21 +47,21 @@ pub(crate) struct Inner<P: Scripted> {
     pub(crate) unheard: bool,
     /// The policy of before the first change of it.
     base: PolicyHeader,
-    /// First those with a ticket, in the order of their tickets, then those without.
-    queue: Queue<Waiter<P::Cost>>,
-    /// The first without a ticket.
+    /// First those with a booking, in the order of their bookings, then those without.
+    queue: Queue<KeyWaiter<P::Cost>>,
+    /// The first without a booking.
     head: Option<WaiterId>,
     deadlines: BTreeSet<(Nanos, WaiterId)>,
-    /// How many without a ticket wait, and how many of the queue are still there for an answer only.
+    /// How many without a booking wait, and how many of the queue are still there for an answer only.
     waiting: usize,
     gone: usize,
     permits: u64,
     pub(crate) under_way: bool,
     /// Whether the last request was for changes: then it is the turn of those in line.
     changed_last: bool,
-    pub(crate) changes: VecDeque<Change<P::Cost>>,
+    pub(crate) changes: VecDeque<KeyChange<P::Cost>>,
     changes_made: u64,
-    /// The first who has no ticket is not asked for before this. `None`: at once.
+    /// The first who has no booking is not asked for before this. `None`: at once.
     ask_at: Option<Nanos>,
     /// How often the head was asked for in its time and others had been quicker.
     passed: u32,
@@ -93,7 +93,7 @@ pub(crate) struct Inner<P: Scripted> {
 
 const NEVER: Nanos = Nanos::new(u64::MAX);
 
-impl<P: Scripted> Inner<P> {
+impl<P: Scripted> KeyLine<P> {
     pub(crate) fn new(
         key: Arc<str>,
         policy: P,
@@ -161,19 +161,22 @@ impl<P: Scripted> Inner<P> {
         !self.under_way && self.changes.is_empty() && self.spare.is_empty() && !self.released
     }
 
-    pub(crate) fn refund(&mut self, part: P::Cost, all: P::Cost, ticket: Booking) {
-        let refund = Some(Refund { part, all, ticket });
-        self.change(Change { refund, ..Change::of(Vec::new()) });
+    pub(crate) fn refund(&mut self, part: P::Cost, all: P::Cost, booking: Booking) {
+        let refund = Some(Refund { part, all, booking });
+        self.change(KeyChange { refund, ..KeyChange::of(Vec::new()) });
     }
 
     /// Something to be done, whose end is told.
-    pub(crate) fn request(&mut self, change: Change<P::Cost>) -> oneshot::Receiver<Done<P::Cost>> {
+    pub(crate) fn request(
+        &mut self,
+        change: KeyChange<P::Cost>,
+    ) -> oneshot::Receiver<Done<P::Cost>> {
         let (done, answer) = oneshot::channel();
-        self.change(Change { done: Some(done), ..change });
+        self.change(KeyChange { done: Some(done), ..change });
         answer
     }
 
-    fn change(&mut self, change: Change<P::Cost>) {
+    fn change(&mut self, change: KeyChange<P::Cost>) {
         self.changes.push_back(change);
         self.changes_made += 1;
         self.ask_again();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::Semaphore;
 
 use super::connection::{Connection, Runtime};
-use super::line::Inner;
+use super::line::KeyLine;
 use super::line::waiter::Outcome;
 use super::options::{Options, Unavailable};
 use super::rules::Rules;
@@ -23,7 +23,7 @@ use crate::sync::{Mutex, MutexGuard};
 const SLOTS: usize = 512;
 
 /// What all keys of a limiter share.
-pub(super) struct Core<P: Scripted, C> {
+pub(super) struct SharedLimiter<P: Scripted, C> {
     pub(super) connection: C,
     pub(super) rules: Rules<P>,
     pub(super) runtime: Runtime,
@@ -35,20 +35,20 @@ pub(super) struct Core<P: Scripted, C> {
 }
 
 /// The lines of all keys.
-pub(super) struct Lines<P: Scripted, C> {
-    core: Arc<Core<P, C>>,
-    lines: Mutex<ByKey<P, C>>,
+pub(super) struct Keys<P: Scripted, C> {
+    core: Arc<SharedLimiter<P, C>>,
+    lines: Mutex<LineByKey<P, C>>,
 }
 
-type ByKey<P, C> = HashMap<Arc<str>, Arc<Shared<P, C>>>;
+type LineByKey<P, C> = HashMap<Arc<str>, Arc<SharedKey<P, C>>>;
 
-impl<P: Scripted, C: Connection> Lines<P, C> {
-    pub(super) fn new(core: Arc<Core<P, C>>) -> Arc<Self> {
+impl<P: Scripted, C: Connection> Keys<P, C> {
+    pub(super) fn new(core: Arc<SharedLimiter<P, C>>) -> Arc<Self> {
         Arc::new(Self { core, lines: Mutex::default() })
     }
 
     /// The line of a key. Those of keys that nobody uses any more are dropped by and by.
-    pub(super) fn of(&self, key: Arc<str>) -> Arc<Shared<P, C>> {
+    pub(super) fn of(&self, key: Arc<str>) -> Arc<SharedKey<P, C>> {
         let mut lines = self.lines.lock();
         if let Some(line) = lines.get(&key) {
             return Arc::clone(line);
@@ -59,13 +59,13 @@ impl<P: Scripted, C: Connection> Lines<P, C> {
             let live = lines.len();
             lines.reserve(live + 1);
         }
-        let line = Shared::new(Arc::clone(&self.core), Arc::clone(&key));
+        let line = SharedKey::new(Arc::clone(&self.core), Arc::clone(&key));
         lines.insert(key, Arc::clone(&line));
         line
     }
 }
 
-impl<P: Scripted, C> Core<P, C> {
+impl<P: Scripted, C> SharedLimiter<P, C> {
     pub(super) fn new(policy: P, connection: C, options: Options<P>) -> Arc<Self> {
         let local = match &options.unavailable {
             Unavailable::Local(policy) => {
@@ -95,22 +95,22 @@ fn random() -> u64 {
 }
 
 /// One key.
-pub(super) struct Shared<P: Scripted, C> {
-    pub(super) core: Arc<Core<P, C>>,
+pub(super) struct SharedKey<P: Scripted, C> {
+    pub(super) core: Arc<SharedLimiter<P, C>>,
     pub(super) key: Arc<str>,
-    pub(super) line: Mutex<Inner<P>>,
+    pub(super) line: Mutex<KeyLine<P>>,
     pub(super) this: Weak<Self>,
 }
 
-impl<P: Scripted, C: Connection> Shared<P, C> {
-    fn new(core: Arc<Core<P, C>>, key: Arc<str>) -> Arc<Self> {
+impl<P: Scripted, C: Connection> SharedKey<P, C> {
+    fn new(core: Arc<SharedLimiter<P, C>>, key: Arc<str>) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let clock = &core.rules.options.clock;
             let policy = core.policy.clone();
             let header = core.rules.header(&policy, 0);
             let time = Steady::new(clock.now(), clock.step());
             let alarm = clock.alarm(this.clone());
-            let line = Inner::new(Arc::clone(&key), policy, header, time, alarm, random());
+            let line = KeyLine::new(Arc::clone(&key), policy, header, time, alarm, random());
             Self { core, key, line: Mutex::new(line), this: this.clone() }
         })
     }
@@ -138,13 +138,13 @@ impl<P: Scripted, C: Connection> Shared<P, C> {
     /// Unlocks, and does what must not be done under the lock.
     pub(super) fn unlock(
         &self,
-        mut inner: MutexGuard<'_, Inner<P>>,
+        mut line: MutexGuard<'_, KeyLine<P>>,
         timer_task: Option<TimerTask>,
     ) {
-        let wake = std::mem::take(&mut inner.wake);
-        let discard = std::mem::take(&mut inner.discard);
-        let events = std::mem::take(&mut inner.events);
-        drop(inner);
+        let wake = std::mem::take(&mut line.wake);
+        let discard = std::mem::take(&mut line.discard);
+        let events = std::mem::take(&mut line.events);
+        drop(line);
         if let Some(task) = timer_task {
             task.start();
         }

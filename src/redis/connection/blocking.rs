@@ -38,11 +38,11 @@ use crate::sync::Mutex;
 /// ```
 #[derive(Clone)]
 pub struct Blocking {
-    shared: Arc<Shared>,
+    state: Arc<BlockingState>,
     tasks: Sender<Task>,
 }
 
-struct Shared {
+struct BlockingState {
     client: Client,
     /// And when the last answer came.
     current: Mutex<Option<(redis::Connection, Instant)>>,
@@ -95,7 +95,7 @@ impl Blocking {
             block_on(Work { tasks: VecDeque::new(), work });
         });
         assert!(worker.is_ok(), "no thread for the connection: {:?}", worker.err());
-        Self { shared: Arc::new(Shared { client, current: Mutex::new(None), idle }), tasks }
+        Self { state: Arc::new(BlockingState { client, current: Mutex::new(None), idle }), tasks }
     }
 }
 
@@ -128,7 +128,7 @@ impl Future for Work {
     }
 }
 
-impl Shared {
+impl BlockingState {
     fn run(&self, request: &Request) -> Result<Value, Failure> {
         let start = Instant::now();
         let mut current = self.current.lock();
@@ -168,7 +168,7 @@ impl Shared {
 
 impl Connection for Blocking {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-        self.shared.run(request)?.try_into()
+        self.state.run(request)?.try_into()
     }
 
     fn spawn(&self, _: &Runtime, task: Task) {

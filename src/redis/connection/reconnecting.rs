@@ -32,10 +32,10 @@ use crate::sync::Mutex;
 /// ```
 #[derive(Clone)]
 pub struct Reconnecting {
-    shared: Arc<Shared>,
+    state: Arc<ReconnectingState>,
 }
 
-struct Shared {
+struct ReconnectingState {
     client: Client,
     /// Never locked for longer than it takes to look.
     current: Mutex<Option<Arc<Open>>>,
@@ -117,11 +117,11 @@ impl Reconnecting {
 
     pub(crate) fn asking_after(client: Client, idle: Duration) -> Self {
         let (current, connecting) = Default::default();
-        Self { shared: Arc::new(Shared { client, current, connecting, idle }) }
+        Self { state: Arc::new(ReconnectingState { client, current, connecting, idle }) }
     }
 }
 
-impl Shared {
+impl ReconnectingState {
     async fn connection(&self, deadline: Duration) -> Result<Arc<Open>, RedisError> {
         let current = || self.current.lock().clone();
         if let Some(open) = current().filter(|open| open.is_fresh(self.idle)) {
@@ -152,10 +152,9 @@ impl Shared {
 
 impl Connection for Reconnecting {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-        let shared = &*self.shared;
+        let state = &*self.state;
         let start = Instant::now();
-        let connecting =
-            tokio::time::timeout(request.deadline, shared.connection(request.deadline));
+        let connecting = tokio::time::timeout(request.deadline, state.connection(request.deadline));
         // Nothing is sent yet, however that ends.
         let open = match connecting.await {
             Ok(connecting) => connecting.map_err(Failure::from),
@@ -165,14 +164,14 @@ impl Connection for Reconnecting {
         let outcome = evaluate(request, |command| send(open.connection.clone(), command));
         let Ok(outcome) = tokio::time::timeout_at(start + request.deadline, outcome).await else {
             // Answers that come late on this connection are of no use to anybody.
-            shared.forget(&open);
+            state.forget(&open);
             return Err(Failure::late(request.deadline));
         };
         *open.answered.lock() = Instant::now();
         if let Err(error) = &outcome
             && (error.is_unrecoverable_error() || error.is_io_error() || is_demoted(error))
         {
-            shared.forget(&open);
+            state.forget(&open);
         }
         outcome?.try_into()
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Inner;
-use super::change::Change;
+use super::KeyLine;
+use super::change::KeyChange;
 use super::request::{InFlightRequest, RequestKind};
 use crate::error::store::StoreError;
 use crate::redis::events::Event;
@@ -13,7 +13,7 @@ use crate::redis::script::wire;
 use crate::redis::script::wire::PolicyHeader;
 use crate::units::Nanos;
 
-impl<P: Scripted> Inner<P> {
+impl<P: Scripted> KeyLine<P> {
     /// The key holds another policy than ours, or nothing that we know.
     pub(super) fn disagree(
         &mut self,
@@ -26,12 +26,12 @@ impl<P: Scripted> Inner<P> {
     ) {
         let generation = u32::try_from(generation).unwrap_or_default();
         let sets_policy = self.changes.iter().any(|change| change.policy)
-            || matches!(&sent.asking, RequestKind::Change(changes) if changes.iter().any(|c| c.policy));
+            || matches!(&sent.kind, RequestKind::Change(changes) if changes.iter().any(|c| c.policy));
         // Another was set at the same time, and heard: without this ours never would be.
         let is_new = sets_policy || (word == "conflict" && self.unheard);
         let error = match word {
             "older" => {
-                self.changes.push_front(Change::of(vec![b'N']));
+                self.changes.push_front(KeyChange::of(vec![b'N']));
                 None
             }
             // From before our own was set.
@@ -68,8 +68,8 @@ impl<P: Scripted> Inner<P> {
         };
         self.ask_again();
         match error {
-            None => self.put_back(sent.asking),
-            Some(error) => self.refuse(rules, sent.asking, &error),
+            None => self.put_back(sent.kind),
+            Some(error) => self.refuse(rules, sent.kind, &error),
         }
         self.turn_away_the_too_large(now);
     }

@@ -1,13 +1,13 @@
 //! When the queue of a key moves next by itself.
 
-use super::{Inner, NEVER};
+use super::{KeyLine, NEVER};
 use crate::clock::TimerTask;
 use crate::redis::health::State;
 use crate::redis::rules::Rules;
 use crate::redis::script::policies::Scripted;
 use crate::units::Nanos;
 
-impl<P: Scripted> Inner<P> {
+impl<P: Scripted> KeyLine<P> {
     /// Wakes all who wait, so that they look after themselves.
     pub(crate) fn wake_all(&mut self) {
         let wakers = self.queue.iter().filter_map(|(_, waiter)| waiter.waker.clone());
@@ -21,9 +21,9 @@ impl<P: Scripted> Inner<P> {
 
     /// When somebody is granted or turned away next by itself.
     fn next_turn(&self) -> Option<Nanos> {
-        let ticket = self.front_ticket().map(|ticket| ticket.due);
+        let booking = self.front_booking().map(|booking| booking.due);
         let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
-        ticket.into_iter().chain(deadline).min()
+        booking.into_iter().chain(deadline).min()
     }
 
     /// The same as long as Redis is there.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::change::Change;
+use super::change::KeyChange;
 use super::handover::put_aside;
 use super::request::{InFlightRequest, RequestKind, reach};
 use super::waiter::{Booking, Outcome, Place};
-use super::{BATCH, Inner, NEVER};
+use super::{BATCH, KeyLine, NEVER};
 use crate::error::Error;
 use crate::line::WaiterId;
 use crate::policy::Quota;
@@ -28,7 +28,7 @@ const FEW: usize = 16;
 /// What each hears whose change has been made, if that is more than that it has; nothing if the reply is not
 /// that.
 fn made<P: Scripted>(
-    changes: &[Change<P::Cost>],
+    changes: &[KeyChange<P::Cost>],
     reply: &Reply,
 ) -> Option<Vec<Option<Quota<P::Cost>>>> {
     let Reply::Numbers(numbers) = reply else { return None };
@@ -44,7 +44,7 @@ fn made<P: Scripted>(
         let reset_after = u64::try_from(*reset).ok().map(Duration::from_micros);
         Some(Quota { limit, remaining, reset_after })
     };
-    let asks = |change: &Change<P::Cost>| change.todo.first() == Some(&b'Q');
+    let asks = |change: &KeyChange<P::Cost>| change.todo.first() == Some(&b'Q');
     let quotas: Option<_> = changes
         .iter()
         .map(|change| if asks(change) { quota().map(Some) } else { Some(None) })
@@ -52,7 +52,7 @@ fn made<P: Scripted>(
     quotas.filter(|_| told.next().is_none())
 }
 
-impl<P: Scripted> Inner<P> {
+impl<P: Scripted> KeyLine<P> {
     /// An answer has come, or will not.
     pub(crate) fn answered(
         &mut self,
@@ -70,12 +70,12 @@ impl<P: Scripted> Inner<P> {
                 self.well(rules, now);
                 self.disagree(rules, now, sent, &word, generation, &parameters);
             }
-            Ok(reply) => match sent.asking {
-                RequestKind::Take(ref keys) => {
-                    match wire::answers(&reply, keys.len(), rules.scripts.parts) {
+            Ok(reply) => match sent.kind {
+                RequestKind::Take(ref ids) => {
+                    match wire::answers(&reply, ids.len(), rules.scripts.parts) {
                         Some(answers) => {
                             self.well(rules, now);
-                            self.taken(rules, now, keys, (sent.at, sent.generation), answers);
+                            self.taken(rules, now, ids, (sent.at, sent.generation), answers);
                         }
                         None => self.failed(rules, now, sent, Failure::strange(&reply)),
                     }
@@ -104,89 +104,89 @@ impl<P: Scripted> Inner<P> {
         &mut self,
         rules: &Rules<P>,
         now: Nanos,
-        keys: &[WaiterId],
+        ids: &[WaiterId],
         (sent, generation): (Nanos, u32),
         answers: Vec<Answer>,
     ) {
-        rules.counters.asked(keys.len());
+        rules.counters.asked(ids.len());
         let was_time = self.ask_at.is_some_and(|at| at <= sent);
         let passed = self.passed;
         let mut spare = std::mem::take(&mut self.spare);
-        if self.front_ticket().is_none() {
-            self.last_due = spare.back().map_or(Nanos::ZERO, |ticket| ticket.due);
+        if self.front_booking().is_none() {
+            self.last_due = spare.back().map_or(Nanos::ZERO, |booking| booking.due);
         }
         let mut spare_cost = (!spare.is_empty()).then_some(self.spare_cost);
         let mut later = None;
         let mut booked = 0;
-        for (&key, answer) in keys.iter().zip(answers) {
-            let waiter = &mut self.queue[key];
+        for (&id, answer) in ids.iter().zip(answers) {
+            let waiter = &mut self.queue[id];
             waiter.asked = false;
             waiter.fresh = false;
             let cost = waiter.cost;
             if spare_cost.is_some_and(|spare_cost| spare_cost != cost) {
                 self.return_all(spare_cost.take(), &mut spare);
             }
-            let ticket = if let Verdict::Booked(sequence) = answer.fate {
+            let booking = if let Verdict::Booked(sequence) = answer.verdict {
                 self.hold(cost);
                 self.denied = None;
                 booked += 1;
                 let wait = answer.wait.unwrap_or(Duration::MAX);
-                Some(self.ticket(now, (sent, generation), sequence, wait))
+                Some(self.booking(now, (sent, generation), sequence, wait))
             } else {
                 None
             };
-            let waiter = &mut self.queue[key];
+            let waiter = &mut self.queue[id];
             if matches!(waiter.place, Place::Over(_)) {
                 // Gone meanwhile: what it was charged is for those behind it.
-                if let Some(ticket) = ticket {
-                    put_aside(&mut spare, ticket);
+                if let Some(booking) = booking {
+                    put_aside(&mut spare, booking);
                     spare_cost = Some(cost);
                 }
-                self.forget(key);
+                self.forget(id);
                 continue;
             }
             waiter.limited_by = answer.part.or(waiter.limited_by);
-            if let Some(ticket) = ticket {
-                put_aside(&mut spare, ticket);
-                let ticket = spare.pop_front().unwrap_or(ticket);
+            if let Some(booking) = booking {
+                put_aside(&mut spare, booking);
+                let booking = spare.pop_front().unwrap_or(booking);
                 spare_cost = (!spare.is_empty()).then_some(cost);
-                self.book(key, ticket);
+                self.book(id, booking);
                 continue;
             }
             // In the order of the line, even if who is before could not use it.
-            if answer.fate == Verdict::Later
+            if answer.verdict == Verdict::Later
                 && later.is_none()
-                && let Some(&ticket) = spare.front()
-                && waiter.deadline.is_none_or(|deadline| ticket.due <= deadline)
+                && let Some(&booking) = spare.front()
+                && waiter.deadline.is_none_or(|deadline| booking.due <= deadline)
             {
                 spare.pop_front();
                 spare_cost = (!spare.is_empty()).then_some(cost);
-                self.book(key, ticket);
+                self.book(id, booking);
                 continue;
             }
-            self.not_booked(rules, now, key, answer, &mut later);
+            self.not_booked(rules, now, id, answer, &mut later);
         }
         if let Some(cost) = spare_cost {
             // Some may have come meanwhile.
             self.hand_on(self.head, cost, spare);
         }
         // If all were booked there may be room for more, else for about as many.
-        self.reach = if booked == keys.len() { 2 * self.reach.max(booked) } else { 2 * booked };
+        self.reach = if booked == ids.len() { 2 * self.reach.max(booked) } else { 2 * booked };
         self.reach = self.reach.clamp(FEW, BATCH);
         if self.renew_at == NEVER {
             self.renew_at = self.renewal(rules, sent);
         }
         match later {
             None => self.ask_at = None,
-            Some((key, wait)) => {
+            Some((id, wait)) => {
                 // Others were quicker only if it was the first already.
-                let was_passed = was_time && keys.first() == Some(&key);
-                self.ask_later(rules, now, key, wait, was_passed.then_some(passed));
+                let was_passed = was_time && ids.first() == Some(&id);
+                self.ask_later(rules, now, id, wait, was_passed.then_some(passed));
             }
         }
     }
 
-    fn ticket(
+    fn booking(
         &mut self,
         now: Nanos,
         (sent, generation): (Nanos, u32),
@@ -203,26 +203,26 @@ impl<P: Scripted> Inner<P> {
         &mut self,
         rules: &Rules<P>,
         now: Nanos,
-        key: WaiterId,
+        id: WaiterId,
         answer: Answer,
         later: &mut Option<(WaiterId, Option<Duration>)>,
     ) {
         let due = answer.wait.map(|wait| now.saturating_add(wait));
-        let waiter = &mut self.queue[key];
+        let waiter = &mut self.queue[id];
         waiter.projected = due;
-        match answer.fate {
+        match answer.verdict {
             Verdict::Later => {
                 self.wake.extend(waiter.curious.then(|| waiter.waker.take()).flatten());
-                later.get_or_insert((key, answer.wait));
+                later.get_or_insert((id, answer.wait));
             }
             Verdict::Full => {
                 let error = Error::QueueFull { retry_after: answer.wait };
-                self.turn_away(key, Outcome::Refused(error));
+                self.turn_away(id, Outcome::Refused(error));
             }
             Verdict::Refused | Verdict::Booked(_) => {
                 let cost = waiter.cost;
                 let error = Error::Denied { retry_after: answer.wait, part: answer.part };
-                self.turn_away(key, Outcome::Refused(error));
+                self.turn_away(id, Outcome::Refused(error));
                 // A rule that punishes must hear of each refusal.
                 self.denied =
                     due.filter(|_| !rules.scripts.punish).map(|due| (cost, due, answer.part));
@@ -230,16 +230,16 @@ impl<P: Scripted> Inner<P> {
         }
     }
 
-    /// The first who has no ticket is to be asked for when its time is near.
+    /// The first who has no booking is to be asked for when its time is near.
     fn ask_later(
         &mut self,
         rules: &Rules<P>,
         now: Nanos,
-        key: WaiterId,
+        id: WaiterId,
         wait: Option<Duration>,
         passed: Option<u32>,
     ) {
-        if self.head != Some(key) {
+        if self.head != Some(id) {
             self.ask_at = None;
             return;
         }
@@ -254,7 +254,7 @@ impl<P: Scripted> Inner<P> {
             return;
         };
         // In its time it may be booked so far ahead.
-        let ahead = reach(horizon, self.queue[key].cost, self.passed, true);
+        let ahead = reach(horizon, self.queue[id].cost, self.passed, true);
         let pace = horizon / PACE;
         let pause = wait.saturating_sub(ahead).max(self.about(pace));
         self.ask_at = Some(now.saturating_add(pause));

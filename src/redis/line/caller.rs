@@ -4,8 +4,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::failure::without_redis;
-use super::waiter::{Entered, Outcome, Place, Waiter};
-use super::{BATCH, Inner};
+use super::waiter::{Entered, KeyWaiter, Outcome, Place};
+use super::{BATCH, KeyLine};
 use crate::error::Error;
 use crate::line::WaiterId;
 use crate::policy::Cost;
@@ -13,7 +13,7 @@ use crate::redis::rules::Rules;
 use crate::redis::script::policies::Scripted;
 use crate::units::Nanos;
 
-impl<P: Scripted> Inner<P> {
+impl<P: Scripted> KeyLine<P> {
     pub(crate) fn enter(
         &mut self,
         rules: &Rules<P>,
@@ -24,9 +24,9 @@ impl<P: Scripted> Inner<P> {
         curious: bool,
     ) -> Entered {
         match self.try_enter(rules, now, cost, max_wait, curious) {
-            Ok(key) => {
-                self.queue[key].waker = waker;
-                Entered::Waiting(key)
+            Ok(id) => {
+                self.queue[id].waker = waker;
+                Entered::Waiting(id)
             }
             Err(outcome) => {
                 self.count(&outcome);
@@ -70,7 +70,7 @@ impl<P: Scripted> Inner<P> {
             return Err(refused(Error::QueueFull { retry_after: moves }));
         }
         self.permits = permits;
-        let key = self.queue.push_back(Waiter {
+        let id = self.queue.push_back(KeyWaiter {
             cost,
             joined: now,
             changes: self.changes_made,
@@ -84,28 +84,28 @@ impl<P: Scripted> Inner<P> {
             projected: None,
             limited_by: None,
         });
-        self.head.get_or_insert(key);
+        self.head.get_or_insert(id);
         self.waiting += 1;
         // Who has no time to wait is told by the answer.
-        self.deadlines.extend(deadline.filter(|&at| at > now).map(|deadline| (deadline, key)));
-        Ok(key)
+        self.deadlines.extend(deadline.filter(|&at| at > now).map(|deadline| (deadline, id)));
+        Ok(id)
     }
 
     /// When the line moves next by itself.
     fn next_move(&self) -> Option<Nanos> {
         let front = self.queue.front()?;
-        self.front_ticket().map_or(self.queue[front].projected, |ticket| Some(ticket.due))
+        self.front_booking().map_or(self.queue[front].projected, |booking| Some(booking.due))
     }
 
     /// What became of somebody in line, if anything has yet.
-    pub(crate) fn take(&mut self, key: WaiterId) -> Option<Outcome> {
-        let waiter = &mut self.queue[key];
+    pub(crate) fn take(&mut self, id: WaiterId) -> Option<Outcome> {
+        let waiter = &mut self.queue[id];
         let Place::Over(outcome) = &mut waiter.place else { return None };
         let outcome = outcome.take()?;
         if waiter.asked {
             waiter.left = true;
         } else {
-            self.queue.remove(key);
+            self.queue.remove(id);
         }
         Some(outcome)
     }
@@ -115,68 +115,68 @@ impl<P: Scripted> Inner<P> {
         &mut self,
         rules: &Rules<P>,
         now: Nanos,
-        key: WaiterId,
+        id: WaiterId,
         waker: &Waker,
     ) -> Result<Outcome, Option<Nanos>> {
-        if let Some(outcome) = self.take(key) {
+        if let Some(outcome) = self.take(id) {
             return Ok(outcome);
         }
-        self.keep_waker(key, waker);
+        self.keep_waker(id, waker);
         Err(self.moves_at(rules, now))
     }
 
-    fn keep_waker(&mut self, key: WaiterId, waker: &Waker) {
-        let waiter = &mut self.queue[key];
+    fn keep_waker(&mut self, id: WaiterId, waker: &Waker) {
+        let waiter = &mut self.queue[id];
         if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
             self.discard.extend(waiter.waker.replace(waker.clone()));
         }
     }
 
-    /// The caller is gone: its place or its ticket goes to the next, or back.
-    pub(crate) fn leave(&mut self, key: WaiterId) {
-        let waiter = &mut self.queue[key];
+    /// The caller is gone: its place or its booking goes to the next, or back.
+    pub(crate) fn leave(&mut self, id: WaiterId) {
+        let waiter = &mut self.queue[id];
         self.discard.extend(waiter.waker.take());
         let (cost, place) = (waiter.cost, std::mem::replace(&mut waiter.place, Place::Over(None)));
         match place {
             Place::Waiting => {
                 self.stats.given_up += 1;
-                self.give_up(key);
+                self.give_up(id);
             }
-            Place::Booked(ticket) => {
+            Place::Booked(booking) => {
                 self.stats.given_up += 1;
-                let next = self.queue.behind(key);
-                self.unlink(key);
-                self.hand_on(next, cost, [ticket].into());
+                let next = self.queue.behind(id);
+                self.unlink(id);
+                self.hand_on(next, cost, [booking].into());
             }
-            Place::Over(Some(Outcome::Granted(charge))) => self.give_back(cost, charge.ticket),
+            Place::Over(Some(Outcome::Granted(info))) => self.give_back(cost, info.booking),
             Place::Over(Some(Outcome::Local)) => self.stats.given_up += 1,
             Place::Over(_) => {}
         }
-        let waiter = &mut self.queue[key];
+        let waiter = &mut self.queue[id];
         if waiter.asked {
             waiter.left = true;
         } else {
-            self.queue.remove(key);
+            self.queue.remove(id);
         }
     }
 
     /// How long somebody in line still has to wait as things stand, as far as is known.
-    pub(crate) fn delay(&self, key: WaiterId, now: Nanos) -> Duration {
-        let waiter = &self.queue[key];
+    pub(crate) fn delay(&self, id: WaiterId, now: Nanos) -> Duration {
+        let waiter = &self.queue[id];
         match waiter.place {
-            Place::Booked(ticket) => ticket.due.since(now),
+            Place::Booked(booking) => booking.due.since(now),
             Place::Waiting => waiter.projected.map_or(Duration::ZERO, |at| at.since(now)),
             Place::Over(_) => Duration::ZERO,
         }
     }
 
     /// Why there is no place, if there is none. The entry is gone then.
-    pub(crate) fn refusal(&mut self, key: WaiterId) -> Option<Error> {
-        let waiter = &mut self.queue[key];
+    pub(crate) fn refusal(&mut self, id: WaiterId) -> Option<Error> {
+        let waiter = &mut self.queue[id];
         match &waiter.place {
             Place::Over(Some(Outcome::Refused(error))) if !waiter.asked => {
                 let error = error.clone();
-                self.queue.remove(key);
+                self.queue.remove(id);
                 Some(error)
             }
             _ => None,
@@ -189,15 +189,15 @@ impl<P: Scripted> Inner<P> {
         &mut self,
         rules: &Rules<P>,
         now: Nanos,
-        key: WaiterId,
+        id: WaiterId,
         waker: &Waker,
     ) -> Result<(), Option<Nanos>> {
         let is_far_back = self.waiting > BATCH;
-        let waiter = &mut self.queue[key];
+        let waiter = &mut self.queue[id];
         if !waiter.fresh || is_far_back || !matches!(waiter.place, Place::Waiting) {
             return Ok(());
         }
-        self.keep_waker(key, waker);
+        self.keep_waker(id, waker);
         Err(self.moves_at(rules, now))
     }
 }

@@ -16,7 +16,7 @@ pub(crate) async fn confirmed<C>(answer: oneshot::Receiver<Done<C>>) -> Done<C> 
 }
 
 /// Something to be done to the key besides taking.
-pub(crate) struct Change<C> {
+pub(crate) struct KeyChange<C> {
     pub(crate) todo: Vec<u8>,
     pub(crate) done: Option<oneshot::Sender<Done<C>>>,
     /// Whether it makes the key one of a new policy.
@@ -24,7 +24,7 @@ pub(crate) struct Change<C> {
     pub(crate) refund: Option<Refund<C>>,
 }
 
-impl<C> Change<C> {
+impl<C> KeyChange<C> {
     pub(crate) fn of(todo: Vec<u8>) -> Self {
         Self { todo, done: None, policy: false, refund: None }
     }
@@ -35,13 +35,13 @@ impl<C> Change<C> {
 #[derive(Clone, Copy)]
 pub(crate) struct Refund<C> {
     pub(crate) part: C,
-    /// All that is charged under the ticket.
+    /// All that is charged under the booking.
     pub(crate) all: C,
-    pub(crate) ticket: Booking,
+    pub(crate) booking: Booking,
 }
 
 /// All changes come to the same.
-pub(super) fn refuse_all<C>(changes: impl IntoIterator<Item = Change<C>>, error: &StoreError) {
+pub(super) fn refuse_all<C>(changes: impl IntoIterator<Item = KeyChange<C>>, error: &StoreError) {
     for change in changes {
         let _ = change.done.map(|done| done.send(Err(error.clone().into())));
     }

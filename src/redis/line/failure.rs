@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::Inner;
+use super::KeyLine;
 use super::change::refuse_all;
 use super::request::{InFlightRequest, RequestKind};
-use super::waiter::{Charge, Outcome};
+use super::waiter::{GrantInfo, Outcome};
 use crate::error::store::StoreError;
 use crate::redis::connection::failure::{Effect, Failure};
 use crate::redis::health::Failing;
@@ -25,13 +25,13 @@ pub(super) fn without_redis<P>(rules: &Rules<P>, error: StoreError) -> Outcome {
     match &rules.options.unavailable {
         Unavailable::Fail => Outcome::Refused(error.into()),
         Unavailable::Allow => {
-            Outcome::Granted(Charge { waited: Duration::ZERO, ticket: None, limited_by: None })
+            Outcome::Granted(GrantInfo { waited: Duration::ZERO, booking: None, limited_by: None })
         }
         Unavailable::Local(_) => Outcome::Local,
     }
 }
 
-impl<P: Scripted> Inner<P> {
+impl<P: Scripted> KeyLine<P> {
     /// The request that was under way is lost with whoever sent it.
     pub(crate) fn abandoned(&mut self, rules: &Rules<P>, sent: InFlightRequest<P::Cost>) {
         rules.health.abandoned();
@@ -40,7 +40,7 @@ impl<P: Scripted> Inner<P> {
             self.let_go(cost);
         }
         let failure = Failure::new(Effect::Unknown, "the runtime that sent it has ended".into());
-        self.lose(rules, sent.asking, &failure.error(&self.key));
+        self.lose(rules, sent.kind, &failure.error(&self.key));
     }
 
     /// A request cannot be sent: the runtime that was to do it has ended.
@@ -51,7 +51,7 @@ impl<P: Scripted> Inner<P> {
         if let Some(failing) = &mut self.failing {
             failing.retry.failed(now);
         }
-        self.refuse(rules, sent.asking, &no_runtime().error(&self.key));
+        self.refuse(rules, sent.kind, &no_runtime().error(&self.key));
     }
 
     /// What was to be done to the key cannot be sent by whoever was to.
@@ -81,17 +81,17 @@ impl<P: Scripted> Inner<P> {
         if sent.tries {
             rules.health.abandoned();
         }
-        self.put_back(sent.asking);
+        self.put_back(sent.kind);
         self.hand_on_spare();
     }
 
     /// Nothing has happened: they are asked for again.
-    pub(super) fn put_back(&mut self, asking: RequestKind<P::Cost>) {
+    pub(super) fn put_back(&mut self, kind: RequestKind<P::Cost>) {
         self.released |= P::HELD;
-        match asking {
-            RequestKind::Take(keys) => {
-                for key in keys {
-                    self.unask(key);
+        match kind {
+            RequestKind::Take(ids) => {
+                for id in ids {
+                    self.unask(id);
                 }
             }
             RequestKind::Change(changes) => {
@@ -107,21 +107,21 @@ impl<P: Scripted> Inner<P> {
     pub(super) fn refuse(
         &mut self,
         rules: &Rules<P>,
-        asking: RequestKind<P::Cost>,
+        kind: RequestKind<P::Cost>,
         error: &StoreError,
     ) {
         // What it was to tell of places given back is not told; but a key that is at fault is left alone.
         self.released |= P::HELD && error.is_unavailable();
-        match asking {
-            RequestKind::Take(keys) => {
-                for key in keys {
-                    if self.unask(key) {
+        match kind {
+            RequestKind::Take(ids) => {
+                for id in ids {
+                    if self.unask(id) {
                         let outcome = if !error.is_unavailable() {
                             Outcome::Refused(error.clone().into())
                         } else {
                             without_redis(rules, error.clone())
                         };
-                        self.turn_away(key, outcome);
+                        self.turn_away(id, outcome);
                     }
                 }
             }
@@ -144,7 +144,7 @@ impl<P: Scripted> Inner<P> {
             // The server is there.
             self.well(rules, now);
             self.ask_again();
-            return self.refuse(rules, sent.asking, &error);
+            return self.refuse(rules, sent.kind, &error);
         }
         let failing = self.failing.get_or_insert_with(|| Failing::new(sent.at, now, error.clone()));
         failing.retry.failed(now);
@@ -155,18 +155,18 @@ impl<P: Scripted> Inner<P> {
         let down = rules.health.failed(now, sent.at, rules.options.deadline, &error);
         self.events.extend(down);
         if failure.effect == Effect::None {
-            self.put_back(sent.asking);
+            self.put_back(sent.kind);
         } else {
-            self.lose(rules, sent.asking, &error);
+            self.lose(rules, sent.kind, &error);
         }
     }
 
     /// Nobody knows whether the request was carried out. A probe asks for nothing that would be owed.
-    fn lose(&mut self, rules: &Rules<P>, asking: RequestKind<P::Cost>, error: &StoreError) {
-        if !matches!(asking, RequestKind::Probe) {
+    fn lose(&mut self, rules: &Rules<P>, kind: RequestKind<P::Cost>, error: &StoreError) {
+        if !matches!(kind, RequestKind::Probe) {
             rules.counters.lost();
         }
-        self.refuse(rules, asking, error);
+        self.refuse(rules, kind, error);
     }
 
     /// The server has answered.

@@ -2,37 +2,37 @@
 
 use std::collections::VecDeque;
 
-use super::Inner;
+use super::KeyLine;
 use super::waiter::{Booking, Place};
 use crate::line::WaiterId;
 use crate::redis::script::policies::Scripted;
 
-/// One more ticket that nobody holds. They are handed on in the order in which they are due, whoever of
+/// One more booking that nobody holds. They are handed on in the order in which they are due, whoever of
 /// their holders left first.
-pub(super) fn put_aside(spare: &mut VecDeque<Booking>, ticket: Booking) {
-    let place = spare.partition_point(|other| other.due <= ticket.due);
-    spare.insert(place, ticket);
+pub(super) fn put_aside(spare: &mut VecDeque<Booking>, booking: Booking) {
+    let place = spare.partition_point(|other| other.due <= booking.due);
+    spare.insert(place, booking);
 }
 
-impl<P: Scripted> Inner<P> {
+impl<P: Scripted> KeyLine<P> {
     /// Nobody is there to take what was granted.
-    pub(crate) fn give_back(&mut self, cost: P::Cost, ticket: Option<Booking>) {
+    pub(crate) fn give_back(&mut self, cost: P::Cost, booking: Option<Booking>) {
         self.stats.given_up += 1;
-        if let Some(ticket) = ticket {
-            self.return_ticket(cost, ticket);
+        if let Some(booking) = booking {
+            self.return_booking(cost, booking);
         }
     }
 
-    /// A ticket goes back to Redis.
-    fn return_ticket(&mut self, cost: P::Cost, ticket: Booking) {
-        self.refund(cost, cost, ticket);
+    /// A booking goes back to Redis.
+    fn return_booking(&mut self, cost: P::Cost, booking: Booking) {
+        self.refund(cost, cost, booking);
         self.let_go(cost);
     }
 
     pub(super) fn return_all(&mut self, cost: Option<P::Cost>, spare: &mut VecDeque<Booking>) {
         let Some(cost) = cost else { return };
-        for ticket in spare.drain(..) {
-            self.return_ticket(cost, ticket);
+        for booking in spare.drain(..) {
+            self.return_booking(cost, booking);
         }
     }
 
@@ -44,9 +44,9 @@ impl<P: Scripted> Inner<P> {
         cost: P::Cost,
         mut spare: VecDeque<Booking>,
     ) {
-        while let Some(key) = next.filter(|_| !spare.is_empty()) {
-            next = self.queue.behind(key);
-            let waiter = &mut self.queue[key];
+        while let Some(id) = next.filter(|_| !spare.is_empty()) {
+            next = self.queue.behind(id);
+            let waiter = &mut self.queue[id];
             if waiter.cost != cost {
                 break;
             }
@@ -54,32 +54,33 @@ impl<P: Scripted> Inner<P> {
                 // It may get one of its own: whoever gets none has this one.
                 if self.spare.is_empty() || self.spare_cost == cost {
                     self.spare_cost = cost;
-                    for ticket in spare.drain(..) {
-                        put_aside(&mut self.spare, ticket);
+                    for booking in spare.drain(..) {
+                        put_aside(&mut self.spare, booking);
                     }
                 }
                 break;
             }
             match waiter.place {
-                Place::Booked(ref mut ticket) => {
-                    spare.push_back(*ticket);
-                    *ticket = spare.pop_front().unwrap_or(*ticket);
+                Place::Booked(ref mut booking) => {
+                    spare.push_back(*booking);
+                    *booking = spare.pop_front().unwrap_or(*booking);
                 }
                 Place::Waiting => {
                     let deadline = waiter.deadline;
                     let in_time = |due| deadline.is_none_or(|deadline| due <= deadline);
-                    let Some(&ticket) = spare.front().filter(|ticket| in_time(ticket.due)) else {
+                    let Some(&booking) = spare.front().filter(|booking| in_time(booking.due))
+                    else {
                         break;
                     };
                     spare.pop_front();
-                    self.book(key, ticket);
+                    self.book(id, booking);
                     self.ask_again();
                 }
                 Place::Over(_) => break,
             }
         }
-        for ticket in spare {
-            self.return_ticket(cost, ticket);
+        for booking in spare {
+            self.return_booking(cost, booking);
         }
     }
 

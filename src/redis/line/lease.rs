@@ -1,11 +1,11 @@
 //! Permits in flight: how much this process holds, and when it must renew the lease on them.
 
-use super::{Inner, NEVER};
+use super::{KeyLine, NEVER};
 use crate::redis::rules::Rules;
 use crate::redis::script::policies::Scripted;
 use crate::units::Nanos;
 
-impl<P: Scripted> Inner<P> {
+impl<P: Scripted> KeyLine<P> {
     /// When what is held must be renewed, if Redis heard of it at `heard`.
     pub(super) fn renewal(&self, rules: &Rules<P>, heard: Nanos) -> Nanos {
         let holds = self.held.iter().any(|&held| held > 0);

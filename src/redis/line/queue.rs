@@ -1,9 +1,9 @@
 //! The queue of a key: grants, refusals, and the order of the waiters.
 
-use super::Inner;
+use super::KeyLine;
 use super::change::refuse_all;
 use super::failure::without_redis;
-use super::waiter::{Booking, Charge, Outcome, Place};
+use super::waiter::{Booking, GrantInfo, Outcome, Place};
 use crate::error::Error;
 use crate::line::WaiterId;
 use crate::policy::Cost;
@@ -12,24 +12,24 @@ use crate::redis::rules::Rules;
 use crate::redis::script::policies::Scripted;
 use crate::units::Nanos;
 
-impl<P: Scripted> Inner<P> {
+impl<P: Scripted> KeyLine<P> {
     /// Grants what is due, and turns away those whose time is up.
     pub(crate) fn pump(&mut self, rules: &Rules<P>, now: Nanos) {
-        while let Some(key) = self.queue.front()
-            && let Place::Booked(ticket) = self.queue[key].place
-            && ticket.due <= now
+        while let Some(id) = self.queue.front()
+            && let Place::Booked(booking) = self.queue[id].place
+            && booking.due <= now
         {
-            let waiter = &self.queue[key];
-            let waited = ticket.due.since(waiter.joined);
-            let charge = Charge { waited, ticket: Some(ticket), limited_by: waiter.limited_by };
+            let waiter = &self.queue[id];
+            let waited = booking.due.since(waiter.joined);
+            let info = GrantInfo { waited, booking: Some(booking), limited_by: waiter.limited_by };
             self.stats.grant(waited);
-            self.unlink(key);
-            self.tell(key, Outcome::Granted(charge));
+            self.unlink(id);
+            self.tell(id, Outcome::Granted(info));
         }
-        while let Some(&(deadline, key)) = self.deadlines.first()
+        while let Some(&(deadline, id)) = self.deadlines.first()
             && deadline <= now
         {
-            let waiter = &self.queue[key];
+            let waiter = &self.queue[id];
             if let Some(error) = self.trouble(rules) {
                 // Nobody can know whether it would have been its turn.
                 let error = match waiter.asked {
@@ -39,18 +39,18 @@ impl<P: Scripted> Inner<P> {
                     }
                     false => error.unsent(&self.key),
                 };
-                self.turn_away(key, without_redis(rules, error));
+                self.turn_away(id, without_redis(rules, error));
                 continue;
             }
             if !waiter.asked && waiter.projected.is_some_and(|at| at <= now) {
                 // It may be its turn: the answer tells.
-                self.cancel_deadline(key);
+                self.cancel_deadline(id);
                 self.ask_at = None;
                 continue;
             }
             let retry_after = waiter.projected.map(|at| at.since(now));
             let error = Error::Denied { retry_after, part: waiter.limited_by };
-            self.turn_away(key, Outcome::Refused(error));
+            self.turn_away(id, Outcome::Refused(error));
         }
         if rules.health.is_well() && self.failing.is_none() {
             return;
@@ -66,69 +66,69 @@ impl<P: Scripted> Inner<P> {
             if let Some(failing) = self.failing.as_mut().filter(|_| !waiting.is_empty()) {
                 failing.idle = 0;
             }
-            for key in waiting {
+            for id in waiting {
                 let outcome = without_redis(rules, error.clone());
-                self.turn_away(key, outcome);
+                self.turn_away(id, outcome);
             }
             refuse_all(std::mem::take(&mut self.changes), &error);
         }
     }
 
-    /// The ticket that is due first.
-    pub(super) fn front_ticket(&self) -> Option<Booking> {
+    /// The booking that is due first.
+    pub(super) fn front_booking(&self) -> Option<Booking> {
         match self.queue[self.queue.front()?].place {
-            Place::Booked(ticket) => Some(ticket),
+            Place::Booked(booking) => Some(booking),
             _ => None,
         }
     }
 
-    /// Those without a ticket, and those who are still there for an answer.
-    pub(super) fn without_ticket(&self) -> impl Iterator<Item = WaiterId> {
-        std::iter::successors(self.head, |&key| self.queue.behind(key))
+    /// Those without a booking, and those who are still there for an answer.
+    pub(super) fn unbooked(&self) -> impl Iterator<Item = WaiterId> {
+        std::iter::successors(self.head, |&id| self.queue.behind(id))
     }
 
-    /// Those without a ticket who are not in the request under way.
+    /// Those without a booking who are not in the request under way.
     fn unasked(&self) -> impl Iterator<Item = WaiterId> {
-        self.without_ticket().filter(|&key| {
-            let waiter = &self.queue[key];
+        self.unbooked().filter(|&id| {
+            let waiter = &self.queue[id];
             !waiter.asked && matches!(waiter.place, Place::Waiting)
         })
     }
 
-    /// Takes out of the line who gets no ticket.
-    pub(super) fn turn_away(&mut self, key: WaiterId, outcome: Outcome) {
+    /// Takes out of the line who gets no booking.
+    pub(super) fn turn_away(&mut self, id: WaiterId, outcome: Outcome) {
         self.count(&outcome);
-        self.give_up(key);
-        self.tell(key, outcome);
+        self.give_up(id);
+        self.tell(id, outcome);
     }
 
     /// Who waits for more than there ever is by a new policy need not wait.
     pub(crate) fn turn_away_the_too_large(&mut self, now: Nanos) {
         let idle = self.policy.idle(now);
-        let too_large = |&key: &WaiterId| {
-            let cost = self.queue[key].cost;
-            self.policy.ready_at(&idle, now, cost).err().map(|error| (key, error))
+        let too_large = |&id: &WaiterId| {
+            let cost = self.queue[id].cost;
+            self.policy.ready_at(&idle, now, cost).err().map(|error| (id, error))
         };
-        let over: Vec<_> = self.unasked().filter_map(|key| too_large(&key)).collect();
-        for (key, error) in over {
-            self.turn_away(key, Outcome::Refused(error.into()));
+        let over: Vec<_> = self.unasked().filter_map(|id| too_large(&id)).collect();
+        for (id, error) in over {
+            self.turn_away(id, Outcome::Refused(error.into()));
         }
     }
 
-    /// Somebody without a ticket does not wait any more.
-    pub(super) fn give_up(&mut self, key: WaiterId) {
+    /// Somebody without a booking does not wait any more.
+    pub(super) fn give_up(&mut self, id: WaiterId) {
         self.waiting -= 1;
         // That was reckoned behind it, perhaps.
         self.denied = None;
-        if self.queue[key].asked {
+        if self.queue[id].asked {
             // The entry stands for whatever it is charged in the end.
             self.gone += 1;
-            self.cancel_deadline(key);
+            self.cancel_deadline(id);
         } else {
-            let is_head = self.head == Some(key);
-            self.unlink(key);
+            let is_head = self.head == Some(id);
+            self.unlink(id);
             // The next may be ready earlier, unless it asks for the same.
-            let cost = self.queue[key].cost;
+            let cost = self.queue[id].cost;
             if is_head && self.head.is_none_or(|head| self.queue[head].cost != cost) {
                 self.ask_again();
             }
@@ -137,64 +137,64 @@ impl<P: Scripted> Inner<P> {
 
     pub(crate) fn count(&mut self, outcome: &Outcome) {
         match outcome {
-            Outcome::Granted(charge) => self.stats.grant(charge.waited),
+            Outcome::Granted(info) => self.stats.grant(info.waited),
             Outcome::Refused(_) => self.stats.refused += 1,
             // Counted when that limiter has answered.
             Outcome::Local => {}
         }
     }
 
-    fn tell(&mut self, key: WaiterId, outcome: Outcome) {
-        let waiter = &mut self.queue[key];
+    fn tell(&mut self, id: WaiterId, outcome: Outcome) {
+        let waiter = &mut self.queue[id];
         waiter.place = Place::Over(Some(outcome));
         self.wake.extend(waiter.waker.take());
     }
 
-    /// The first without a ticket gets one.
-    pub(super) fn book(&mut self, key: WaiterId, ticket: Booking) {
-        debug_assert_eq!(self.head, Some(key), "tickets go to the first in line");
-        self.cancel_deadline(key);
-        self.head = self.queue.behind(key);
+    /// The first without a booking gets one.
+    pub(super) fn book(&mut self, id: WaiterId, booking: Booking) {
+        debug_assert_eq!(self.head, Some(id), "bookings go to the first in line");
+        self.cancel_deadline(id);
+        self.head = self.queue.behind(id);
         self.waiting -= 1;
         self.passed = 0;
-        let waiter = &mut self.queue[key];
-        waiter.place = Place::Booked(ticket);
+        let waiter = &mut self.queue[id];
+        waiter.place = Place::Booked(booking);
         // Who wants to know how long it will take knows now.
         self.wake.extend(waiter.curious.then(|| waiter.waker.take()).flatten());
     }
 
     /// The request is over for somebody. Whether it is still there.
-    pub(super) fn unask(&mut self, key: WaiterId) -> bool {
-        let waiter = &mut self.queue[key];
+    pub(super) fn unask(&mut self, id: WaiterId) -> bool {
+        let waiter = &mut self.queue[id];
         waiter.asked = false;
         let is_gone = matches!(waiter.place, Place::Over(_));
         if is_gone {
-            self.forget(key);
+            self.forget(id);
         }
         !is_gone
     }
 
     /// An entry of somebody who has gone.
-    pub(super) fn forget(&mut self, key: WaiterId) {
+    pub(super) fn forget(&mut self, id: WaiterId) {
         self.gone -= 1;
-        self.unlink(key);
-        if self.queue[key].left {
-            self.queue.remove(key);
+        self.unlink(id);
+        if self.queue[id].left {
+            self.queue.remove(id);
         }
     }
 
-    pub(super) fn unlink(&mut self, key: WaiterId) {
-        if self.head == Some(key) {
-            self.head = self.queue.behind(key);
+    pub(super) fn unlink(&mut self, id: WaiterId) {
+        if self.head == Some(id) {
+            self.head = self.queue.behind(id);
         }
-        self.queue.unlink(key);
-        self.permits = self.permits.saturating_sub(self.queue[key].cost.permits());
-        self.cancel_deadline(key);
+        self.queue.unlink(id);
+        self.permits = self.permits.saturating_sub(self.queue[id].cost.permits());
+        self.cancel_deadline(id);
     }
 
-    fn cancel_deadline(&mut self, key: WaiterId) {
-        if let Some(deadline) = self.queue[key].deadline {
-            self.deadlines.remove(&(deadline, key));
+    fn cancel_deadline(&mut self, id: WaiterId) {
+        if let Some(deadline) = self.queue[id].deadline {
+            self.deadlines.remove(&(deadline, id));
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::change::{Change, Refund};
-use super::{BATCH, Inner};
+use super::change::{KeyChange, Refund};
+use super::{BATCH, KeyLine};
 use crate::line::WaiterId;
 use crate::policy::Cost;
 use crate::redis::health::SendPermission;
@@ -16,14 +16,14 @@ use crate::units::Nanos;
 /// What is sent and who is told of the answer.
 pub(crate) enum RequestKind<C> {
     Take(Vec<WaiterId>),
-    Change(Vec<Change<C>>),
+    Change(Vec<KeyChange<C>>),
     /// Whether the server is there again.
     Probe,
 }
 
 pub(crate) struct InFlightRequest<C> {
     pub(crate) arguments: Vec<Vec<u8>>,
-    pub(crate) asking: RequestKind<C>,
+    pub(crate) kind: RequestKind<C>,
     pub(crate) at: Nanos,
     /// Of the policy under which it is asked.
     pub(crate) generation: u32,
@@ -33,11 +33,11 @@ pub(crate) struct InFlightRequest<C> {
 
 impl<C> InFlightRequest<C> {
     pub(crate) fn is_take(&self) -> bool {
-        matches!(self.asking, RequestKind::Take(_))
+        matches!(self.kind, RequestKind::Take(_))
     }
 
     pub(crate) fn is_probe(&self) -> bool {
-        matches!(self.asking, RequestKind::Probe)
+        matches!(self.kind, RequestKind::Probe)
     }
 }
 
@@ -61,7 +61,7 @@ fn ago(now: Nanos, earliest: Nanos) -> f64 {
     now.get() as f64 - earliest.get() as f64
 }
 
-impl<P: Scripted> Inner<P> {
+impl<P: Scripted> KeyLine<P> {
     /// What is to be sent now, if anything is.
     pub(crate) fn next(
         &mut self,
@@ -72,19 +72,19 @@ impl<P: Scripted> Inner<P> {
             return None;
         }
         let may = rules.health.may_ask(now, self.failing.is_some());
-        let Some(asking) = self.next_asking(rules, now, may) else {
+        let Some(kind) = self.next_asking(rules, now, may) else {
             if may == SendPermission::Try {
                 rules.health.abandoned();
             }
             return None;
         };
-        self.changed_last = matches!(asking, RequestKind::Change(_));
+        self.changed_last = matches!(kind, RequestKind::Change(_));
         self.under_way = true;
-        let mut arguments = match &asking {
-            RequestKind::Take(keys) => self.calls(rules, now, keys),
+        let mut arguments = match &kind {
+            RequestKind::Take(ids) => self.calls(rules, now, ids),
             RequestKind::Change(_) | RequestKind::Probe => vec![self.header.bytes.clone()],
         };
-        match &asking {
+        match &kind {
             RequestKind::Take(_) if P::HELD && arguments.len() == 1 => arguments.push(Vec::new()),
             RequestKind::Take(_) => {}
             RequestKind::Change(changes) => {
@@ -92,11 +92,11 @@ impl<P: Scripted> Inner<P> {
                 let mut todo = Vec::new();
                 for change in changes {
                     todo.extend(&change.todo);
-                    if let Some(Refund { part, all, ticket }) = change.refund
-                        && ticket.generation == generation
+                    if let Some(Refund { part, all, booking }) = change.refund
+                        && booking.generation == generation
                     {
-                        let ago = ago(now, ticket.earliest);
-                        wire::put_refund::<P>(&mut todo, part, all, ago, ticket.sequence);
+                        let ago = ago(now, booking.earliest);
+                        wire::put_refund::<P>(&mut todo, part, all, ago, booking.sequence);
                     }
                 }
                 if self.released || self.renew_at <= now {
@@ -107,7 +107,7 @@ impl<P: Scripted> Inner<P> {
             // It writes: a server that only reads is of no use.
             RequestKind::Probe => arguments.push(vec![b'H']),
         }
-        let take = matches!(asking, RequestKind::Take(_));
+        let take = matches!(kind, RequestKind::Take(_));
         if P::HELD {
             arguments.push(self.lease(rules));
             self.released = false;
@@ -121,7 +121,7 @@ impl<P: Scripted> Inner<P> {
         }
         Some(InFlightRequest {
             arguments,
-            asking,
+            kind,
             at: now,
             generation: self.header.generation,
             tries: may != SendPermission::Ask,
@@ -140,9 +140,9 @@ impl<P: Scripted> Inner<P> {
             SendPermission::Wait => return None,
         }
         if self.changed_last || self.changes.is_empty() {
-            let keys = self.choose(rules, now);
-            if !keys.is_empty() {
-                return Some(RequestKind::Take(keys));
+            let ids = self.choose(rules, now);
+            if !ids.is_empty() {
+                return Some(RequestKind::Take(ids));
             }
         }
         if !self.changes.is_empty() {
@@ -161,34 +161,34 @@ impl<P: Scripted> Inner<P> {
     fn choose(&mut self, rules: &Rules<P>, now: Nanos) -> Vec<WaiterId> {
         let changes_sent = self.changes_made.saturating_sub(self.changes.len() as u64);
         let is_time = self.ask_at.is_none_or(|at| at <= now);
-        let mut keys = Vec::new();
+        let mut ids = Vec::new();
         let mut wanted = 0;
-        for key in self.without_ticket().take(BATCH) {
-            let waiter = &self.queue[key];
+        for id in self.unbooked().take(BATCH) {
+            let waiter = &self.queue[id];
             if waiter.changes > changes_sent {
                 break;
             }
-            keys.push(key);
+            ids.push(id);
             let wants = waiter.deadline.is_some() || waiter.curious || rules.scripts.room;
-            if (is_time && keys.len() <= self.reach) || (waiter.fresh && wants) {
-                wanted = keys.len();
+            if (is_time && ids.len() <= self.reach) || (waiter.fresh && wants) {
+                wanted = ids.len();
             }
         }
-        keys.truncate(wanted);
-        for &key in &keys {
-            self.queue[key].asked = true;
+        ids.truncate(wanted);
+        for &id in &ids {
+            self.queue[id].asked = true;
         }
-        keys
+        ids
     }
 
-    fn calls(&self, rules: &Rules<P>, now: Nanos, keys: &[WaiterId]) -> Vec<Vec<u8>> {
-        let head = keys.first().copied();
+    fn calls(&self, rules: &Rules<P>, now: Nanos, ids: &[WaiterId]) -> Vec<Vec<u8>> {
+        let head = ids.first().copied();
         wire::calls::<P>(
             &self.header,
-            keys.iter().map(|&key| {
-                let waiter = &self.queue[key];
+            ids.iter().map(|&id| {
+                let waiter = &self.queue[id];
                 let patience = waiter.deadline.map(|deadline| deadline.since(now));
-                let is_head = Some(key) == head;
+                let is_head = Some(id) == head;
                 let horizon = reach(rules.options.horizon, waiter.cost, self.passed, is_head);
                 let limit = patience.map_or(horizon, |patience| horizon.min(patience));
                 Call { cost: waiter.cost, limit, patience, fresh: waiter.fresh }

@@ -21,16 +21,16 @@ pub(crate) struct Booking {
 
 /// What a caller is told.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Charge {
+pub(crate) struct GrantInfo {
     pub(crate) waited: Duration,
     /// `None` if nobody was charged: for a cost of nothing, or without Redis.
-    pub(crate) ticket: Option<Booking>,
+    pub(crate) booking: Option<Booking>,
     pub(crate) limited_by: Option<usize>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    Granted(Charge),
+    Granted(GrantInfo),
     Refused(Error),
     /// Redis is away: the local limiter is to be asked.
     Local,
@@ -42,7 +42,7 @@ pub(crate) enum Entered {
     Waiting(WaiterId),
 }
 
-pub(crate) struct Waiter<C> {
+pub(crate) struct KeyWaiter<C> {
     pub(crate) cost: C,
     pub(crate) joined: Nanos,
     /// How many changes were made before: it is not asked for before those.

@@ -125,7 +125,7 @@ pub(crate) fn calls<P: Scripted>(
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    pub(crate) fate: Verdict,
+    pub(crate) verdict: Verdict,
     /// `None` if nobody can know.
     pub(crate) wait: Option<Duration>,
     /// Which part of several it is due to.
@@ -145,7 +145,7 @@ const UNKNOWN: u64 = 1 << 49;
 
 fn answer(value: i64, sequence: u32, part: Option<usize>) -> Answer {
     let value = value.unsigned_abs();
-    let fate = match value & 3 {
+    let verdict = match value & 3 {
         0 => Verdict::Booked(sequence),
         1 => Verdict::Later,
         2 => Verdict::Refused,
@@ -153,7 +153,7 @@ fn answer(value: i64, sequence: u32, part: Option<usize>) -> Answer {
     };
     let wait = value >> 2;
     let wait = (wait < UNKNOWN).then(|| Duration::from_micros(wait));
-    Answer { fate, wait, part }
+    Answer { verdict, wait, part }
 }
 
 /// What became of so many calls, each with its part if `parts`; nothing if the reply is not that.
@@ -163,9 +163,9 @@ pub(crate) fn answers(reply: &Reply, calls: usize, parts: bool) -> Option<Vec<An
         Reply::Numbers(values) => several(values, parts).take(calls + 1).collect(),
         Reply::Told(..) => return None,
     };
-    let mut blocked = answers.iter().skip_while(|answer| answer.fate != Verdict::Later);
+    let mut blocked = answers.iter().skip_while(|answer| answer.verdict != Verdict::Later);
     // Nobody passes one who is to be asked for later.
-    let in_order = blocked.all(|answer| !matches!(answer.fate, Verdict::Booked(_)));
+    let in_order = blocked.all(|answer| !matches!(answer.verdict, Verdict::Booked(_)));
     (answers.len() == calls && in_order).then_some(answers)
 }
 
