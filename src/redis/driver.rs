@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use super::connection::Connection;
-use super::connection::failure::Failure;
-use super::connection::request::{Reply, Request};
+use super::connection::request::Request;
 use super::line::KeyLine;
-use super::line::request::InFlightRequest;
+use super::line::request::{InFlightRequest, RequestEnd};
 use super::line::waiter::Outcome;
+use super::rules::Rules;
 use super::script::policies::Scripted;
 use super::shared::SharedKey;
 use crate::clock::OnAlarm;
@@ -57,17 +57,23 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
             return None;
         }
         let shared = self.this.upgrade()?;
-        let sent = line.next(&self.core.rules, now)?;
-        Some(Driver { shared, step: Step::Due(sent) })
+        let request = line.next(&self.core.rules, now)?;
+        Some(Driver { shared, step: Step::Due(request) })
     }
 
-    fn request(&self, sent: &mut InFlightRequest<P::Cost>) -> Request {
-        let scripts = &self.core.rules.scripts;
-        let script = if sent.is_take() { &scripts.take } else { &scripts.change };
-        let deadline = self.core.rules.options.deadline;
-        let mut request = Request::new(Arc::clone(script), Arc::clone(&self.key), deadline);
-        request.arguments = std::mem::take(&mut sent.arguments);
-        request
+    fn end(&self, request: InFlightRequest<P::Cost>, end: RequestEnd) {
+        self.act(|line, now| line.end(&self.core.rules, now, request, end));
+    }
+
+    fn request(&self, request: &mut InFlightRequest<P::Cost>) -> Request {
+        let Rules { scripts, options, .. } = &self.core.rules;
+        let script = if request.is_take() { &scripts.take } else { &scripts.change };
+        Request {
+            script: Arc::clone(script),
+            key: Arc::clone(&self.key),
+            arguments: std::mem::take(&mut request.arguments),
+            deadline: options.deadline,
+        }
     }
 }
 
@@ -107,23 +113,23 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
     async fn drive(mut self) {
         let slots = Arc::clone(&self.shared.core.slots);
         let mut slot = None;
-        while let Step::Due(mut sent) = self.take(Step::Collecting) {
+        while let Step::Due(mut request) = self.take(Step::Collecting) {
             slot = slot.or_else(|| Arc::clone(&slots).try_acquire_owned().ok());
             let core = &self.shared.core;
             if slot.is_none() {
-                self.shared.act(|line, now| line.no_slot(&core.rules, now, sent));
+                self.shared.end(request, RequestEnd::NoSlot);
                 slot = Arc::clone(&slots).acquire_owned().await.ok();
-            } else if core.rules.health.down().is_some() && !sent.is_probe() {
+            } else if core.rules.health.down().is_some() && !request.is_probe() {
                 // Another key has found out while this one waited for its turn on the connection.
-                self.shared.act(|line, _| line.withdrawn(&core.rules, sent));
+                self.shared.end(request, RequestEnd::Withdrawn);
             } else {
-                let request = self.shared.request(&mut sent);
+                let script = self.shared.request(&mut request);
                 core.rules.counters.request();
-                self.step = Step::InFlight(sent);
-                let outcome: Result<Reply, Failure> = core.connection.run(&request).await;
-                if let Step::InFlight(sent) = self.take(Step::Collecting) {
-                    let core = &self.shared.core;
-                    self.shared.act(|line, now| line.answered(&core.rules, now, sent, outcome));
+                self.step = Step::InFlight(request);
+                let outcome = core.connection.run(&script).await;
+                let end = outcome.map_or_else(RequestEnd::Failed, RequestEnd::Replied);
+                if let Step::InFlight(request) = self.take(Step::Collecting) {
+                    self.shared.end(request, end);
                 }
                 slot = None;
             }
@@ -160,20 +166,20 @@ impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
         if matches!(step, Step::Done) {
             return;
         }
-        let core = &*self.shared.core;
+        let rules = &self.shared.core.rules;
         let mut line = self.shared.line.lock();
+        let now = line.time.latest();
         match step {
-            // Whoever looks after itself would only find the same runtime.
-            Step::Due(sent) => line.unsent(&core.rules, sent),
-            Step::InFlight(sent) => line.abandoned(&core.rules, sent),
+            // Another task would only find the same runtime.
+            Step::Due(request) => line.end(rules, now, request, RequestEnd::Unsent),
+            Step::InFlight(request) => line.end(rules, now, request, RequestEnd::Abandoned),
             Step::Collecting | Step::Done => {}
         }
         line.free();
-        // Nobody else may come for these.
-        line.refuse_changes(&core.rules);
+        // There may be no other task for these.
+        line.refuse_changes();
         line.wake_all();
-        let now = line.time.latest();
-        let timer_task = line.arm(&core.rules, now);
+        let timer_task = line.arm(rules, now);
         self.shared.unlock(line, timer_task);
     }
 }

@@ -45,43 +45,60 @@ pub(super) struct Health {
     answered: AtomicU64,
 }
 
+/// An outage of all of Redis.
 #[derive(Debug)]
 struct Trouble {
-    since: Nanos,
-    /// Until then everybody waits.
-    until: Nanos,
+    outage: Outage,
     is_down: bool,
-    retry: Retry,
     /// One request at a time.
     probing: bool,
-    /// Whether keys wait for that turn that have not failed themselves: they may be well.
+    /// Whether keys that have not failed themselves wait for that turn: they may be well.
     others_wait: bool,
-    error: StoreError,
 }
 
-/// How often those look whose turn is taken by others, at least.
+/// At least this often a key looks again while requests of other keys try Redis.
 const SOON: Duration = Duration::from_millis(10);
 
-/// When what has failed is tried again: at once, and then less and less often.
+/// Requests that fail one after the other, of one key or of all: how long callers wait for the end of
+/// that, and when the next request may try.
 #[derive(Debug)]
-pub(super) struct Retry {
-    pub(super) at: Nanos,
+pub(super) struct Outage {
+    since: Nanos,
+    /// Until then callers wait.
+    pub(super) until: Nanos,
+    /// The next attempt: at once after the first failure, then ever later.
+    pub(super) retry_at: Nanos,
     pause: Duration,
+    /// What the last request said.
+    pub(super) error: StoreError,
 }
 
-impl Retry {
-    /// Between the end of an attempt and the next, at most: so that service is back within a second of the
-    /// server.
+impl Outage {
+    /// The longest time from the end of an attempt to the next: service is back within a second of the server.
     const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-    pub(super) fn at_once(now: Nanos) -> Self {
-        Self { at: now, pause: Duration::ZERO }
+    pub(super) fn new(since: Nanos, now: Nanos, deadline: Duration, error: StoreError) -> Self {
+        let until = since.saturating_add(deadline);
+        Self { since, until, retry_at: now, pause: Duration::ZERO, error }
     }
 
     pub(super) fn failed(&mut self, now: Nanos) {
-        self.at = now.saturating_add(self.pause);
+        self.retry_at = now.saturating_add(self.pause);
         self.pause = (self.pause * 2).clamp(Duration::from_millis(1), Self::LONGEST_PAUSE);
     }
+
+    pub(super) fn exceeds_deadline(&self, now: Nanos) -> bool {
+        now >= self.until
+    }
+}
+
+/// An outage of one key: Redis may still answer for others.
+pub(super) struct KeyOutage {
+    pub(super) outage: Outage,
+    /// Probes since a caller last needed this key.
+    pub(super) probes: u32,
+    /// Nothing has failed: too many other requests are in flight.
+    pub(super) crowded: bool,
 }
 
 impl Health {
@@ -107,12 +124,12 @@ impl Health {
 
     /// What those are told who cannot wait for Redis any more.
     pub(super) fn down(&self) -> Option<StoreError> {
-        self.trouble(|trouble| trouble.is_down.then(|| trouble.error.clone()))?
+        self.trouble(|trouble| trouble.is_down.then(|| trouble.outage.error.clone()))?
     }
 
     /// What the last request said, if it was not an answer.
     pub(super) fn doubt(&self) -> Option<StoreError> {
-        self.trouble(|trouble| trouble.error.clone())
+        self.trouble(|trouble| trouble.outage.error.clone())
     }
 
     /// Time has passed. An event if those who wait have waited long enough.
@@ -143,17 +160,14 @@ impl Health {
         // What was answered meanwhile was there.
         let since = sent.max(Nanos::new(self.answered.load(Ordering::SeqCst)));
         let trouble = trouble.get_or_insert_with(|| Trouble {
-            since,
-            until: since.saturating_add(deadline),
+            outage: Outage::new(since, now, deadline, error.clone()),
             is_down: false,
-            retry: Retry::at_once(now),
             probing: false,
             others_wait: false,
-            error: error.clone(),
         });
         trouble.probing = false;
-        trouble.error = error.clone();
-        trouble.retry.failed(now);
+        trouble.outage.error = error.clone();
+        trouble.outage.failed(now);
         trouble.pass(now)
     }
 
@@ -166,7 +180,7 @@ impl Health {
         let mut trouble = self.trouble.lock();
         self.troubled.store(false, Ordering::Release);
         let trouble = trouble.take()?;
-        trouble.is_down.then(|| Event::Up { after: now.since(trouble.since) })
+        trouble.is_down.then(|| Event::Up { after: now.since(trouble.outage.since) })
     }
 
     /// A request was neither answered nor did it fail: whoever sent it is gone.
@@ -178,7 +192,7 @@ impl Health {
     pub(super) fn unsent(&self, now: Nanos) {
         self.trouble(|trouble| {
             trouble.probing = false;
-            trouble.retry.failed(now);
+            trouble.outage.failed(now);
         });
     }
 }
@@ -195,9 +209,9 @@ impl Trouble {
     }
 
     fn again(&self, now: Nanos, needed: bool, fails: bool) -> Option<Nanos> {
-        let until = (!self.is_down).then_some(self.until);
+        let until = (!self.is_down).then_some(self.outage.until);
         let again = match self.turn(fails) {
-            _ if self.probing => now.saturating_add(self.retry.pause.max(SOON)),
+            _ if self.probing => now.saturating_add(self.outage.pause.max(SOON)),
             // Whoever may ask at any time has nothing to ask for just now.
             Nanos::ZERO => now.saturating_add(SOON),
             turn => turn,
@@ -211,42 +225,17 @@ impl Trouble {
     /// that have, nor do these take its turn.
     fn turn(&self, fails: bool) -> Nanos {
         match fails {
-            true if self.others_wait => self.retry.at.saturating_add(2 * SOON),
+            true if self.others_wait => self.outage.retry_at.saturating_add(2 * SOON),
             false if !self.is_down => Nanos::ZERO,
-            _ => self.retry.at,
+            _ => self.outage.retry_at,
         }
     }
 
     fn pass(&mut self, now: Nanos) -> Option<Event> {
-        if self.is_down || now < self.until {
+        if self.is_down || !self.outage.exceeds_deadline(now) {
             return None;
         }
         self.is_down = true;
-        Some(Event::Down { error: self.error.clone() })
-    }
-}
-
-/// Requests that fail, one after the other.
-pub(super) struct Failing {
-    pub(super) since: Nanos,
-    pub(super) retry: Retry,
-    pub(super) error: StoreError,
-    /// How often it was tried again since anybody wanted to know.
-    pub(super) idle: u32,
-    /// Nothing has failed: so many others are under way that this key waits for its turn.
-    pub(super) crowded: bool,
-}
-
-impl Failing {
-    /// So often a key is looked at that nobody asks for: for five seconds.
-    pub(super) const LOOKS: u32 = 20;
-
-    pub(super) fn new(since: Nanos, now: Nanos, error: StoreError) -> Self {
-        Self { since, retry: Retry::at_once(now), error, idle: 0, crowded: false }
-    }
-
-    /// Until then everybody waits.
-    pub(super) fn until(&self, deadline: Duration) -> Nanos {
-        self.since.saturating_add(deadline)
+        Some(Event::Down { error: self.outage.error.clone() })
     }
 }

@@ -11,6 +11,7 @@ mod alarm;
 mod answer;
 mod caller;
 pub(super) mod change;
+mod end;
 mod failure;
 mod handover;
 mod lease;
@@ -27,7 +28,7 @@ use tokio::sync::oneshot;
 use crate::clock::{Alarm, Steady};
 use crate::line::{Queue, WaiterId};
 use crate::redis::events::Event;
-use crate::redis::health::Failing;
+use crate::redis::health::KeyOutage;
 use crate::redis::script::policies::Scripted;
 use crate::redis::script::wire::PolicyHeader;
 use crate::stats::Stats;
@@ -65,9 +66,8 @@ pub(crate) struct KeyLine<P: Scripted> {
     ask_at: Option<Nanos>,
     /// How often the head was asked for in its time and others had been quicker.
     passed: u32,
-    /// Since when requests for this key have failed, when it is tried again, and what the last one said:
-    /// those for other keys may be answered.
-    failing: Option<Failing>,
+    /// Set while requests for this key fail.
+    failing: Option<KeyOutage>,
     /// What was refused last, when it will be ready, and why it is not.
     denied: Option<(P::Cost, Nanos, Option<usize>)>,
     /// Tickets of callers who left while those behind them were being asked for, and what each is for.

@@ -127,7 +127,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     /// Whether callers are served without Redis, be it for this key only.
     pub(super) fn is_away(&self) -> bool {
         let Rules { options, health, .. } = &self.core.rules;
-        health.down().is_some() || self.line.lock().is_away(options.clock.now(), options.deadline)
+        health.down().is_some() || self.line.lock().is_away(options.clock.now())
     }
 
     /// What became of somebody in line, if anything has yet: what is over is so at any time.

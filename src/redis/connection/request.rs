@@ -48,10 +48,6 @@ pub struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(script: Arc<Script>, key: Arc<str>, deadline: Duration) -> Self {
-        Self { script, key, arguments: Vec::new(), deadline }
-    }
-
     /// `EVALSHA`, or `EVAL` with the whole text.
     #[must_use]
     pub fn command(&self, whole: bool) -> Cmd {

@@ -4,29 +4,27 @@ use std::sync::Arc;
 
 use super::KeyLine;
 use super::change::KeyChange;
-use super::request::{InFlightRequest, RequestKind};
+use super::request::{RequestKind, Rest};
 use crate::error::store::StoreError;
 use crate::redis::events::Event;
 use crate::redis::rules::Rules;
 use crate::redis::script::policies::Scripted;
 use crate::redis::script::wire;
 use crate::redis::script::wire::PolicyHeader;
-use crate::units::Nanos;
 
 impl<P: Scripted> KeyLine<P> {
     /// The key holds another policy than ours, or nothing that we know.
     pub(super) fn disagree(
         &mut self,
         rules: &Rules<P>,
-        now: Nanos,
-        sent: InFlightRequest<P::Cost>,
+        kind: &RequestKind<P::Cost>,
         word: &str,
         generation: i64,
         parameters: &[u8],
-    ) {
+    ) -> Rest {
         let generation = u32::try_from(generation).unwrap_or_default();
         let sets_policy = self.changes.iter().any(|change| change.policy)
-            || matches!(&sent.kind, RequestKind::Change(changes) if changes.iter().any(|c| c.policy));
+            || matches!(kind, RequestKind::Change(changes) if changes.iter().any(|c| c.policy));
         // Another was set at the same time, and heard: without this ours never would be.
         let is_new = sets_policy || (word == "conflict" && self.unheard);
         let error = match word {
@@ -67,10 +65,6 @@ impl<P: Scripted> KeyLine<P> {
             _ => Some(StoreError::foreign(&self.key, None)),
         };
         self.ask_again();
-        match error {
-            None => self.put_back(sent.kind),
-            Some(error) => self.refuse(rules, sent.kind, &error),
-        }
-        self.turn_away_the_too_large(now);
+        error.map_or(Rest::Repeat, Rest::Refuse)
     }
 }

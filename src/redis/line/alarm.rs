@@ -42,7 +42,7 @@ impl<P: Scripted> KeyLine<P> {
                 let somebody_waits = self.waiting > 0 || !self.changes.is_empty();
                 let has_business =
                     somebody_waits || failing.is_some() || self.released || self.renew_at < NEVER;
-                let own = failing.as_ref().map(|failing| failing.retry.at);
+                let own = failing.as_ref().map(|failing| failing.outage.retry_at);
                 let again = match state {
                     State::Up => own,
                     // Not before either allows it.
@@ -52,7 +52,7 @@ impl<P: Scripted> KeyLine<P> {
                         .map(|at| own.unwrap_or(at).max(at)),
                 };
                 let again = again.filter(|_| !self.under_way);
-                let until = failing.as_ref().map(|failing| failing.until(rules.options.deadline));
+                let until = failing.as_ref().map(|failing| failing.outage.until);
                 let until = until.filter(|&at| at > now && somebody_waits);
                 self.next_turn().into_iter().chain(again).chain(until).min()
             }

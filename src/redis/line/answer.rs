@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::change::KeyChange;
 use super::handover::put_aside;
-use super::request::{InFlightRequest, RequestKind, reach};
+use super::request::{InFlightRequest, RequestKind, Rest, reach};
 use super::waiter::{Booking, Outcome, Place};
 use super::{BATCH, KeyLine, NEVER};
 use crate::error::Error;
@@ -53,51 +53,47 @@ fn made<P: Scripted>(
 }
 
 impl<P: Scripted> KeyLine<P> {
-    /// An answer has come, or will not.
-    pub(crate) fn answered(
+    /// A reply has come.
+    pub(super) fn replied(
         &mut self,
         rules: &Rules<P>,
         now: Nanos,
-        mut sent: InFlightRequest<P::Cost>,
-        outcome: Result<Reply, Failure>,
-    ) {
-        if let Ok(Reply::Number(_) | Reply::Numbers(_)) = &outcome {
-            // The key's policy is the one by which it was asked.
-            self.unheard &= sent.generation != self.header.generation;
+        request: &mut InFlightRequest<P::Cost>,
+        reply: &Reply,
+    ) -> Rest {
+        if let Reply::Told(word, generation, parameters) = reply {
+            self.well(rules, now);
+            return self.disagree(rules, &request.kind, word, *generation, parameters);
         }
-        match outcome {
-            Ok(Reply::Told(word, generation, parameters)) => {
-                self.well(rules, now);
-                self.disagree(rules, now, sent, &word, generation, &parameters);
-            }
-            Ok(reply) => match sent.kind {
-                RequestKind::Take(ref ids) => {
-                    match wire::answers(&reply, ids.len(), rules.scripts.parts) {
-                        Some(answers) => {
-                            self.well(rules, now);
-                            self.taken(rules, now, ids, (sent.at, sent.generation), answers);
-                        }
-                        None => self.failed(rules, now, sent, Failure::strange(&reply)),
-                    }
+        // The key's policy is the one of the request.
+        self.unheard &= request.generation != self.header.generation;
+        match &mut request.kind {
+            RequestKind::Take(ids) => {
+                if let Some(answers) = wire::answers(reply, ids.len(), rules.scripts.parts) {
+                    self.well(rules, now);
+                    self.taken(rules, now, ids, (request.at, request.generation), answers);
+                    return Rest::Settled;
                 }
-                RequestKind::Change(ref mut changes) => match made::<P>(changes, &reply) {
-                    Some(quotas) => {
-                        self.well(rules, now);
-                        if !changes.is_empty() {
-                            // What was told while they were on their way is from before them.
-                            self.ask_again();
-                        }
-                        for (change, quota) in changes.drain(..).zip(quotas) {
-                            let _ = change.done.map(|done| done.send(Ok(quota)));
-                        }
+            }
+            RequestKind::Change(changes) => {
+                if let Some(quotas) = made::<P>(changes, reply) {
+                    self.well(rules, now);
+                    if !changes.is_empty() {
+                        // Earlier replies are from before these changes.
+                        self.ask_again();
                     }
-                    None => self.failed(rules, now, sent, Failure::strange(&reply)),
-                },
-                RequestKind::Probe => self.well(rules, now),
-            },
-            Err(failure) => self.failed(rules, now, sent, failure),
+                    for (change, quota) in changes.drain(..).zip(quotas) {
+                        let _ = change.done.map(|done| done.send(Ok(quota)));
+                    }
+                    return Rest::Settled;
+                }
+            }
+            RequestKind::Probe => {
+                self.well(rules, now);
+                return Rest::Settled;
+            }
         }
-        self.hand_on_spare();
+        self.failed(rules, now, request, &Failure::strange(reply))
     }
 
     fn taken(

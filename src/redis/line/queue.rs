@@ -1,7 +1,6 @@
 //! The queue of a key: grants, refusals, and the order of the waiters.
 
 use super::KeyLine;
-use super::change::refuse_all;
 use super::failure::without_redis;
 use super::waiter::{Booking, GrantInfo, Outcome, Place};
 use crate::error::Error;
@@ -52,26 +51,7 @@ impl<P: Scripted> KeyLine<P> {
             let error = Error::Denied { retry_after, part: waiter.limited_by };
             self.turn_away(id, Outcome::Refused(error));
         }
-        if rules.health.is_well() && self.failing.is_none() {
-            return;
-        }
-        self.events.extend(rules.health.pass(now));
-        let failing = self.failing.as_ref();
-        let failing = failing
-            .filter(|failing| now >= failing.until(rules.options.deadline))
-            .map(|failing| failing.error.clone());
-        if let Some(error) = rules.health.down().or(failing) {
-            let error = error.unsent(&self.key);
-            let waiting: Vec<WaiterId> = self.unasked().collect();
-            if let Some(failing) = self.failing.as_mut().filter(|_| !waiting.is_empty()) {
-                failing.idle = 0;
-            }
-            for id in waiting {
-                let outcome = without_redis(rules, error.clone());
-                self.turn_away(id, outcome);
-            }
-            refuse_all(std::mem::take(&mut self.changes), &error);
-        }
+        self.give_up_on_redis(rules, now);
     }
 
     /// The booking that is due first.
@@ -88,7 +68,7 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Those without a booking who are not in the request under way.
-    fn unasked(&self) -> impl Iterator<Item = WaiterId> {
+    pub(super) fn unasked(&self) -> impl Iterator<Item = WaiterId> {
         self.unbooked().filter(|&id| {
             let waiter = &self.queue[id];
             !waiter.asked && matches!(waiter.place, Place::Waiting)

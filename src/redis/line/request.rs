@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use super::change::{KeyChange, Refund};
 use super::{BATCH, KeyLine};
+use crate::error::store::StoreError;
 use crate::line::WaiterId;
 use crate::policy::Cost;
+use crate::redis::connection::failure::Failure;
+use crate::redis::connection::request::Reply;
 use crate::redis::health::SendPermission;
 use crate::redis::rules::Rules;
 use crate::redis::script::policies::Scripted;
@@ -41,6 +44,28 @@ impl<C> InFlightRequest<C> {
     }
 }
 
+/// How a request ends.
+pub(crate) enum RequestEnd {
+    Replied(Reply),
+    Failed(Failure),
+    /// Not sent yet: too many requests for other keys are in flight.
+    NoSlot,
+    /// Not sent: Redis turned out to be down.
+    Withdrawn,
+    /// Not sent: the runtime has ended.
+    Unsent,
+    /// The runtime ended while the request was in flight.
+    Abandoned,
+}
+
+/// What becomes of the waiters and changes of a request that the reply did not settle.
+pub(super) enum Rest {
+    Settled,
+    /// The request had no effect: they go into another.
+    Repeat,
+    Refuse(StoreError),
+}
+
 /// In how many steps who is passed over comes to reach the whole horizon.
 const STEPS: u32 = 8;
 
@@ -68,7 +93,9 @@ impl<P: Scripted> KeyLine<P> {
         rules: &Rules<P>,
         now: Nanos,
     ) -> Option<InFlightRequest<P::Cost>> {
-        if self.under_way || self.failing.as_ref().is_some_and(|failing| now < failing.retry.at) {
+        if self.under_way
+            || self.failing.as_ref().is_some_and(|failing| now < failing.outage.retry_at)
+        {
             return None;
         }
         let may = rules.health.may_ask(now, self.failing.is_some());
