@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
 use super::grant::RedisGrant;
-use super::line::waiter::{Entered, GrantInfo, Outcome};
+use super::line::waiter::{GrantInfo, Outcome, Turn};
 use super::script::policies::Scripted;
 use super::shared::SharedKey;
 use crate::error::Error;
@@ -69,8 +69,8 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         Self { shared, cost, max_wait, entered: Nanos::ZERO, progress: Progress::Outside }
     }
 
-    /// Joins the line. `waker` is called when it moves. `curious`: and wants to know how long it is.
-    pub(super) fn enter(&mut self, waker: Option<&Waker>, curious: bool) {
+    /// Joins the queue. `waker` is called when there is an outcome.
+    pub(super) fn enter(&mut self, turn: Turn, waker: Option<&Waker>) {
         self.shared.core.runtime.remember();
         if self.cost.is_zero() {
             let info = GrantInfo { waited: Duration::ZERO, booking: None, limited_by: None };
@@ -81,11 +81,10 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         // Whatever panics when the line is unlocked, who has entered can leave.
         shared.with_lock(|line, now| {
             *entered = now;
-            let waker = waker.cloned();
-            *progress = match line.enter(&shared.core.rules, now, *cost, *max_wait, waker, curious)
-            {
-                Entered::Waiting(key) => Progress::Waiting(key),
-                Entered::Over(outcome) => Progress::Over(Some(outcome)),
+            let waiter = (turn, waker.cloned());
+            *progress = match line.enter(&shared.core.rules, now, *cost, *max_wait, waiter) {
+                Ok(id) => Progress::Waiting(id),
+                Err(outcome) => Progress::Over(Some(outcome)),
             };
         });
     }
@@ -93,33 +92,35 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
     /// How much longer it takes, as far as is known.
     pub(super) fn delay(&self) -> Duration {
         match self.progress {
-            Progress::Waiting(key) => self.shared.with_lock(|line, now| line.delay(key, now)),
+            Progress::Waiting(id) => self.shared.with_lock(|line, now| line.delay(id, now)),
             _ => Duration::ZERO,
         }
     }
 
-    /// Whether Redis has said how long it will take. An error if that is never.
-    pub(super) fn poll_placed(&mut self, context: &Context<'_>) -> Poll<Result<(), Error>> {
-        match &self.progress {
-            Progress::Waiting(key) => {
-                let (key, waker) = (*key, context.waker());
-                let rules = &self.shared.core.rules;
-                let placed =
-                    || self.shared.with_lock(|line, now| line.placed(rules, now, key, waker));
-                while let Err(due) = placed() {
-                    // As for whoever waits for its turn.
-                    if !due.is_some_and(|due| rules.options.clock.skip_to(due)) {
-                        return Poll::Pending;
+    /// Ready when Redis has said when its turn comes. An error if that is never.
+    pub(super) fn poll_reserved(&mut self, context: &Context<'_>) -> Poll<Result<(), Error>> {
+        if let Progress::Waiting(id) = self.progress {
+            ready!(self.poll_line(id, true, context));
+        }
+        Poll::Ready(match &self.progress {
+            Progress::Over(Some(Outcome::Refused(error))) => Err(error.clone()),
+            _ => Ok(()),
+        })
+    }
+
+    fn poll_line(&mut self, id: WaiterId, reserving: bool, context: &Context<'_>) -> Poll<()> {
+        loop {
+            match self.shared.poll(id, (reserving, context.waker())) {
+                Ok(outcome) => {
+                    if outcome.is_some() {
+                        self.progress = Progress::Over(outcome);
                     }
+                    return Poll::Ready(());
                 }
-                if let Some(error) = self.shared.with_lock(|line, _| line.refusal(key)) {
-                    self.progress = Progress::Over(None);
-                    return Poll::Ready(Err(error));
-                }
-                Poll::Ready(Ok(()))
+                // A clock that advances by itself goes to where the queue moves.
+                Err(Some(due)) if self.shared.core.rules.options.clock.skip_to(due) => {}
+                Err(_) => return Poll::Pending,
             }
-            Progress::Over(Some(Outcome::Refused(error))) => Poll::Ready(Err(error.clone())),
-            _ => Poll::Ready(Ok(())),
         }
     }
 
@@ -159,24 +160,19 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
         loop {
             match &mut this.progress {
                 Progress::Outside => {
-                    this.enter(Some(context.waker()), false);
-                    if let Progress::Waiting(key) = this.progress
+                    this.enter(Turn::New, Some(context.waker()));
+                    if let Progress::Waiting(id) = this.progress
                         && !this.shared.core.rules.options.clock.advances_by_itself()
                     {
-                        match this.shared.outcome(key) {
+                        match this.shared.outcome(id) {
                             Some(outcome) => this.progress = Progress::Over(Some(outcome)),
                             None => return Poll::Pending,
                         }
                     }
                 }
-                Progress::Waiting(key) => {
-                    let key = *key;
-                    match this.shared.poll(key, context.waker()) {
-                        Ok(outcome) => this.progress = Progress::Over(Some(outcome)),
-                        // A clock that advances by itself goes to where the line moves.
-                        Err(Some(due)) if this.shared.core.rules.options.clock.skip_to(due) => {}
-                        Err(_) => return Poll::Pending,
-                    }
+                Progress::Waiting(id) => {
+                    let id = *id;
+                    ready!(this.poll_line(id, false, context));
                 }
                 Progress::Over(outcome) => match outcome.take() {
                     Some(Outcome::Granted(info)) => {
@@ -215,9 +211,9 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
 impl<P: Scripted, C: Connection> Drop for RedisAcquire<P, C> {
     fn drop(&mut self) {
         match &self.progress {
-            Progress::Waiting(key) => {
-                let key = *key;
-                self.shared.with_lock(|line, _| line.leave(key));
+            Progress::Waiting(id) => {
+                let id = *id;
+                self.shared.with_lock(|line, _| line.leave(id));
             }
             Progress::Over(Some(Outcome::Granted(info))) => {
                 let (cost, booking) = (self.cost, info.booking);

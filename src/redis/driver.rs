@@ -26,10 +26,19 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         result
     }
 
-    /// What became of somebody in line; if nothing yet, when that may change by itself.
-    pub(super) fn poll(&self, key: WaiterId, waker: &Waker) -> Result<Outcome, Option<Nanos>> {
-        let poll = || self.with_lock(|line, now| line.poll(&self.core.rules, now, key, waker));
-        self.outcome(key).map_or_else(poll, Ok)
+    /// As [`KeyLine::poll`], with the outcome. It is fetched apart from that: a panic of a listener would lose
+    /// it.
+    pub(super) fn poll(
+        &self,
+        id: WaiterId,
+        waiter: (bool, &Waker),
+    ) -> Result<Option<Outcome>, Option<Nanos>> {
+        let outcome = self.outcome(id);
+        if outcome.is_some() {
+            return Ok(outcome);
+        }
+        self.with_lock(|line, now| line.poll(&self.core.rules, now, id, waiter))?;
+        Ok(self.outcome(id))
     }
 
     fn act<R>(&self, act: impl FnOnce(&mut KeyLine<P>, Nanos) -> R) -> (R, Option<Driver<P, C>>) {

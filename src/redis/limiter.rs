@@ -11,6 +11,7 @@ use super::events::Counters;
 use super::grant::RedisGrant;
 use super::health::State;
 use super::line::change::{KeyChange, confirmed};
+use super::line::waiter::Turn;
 use super::reservation::RedisReservation;
 use super::script::policies::Scripted;
 use super::script::wire;
@@ -239,8 +240,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     pub async fn reserve(&self, n: P::Cost) -> Result<RedisReservation<P, C>, Error> {
         let mut acquire = self.acquire(n);
-        acquire.enter(None, true);
-        std::future::poll_fn(|context| acquire.poll_placed(context)).await?;
+        acquire.enter(Turn::Reserving, None);
+        std::future::poll_fn(|context| acquire.poll_reserved(context)).await?;
         Ok(RedisReservation::new(acquire))
     }
 

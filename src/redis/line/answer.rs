@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::change::KeyChange;
 use super::handover::put_aside;
 use super::request::{InFlightRequest, RequestKind, Rest, reach};
-use super::waiter::{Booking, Outcome, Place};
+use super::waiter::{Booking, Outcome, Stage, Turn};
 use super::{BATCH, KeyLine, NEVER};
 use crate::error::Error;
 use crate::line::WaiterId;
@@ -115,10 +115,7 @@ impl<P: Scripted> KeyLine<P> {
         let mut later = None;
         let mut booked = 0;
         for (&id, answer) in ids.iter().zip(answers) {
-            let waiter = &mut self.queue[id];
-            waiter.asked = false;
-            waiter.fresh = false;
-            let cost = waiter.cost;
+            let cost = self.queue[id].cost;
             if spare_cost.is_some_and(|spare_cost| spare_cost != cost) {
                 self.return_all(spare_cost.take(), &mut spare);
             }
@@ -131,16 +128,15 @@ impl<P: Scripted> KeyLine<P> {
             } else {
                 None
             };
-            let waiter = &mut self.queue[id];
-            if matches!(waiter.place, Place::Over(_)) {
+            if !self.unask(id) {
                 // Gone meanwhile: what it was charged is for those behind it.
                 if let Some(booking) = booking {
                     put_aside(&mut spare, booking);
                     spare_cost = Some(cost);
                 }
-                self.forget(id);
                 continue;
             }
+            let waiter = &mut self.queue[id];
             waiter.limited_by = answer.part.or(waiter.limited_by);
             if let Some(booking) = booking {
                 put_aside(&mut spare, booking);
@@ -208,7 +204,8 @@ impl<P: Scripted> KeyLine<P> {
         waiter.projected = due;
         match answer.verdict {
             Verdict::Later => {
-                self.wake.extend(waiter.curious.then(|| waiter.waker.take()).flatten());
+                self.reserved(id);
+                self.queue[id].stage = Stage::Waiting(Turn::Later);
                 later.get_or_insert((id, answer.wait));
             }
             Verdict::Full => {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::KeyLine;
-use super::waiter::{Booking, Place};
+use super::waiter::{Booking, Stage};
 use crate::line::WaiterId;
 use crate::redis::script::policies::Scripted;
 
@@ -50,22 +50,12 @@ impl<P: Scripted> KeyLine<P> {
             if waiter.cost != cost {
                 break;
             }
-            if waiter.asked {
-                // It may get one of its own: whoever gets none has this one.
-                if self.spare.is_empty() || self.spare_cost == cost {
-                    self.spare_cost = cost;
-                    for booking in spare.drain(..) {
-                        put_aside(&mut self.spare, booking);
-                    }
-                }
-                break;
-            }
-            match waiter.place {
-                Place::Booked(ref mut booking) => {
+            match waiter.stage {
+                Stage::Booked(ref mut booking) => {
                     spare.push_back(*booking);
                     *booking = spare.pop_front().unwrap_or(*booking);
                 }
-                Place::Waiting => {
+                Stage::Waiting(_) => {
                     let deadline = waiter.deadline;
                     let in_time = |due| deadline.is_none_or(|deadline| due <= deadline);
                     let Some(&booking) = spare.front().filter(|booking| in_time(booking.due))
@@ -76,7 +66,17 @@ impl<P: Scripted> KeyLine<P> {
                     self.book(id, booking);
                     self.ask_again();
                 }
-                Place::Over(_) => break,
+                Stage::Asked(_) | Stage::Stale(_) => {
+                    // It may get a booking of its own: the first that gets none has this one.
+                    if self.spare.is_empty() || self.spare_cost == cost {
+                        self.spare_cost = cost;
+                        for booking in spare.drain(..) {
+                            put_aside(&mut self.spare, booking);
+                        }
+                    }
+                    break;
+                }
+                Stage::Over(_) => break,
             }
         }
         for booking in spare {

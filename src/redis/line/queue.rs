@@ -2,7 +2,7 @@
 
 use super::KeyLine;
 use super::failure::without_redis;
-use super::waiter::{Booking, GrantInfo, Outcome, Place};
+use super::waiter::{Booking, GrantInfo, Outcome, Stage, Turn};
 use crate::error::Error;
 use crate::line::WaiterId;
 use crate::policy::Cost;
@@ -15,7 +15,7 @@ impl<P: Scripted> KeyLine<P> {
     /// Grants what is due, and turns away those whose time is up.
     pub(crate) fn pump(&mut self, rules: &Rules<P>, now: Nanos) {
         while let Some(id) = self.queue.front()
-            && let Place::Booked(booking) = self.queue[id].place
+            && let Stage::Booked(booking) = self.queue[id].stage
             && booking.due <= now
         {
             let waiter = &self.queue[id];
@@ -23,7 +23,7 @@ impl<P: Scripted> KeyLine<P> {
             let info = GrantInfo { waited, booking: Some(booking), limited_by: waiter.limited_by };
             self.stats.grant(waited);
             self.unlink(id);
-            self.tell(id, Outcome::Granted(info));
+            self.finish(id, Some(Outcome::Granted(info)));
         }
         while let Some(&(deadline, id)) = self.deadlines.first()
             && deadline <= now
@@ -31,7 +31,7 @@ impl<P: Scripted> KeyLine<P> {
             let waiter = &self.queue[id];
             if let Some(error) = self.trouble(rules) {
                 // Nobody can know whether it would have been its turn.
-                let error = match waiter.asked {
+                let error = match waiter.stage.is_asked() {
                     true => {
                         let late = Failure::late(deadline.since(waiter.joined));
                         late.error(&self.key)
@@ -41,7 +41,7 @@ impl<P: Scripted> KeyLine<P> {
                 self.turn_away(id, without_redis(rules, error));
                 continue;
             }
-            if !waiter.asked && waiter.projected.is_some_and(|at| at <= now) {
+            if !waiter.stage.is_asked() && waiter.projected.is_some_and(|at| at <= now) {
                 // It may be its turn: the answer tells.
                 self.cancel_deadline(id);
                 self.ask_at = None;
@@ -56,8 +56,8 @@ impl<P: Scripted> KeyLine<P> {
 
     /// The booking that is due first.
     pub(super) fn front_booking(&self) -> Option<Booking> {
-        match self.queue[self.queue.front()?].place {
-            Place::Booked(booking) => Some(booking),
+        match self.queue[self.queue.front()?].stage {
+            Stage::Booked(booking) => Some(booking),
             _ => None,
         }
     }
@@ -69,17 +69,13 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Those without a booking who are not in the request under way.
     pub(super) fn unasked(&self) -> impl Iterator<Item = WaiterId> {
-        self.unbooked().filter(|&id| {
-            let waiter = &self.queue[id];
-            !waiter.asked && matches!(waiter.place, Place::Waiting)
-        })
+        self.unbooked().filter(|&id| matches!(self.queue[id].stage, Stage::Waiting(_)))
     }
 
     /// Takes out of the line who gets no booking.
     pub(super) fn turn_away(&mut self, id: WaiterId, outcome: Outcome) {
         self.count(&outcome);
-        self.give_up(id);
-        self.tell(id, outcome);
+        self.give_up(id, Some(outcome));
     }
 
     /// Who waits for more than there ever is by a new policy need not wait.
@@ -95,24 +91,37 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// Somebody without a booking does not wait any more.
-    pub(super) fn give_up(&mut self, id: WaiterId) {
+    /// A waiter without a booking does not wait any longer. `outcome`: what its caller still gets.
+    pub(super) fn give_up(&mut self, id: WaiterId, outcome: Option<Outcome>) {
         self.waiting -= 1;
-        // That was reckoned behind it, perhaps.
+        // It may have counted those ahead.
         self.denied = None;
-        if self.queue[id].asked {
-            // The entry stands for whatever it is charged in the end.
+        let waiter = &mut self.queue[id];
+        if waiter.stage.is_asked() {
+            self.wake.extend(waiter.waker.take());
+            waiter.stage = Stage::Stale(outcome);
             self.gone += 1;
             self.cancel_deadline(id);
-        } else {
-            let is_head = self.head == Some(id);
-            self.unlink(id);
-            // The next may be ready earlier, unless it asks for the same.
-            let cost = self.queue[id].cost;
-            if is_head && self.head.is_none_or(|head| self.queue[head].cost != cost) {
-                self.ask_again();
-            }
+            return;
         }
+        let (cost, is_head) = (waiter.cost, self.head == Some(id));
+        self.unlink(id);
+        // The next may be ready earlier, unless it asks for the same.
+        if is_head && self.head.is_none_or(|head| self.queue[head].cost != cost) {
+            self.ask_again();
+        }
+        self.finish(id, outcome);
+    }
+
+    /// Of a waiter that has left the queue only the outcome stays, until its caller fetches it.
+    pub(super) fn finish(&mut self, id: WaiterId, outcome: Option<Outcome>) {
+        let Some(outcome) = outcome else {
+            self.queue.remove(id);
+            return;
+        };
+        let waiter = &mut self.queue[id];
+        waiter.stage = Stage::Over(outcome);
+        self.wake.extend(waiter.waker.take());
     }
 
     pub(crate) fn count(&mut self, outcome: &Outcome) {
@@ -124,12 +133,6 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    fn tell(&mut self, id: WaiterId, outcome: Outcome) {
-        let waiter = &mut self.queue[id];
-        waiter.place = Place::Over(Some(outcome));
-        self.wake.extend(waiter.waker.take());
-    }
-
     /// The first without a booking gets one.
     pub(super) fn book(&mut self, id: WaiterId, booking: Booking) {
         debug_assert_eq!(self.head, Some(id), "bookings go to the first in line");
@@ -137,29 +140,34 @@ impl<P: Scripted> KeyLine<P> {
         self.head = self.queue.behind(id);
         self.waiting -= 1;
         self.passed = 0;
-        let waiter = &mut self.queue[id];
-        waiter.place = Place::Booked(booking);
-        // Who wants to know how long it will take knows now.
-        self.wake.extend(waiter.curious.then(|| waiter.waker.take()).flatten());
+        self.reserved(id);
+        self.queue[id].stage = Stage::Booked(booking);
     }
 
-    /// The request is over for somebody. Whether it is still there.
-    pub(super) fn unask(&mut self, id: WaiterId) -> bool {
+    /// A reservation learns when its turn comes.
+    pub(super) fn reserved(&mut self, id: WaiterId) {
         let waiter = &mut self.queue[id];
-        waiter.asked = false;
-        let is_gone = matches!(waiter.place, Place::Over(_));
-        if is_gone {
-            self.forget(id);
+        if waiter.stage.turn() == Some(Turn::Reserving) {
+            self.wake.extend(waiter.waker.take());
         }
-        !is_gone
     }
 
-    /// An entry of somebody who has gone.
-    pub(super) fn forget(&mut self, id: WaiterId) {
-        self.gone -= 1;
-        self.unlink(id);
-        if self.queue[id].left {
-            self.queue.remove(id);
+    /// The request in flight has ended for a waiter. Whether it still waits.
+    pub(super) fn unask(&mut self, id: WaiterId) -> bool {
+        match &mut self.queue[id].stage {
+            Stage::Stale(outcome) => {
+                let outcome = outcome.take();
+                self.gone -= 1;
+                self.unlink(id);
+                self.finish(id, outcome);
+                false
+            }
+            stage => {
+                if let Stage::Asked(turn) = *stage {
+                    *stage = Stage::Waiting(turn);
+                }
+                true
+            }
         }
     }
 

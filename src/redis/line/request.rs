@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::change::{KeyChange, Refund};
+use super::waiter::{Stage, Turn};
 use super::{BATCH, KeyLine};
 use crate::error::store::StoreError;
 use crate::line::WaiterId;
@@ -196,14 +197,17 @@ impl<P: Scripted> KeyLine<P> {
                 break;
             }
             ids.push(id);
-            let wants = waiter.deadline.is_some() || waiter.curious || rules.scripts.room;
-            if (is_time && ids.len() <= self.reach) || (waiter.fresh && wants) {
+            let turn = waiter.stage.turn();
+            let wants = turn == Some(Turn::Reserving)
+                || turn == Some(Turn::New) && (waiter.deadline.is_some() || rules.scripts.room);
+            if (is_time && ids.len() <= self.reach) || wants {
                 wanted = ids.len();
             }
         }
         ids.truncate(wanted);
         for &id in &ids {
-            self.queue[id].asked = true;
+            let stage = &mut self.queue[id].stage;
+            *stage = Stage::Asked(stage.turn().unwrap_or(Turn::Later));
         }
         ids
     }
@@ -218,7 +222,8 @@ impl<P: Scripted> KeyLine<P> {
                 let is_head = Some(id) == head;
                 let horizon = reach(rules.options.horizon, waiter.cost, self.passed, is_head);
                 let limit = patience.map_or(horizon, |patience| horizon.min(patience));
-                Call { cost: waiter.cost, limit, patience, fresh: waiter.fresh }
+                let fresh = waiter.stage.turn() != Some(Turn::Later);
+                Call { cost: waiter.cost, limit, patience, fresh }
             }),
         )
     }

@@ -4,7 +4,6 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::line::WaiterId;
 use crate::units::Nanos;
 
 /// Permits that Redis has charged to somebody here.
@@ -36,12 +35,6 @@ pub(crate) enum Outcome {
     Local,
 }
 
-/// What became of a caller who entered.
-pub(crate) enum Entered {
-    Over(Outcome),
-    Waiting(WaiterId),
-}
-
 pub(crate) struct KeyWaiter<C> {
     pub(crate) cost: C,
     pub(crate) joined: Nanos,
@@ -49,23 +42,49 @@ pub(crate) struct KeyWaiter<C> {
     pub(crate) changes: u64,
     pub(crate) deadline: Option<Nanos>,
     pub(crate) waker: Option<Waker>,
-    pub(crate) place: Place,
-    /// In the request under way.
-    pub(crate) asked: bool,
-    /// Nobody looks at the entry any more: it goes when the answer has come.
-    pub(crate) left: bool,
-    /// Whether it has not been asked for yet.
-    pub(crate) fresh: bool,
-    /// Whether it wants to know how long it will take, although it waits for ever.
-    pub(crate) curious: bool,
+    pub(crate) stage: Stage,
     /// When it would be due as things stood last, if that is known.
     pub(crate) projected: Option<Nanos>,
     pub(crate) limited_by: Option<usize>,
 }
 
+/// Where a waiter stands.
 #[derive(Debug)]
-pub(crate) enum Place {
-    Waiting,
+pub(crate) enum Stage {
+    /// It has no booking, and is in no request.
+    Waiting(Turn),
+    /// It has no booking, and is in the request in flight.
+    Asked(Turn),
+    /// It has a booking that is not due yet.
     Booked(Booking),
-    Over(Option<Outcome>),
+    /// It is out of the queue; the caller has not fetched the outcome.
+    Over(Outcome),
+    /// It does not wait any longer, but the request in flight may book for it, so its entry stays in the
+    /// queue. `None` once the caller has the outcome, or has gone.
+    Stale(Option<Outcome>),
+}
+
+/// What is known of the turn of a waiter without a booking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Redis has not answered for it.
+    New,
+    /// The same, and the caller waits to know it: a reservation.
+    Reserving,
+    /// Redis has answered: later.
+    Later,
+}
+
+impl Stage {
+    pub(super) fn is_asked(&self) -> bool {
+        matches!(self, Self::Asked(_))
+    }
+
+    /// What is known of its turn, if it has no booking.
+    pub(super) fn turn(&self) -> Option<Turn> {
+        match *self {
+            Self::Waiting(turn) | Self::Asked(turn) => Some(turn),
+            _ => None,
+        }
+    }
 }
