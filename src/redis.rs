@@ -30,6 +30,7 @@
 //! More, about keys, expiry, clusters and what each fault costs, is in `docs/redis.md`.
 
 mod acquire;
+mod blocking;
 mod builder;
 mod connection;
 mod driver;

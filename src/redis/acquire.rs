@@ -14,7 +14,7 @@ use super::script::policies::Scripted;
 use super::shared::SharedKey;
 use crate::error::Error;
 use crate::keyed::GrantOrWait;
-use crate::limiter::{Acquire, Grant, block_on};
+use crate::limiter::{Acquire, Grant};
 use crate::line::WaiterId;
 use crate::policy::Cost;
 use crate::units::Nanos;
@@ -145,10 +145,6 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
             Err(_) => stats.refused += 1,
         });
         answer.map(|grant| RedisGrant::of_local(Arc::clone(&self.shared), grant))
-    }
-
-    pub(super) fn block(self) -> Result<RedisGrant<P, C>, Error> {
-        block_on(self)
     }
 }
 

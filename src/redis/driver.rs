@@ -133,7 +133,7 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
                 self.shared.end(request, RequestEnd::Withdrawn);
             } else {
                 let script = self.shared.request(&mut request);
-                core.rules.counters.request();
+                core.rules.counters.requests.add(1);
                 self.step = Step::InFlight(request);
                 let outcome = core.connection.run(&script).await;
                 let end = outcome.map_or_else(RequestEnd::Failed, RequestEnd::Replied);

@@ -61,44 +61,37 @@ pub struct Counters {
     pub without_redis: u64,
 }
 
+/// [`Counters`] while they are counted.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    requests: AtomicU64,
-    asked: AtomicU64,
-    denied_locally: AtomicU64,
-    lost: AtomicU64,
-    without_redis: AtomicU64,
+    pub(super) requests: Count,
+    pub(super) asked: Count,
+    pub(super) denied_locally: Count,
+    pub(super) lost: Count,
+    pub(super) without_redis: Count,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Count(AtomicU64);
+
+impl Count {
+    pub(super) fn add(&self, n: usize) {
+        self.0.fetch_add(n as u64, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Counts {
-    pub(super) fn request(&self) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn asked(&self, calls: usize) {
-        self.asked.fetch_add(calls as u64, Ordering::Relaxed);
-    }
-
-    pub(super) fn denied_locally(&self) {
-        self.denied_locally.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn lost(&self) {
-        self.lost.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn without_redis(&self) {
-        self.without_redis.fetch_add(1, Ordering::Relaxed);
-    }
-
     pub(super) fn read(&self) -> Counters {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Counters {
-            requests: read(&self.requests),
-            asked: read(&self.asked),
-            denied_locally: read(&self.denied_locally),
-            lost: read(&self.lost),
-            without_redis: read(&self.without_redis),
+            requests: self.requests.read(),
+            asked: self.asked.read(),
+            denied_locally: self.denied_locally.read(),
+            lost: self.lost.read(),
+            without_redis: self.without_redis.read(),
         }
     }
 }

@@ -8,7 +8,6 @@ use super::acquire::RedisAcquire;
 use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
 use super::events::Counters;
-use super::grant::RedisGrant;
 use super::health::State;
 use super::line::change::{KeyChange, confirmed};
 use super::line::waiter::Turn;
@@ -17,7 +16,6 @@ use super::script::policies::Scripted;
 use super::script::wire;
 use super::shared::{Keys, SharedKey};
 use crate::error::Error;
-use crate::limiter::block_on;
 use crate::policy::{Quota, Rated};
 use crate::stats::Stats;
 use crate::units::Rate;
@@ -164,61 +162,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.acquire_within(n, Some(timeout))
     }
 
-    /// As [`acquire`](Self::acquire), for threads. Over an asynchronous connection not on a thread that the
-    /// runtime needs to send requests: that would wait for itself, for ever. `spawn_blocking` gives one
-    /// that it does not need.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
-    /// limiter.blocking_acquire(1)?;
-    /// # Ok(()) }
-    /// ```
-    pub fn blocking_acquire(&self, n: P::Cost) -> Result<RedisGrant<P, C>, Error> {
-        self.acquire(n).block()
-    }
-
-    /// As [`try_acquire`](Self::try_acquire), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire`](Self::try_acquire).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
-    /// limiter.blocking_try_acquire(1)?;
-    /// # Ok(()) }
-    /// ```
-    pub fn blocking_try_acquire(&self, n: P::Cost) -> Result<RedisGrant<P, C>, Error> {
-        self.try_acquire(n).block()
-    }
-
-    /// As [`try_acquire_timeout`](Self::try_acquire_timeout), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire_timeout`](Self::try_acquire_timeout).
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
-    /// limiter.blocking_try_acquire_timeout(1, Duration::from_secs(2))?;
-    /// # Ok(()) }
-    /// ```
-    pub fn blocking_try_acquire_timeout(
-        &self,
-        n: P::Cost,
-        timeout: Duration,
-    ) -> Result<RedisGrant<P, C>, Error> {
-        self.try_acquire_timeout(n, timeout).block()
-    }
-
     /// Takes a place in line now, to wait for it later or not at all. Waits until Redis has said when its
     /// turn will come.
     ///
@@ -243,22 +186,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         acquire.enter(Turn::Reserving, None);
         std::future::poll_fn(|context| acquire.poll_reserved(context)).await?;
         Ok(RedisReservation::new(acquire))
-    }
-
-    /// As [`reserve`](Self::reserve), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
-    /// limiter.blocking_reserve(1)?.blocking_wait()?;
-    /// # Ok(()) }
-    /// ```
-    pub fn blocking_reserve(&self, n: P::Cost) -> Result<RedisReservation<P, C>, Error> {
-        block_on(self.reserve(n))
     }
 
     /// Changes the policy of the key for the whole fleet: from the next request of each process on, and
@@ -297,23 +224,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         confirmed(answer).await.map(drop)
     }
 
-    /// As [`set_policy`](Self::set_policy), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`set_policy`](Self::set_policy).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
-    /// # use tollgate::{Rate, TokenBucket};
-    /// # fn example(limiter: RedisRateLimiter<TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
-    /// limiter.blocking_set_policy(TokenBucket::new(Rate::per_second(7.0), 70))?;
-    /// # Ok(()) }
-    /// ```
-    pub fn blocking_set_policy(&self, policy: P) -> Result<(), Error> {
-        block_on(self.set_policy(policy))
-    }
-
     /// Grants nothing to anybody in the fleet for `duration` from now, for example because the server
     /// answered with `Retry-After`: see [`RateLimiter::pause_for`](crate::RateLimiter::pause_for). What
     /// is [booked ahead](super::Builder::horizon) is still granted. The share of this process
@@ -346,23 +256,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             let _ = local.pause_for(&self.shared.key, duration);
         }
         confirmed(answer).await.map(drop)
-    }
-
-    /// As [`pause_for`](Self::pause_for), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`pause_for`](Self::pause_for).
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
-    /// limiter.blocking_pause_for(Duration::from_secs(30))?;
-    /// # Ok(()) }
-    /// ```
-    pub fn blocking_pause_for(&self, duration: Duration) -> Result<(), Error> {
-        block_on(self.pause_for(duration))
     }
 
     /// Waits until Redis has been told of all that was given back here at this key: places in flight,
@@ -399,22 +292,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         Ok(())
     }
 
-    /// As [`flush`](Self::flush), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`flush`](Self::flush).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::InFlight, Blocking>) -> Result<(), tollgate::Error> {
-    /// limiter.blocking_flush()?;
-    /// # Ok(()) }
-    /// ```
-    pub fn blocking_flush(&self) -> Result<(), Error> {
-        block_on(self.flush())
-    }
-
     /// How much of the limit is left, for the whole fleet.
     ///
     /// # Errors
@@ -431,22 +308,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(vec![b'Q'])));
         let quota = confirmed(answer).await?;
         Ok(quota.unwrap_or_else(|| unreachable!("who asks for a quota is told one")))
-    }
-
-    /// As [`quota`](Self::quota), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`quota`](Self::quota).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
-    /// println!("{} left", limiter.blocking_quota()?.remaining);
-    /// # Ok(()) }
-    /// ```
-    pub fn blocking_quota(&self) -> Result<Quota<P::Cost>, Error> {
-        block_on(self.quota())
     }
 
     /// The policy that is in force, as far as this process knows.
@@ -549,23 +410,6 @@ impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     pub async fn set_rate(&self, rate: Rate) -> Result<(), Error> {
         self.set_policy(self.policy().with_rate(rate)).await
-    }
-
-    /// As [`set_rate`](Self::set_rate), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`set_policy`](Self::set_policy).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisRateLimiter};
-    /// # use tollgate::Rate;
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
-    /// limiter.blocking_set_rate(Rate::per_second(7.0))?;
-    /// # Ok(()) }
-    /// ```
-    pub fn blocking_set_rate(&self, rate: Rate) -> Result<(), Error> {
-        block_on(self.set_rate(rate))
     }
 }
 

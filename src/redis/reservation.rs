@@ -9,6 +9,7 @@ use super::connection::reconnecting::Reconnecting;
 use super::grant::RedisGrant;
 use super::script::policies::Scripted;
 use crate::error::Error;
+use crate::limiter::block_on;
 
 /// A place in line that [`reserve`](super::RedisRateLimiter::reserve) has taken. Dropped, it is given up
 /// as a [`RedisAcquire`] is.
@@ -79,7 +80,7 @@ impl<P: Scripted, C: Connection> RedisReservation<P, C> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn blocking_wait(self) -> Result<RedisGrant<P, C>, Error> {
-        self.acquire.block()
+        block_on(self.acquire)
     }
 }
 

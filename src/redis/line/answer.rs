@@ -104,7 +104,7 @@ impl<P: Scripted> KeyLine<P> {
         (sent, generation): (Nanos, u32),
         answers: Vec<Answer>,
     ) {
-        rules.counters.asked(ids.len());
+        rules.counters.asked.add(ids.len());
         let was_time = self.ask_at.is_some_and(|at| at <= sent);
         let passed = self.passed;
         let mut spare = std::mem::take(&mut self.spare);

@@ -69,7 +69,7 @@ impl<P: Scripted> KeyLine<P> {
             && deadline < due
             && self.waiting == 0
         {
-            rules.counters.denied_locally();
+            rules.counters.denied_locally.add(1);
             return refused(Error::Denied { retry_after: Some(due.since(now)), part });
         }
         let permits = self.permits.saturating_add(cost.permits());

@@ -83,7 +83,7 @@ impl<P: Scripted> KeyLine<P> {
     fn refuse(&mut self, rules: &Rules<P>, kind: RequestKind<P::Cost>, error: &StoreError) {
         // A probe takes nothing, so nothing is lost with it.
         if error.may_have_charged() && !matches!(kind, RequestKind::Probe) {
-            rules.counters.lost();
+            rules.counters.lost.add(1);
         }
         // Redis has not heard of the permits that came back; but a key at fault is left alone.
         self.released |= P::HELD && error.is_unavailable();

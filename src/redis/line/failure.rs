@@ -32,7 +32,7 @@ pub(super) fn crowded() -> Failure {
 
 /// What a caller gets while Redis is away.
 pub(super) fn without_redis<P>(rules: &Rules<P>, error: StoreError) -> Outcome {
-    rules.counters.without_redis();
+    rules.counters.without_redis.add(1);
     match &rules.options.unavailable {
         Unavailable::Fail => Outcome::Refused(error.into()),
         Unavailable::Allow => {

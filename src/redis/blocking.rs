@@ -1,0 +1,59 @@
+//! The blocking verbs, for threads: each waits for the async verb of the same name.
+
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::grant::RedisGrant;
+use super::limiter::RedisRateLimiter;
+use super::reservation::RedisReservation;
+use super::script::policies::Scripted;
+use crate::error::Error;
+use crate::limiter::block_on;
+use crate::policy::{Quota, Rated};
+use crate::units::Rate;
+
+macro_rules! blocking {
+    ($($(#[$more:meta])* $name:ident = $verb:ident($($argument:ident: $type:ty),*) -> $output:ty;)+) => {
+        $(
+            #[doc = concat!("As [`", stringify!($verb), "`](Self::", stringify!($verb), "), for threads.")]
+            ///
+            $(#[$more])*
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("As [`", stringify!($verb), "`](Self::", stringify!($verb), ").")]
+            pub fn $name(&self $(, $argument: $type)*) -> Result<$output, Error> {
+                block_on(self.$verb($($argument),*))
+            }
+        )+
+    };
+}
+
+impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
+    blocking! {
+        /// Over an asynchronous connection, do not call it on a thread that the runtime needs to send
+        /// requests: it would wait for itself for ever. `spawn_blocking` provides a thread.
+        ///
+        /// ```no_run
+        /// # use tollgate::redis::{Blocking, RedisRateLimiter};
+        /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
+        /// limiter.blocking_acquire(1)?;
+        /// # Ok(()) }
+        /// ```
+        blocking_acquire = acquire(n: P::Cost) -> RedisGrant<P, C>;
+        blocking_try_acquire = try_acquire(n: P::Cost) -> RedisGrant<P, C>;
+        blocking_try_acquire_timeout =
+            try_acquire_timeout(n: P::Cost, timeout: Duration) -> RedisGrant<P, C>;
+        blocking_reserve = reserve(n: P::Cost) -> RedisReservation<P, C>;
+        blocking_set_policy = set_policy(policy: P) -> ();
+        blocking_pause_for = pause_for(duration: Duration) -> ();
+        blocking_flush = flush() -> ();
+        blocking_quota = quota() -> Quota<P::Cost>;
+    }
+}
+
+impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {
+    blocking! {
+        blocking_set_rate = set_rate(rate: Rate) -> ();
+    }
+}
