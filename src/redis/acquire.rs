@@ -73,8 +73,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
     pub(super) fn enter(&mut self, turn: Turn, waker: Option<&Waker>) {
         self.shared.core.runtime.remember();
         if self.cost.is_zero() {
-            let info = GrantInfo { waited: Duration::ZERO, booking: None, limited_by: None };
-            self.progress = Progress::Over(Some(Outcome::Granted(info)));
+            self.progress = Progress::Over(Some(Outcome::Granted(GrantInfo::default())));
             return;
         }
         let Self { shared, cost, max_wait, entered, progress } = self;

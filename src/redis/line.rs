@@ -9,9 +9,7 @@
 mod agreement;
 mod alarm;
 mod answer;
-mod caller;
 pub(super) mod change;
-mod end;
 mod failure;
 mod handover;
 mod lease;

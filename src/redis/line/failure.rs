@@ -1,13 +1,12 @@
-//! Requests that fail, and what callers get while Redis is away.
-
-use std::time::Duration;
+//! How a request ends, and what callers get while Redis is away.
 
 use super::KeyLine;
 use super::change::refuse_all;
-use super::request::{InFlightRequest, Rest};
+use super::request::{InFlightRequest, RequestEnd, RequestKind, Rest};
 use super::waiter::{GrantInfo, Outcome};
 use crate::error::store::StoreError;
 use crate::redis::connection::failure::{Effect, Failure};
+use crate::redis::connection::request::Reply;
 use crate::redis::health::{KeyOutage, Outage};
 use crate::redis::options::Unavailable;
 use crate::redis::rules::Rules;
@@ -17,32 +16,119 @@ use crate::units::Nanos;
 /// After this many probes, five seconds, a key that no caller needs is left alone.
 const PROBES: u32 = 20;
 
-pub(super) fn no_runtime() -> Failure {
-    let what = "no tokio runtime to send it, or one that has ended: without one use `Blocking`";
-    Failure::new(Effect::None, what.into())
-}
-
-pub(super) fn lost_with_runtime() -> Failure {
-    Failure::new(Effect::Unknown, "the runtime that sent it has ended".into())
-}
-
-pub(super) fn crowded() -> Failure {
-    Failure::new(Effect::None, "too many other requests are under way".into())
-}
-
 /// What a caller gets while Redis is away.
 pub(super) fn without_redis<P>(rules: &Rules<P>, error: StoreError) -> Outcome {
     rules.counters.without_redis.add(1);
     match &rules.options.unavailable {
         Unavailable::Fail => Outcome::Refused(error.into()),
-        Unavailable::Allow => {
-            Outcome::Granted(GrantInfo { waited: Duration::ZERO, booking: None, limited_by: None })
-        }
+        Unavailable::Allow => Outcome::Granted(GrantInfo::default()),
         Unavailable::Local(_) => Outcome::Local,
     }
 }
 
 impl<P: Scripted> KeyLine<P> {
+    /// Applies the end of a request.
+    pub(crate) fn end(
+        &mut self,
+        rules: &Rules<P>,
+        now: Nanos,
+        mut request: InFlightRequest<P::Cost>,
+        end: RequestEnd,
+    ) {
+        let rest = match &end {
+            RequestEnd::Replied(reply) => self.replied(rules, now, &mut request, reply),
+            RequestEnd::Failed(failure) => self.failed(rules, now, &request, failure),
+            RequestEnd::NoSlot | RequestEnd::Withdrawn => {
+                if matches!(end, RequestEnd::NoSlot) {
+                    let error =
+                        self.unavailable(Effect::None, "too many other requests are under way");
+                    self.wait_for_slot(rules, now, error);
+                }
+                if request.tries {
+                    rules.health.abandoned();
+                }
+                Rest::Repeat
+            }
+            RequestEnd::Unsent => {
+                // The alarm may try again, and find the same runtime.
+                rules.health.unsent(now);
+                if let Some(failing) = &mut self.failing {
+                    failing.outage.failed(now);
+                }
+                Rest::Refuse(self.no_runtime())
+            }
+            RequestEnd::Abandoned => {
+                rules.health.abandoned();
+                let cost = self.spare_cost;
+                for _ in std::mem::take(&mut self.spare) {
+                    self.let_go(cost);
+                }
+                Rest::Refuse(
+                    self.unavailable(Effect::Unknown, "the runtime that sent it has ended"),
+                )
+            }
+        };
+        match rest {
+            Rest::Settled => {}
+            Rest::Repeat => self.repeat(request.kind),
+            Rest::Refuse(error) => self.refuse(rules, request.kind, &error),
+        }
+        if let RequestEnd::Replied(Reply::Told(..)) = end {
+            self.turn_away_the_too_large(now);
+        }
+        if !matches!(end, RequestEnd::Unsent) {
+            self.hand_on_spare();
+        }
+    }
+
+    fn repeat(&mut self, kind: RequestKind<P::Cost>) {
+        self.released |= P::HELD;
+        match kind {
+            RequestKind::Take(ids) => {
+                for id in ids {
+                    self.unask(id);
+                }
+            }
+            RequestKind::Change(changes) => {
+                for change in changes.into_iter().rev() {
+                    self.changes.push_front(change);
+                }
+            }
+            RequestKind::Probe => {}
+        }
+    }
+
+    fn refuse(&mut self, rules: &Rules<P>, kind: RequestKind<P::Cost>, error: &StoreError) {
+        // A probe takes nothing, so nothing is lost with it.
+        if error.may_have_charged() && !matches!(kind, RequestKind::Probe) {
+            rules.counters.lost.add(1);
+        }
+        // Redis has not heard of the permits that came back; but a key at fault is left alone.
+        self.released |= P::HELD && error.is_unavailable();
+        match kind {
+            RequestKind::Take(ids) => {
+                for id in ids {
+                    if self.unask(id) {
+                        let outcome = match error.is_unavailable() {
+                            true => without_redis(rules, error.clone()),
+                            false => Outcome::Refused(error.clone().into()),
+                        };
+                        self.turn_away(id, outcome);
+                    }
+                }
+            }
+            RequestKind::Change(changes) => refuse_all(changes, error),
+            RequestKind::Probe => {}
+        }
+    }
+
+    /// Refuses the changes that wait, after the task that was to send them has ended.
+    pub(crate) fn refuse_changes(&mut self) {
+        self.released |= P::HELD;
+        let error = self.no_runtime();
+        refuse_all(std::mem::take(&mut self.changes), &error);
+    }
+
     pub(super) fn failed(
         &mut self,
         rules: &Rules<P>,
@@ -114,6 +200,15 @@ impl<P: Scripted> KeyLine<P> {
             }
             refuse_all(std::mem::take(&mut self.changes), &error);
         }
+    }
+
+    fn unavailable(&self, effect: Effect, why: &str) -> StoreError {
+        Failure::new(effect, why.into()).error(&self.key)
+    }
+
+    fn no_runtime(&self) -> StoreError {
+        let why = "no tokio runtime to send it, or one that has ended: without one use `Blocking`";
+        self.unavailable(Effect::None, why)
     }
 
     /// Whether requests for this key have failed for so long that callers are served without Redis.

@@ -19,7 +19,7 @@ pub(crate) struct Booking {
 }
 
 /// What a caller is told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GrantInfo {
     pub(crate) waited: Duration,
     /// `None` if nobody was charged: for a cost of nothing, or without Redis.
