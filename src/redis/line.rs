@@ -32,6 +32,7 @@ use crate::redis::script::wire::PolicyHeader;
 use crate::stats::Stats;
 use crate::units::Nanos;
 use change::{Done, KeyChange, Refund};
+use lease::Lease;
 use waiter::{Booking, KeyWaiter};
 
 /// How many calls or changes go in one request: a script holds up everybody else on the server.
@@ -74,12 +75,7 @@ pub(crate) struct KeyLine<P: Scripted> {
     /// How many are asked for in their time.
     reach: usize,
     last_due: Nanos,
-    /// How much is out, number by number of the cost; only for policies with places in flight.
-    held: Vec<u64>,
-    /// Places that have come back and of which Redis does not know yet.
-    released: bool,
-    /// When the lease on what is held must be renewed.
-    renew_at: Nanos,
+    lease: Lease,
     random: u64,
     alarm: Alarm,
     armed: Nanos,
@@ -125,9 +121,7 @@ impl<P: Scripted> KeyLine<P> {
             spare_cost: P::Cost::default(),
             reach: BATCH,
             last_due: Nanos::ZERO,
-            held: Vec::new(),
-            released: false,
-            renew_at: NEVER,
+            lease: Lease::default(),
             random: seed | 1,
             alarm,
             armed: NEVER,
@@ -147,16 +141,15 @@ impl<P: Scripted> KeyLine<P> {
         self.queue.len() == 0
             && !self.under_way
             && self.changes.is_empty()
-            && !self.released
             // Redis may lose what only those who know it can restore.
             && self.header.generation == 0
-            && self.held.iter().all(|&held| held == 0)
+            && self.lease.is_free()
             && self.denied.is_none_or(|(_, due, _)| due <= now)
     }
 
     /// Whether nothing has been given back of which Redis does not know yet.
     pub(crate) fn has_told_all(&self) -> bool {
-        !self.under_way && self.changes.is_empty() && self.spare.is_empty() && !self.released
+        !self.under_way && self.changes.is_empty() && self.spare.is_empty() && !self.lease.released
     }
 
     pub(crate) fn refund(&mut self, part: P::Cost, all: P::Cost, booking: Booking) {
@@ -178,5 +171,19 @@ impl<P: Scripted> KeyLine<P> {
         self.changes.push_back(change);
         self.changes_made += 1;
         self.ask_again();
+    }
+
+    /// A caller holds permits in flight.
+    pub(crate) fn hold(&mut self, cost: P::Cost) {
+        self.lease.count::<P>(cost, u64::saturating_add);
+    }
+
+    /// Permits in flight have come back.
+    pub(crate) fn let_go(&mut self, cost: P::Cost) {
+        self.lease.count::<P>(cost, u64::saturating_sub);
+        if P::HELD {
+            self.lease.released = true;
+            self.ask_again();
+        }
     }
 }

@@ -29,7 +29,7 @@ impl<P: Scripted> KeyLine<P> {
     /// The same as long as Redis is there.
     fn next_event(&self) -> Option<Nanos> {
         let ask = self.ask_at.filter(|_| !self.under_way && self.head.is_some());
-        let renew = Some(self.renew_at).filter(|&at| at < NEVER && !self.under_way);
+        let renew = self.lease.renew_at.filter(|_| !self.under_way);
         self.next_turn().into_iter().chain(ask).chain(renew).min()
     }
 
@@ -40,8 +40,10 @@ impl<P: Scripted> KeyLine<P> {
             (state, failing) => {
                 // Another key's request may find out for us, but not whether this key can be reached.
                 let somebody_waits = self.waiting > 0 || !self.changes.is_empty();
-                let has_business =
-                    somebody_waits || failing.is_some() || self.released || self.renew_at < NEVER;
+                let has_business = somebody_waits
+                    || failing.is_some()
+                    || self.lease.released
+                    || self.lease.renew_at.is_some();
                 let own = failing.as_ref().map(|failing| failing.outage.retry_at);
                 let again = match state {
                     State::Up => own,

@@ -6,7 +6,7 @@ use super::change::KeyChange;
 use super::handover::put_aside;
 use super::request::{InFlightRequest, RequestKind, Rest, reach};
 use super::waiter::{Booking, Outcome, Stage, Turn};
-use super::{BATCH, KeyLine, NEVER};
+use super::{BATCH, KeyLine};
 use crate::error::Error;
 use crate::line::WaiterId;
 use crate::policy::Quota;
@@ -165,8 +165,8 @@ impl<P: Scripted> KeyLine<P> {
         // If all were booked there may be room for more, else for about as many.
         self.reach = if booked == ids.len() { 2 * self.reach.max(booked) } else { 2 * booked };
         self.reach = self.reach.clamp(FEW, BATCH);
-        if self.renew_at == NEVER {
-            self.renew_at = self.renewal(rules, sent);
+        if self.lease.renew_at.is_none() {
+            self.lease.renew_from(rules, sent);
         }
         match later {
             None => self.ask_at = None,

@@ -82,7 +82,7 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     fn repeat(&mut self, kind: RequestKind<P::Cost>) {
-        self.released |= P::HELD;
+        self.lease.released |= P::HELD;
         match kind {
             RequestKind::Take(ids) => {
                 for id in ids {
@@ -104,7 +104,7 @@ impl<P: Scripted> KeyLine<P> {
             rules.counters.lost.add(1);
         }
         // Redis has not heard of the permits that came back; but a key at fault is left alone.
-        self.released |= P::HELD && error.is_unavailable();
+        self.lease.released |= P::HELD && error.is_unavailable();
         match kind {
             RequestKind::Take(ids) => {
                 for id in ids {
@@ -124,7 +124,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Refuses the changes that wait, after the task that was to send them has ended.
     pub(crate) fn refuse_changes(&mut self) {
-        self.released |= P::HELD;
+        self.lease.released |= P::HELD;
         let error = self.no_runtime();
         refuse_all(std::mem::take(&mut self.changes), &error);
     }

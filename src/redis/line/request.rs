@@ -108,52 +108,56 @@ impl<P: Scripted> KeyLine<P> {
         };
         self.changed_last = matches!(kind, RequestKind::Change(_));
         self.under_way = true;
-        let mut arguments = match &kind {
-            RequestKind::Take(ids) => self.calls(rules, now, ids),
-            RequestKind::Change(_) | RequestKind::Probe => vec![self.header.bytes.clone()],
-        };
-        match &kind {
-            RequestKind::Take(_) if P::HELD && arguments.len() == 1 => arguments.push(Vec::new()),
-            RequestKind::Take(_) => {}
-            RequestKind::Change(changes) => {
-                let generation = self.header.generation;
-                let mut todo = Vec::new();
-                for change in changes {
-                    todo.extend(&change.todo);
-                    if let Some(Refund { part, all, booking }) = change.refund
-                        && booking.generation == generation
-                    {
-                        let ago = ago(now, booking.earliest);
-                        wire::put_refund::<P>(&mut todo, part, all, ago, booking.sequence);
-                    }
-                }
-                if self.released || self.renew_at <= now {
-                    todo.push(b'H');
-                }
-                arguments.push(todo);
-            }
-            // It writes: a server that only reads is of no use.
-            RequestKind::Probe => arguments.push(vec![b'H']),
-        }
-        let take = matches!(kind, RequestKind::Take(_));
-        if P::HELD {
-            arguments.push(self.lease(rules));
-            self.released = false;
-            self.renew_at = self.renewal(rules, now);
-        } else if !take {
-            arguments.push(Vec::new());
-        }
-        if !take {
-            let is_first = self.base.generation == self.header.generation;
-            arguments.push(if is_first { Vec::new() } else { self.base.base() });
-        }
         Some(InFlightRequest {
-            arguments,
+            arguments: self.arguments(rules, now, &kind),
             kind,
             at: now,
             generation: self.header.generation,
             tries: may != SendPermission::Ask,
         })
+    }
+
+    fn arguments(
+        &mut self,
+        rules: &Rules<P>,
+        now: Nanos,
+        kind: &RequestKind<P::Cost>,
+    ) -> Vec<Vec<u8>> {
+        let header = || self.header.bytes.clone();
+        let mut arguments = match kind {
+            RequestKind::Take(ids) => self.calls(rules, now, ids),
+            RequestKind::Change(changes) => vec![header(), self.todo(now, changes)],
+            // It writes: a server that only reads is of no use.
+            RequestKind::Probe => vec![header(), vec![b'H']],
+        };
+        let lease = if P::HELD { self.lease.write(rules, now) } else { Vec::new() };
+        if matches!(kind, RequestKind::Take(_)) {
+            if P::HELD {
+                arguments.resize(2, Vec::new());
+                arguments.push(lease);
+            }
+        } else {
+            let is_first = self.base.generation == self.header.generation;
+            arguments.extend([lease, if is_first { Vec::new() } else { self.base.base() }]);
+        }
+        arguments
+    }
+
+    fn todo(&self, now: Nanos, changes: &[KeyChange<P::Cost>]) -> Vec<u8> {
+        let mut todo = Vec::new();
+        for change in changes {
+            todo.extend(&change.todo);
+            if let Some(Refund { part, all, booking }) = change.refund
+                && booking.generation == self.header.generation
+            {
+                let ago = ago(now, booking.earliest);
+                wire::put_refund::<P>(&mut todo, part, all, ago, booking.sequence);
+            }
+        }
+        if self.lease.is_due(now) {
+            todo.push(b'H');
+        }
+        todo
     }
 
     fn next_asking(
@@ -177,7 +181,7 @@ impl<P: Scripted> KeyLine<P> {
             let first = self.changes.len().min(BATCH);
             return Some(RequestKind::Change(self.changes.drain(..first).collect()));
         }
-        if P::HELD && (self.released || self.renew_at <= now) {
+        if P::HELD && self.lease.is_due(now) {
             return Some(RequestKind::Change(Vec::new()));
         }
         self.failing.is_some().then_some(RequestKind::Probe)
