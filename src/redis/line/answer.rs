@@ -111,57 +111,44 @@ impl<P: Scripted> KeyLine<P> {
         if self.front_booking().is_none() {
             self.last_due = spare.back().map_or(Nanos::ZERO, |booking| booking.due);
         }
-        let mut spare_cost = (!spare.is_empty()).then_some(self.spare_cost);
+        let mut spare_cost = self.spare_cost;
         let mut later = None;
         let mut booked = 0;
         for (&id, answer) in ids.iter().zip(answers) {
             let cost = self.queue[id].cost;
-            if spare_cost.is_some_and(|spare_cost| spare_cost != cost) {
-                self.return_all(spare_cost.take(), &mut spare);
+            if spare_cost != cost {
+                self.return_all(spare_cost, &mut spare);
             }
-            let booking = if let Verdict::Booked(sequence) = answer.verdict {
+            let is_booked = if let Verdict::Booked(sequence) = answer.verdict {
                 self.hold(cost);
                 self.denied = None;
                 booked += 1;
                 let wait = answer.wait.unwrap_or(Duration::MAX);
-                Some(self.booking(now, (sent, generation), sequence, wait))
+                put_aside(&mut spare, self.booking(now, (sent, generation), sequence, wait));
+                spare_cost = cost;
+                true
             } else {
-                None
+                false
             };
             if !self.unask(id) {
-                // Gone meanwhile: what it was charged is for those behind it.
-                if let Some(booking) = booking {
-                    put_aside(&mut spare, booking);
-                    spare_cost = Some(cost);
-                }
+                // It has left: its booking is for those behind it.
                 continue;
             }
             let waiter = &mut self.queue[id];
             waiter.limited_by = answer.part.or(waiter.limited_by);
-            if let Some(booking) = booking {
-                put_aside(&mut spare, booking);
-                let booking = spare.pop_front().unwrap_or(booking);
-                spare_cost = (!spare.is_empty()).then_some(cost);
-                self.book(id, booking);
-                continue;
-            }
-            // In the order of the line, even if who is before could not use it.
-            if answer.verdict == Verdict::Later
+            // A spare booking goes to the first waiter, even if one that left was before it.
+            let in_time = |booking: &Booking| waiter.deadline.is_none_or(|at| booking.due <= at);
+            let is_next = answer.verdict == Verdict::Later
                 && later.is_none()
-                && let Some(&booking) = spare.front()
-                && waiter.deadline.is_none_or(|deadline| booking.due <= deadline)
-            {
-                spare.pop_front();
-                spare_cost = (!spare.is_empty()).then_some(cost);
-                self.book(id, booking);
-                continue;
+                && spare.front().is_some_and(in_time);
+            let booking = if is_booked || is_next { spare.pop_front() } else { None };
+            match booking {
+                Some(booking) => self.book(id, booking),
+                None => self.not_booked(rules, now, id, answer, &mut later),
             }
-            self.not_booked(rules, now, id, answer, &mut later);
         }
-        if let Some(cost) = spare_cost {
-            // Some may have come meanwhile.
-            self.hand_on(self.head, cost, spare);
-        }
+        // Some may have come meanwhile.
+        self.hand_on(self.head, spare_cost, spare);
         // If all were booked there may be room for more, else for about as many.
         self.reach = if booked == ids.len() { 2 * self.reach.max(booked) } else { 2 * booked };
         self.reach = self.reach.clamp(FEW, BATCH);

@@ -29,8 +29,7 @@ impl<P: Scripted> KeyLine<P> {
         self.let_go(cost);
     }
 
-    pub(super) fn return_all(&mut self, cost: Option<P::Cost>, spare: &mut VecDeque<Booking>) {
-        let Some(cost) = cost else { return };
+    pub(super) fn return_all(&mut self, cost: P::Cost, spare: &mut VecDeque<Booking>) {
         for booking in spare.drain(..) {
             self.return_booking(cost, booking);
         }
@@ -79,9 +78,7 @@ impl<P: Scripted> KeyLine<P> {
                 Stage::Over(_) => break,
             }
         }
-        for booking in spare {
-            self.return_booking(cost, booking);
-        }
+        self.return_all(cost, &mut spare);
     }
 
     pub(super) fn hand_on_spare(&mut self) {
