@@ -53,15 +53,12 @@ pub use builder::Builder;
 pub use connection::blocking::Blocking;
 #[cfg(feature = "redis-cluster")]
 pub use connection::cluster::Cluster;
-pub use connection::failure::{Effect, Failure};
 pub use connection::reconnecting::Reconnecting;
-pub use connection::request::{Reply, Request, Script};
-pub use connection::{Connection, Runtime, Task};
+pub use connection::{Connection, Effect, Failure, Reply, Request, Runtime, Script, Task};
 pub use events::{Counters, Event};
 pub use grant::RedisGrant;
 pub use health::State;
 pub use limiter::RedisRateLimiter;
 pub use options::Unavailable;
 pub use reservation::RedisReservation;
-pub use script::parts::Lua;
-pub use script::policies::Scripted;
+pub use script::{Lua, Scripted};

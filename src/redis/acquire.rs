@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
 use super::grant::RedisGrant;
 use super::line::waiter::{GrantInfo, Outcome, Turn};
-use super::script::policies::Scripted;
+use super::script::Scripted;
 use super::shared::SharedKey;
 use crate::error::Error;
 use crate::keyed::GrantOrWait;

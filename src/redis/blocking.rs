@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::grant::RedisGrant;
 use super::limiter::RedisRateLimiter;
 use super::reservation::RedisReservation;
-use super::script::policies::Scripted;
+use super::script::Scripted;
 use crate::error::Error;
 use crate::limiter::block_on;
 use crate::policy::{Quota, Rated};

@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::events::Event;
 use super::limiter::RedisRateLimiter;
 use super::options::{Options, Unavailable};
-use super::script::policies::Scripted;
+use super::script::Scripted;
 use super::shared::{Keys, SharedLimiter};
 use crate::clock::Clock;
 

@@ -3,9 +3,9 @@
 pub(super) mod blocking;
 #[cfg(feature = "redis-cluster")]
 pub(super) mod cluster;
-pub(super) mod failure;
+mod failure;
 pub(super) mod reconnecting;
-pub(super) mod request;
+mod request;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,8 +16,8 @@ use redis::{Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 
 use crate::sync::Mutex;
-use failure::Failure;
-use request::{Reply, Request};
+pub use failure::{Effect, Failure};
+pub use request::{Reply, Request, Script};
 
 /// What a [`RedisRateLimiter`](super::RedisRateLimiter) sends its scripts over.
 ///

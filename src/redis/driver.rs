@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use super::connection::Connection;
-use super::connection::request::Request;
+use super::connection::{Connection, Request};
 use super::line::KeyLine;
 use super::line::request::{InFlightRequest, RequestEnd};
 use super::line::waiter::Outcome;
 use super::rules::Rules;
-use super::script::policies::Scripted;
+use super::script::Scripted;
 use super::shared::SharedKey;
 use crate::clock::OnAlarm;
 use crate::line::WaiterId;

@@ -27,7 +27,7 @@ use crate::clock::{Alarm, Steady};
 use crate::line::{Queue, WaiterId};
 use crate::redis::events::Event;
 use crate::redis::health::KeyOutage;
-use crate::redis::script::policies::Scripted;
+use crate::redis::script::Scripted;
 use crate::redis::script::wire::PolicyHeader;
 use crate::stats::Stats;
 use crate::units::Nanos;

@@ -7,7 +7,7 @@ use super::acquire::RedisAcquire;
 use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
 use super::grant::RedisGrant;
-use super::script::policies::Scripted;
+use super::script::Scripted;
 use crate::error::Error;
 use crate::limiter::block_on;
 

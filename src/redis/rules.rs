@@ -3,9 +3,8 @@
 use super::events::Counts;
 use super::health::Health;
 use super::options::Options;
-use super::script::parts::Scripts;
-use super::script::policies::Scripted;
 use super::script::wire::PolicyHeader;
+use super::script::{Scripted, Scripts};
 
 /// Options, scripts, health and counters of one limiter: all that the queue of a key needs of its owner.
 pub(super) struct Rules<P> {

@@ -12,6 +12,10 @@
 mod assemble;
 mod chunk;
 mod inline;
-pub(super) mod parts;
-pub(super) mod policies;
+mod parts;
+mod policies;
 pub(super) mod wire;
+
+pub use parts::Lua;
+pub(super) use parts::Scripts;
+pub use policies::Scripted;

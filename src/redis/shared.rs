@@ -11,7 +11,7 @@ use super::line::KeyLine;
 use super::line::waiter::Outcome;
 use super::options::{Options, Unavailable};
 use super::rules::Rules;
-use super::script::policies::Scripted;
+use super::script::Scripted;
 use crate::clock::{Steady, TimerTask};
 use crate::keyed::KeyedRateLimiter;
 use crate::line::WaiterId;

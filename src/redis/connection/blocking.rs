@@ -1,15 +1,14 @@
 //! A connection for programs without a runtime.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use redis::{Client, Cmd, ConnectionLike, ErrorKind, RedisError, Value};
 

@@ -8,9 +8,8 @@ use super::request::{RequestKind, Rest};
 use crate::error::store::StoreError;
 use crate::redis::events::Event;
 use crate::redis::rules::Rules;
-use crate::redis::script::policies::Scripted;
-use crate::redis::script::wire;
 use crate::redis::script::wire::PolicyHeader;
+use crate::redis::script::{Scripted, wire};
 
 impl<P: Scripted> KeyLine<P> {
     /// The key holds another policy than ours, or nothing that we know.

@@ -4,7 +4,7 @@ use super::{KeyLine, NEVER};
 use crate::clock::TimerTask;
 use crate::redis::health::State;
 use crate::redis::rules::Rules;
-use crate::redis::script::policies::Scripted;
+use crate::redis::script::Scripted;
 use crate::units::Nanos;
 
 impl<P: Scripted> KeyLine<P> {

@@ -10,12 +10,10 @@ use super::{BATCH, KeyLine};
 use crate::error::Error;
 use crate::line::WaiterId;
 use crate::policy::Quota;
-use crate::redis::connection::failure::Failure;
-use crate::redis::connection::request::Reply;
+use crate::redis::connection::{Failure, Reply};
 use crate::redis::rules::Rules;
-use crate::redis::script::policies::Scripted;
-use crate::redis::script::wire;
 use crate::redis::script::wire::{Answer, Verdict};
+use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 
 /// The parts of the horizon in which a process asks again for a head that others were quicker than: on

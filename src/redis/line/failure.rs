@@ -5,12 +5,11 @@ use super::change::refuse_all;
 use super::request::{InFlightRequest, RequestEnd, RequestKind, Rest};
 use super::waiter::{GrantInfo, Outcome};
 use crate::error::store::StoreError;
-use crate::redis::connection::failure::{Effect, Failure};
-use crate::redis::connection::request::Reply;
+use crate::redis::connection::{Effect, Failure, Reply};
 use crate::redis::health::{KeyOutage, Outage};
 use crate::redis::options::Unavailable;
 use crate::redis::rules::Rules;
-use crate::redis::script::policies::Scripted;
+use crate::redis::script::Scripted;
 use crate::units::Nanos;
 
 /// After this many probes, five seconds, a key that no caller needs is left alone.

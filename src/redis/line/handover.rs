@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::KeyLine;
 use super::waiter::{Booking, Stage};
 use crate::line::WaiterId;
-use crate::redis::script::policies::Scripted;
+use crate::redis::script::Scripted;
 
 /// One more booking that nobody holds. They are handed on in the order in which they are due, whoever of
 /// their holders left first.

@@ -1,7 +1,7 @@
 //! Permits in flight: how many this process holds, and the lease on them that it must renew.
 
 use crate::redis::rules::Rules;
-use crate::redis::script::policies::Scripted;
+use crate::redis::script::Scripted;
 use crate::units::Nanos;
 
 #[derive(Debug, Default)]

@@ -9,9 +9,9 @@ use super::{BATCH, KeyLine};
 use crate::error::Error;
 use crate::line::WaiterId;
 use crate::policy::Cost;
-use crate::redis::connection::failure::Failure;
+use crate::redis::connection::Failure;
 use crate::redis::rules::Rules;
-use crate::redis::script::policies::Scripted;
+use crate::redis::script::Scripted;
 use crate::units::Nanos;
 
 impl<P: Scripted> KeyLine<P> {

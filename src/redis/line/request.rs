@@ -8,13 +8,11 @@ use super::{BATCH, KeyLine};
 use crate::error::store::StoreError;
 use crate::line::WaiterId;
 use crate::policy::Cost;
-use crate::redis::connection::failure::Failure;
-use crate::redis::connection::request::Reply;
+use crate::redis::connection::{Failure, Reply};
 use crate::redis::health::SendPermission;
 use crate::redis::rules::Rules;
-use crate::redis::script::policies::Scripted;
-use crate::redis::script::wire;
 use crate::redis::script::wire::Call;
+use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 
 /// What is sent and who is told of the answer.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::chunk::ChunkHeader;
-use crate::redis::connection::request::Script;
+use crate::redis::connection::Script;
 
 /// What a script is made of: a policy's file, and its parts if it has any.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::policies::Scripted;
-use crate::redis::connection::request::Reply;
+use crate::redis::connection::Reply;
 
 /// Ahead of everything: a mark, a generation, whether an absent key is an idle one.
 #[derive(Clone, Debug)]
