@@ -12,22 +12,20 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A [`RedisRateLimiter`] has the verbs of a [`RateLimiter`](crate::RateLimiter), but that its futures and
-//! grants borrow nothing and what needs an answer of Redis is awaited, and it gives the same answers to a
-//! microsecond, by the server's clock. Each call costs a round trip when it is alone; under
-//! load all that come while a request is under way share the next. What is refused is refused here
-//! until it can be granted.
+//! A [`RedisRateLimiter`] has the verbs of a [`RateLimiter`](crate::RateLimiter). Its futures and grants
+//! borrow nothing, and verbs that need a reply from Redis are async. Its decisions are the same to a
+//! microsecond, by the server's clock. A lone call costs a round trip; under load all calls that come while
+//! a request is in flight share the next. Refusals are cached until the call can be granted.
 //!
-//! **Only near tickets are booked.** Redis charges a caller when its turn comes within the *horizon*,
-//! 250 ms unless chosen otherwise; until then it stands in a line of this process and costs nothing. So
-//! leaving the line gives up nothing, and a pause or another rate holds for the fleet within the horizon
-//! and a round trip.
+//! **Only near turns are booked.** Redis charges a caller when its turn comes within the *horizon*, by
+//! default 250 ms; until then it waits in a queue of this process and costs nothing. So giving up is free,
+//! and a pause or another rate takes effect for the fleet within the horizon and a round trip.
 //!
-//! **Nothing hangs.** Each request has a deadline, and what callers get when Redis is away is asked for
-//! at construction: see [`Unavailable`]. What may have been charged is never asked for again, so a lost
-//! answer can waste permits and never exceeds the limit.
+//! **Nothing hangs.** Each request has a deadline, and [`Unavailable`] decides at construction what callers
+//! get while Redis is away. A request that may have been charged is never repeated, so a lost reply can
+//! waste permits and never exceeds the limit.
 //!
-//! More, about keys, expiry, clusters and what each fault costs, is in `docs/redis.md`.
+//! `docs/redis.md` has more: keys, expiry, clusters, and the cost of each fault.
 
 mod acquire;
 mod blocking;

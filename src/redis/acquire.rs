@@ -19,14 +19,13 @@ use crate::line::WaiterId;
 use crate::policy::Cost;
 use crate::units::Nanos;
 
-/// A caller on its way to a [`RedisGrant`]: what the verbs of a
-/// [`RedisRateLimiter`](super::RedisRateLimiter) return, to be awaited.
+/// The future of a [`RedisGrant`], returned by the verbs of a [`RedisRateLimiter`](super::RedisRateLimiter).
 ///
 /// # Cancel safety
 ///
-/// Dropping it leaves the line: who has no booking yet costs nothing; a booking goes to the next caller
-/// of this process, or back to Redis. What was asked for and not answered yet is charged, and goes the
-/// same way when the answer comes.
+/// Dropping it leaves the queue. Without a booking that is free; a booking goes to the next caller of this
+/// process, or back to Redis. If the request for it is in flight, its booking goes the same way when the
+/// reply comes.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -53,11 +52,11 @@ enum Progress<P: Scripted> {
     Outside,
     Waiting(WaiterId),
     Over(Option<Outcome>),
-    /// And whether Redis was away since.
+    /// In the queue of the local limiter, and whether Redis was away since.
     Local(Acquire<'static, P>, bool),
 }
 
-// Nothing in it is ever pinned.
+// Nothing in it is pinned.
 impl<P: Scripted, C: Connection> Unpin for RedisAcquire<P, C> {}
 
 impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
@@ -77,7 +76,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
             return;
         }
         let Self { shared, cost, max_wait, entered, progress } = self;
-        // Whatever panics when the line is unlocked, who has entered can leave.
+        // Set under the lock: if a waker or listener panics after it, this caller can still leave.
         shared.with_lock(|line, now| {
             *entered = now;
             let waiter = (turn, waker.cloned());
@@ -88,7 +87,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         });
     }
 
-    /// How much longer it takes, as far as is known.
+    /// How long until its turn, as far as is known.
     pub(super) fn delay(&self) -> Duration {
         match self.progress {
             Progress::Waiting(id) => self.shared.with_lock(|line, now| line.delay(id, now)),
@@ -123,13 +122,13 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         }
     }
 
-    /// Redis is away.
+    /// Redis is away: asks the local limiter.
     fn come_locally(&self) -> Result<GrantOrWait<'static, P>, Error> {
         let Self { shared, cost, max_wait, entered, .. } = self;
         let Some(local) = &shared.core.local else {
             unreachable!("only who has a local limiter is sent there")
         };
-        // As much time as is left.
+        // With the time that is left.
         let waited = shared.core.rules.options.clock.now().since(*entered);
         local.come(&shared.key, *cost, max_wait.map(|wait| wait.saturating_sub(waited)))
     }
@@ -189,8 +188,8 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                 Progress::Local(acquire, was_away) => {
                     let is_away = this.shared.is_away();
                     if *was_away && !is_away && this.max_wait.is_none() {
-                        // What is granted here now would come on top of the fleet's. Who leaves hands the
-                        // turn to the next, so that one turn brings them all back.
+                        // Redis is back, and a local grant would come on top of the fleet's. This caller
+                        // returns to it; that gives its local turn to the next, so one turn brings all back.
                         this.progress = Progress::Outside;
                         continue;
                     }

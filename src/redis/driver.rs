@@ -15,8 +15,8 @@ use crate::line::WaiterId;
 use crate::units::Nanos;
 
 impl<P: Scripted, C: Connection> SharedKey<P, C> {
-    /// Locks, lets time pass, does `act`, and what follows from it: every way into the line by which anything
-    /// may happen there is this one.
+    /// Locks the line, lets time pass, runs `act`, and does what follows from it. All changes of the line
+    /// come this way.
     pub(super) fn with_lock<R>(&self, act: impl FnOnce(&mut KeyLine<P>, Nanos) -> R) -> R {
         let (result, driver) = self.act(act);
         if let Some(driver) = driver {
@@ -49,7 +49,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         line.pump(rules, now);
         let driver = self.driver(&mut line, now);
         let timer_task = line.arm(rules, now);
-        // Who waits for a change does not look: a clock that advances by itself is moved for it.
+        // A caller that waits for a change does not move a clock that advances by itself.
         let moves = rules.options.clock.advances_by_itself() && !line.changes.is_empty();
         let due = moves.then(|| line.moves_at(rules, now)).flatten();
         self.unlock(line, timer_task);
@@ -59,7 +59,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         (result, driver)
     }
 
-    /// Somebody who sends what is to be sent now, and is responsible for it whatever panics.
+    /// Takes the next request, if one is due. Its driver answers for it even if a waker or listener panics.
     fn driver(&self, line: &mut KeyLine<P>, now: Nanos) -> Option<Driver<P, C>> {
         if line.under_way {
             return None;
@@ -98,7 +98,7 @@ impl<P: Scripted, C: Connection> OnAlarm for SharedKey<P, C> {
     }
 }
 
-/// Sends one request after the other for as long as there is something to send.
+/// Sends one request after the other until none is due.
 struct Driver<P: Scripted, C: Connection> {
     shared: Arc<SharedKey<P, C>>,
     step: Step<P::Cost>,
@@ -108,7 +108,7 @@ enum Step<C> {
     /// Nothing has been sent yet.
     Due(InFlightRequest<C>),
     InFlight(InFlightRequest<C>),
-    /// Those who were just told, and come again, are to be in the next request; or it is crowded out.
+    /// Lets callers that were just served come again for the next request; or waits for a slot.
     Collecting,
     Done,
 }
@@ -128,7 +128,7 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
                 self.shared.end(request, RequestEnd::NoSlot);
                 slot = Arc::clone(&slots).acquire_owned().await.ok();
             } else if core.rules.health.down().is_some() && !request.is_probe() {
-                // Another key has found out while this one waited for its turn on the connection.
+                // Another key has found out while this one waited for the connection.
                 self.shared.end(request, RequestEnd::Withdrawn);
             } else {
                 let script = self.shared.request(&mut request);
@@ -154,7 +154,7 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
     }
 }
 
-/// Lets others run first.
+/// Lets other tasks run first.
 async fn yield_now() {
     let mut yielded = false;
     std::future::poll_fn(|context| {
@@ -167,7 +167,7 @@ async fn yield_now() {
     .await;
 }
 
-/// The runtime has ended, with a request under way or before the next: somebody else must go on.
+/// The runtime has ended, with a request in flight or before the next: another task must go on.
 impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
     fn drop(&mut self) {
         let step = self.take(Step::Done);

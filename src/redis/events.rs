@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::store::StoreError;
 
-/// Something that happened to a shared limiter and that somebody should know.
+/// What a limiter over Redis reports to [`Builder::on_event`](super::Builder::on_event).
 ///
 /// ```
 /// use tollgate::redis::Event;
@@ -22,42 +22,41 @@ use crate::error::store::StoreError;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// Redis has not answered for so long that callers are served without it.
+    /// Redis did not reply within the deadline; callers are now served without it.
     #[non_exhaustive]
     Down {
-        /// What the last request said.
+        /// The error of the last request.
         error: StoreError,
     },
-    /// Redis is there again.
+    /// Redis is back.
     #[non_exhaustive]
     Up {
-        /// Since the first request that failed, or the last answer if that came later.
+        /// The time since the first failure, or since the last reply if that came later.
         after: Duration,
     },
-    /// Another process has set another policy for all; it is in force here now.
+    /// Another process has set a new policy for the fleet; it is now in force here.
     #[non_exhaustive]
     PolicyAdopted {
-        /// The key for which.
+        /// The key.
         key: Arc<str>,
-        /// How many times the policy has been set in all.
+        /// How many times the policy of this key has been set.
         generation: u32,
     },
 }
 
-/// What a shared limiter has cost so far, all keys of it together.
+/// Request counters of a limiter, all keys together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
     /// Requests sent to Redis.
     pub requests: u64,
-    /// Calls that they asked for, each as often as it was asked for until its turn was near.
+    /// Calls in these requests; a call counts each time until its turn is near.
     pub asked: u64,
-    /// Calls refused without asking, because Redis had said when it makes sense again.
+    /// Calls refused by a cached reply, without a request.
     pub denied_locally: u64,
-    /// Requests whose answer was lost, so that what they asked for counts as charged. Those that only look
-    /// for the server do not count.
+    /// Requests without a reply whose permits may have been consumed. Probes do not count.
     pub lost: u64,
-    /// Calls that were answered without Redis because it did not answer in time.
+    /// Calls served without Redis because it was away.
     pub without_redis: u64,
 }
 

@@ -1,10 +1,9 @@
-//! What happens while Redis is away.
+//! Whether Redis can be reached, and which key may try it next.
 //!
-//! A request that fails makes the connection *doubtful*: what was certainly not carried out is asked
-//! again, in ever longer intervals, and everybody waits, but not longer than the deadline of the first
-//! request that failed, or since the last answer to another. If that passes, Redis is *down*: who waits and
-//! whoever comes is told so at once, or served without Redis, as was asked for; one request at a time finds
-//! out when it is back.
+//! A request that fails makes the connection *doubtful*. Requests that had no effect are repeated at growing
+//! intervals, and callers wait, but not longer than one deadline after the first failure, or after the last
+//! reply if that came later. Then Redis is *down*: waiting and new callers get what
+//! [`Unavailable`](super::Unavailable) says, and one request at a time probes whether it is back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -30,7 +29,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendPermission {
     Ask,
-    /// One at a time.
+    /// One request at a time.
     Try,
     Probe,
     Wait,
@@ -38,10 +37,10 @@ pub(super) enum SendPermission {
 
 #[derive(Debug, Default)]
 pub(super) struct Health {
-    /// Whether there is any: so that nobody locks as long as all is well.
+    /// Whether `trouble` is set: without any, nothing locks.
     troubled: AtomicBool,
     trouble: Mutex<Option<Trouble>>,
-    /// When the last answer came, in nanoseconds.
+    /// When the last reply came, in nanoseconds.
     answered: AtomicU64,
 }
 
@@ -106,7 +105,7 @@ impl Health {
         !self.troubled.load(Ordering::SeqCst)
     }
 
-    /// Nothing if there is none.
+    /// `None` without trouble.
     fn trouble<R>(&self, look: impl FnOnce(&mut Trouble) -> R) -> Option<R> {
         if self.is_well() {
             return None;
@@ -122,27 +121,27 @@ impl Health {
         self.trouble(state).unwrap_or(State::Up)
     }
 
-    /// What those are told who cannot wait for Redis any more.
+    /// The error for callers that cannot wait for Redis any longer.
     pub(super) fn down(&self) -> Option<StoreError> {
         self.trouble(|trouble| trouble.is_down.then(|| trouble.outage.error.clone()))?
     }
 
-    /// What the last request said, if it was not an answer.
+    /// The error of the last request, if it failed.
     pub(super) fn doubt(&self) -> Option<StoreError> {
         self.trouble(|trouble| trouble.outage.error.clone())
     }
 
-    /// Time has passed. An event if those who wait have waited long enough.
+    /// Lets time pass. An event if callers have waited for the deadline.
     pub(super) fn pass(&self, now: Nanos) -> Option<Event> {
         self.trouble(|trouble| trouble.pass(now))?
     }
 
-    /// `fails`: whether the key that asks has failed itself.
+    /// `fails`: whether requests of the same key have failed.
     pub(super) fn may_ask(&self, now: Nanos, fails: bool) -> SendPermission {
         self.trouble(|trouble| trouble.may_ask(now, fails)).unwrap_or(SendPermission::Ask)
     }
 
-    /// When it is to be tried again. If somebody is trying it now, those who need it look again soon.
+    /// When the key may try Redis. If another key is trying now, a key that needs Redis looks again soon.
     pub(super) fn again(&self, now: Nanos, needed: bool, fails: bool) -> Option<Nanos> {
         self.trouble(|trouble| trouble.again(now, needed, fails))?
     }
@@ -155,9 +154,9 @@ impl Health {
         error: &StoreError,
     ) -> Option<Event> {
         let mut trouble = self.trouble.lock();
-        // Either this sees an answer that comes now, or whoever has it sees the trouble.
+        // Either this sees a reply that comes now, or the key that gets it sees the trouble.
         self.troubled.store(true, Ordering::SeqCst);
-        // What was answered meanwhile was there.
+        // Redis was there when it last replied.
         let since = sent.max(Nanos::new(self.answered.load(Ordering::SeqCst)));
         let trouble = trouble.get_or_insert_with(|| Trouble {
             outage: Outage::new(since, now, deadline, error.clone()),
@@ -183,12 +182,12 @@ impl Health {
         trouble.is_down.then(|| Event::Up { after: now.since(trouble.outage.since) })
     }
 
-    /// A request was neither answered nor did it fail: whoever sent it is gone.
+    /// A request ended without a reply or failure: its task has ended.
     pub(super) fn abandoned(&self) {
         self.trouble(|trouble| trouble.probing = false);
     }
 
-    /// A request could not be sent by whoever was to: the next is not to be at once.
+    /// A request could not be sent: the next waits.
     pub(super) fn unsent(&self, now: Nanos) {
         self.trouble(|trouble| {
             trouble.probing = false;
@@ -212,17 +211,17 @@ impl Trouble {
         let until = (!self.is_down).then_some(self.outage.until);
         let again = match self.turn(fails) {
             _ if self.probing => now.saturating_add(self.outage.pause.max(SOON)),
-            // Whoever may ask at any time has nothing to ask for just now.
+            // It may ask at any time, and has nothing to ask now.
             Nanos::ZERO => now.saturating_add(SOON),
             turn => turn,
         };
-        // While it is down somebody finds out when it is back, whoever that is.
+        // While Redis is down, some key must probe.
         let again = (needed || self.is_down && !self.probing).then_some(again);
         again.into_iter().chain(until).min()
     }
 
-    /// When it may be tried again. A key that has not failed itself may be well: it does not pay for those
-    /// that have, nor do these take its turn.
+    /// When the key may try. A key that has not failed may be well: it does not wait for the keys that have,
+    /// nor do these take its turn.
     fn turn(&self, fails: bool) -> Nanos {
         match fails {
             true if self.others_wait => self.outage.retry_at.saturating_add(2 * SOON),

@@ -1,10 +1,9 @@
-//! The line of one key in this process: who waits, who holds a booking, and what is asked for next. All
-//! of it under one lock, and nothing of it waits.
+//! The line of one key in this process: its waiters, their bookings, and the next request. All of it is
+//! under one lock, and nothing in it waits.
 //!
-//! Redis keeps the bookings, the process keeps the line, and only near bookings are booked: those due
-//! within the horizon. So whoever leaves before that costs nothing, and a pause or another rate holds
-//! for everybody within the horizon and a round trip. A request is under way at most once for each
-//! key; who comes meanwhile shares the next.
+//! Redis keeps the bookings, the process keeps the queue, and only turns within the horizon are booked. So
+//! leaving before that is free, and a pause or another rate takes effect for all within the horizon and a
+//! round trip. Each key has at most one request in flight; callers that come meanwhile share the next.
 
 mod agreement;
 mod alarm;
@@ -35,7 +34,7 @@ use change::{Done, KeyChange, Refund};
 use lease::Lease;
 use waiter::{Booking, KeyWaiter};
 
-/// How many calls or changes go in one request: a script holds up everybody else on the server.
+/// Maximum calls or changes in one request: a script blocks the server.
 const BATCH: usize = 1024;
 
 pub(crate) struct KeyLine<P: Scripted> {
@@ -43,36 +42,36 @@ pub(crate) struct KeyLine<P: Scripted> {
     pub(crate) time: Steady,
     pub(crate) policy: P,
     pub(crate) header: PolicyHeader,
-    /// Whether nothing has been heard of the policy that was set here.
+    /// A policy was set here, and no reply has confirmed it.
     pub(crate) unheard: bool,
-    /// The policy of before the first change of it.
+    /// The policy before its first change.
     base: PolicyHeader,
-    /// First those with a booking, in the order of their bookings, then those without.
+    /// First the waiters with a booking, in the order of their bookings, then those without.
     queue: Queue<KeyWaiter<P::Cost>>,
-    /// The first without a booking.
+    /// The first waiter without a booking.
     head: Option<WaiterId>,
     deadlines: BTreeSet<(Nanos, WaiterId)>,
-    /// How many without a booking wait, and how many of the queue are still there for an answer only.
+    /// Waiters without a booking; and stale entries, which stay in the queue until the reply.
     waiting: usize,
     gone: usize,
     permits: u64,
     pub(crate) under_way: bool,
-    /// Whether the last request was for changes: then it is the turn of those in line.
+    /// The last request was for changes: the next is for waiters.
     changed_last: bool,
     pub(crate) changes: VecDeque<KeyChange<P::Cost>>,
     changes_made: u64,
-    /// The first who has no booking is not asked for before this. `None`: at once.
+    /// The head is not asked for before this. `None`: at once.
     ask_at: Option<Nanos>,
-    /// How often the head was asked for in its time and others had been quicker.
+    /// How often other processes were quicker than the head.
     passed: u32,
     /// Set while requests for this key fail.
     failing: Option<KeyOutage>,
-    /// What was refused last, when it will be ready, and why it is not.
+    /// The cost of the last refusal, when it will be ready, and the part that limits it.
     denied: Option<(P::Cost, Nanos, Option<usize>)>,
-    /// Tickets of callers who left while those behind them were being asked for, and what each is for.
+    /// Bookings of callers that left while the waiters behind them were asked for, all of one cost.
     spare: VecDeque<Booking>,
     spare_cost: P::Cost,
-    /// How many are asked for in their time.
+    /// How many waiters a request asks for.
     reach: usize,
     last_due: Nanos,
     lease: Lease,
@@ -136,18 +135,18 @@ impl<P: Scripted> KeyLine<P> {
         self.queue.len() - self.gone
     }
 
-    /// Whether nothing would be lost with it.
+    /// Whether the line can be dropped without a loss.
     pub(crate) fn is_quiet(&self, now: Nanos) -> bool {
         self.queue.len() == 0
             && !self.under_way
             && self.changes.is_empty()
-            // Redis may lose what only those who know it can restore.
+            // If Redis loses the policy that was set, only a process that knows it can restore it.
             && self.header.generation == 0
             && self.lease.is_free()
             && self.denied.is_none_or(|(_, due, _)| due <= now)
     }
 
-    /// Whether nothing has been given back of which Redis does not know yet.
+    /// Whether Redis knows of everything that was given back.
     pub(crate) fn has_told_all(&self) -> bool {
         !self.under_way && self.changes.is_empty() && self.spare.is_empty() && !self.lease.released
     }
@@ -157,7 +156,7 @@ impl<P: Scripted> KeyLine<P> {
         self.change(KeyChange { refund, ..KeyChange::of(Vec::new()) });
     }
 
-    /// Something to be done, whose end is told.
+    /// Queues a change, and reports its end.
     pub(crate) fn request(
         &mut self,
         change: KeyChange<P::Cost>,

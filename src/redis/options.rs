@@ -1,4 +1,4 @@
-//! What can be chosen of a shared limiter.
+//! The options of a limiter over Redis.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::events::Event;
 use crate::clock::Clock;
 
-/// What callers get while Redis is unavailable. Somebody else's quota is at stake: choose.
+/// What callers get while Redis is unavailable. The choice decides whether the fleet's quota may be
+/// exceeded.
 ///
 /// ```
 /// use tollgate::redis::Unavailable;
@@ -19,19 +20,18 @@ use crate::clock::Clock;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Unavailable<P> {
-    /// An [`Error::Store`](crate::Error::Store) at once. Nothing is taken beyond the limit, and nothing
-    /// goes on.
+    /// An [`Error::Store`](crate::Error::Store) at once. The limit is never exceeded.
     #[default]
     Fail,
-    /// They are granted at once, without any limit.
+    /// A grant at once, without any limit.
     Allow,
-    /// A limiter of this process's own with this policy: a share of the whole, for each key.
+    /// A limiter of this process with this policy for each key, usually a share of the whole.
     Local(P),
 }
 
 type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// What can be chosen.
+/// See [`Builder`](super::Builder).
 pub(super) struct Options<P> {
     pub(super) horizon: Duration,
     pub(super) deadline: Duration,

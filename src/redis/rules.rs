@@ -1,4 +1,4 @@
-//! What the keys of one limiter have in common apart from the connection and the policy in force.
+//! What all keys of a limiter have in common, apart from the connection.
 
 use super::events::Counts;
 use super::health::Health;
@@ -6,7 +6,7 @@ use super::options::Options;
 use super::script::wire::PolicyHeader;
 use super::script::{Scripted, Scripts};
 
-/// Options, scripts, health and counters of one limiter: all that the queue of a key needs of its owner.
+/// All that the line of a key needs of its limiter.
 pub(super) struct Rules<P> {
     pub(super) options: Options<P>,
     pub(super) scripts: Scripts,
@@ -27,7 +27,7 @@ impl<P: Scripted> Rules<P> {
         }
     }
 
-    /// What requests under a policy begin with.
+    /// The first argument of requests under a policy.
     pub(super) fn header(&self, policy: &P, generation: u32) -> PolicyHeader {
         PolicyHeader::new(&self.scripts.kind, policy, generation, self.options.absent_is_idle)
     }

@@ -1,4 +1,4 @@
-//! What all handles of a shared limiter share, and what those of one key do.
+//! What all handles of a limiter share, and what all handles of one key share.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -18,8 +18,8 @@ use crate::line::WaiterId;
 use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Requests under way at most, one for each key. More would only wait for each other, on the way to a server
-/// that does one thing at a time, and those at the end beyond their deadline.
+/// Maximum requests in flight, at most one for each key. More would only queue on the way to a server that
+/// does one thing at a time, the last of them beyond their deadline.
 const SLOTS: usize = 512;
 
 /// What all keys of a limiter share.
@@ -27,7 +27,7 @@ pub(super) struct SharedLimiter<P: Scripted, C> {
     pub(super) connection: C,
     pub(super) rules: Rules<P>,
     pub(super) runtime: Runtime,
-    /// Requests that may be under way, those for other keys included.
+    /// Slots for requests in flight, of all keys.
     pub(super) slots: Arc<Semaphore>,
     /// In use while Redis is away.
     pub(super) local: Option<KeyedRateLimiter<Arc<str>, P>>,
@@ -47,7 +47,7 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
         Arc::new(Self { core, lines: Mutex::default() })
     }
 
-    /// The line of a key. Those of keys that nobody uses any more are dropped by and by.
+    /// The line of a key. Lines of keys that are no longer in use are dropped from time to time.
     pub(super) fn of(&self, key: Arc<str>) -> Arc<SharedKey<P, C>> {
         let mut lines = self.lines.lock();
         if let Some(line) = lines.get(&key) {
@@ -55,7 +55,7 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
         }
         if lines.len() == lines.capacity() {
             lines.retain(|_, line| Arc::strong_count(line) > 1 || !line.is_quiet());
-            // Not again before as many others have come.
+            // The next time when their number has doubled.
             let live = lines.len();
             lines.reserve(live + 1);
         }
@@ -88,7 +88,7 @@ impl<P: Scripted, C> SharedLimiter<P, C> {
     }
 }
 
-/// A number that no other process has.
+/// A number that differs from process to process.
 fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
@@ -119,18 +119,18 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         self.line.lock().is_quiet(self.core.rules.options.clock.now())
     }
 
-    /// What happened without the line.
+    /// Counts what happened outside the line.
     pub(super) fn count(&self, count: impl FnOnce(&mut Stats)) {
         count(&mut self.line.lock().stats);
     }
 
-    /// Whether callers are served without Redis, be it for this key only.
+    /// Whether callers are served without Redis, for this key or for all.
     pub(super) fn is_away(&self) -> bool {
         let Rules { options, health, .. } = &self.core.rules;
         health.down().is_some() || self.line.lock().is_away(options.clock.now())
     }
 
-    /// What became of somebody in line, if anything has yet: what is over is so at any time.
+    /// The outcome of a caller, if there is one yet. It does not depend on the time.
     pub(super) fn outcome(&self, key: WaiterId) -> Option<Outcome> {
         self.line.lock().take(key)
     }
@@ -148,7 +148,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         if let Some(task) = timer_task {
             task.start();
         }
-        // Before those who are told of it; and if it panics, they are woken all the same.
+        // The listener runs before the callers of the same request wake up; they do even if it panics.
         let told = self.core.rules.options.listener.as_ref().map(|listener| {
             catch_unwind(AssertUnwindSafe(|| events.iter().for_each(|event| listener(event))))
         });
