@@ -1,4 +1,4 @@
-//! What can be chosen of a shared limiter.
+//! Building a limiter over Redis.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::script::Scripted;
 use super::shared::{Keys, SharedLimiter};
 use crate::clock::Clock;
 
-/// Makes a [`RedisRateLimiter`]: what is not chosen is as said here.
+/// Builds a [`RedisRateLimiter`]. The default is stated at each method.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct Builder<P: Scripted, C> {
 }
 
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
-    /// The same with choices.
+    /// Returns a builder with options.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -80,7 +80,7 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self
     }
 
-    /// What callers get while Redis is away: by default an error.
+    /// What callers get while Redis is away; by default an error.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Builder, Reconnecting, Unavailable};
@@ -92,11 +92,11 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.unavailable = unavailable)
     }
 
-    /// How long a request to Redis may take, and how long callers wait for Redis to come back: by
-    /// default 500 ms. Nobody waits longer than that without knowing that Redis is there.
+    /// The deadline of a request, and of callers that wait for Redis to come back; by default 500 ms.
     ///
-    /// Who has less time than that hears [`Error::Denied`](crate::Error::Denied), with nothing known, if
-    /// that is up before the first request has failed: choose a deadline shorter than timeouts.
+    /// A shorter timeout that expires before the first request has failed is
+    /// [`Error::Denied`](crate::Error::Denied) without a `retry_after`: choose a deadline shorter than the
+    /// timeouts.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -109,8 +109,8 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.deadline = deadline)
     }
 
-    /// How far ahead permits are booked: by default 250 ms. It should be several times a round trip, or
-    /// permits are wasted while the process asks; so long can a pause or another rate take to hold.
+    /// How far ahead permits are booked; by default 250 ms. It should be several round trips, or permits are
+    /// wasted during requests; a pause or another rate takes up to this time to take effect.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -123,9 +123,9 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.horizon = horizon)
     }
 
-    /// A key that is not there is that of a limiter that was idle for long, with all permits stored. By
-    /// default it is that of a new one: for [`SmoothBursty`](crate::SmoothBursty) with none, so that a
-    /// Redis that has lost everything does not cause a burst.
+    /// Treats an absent key as a limiter that was idle for long, with all permits stored. By default it is a
+    /// new one, for [`SmoothBursty`](crate::SmoothBursty) without permits, so that a Redis that has lost its
+    /// data does not cause a burst.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Builder, Reconnecting};
@@ -137,8 +137,8 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.absent_is_idle = true)
     }
 
-    /// How long a place in flight counts after its process was last heard of: by default 10 s. It is
-    /// renewed each third of that. Less than 100 ms counts as that.
+    /// How long permits in flight count after the last request of their process; by default 10 s, at least
+    /// 100 ms. The lease is renewed after a third of that.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -151,8 +151,8 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.lease = lease.max(Duration::from_millis(100)))
     }
 
-    /// Lets at most this many callers of a key wait in this process, those included whose request is under
-    /// way: see [`RateLimiter::max_waiters`](crate::RateLimiter::max_waiters).
+    /// The maximum number of callers of a key that wait in this process, including callers whose request is
+    /// in flight; by default unlimited. See [`RateLimiter::max_waiters`](crate::RateLimiter::max_waiters).
     ///
     /// ```no_run
     /// # use tollgate::redis::{Builder, Reconnecting};
@@ -164,7 +164,8 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.max_waiters = waiters)
     }
 
-    /// Lets the callers of a key in this process wait for at most this many permits together.
+    /// The maximum number of permits that the callers of a key in this process wait for together; by default
+    /// unlimited.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Builder, Reconnecting};
@@ -176,7 +177,7 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.max_queued_permits = permits)
     }
 
-    /// Is called with what happens. It must be quick and not wait.
+    /// The event callback. It must not block.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Builder, Reconnecting};
@@ -188,8 +189,7 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.listener = Some(Arc::new(listener)))
     }
 
-    /// The clock by which this process waits: by default the system's. What Redis decides, it decides by
-    /// its own.
+    /// The clock by which this process waits; by default the system's. Redis decides by its own.
     ///
     /// ```no_run
     /// # use tollgate::Clock;
@@ -203,7 +203,7 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.clock = clock)
     }
 
-    /// The limiter. Nothing is sent yet.
+    /// Builds the limiter. Nothing is sent yet.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Builder, Reconnecting};

@@ -1,4 +1,4 @@
-//! What scripts are sent over: one small trait between the limiter and redis-rs.
+//! Connections: one small trait between the limiter and redis-rs.
 
 pub(super) mod blocking;
 #[cfg(feature = "redis-cluster")]
@@ -19,13 +19,13 @@ use crate::sync::Mutex;
 pub use failure::{Effect, Failure};
 pub use request::{Reply, Request, Script};
 
-/// What a [`RedisRateLimiter`](super::RedisRateLimiter) sends its scripts over.
+/// A connection over which a [`RedisRateLimiter`](super::RedisRateLimiter) runs its scripts.
 ///
 /// Every asynchronous connection of redis-rs that can be cloned is one: `ConnectionManager`,
 /// `ClusterConnection`, and `MultiplexedConnection`, which does not come back once it is cut.
 /// [`Reconnecting`](super::Reconnecting) and [`Blocking`](super::Blocking) are here. What is charged must
 /// be charged once: an implementation **never sends a request again** that may have reached the server.
-/// redis-rs's cluster client does that by itself unless it is told `ClusterClientBuilder::retries(0)`.
+/// redis-rs's cluster client does so unless it is built with `ClusterClientBuilder::retries(0)`.
 ///
 /// ```
 /// use tollgate::redis::Connection;
@@ -39,14 +39,14 @@ pub trait Connection: Clone + Send + Sync + 'static {
     /// Runs a script, and answers within [`Request::deadline`].
     fn run(&self, request: &Request) -> impl Future<Output = Result<Reply, Failure>> + Send;
 
-    /// Runs a task that sends requests to its end, whoever is polled meanwhile. By default on the tokio
-    /// runtime of the caller, or the one in which the limiter was last used.
+    /// Spawns a task that sends requests. By default on the tokio runtime of the caller, or the one in which
+    /// the limiter was last used.
     fn spawn(&self, runtime: &Runtime, task: Task) {
         runtime.spawn(task);
     }
 }
 
-/// Something to be run to its end.
+/// A task that sends requests.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The tokio runtime in which a limiter was last used.
@@ -100,11 +100,11 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {
     }
 }
 
-/// A connection over which nothing has come for so long is tried before it is used: servers, and what is on the
-/// way to them, close those that are idle, and some of them without a word.
+/// A connection that was idle for this long is tried before it is used: servers and proxies close idle
+/// connections, some without notice.
 pub(crate) const IDLE: Duration = Duration::from_secs(10);
 
-/// Whether somebody was there to answer, whatever was said: that `PING` is not permitted, too.
+/// Whether the server replied, even with an error: `PING` may not be permitted.
 pub(crate) fn is_answer<T>(outcome: &Result<T, RedisError>) -> bool {
     outcome.as_ref().map_or_else(|error| error.code().is_some(), |_| true)
 }

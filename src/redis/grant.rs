@@ -16,9 +16,8 @@ use crate::policy::Cost;
 
 /// Permits that a [`RedisRateLimiter`](super::RedisRateLimiter) has granted.
 ///
-/// For a rule of calls in flight dropping it gives the place back, as for a
-/// [`Grant`]; the lease on it is renewed for as long as it is kept and this process lives.
-/// For the others dropping it does nothing.
+/// For policies that limit calls in flight, dropping it gives the permits back, as for a [`Grant`]; the
+/// lease on them is renewed until then. For other policies dropping it does nothing.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,7 +35,7 @@ use crate::policy::Cost;
 pub struct RedisGrant<P: Scripted, C: Connection = Reconnecting> {
     shared: Arc<SharedKey<P, C>>,
     cost: P::Cost,
-    /// What can be given back at the price that was paid.
+    /// The permits that can be given back at the price that was paid.
     returnable: P::Cost,
     origin: Origin<P>,
 }
@@ -56,7 +55,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         Self { shared, cost, returnable: cost, origin: Origin::Local(grant) }
     }
 
-    /// How long this had to wait: from its arrival to the time at which it was due.
+    /// Returns how long the caller waited: from its arrival until the permits were due.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Blocking, RedisGrant};
@@ -71,7 +70,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         }
     }
 
-    /// What was asked for, or what it was settled to.
+    /// Returns the cost: as asked for, or as settled.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Blocking, RedisGrant};
@@ -83,7 +82,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         self.cost
     }
 
-    /// Which of several rules together made it wait: see [`Grant::limited_by`].
+    /// Returns which part of a composed policy made it wait: see [`Grant::limited_by`].
     ///
     /// ```no_run
     /// # use tollgate::redis::{Blocking, RedisGrant};
@@ -98,8 +97,8 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         }
     }
 
-    /// Whether the whole fleet's quota was charged: not if Redis was away and the caller was served
-    /// without it, nor for a cost of nothing.
+    /// Returns whether the fleet's quota was charged: not for a caller served without Redis, nor for a cost
+    /// of zero.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Blocking, RedisGrant};
@@ -113,7 +112,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         matches!(&self.origin, Origin::Redis(info) if info.booking.is_some())
     }
 
-    /// Corrects the cost once the true one is known: see [`Grant::settle`].
+    /// Corrects the cost once it is known: see [`Grant::settle`].
     ///
     /// # Errors
     ///
@@ -122,7 +121,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     ///
     /// # Cancel safety
     ///
-    /// From the first poll on it is done, whether it is awaited to the end or not.
+    /// It is done from the first poll on, even if the future is dropped.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Blocking, RedisGrant};
@@ -184,10 +183,10 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         block_on(self.settle(actual))
     }
 
-    /// Gives the permits back: the request was not made after all. See
-    /// [`Grant::refund`] for how much comes back.
+    /// Gives the permits back, for a request that was not made. See [`Grant::refund`] for how much comes
+    /// back.
     ///
-    /// It is sent at once, once; if Redis cannot be reached, nothing comes back.
+    /// It is sent at once, and only once; if Redis cannot be reached, nothing comes back.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Blocking, RedisGrant};
@@ -200,7 +199,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
             let all = grant.returnable;
             grant.shared.with_lock(|line, _| line.refund(all, all, booking));
         } else if let Origin::Local(local) = &mut grant.origin {
-            // What is left of it has nothing to give back.
+            // After that the drop gives nothing back.
             drop(local.settle(P::Cost::default()));
         }
     }

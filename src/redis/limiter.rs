@@ -19,10 +19,10 @@ use crate::policy::{Quota, Rated};
 use crate::stats::Stats;
 use crate::units::Rate;
 
-/// A [`RateLimiter`](crate::RateLimiter) whose quota is shared by all who use the same key of a Redis
-/// server: see the [module](super).
+/// A [`RateLimiter`](crate::RateLimiter) whose quota is shared by all processes that use the same key of a
+/// Redis server: see the [module](super).
 ///
-/// It is a handle: clones share one line, and [`key`](Self::key) is the same for another key.
+/// It is a handle: clones share one queue, and [`key`](Self::key) returns a handle for another key.
 ///
 /// ```no_run
 /// use tollgate::redis::{Blocking, RedisRateLimiter};
@@ -40,11 +40,11 @@ pub struct RedisRateLimiter<P: Scripted, C: Connection = Reconnecting> {
 }
 
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
-    /// A limiter that shares `policy` with all who use `key`. Nothing is sent yet.
+    /// Creates a limiter that shares `policy` with all processes that use `key`. Nothing is sent yet.
     ///
-    /// Everybody must use the same policy with a key, or hears so. With [`Builder`](super::Builder) more can be chosen.
-    /// An asynchronous connection needs the tokio runtime in which this is called or, if it is called
-    /// outside, in which the limiter is first used.
+    /// All must use the same policy with a key; a mismatch is [`Error::Store`]. [`Builder`](super::Builder)
+    /// has more options. An asynchronous connection needs the tokio runtime in which this is called or, if
+    /// it is called outside of one, in which the limiter is first used.
     ///
     /// ```no_run
     /// use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -65,12 +65,12 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         Self { shared: keys.of(key), keys }
     }
 
-    /// The same limit for another key, over the same connection: a quota for each user, say. It is cheap,
-    /// and need not be kept; but what [`stats`](Self::stats) says is forgotten when no handle of the key
-    /// is and nobody waits there.
+    /// The same limit for another key, over the same connection: a quota for each user, for example. It is
+    /// cheap, and need not be kept; but the [`stats`](Self::stats) of a key are dropped when it has no
+    /// handle and no waiter.
     ///
-    /// A policy that was [set](Self::set_policy) was set for one key. Calls for different keys share no
-    /// request: of these at most 512 are under way at a time.
+    /// [`set_policy`](Self::set_policy) sets the policy of one key. Calls for different keys share no
+    /// request; at most 512 requests are in flight at a time.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -87,19 +87,19 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         RedisAcquire::new(Arc::clone(&self.shared), n, max_wait)
     }
 
-    /// Takes `n` permits and waits for them as long as it takes.
+    /// Acquires `n` permits, and waits for them without a limit.
     ///
-    /// Callers of one process are served in the order in which they came; those of several processes as
+    /// Callers of one process are served in FIFO order; callers of different processes in the order in which
     /// their requests reach the server.
     ///
     /// # Errors
     ///
     /// [`Error::ExceedsCapacity`], [`Error::QueueFull`], and [`Error::Store`] if Redis is away or the key
-    /// is somebody else's.
+    /// holds something else.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the line: see [`RedisAcquire`].
+    /// Dropping the future leaves the queue: see [`RedisAcquire`].
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -112,12 +112,11 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.acquire_within(n, None)
     }
 
-    /// Takes `n` permits if they are ready and nobody of this process is in line; waits for the answer
-    /// only.
+    /// Acquires `n` permits if they are ready and no caller of this process waits; waits only for the reply.
     ///
     /// # Errors
     ///
-    /// [`Error::Denied`] with the wait that it would have needed; else as [`acquire`](Self::acquire).
+    /// [`Error::Denied`] with the wait that would have been needed; else as [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///
@@ -135,16 +134,15 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.acquire_within(n, Some(Duration::ZERO))
     }
 
-    /// Takes `n` permits if they come within `timeout`; says so as soon as Redis has answered if they
-    /// cannot.
+    /// Acquires `n` permits within `timeout`; fails as soon as Redis has replied that it cannot.
     ///
-    /// A grant can be late by a round trip: what is due when the time is up is granted when this process
-    /// knows that it is due.
+    /// A grant can be late by a round trip: permits that are due at the timeout are granted when the reply
+    /// says so.
     ///
     /// # Errors
     ///
-    /// [`Error::Denied`] with the wait that it would have needed, those of this process ahead counted;
-    /// else as [`acquire`](Self::acquire).
+    /// [`Error::Denied`] with the wait that would have been needed, behind the waiters of this process; else
+    /// as [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///
@@ -161,8 +159,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.acquire_within(n, Some(timeout))
     }
 
-    /// Takes a place in line now, to wait for it later or not at all. Waits until Redis has said when its
-    /// turn will come.
+    /// Enters the queue now, to wait later or not at all. Waits until Redis has replied when the turn will
+    /// come.
     ///
     /// # Errors
     ///
@@ -187,21 +185,19 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         Ok(RedisReservation::new(acquire))
     }
 
-    /// Changes the policy of the key for the whole fleet: from the next request of each process on, and
-    /// for all but what is booked within the horizon. Idle time up to now counts at the old rate, what is
-    /// owed keeps its old price.
+    /// Changes the policy of the key for the whole fleet: from the next request of each process on, for all
+    /// turns that are not booked yet. Idle time up to now counts at the old rate; debt keeps its old price.
     ///
-    /// The others take it over and keep it; if Redis loses the key, the first of them restores it. Of
-    /// two set at the same time the one that reaches the server later holds.
+    /// The other processes adopt and keep it; if Redis loses the key, the first of them restores it. If two
+    /// are set at the same time, the one that reaches the server later wins.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`]; then it may hold for the fleet all the same, and will once this process is heard
-    /// again.
+    /// [`Error::Store`]; it may have taken effect anyway, and will once this process reaches Redis again.
     ///
     /// # Cancel safety
     ///
-    /// From the first poll on it is done, whether it is awaited to the end or not.
+    /// It is done from the first poll on, even if the future is dropped.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -223,14 +219,14 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         confirmed(answer).await.map(drop)
     }
 
-    /// Grants nothing to anybody in the fleet for `duration` from now, for example because the server
-    /// answered with `Retry-After`: see [`RateLimiter::pause_for`](crate::RateLimiter::pause_for). What
-    /// is [booked ahead](super::Builder::horizon) is still granted. The share of this process
+    /// Grants nothing in the whole fleet for `duration` from now, for example after a `Retry-After`: see
+    /// [`RateLimiter::pause_for`](crate::RateLimiter::pause_for). Turns that are
+    /// [booked](super::Builder::horizon) are still granted. The share of this process
     /// ([`Unavailable::Local`](super::Unavailable::Local)) is paused as well.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`] if Redis has not confirmed it; then the rest of the fleet may not know of it.
+    /// [`Error::Store`] if Redis has not confirmed it; the rest of the fleet may go on.
     ///
     /// # Cancel safety
     ///
@@ -251,15 +247,15 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         wire::put_pause(&mut todo, duration);
         let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(todo)));
         if let Some(local) = &self.shared.core.local {
-            // Too many other keys are no reason not to tell Redis.
+            // Redis is paused even if the local limiter has too many keys.
             let _ = local.pause_for(&self.shared.key, duration);
         }
         confirmed(answer).await.map(drop)
     }
 
-    /// Waits until Redis has been told of all that was given back here at this key: places in flight,
-    /// refunds, the bookings of callers who left. Before a process ends, so that the others need not wait
-    /// for the [lease](super::Builder::lease) of places that nobody holds any more.
+    /// Waits until Redis knows all that was given back at this key: permits in flight, refunds, bookings of
+    /// callers that left. Call it before a process ends, so that the others need not wait until the
+    /// [lease](super::Builder::lease) on released permits expires.
     ///
     /// # Errors
     ///
@@ -267,7 +263,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     ///
     /// # Cancel safety
     ///
-    /// It only waits: all is told in any case, as long as the process lives.
+    /// It only waits: Redis is told in any case, as long as the process lives.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -278,7 +274,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn flush(&self) -> Result<(), Error> {
-        // What the answer under way brings that nobody takes comes behind the first.
+        // Bookings of the reply that no caller takes are given back after the first round.
         for _ in 0..2 {
             let answer = self.shared.with_lock(|line, _| {
                 (!line.has_told_all()).then(|| line.request(KeyChange::of(Vec::new())))
@@ -291,7 +287,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         Ok(())
     }
 
-    /// How much of the limit is left, for the whole fleet.
+    /// Returns how much of the limit is left for the whole fleet.
     ///
     /// # Errors
     ///
@@ -309,7 +305,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         Ok(quota.unwrap_or_else(|| unreachable!("who asks for a quota is told one")))
     }
 
-    /// The policy that is in force, as far as this process knows.
+    /// Returns the policy in force, as far as this process knows.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -322,7 +318,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.shared.with_lock(|line, _| line.policy.clone())
     }
 
-    /// How many callers of this process wait, those with a booking included.
+    /// Returns how many callers of this process wait, with a booking or without.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -335,7 +331,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.shared.with_lock(|line, _| line.len())
     }
 
-    /// What this process has done with this key, with Redis and without it.
+    /// Returns what this process has granted and refused at this key, with Redis and without it.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -348,7 +344,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.shared.with_lock(|line, _| line.stats)
     }
 
-    /// What that has cost, all keys together.
+    /// Returns the request counters, all keys together.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -377,7 +373,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 }
 
 impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {
-    /// The rate that is in force, as far as this process knows.
+    /// Returns the rate in force, as far as this process knows.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};

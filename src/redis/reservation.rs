@@ -1,4 +1,4 @@
-//! A place in the line of a shared limiter.
+//! A place in the queue of a key.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::script::Scripted;
 use crate::error::Error;
 use crate::limiter::block_on;
 
-/// A place in line that [`reserve`](super::RedisRateLimiter::reserve) has taken. Dropped, it is given up
-/// as a [`RedisAcquire`] is.
+/// A place in the queue, from [`reserve`](super::RedisRateLimiter::reserve). Dropping it gives it up, like a
+/// [`RedisAcquire`].
 ///
 /// ```no_run
 /// # use tollgate::redis::{Blocking, RedisRateLimiter};
@@ -33,8 +33,8 @@ impl<P: Scripted, C: Connection> RedisReservation<P, C> {
         Self { acquire }
     }
 
-    /// How long until its turn comes, as far as Redis has said: other processes may be quicker, as long as
-    /// it is not booked. Zero if it has come.
+    /// Returns how long until its turn, by the last reply: other processes may still be quicker until it is
+    /// booked. Zero if it has come.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Blocking, RedisReservation};

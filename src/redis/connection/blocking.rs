@@ -19,8 +19,8 @@ use crate::limiter::block_on;
 use crate::sync::Mutex;
 
 /// A connection for the blocking verbs of a program without a runtime: it has a thread of its own,
-/// which ends with the last clone. It is made when it is first needed, and again when it is lost. If nothing has
-/// come over it for ten seconds it is tried by a `PING` first, so that no request is lost with it.
+/// which ends with the last clone. It is made at the first use, and again when it is lost. After ten idle
+/// seconds it is tried by a `PING` first, so that no request is lost with it.
 ///
 /// The async verbs work over it, too.
 ///
@@ -98,7 +98,7 @@ impl Blocking {
     }
 }
 
-/// Tasks in turn: each gives way to the others between two requests, and one that panics is gone alone.
+/// Tasks in turn: each yields between two requests, and a panic ends only its own task.
 struct Work {
     tasks: VecDeque<Task>,
     work: Receiver<Task>,
@@ -109,7 +109,7 @@ impl Future for Work {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         loop {
-            // Nothing that they wait for is elsewhere, so there is something to do or nobody is there.
+            // They wait for nothing elsewhere, so there is a task to poll, or no sender.
             let next = match self.tasks.is_empty() {
                 true => self.work.recv().ok(),
                 false => self.work.try_recv().ok(),
@@ -139,7 +139,7 @@ impl BlockingState {
             is_alive.then_some(connection)
         });
         let left = || {
-            // Nobody waits for the second longer than for the first.
+            // Connecting and the reply share one deadline.
             request.deadline.saturating_sub(start.elapsed()).max(Duration::from_millis(1))
         };
         let mut connection = match open {
@@ -153,7 +153,7 @@ impl BlockingState {
             value.and_then(Value::extract_error)
         };
         let outcome = block_on(evaluate(request, |command| ready(send(command))));
-        // After anything but an answer there may be one under way that belongs to nobody.
+        // Without a reply, one may still come that belongs to no request.
         let keep = outcome.as_ref().map_or_else(
             |error| matches!(error.kind(), ErrorKind::Server(_)) && !is_demoted(error),
             |_| true,

@@ -66,7 +66,7 @@ impl Cluster {
         }
     }
 
-    /// `ASKING` in one piece with the command, or somebody else's may come in between.
+    /// `ASKING` in one pipeline with the command, so that no other command comes in between.
     async fn send_asking(
         &self,
         route: SingleNodeRoutingInfo,

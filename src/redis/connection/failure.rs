@@ -7,30 +7,30 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::error::store::StoreError;
 
-/// Whether a request that failed has been carried out all the same.
+/// Whether a failed request may have taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Effect {
-    /// Certainly not: it may be sent again.
+    /// It had no effect, and may be sent again.
     None,
-    /// Perhaps: what it asked for counts as charged.
+    /// It may have taken effect: its permits count as charged.
     Unknown,
 }
 
-/// Why a request has no answer.
+/// Why a request has no reply.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Failure {
-    /// Whether it was carried out.
+    /// Whether it may have taken effect.
     pub effect: Effect,
-    /// Whether the key is to blame and not the server: it holds something else.
+    /// The key is at fault, not the server: it holds something else.
     pub key: bool,
-    /// What happened.
+    /// The cause.
     pub source: Arc<dyn std::error::Error + Send + Sync>,
 }
 
 impl Failure {
-    /// The server, or the way to it, is to blame.
+    /// A failure of the server, or of the way to it.
     #[must_use]
     pub fn new(effect: Effect, source: Box<dyn std::error::Error + Send + Sync>) -> Self {
         Self { effect, key: false, source: source.into() }
@@ -44,7 +44,7 @@ impl Failure {
         Self::new(Effect::Unknown, format!("no answer within {deadline:?}").into())
     }
 
-    /// What callers at `key` get.
+    /// The error for callers at `key`.
     pub(crate) fn error(&self, key: &Arc<str>) -> StoreError {
         let source = Arc::clone(&self.source);
         match self.key {

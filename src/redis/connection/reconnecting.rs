@@ -1,4 +1,4 @@
-//! A connection that comes back by itself.
+//! A connection that reconnects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::request::{Reply, Request};
 use super::{Connection, IDLE, evaluate, is_answer, send, without_delay};
 use crate::sync::Mutex;
 
-/// A connection that is made when it is first needed and again when it is lost, or when the server
-/// turns out to be a replica now. Clones share it. Nothing is sent twice.
+/// A connection that is made at the first use, and again when it is lost or the server has become a replica.
+/// Clones share it. Nothing is sent twice.
 ///
-/// One over which nothing has come for ten seconds is tried by a `PING` first, and one of a tokio runtime that
-/// has ended is made anew, so that no request is lost with it.
+/// After ten idle seconds it is tried by a `PING` first, and if its tokio runtime has ended it is made anew,
+/// so that no request is lost with it.
 ///
 /// ```no_run
 /// use tollgate::redis::{RedisRateLimiter, Reconnecting};
@@ -37,9 +37,9 @@ pub struct Reconnecting {
 
 struct ReconnectingState {
     client: Client,
-    /// Never locked for longer than it takes to look.
+    /// Locked only for a look.
     current: Mutex<Option<Arc<Open>>>,
-    /// Held by the one who connects.
+    /// Held while connecting.
     connecting: tokio::sync::Mutex<()>,
     idle: Duration,
 }
@@ -62,7 +62,7 @@ impl Open {
         !self.runtime.is_finished() && self.answered.lock().elapsed() < idle
     }
 
-    /// Finds out by a question that costs nothing.
+    /// Tries it by a `PING`.
     async fn answers(&self, time: Duration) -> bool {
         if self.runtime.is_finished() {
             return false;
@@ -127,7 +127,7 @@ impl ReconnectingState {
         if let Some(open) = current().filter(|open| open.is_fresh(self.idle)) {
             return Ok(open);
         }
-        // Not to the end: the runtime of the one who connects may stand still.
+        // Not without a limit: the runtime of the task that connects may be blocked.
         let _turn = tokio::time::timeout(deadline / 4 * 3, self.connecting.lock()).await.ok();
         if let Some(open) = current() {
             if open.is_fresh(self.idle) || open.answers(deadline / 2).await {
@@ -163,7 +163,7 @@ impl Connection for Reconnecting {
         let open = open.map_err(|failure| Failure { effect: Effect::None, ..failure })?;
         let outcome = evaluate(request, |command| send(open.connection.clone(), command));
         let Ok(outcome) = tokio::time::timeout_at(start + request.deadline, outcome).await else {
-            // Answers that come late on this connection are of no use to anybody.
+            // A late reply on this connection is of no use.
             state.forget(&open);
             return Err(Failure::late(request.deadline));
         };

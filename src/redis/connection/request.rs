@@ -1,4 +1,4 @@
-//! What is sent to the server, and what it replies.
+//! Requests to the server, and its replies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 
 use super::failure::Failure;
 
-/// A script as it is sent: its text, and the digest by which the server knows it.
+/// A script: its text, and the digest by which the server knows it.
 #[derive(Debug)]
 pub struct Script {
     text: String,
@@ -37,13 +37,13 @@ impl Script {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request {
-    /// What to run.
+    /// The script.
     pub script: Arc<Script>,
-    /// The one key.
+    /// Its only key.
     pub key: Arc<str>,
     /// The arguments.
     pub arguments: Vec<Vec<u8>>,
-    /// How long it may take at most.
+    /// The maximum time until the reply.
     pub deadline: Duration,
 }
 
@@ -64,7 +64,7 @@ impl Request {
     }
 }
 
-/// What a script answered.
+/// The reply of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reply {

@@ -55,7 +55,7 @@ pub(crate) fn floats(bytes: &[u8]) -> impl Iterator<Item = f64> + '_ {
     bytes.chunks_exact(8).map(|chunk| f64::from_le_bytes(chunk.try_into().unwrap_or_default()))
 }
 
-/// Longer than anybody waits: 142 years in microseconds.
+/// Longer than any wait: 142 years in microseconds.
 const ENDLESS: f64 = 4_503_599_627_370_496.0;
 
 /// One call as `take.lua` takes it.
@@ -64,17 +64,17 @@ pub(crate) struct Call<C> {
     pub(crate) cost: C,
     /// How far ahead it may be booked.
     pub(crate) limit: Duration,
-    /// How long it waits; `None` for ever.
+    /// Its timeout; `None` without one.
     pub(crate) patience: Option<Duration>,
-    /// Whether it has come just now.
+    /// Whether Redis has not answered for it before.
     pub(crate) fresh: bool,
 }
 
-/// Nobody is booked for a time that the answer has no room for: 17 years ahead.
+/// The farthest booking that a reply has room for: 17 years ahead.
 const FARTHEST: f64 = 562_949_953_421_310.0;
 
 fn micros(duration: Duration) -> f64 {
-    // Up, as waits are: who waits for exactly as long as it takes is not refused for less than one.
+    // Rounded up, as waits are: a timeout of exactly the wait is enough.
     #[allow(clippy::cast_precision_loss)]
     (duration.as_nanos().div_ceil(1_000) as f64).min(ENDLESS)
 }
@@ -85,8 +85,8 @@ fn put_cost<P: Scripted>(cost: P::Cost, numbers: &mut Vec<u32>, bytes: &mut Vec<
     bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
 }
 
-/// Calls in their order, those that differ in their costs only as a run. The first run goes behind the header, the others
-/// are the second argument, which is left out if there are none.
+/// Writes calls in their order; calls that differ only in cost form a run. The first run goes behind the
+/// header, the others into the second argument, if there are any.
 pub(crate) fn calls<P: Scripted>(
     header: &PolicyHeader,
     calls: impl Iterator<Item = Call<P::Cost>>,
@@ -122,13 +122,13 @@ pub(crate) fn calls<P: Scripted>(
     arguments
 }
 
-/// What became of a call.
+/// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) verdict: Verdict,
-    /// `None` if nobody can know.
+    /// `None` if unpredictable.
     pub(crate) wait: Option<Duration>,
-    /// Which part of several it is due to.
+    /// The part of a composed policy that decided.
     pub(crate) part: Option<usize>,
 }
 
@@ -156,7 +156,7 @@ fn answer(value: i64, sequence: u32, part: Option<usize>) -> Answer {
     Answer { verdict, wait, part }
 }
 
-/// What became of so many calls, each with its part if `parts`; nothing if the reply is not that.
+/// The answers to `calls` calls, each with its part if `parts`. `None` if the reply is malformed.
 pub(crate) fn answers(reply: &Reply, calls: usize, parts: bool) -> Option<Vec<Answer>> {
     let answers = match reply {
         Reply::Number(value) => vec![answer_alone(*value)],
@@ -164,7 +164,7 @@ pub(crate) fn answers(reply: &Reply, calls: usize, parts: bool) -> Option<Vec<An
         Reply::Told(..) => return None,
     };
     let mut blocked = answers.iter().skip_while(|answer| answer.verdict != Verdict::Later);
-    // Nobody passes one who is to be asked for later.
+    // No call is booked behind one that must wait.
     let in_order = blocked.all(|answer| !matches!(answer.verdict, Verdict::Booked(_)));
     (answers.len() == calls && in_order).then_some(answers)
 }
