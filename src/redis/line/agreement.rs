@@ -12,7 +12,8 @@ use crate::redis::script::wire::PolicyHeader;
 use crate::redis::script::{Scripted, wire};
 
 impl<P: Scripted> KeyLine<P> {
-    /// The key holds another policy than ours, or nothing that we know.
+    /// The key holds another policy than ours, or something unknown. Decides which of the two policies
+    /// counts.
     pub(super) fn disagree(
         &mut self,
         rules: &Rules<P>,
@@ -24,27 +25,27 @@ impl<P: Scripted> KeyLine<P> {
         let generation = u32::try_from(generation).unwrap_or_default();
         let sets_policy = self.changes.iter().any(|change| change.policy)
             || matches!(kind, RequestKind::Change(changes) if changes.iter().any(|c| c.policy));
-        // Another was set at the same time, and heard: without this ours never would be.
+        // Another policy was set at the same time and arrived first; without this, ours would be lost.
         let is_new = sets_policy || (word == "conflict" && self.unheard);
         let error = match word {
             "older" => {
                 self.changes.push_front(KeyChange::of(vec![b'N']));
                 None
             }
-            // From before our own was set.
+            // It is older than our own.
             "adopt" if generation < self.header.generation => None,
             "adopt" | "conflict" if is_new => {
-                // Somebody else has set one meanwhile; this is the later one.
+                // Another process has set one meanwhile; ours is the later one.
                 match generation.max(self.header.generation).checked_add(1) {
                     Some(next) => {
                         self.header = rules.header(&self.policy, next);
                         None
                     }
-                    // Nobody sets it so often.
+                    // The generations are exhausted.
                     None => Some(StoreError::foreign(&self.key, None)),
                 }
             }
-            // Of the same generation: what was set before is forgotten, as by a fail-over.
+            // Even of the same generation: the earlier policy was lost, as by a fail-over.
             "adopt" | "conflict" if generation > 0 => {
                 match self.policy.clone().read(&mut wire::floats(parameters)) {
                     Some(policy) => {

@@ -8,18 +8,18 @@ use crate::redis::script::Scripted;
 use crate::units::Nanos;
 
 impl<P: Scripted> KeyLine<P> {
-    /// Wakes all who wait, so that they look after themselves.
+    /// Wakes all waiters, so that they drive the line themselves.
     pub(crate) fn wake_all(&mut self) {
         let wakers = self.queue.iter().filter_map(|(_, waiter)| waiter.waker.clone());
         self.wake.extend(wakers);
     }
 
-    /// When something may change by itself: nothing does before the answer that is under way.
+    /// When the line may move by itself: with a request in flight not before the reply.
     pub(crate) fn moves_at(&self, rules: &Rules<P>, now: Nanos) -> Option<Nanos> {
         if self.under_way { None } else { self.next_alarm(rules, now) }
     }
 
-    /// When somebody is granted or turned away next by itself.
+    /// When the next waiter is granted or refused by itself.
     fn next_turn(&self) -> Option<Nanos> {
         let booking = self.front_booking().map(|booking| booking.due);
         let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
@@ -33,12 +33,12 @@ impl<P: Scripted> KeyLine<P> {
         self.next_turn().into_iter().chain(ask).chain(renew).min()
     }
 
-    /// When something happens next by itself.
+    /// When the line moves next by itself.
     fn next_alarm(&self, rules: &Rules<P>, now: Nanos) -> Option<Nanos> {
         match (rules.health.state(), &self.failing) {
             (State::Up, None) => self.next_event(),
             (state, failing) => {
-                // Another key's request may find out for us, but not whether this key can be reached.
+                // Another key may find out that Redis is back, but not whether this key can be reached.
                 let somebody_waits = self.waiting > 0 || !self.changes.is_empty();
                 let has_business = somebody_waits
                     || failing.is_some()
@@ -47,7 +47,7 @@ impl<P: Scripted> KeyLine<P> {
                 let own = failing.as_ref().map(|failing| failing.outage.retry_at);
                 let again = match state {
                     State::Up => own,
-                    // Not before either allows it.
+                    // Not before both allow it.
                     _ => rules
                         .health
                         .again(now, has_business, failing.is_some())
@@ -74,13 +74,13 @@ impl<P: Scripted> KeyLine<P> {
             self.alarm.set(due);
         }
         if rules.options.clock.advances_by_itself() && !self.under_way {
-            // It does so for whoever looks how long it has to wait.
+            // Such a clock advances for waiters that poll.
             self.wake_all();
         }
         self.alarm.timer_task(due)
     }
 
-    /// The alarm went off: nothing is armed any more.
+    /// The alarm went off: it is no longer armed.
     pub(crate) fn went_off(&mut self) {
         self.armed = NEVER;
     }

@@ -1,4 +1,4 @@
-//! What becomes of the callers of a request when the reply comes.
+//! What becomes of the waiters of a request when the reply comes.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::redis::script::wire::{Answer, Verdict};
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 
-/// The parts of the horizon in which a process asks again for a head that others were quicker than: on
-/// average, so that processes do not keep step.
+/// A process asks again for a head that was passed over after this part of the horizon; on average, so that
+/// processes do not keep step.
 const PACE: u32 = 16;
 
-/// So many are asked for at least, if so many wait: those who are told "later" cost the server, too.
+/// The fewest waiters in a request, if there are enough. There is a limit because a "later" costs the
+/// server, too.
 const FEW: usize = 16;
 
-/// What each hears whose change has been made, if that is more than that it has; nothing if the reply is not
-/// that.
+/// The quotas in the reply to changes, for the changes that ask for one. `None` if the reply is malformed.
 fn made<P: Scripted>(
     changes: &[KeyChange<P::Cost>],
     reply: &Reply,
@@ -145,9 +145,9 @@ impl<P: Scripted> KeyLine<P> {
                 None => self.not_booked(rules, now, id, answer, &mut later),
             }
         }
-        // Some may have come meanwhile.
+        // Waiters may have come meanwhile.
         self.hand_on(self.head, spare_cost, spare);
-        // If all were booked there may be room for more, else for about as many.
+        // If all were booked there may be room for more, else for about the same number.
         self.reach = if booked == ids.len() { 2 * self.reach.max(booked) } else { 2 * booked };
         self.reach = self.reach.clamp(FEW, BATCH);
         if self.lease.renew_at.is_none() {
@@ -156,7 +156,7 @@ impl<P: Scripted> KeyLine<P> {
         match later {
             None => self.ask_at = None,
             Some((id, wait)) => {
-                // Others were quicker only if it was the first already.
+                // It was passed over only if it was the head before.
                 let was_passed = was_time && ids.first() == Some(&id);
                 self.ask_later(rules, now, id, wait, was_passed.then_some(passed));
             }
@@ -170,7 +170,7 @@ impl<P: Scripted> KeyLine<P> {
         sequence: u32,
         wait: Duration,
     ) -> Booking {
-        // Never before one that was booked earlier, however quickly the answer came.
+        // Never before an earlier booking, even if this reply was quicker.
         let due = now.saturating_add(wait).max(self.last_due);
         self.last_due = due;
         Booking { sequence, due, earliest: sent.saturating_add(wait), generation }
@@ -201,14 +201,14 @@ impl<P: Scripted> KeyLine<P> {
                 let cost = waiter.cost;
                 let error = Error::Denied { retry_after: answer.wait, part: answer.part };
                 self.turn_away(id, Outcome::Refused(error));
-                // A rule that punishes must hear of each refusal.
+                // A policy that punishes must see each refusal.
                 self.denied =
                     due.filter(|_| !rules.scripts.punish).map(|due| (cost, due, answer.part));
             }
         }
     }
 
-    /// The first who has no booking is to be asked for when its time is near.
+    /// Plans the next request for the head.
     fn ask_later(
         &mut self,
         rules: &Rules<P>,
@@ -226,26 +226,26 @@ impl<P: Scripted> KeyLine<P> {
         }
         let horizon = rules.options.horizon;
         let Some(wait) = wait else {
-            // Nobody knows when somebody gives something back: ask again, less and less often.
+            // It is unpredictable when permits come back: ask again, less and less often.
             let pause = Duration::from_millis(4 << self.passed.min(4));
             self.ask_at = Some(now.saturating_add(self.about(pause)));
             return;
         };
-        // In its time it may be booked so far ahead.
+        // It can be booked this far ahead.
         let ahead = reach(horizon, self.queue[id].cost, self.passed, true);
         let pace = horizon / PACE;
         let pause = wait.saturating_sub(ahead).max(self.about(pace));
         self.ask_at = Some(now.saturating_add(pause));
     }
 
-    /// Something has happened by which what was refused before may be ready.
+    /// Permits may have come back: plans a request at once.
     pub(super) fn ask_again(&mut self) {
         self.ask_at = None;
         self.passed = 0;
         self.denied = None;
     }
 
-    /// From half as long to one and a half times.
+    /// A random time from half of `duration` to one and a half.
     fn about(&mut self, duration: Duration) -> Duration {
         // Xorshift.
         self.random ^= self.random << 13;

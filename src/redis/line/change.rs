@@ -1,4 +1,4 @@
-//! What is to be done to a key besides taking permits.
+//! Changes of a key besides taking permits.
 
 use tokio::sync::oneshot;
 
@@ -7,19 +7,19 @@ use crate::error::Error;
 use crate::error::store::StoreError;
 use crate::policy::Quota;
 
-/// What came of a change; a quota if that was asked for.
+/// The end of a change; with a quota if that was asked for.
 pub(crate) type Done<C> = Result<Option<Quota<C>>, Error>;
 
-/// The end of a change. The line that tells it lives as long as the caller has a handle on it.
+/// Waits for the end of a change. The line that reports it lives as long as the caller's handle.
 pub(crate) async fn confirmed<C>(answer: oneshot::Receiver<Done<C>>) -> Done<C> {
     answer.await.unwrap_or(Ok(None))
 }
 
-/// Something to be done to the key besides taking.
+/// A change of a key besides taking permits.
 pub(crate) struct KeyChange<C> {
     pub(crate) todo: Vec<u8>,
     pub(crate) done: Option<oneshot::Sender<Done<C>>>,
-    /// Whether it makes the key one of a new policy.
+    /// Whether it sets a new policy.
     pub(crate) policy: bool,
     pub(crate) refund: Option<Refund<C>>,
 }
@@ -30,17 +30,17 @@ impl<C> KeyChange<C> {
     }
 }
 
-/// Something to be given back, at the price at which it was charged: under another policy it is left undone.
-/// It is written when it is sent: how much comes back depends on the time.
+/// Permits to give back at the price at which they were charged: under another policy nothing comes back. It
+/// is written when it is sent, because the amount depends on the time.
 #[derive(Clone, Copy)]
 pub(crate) struct Refund<C> {
     pub(crate) part: C,
-    /// All that is charged under the booking.
+    /// All permits that are charged under the booking.
     pub(crate) all: C,
     pub(crate) booking: Booking,
 }
 
-/// All changes come to the same.
+/// Ends all changes with the same error.
 pub(super) fn refuse_all<C>(changes: impl IntoIterator<Item = KeyChange<C>>, error: &StoreError) {
     for change in changes {
         let _ = change.done.map(|done| done.send(Err(error.clone().into())));

@@ -102,7 +102,7 @@ impl<P: Scripted> KeyLine<P> {
         if error.may_have_charged() && !matches!(kind, RequestKind::Probe) {
             rules.counters.lost.add(1);
         }
-        // Redis has not heard of the permits that came back; but a key at fault is left alone.
+        // Redis may not know of the permits that came back; but a key at fault is left alone.
         self.lease.released |= P::HELD && error.is_unavailable();
         match kind {
             RequestKind::Take(ids) => {
@@ -178,7 +178,7 @@ impl<P: Scripted> KeyLine<P> {
         self.events.extend(up);
     }
 
-    /// Lets time pass: if Redis has been away for the deadline, nothing waits for it any longer.
+    /// Lets time pass: if Redis has been away for the deadline, no caller waits for it any longer.
     pub(super) fn give_up_on_redis(&mut self, rules: &Rules<P>, now: Nanos) {
         if rules.health.is_well() && self.failing.is_none() {
             return;

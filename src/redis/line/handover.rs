@@ -7,15 +7,14 @@ use super::waiter::{Booking, Stage};
 use crate::line::WaiterId;
 use crate::redis::script::Scripted;
 
-/// One more booking that nobody holds. They are handed on in the order in which they are due, whoever of
-/// their holders left first.
+/// Adds a spare booking. They are handed on in the order in which they are due.
 pub(super) fn put_aside(spare: &mut VecDeque<Booking>, booking: Booking) {
     let place = spare.partition_point(|other| other.due <= booking.due);
     spare.insert(place, booking);
 }
 
 impl<P: Scripted> KeyLine<P> {
-    /// Nobody is there to take what was granted.
+    /// The caller left without taking its grant.
     pub(crate) fn give_back(&mut self, cost: P::Cost, booking: Option<Booking>) {
         self.stats.given_up += 1;
         if let Some(booking) = booking {
@@ -23,7 +22,7 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// A booking goes back to Redis.
+    /// Gives a booking back to Redis.
     fn return_booking(&mut self, cost: P::Cost, booking: Booking) {
         self.refund(cost, cost, booking);
         self.let_go(cost);
@@ -35,8 +34,8 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// Tickets for `cost` that nobody holds go to those from `next` on, as long as they ask for the same:
-    /// everybody moves up by one. What is left goes back.
+    /// Hands spare bookings for `cost` to the waiters from `next` on that ask for the same cost: each moves
+    /// up. Bookings that are left go back.
     pub(super) fn hand_on(
         &mut self,
         mut next: Option<WaiterId>,

@@ -81,7 +81,7 @@ impl<P: Scripted> KeyLine<P> {
         Ok(())
     }
 
-    /// When the line moves next by itself.
+    /// When the front is served next.
     fn next_move(&self) -> Option<Nanos> {
         let front = self.queue.front()?;
         self.front_booking().map_or(self.queue[front].projected, |booking| Some(booking.due))
@@ -145,7 +145,7 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// How long somebody in line still has to wait as things stand, as far as is known.
+    /// How long a waiter still has to wait, as far as is known.
     pub(crate) fn delay(&self, id: WaiterId, now: Nanos) -> Duration {
         let waiter = &self.queue[id];
         match waiter.stage {
@@ -157,7 +157,7 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// Grants what is due, and turns away those whose time is up.
+    /// Grants bookings that are due, and refuses waiters whose deadline has passed.
     pub(crate) fn pump(&mut self, rules: &Rules<P>, now: Nanos) {
         while let Some(id) = self.queue.front()
             && let Stage::Booked(booking) = self.queue[id].stage
@@ -175,7 +175,7 @@ impl<P: Scripted> KeyLine<P> {
         {
             let waiter = &self.queue[id];
             if let Some(error) = self.trouble(rules) {
-                // Nobody can know whether it would have been its turn.
+                // It is unknown whether its turn would have come.
                 let error = match waiter.stage.is_asked() {
                     true => {
                         let late = Failure::late(deadline.since(waiter.joined));
@@ -187,7 +187,7 @@ impl<P: Scripted> KeyLine<P> {
                 continue;
             }
             if !waiter.stage.is_asked() && waiter.projected.is_some_and(|at| at <= now) {
-                // It may be its turn: the answer tells.
+                // Its turn may have come: the next reply decides.
                 self.cancel_deadline(id);
                 self.ask_at = None;
                 continue;
@@ -199,7 +199,7 @@ impl<P: Scripted> KeyLine<P> {
         self.give_up_on_redis(rules, now);
     }
 
-    /// The booking that is due first.
+    /// The first booking.
     pub(super) fn front_booking(&self) -> Option<Booking> {
         match self.queue[self.queue.front()?].stage {
             Stage::Booked(booking) => Some(booking),
@@ -207,23 +207,23 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// Those without a booking, and those who are still there for an answer.
+    /// The waiters without a booking, and stale entries.
     pub(super) fn unbooked(&self) -> impl Iterator<Item = WaiterId> {
         std::iter::successors(self.head, |&id| self.queue.behind(id))
     }
 
-    /// Those without a booking who are not in the request under way.
+    /// The waiters without a booking that are not in the request in flight.
     pub(super) fn unasked(&self) -> impl Iterator<Item = WaiterId> {
         self.unbooked().filter(|&id| matches!(self.queue[id].stage, Stage::Waiting(_)))
     }
 
-    /// Takes out of the line who gets no booking.
+    /// Ends the wait of a waiter without a booking.
     pub(super) fn turn_away(&mut self, id: WaiterId, outcome: Outcome) {
         self.count(&outcome);
         self.give_up(id, Some(outcome));
     }
 
-    /// Who waits for more than there ever is by a new policy need not wait.
+    /// Refuses waiters that ask for more than a new policy can ever grant.
     pub(crate) fn turn_away_the_too_large(&mut self, now: Nanos) {
         let idle = self.policy.idle(now);
         let too_large = |&id: &WaiterId| {
@@ -239,7 +239,7 @@ impl<P: Scripted> KeyLine<P> {
     /// A waiter without a booking does not wait any longer. `outcome`: what its caller still gets.
     pub(super) fn give_up(&mut self, id: WaiterId, outcome: Option<Outcome>) {
         self.waiting -= 1;
-        // It may have counted those ahead.
+        // It may have counted this waiter.
         self.denied = None;
         let waiter = &mut self.queue[id];
         if waiter.stage.is_asked() {
@@ -273,12 +273,12 @@ impl<P: Scripted> KeyLine<P> {
         match outcome {
             Outcome::Granted(info) => self.stats.grant(info.waited),
             Outcome::Refused(_) => self.stats.refused += 1,
-            // Counted when that limiter has answered.
+            // Counted when the local limiter has answered.
             Outcome::Local => {}
         }
     }
 
-    /// The first without a booking gets one.
+    /// Books the first waiter without a booking.
     pub(super) fn book(&mut self, id: WaiterId, booking: Booking) {
         debug_assert_eq!(self.head, Some(id), "bookings go to the first in line");
         self.cancel_deadline(id);

@@ -1,4 +1,4 @@
-//! What is sent next.
+//! The next request: what it asks for, and its arguments.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::redis::script::wire::Call;
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 
-/// What is sent and who is told of the answer.
+/// What a request asks for, and whom its reply concerns.
 pub(crate) enum RequestKind<C> {
     Take(Vec<WaiterId>),
     Change(Vec<KeyChange<C>>),
-    /// Whether the server is there again.
+    /// Whether the server is back.
     Probe,
 }
 
@@ -27,9 +27,9 @@ pub(crate) struct InFlightRequest<C> {
     pub(crate) arguments: Vec<Vec<u8>>,
     pub(crate) kind: RequestKind<C>,
     pub(crate) at: Nanos,
-    /// Of the policy under which it is asked.
+    /// Of the policy of the request.
     pub(crate) generation: u32,
-    /// Whether all others wait for what becomes of it.
+    /// Whether it tries Redis for all keys, after a failure.
     pub(crate) tries: bool,
 }
 
@@ -65,12 +65,12 @@ pub(super) enum Rest {
     Refuse(StoreError),
 }
 
-/// In how many steps who is passed over comes to reach the whole horizon.
+/// The number of times to be passed over after which a head reaches the whole horizon.
 const STEPS: u32 = 8;
 
-/// How far ahead callers may be booked if other processes have passed over the first of them so often:
-/// three quarters of the horizon and, step by step, all of it, so that who was passed over is quicker
-/// next time than who was not. A first one that is big may need more than comes in that time.
+/// How far ahead a waiter may be booked when other processes have been quicker than the head `passed` times:
+/// from three quarters of the horizon step by step to all of it, so that a process that was passed over is
+/// quicker the next time. A large head may need more than the horizon yields.
 pub(super) fn reach<C: Cost>(horizon: Duration, cost: C, passed: u32, is_head: bool) -> Duration {
     if is_head && passed > 0 && cost.permits() > 1 {
         return horizon.saturating_mul(1 << passed.min(30));
@@ -78,15 +78,15 @@ pub(super) fn reach<C: Cost>(horizon: Duration, cost: C, passed: u32, is_head: b
     horizon / (4 * STEPS) * (3 * STEPS + passed.min(STEPS))
 }
 
-/// How long ago a charge was due, in nanoseconds, by our clock and in the caller's disfavour: it counts
-/// from the earliest time that is possible.
+/// How long ago a charge was due, in nanoseconds by our clock, counted from the earliest possible time: to
+/// the caller's disadvantage.
 #[allow(clippy::cast_precision_loss)] // what is that long ago does not matter
 fn ago(now: Nanos, earliest: Nanos) -> f64 {
     now.get() as f64 - earliest.get() as f64
 }
 
 impl<P: Scripted> KeyLine<P> {
-    /// What is to be sent now, if anything is.
+    /// Returns the request to send now, if one is due.
     pub(crate) fn next(
         &mut self,
         rules: &Rules<P>,
@@ -125,7 +125,7 @@ impl<P: Scripted> KeyLine<P> {
         let mut arguments = match kind {
             RequestKind::Take(ids) => self.calls(rules, now, ids),
             RequestKind::Change(changes) => vec![header(), self.todo(now, changes)],
-            // It writes: a server that only reads is of no use.
+            // It writes: a read-only server is of no use.
             RequestKind::Probe => vec![header(), vec![b'H']],
         };
         let lease = if P::HELD { self.lease.write(rules, now) } else { Vec::new() };
@@ -185,9 +185,9 @@ impl<P: Scripted> KeyLine<P> {
         self.failing.is_some().then_some(RequestKind::Probe)
     }
 
-    /// Who is asked for: everybody, if the first is to be asked for now; else those who have just come and
-    /// want to know at once, and all before them. Nobody before a change that was made before: none is to see
-    /// less than what was done.
+    /// Chooses the waiters to ask for: all within reach, if the head is due; else up to the last newcomer
+    /// that needs a reply at once. No waiter goes before a change that was made before it came: it must see
+    /// its effect.
     fn choose(&mut self, rules: &Rules<P>, now: Nanos) -> Vec<WaiterId> {
         let changes_sent = self.changes_made.saturating_sub(self.changes.len() as u64);
         let is_time = self.ask_at.is_none_or(|at| at <= now);

@@ -6,23 +6,23 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::units::Nanos;
 
-/// Permits that Redis has charged to somebody here.
+/// Permits that Redis has charged to a waiter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Booking {
     pub(crate) sequence: u32,
-    /// When it is due by our clock: certainly not earlier than by the server's.
+    /// When it is due by our clock, not earlier than by the server's.
     pub(crate) due: Nanos,
-    /// The earliest that it can be due by the server's clock.
+    /// The earliest time at which it can be due by the server's clock.
     pub(crate) earliest: Nanos,
-    /// Under which policy it was charged.
+    /// Of the policy under which it was charged.
     pub(crate) generation: u32,
 }
 
-/// What a caller is told.
+/// What a grant knows of its wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GrantInfo {
     pub(crate) waited: Duration,
-    /// `None` if nobody was charged: for a cost of nothing, or without Redis.
+    /// `None` if Redis charged nothing: for a cost of zero, or without Redis.
     pub(crate) booking: Option<Booking>,
     pub(crate) limited_by: Option<usize>,
 }
@@ -31,19 +31,19 @@ pub(crate) struct GrantInfo {
 pub(crate) enum Outcome {
     Granted(GrantInfo),
     Refused(Error),
-    /// Redis is away: the local limiter is to be asked.
+    /// Redis is away: the caller goes to the local limiter.
     Local,
 }
 
 pub(crate) struct KeyWaiter<C> {
     pub(crate) cost: C,
     pub(crate) joined: Nanos,
-    /// How many changes were made before: it is not asked for before those.
+    /// The number of changes made before it joined: it is not asked for before these.
     pub(crate) changes: u64,
     pub(crate) deadline: Option<Nanos>,
     pub(crate) waker: Option<Waker>,
     pub(crate) stage: Stage,
-    /// When it would be due as things stood last, if that is known.
+    /// When it would be due by the last reply, if that is known.
     pub(crate) projected: Option<Nanos>,
     pub(crate) limited_by: Option<usize>,
 }
