@@ -207,15 +207,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn set_policy(&self, policy: P) -> Result<(), Error> {
-        let core = &self.shared.core;
-        let answer = self.shared.with_lock(|line, now| {
-            let generation = line.header.generation.wrapping_add(1);
-            line.header = core.rules.header(&policy, generation);
-            line.policy = policy;
-            line.unheard = true;
-            line.turn_away_the_too_large(now);
-            line.request(KeyChange { policy: true, ..KeyChange::of(vec![b'N']) })
-        });
+        let rules = &self.shared.core.rules;
+        let answer = self.shared.with_lock(|line, now| line.set_policy(rules, now, policy));
         confirmed(answer).await.map(drop)
     }
 

@@ -41,9 +41,9 @@ pub(crate) struct KeyLine<P: Scripted> {
     key: Arc<str>,
     pub(crate) time: Steady,
     pub(crate) policy: P,
-    pub(crate) header: PolicyHeader,
+    header: PolicyHeader,
     /// A policy was set here, and no reply has confirmed it.
-    pub(crate) unheard: bool,
+    unheard: bool,
     /// The policy before its first change.
     base: PolicyHeader,
     /// First the waiters with a booking, in the order of their bookings, then those without.

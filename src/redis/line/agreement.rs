@@ -2,16 +2,33 @@
 
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
+
 use super::KeyLine;
-use super::change::KeyChange;
+use super::change::{Done, KeyChange};
 use super::request::{RequestKind, Rest};
 use crate::error::store::StoreError;
 use crate::redis::events::Event;
 use crate::redis::rules::Rules;
 use crate::redis::script::wire::PolicyHeader;
 use crate::redis::script::{Scripted, wire};
+use crate::units::Nanos;
 
 impl<P: Scripted> KeyLine<P> {
+    /// Sets a new policy, here and for the fleet.
+    pub(crate) fn set_policy(
+        &mut self,
+        rules: &Rules<P>,
+        now: Nanos,
+        policy: P,
+    ) -> oneshot::Receiver<Done<P::Cost>> {
+        self.header = rules.header(&policy, self.header.generation.wrapping_add(1));
+        self.policy = policy;
+        self.unheard = true;
+        self.turn_away_the_too_large(now);
+        self.request(KeyChange { policy: true, ..KeyChange::of(vec![b'N']) })
+    }
+
     /// The key holds another policy than ours, or something unknown. Decides which of the two policies
     /// counts.
     pub(super) fn disagree(

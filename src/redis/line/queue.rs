@@ -224,7 +224,7 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Refuses waiters that ask for more than a new policy can ever grant.
-    pub(crate) fn turn_away_the_too_large(&mut self, now: Nanos) {
+    pub(super) fn turn_away_the_too_large(&mut self, now: Nanos) {
         let idle = self.policy.idle(now);
         let too_large = |&id: &WaiterId| {
             let cost = self.queue[id].cost;
@@ -269,7 +269,7 @@ impl<P: Scripted> KeyLine<P> {
         self.wake.extend(waiter.waker.take());
     }
 
-    pub(crate) fn count(&mut self, outcome: &Outcome) {
+    fn count(&mut self, outcome: &Outcome) {
         match outcome {
             Outcome::Granted(info) => self.stats.grant(info.waited),
             Outcome::Refused(_) => self.stats.refused += 1,
