@@ -73,7 +73,7 @@ pub enum Reply {
     /// Numbers.
     Numbers(Vec<i64>),
     /// That the key's policy is not the caller's: a word, a generation, parameters.
-    Told(String, i64, Vec<u8>),
+    PolicyMismatch(String, i64, Vec<u8>),
 }
 
 impl TryFrom<Value> for Reply {
@@ -100,7 +100,11 @@ impl TryFrom<Value> for Reply {
                     Some(Value::BulkString(bytes)) => bytes,
                     _ => Vec::new(),
                 };
-                Ok(Self::Told(String::from_utf8_lossy(&word).into_owned(), generation, parameters))
+                Ok(Self::PolicyMismatch(
+                    String::from_utf8_lossy(&word).into_owned(),
+                    generation,
+                    parameters,
+                ))
             }
             other => Err(Failure::strange(&other)),
         }

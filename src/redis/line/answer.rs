@@ -59,7 +59,7 @@ impl<P: Scripted> KeyLine<P> {
         request: &mut InFlightRequest<P::Cost>,
         reply: &Reply,
     ) -> Rest {
-        if let Reply::Told(word, generation, parameters) = reply {
+        if let Reply::PolicyMismatch(word, generation, parameters) = reply {
             self.well(rules, now);
             return self.disagree(rules, &request.kind, word, *generation, parameters);
         }

@@ -72,7 +72,7 @@ impl<P: Scripted> KeyLine<P> {
             Rest::Repeat => self.repeat(request.kind),
             Rest::Refuse(error) => self.refuse(rules, request.kind, &error),
         }
-        if let RequestEnd::Replied(Reply::Told(..)) = end {
+        if let RequestEnd::Replied(Reply::PolicyMismatch(..)) = end {
             self.turn_away_the_too_large(now);
         }
         if !matches!(end, RequestEnd::Unsent) {

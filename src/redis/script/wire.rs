@@ -161,7 +161,7 @@ pub(crate) fn answers(reply: &Reply, calls: usize, parts: bool) -> Option<Vec<An
     let answers = match reply {
         Reply::Number(value) => vec![answer_alone(*value)],
         Reply::Numbers(values) => several(values, parts).take(calls + 1).collect(),
-        Reply::Told(..) => return None,
+        Reply::PolicyMismatch(..) => return None,
     };
     let mut blocked = answers.iter().skip_while(|answer| answer.verdict != Verdict::Later);
     // No call is booked behind one that must wait.

@@ -152,9 +152,9 @@ fn who_was_not_heard_setting_a_policy_sets_it_again() {
     assert!(store(set.now_or_never().expect("it is told")).may_have_charged());
     let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
-    hand.answer(Ok(Reply::Told("conflict".into(), 1, parameters(30.0))));
+    hand.answer(Ok(Reply::PolicyMismatch("conflict".into(), 1, parameters(30.0))));
     assert!((&mut caller).now_or_never().is_none(), "it is asked for again");
-    hand.answer(Ok(Reply::Told("older".into(), 1, Vec::new())));
+    hand.answer(Ok(Reply::PolicyMismatch("older".into(), 1, Vec::new())));
     hand.answer(Ok(Reply::Numbers(vec![1])));
     hand.answer(Ok(Reply::Numbers(vec![1, 1])));
     assert!(caller.now_or_never().expect("granted").is_ok());
@@ -172,7 +172,7 @@ fn who_was_heard_setting_a_policy_adopts_the_next_of_its_generation() {
     assert!(set.now_or_never().expect("set").is_ok());
     let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
-    hand.answer(Ok(Reply::Told("conflict".into(), 1, parameters(30.0))));
+    hand.answer(Ok(Reply::PolicyMismatch("conflict".into(), 1, parameters(30.0))));
     hand.answer(Ok(Reply::Numbers(vec![1, 1])));
     assert!(caller.now_or_never().expect("granted").is_ok());
     assert_eq!((limiter.rate(), hand.sent()), (Rate::per_second(30.0), 3));

@@ -214,7 +214,7 @@ impl Wire {
         let paused = &mut world.paused[line % world.keys.len()];
         let is_free = |charged: &Charged| charged.due + Duration::from_micros(2) >= *paused;
         assert!(charged.iter().all(is_free), "paused until {paused:?}, {charged:?}");
-        if !Self::is_take(request) && !matches!(reply, Reply::Told(..)) {
+        if !Self::is_take(request) && !matches!(reply, Reply::PolicyMismatch(..)) {
             *paused = (*paused).max(now + self.changes(request).1);
         }
         let booked = world.charged.len()..world.charged.len() + charged.len();
@@ -258,7 +258,7 @@ impl Connection for Wire {
         if let Some(there) = plan.there {
             world.late.push((plan.line, request.clone(), [sent, there]));
         }
-        let is_told = matches!(ran, Some((Reply::Told(..), _)));
+        let is_told = matches!(ran, Some((Reply::PolicyMismatch(..), _)));
         if !Self::is_take(request) && plan.fails != Some(Effect::None) && !is_told {
             world.given_back[plan.line] += self.changes(request).0;
         }
