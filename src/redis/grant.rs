@@ -131,18 +131,18 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// # }
     /// ```
     pub async fn settle(&mut self, actual: P::Cost) -> Result<(), Error> {
-        let Origin::Redis(info) = &mut self.origin else {
-            if let Origin::Local(grant) = &mut self.origin {
+        let booking = match &mut self.origin {
+            Origin::Redis(info) => info.booking,
+            Origin::Local(grant) => {
                 grant.settle(actual)?;
+                None
             }
-            self.cost = actual;
-            return Ok(());
         };
         let (more, less) = (actual.saturating_sub(self.cost), self.cost.saturating_sub(actual));
         // The smaller of `less` and `returnable`.
         let part = less.saturating_sub(less.saturating_sub(self.returnable));
         let all = self.returnable;
-        let answer = match info.booking {
+        let answer = match booking {
             None => None,
             Some(booking) => self.shared.with_lock(|line, now| -> Result<_, Error> {
                 let mut todo = Vec::new();

@@ -44,44 +44,31 @@ impl<P: Scripted> KeyLine<P> {
             || matches!(kind, RequestKind::Change(changes) if changes.iter().any(|c| c.policy));
         // Another policy was set at the same time and arrived first; without this, ours would be lost.
         let is_new = sets_policy || (word == "conflict" && self.unheard);
-        let error = match word {
-            "older" => {
-                self.changes.push_front(KeyChange::of(vec![b'N']));
-                None
-            }
+        self.ask_again();
+        let foreign = Rest::Refuse(StoreError::foreign(&self.key, None));
+        match word {
+            "older" => self.changes.push_front(KeyChange::of(vec![b'N'])),
             // It is older than our own.
-            "adopt" if generation < self.header.generation => None,
+            "adopt" if generation < self.header.generation => {}
             "adopt" | "conflict" if is_new => {
                 // Another process has set one meanwhile; ours is the later one.
-                match generation.max(self.header.generation).checked_add(1) {
-                    Some(next) => {
-                        self.header = rules.header(&self.policy, next);
-                        None
-                    }
-                    // The generations are exhausted.
-                    None => Some(StoreError::foreign(&self.key, None)),
-                }
+                let generation = generation.max(self.header.generation);
+                let Some(next) = generation.checked_add(1) else { return foreign };
+                self.header = rules.header(&self.policy, next);
             }
             // Even of the same generation: the earlier policy was lost, as by a fail-over.
             "adopt" | "conflict" if generation > 0 => {
-                match self.policy.clone().read(&mut wire::floats(parameters)) {
-                    Some(policy) => {
-                        let idle = rules.options.absent_is_idle;
-                        self.header =
-                            PolicyHeader::of(&rules.scripts.kind, parameters, generation, idle);
-                        self.policy = policy;
-                        self.unheard = false;
-                        let key = Arc::clone(&self.key);
-                        self.events.push(Event::PolicyAdopted { key, generation });
-                        None
-                    }
-                    None => Some(StoreError::foreign(&self.key, None)),
-                }
+                let policy = self.policy.clone().read(&mut wire::floats(parameters));
+                let Some(policy) = policy else { return foreign };
+                let idle = rules.options.absent_is_idle;
+                self.header = PolicyHeader::of(&rules.scripts.kind, parameters, generation, idle);
+                self.policy = policy;
+                self.unheard = false;
+                self.events.push(Event::PolicyAdopted { key: Arc::clone(&self.key), generation });
             }
-            "conflict" => Some(StoreError::conflict(&self.key)),
-            _ => Some(StoreError::foreign(&self.key, None)),
-        };
-        self.ask_again();
-        error.map_or(Rest::Repeat, Rest::Refuse)
+            "conflict" => return Rest::Refuse(StoreError::conflict(&self.key)),
+            _ => return foreign,
+        }
+        Rest::Repeat
     }
 }

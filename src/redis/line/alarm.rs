@@ -35,30 +35,27 @@ impl<P: Scripted> KeyLine<P> {
 
     /// When the line moves next by itself.
     fn next_alarm(&self, rules: &Rules<P>, now: Nanos) -> Option<Nanos> {
-        match (rules.health.state(), &self.failing) {
-            (State::Up, None) => self.next_event(),
-            (state, failing) => {
-                // Another key may find out that Redis is back, but not whether this key can be reached.
-                let somebody_waits = self.waiting > 0 || !self.changes.is_empty();
-                let has_business = somebody_waits
-                    || failing.is_some()
-                    || self.lease.released
-                    || self.lease.renew_at.is_some();
-                let own = failing.as_ref().map(|failing| failing.outage.retry_at);
-                let again = match state {
-                    State::Up => own,
-                    // Not before both allow it.
-                    _ => rules
-                        .health
-                        .again(now, has_business, failing.is_some())
-                        .map(|at| own.unwrap_or(at).max(at)),
-                };
-                let again = again.filter(|_| !self.under_way);
-                let until = failing.as_ref().map(|failing| failing.outage.until);
-                let until = until.filter(|&at| at > now && somebody_waits);
-                self.next_turn().into_iter().chain(again).chain(until).min()
-            }
+        let (state, failing) = (rules.health.state(), &self.failing);
+        if state == State::Up && failing.is_none() {
+            return self.next_event();
         }
+        // Another key may find out that Redis is back, but not whether this key can be reached.
+        let is_needed = self.waiting > 0 || !self.changes.is_empty();
+        let has_business =
+            is_needed || failing.is_some() || self.lease.released || self.lease.renew_at.is_some();
+        let own = failing.as_ref().map(|failing| failing.outage.retry_at);
+        let again = match state {
+            State::Up => own,
+            // Not before both allow it.
+            _ => {
+                let again = rules.health.again(now, has_business, failing.is_some());
+                again.map(|at| own.unwrap_or(at).max(at))
+            }
+        };
+        let again = again.filter(|_| !self.under_way);
+        let until = failing.as_ref().map(|failing| failing.outage.until);
+        let until = until.filter(|&at| at > now && is_needed);
+        self.next_turn().into_iter().chain(again).chain(until).min()
     }
 
     /// Sets the alarm for what happens next.

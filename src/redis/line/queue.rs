@@ -177,10 +177,7 @@ impl<P: Scripted> KeyLine<P> {
             if let Some(error) = self.trouble(rules) {
                 // It is unknown whether its turn would have come.
                 let error = match waiter.stage.is_asked() {
-                    true => {
-                        let late = Failure::late(deadline.since(waiter.joined));
-                        late.error(&self.key)
-                    }
+                    true => Failure::late(deadline.since(waiter.joined)).error(&self.key),
                     false => error.unsent(&self.key),
                 };
                 self.turn_away(id, without_redis(rules, error));
