@@ -25,8 +25,8 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         result
     }
 
-    /// As [`KeyLine::poll`], with the outcome. It is fetched apart from that: a panic of a listener would lose
-    /// it.
+    /// As [`KeyLine::poll`], and takes the outcome: under a lock of its own, because it would be lost if a
+    /// listener panicked.
     pub(super) fn poll(
         &self,
         id: WaiterId,

@@ -80,7 +80,7 @@ pub(super) fn reach<C: Cost>(horizon: Duration, cost: C, passed: u32, is_head: b
 
 /// How long ago a charge was due, in nanoseconds by our clock, counted from the earliest possible time: to
 /// the caller's disadvantage.
-#[allow(clippy::cast_precision_loss)] // what is that long ago does not matter
+#[allow(clippy::cast_precision_loss)] // precision does not matter that far back
 fn ago(now: Nanos, earliest: Nanos) -> f64 {
     now.get() as f64 - earliest.get() as f64
 }

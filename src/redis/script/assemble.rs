@@ -1,4 +1,4 @@
-//! Putting a script together: a policy's file between the two halves of the driver.
+//! Assembling a script: a policy's file between the two halves of the driver.
 //!
 //! Lines that begin with `--@` are for the assembler: code for some scripts only, and the places where
 //! the policy and the write go. `$name(..)` is a function that is pasted where that is possible.
@@ -16,7 +16,7 @@ const SAVE: &str = include_str!("lua/save.lua");
 const TAKE: &str = include_str!("lua/take.lua");
 const CHANGE: &str = include_str!("lua/change.lua");
 
-/// What all policies define.
+/// The functions that every policy defines.
 const EACH: [&str; 5] = ["begin", "resume", "ready", "charge", "forget"];
 
 impl Lua {
@@ -39,7 +39,7 @@ impl Lua {
         let functions = if alone { Functions::of(&policy, &EACH) } else { None };
         switches.push(("pasted", functions.is_some()));
         let save = switched(SAVE, &switches);
-        // What is pasted where it is needed is defined only behind that.
+        // Pasted functions are defined only after the code for a single call.
         let (before, early, late) = match &functions {
             Some(functions) => {
                 let late = format!("{}{}", functions.text, called(&save));
@@ -73,7 +73,7 @@ impl Lua {
             .replace("$NEXT", next)
     }
 
-    /// The policy's functions, and those that follow from them.
+    /// The policy's functions, and those generated from its header.
     fn policy(&self, header: &ChunkHeader, change: bool) -> String {
         let mut policy = String::new();
         if change {
@@ -168,7 +168,7 @@ impl Lua {
         text
     }
 
-    /// The same as one of several: an expression whose value is a table of its functions.
+    /// The same for a part of a composed policy: an expression whose value is a table of its functions.
     fn part(&self, change: bool, held: &mut usize, from: usize) -> String {
         let header = self.header();
         let mut text = String::from("(function()\n");
@@ -228,7 +228,7 @@ impl Lua {
     }
 }
 
-/// The code of a template: comments left out, and what is for other scripts.
+/// The code of a template, without comments and lines for other scripts.
 fn switched(template: &str, switches: &[(&str, bool)]) -> String {
     let mut code = String::new();
     for line in template.lines() {
@@ -248,7 +248,7 @@ fn switched(template: &str, switches: &[(&str, bool)]) -> String {
     code
 }
 
-/// All functions are called.
+/// Replaces pasted calls by ordinary ones.
 fn called(code: &str) -> String {
     ["begin", "resume", "ready", "charge", "forget", "save"]
         .iter()

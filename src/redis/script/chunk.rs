@@ -1,4 +1,4 @@
-//! What a policy's file says of itself, and the functions that follow from it.
+//! The header of a policy's file, and the functions generated from it.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ pub(super) struct ChunkHeader {
     pub(super) format: &'static str,
     pub(super) fields: Vec<&'static str>,
     pub(super) tail: bool,
-    /// Functions beside those that all have.
+    /// Functions besides the five that every policy has.
     pub(super) also: Vec<&'static str>,
 }
 
@@ -35,7 +35,7 @@ impl ChunkHeader {
         header
     }
 
-    /// How many bytes all that is not of any length takes.
+    /// The size in bytes of the part that has a fixed length.
     pub(super) fn size(&self) -> usize {
         let integers = self.format.matches("I4").count();
         20 + 4 * integers + 8 * (self.format.len() - 2 * integers)
@@ -69,7 +69,7 @@ pub(super) const IS_ZERO: &str = "local function is_zero(cost)
 end
 ";
 
-/// What is left of a cost; and whole permits, of which none is lost to the last binary place.
+/// Subtracts costs; and rounds down to whole permits, without losing one to rounding errors.
 pub(super) const HELPERS: &str = "local function less(cost, other)
   if type(cost) == 'number' then return math.max(cost - other, 0) end
   local rest = {}
@@ -81,7 +81,7 @@ local function whole(permits)
 end
 ";
 
-/// Makes a state that was kept under other parameters, those in `bytes`, one of these.
+/// Migrates a state that was kept under the parameters in `bytes` to the current ones.
 pub(super) fn become_function(header: &ChunkHeader, from: usize) -> String {
     let params = header.params.join(", ");
     let format = "d".repeat(header.params.len());
@@ -97,7 +97,7 @@ pub(super) fn become_function(header: &ChunkHeader, from: usize) -> String {
     )
 }
 
-/// Keeping the state aside.
+/// Saving the state and restoring it.
 pub(super) fn snapshot_functions(header: &ChunkHeader) -> String {
     format!(
         "local function state() return {} end\n\

@@ -1,7 +1,7 @@
 //! Pasting the bodies of short functions where they would be called.
 //!
-//! A function can be pasted if all it does is one block, or to return one expression. Its arguments
-//! become local variables of the block.
+//! A function can be pasted if it is one block without an early `return`; it may end with one `return`. Its
+//! arguments become local variables of the block.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Functions {
     bodies: BTreeMap<String, Body>,
-    /// Their text, for where they are called all the same.
+    /// Their text, for scripts that also call them.
     pub(super) text: String,
-    /// What stands beside them.
+    /// The rest of the text.
     pub(super) others: String,
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Functions {
 struct Body {
     arguments: String,
     block: String,
-    /// What it returns, if it does.
+    /// The expression that it returns, if any.
     value: Option<String>,
 }
 

@@ -1,11 +1,11 @@
-//! What a policy's script is made of, and what follows from its parts.
+//! The parts of a policy's script.
 
 use std::sync::Arc;
 
 use super::chunk::ChunkHeader;
 use crate::redis::connection::Script;
 
-/// What a script is made of: a policy's file, and its parts if it has any.
+/// The source of a script: a policy's file, and the parts of a composed policy.
 #[derive(Clone, Debug)]
 pub struct Lua {
     name: &'static str,
@@ -20,13 +20,13 @@ pub struct Lua {
 pub(crate) struct Scripts {
     pub(crate) take: Arc<Script>,
     pub(crate) change: Arc<Script>,
-    /// Whether each answer is followed by the part that it is due to.
+    /// Whether each answer is followed by the part that decided.
     pub(crate) parts: bool,
     /// Whether a refusal changes anything.
     pub(crate) punish: bool,
-    /// Whether newcomers may find no room.
+    /// Whether newcomers may be refused as queue full.
     pub(crate) room: bool,
-    /// For each part with places in flight, which number of the cost counts there.
+    /// For each part with permits in flight, the number of the cost that counts there.
     pub(crate) held: Vec<usize>,
     pub(crate) kind: String,
 }
@@ -64,12 +64,12 @@ impl Lua {
         self.any(&|header| header.also.contains(&function))
     }
 
-    /// How many numbers the parameters are.
+    /// The number of parameters.
     pub(super) fn params(&self) -> usize {
         self.header().params.len() + self.parts.iter().map(Self::params).sum::<usize>()
     }
 
-    /// How many numbers a cost is.
+    /// The number of numbers in a cost.
     pub(super) fn numbers(&self) -> usize {
         match self.parts.as_slice() {
             [] => 1,

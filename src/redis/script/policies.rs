@@ -1,4 +1,4 @@
-//! Which script each policy has, and how its parameters and costs are written for it.
+//! The script of each policy, and how its parameters and costs are written.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::{
 
 /// A [`Policy`] that a Redis server can run, too: all of this crate's.
 ///
-/// It is once in Rust and once in Lua, and both give the same answers to a microsecond; what is asked
-/// here is how to tell the script about the policy.
+/// It exists in Rust and in Lua, and both decide the same to a microsecond. This trait writes the policy for
+/// the script.
 ///
 /// ```
 /// use tollgate::redis::Scripted;
@@ -42,7 +42,7 @@ pub trait Scripted: Policy {
     fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> Self::Cost;
 }
 
-/// The half that all policies of one cost share.
+/// The methods that all policies with a `u32` cost share.
 macro_rules! one_number {
     ($name:literal) => {
         fn lua() -> Lua {
@@ -73,7 +73,7 @@ fn number(number: f64) -> Option<u32> {
     (0.0..=f64::from(u32::MAX)).contains(&number).then_some(number as u32)
 }
 
-/// A window, which must not be nothing.
+/// A window, which must not be empty.
 fn window(micros: f64) -> Option<Duration> {
     span(micros).filter(|span| !span.is_zero() && *span <= crate::Nanos::HORIZON)
 }

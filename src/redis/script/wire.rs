@@ -1,11 +1,11 @@
-//! How requests are written and answers read: the other side of `take.lua` and `change.lua`.
+//! Writes requests and reads replies: the Rust side of `take.lua` and `change.lua`.
 
 use std::time::Duration;
 
 use super::policies::Scripted;
 use crate::redis::connection::Reply;
 
-/// Ahead of everything: a mark, a generation, whether an absent key is an idle one.
+/// The policy in a request: a mark, the generation, whether an absent key is idle, and the parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyHeader {
     pub(crate) mark: u32,
@@ -39,7 +39,7 @@ impl PolicyHeader {
         &self.bytes[9..]
     }
 
-    /// What `change.lua` takes for the generation before the first change.
+    /// The policy before the first change, for `change.lua`.
     pub(crate) fn base(&self) -> Vec<u8> {
         [&self.mark.to_le_bytes()[..], self.parameters()].concat()
     }
@@ -169,7 +169,7 @@ pub(crate) fn answers(reply: &Reply, calls: usize, parts: bool) -> Option<Vec<An
     (answers.len() == calls && in_order).then_some(answers)
 }
 
-/// A call alone.
+/// The answer to a lone call.
 fn answer_alone(value: i64) -> Answer {
     let bits = value.unsigned_abs();
     if bits & 3 == 0 {
@@ -179,7 +179,7 @@ fn answer_alone(value: i64) -> Answer {
     answer(value, 0, None)
 }
 
-/// Several.
+/// The answers to several calls.
 fn several(values: &[i64], parts: bool) -> impl Iterator<Item = Answer> {
     let (&[before, at_once], values) = values.split_first_chunk().unwrap_or((&[0, 0], &[]));
     let mut sequence = u32::try_from(before).unwrap_or_default();
