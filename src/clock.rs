@@ -18,16 +18,16 @@ use alarm::TimedAlarm;
 pub(crate) use steady::Steady;
 use system::System;
 
-/// A handle on a clock: the system's, tokio's, or one that tests hold still.
+/// A handle on a clock: the system's, tokio's, or a manual one for tests.
 ///
-/// One clock drives decisions and waits alike. It is a value, not a type parameter: cheap to clone,
-/// and a limiter's type does not show which it has.
+/// One clock drives both decisions and waits. It is a value, not a type parameter: cheap to clone, and not
+/// part of a limiter's type.
 ///
-/// | clock | time | who wakes those who wait |
+/// | clock | time | wakes waiters |
 /// |---|---|---|
 /// | [`Clock::system()`] | monotonic, by [`quanta`] | a thread of this crate, started at the first wait |
 /// | [`Clock::coarse()`] | the same; what is ready at the kernel's last tick is granted by that | the same |
-/// | `Clock::tokio()` | tokio's, honours `tokio::time::pause` | a task on the runtime of whoever waits |
+/// | `Clock::tokio()` | tokio's, honours `tokio::time::pause` | a task on the waiter's runtime |
 /// | [`ManualClock`] | yours | [`advance`](ManualClock::advance) |
 ///
 /// ```
@@ -52,17 +52,17 @@ enum Kind {
 }
 
 impl Clock {
-    /// The system's monotonic clock: what limiters use unless told otherwise.
+    /// The system's monotonic clock: the default of all limiters.
     ///
-    /// It works with any async runtime or none: waits are ended by one background thread for the
-    /// whole process, which starts at the first wait. Under `tokio::time::pause` it goes on in real
+    /// It works with any async runtime or none: one background thread for the whole process ends all
+    /// waits. It starts at the first wait. Under `tokio::time::pause` it goes on in real
     /// time; use `Clock::tokio()` there. On most systems it stands still while the machine sleeps.
     ///
-    /// It is read by way of the processor's counter, which is set by the operating system's clock each
-    /// millisecond: it is late by up to some microseconds, never early. The first call calibrates the
+    /// It reads the processor's counter, which the operating system's clock sets each millisecond: it is
+    /// late by up to some microseconds, never early. The first call calibrates the
     /// counter, which may take some milliseconds.
     ///
-    /// A process made by `fork` alone has no such thread: nobody who waits there is woken.
+    /// A process made by `fork` alone has no such thread: waiters there are never woken.
     ///
     /// ```
     /// use tollgate::Clock;
@@ -78,14 +78,14 @@ impl Clock {
     /// The [system clock](Self::system), but a call that is decided by one atomic word
     /// ([`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket),
     /// [`Gcra`](crate::Gcra)) is granted by the time of the kernel's last tick if it is ready by then.
-    /// Only else is the time read exactly.
+    /// Otherwise the time is read exactly.
     ///
     /// Reading the kernel's tick takes half as long as reading the time. It is never early, and late by
     /// a tick at most: 1 to 10 ms, as the kernel was built. So in any span of time `t` up to
     /// `rate x tick` permits more may be granted than by the system clock, and a refusal takes longer.
     /// Take it where calls are seldom refused and nanoseconds count.
     ///
-    /// The tick is asked for on Linux with the feature `coarse`; elsewhere this is the system clock.
+    /// The tick is read on Linux with the feature `coarse`; elsewhere this is the system clock.
     ///
     /// ```
     /// use tollgate::{Clock, Rate, RateLimiter, SmoothBursty};
@@ -102,12 +102,11 @@ impl Clock {
     /// Tokio's clock: stands still under `tokio::time::pause` and moves with
     /// `tokio::time::advance` (tokio's feature `test-util`), for decisions and waits.
     ///
-    /// A wait inside a runtime is ended by a task on that runtime; each runtime in which somebody
-    /// waits has its own, so that one that is blocked or shut down holds nobody up in another. A
-    /// wait outside any runtime is ended by the system clock's thread. `blocking_*` calls inside
+    /// A task on the waiter's runtime ends its wait. Each runtime with waiters has its own task, so that a
+    /// blocked or stopped runtime does not delay waiters in another. The system clock's thread ends waits
+    /// outside any runtime. `blocking_*` calls inside
     /// `spawn_blocking` see paused time too, but keep it from advancing by itself. On the own thread
-    /// of a current-thread runtime they **never return**: they keep the runtime, and so its clock,
-    /// from going on.
+    /// of a current-thread runtime they **never return**: they block the runtime, and so its clock.
     ///
     /// ```
     /// use std::time::Duration;
@@ -131,7 +130,7 @@ impl Clock {
     }
 
     /// The time since the clock's origin.
-    // As `Line::decide`: the system's clock in line, the others out of it.
+    // As `Line::decide`: the system's clock inlined, the others not.
     #[inline(always)]
     #[must_use]
     pub fn now(&self) -> Nanos {
@@ -152,8 +151,8 @@ impl Clock {
         }
     }
 
-    /// The time, or a little before it where [`is_coarse`](Self::is_coarse) says so; if it is before
-    /// `end`. The system's clock begins with the process, and is not asked for that.
+    /// The time if it is before `end`, or a little earlier if [`is_coarse`](Self::is_coarse). The system's
+    /// clock begins with the process, and needs no check.
     #[inline(always)]
     pub(crate) fn coarse_now_before(&self, end: Nanos) -> Option<Nanos> {
         match &self.0 {
@@ -187,8 +186,8 @@ impl Clock {
     /// How long after the Unix epoch this clock showed zero, by the system's calendar as it is now. For
     /// a [`ManualClock`] zero: it begins at the epoch.
     ///
-    /// For rules that go by the calendar, as [`FixedWindow::aligned`](crate::FixedWindow::aligned)
-    /// does. If the calendar is set to another time later, they keep the one that they were given.
+    /// For rules aligned to the calendar, such as [`FixedWindow::aligned`](crate::FixedWindow::aligned). They
+    /// keep this value if the calendar is set later.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -219,7 +218,7 @@ impl Clock {
         }
     }
 
-    /// An alarm by this clock that turns `line`.
+    /// An alarm by this clock for `line`.
     pub(crate) fn alarm(&self, line: Weak<dyn OnAlarm>) -> Alarm {
         match &self.0 {
             Kind::System(system) | Kind::Coarse(system) => {
@@ -231,13 +230,12 @@ impl Clock {
         }
     }
 
-    /// Whether it goes to where something happens next when everybody waits for that.
-    #[cfg(feature = "redis")]
+    /// Whether a wait moves it to the next event.
     pub(crate) fn advances_by_itself(&self) -> bool {
         matches!(&self.0, Kind::Manual(manual) if manual.advances_by_itself())
     }
 
-    /// On a clock that advances by itself, goes to `due`. Whether it did.
+    /// Moves a clock that advances by itself to `due`. Returns whether it did.
     pub(crate) fn skip_to(&self, due: Nanos) -> bool {
         match &self.0 {
             Kind::Manual(manual) => manual.skip_to(due),
@@ -299,7 +297,7 @@ impl Alarm {
         }
     }
 
-    /// Nobody waits any more. Whether the alarm has been unset; else it goes off for nothing.
+    /// No caller waits any more. Returns whether the alarm is unset; otherwise it goes off once for nothing.
     #[cfg_attr(not(feature = "tokio"), allow(clippy::unused_self))]
     pub(crate) fn rest(&mut self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Counting what a limiter did, without slowing down what it does.
+//! Counting calls without slowing them down.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::sync::OwnLine;
 
-/// What a limiter has done since it was made.
+/// Counts of a limiter since it was made.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -23,13 +23,13 @@ use crate::sync::OwnLine;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Calls that were granted, those that were given back later included.
+    /// Calls that were granted, including grants that were given back later.
     pub granted: u64,
-    /// Calls that were answered with an error.
+    /// Calls that got an error.
     pub refused: u64,
-    /// Callers who left the line, and grants that nobody was there to take.
+    /// Callers that left the queue, and grants that no caller took.
     pub given_up: u64,
-    /// The waits of all granted calls together.
+    /// The sum of the waits of all granted calls.
     pub waited: Duration,
 }
 
@@ -74,7 +74,7 @@ const STRIPES: usize = 16;
 const SHARED: usize = 0;
 
 /// Owners of the single stripe: no thread yet, and none any more.
-const NOBODY: usize = usize::MAX;
+const NO_THREAD: usize = usize::MAX;
 const RETIRED: usize = usize::MAX - 1;
 
 impl Stripe {
@@ -93,7 +93,7 @@ impl Stripe {
 
 impl Counters {
     pub(crate) fn new() -> Self {
-        let owner = AtomicUsize::new(NOBODY);
+        let owner = AtomicUsize::new(NO_THREAD);
         Self { owner, single: Stripe::default(), stripes: OnceLock::new() }
     }
 
@@ -121,7 +121,7 @@ impl Counters {
         MINE.set(mine);
         if mine != SHARED {
             let (relaxed, owner) = (Ordering::Relaxed, &self.owner);
-            let taken = owner.compare_exchange(NOBODY, mine, relaxed, relaxed);
+            let taken = owner.compare_exchange(NO_THREAD, mine, relaxed, relaxed);
             if taken.is_ok() || taken == Err(mine) {
                 return self.single.count(granted);
             }

@@ -35,7 +35,7 @@ mod modelled {
     }
 
     /// spin's mutex: a flag that is set by a compare-exchange and cleared by a store. The mutex in it
-    /// never makes anybody wait; to take it is a step at which the model lets other threads run.
+    /// is never contended; to take it is a step at which the model lets other threads run.
     #[derive(Debug)]
     pub(crate) struct SpinMutex<T> {
         flag: AtomicBool,
@@ -105,7 +105,7 @@ pub(crate) struct ShortMutex<T> {
     value: SpinMutex<T>,
 }
 
-/// How often a thread tries before it does something else.
+/// The number of tries before a thread does something else.
 const SPINS: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
 
 impl<T> ShortMutex<T> {
@@ -233,7 +233,7 @@ mod tests {
                 *value.lock()
             });
             started.recv().expect("sent");
-            // Long enough for it to sleep; whether it does is not what is tested.
+            // Long enough for it to sleep; the test does not depend on that.
             (0..1000).for_each(|_| thread::yield_now());
             *held = 7;
             drop(held);

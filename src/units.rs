@@ -222,7 +222,7 @@ impl Rate {
     /// assert_eq!(Rate::per_minute(90.0).as_per_second(), 1.5);
     /// ```
     #[must_use]
-    #[allow(clippy::cast_precision_loss)] // the nearest float is what is asked for
+    #[allow(clippy::cast_precision_loss)] // to the nearest float
     pub fn as_per_second(self) -> f64 {
         // What a float was made into must give the same float back, so the division is done on
         // integers, with all powers of two set aside, and rounded once.
@@ -235,7 +235,7 @@ impl Rate {
         ((permits / nanos) | sticky) as f64 / 2f64.powi((up + down).cast_signed())
     }
 
-    /// Numerator and denominator: so many permits in so many nanoseconds, in lowest terms.
+    /// The rate in lowest terms: permits, and nanoseconds.
     pub(crate) const fn fraction(self) -> (u64, u128) {
         (self.permits, self.nanos)
     }

@@ -1,4 +1,4 @@
-//! What is called at a time, and a list of such times.
+//! Alarms: limiters to call at a time, in order.
 
 use std::collections::BTreeMap;
 use std::fmt;

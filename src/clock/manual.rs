@@ -1,4 +1,4 @@
-//! A clock that tests hold still.
+//! A clock that tests move.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use super::alarm::{AlarmKeeper, Alarms};
 use crate::units::Nanos;
 
-/// A clock that moves only when it is told to, for tests and examples.
+/// A clock that moves only by [`advance`](ManualClock::advance), for tests and examples.
 ///
-/// Clones share one time. Whoever waits by it is granted and woken in the course of
-/// [`advance`](ManualClock::advance), which goes through all due times in order.
+/// Clones share one time. `advance` goes through all due times in order, and grants and wakes waiters
+/// there.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::units::Nanos;
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 ///
-/// With tasks, let them come to their wait before the clock moves:
+/// Let tasks reach their wait before the clock moves:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -46,7 +46,7 @@ use crate::units::Nanos;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Where code sleeps besides, use `Clock::tokio()` in a paused runtime: this clock moves no timers
+/// If the code also sleeps, use `Clock::tokio()` in a paused runtime: this clock moves no timers
 /// but a limiter's. The [system clock](crate::Clock::system), which limiters have by default, does not
 /// stand still there.
 #[derive(Clone, Debug)]
@@ -81,10 +81,10 @@ impl ManualClock {
         Self::with(false)
     }
 
-    /// A clock that a wait moves: whoever would wait finds itself at the end of the wait at once.
+    /// A clock that waits move: a caller that would wait is at the end of its wait at once.
     ///
-    /// Waits then take no time, and the clock tells how long they would have been. It is meant for
-    /// one caller at a time; where several wait, each moves the clock for all.
+    /// Waits then take no time, and the clock shows how long they would have been. It is meant for
+    /// one caller at a time; if several wait, each moves the clock for all.
     ///
     /// ```
     /// use std::time::Duration;
@@ -113,12 +113,11 @@ impl ManualClock {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Moves the clock on. It stops at each due time on the way, in order: there permits are granted
-    /// and those who got them are woken. The clock ends at [`Nanos::END`], 292 years on. To be moved
-    /// by one thread at a time.
+    /// Moves the clock forward. It stops at each due time on the way, in order, and there grants permits and
+    /// wakes their waiters. The clock ends at [`Nanos::END`], 292 years on. One thread at a time may move it.
     ///
-    /// Woken tasks run when their executor gets to them, after this call: what they do then happens
-    /// at the time to which the clock was moved.
+    /// Woken tasks run when their executor gets to them, after this call, and see the time to which the clock
+    /// was moved.
     ///
     /// ```
     /// use std::time::Duration;
@@ -178,12 +177,11 @@ impl ManualClock {
         self.shared.was_set_back.load(Ordering::SeqCst)
     }
 
-    #[cfg(feature = "redis")]
     pub(super) fn advances_by_itself(&self) -> bool {
         self.shared.by_itself
     }
 
-    /// Goes to `due`, if this clock does so by itself and does not end before.
+    /// Moves to `due`, if this clock advances by itself and does not end before.
     pub(super) fn skip_to(&self, due: Nanos) -> bool {
         let skips = self.shared.by_itself && due <= Nanos::END;
         if skips {

@@ -2,7 +2,7 @@
 //!
 //! The time is the operating system's monotonic clock, read by way of the processor's counter, which
 //! takes a third of the time. [`quanta`] calibrates that counter once, in a fraction of a second; on
-//! a busy machine it was seen to be off by 0.08 % for the life of the process, and a limiter with it.
+//! a busy machine it was once off by 0.08 % for the life of the process, and a limiter with it.
 //! So the counter is trusted for a millisecond only, and then set by the operating system's clock
 //! again. It is made to run a little slow, so that each setting moves the time forward: this clock is
 //! late by some microseconds (by more for a millisecond, where a setting was interrupted), never early, and
@@ -25,16 +25,15 @@ use super::alarm::{AlarmKeeper, Alarms, OnAlarm};
 use crate::sync::OwnLine;
 use crate::units::{Nanos, saturating_nanos};
 
-/// How long the thread sleeps at least between two rounds while alarms follow each other: at high
-/// rates it then grants a few at once instead of waking for each. Late grants cost no throughput,
-/// see [`Policy::catch_up`](crate::Policy::catch_up).
+/// The least sleep between two rounds of alarms: at high rates the thread grants a few waiters at once
+/// instead of waking for each. Late grants cost no throughput, see [`Policy::catch_up`](crate::Policy::catch_up).
 const GRAIN: Duration = Duration::from_micros(500);
 
 /// How long the counter is trusted, in nanoseconds.
 const TRUST: u64 = 1_000_000;
 
-/// By what part the counter is made to run slow: by 1 in 2^9, 0.2 %, more than a calibration was seen to
-/// be off. So it loses two microseconds until it is set again.
+/// The counter runs slow by 1 in 2^9, 0.2 %, more than a calibration was ever seen to be off. So it loses
+/// two microseconds until it is set again.
 const SLOW: u32 = 9;
 
 #[derive(Debug)]
@@ -107,7 +106,7 @@ impl System {
         }
     }
 
-    /// The time of the kernel's last tick, where that is asked for.
+    /// The time of the kernel's last tick, if the feature is on.
     pub(super) fn coarse_now(&self) -> Nanos {
         #[cfg(all(feature = "coarse", target_os = "linux"))]
         {
@@ -138,7 +137,7 @@ impl System {
         Nanos::new(after.wrapping_add_signed(behind))
     }
 
-    /// Sounds the alarms, for ever.
+    /// Calls the alarms, for ever.
     fn run(&self) -> ! {
         let mut schedule = self.schedule.lock();
         loop {
@@ -152,7 +151,7 @@ impl System {
                 Some(due) if due.max(schedule.earliest) > now => {
                     let until = due.max(schedule.earliest);
                     schedule.sleeps_until = Some(until);
-                    // The wait is by another clock than `now`: what they differ is waited again.
+                    // The wait is by another clock than `now`; the loop waits again for the difference.
                     self.changed.wait_until(&mut schedule, Instant::now() + until.since(now));
                     continue;
                 }
@@ -166,14 +165,14 @@ impl System {
     }
 }
 
-/// What `Instant` is made of on Linux, in nanoseconds.
+/// The source of `Instant` on Linux, in nanoseconds.
 #[cfg(all(feature = "coarse", target_os = "linux"))]
 fn kernel_time(clock: rustix::time::ClockId) -> u64 {
     let time = rustix::time::clock_gettime(clock);
     (time.tv_sec.cast_unsigned()) * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// Ticks that are many enough to be measured exactly, and few enough for any counter.
+/// Enough ticks for an exact scale, and few enough for any counter.
 const TICKS: u64 = 1 << 40;
 
 /// The scale of a counter, `TICKS` of which take this many nanoseconds.
@@ -182,24 +181,24 @@ fn scale(nanos: u64) -> u64 {
     exact - (exact >> SLOW)
 }
 
-/// What a counter shows, in nanoseconds of its own.
+/// A counter's value, in nanoseconds by its scale.
 #[allow(clippy::cast_possible_truncation)] // it wraps after centuries
 #[inline(always)]
 fn nanos(ticks: u64, scale: u64) -> u64 {
     ((u128::from(ticks) * u128::from(scale)) >> 32) as u64
 }
 
-/// A policy or a waker that panics must not end the thread that everybody waits for. Whoever waits
-/// in that line is woken and meets the panic itself.
+/// A policy or a waker that panics must not end the one thread that ends all waits. The waiters of that
+/// limiter are woken, and meet the panic themselves.
 fn sound(line: &Weak<dyn OnAlarm>) {
-    // The last handle on a line may be dropped in here too, and with it what its owner gave it.
+    // The last handle on a limiter may be dropped in here too, and with it values of its user.
     let turned = catch_unwind(AssertUnwindSafe(|| {
         if let Some(line) = line.upgrade() {
             line.on_alarm();
         }
     }));
     if turned.is_err() {
-        // A waker may panic here again: there is nobody left to tell.
+        // A waker may panic here again; there is no caller left to get that.
         let _ = catch_unwind(AssertUnwindSafe(|| line.upgrade().map(|line| line.wake_all())));
     }
 }
@@ -235,7 +234,7 @@ mod tests {
         {
             let exact = |ticks: u64| u128::from(ticks) * 1_000_000_000 / u128::from(hertz);
             let scale = scale(u64::try_from(exact(TICKS)).expect("fits"));
-            // What has been counted since the machine was started, up to a century.
+            // Counts since the machine was started, up to a century.
             for start in [0, hertz, 86_400 * 365 * 100 * hertz] {
                 for ticks in [0, 1, hertz / 1000, hertz] {
                     let ours = nanos(start + ticks, scale).wrapping_sub(nanos(start, scale));

@@ -1,8 +1,8 @@
 //! Tokio's clock, and the task that ends its waits.
 //!
 //! Paused time moves only by tokio's own timers, so a wait needs one of those: a task, the *timer task*,
-//! that sleeps until the line's alarm and turns it. There is one for each runtime in which somebody
-//! waits, so that a runtime which nobody drives any more cannot hold up the others.
+//! that sleeps until the alarm and then calls the limiter. Each runtime with waiters has one, so that a stopped
+//! runtime does not delay waiters in another.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -38,13 +38,13 @@ impl TokioClock {
     }
 }
 
-/// The alarm of one line.
+/// The alarm of one limiter.
 #[derive(Debug)]
 pub(crate) struct TokioAlarm {
     shared: Arc<Shared>,
-    /// For those who wait outside any runtime: there time is never paused.
+    /// For waiters outside any runtime: time is never paused there.
     outside: TimedAlarm<&'static System>,
-    /// What that one was set for last, by tokio's clock.
+    /// The time for which `outside` was set last, by tokio's clock.
     outside_due: Nanos,
 }
 
@@ -70,7 +70,7 @@ impl TokioAlarm {
         self.change(Some(due));
     }
 
-    /// Nobody waits: the tasks are over. A timer that slept on would move paused time.
+    /// No caller waits: the tasks end. A timer that went on sleeping would move paused time.
     pub(super) fn rest(&mut self) {
         self.change(None);
     }
@@ -84,8 +84,8 @@ impl TokioAlarm {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// A task for the runtime that this is called in, if it has none. Outside any, or in one that
-    /// shuts down, the system clock's thread turns the line at `due`.
+    /// A task for the current runtime, if it has none. Outside any runtime, or in one that shuts down, the
+    /// system clock's thread calls the limiter at `due`.
     pub(super) fn timer_task(&mut self, due: Nanos) -> Option<TimerTask> {
         let mut state = self.shared.state.lock();
         let Some(id) = running().filter(|id| !state.ended.contains(id)) else {
@@ -115,7 +115,7 @@ fn running() -> Option<Id> {
     Handle::try_current().ok().map(|handle| handle.id())
 }
 
-/// The task that turns a line at its alarm, until nobody waits there.
+/// The task that calls a limiter at its alarm, until no caller waits there.
 pub(crate) struct TimerTask {
     id: Id,
     shared: Arc<Shared>,
@@ -125,14 +125,14 @@ pub(crate) struct TimerTask {
 
 impl TimerTask {
     pub(crate) fn start(self) {
-        // Dropping the handle detaches the task. Where the runtime has gone meanwhile, `Drop` below
-        // does what is needed.
+        // Dropping the handle detaches the task. If the runtime has ended meanwhile, `Drop` below does the
+        // rest.
         if let Ok(handle) = Handle::try_current() {
             drop(handle.spawn(self));
         }
     }
 
-    /// When to turn next; `None` when there is nothing to wait for, and this task is over.
+    /// The next alarm; `None` ends this task.
     fn due(&mut self, waker: &Waker) -> Option<Nanos> {
         let mut state = self.shared.state.lock();
         if state.due.is_none() {
@@ -161,14 +161,14 @@ impl Future for TimerTask {
             if let Some(line) = self.shared.line.upgrade() {
                 line.on_alarm();
             }
-            // If the line still has something to wait for, its alarm is set for later now.
+            // If callers still wait, the alarm is now set for later.
             self.shared.state.lock().due.take_if(|latest| *latest == due);
         }
         Poll::Ready(())
     }
 }
 
-/// The runtime shuts down: those who wait in others must not depend on it.
+/// The runtime shuts down: waiters in other runtimes must not depend on it.
 impl Drop for TimerTask {
     fn drop(&mut self) {
         if self.over {
@@ -177,8 +177,8 @@ impl Drop for TimerTask {
         {
             let mut state = self.shared.state.lock();
             state.tasks.retain(|&(id, _)| id != self.id);
-            // Whoever is still inside a runtime that shuts down does not start another task there.
-            // Only the latest matter: what has shut down has nobody left inside.
+            // Callers still inside a runtime that shuts down must not start another task there. Only the latest
+            // few matter: later no caller is left inside.
             state.ended.truncate(MOST_ENDED - 1);
             state.ended.insert(0, self.id);
         }

@@ -47,7 +47,7 @@ pub struct RateReceipt {
 }
 
 /// What a policy with one steady rate remembers: up to when its permits are taken. For
-/// [`SmoothBursty`](crate::SmoothBursty) that is the next free state, for a
+/// [`SmoothBursty`](crate::SmoothBursty) that is the next free ticket, for a
 /// [`TokenBucket`](crate::TokenBucket) the moment at which it was empty.
 // Packed, because alignment to 16 bytes would cost each key eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
