@@ -95,6 +95,7 @@ pub mod redis;
 mod stats;
 mod sync;
 mod units;
+mod wait_queue;
 
 pub use clock::{Clock, ManualClock};
 pub use error::{Error, ExceedsCapacity};

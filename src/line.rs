@@ -1,19 +1,18 @@
-//! Where callers wait: one FIFO per limiter, charged when it grants.
+//! A limiter's decisions and its FIFO queue of waiting callers.
 //!
-//! A caller is charged when it is granted, not when it arrives. So leaving the line costs nothing
-//! and everybody behind moves up, a change of rate or a pause re-times everybody, and a big request
-//! is not starved by small ones.
+//! A caller is charged when it is granted, not when it arrives. So leaving the queue is free and moves all
+//! later callers up, a change of rate or a pause re-times the whole queue, and small requests do not starve a
+//! big one.
 //!
-//! Nobody depends on anybody else's being polled: whoever touches the line grants all that is due
-//! ([`Inner::pump`]), and the clock's alarm touches it when the next grant is due. Wakers are called
-//! after the lock is released.
+//! No caller depends on another one being polled: each use of the line grants all that is due
+//! ([`Inner::pump`]), and the clock's alarm uses it when the next grant is due. Wakers are called after the
+//! lock is released.
 
 mod charge;
 mod inner;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
 mod projection;
-mod queue;
 mod tail;
 #[cfg(test)]
 mod testing;
@@ -28,9 +27,7 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
-use crate::clock::{Steady, TimerTask};
+use crate::clock::Steady;
 use crate::error::Error;
 use crate::policy::lock_free::LockFree;
 use crate::policy::schedule::RateReceipt;
@@ -38,27 +35,24 @@ use crate::policy::{Cost, Policy};
 use crate::stats::{Counters, Stats};
 use crate::sync::{ShortMutex, ShortMutexGuard};
 use crate::units::Nanos;
+use crate::wait_queue::AfterUnlock;
 pub(crate) use charge::{Change, Charge};
 pub(crate) use inner::{Admission, Inner, WaitStatus};
-#[cfg(feature = "redis")]
-pub(crate) use queue::Queue;
-pub(crate) use queue::WaiterId;
 pub(crate) use timer::Timer;
-pub(crate) use waiting::Bounds;
 use word::{Attempt, Word};
 
 /// One limiter's state: a word for calls that need not wait, if it fits one, and a mutex for the rest.
 #[derive(Debug)]
 pub(crate) struct Line<P: Policy> {
-    /// `None` where all goes by the mutex.
+    /// `None` if the mutex decides all calls.
     word: Option<Box<Word>>,
-    /// What the word has decided. Not beside it: a processor must read a line again after another has written it.
+    /// Counts what the word decided. Not in the cache line of the word, which other processors read.
     counters: Counters,
     inner: ShortMutex<Inner<P>>,
 }
 
 impl<P: Policy> Line<P> {
-    /// A line that decides without its mutex where the policy allows it.
+    /// A line that decides without its mutex if the policy allows it.
     pub(crate) fn new(policy: P, state: P::State, time: Steady) -> Self {
         let mut inner = Inner::new(policy, state, time);
         let word = P::LOCK_FREE.is_some().then(|| {
@@ -69,13 +63,13 @@ impl<P: Policy> Line<P> {
         Self { word, counters: Counters::new(), inner: ShortMutex::new(inner) }
     }
 
-    /// What a line keeps elsewhere as long as one thread uses it and no caller waits.
+    /// How many bytes a line has on the heap while one thread uses it and no caller waits.
     #[cfg(all(test, not(tollgate_loom)))]
     pub(crate) fn bytes_elsewhere() -> usize {
         if P::LOCK_FREE.is_some() { size_of::<Word>() } else { 0 }
     }
 
-    /// A line in which callers will wait: all goes by the mutex.
+    /// A line in which callers will wait: its mutex decides all calls.
     pub(crate) fn with_mutex_only(policy: P, state: P::State, time: Steady) -> Self {
         Self {
             word: None,
@@ -84,10 +78,9 @@ impl<P: Policy> Line<P> {
         }
     }
 
-    /// Decides a call at once, if it can: by the word, or else under the mutex for a short time.
-    /// `None`: [`enter`](Self::enter) has to decide, because the caller has to wait, or others do.
-    // In line, so that what it says need not be written to memory and read again: a grant that is dropped at
-    // once is then never made.
+    /// Decides a call at once if possible: by the word, else under the mutex held for a short time.
+    /// `None`: [`enter`](Self::enter) has to decide, because this caller or others have to wait.
+    // Inlined, so that the answer stays in registers: a grant that is dropped at once is then never built.
     #[inline(always)]
     pub(crate) fn decide(
         &self,
@@ -119,14 +112,14 @@ impl<P: Policy> Line<P> {
         let now = timer.coarse_now_before(word::END)?;
         match word.attempt(now, cost.permits()) {
             Attempt::Granted(receipt) => Some(Ok(self.granted_by_word(lock_free, receipt))),
-            // It may be ready by the exact time, which is asked in `enter`.
+            // It may be ready by the exact time, which `enter` reads.
             Attempt::NotBefore(_) if timer.is_coarse() => None,
             Attempt::NotBefore(due) => self.refused_by_word(now, due, max_wait),
             Attempt::Undecided => None,
         }
     }
 
-    /// The same after the coarse time was not enough.
+    /// The same by the exact time, after it was not ready by the coarse one.
     fn decide_by_exact_time(
         &self,
         timer: &impl Timer,
@@ -152,7 +145,7 @@ impl<P: Policy> Line<P> {
         Charge { waited: 0, receipt: Some((lock_free.receipt)(receipt)), limited_by: None }
     }
 
-    /// `None` if the caller can wait until it is due.
+    /// `None` if the caller accepts the wait.
     #[inline(always)]
     fn refused_by_word(
         &self,
@@ -167,8 +160,8 @@ impl<P: Policy> Line<P> {
         })
     }
 
-    /// If no caller waits and nothing is paused, all that [`act`](Self::act) does but the decision itself
-    /// has nothing to do.
+    /// While no caller waits and nothing is paused, [`act`](Self::act) would have nothing to do besides the
+    /// decision.
     #[inline(always)]
     fn decide_by_mutex(
         &self,
@@ -176,7 +169,7 @@ impl<P: Policy> Line<P> {
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
-        // Before the lock: a clock reading under it would keep other callers waiting.
+        // Before the lock: to read the clock under it would keep other callers waiting.
         let read = if P::TIMELESS && !timer.was_set_back() { None } else { Some(timer.now()) };
         let mut inner = self.inner.try_lock()?;
         let now = match read {
@@ -192,16 +185,17 @@ impl<P: Policy> Line<P> {
         max_wait.is_some_and(|wait| wait.is_zero()).then(|| Err(inner.refuse(now, cost)))
     }
 
-    /// Takes `cost` if it is ready and no caller waits, else waits up to `max_wait` in line; fails at
-    /// once if that cannot be enough. `entered` keeps what became of the caller, also if the policy
-    /// panics over others afterwards.
-    // Out of line, to keep the way at once short.
+    /// Takes `cost` if it is ready and no caller waits, else joins the queue for up to `max_wait`; fails at
+    /// once if that cannot be enough. `entered` gets the outcome, also if the policy panics over other callers
+    /// afterwards.
+    // Not inlined, to keep the path without a wait short.
     #[inline(never)]
     pub(crate) fn enter(
         &self,
         timer: &impl Timer,
         cost: P::Cost,
         max_wait: Option<Duration>,
+        waker: Option<&Waker>,
         entered: impl FnOnce(Admission<P>),
     ) -> Result<(), Error> {
         let granted = if cost.is_zero() {
@@ -213,14 +207,14 @@ impl<P: Policy> Line<P> {
         };
         match granted {
             Some(charge) => charge.map(Admission::Granted).map(entered),
-            None => {
-                self.with_lock(timer, |inner, now| inner.enter(now, cost, max_wait).map(entered))
-            }
+            None => self.with_lock(timer, |inner, now| {
+                inner.enter(now, cost, max_wait, waker).map(entered)
+            }),
         }
     }
 
-    /// Gives back what a grant held, if no caller waits for it and the time does not matter. Whether that
-    /// was so.
+    /// Gives back what a grant held, if no caller waits for it and the time does not matter. Returns whether
+    /// it did.
     #[inline(always)]
     pub(crate) fn release_at_once(&self, timer: &impl Timer, cost: P::Cost) -> bool {
         P::LOCK_FREE.is_none()
@@ -229,11 +223,11 @@ impl<P: Policy> Line<P> {
             && self.inner.try_lock().is_some_and(|mut inner| inner.release_at_once(cost))
     }
 
-    /// Locks, grants what is due, does `act`, grants what is due after it, sets the alarm, unlocks
-    /// and wakes: every way to change something that takes longer is this one.
+    /// Locks, grants what is due, runs `act`, grants what is due after it, sets the alarm, unlocks and wakes:
+    /// the one way to change something that takes longer.
     ///
-    /// A policy or a waker that panics keeps none of this from being done; the caller meets the panic
-    /// afterwards, and what `act` returned is lost then.
+    /// All of this is done even if a policy or a waker panics. The panic goes on afterwards, and the result of
+    /// `act` is lost then.
     pub(crate) fn with_lock<R>(
         &self,
         timer: &impl Timer,
@@ -244,18 +238,16 @@ impl<P: Policy> Line<P> {
         Self::unlock(inner, acted)
     }
 
-    /// As [`with_lock`](Self::with_lock), for those who hold a lock of their own: what there is to do after
-    /// unlocking is left to them.
+    /// As [`with_lock`](Self::with_lock), for callers that hold a lock of their own: they run what is left to
+    /// do after both locks are released.
     pub(crate) fn with_lock_deferred<R>(
         &self,
         timer: &impl Timer,
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
     ) -> (R, AfterUnlock) {
         let mut inner = self.inner.lock();
-        let (result, timer_task) = self.act(&mut inner, timer, act);
-        let [wake, discard] = inner.take_wakers();
+        let (result, after_unlock) = self.act(&mut inner, timer, act);
         drop(inner);
-        let after_unlock = AfterUnlock { timer_task, wake, discard };
         match result {
             Ok(result) => (result, after_unlock),
             Err(panic) => {
@@ -265,8 +257,8 @@ impl<P: Policy> Line<P> {
         }
     }
 
-    /// Looks at what is under the mutex and changes nothing, but that waiting callers get what is due.
-    /// Where no caller waits, calls are decided by the word meanwhile.
+    /// Reads under the mutex. Changes nothing, except that waiting callers get what is due. While no caller
+    /// waits, the word goes on deciding calls.
     pub(crate) fn look<R>(
         &self,
         timer: &impl Timer,
@@ -295,7 +287,7 @@ impl<P: Policy> Line<P> {
         inner: &mut Inner<P>,
         timer: &impl Timer,
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
-    ) -> (thread::Result<R>, Option<TimerTask>) {
+    ) -> (thread::Result<R>, AfterUnlock) {
         if let (Some(lock_free), Some(word)) = (P::LOCK_FREE, &self.word)
             && let Some(position) = word.lock(&mut inner.published)
         {
@@ -310,21 +302,20 @@ impl<P: Policy> Line<P> {
         if result.is_err() {
             inner.try_again_later(now);
         }
-        let timer_task = inner.arm(timer);
+        let after_unlock = inner.arm(timer);
         if let Some(word) = &self.word {
             inner.publish(word, now);
         }
-        (result, timer_task)
+        (result, after_unlock)
     }
 
     #[inline]
     fn unlock<R>(
-        mut inner: ShortMutexGuard<'_, Inner<P>>,
-        (result, timer_task): (thread::Result<R>, Option<TimerTask>),
+        inner: ShortMutexGuard<'_, Inner<P>>,
+        (result, after_unlock): (thread::Result<R>, AfterUnlock),
     ) -> R {
-        let [wake, discard] = inner.take_wakers();
         drop(inner);
-        AfterUnlock { timer_task, wake, discard }.run();
+        after_unlock.run();
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
@@ -336,14 +327,10 @@ impl<P: Policy> Line<P> {
         Self::unlock(inner, acted);
     }
 
-    /// Wakes all who wait, so that they look after themselves.
+    /// Wakes all waiting callers, which then check for themselves.
     pub(crate) fn wake_all(&self) {
-        let wakers = {
-            let mut inner = self.inner.lock();
-            inner.disarm();
-            inner.all_wakers()
-        };
-        wake_each(wakers);
+        let after_unlock = self.inner.lock().wake_all();
+        after_unlock.run();
     }
 
     pub(crate) fn stats(&self, timer: &impl Timer) -> Stats {
@@ -354,42 +341,10 @@ impl<P: Policy> Line<P> {
         stats
     }
 
-    /// What is left of a line, and what it has done, if nobody waits and nothing is paused. Only for
-    /// one [with a mutex only](Self::with_mutex_only).
+    /// The state and the counts of a line, if no caller waits and nothing is paused. Only for one
+    /// [with a mutex only](Self::with_mutex_only).
     pub(crate) fn quiet_state(&self, now: Nanos) -> Option<(P::State, Stats)> {
         let inner = self.inner.lock();
         inner.is_quiet(now).then(|| (inner.state.clone(), inner.stats))
-    }
-}
-
-/// What there is to do after unlocking.
-#[must_use]
-pub(crate) struct AfterUnlock {
-    timer_task: Option<TimerTask>,
-    wake: SmallVec<[Waker; 4]>,
-    /// Dropped last, and without a lock.
-    discard: SmallVec<[Waker; 4]>,
-}
-
-impl AfterUnlock {
-    pub(crate) fn run(self) {
-        if let Some(task) = self.timer_task {
-            task.start();
-        }
-        wake_each(self.wake);
-        drop(self.discard);
-    }
-}
-
-/// A waker that panics keeps none of the others from being woken.
-pub(crate) fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
-    let mut panicked = None;
-    for waker in wakers {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            panicked.get_or_insert(panic);
-        }
-    }
-    if let Some(panic) = panicked {
-        resume_unwind(panic);
     }
 }

@@ -11,10 +11,11 @@ use hashbrown::HashTable;
 use crate::clock::{Clock, Steady};
 use crate::error::Error;
 use crate::limiter::Shared;
-use crate::line::{Bounds, Charge};
+use crate::line::Charge;
 use crate::policy::{Cost, Policy, Ready};
 use crate::stats::Stats;
 use crate::units::Nanos;
+use crate::wait_queue::Bounds;
 
 pub(super) struct Shard<K, P: Policy> {
     time: Steady,

@@ -12,11 +12,12 @@ use super::shard::{Decision, Entry, PolicySource, Settings, Shard, Slot};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{EntryRef, Keys, Shared};
-use crate::line::{AfterUnlock, Change, Charge};
+use crate::line::{Change, Charge};
 use crate::policy::{Policy, Quota};
 use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard, OwnLine};
 use crate::units::Nanos;
+use crate::wait_queue::AfterUnlock;
 
 /// More than processors: who comes finds its shard free. Fewer keys in each also make for shorter
 /// pauses when one grows.

@@ -13,8 +13,9 @@ use super::grant::Grant;
 use super::grant_owner::GrantOwner;
 use super::shared::in_drop;
 use crate::error::Error;
-use crate::line::{Admission, Charge, WaitStatus, WaiterId};
+use crate::line::{Admission, Charge, WaitStatus};
 use crate::policy::Policy;
+use crate::wait_queue::WaiterId;
 
 /// A caller on its way to a [`Grant`]: what [`acquire`](crate::RateLimiter::acquire) and
 /// [`try_acquire_timeout`](crate::RateLimiter::try_acquire_timeout) return, to be awaited.
@@ -67,8 +68,8 @@ impl<'a, P: Policy> Acquire<'a, P> {
         line(&self.source)
     }
 
-    /// Joins the line, or is granted at once; does not wait.
-    pub(super) fn enter(&mut self) -> Result<(), Error> {
+    /// Joins the queue with `waker`, or is granted at once; does not wait.
+    pub(super) fn enter(&mut self, waker: Option<&Waker>) -> Result<(), Error> {
         let Self { source, cost, max_wait, place } = self;
         // A borrowed call has been tried so in line.
         if source.as_borrowed().is_none()
@@ -78,7 +79,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
             *place = WaiterState::Granted(charge?);
             return Ok(());
         }
-        let entered = line(source).enter(*cost, *max_wait, |entered| {
+        let entered = line(source).enter(*cost, *max_wait, waker, |entered| {
             *place = match entered {
                 Admission::Granted(charge) => WaiterState::Granted(charge),
                 Admission::Waiting(key) => WaiterState::Waiting(key),
@@ -112,7 +113,12 @@ impl<'a, P: Policy> Acquire<'a, P> {
         context: &mut Context<'_>,
     ) -> Poll<Result<Charge<P::Receipt>, Error>> {
         if matches!(self.place, WaiterState::Outside) {
-            self.enter()?;
+            self.enter(Some(context.waker()))?;
+            if matches!(self.place, WaiterState::Waiting(_))
+                && !self.line().clock.advances_by_itself()
+            {
+                return Poll::Pending;
+            }
         }
         match self.place {
             WaiterState::Granted(charge) => {
@@ -256,7 +262,7 @@ fn grant<P: Policy>(
 #[inline(never)]
 fn enter_now<P: Policy>(shared: &Shared<P>, cost: P::Cost) -> Result<Charge<P::Receipt>, Error> {
     let mut now = None;
-    shared.enter(cost, Some(Duration::ZERO), |entered| now = Some(entered))?;
+    shared.enter(cost, Some(Duration::ZERO), None, |entered| now = Some(entered))?;
     match now {
         Some(Admission::Granted(charge)) => Ok(charge),
         // Who has no time to wait is granted or refused; see `Inner::try_enter`.

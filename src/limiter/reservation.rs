@@ -33,7 +33,7 @@ pub struct Reservation<P: Policy> {
 impl<P: Policy> Reservation<P> {
     pub(crate) fn enter(source: GrantOwner<'static, P>, cost: P::Cost) -> Result<Self, Error> {
         let mut acquire = Acquire::new(source, cost, None);
-        acquire.enter()?;
+        acquire.enter(None)?;
         Ok(Self { acquire })
     }
 

@@ -2,15 +2,17 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
 use crate::clock::{Alarm, Clock, OnAlarm, Steady};
 use crate::error::Error;
-use crate::line::{Admission, AfterUnlock, Bounds, Change, Charge, Inner, Line, Timer};
+use crate::line::{Admission, Change, Charge, Inner, Line, Timer};
 use crate::policy::{Policy, Quota};
 use crate::stats::Stats;
 use crate::units::Nanos;
+use crate::wait_queue::{AfterUnlock, Bounds};
 
 /// What all clones of a limiter share.
 pub(crate) struct Shared<P: Policy> {
@@ -70,9 +72,10 @@ impl<P: Policy> Shared<P> {
         &self,
         cost: P::Cost,
         max_wait: Option<Duration>,
+        waker: Option<&Waker>,
         entered: impl FnOnce(Admission<P>),
     ) -> Result<(), Error> {
-        self.line.enter(self, cost, max_wait, entered)
+        self.line.enter(self, cost, max_wait, waker, entered)
     }
 
     /// A grant has been dropped.

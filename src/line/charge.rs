@@ -1,4 +1,4 @@
-//! Permits that were charged, and what can become of them later.
+//! Permits that were charged, and how a charge can change later.
 
 use crate::error::ExceedsCapacity;
 use crate::policy::{Cost, Policy};
@@ -9,15 +9,15 @@ use crate::units::Nanos;
 pub(crate) struct Charge<R> {
     /// In nanoseconds: to make a `Duration` of each would take longer than to decide.
     pub(crate) waited: u64,
-    /// `None` for a cost of nothing.
+    /// `None` for a cost of zero.
     pub(crate) receipt: Option<R>,
     /// Which of several rules the line waited for last.
     pub(crate) limited_by: Option<usize>,
 }
 
-/// What can become of a charge later.
+/// How a charge can change later.
 pub(crate) enum Change<P: Policy> {
-    /// It is to be `more`, or less by `part` and what nobody has a receipt for.
+    /// Charges `more`, or gives back `part`, and `less` of what was charged without a receipt.
     Settle {
         more: P::Cost,
         less: P::Cost,
@@ -31,7 +31,7 @@ pub(crate) enum Change<P: Policy> {
 }
 
 impl<P: Policy> Change<P> {
-    /// The receipt of what is left. `not_before`: refunds are reckoned from then on, if that is later than
+    /// Returns the receipt of the remaining charge. A refund counts from `not_before`, if that is later than
     /// now.
     pub(crate) fn apply(
         self,

@@ -1,4 +1,4 @@
-//! What is under the mutex of a line: all that is decided about waiting callers.
+//! The state under the mutex of a line: all decisions about waiting callers.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -6,42 +6,42 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::charge::{Change, Charge};
-use super::queue::WaiterId;
 use super::tail::ROUGHLY;
 use super::timer::Timer;
-use super::waiting::{Bounds, NEVER, Waiter, Waiting};
+use super::waiting::{Waiter, Waiting};
 use super::word::{Published, Word};
-use crate::clock::{Steady, TimerTask};
+use crate::clock::Steady;
 use crate::error::Error;
 use crate::policy::{Policy, Quota, Ready, TWO_TICKS};
 use crate::stats::Stats;
 use crate::units::{Nanos, saturating_nanos};
+use crate::wait_queue::{AfterUnlock, Bounds, WaiterId};
 
-/// What became of a caller who entered.
+/// The decision about a new caller.
 pub(crate) enum Admission<P: Policy> {
     Granted(Charge<P::Receipt>),
     Waiting(WaiterId),
 }
 
-/// What became of a caller who waits.
+/// The decision about a waiting caller.
 pub(crate) enum WaitStatus<P: Policy> {
     Over(Result<Charge<P::Receipt>, Error>),
-    /// The line moves next at this time, if that is known.
+    /// The next event is at this time, if that is known.
     Waiting(Option<Nanos>),
 }
 
-/// How long after a panic of the policy a line is looked at again, if no caller touches it before.
+/// After a panic of the policy the line tries again this much later, if no call comes before.
 const AFTER_A_PANIC: Duration = Duration::from_secs(1);
 
-/// What is under the mutex.
+/// The state under the mutex.
 #[derive(Debug)]
 pub(crate) struct Inner<P: Policy> {
     pub(super) time: Steady,
     pub(super) policy: P,
     pub(super) state: P::State,
     pub(super) published: Published,
-    /// Nothing is charged at an earlier time than this: the last grant, change, pause or departure
-    /// of a head.
+    /// Nothing is charged before this time: the last grant, change, end of a pause, or departure of the head of
+    /// the queue.
     pub(super) not_before: Nanos,
     pub(super) stats: Stats,
     /// `None` until a caller waits.
@@ -59,7 +59,7 @@ impl<P: Policy> Inner<P> {
         self.waiting.get_or_insert_with(|| Box::new(Waiting::new()))
     }
 
-    /// Of a caller that has joined.
+    /// The entry of a caller in the queue.
     fn waiter(&mut self, key: WaiterId) -> &mut Waiter<P> {
         &mut self.waiting().queue[key]
     }
@@ -75,7 +75,7 @@ impl<P: Policy> Inner<P> {
         self.policy.ready_now(&self.state, now, cost)
     }
 
-    /// Charges a caller for whom all is ready, in a quiet line.
+    /// Charges a cost that is ready while no caller waits.
     #[inline(always)]
     pub(super) fn charge_at_once(&mut self, now: Nanos, cost: P::Cost) -> Charge<P::Receipt> {
         let receipt = Some(self.policy.charge(&mut self.state, now, cost));
@@ -84,8 +84,8 @@ impl<P: Policy> Inner<P> {
         Charge { waited: 0, receipt, limited_by: None }
     }
 
-    /// Refuses a caller for whom it is not ready, and that cannot wait.
-    // Out of line, to keep calls small.
+    /// Refuses a caller whose cost is not ready and that cannot wait.
+    // Not inlined, to keep call sites small.
     #[inline(never)]
     pub(super) fn refuse(&mut self, now: Nanos, cost: P::Cost) -> Error {
         self.stats.refused += 1;
@@ -95,7 +95,7 @@ impl<P: Policy> Inner<P> {
         }
     }
 
-    /// A grant has been dropped. Whether no caller waits for what it held, and all is done.
+    /// Gives back what a grant held, if no caller waits for it. Returns whether it did.
     #[inline(always)]
     pub(super) fn release_at_once(&mut self, cost: P::Cost) -> bool {
         let is_quiet = self.queue_len() == 0;
@@ -110,8 +110,9 @@ impl<P: Policy> Inner<P> {
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
+        waker: Option<&Waker>,
     ) -> Result<Admission<P>, Error> {
-        let result = self.try_enter(now, cost, max_wait);
+        let result = self.try_enter(now, cost, max_wait, waker);
         if result.is_err() {
             self.stats.refused += 1;
         }
@@ -123,6 +124,7 @@ impl<P: Policy> Inner<P> {
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
+        waker: Option<&Waker>,
     ) -> Result<Admission<P>, Error> {
         let ready = self.policy.ready_at(&self.state, now, cost)?;
         if self.is_quiet(now) && ready.has_come(now) {
@@ -151,18 +153,21 @@ impl<P: Policy> Inner<P> {
         {
             tail.join(&self.policy, now.max(self.not_before), cost);
         }
-        Ok(Admission::Waiting(self.waiting().join(cost, now, deadline)))
+        let waiting = self.waiting();
+        waiting.count(cost);
+        let waiter = Waiter { cost, joined: now, outcome: None };
+        Ok(Admission::Waiting(waiting.queue.push(waiter, deadline, waker.cloned())))
     }
 
-    /// Whether a caller that comes now will not have been granted by `deadline`.
+    /// Whether a new caller could not be granted by `deadline`.
     fn is_too_early(&mut self, deadline: Nanos, now: Nanos, cost: P::Cost) -> bool {
-        // Callers that have left can only make it look too late: what is enough with them is enough.
+        // Waiters that have left can only make it look later: if the time is enough with them, it is enough.
         deadline <= now
             || deadline < self.projected(now, cost, usize::MAX).0.earliest()
                 && deadline < self.projected(now, cost, 0).0.earliest()
     }
 
-    /// What a caller is told that cannot wait, or not for long enough.
+    /// The error of a caller that cannot wait, or not long enough.
     fn denial(&mut self, now: Nanos, cost: P::Cost) -> Error {
         if self.policy.refused(&mut self.state, now, cost) {
             self.forget_tail();
@@ -171,9 +176,8 @@ impl<P: Policy> Inner<P> {
         Error::Denied { retry_after: due.wait(now), part }
     }
 
-    /// The time at which somebody is charged who became ready at `ready`: the due time, so that a
-    /// late alarm costs nothing, but not from before the last event or further back than the policy
-    /// catches up.
+    /// The time at which a waiter that became ready at `ready` is charged: its due time, so that a late alarm
+    /// costs nothing, but not before the last event or further back than the policy catches up.
     fn charge_time(&self, ready: Nanos, joined: Nanos, now: Nanos) -> Nanos {
         let catch_up = now.saturating_sub(self.policy.catch_up());
         ready.max(joined).max(self.not_before).max(catch_up)
@@ -188,14 +192,14 @@ impl<P: Policy> Inner<P> {
         Charge { waited: saturating_nanos(waited), receipt, limited_by: None }
     }
 
-    /// Grants all that is due, in order, and turns away those whose time is up.
+    /// Grants all that is due, in order, and refuses the waiters whose time is up.
     pub(super) fn pump(&mut self, now: Nanos) {
         if self.waiting.is_none() {
             return;
         }
         self.grant_due(now);
         let mut over: SmallVec<[WaiterId; 4]> = SmallVec::new();
-        while let Some(&(deadline, key)) = self.waiting().deadlines.first()
+        while let Some((deadline, key)) = self.waiting().queue.first_deadline()
             && deadline <= now
         {
             self.turn_away(key, now);
@@ -205,11 +209,11 @@ impl<P: Policy> Inner<P> {
             return;
         }
         self.grant_due(now);
-        // All whose time is up have left before any of them is told what is behind the rest.
+        // All of them have left before the first `retry_after` is computed behind the rest.
         for key in over {
             let cost = self.waiter(key).cost;
             let (ready, part) = self.projected(now, cost, self.queue_len() / ROUGHLY);
-            self.waiting().tell(key, Err(Error::Denied { retry_after: ready.wait(now), part }));
+            self.waiting().finish(key, Err(Error::Denied { retry_after: ready.wait(now), part }));
         }
     }
 
@@ -218,16 +222,17 @@ impl<P: Policy> Inner<P> {
         let late = due.is_some_and(|due| due < now);
         let ticks = self.policy.catch_up().saturating_add(TWO_TICKS);
         if due.is_some_and(|due| now.since(due) > ticks) {
-            // Not a late tick: the process stood still. All that was reckoned is too early by as much.
+            // Not a late tick: the process stood still, and the projection is too early by as much.
             self.forget_tail();
         }
         while let Some(key) = self.waiting().queue.front() {
-            let &mut Waiter { cost, joined, deadline, .. } = self.waiter(key);
+            let &mut Waiter { cost, joined, .. } = self.waiter(key);
+            let deadline = self.waiting().queue.deadline(key);
             let ready = match self.policy.ready_at(&self.state, now, cost) {
                 Ok(ready) => ready,
                 Err(error) => {
                     self.turn_away(key, now);
-                    self.waiting().tell(key, Err(error.into()));
+                    self.waiting().finish(key, Err(error.into()));
                     continue;
                 }
             };
@@ -236,7 +241,7 @@ impl<P: Policy> Inner<P> {
                 let part = self.part_that_holds(&self.state, now, now, cost);
                 self.turn_away(key, now);
                 let retry_after = ready.and(Ready::At(at)).wait(now);
-                self.waiting().tell(key, Err(Error::Denied { retry_after, part }));
+                self.waiting().finish(key, Err(Error::Denied { retry_after, part }));
             } else if at > now || matches!(ready, Ready::NotBefore(_)) {
                 // After a pause, if there is one.
                 let limited_by =
@@ -252,12 +257,12 @@ impl<P: Policy> Inner<P> {
                     tail.late += usize::from(late);
                 }
                 waiting.unlink(key);
-                waiting.tell(key, Ok(Charge { limited_by: waiting.limited_by, ..charge }));
+                waiting.finish(key, Ok(Charge { limited_by: waiting.limited_by, ..charge }));
             }
         }
     }
 
-    /// Which of several rules is not ready at `at`: none of them, if now nothing is granted anyway.
+    /// Which of several rules is not ready at `at`: none of them in a pause.
     pub(super) fn part_that_holds(
         &self,
         state: &P::State,
@@ -269,16 +274,15 @@ impl<P: Policy> Inner<P> {
         if is_paused { None } else { self.policy.limited_by(state, at, cost) }
     }
 
-    /// Takes out of the line who is not granted.
+    /// Takes a waiter out of the queue without a grant.
     fn turn_away(&mut self, key: WaiterId, now: Nanos) {
         self.stats.refused += 1;
         self.depart(key, now);
-        // To be told more, unless the policy panics before.
-        self.waiting().tell(key, Err(Error::Denied { retry_after: None, part: None }));
+        // Replaced by a better answer, unless the policy panics before.
+        self.waiting().finish(key, Err(Error::Denied { retry_after: None, part: None }));
     }
 
-    /// Somebody leaves without a grant: if that was the head, time before now is not made good to
-    /// those behind it.
+    /// A waiter leaves without a grant. If it was the head, waiters behind it get no credit for time before now.
     fn depart(&mut self, key: WaiterId, now: Nanos) {
         let waiting = self.waiting();
         if let Some(tail) = &mut waiting.tail {
@@ -291,7 +295,7 @@ impl<P: Policy> Inner<P> {
         }
     }
 
-    /// What became of somebody in line. If nothing yet, `waker` will be called when it has.
+    /// The outcome of a waiter. While there is none, keeps `waker` to be called.
     pub(crate) fn poll(&mut self, key: WaiterId, waker: &Waker) -> WaitStatus<P> {
         let waiting = self.waiting();
         let waiter = &mut waiting.queue[key];
@@ -299,28 +303,24 @@ impl<P: Policy> Inner<P> {
             waiting.queue.remove(key);
             return WaitStatus::Over(outcome);
         }
-        if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
-            let old = waiter.waker.replace(waker.clone());
-            waiting.discard.extend(old);
-        }
+        waiting.queue.keep_waker(key, waker);
         WaitStatus::Waiting(waiting.next_event())
     }
 
-    /// The caller is gone: its place is given up, or its grant given back.
+    /// A waiting caller leaves: its entry is removed, and a grant that it did not take is given back.
     pub(crate) fn leave(&mut self, key: WaiterId, now: Nanos) {
         if self.waiter(key).outcome.is_none() {
             self.stats.given_up += 1;
             self.depart(key, now);
         }
         let waiting = self.waiting();
-        let Waiter { cost, outcome, waker, .. } = waiting.queue.remove(key);
-        waiting.discard.extend(waker);
+        let Waiter { cost, outcome, .. } = waiting.queue.remove(key);
         if let Some(Ok(charge)) = outcome {
             self.give_back(now, cost, charge);
         }
     }
 
-    /// Something happened that moves all who wait.
+    /// Something happened that moves all waiters.
     pub(crate) fn moved(&mut self, not_before: Nanos) {
         self.not_before = self.not_before.max(not_before);
         self.forget_tail();
@@ -351,7 +351,7 @@ impl<P: Policy> Inner<P> {
         }
     }
 
-    /// Nobody is there to take what was granted.
+    /// The caller did not take its grant.
     pub(crate) fn give_back(&mut self, now: Nanos, cost: P::Cost, charge: Charge<P::Receipt>) {
         self.stats.given_up += 1;
         self.moved(now);
@@ -364,7 +364,7 @@ impl<P: Policy> Inner<P> {
     pub(crate) fn set_policy(&mut self, now: Nanos, policy: P) {
         policy.migrate(&self.policy, &mut self.state, now);
         self.policy = policy;
-        // Who waits for more than there ever is now need not wait, nor be counted by others.
+        // Requests that exceed the new capacity need not wait, nor count for others.
         let too_much = |waiter: &Waiter<P>| {
             self.policy.ready_at(&self.state, now, waiter.cost).err().map(Error::from)
         };
@@ -373,7 +373,7 @@ impl<P: Policy> Inner<P> {
             waiters.filter_map(|(key, waiter)| Some((key, too_much(waiter)?))).collect();
         for (key, error) in over {
             self.turn_away(key, now);
-            self.waiting().tell(key, Err(error));
+            self.waiting().finish(key, Err(error));
         }
         self.moved(now);
     }
@@ -400,7 +400,7 @@ impl<P: Policy> Inner<P> {
         self.waiting.as_ref().map_or(0, |waiting| waiting.queue.len())
     }
 
-    /// When the line moves next, if that is known.
+    /// When the next waiter is granted, if that is known.
     pub(super) fn due(&self) -> Option<Nanos> {
         self.waiting.as_ref()?.due
     }
@@ -419,25 +419,14 @@ impl<P: Policy> Inner<P> {
         Quota { remaining, ..Quota::of(&self.policy, &self.state, now) }
     }
 
-    /// Sets the alarm for the next grant or deadline, unless it is set for an earlier time anyway:
-    /// an alarm too early is harmless, and setting it at each departure would cost more.
-    pub(super) fn arm(&mut self, timer: &impl Timer) -> Option<TimerTask> {
-        let waiting = self.waiting.as_mut()?;
-        let Some(due) = waiting.next_event() else {
-            if waiting.armed != NEVER && waiting.alarm.as_mut().is_some_and(|alarm| alarm.rest()) {
-                waiting.armed = NEVER;
-            }
-            return None;
-        };
-        let alarm = waiting.alarm.get_or_insert_with(|| timer.alarm());
-        if due < waiting.armed {
-            alarm.set(due);
-            waiting.armed = due;
-        }
-        alarm.timer_task(due)
+    /// Sets the alarm for the next grant or deadline. What is left to do after the lock is released.
+    pub(super) fn arm(&mut self, timer: &impl Timer) -> AfterUnlock {
+        let Some(waiting) = &mut self.waiting else { return AfterUnlock::default() };
+        let timer_task = waiting.queue.arm(waiting.next_event(), || timer.alarm());
+        waiting.queue.after_unlock(timer_task)
     }
 
-    /// The policy has panicked, and nothing is known of when the line moves next.
+    /// The policy panicked, so that the next grant is unpredictable.
     pub(super) fn try_again_later(&mut self, now: Nanos) {
         if let Some(waiting) = &mut self.waiting
             && waiting.queue.len() > 0
@@ -446,29 +435,22 @@ impl<P: Policy> Inner<P> {
         }
     }
 
-    /// The alarm has gone off, or cannot be relied on: it has to be set anew.
+    /// The alarm went off: it has to be set again.
     pub(super) fn disarm(&mut self) {
         if let Some(waiting) = &mut self.waiting {
-            waiting.armed = NEVER;
+            waiting.queue.disarm();
         }
     }
 
-    /// Whom to wake, and what to drop, once the lock is given up.
-    pub(super) fn take_wakers(&mut self) -> [SmallVec<[Waker; 4]>; 2] {
-        self.waiting.as_mut().map_or_else(Default::default, |waiting| {
-            [std::mem::take(&mut waiting.wake), std::mem::take(&mut waiting.discard)]
-        })
+    /// Wakes all waiting callers, which then check for themselves: the alarm cannot be relied on.
+    pub(super) fn wake_all(&mut self) -> AfterUnlock {
+        let Some(waiting) = &mut self.waiting else { return AfterUnlock::default() };
+        waiting.queue.disarm();
+        waiting.queue.wake_all();
+        waiting.queue.after_unlock(None)
     }
 
-    /// Of all waiting callers, and of those that have been told and not been woken.
-    pub(super) fn all_wakers(&mut self) -> SmallVec<[Waker; 4]> {
-        let Some(waiting) = &mut self.waiting else { return SmallVec::new() };
-        let mut wakers = std::mem::take(&mut waiting.wake);
-        wakers.extend(waiting.queue.iter().filter_map(|(_, waiter)| waiter.waker.clone()));
-        wakers
-    }
-
-    /// Lets callers decide without the mutex again, if nobody waits and nothing is paused.
+    /// Lets the word decide again, if no caller waits and nothing is paused.
     pub(super) fn publish(&mut self, word: &Word, now: Nanos) {
         if let Some(lock_free) = P::LOCK_FREE
             && self.is_quiet(now)

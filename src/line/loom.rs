@@ -67,15 +67,15 @@ impl Modelled for SmoothWarmingUp {
 
 #[derive(Clone, Copy, Debug)]
 enum Call {
-    /// Take so many, or be refused.
+    /// Take this many permits, or be refused.
     Try(u32),
     /// The same by a thread that read the clock at this time; if it reads it again, it is `NOW`.
     TryAt(Nanos, u32),
-    /// Take so many and give them back.
+    /// Take this many permits and give them back.
     TryAndRefund(u32),
-    /// Change to so many nanoseconds a permit.
+    /// Change to this many nanoseconds a permit.
     SetPolicy(u64),
-    /// For so many nanoseconds.
+    /// For this many nanoseconds.
     Pause(u64),
 }
 
@@ -304,7 +304,7 @@ fn who_comes_with_an_old_time_reads_it_again() {
     check::<SmoothBursty>(2, &[&[TryAt(EARLIER, 1)], &[TryAt(NOW, 102), SetPolicy(7)]]);
 }
 
-/// Waiting, leaving and the alarm: who stays is granted once, who leaves is not charged.
+/// Waiting, leaving and the alarm: a waiter that stays is granted once, one that leaves is not charged.
 #[test]
 fn whoever_stays_is_granted_once_and_whoever_leaves_pays_nothing() {
     loom::model(|| {

@@ -1,16 +1,17 @@
-//! When a newcomer or a waiting caller would be granted, without a walk through the queue for each.
+//! When a new or a waiting caller would be granted, without a walk through the queue for each.
 
 use std::time::Duration;
 
 use super::inner::Inner;
-use super::queue::WaiterId;
+
 use super::tail::Tail;
 use crate::policy::{Policy, Ready};
 use crate::units::Nanos;
+use crate::wait_queue::WaiterId;
 
 impl<P: Policy> Inner<P> {
-    /// When a caller is granted who stands behind all who wait, and which of several rules it then
-    /// waits for. Where that takes a walk, those who have left may still count; up to `left` of them.
+    /// When a new caller would be granted behind all waiters, and which of several rules it then waits for. Up
+    /// to `left` waiters that have left may still count, to save a walk.
     pub(super) fn projected(
         &mut self,
         now: Nanos,
@@ -29,7 +30,7 @@ impl<P: Policy> Inner<P> {
             let from = ready.earliest();
             let Ok(own) = inner.policy.ready_at(state, from, cost) else { return (ready, None) };
             let part = inner.part_that_holds(state, now, from, cost);
-            // Or what those in front wait for.
+            // Or the rule that the waiters ahead wait for.
             let in_line = inner.waiting.as_ref().filter(|waiting| waiting.queue.len() > 0);
             let limited_by =
                 in_line.filter(|_| inner.not_before <= now).and_then(|line| line.limited_by);
@@ -38,9 +39,8 @@ impl<P: Policy> Inner<P> {
         })
     }
 
-    /// Looks at the state behind all who wait, and at when the last of them is charged. The line is
-    /// gone through for that if more than `left` have left since it last was, or most were granted
-    /// late.
+    /// Reads the state behind all waiters, and when the last of them is charged. Walks through the queue if
+    /// more than `left` waiters have left since the last walk, or most were granted late.
     pub(super) fn behind<R>(
         &mut self,
         now: Nanos,
@@ -62,7 +62,7 @@ impl<P: Policy> Inner<P> {
         result
     }
 
-    /// Goes through the line, up to somebody in it or all of it.
+    /// Walks through the queue, up to one waiter or to the end.
     fn project(&self, now: Nanos, until: Option<WaiterId>) -> Tail<P::State> {
         let from = now.max(self.not_before);
         let mut tail = Tail { state: self.state.clone(), ready: Ready::At(from), left: 0, late: 0 };
@@ -73,8 +73,8 @@ impl<P: Policy> Inner<P> {
         tail
     }
 
-    /// How long somebody in line, or granted already, still has to wait as things stand: at least, if
-    /// nobody can know.
+    /// How long a caller that waits or is granted still has to wait as things stand: a lower bound if that is
+    /// unpredictable.
     pub(crate) fn delay(&self, key: WaiterId, now: Nanos) -> Duration {
         let waiter = self.waiting.as_ref().map(|waiting| &waiting.queue[key]);
         let Some(waiter) = waiter.filter(|waiter| waiter.outcome.is_none()) else {

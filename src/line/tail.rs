@@ -3,31 +3,31 @@
 use crate::policy::{Policy, Ready};
 use crate::units::Nanos;
 
-/// What the policy's state will be when all who wait have been charged, each as soon as it is ready.
+/// The state of the policy when all waiting callers have been charged, each as soon as it is ready.
 #[derive(Clone, Debug)]
 pub(super) struct Tail<S> {
     pub(super) state: S,
     /// When the last of them is charged; at least.
     pub(super) ready: Ready,
-    /// How many have left or were granted late since this was computed: it is too late by the first,
+    /// How many waiters have left, or were granted late, since this was computed. It is too late by the first,
     /// too early by the second.
     pub(super) left: usize,
     pub(super) late: usize,
 }
 
-/// As long as no more than one in so many has left, those whose time is up hear what was computed
-/// before. So a crowd whose time runs out is not gone through once for each.
+/// While no more than one waiter in 64 has left, waiters whose time is up get their `retry_after` by the last
+/// projection. So a crowd that times out does not need a walk for each.
 pub(super) const ROUGHLY: usize = 64;
 
 impl<S> Tail<S> {
-    /// One more is charged as soon as it is ready, at `now` or later.
+    /// Charges one more as soon as it is ready, at `now` or later.
     pub(super) fn join<P: Policy<State = S>>(&mut self, policy: &P, now: Nanos, cost: P::Cost) {
         if matches!(self.ready, Ready::NotBefore(_)) {
-            // Nobody can know anything of those behind.
+            // Later waiters are unpredictable.
             return;
         }
         let from = self.ready.earliest().max(now);
-        // Who asks for too much is turned away in its turn.
+        // A request that exceeds the capacity is refused in its turn.
         if let Ok(ready) = policy.ready_at(&self.state, from, cost) {
             self.ready = self.ready.and(ready).and(Ready::At(from));
             policy.charge(&mut self.state, self.ready.earliest(), cost);

@@ -1,4 +1,4 @@
-//! A line in tests, told the time at each call.
+//! A line in tests, with the time as an argument of each call.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(super) fn line<P: Policy>(policy: P, now: Nanos) -> Line<P> {
     Line::new(policy, state, Steady::new(now, Duration::ZERO))
 }
 
-/// Asks as all verbs do: at once, and if that cannot be decided, in line.
+/// Asks as all methods of a limiter do: at once, and if that decides nothing, by the queue.
 pub(super) fn ask<P: Policy>(
     line: &Line<P>,
     timer: &impl Timer,
@@ -42,7 +42,7 @@ pub(super) fn ask<P: Policy>(
         Some(charge) => charge.map(Admission::Granted),
         None => {
             let mut entered = None;
-            line.enter(timer, cost, max_wait, |it| entered = Some(it))?;
+            line.enter(timer, cost, max_wait, None, |it| entered = Some(it))?;
             Ok(entered.expect("told"))
         }
     }

@@ -4,12 +4,13 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::testing::{self, At, ask};
-use super::{Admission, Line, WaitStatus, WaiterId};
+use super::{Admission, Line, WaitStatus};
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::policy::smooth_bursty::SmoothBursty;
 use crate::policy::smooth_warming_up::SmoothWarmingUp;
 use crate::units::{Nanos, Rate};
+use crate::wait_queue::WaiterId;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -35,7 +36,7 @@ fn waiting_after<P: Policy<Cost = u32>>(line: &Line<P>, time: Duration) -> usize
     line.look(&At(at(time)), |inner, _| inner.queue_len())
 }
 
-/// Three hundred wait at five a second, and the process is stopped for a minute: what is stored may
+/// Three hundred callers wait at five a second, and the process is stopped for a minute: the store may
 /// go at once, and no more.
 #[test]
 fn a_stopped_process_does_not_let_out_at_once_what_piled_up() {
@@ -106,7 +107,7 @@ fn by_the_word(line: &Line<SmoothBursty>, now: &At) -> Option<Result<(), Error>>
 }
 
 #[test]
-fn who_looks_leaves_the_word_as_it_is() {
+fn an_observer_leaves_the_word_as_it_is() {
     let line = line(SmoothBursty::new(Rate::per_second(5.0)));
     for time in [Duration::ZERO, SECOND, 60 * SECOND, 3600 * SECOND] {
         let now = At(at(time));
@@ -116,7 +117,7 @@ fn who_looks_leaves_the_word_as_it_is() {
         line.look(&now, |inner, _| inner.queue_len());
         unchanged("the length of the line");
         line.look(&now, |inner, now| inner.available(now));
-        unchanged("what is available");
+        unchanged("available");
         line.look(&now, |inner, now| inner.quota(now));
         unchanged("the quota");
         assert_eq!(line.policy(), SmoothBursty::new(Rate::per_second(5.0)));
@@ -131,7 +132,7 @@ fn who_looks_leaves_the_word_as_it_is() {
 
 /// Who looks has the mutex, and the others go on by the word; who changes something has both.
 #[test]
-fn calls_are_decided_while_somebody_looks_and_not_while_somebody_changes() {
+fn the_word_decides_while_the_line_is_read_and_not_while_it_is_changed() {
     let line = line(SmoothBursty::new(Rate::per_second(5.0)));
     let now = At(at(60 * SECOND));
     for calls in 1..=3 {
@@ -152,9 +153,9 @@ fn calls_are_decided_while_somebody_looks_and_not_while_somebody_changes() {
     assert_eq!((stats.granted, stats.refused), (4, 1));
 }
 
-/// Where the mutex decides, it goes on doing so: those who look unlock nothing.
+/// While the mutex decides, it goes on doing so: observers do not unlock the word.
 #[test]
-fn who_looks_in_a_pause_or_at_a_line_leaves_the_word_locked() {
+fn an_observer_of_a_pause_or_a_queue_leaves_the_word_locked() {
     let line = line(SmoothBursty::new(Rate::per_second(5.0)));
     let now = At(Nanos::ZERO);
     line.with_lock(&now, |inner, now| inner.pause(now, SECOND));
@@ -169,7 +170,7 @@ fn who_looks_in_a_pause_or_at_a_line_leaves_the_word_locked() {
     assert_eq!(line.look(&now, |inner, _| inner.queue_len()), 1);
     assert_eq!(by_the_word(&line, &now), None);
     line.with_lock(&now, |inner, now| inner.leave(key, now));
-    // After the pause it is for the next who has to do with the mutex to unlock.
+    // After the pause the next call that takes the mutex unlocks the word.
     let later = At(at(2 * SECOND));
     line.stats(&later);
     assert_eq!(by_the_word(&line, &later), None);

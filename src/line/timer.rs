@@ -12,7 +12,7 @@ pub(crate) trait Timer {
         Some(self.now()).filter(|&now| now < end)
     }
 
-    /// Whether what is not ready by the coarse time may be ready by the exact one.
+    /// Whether a cost that is not ready by the coarse time may be ready by the exact one.
     fn is_coarse(&self) -> bool {
         false
     }
@@ -20,6 +20,6 @@ pub(crate) trait Timer {
     /// Whether the time may be earlier than one that was read before.
     fn was_set_back(&self) -> bool;
 
-    /// An alarm that turns the line; asked for when a caller first waits.
+    /// The alarm of the line; made when a caller first waits.
     fn alarm(&self) -> Alarm;
 }

@@ -7,23 +7,22 @@
 //!   +------+------------------------------------------------+
 //! ```
 //!
-//! While `LOCK` is clear nobody waits, nothing is paused, and the word is the state: a call is
-//! decided by one clock read and one compare-exchange. While it is set, the state is in the mutex:
-//! there is a line, a pause, a change in progress, or a state too wide for the word. A locked word is
-//! greater than any place of the permit clock, as one that is not ready: so a grant needs no test for
-//! the lock.
+//! While `LOCK` is clear no caller waits, nothing is paused, and the word is the state: one clock read and
+//! one compare-exchange decide a call. While it is set, the state is under the mutex: callers wait, the limiter
+//! is paused, a change is in progress, or the state is too wide for the word. A locked word is greater than
+//! any position of the permit clock and so reads as not ready: a grant needs no test for the lock.
 //!
-//! **Why nobody charges an old price.** Parameters change only under the mutex with `LOCK` set, and
+//! **Why no call is charged an old price.** Parameters change only under the mutex with `LOCK` set, and
 //! with each change the word jumps above every word ever published, `bump` making up for the jump. So
 //! the word is its own epoch: no word appears under two sets of parameters, and a compare-exchange
 //! that succeeds proves that the parameters read before it were those in force. (The exchange releases
 //! what was read before it, and the lock acquires it.) A refusal writes nothing and proves the same by
 //! reading the word again behind a fence. A refund may lower the position under unchanged parameters,
-//! where an old word means what it says. `loom.rs` checks all of this.
+//! where an old word still has its meaning. `loom.rs` checks all of this.
 //!
 //! **Why 64 bits are enough.** A permit clock makes less than two units a nanosecond. Times are before
 //! 2^61 ns ([`END`]), `bump` and the units of a request are below 2^62, so the permit clock with `bump`
-//! is below 2^63, and what is due below 2^64. What does not keep these bounds is left to the mutex:
+//! is below 2^63, and due positions are below 2^64. The mutex decides all that exceeds these bounds:
 //! [`Word::publish`] checks them for parameters, `most` for requests, the top bit for the word.
 //!
 //! Words are never reused across changes, so the 62 bits last for at least 73 years, less what refunds
@@ -34,13 +33,13 @@ use crate::sync::{AtomicU64, Ordering, fence};
 use crate::units::Nanos;
 
 const LOCK: u64 = 1 << 63;
-/// Words, bumps and requests from here on are left to the mutex.
+/// The mutex decides words, bumps and requests from here on.
 const TOO_WIDE: u64 = 1 << 62;
 
-/// Times from here on are left to the mutex: 73 years.
+/// The mutex decides times from here on: 73 years.
 pub(super) const END: Nanos = Nanos::new(1 << 61);
 
-/// What the lock-free half made of a call.
+/// The lock-free half's decision of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Attempt {
     Granted(RateReceipt),
@@ -50,8 +49,8 @@ pub(super) enum Attempt {
     Undecided,
 }
 
-/// The word, and beside it what it means: a cache line each, of the pair that processors fetch
-/// together. Who needs one needs the other, and the second is seldom written.
+/// The word, and beside it its parameters: a cache line each, of the pair that processors fetch together.
+/// Each call needs both, and the second is seldom written.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct Word {
@@ -59,7 +58,7 @@ pub(super) struct Word {
     parameters: Parameters,
 }
 
-/// What a call needs to know besides the word. Written only under the mutex with `LOCK` set.
+/// The parameters of the word. Written only under the mutex with `LOCK` set.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Parameters {
@@ -70,9 +69,9 @@ struct Parameters {
     bump: AtomicU64,
     /// What must be added to the word for a state's mark.
     mark: AtomicU64,
-    /// All ones if what is asked for must be stored, else zero.
+    /// All ones if a request must be stored in full, else zero.
     strict: AtomicU64,
-    /// More permits than this are left to the mutex.
+    /// The mutex decides requests for more permits than this.
     most: AtomicU64,
     /// How many units make a permit.
     unit: AtomicU64,
@@ -88,7 +87,7 @@ pub(super) struct Published {
 }
 
 impl Word {
-    /// A word that leaves all to the mutex until something is published.
+    /// A word that leaves all calls to the mutex until a state is published.
     pub(super) fn locked() -> Self {
         let zero = || AtomicU64::new(0);
         Self {
@@ -130,7 +129,7 @@ impl Word {
                 // Acquires, because the loop goes on with it if it is another.
                 let again = self.bits.load(Ordering::Acquire);
                 if again == bits {
-                    // `here` is `bump` at least, so what is later is, too.
+                    // `here` is at least `bump`, so a later position is, too.
                     return Attempt::NotBefore(time_of(due - bump, multiplier, inverse));
                 }
                 bits = again;
@@ -158,9 +157,9 @@ impl Word {
         }
     }
 
-    /// Sends everybody to the mutex, which the caller holds. The position, if the word held it.
+    /// Sends all calls to the mutex, which the caller holds. Returns the position, if the word held it.
     pub(super) fn lock(&self, published: &mut Published) -> Option<i128> {
-        // Not `fetch_or`, which has to be a loop where the old value is asked for.
+        // Not `fetch_or`, which is a loop if its result is used.
         let bits = self.bits.swap(LOCK, Ordering::AcqRel);
         published.ceiling = published.ceiling.max(bits & !LOCK);
         self.position_of(bits)
@@ -177,8 +176,8 @@ impl Word {
         (bits < LOCK).then(|| i128::from(bits) - i128::from(bump))
     }
 
-    /// Makes `state` under `schedule` what everybody sees, and decides without the mutex again, if its
-    /// numbers are small enough. The caller holds the mutex and has called [`lock`](Self::lock).
+    /// Publishes `state` under `schedule`, if its numbers are small enough: the word decides again. The caller
+    /// holds the mutex and has called [`lock`](Self::lock).
     pub(super) fn publish(
         &self,
         published: &mut Published,
@@ -216,7 +215,7 @@ impl Word {
     }
 
     fn set_parameters(&self, schedule: &Schedule, moved: i64, bump: u64) {
-        // What is stored below must not be seen by a thread that did not see LOCK.
+        // A thread that did not see LOCK must not see the stores below.
         fence(Ordering::Release);
         let values = [
             schedule.multiplier,
@@ -241,7 +240,7 @@ impl Parameters {
     }
 }
 
-/// What of a state's mark is not in the word.
+/// The part of a state's mark that is not in the word.
 fn mark_of(moved: i64, bump: u64) -> u64 {
     moved.cast_unsigned().wrapping_sub(bump)
 }
@@ -286,7 +285,7 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
-    /// A word under a schedule, and the schedule's own reckoning beside it.
+    /// A word under a schedule, and beside it the state as the schedule itself counts.
     struct Twins {
         word: Word,
         published: Published,
@@ -356,7 +355,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-        /// One call of each word: near what is due, and at any distance from it.
+        /// One call of each word: near its due time, and at any distance from it.
         #[test]
         fn the_word_decides_as_the_schedule_does(
             schedule in schedules(), now in times(), permits in permits(),
@@ -366,7 +365,7 @@ mod tests {
             let at = schedule.position_at(now) - back;
             let mut twins = Twins::new(schedule, at);
             let told = twins.ask(now, permits)?;
-            // It is not the mutex that decides what is small.
+            // Small numbers are not left to the mutex.
             let units = schedule.units(permits);
             if (0..1 << 61).contains(&at) && units < 1 << 61 && !schedule.exceeds_capacity(permits) {
                 prop_assert_ne!(told, Attempt::Undecided);
@@ -413,7 +412,7 @@ mod tests {
         }
     }
 
-    /// At 2^61 and 2^62 the mutex takes over; what is published below goes on.
+    /// At 2^61 and 2^62 the mutex takes over; states below can still be published.
     #[test]
     fn what_is_too_wide_is_left_to_the_mutex() {
         let schedule = Schedule::new(Rate::per_second(1e9), Duration::ZERO);

@@ -15,9 +15,9 @@ use super::shared::SharedKey;
 use crate::error::Error;
 use crate::keyed::GrantOrWait;
 use crate::limiter::{Acquire, Grant};
-use crate::line::WaiterId;
 use crate::policy::Cost;
 use crate::units::Nanos;
+use crate::wait_queue::WaiterId;
 
 /// The future of a [`RedisGrant`], returned by the verbs of a [`RedisRateLimiter`](super::RedisRateLimiter).
 ///

@@ -11,8 +11,8 @@ use super::rules::Rules;
 use super::script::Scripted;
 use super::shared::SharedKey;
 use crate::clock::OnAlarm;
-use crate::line::WaiterId;
 use crate::units::Nanos;
+use crate::wait_queue::WaiterId;
 
 impl<P: Scripted, C: Connection> SharedKey<P, C> {
     /// Locks the line, lets time pass, runs `act`, and does what follows from it. All changes of the line
@@ -48,11 +48,11 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         let result = act(&mut line, now);
         line.pump(rules, now);
         let driver = self.driver(&mut line, now);
-        let timer_task = line.arm(rules, now);
+        let after_unlock = line.arm(rules, now, || self.alarm());
         // A caller that waits for a change does not move a clock that advances by itself.
         let moves = rules.options.clock.advances_by_itself() && !line.changes.is_empty();
         let due = moves.then(|| line.moves_at(rules, now)).flatten();
-        self.unlock(line, timer_task);
+        self.unlock(line, after_unlock);
         if let Some(due) = due {
             rules.options.clock.skip_to(due);
         }
@@ -87,12 +87,12 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
 
 impl<P: Scripted, C: Connection> OnAlarm for SharedKey<P, C> {
     fn on_alarm(&self) {
-        self.with_lock(|line, _| line.went_off());
+        self.with_lock(|line, _| line.disarm());
     }
 
     fn wake_all(&self) {
         self.with_lock(|line, _| {
-            line.went_off();
+            line.disarm();
             line.wake_all();
         });
     }
@@ -187,7 +187,7 @@ impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
         // There may be no other task for these.
         line.refuse_changes();
         line.wake_all();
-        let timer_task = line.arm(rules, now);
-        self.shared.unlock(line, timer_task);
+        let after_unlock = line.arm(rules, now, || self.shared.alarm());
+        self.shared.unlock(line, after_unlock);
     }
 }

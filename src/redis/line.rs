@@ -16,20 +16,19 @@ mod queue;
 pub(super) mod request;
 pub(super) mod waiter;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::Waker;
 
 use tokio::sync::oneshot;
 
-use crate::clock::{Alarm, Steady};
-use crate::line::{Queue, WaiterId};
+use crate::clock::Steady;
 use crate::redis::events::Event;
 use crate::redis::health::KeyOutage;
 use crate::redis::script::Scripted;
 use crate::redis::script::wire::PolicyHeader;
 use crate::stats::Stats;
 use crate::units::Nanos;
+use crate::wait_queue::{WaitQueue, WaiterId};
 use change::{Done, KeyChange, Refund};
 use lease::Lease;
 use waiter::{Booking, KeyWaiter};
@@ -47,10 +46,9 @@ pub(crate) struct KeyLine<P: Scripted> {
     /// The policy before its first change.
     base: PolicyHeader,
     /// First the waiters with a booking, in the order of their bookings, then those without.
-    queue: Queue<KeyWaiter<P::Cost>>,
+    queue: WaitQueue<KeyWaiter<P::Cost>>,
     /// The first waiter without a booking.
     head: Option<WaiterId>,
-    deadlines: BTreeSet<(Nanos, WaiterId)>,
     /// Waiters without a booking; and stale entries, which stay in the queue until the reply.
     waiting: usize,
     gone: usize,
@@ -76,15 +74,9 @@ pub(crate) struct KeyLine<P: Scripted> {
     last_due: Nanos,
     lease: Lease,
     random: u64,
-    alarm: Alarm,
-    armed: Nanos,
     pub(crate) stats: Stats,
-    pub(crate) wake: Vec<Waker>,
-    pub(crate) discard: Vec<Waker>,
     pub(crate) events: Vec<Event>,
 }
-
-const NEVER: Nanos = Nanos::new(u64::MAX);
 
 impl<P: Scripted> KeyLine<P> {
     pub(crate) fn new(
@@ -92,7 +84,6 @@ impl<P: Scripted> KeyLine<P> {
         policy: P,
         header: PolicyHeader,
         time: Steady,
-        alarm: Alarm,
         seed: u64,
     ) -> Self {
         Self {
@@ -102,9 +93,8 @@ impl<P: Scripted> KeyLine<P> {
             unheard: false,
             base: header.clone(),
             header,
-            queue: Queue::new(),
+            queue: WaitQueue::new(),
             head: None,
-            deadlines: BTreeSet::new(),
             waiting: 0,
             gone: 0,
             permits: 0,
@@ -122,11 +112,7 @@ impl<P: Scripted> KeyLine<P> {
             last_due: Nanos::ZERO,
             lease: Lease::default(),
             random: seed | 1,
-            alarm,
-            armed: NEVER,
             stats: Stats::default(),
-            wake: Vec::new(),
-            discard: Vec::new(),
             events: Vec::new(),
         }
     }

@@ -12,11 +12,11 @@ use super::line::waiter::Outcome;
 use super::options::{Options, Unavailable};
 use super::rules::Rules;
 use super::script::Scripted;
-use crate::clock::{Steady, TimerTask};
+use crate::clock::{Alarm, Steady};
 use crate::keyed::KeyedRateLimiter;
-use crate::line::WaiterId;
 use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard};
+use crate::wait_queue::{AfterUnlock, WaiterId};
 
 /// Maximum requests in flight, at most one for each key. More would only queue on the way to a server that
 /// does one thing at a time, the last of them beyond their deadline.
@@ -109,10 +109,13 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
             let policy = core.policy.clone();
             let header = core.rules.header(&policy, 0);
             let time = Steady::new(clock.now(), clock.step());
-            let alarm = clock.alarm(this.clone());
-            let line = KeyLine::new(Arc::clone(&key), policy, header, time, alarm, random());
+            let line = KeyLine::new(Arc::clone(&key), policy, header, time, random());
             Self { core, key, line: Mutex::new(line), this: this.clone() }
         })
+    }
+
+    pub(super) fn alarm(&self) -> Alarm {
+        self.core.rules.options.clock.alarm(self.this.clone())
     }
 
     fn is_quiet(&self) -> bool {
@@ -136,24 +139,14 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     }
 
     /// Unlocks, and does what must not be done under the lock.
-    pub(super) fn unlock(
-        &self,
-        mut line: MutexGuard<'_, KeyLine<P>>,
-        timer_task: Option<TimerTask>,
-    ) {
-        let wake = std::mem::take(&mut line.wake);
-        let discard = std::mem::take(&mut line.discard);
+    pub(super) fn unlock(&self, mut line: MutexGuard<'_, KeyLine<P>>, after_unlock: AfterUnlock) {
         let events = std::mem::take(&mut line.events);
         drop(line);
-        if let Some(task) = timer_task {
-            task.start();
-        }
         // The listener runs before the callers of the same request wake up; they do even if it panics.
         let told = self.core.rules.options.listener.as_ref().map(|listener| {
             catch_unwind(AssertUnwindSafe(|| events.iter().for_each(|event| listener(event))))
         });
-        crate::line::wake_each(wake);
-        drop(discard);
+        after_unlock.run();
         if let Some(Err(panic)) = told {
             resume_unwind(panic);
         }

@@ -1,19 +1,14 @@
 //! When the queue of a key moves next by itself.
 
-use super::{KeyLine, NEVER};
-use crate::clock::TimerTask;
+use super::KeyLine;
+use crate::clock::Alarm;
 use crate::redis::health::State;
 use crate::redis::rules::Rules;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
+use crate::wait_queue::AfterUnlock;
 
 impl<P: Scripted> KeyLine<P> {
-    /// Wakes all waiters, so that they drive the line themselves.
-    pub(crate) fn wake_all(&mut self) {
-        let wakers = self.queue.iter().filter_map(|(_, waiter)| waiter.waker.clone());
-        self.wake.extend(wakers);
-    }
-
     /// When the line may move by itself: with a request in flight not before the reply.
     pub(crate) fn moves_at(&self, rules: &Rules<P>, now: Nanos) -> Option<Nanos> {
         if self.under_way { None } else { self.next_alarm(rules, now) }
@@ -22,7 +17,7 @@ impl<P: Scripted> KeyLine<P> {
     /// When the next waiter is granted or refused by itself.
     fn next_turn(&self) -> Option<Nanos> {
         let booking = self.front_booking().map(|booking| booking.due);
-        let deadline = self.deadlines.first().map(|&(deadline, _)| deadline);
+        let deadline = self.queue.first_deadline().map(|(deadline, _)| deadline);
         booking.into_iter().chain(deadline).min()
     }
 
@@ -58,27 +53,29 @@ impl<P: Scripted> KeyLine<P> {
         self.next_turn().into_iter().chain(again).chain(until).min()
     }
 
-    /// Sets the alarm for what happens next.
-    pub(crate) fn arm(&mut self, rules: &Rules<P>, now: Nanos) -> Option<TimerTask> {
-        let Some(due) = self.next_alarm(rules, now) else {
-            if self.armed < NEVER && self.alarm.rest() {
-                self.armed = NEVER;
-            }
-            return None;
-        };
-        if due != self.armed {
-            self.armed = due;
-            self.alarm.set(due);
+    /// Sets the alarm for the next event. Returns what is left to do after the lock is released.
+    pub(crate) fn arm(
+        &mut self,
+        rules: &Rules<P>,
+        now: Nanos,
+        alarm: impl FnOnce() -> Alarm,
+    ) -> AfterUnlock {
+        let due = self.next_alarm(rules, now);
+        if due.is_some() && rules.options.clock.advances_by_itself() && !self.under_way {
+            // The first waiter that sees how long it has to wait moves the clock.
+            self.queue.wake_all();
         }
-        if rules.options.clock.advances_by_itself() && !self.under_way {
-            // Such a clock advances for waiters that poll.
-            self.wake_all();
-        }
-        self.alarm.timer_task(due)
+        let timer_task = self.queue.arm(due, alarm);
+        self.queue.after_unlock(timer_task)
     }
 
-    /// The alarm went off: it is no longer armed.
-    pub(crate) fn went_off(&mut self) {
-        self.armed = NEVER;
+    /// The alarm went off: it has to be set again.
+    pub(crate) fn disarm(&mut self) {
+        self.queue.disarm();
+    }
+
+    /// Wakes all waiters, which then check for themselves.
+    pub(crate) fn wake_all(&mut self) {
+        self.queue.wake_all();
     }
 }

@@ -8,13 +8,13 @@ use super::request::{InFlightRequest, RequestKind, Rest, reach};
 use super::waiter::{Booking, Outcome, Stage, Turn};
 use super::{BATCH, KeyLine};
 use crate::error::Error;
-use crate::line::WaiterId;
 use crate::policy::Quota;
 use crate::redis::connection::{Failure, Reply};
 use crate::redis::rules::Rules;
 use crate::redis::script::wire::{Answer, Verdict};
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
+use crate::wait_queue::WaiterId;
 
 /// A process asks again for a head that was passed over after this part of the horizon; on average, so that
 /// processes do not keep step.

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::KeyLine;
 use super::waiter::{Booking, Stage};
-use crate::line::WaiterId;
 use crate::redis::script::Scripted;
+use crate::wait_queue::WaiterId;
 
 /// Adds a spare booking. They are handed on in the order in which they are due.
 pub(super) fn put_aside(spare: &mut VecDeque<Booking>, booking: Booking) {

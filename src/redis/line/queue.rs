@@ -7,12 +7,12 @@ use super::failure::without_redis;
 use super::waiter::{Booking, GrantInfo, KeyWaiter, Outcome, Stage, Turn};
 use super::{BATCH, KeyLine};
 use crate::error::Error;
-use crate::line::WaiterId;
 use crate::policy::Cost;
 use crate::redis::connection::Failure;
 use crate::redis::rules::Rules;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
+use crate::wait_queue::WaiterId;
 
 impl<P: Scripted> KeyLine<P> {
     /// Joins the queue. `Err` if the caller need not wait.
@@ -30,20 +30,19 @@ impl<P: Scripted> KeyLine<P> {
             return Err(outcome);
         }
         self.permits = self.permits.saturating_add(cost.permits());
-        let id = self.queue.push_back(KeyWaiter {
+        let waiter = KeyWaiter {
             cost,
             joined: now,
             changes: self.changes_made,
             deadline,
-            waker,
             stage: Stage::Waiting(turn),
             projected: None,
             limited_by: None,
-        });
+        };
+        // A caller that has no time to wait gets its outcome with the reply.
+        let id = self.queue.push(waiter, deadline.filter(|&at| at > now), waker);
         self.head.get_or_insert(id);
         self.waiting += 1;
-        // The reply is the end of a caller that has no time to wait.
-        self.deadlines.extend(deadline.filter(|&at| at > now).map(|deadline| (deadline, id)));
         Ok(id)
     }
 
@@ -114,16 +113,14 @@ impl<P: Scripted> KeyLine<P> {
         if matches!(waiter.stage, Stage::Over(_) | Stage::Stale(_)) || reserving && is_known {
             return Ok(());
         }
-        if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
-            self.discard.extend(waiter.waker.replace(waker.clone()));
-        }
+        self.queue.keep_waker(id, waker);
         Err(self.moves_at(rules, now))
     }
 
     /// The caller has gone: its turn or its booking goes to the next, or back.
     pub(crate) fn leave(&mut self, id: WaiterId) {
-        let waiter = &mut self.queue[id];
-        self.discard.extend(waiter.waker.take());
+        self.queue.drop_waker(id);
+        let waiter = &self.queue[id];
         let cost = waiter.cost;
         match waiter.stage {
             Stage::Waiting(_) | Stage::Asked(_) => {
@@ -170,7 +167,7 @@ impl<P: Scripted> KeyLine<P> {
             self.unlink(id);
             self.finish(id, Some(Outcome::Granted(info)));
         }
-        while let Some(&(deadline, id)) = self.deadlines.first()
+        while let Some((deadline, id)) = self.queue.first_deadline()
             && deadline <= now
         {
             let waiter = &self.queue[id];
@@ -185,7 +182,7 @@ impl<P: Scripted> KeyLine<P> {
             }
             if !waiter.stage.is_asked() && waiter.projected.is_some_and(|at| at <= now) {
                 // Its turn may have come: the next reply decides.
-                self.cancel_deadline(id);
+                self.queue.cancel_deadline(id);
                 self.ask_at = None;
                 continue;
             }
@@ -240,10 +237,10 @@ impl<P: Scripted> KeyLine<P> {
         self.denied = None;
         let waiter = &mut self.queue[id];
         if waiter.stage.is_asked() {
-            self.wake.extend(waiter.waker.take());
             waiter.stage = Stage::Stale(outcome);
             self.gone += 1;
-            self.cancel_deadline(id);
+            self.queue.wake(id);
+            self.queue.cancel_deadline(id);
             return;
         }
         let (cost, is_head) = (waiter.cost, self.head == Some(id));
@@ -261,9 +258,8 @@ impl<P: Scripted> KeyLine<P> {
             self.queue.remove(id);
             return;
         };
-        let waiter = &mut self.queue[id];
-        waiter.stage = Stage::Over(outcome);
-        self.wake.extend(waiter.waker.take());
+        self.queue[id].stage = Stage::Over(outcome);
+        self.queue.wake(id);
     }
 
     fn count(&mut self, outcome: &Outcome) {
@@ -278,7 +274,7 @@ impl<P: Scripted> KeyLine<P> {
     /// Books the first waiter without a booking.
     pub(super) fn book(&mut self, id: WaiterId, booking: Booking) {
         debug_assert_eq!(self.head, Some(id), "bookings go to the first in line");
-        self.cancel_deadline(id);
+        self.queue.cancel_deadline(id);
         self.head = self.queue.behind(id);
         self.waiting -= 1;
         self.passed = 0;
@@ -288,9 +284,8 @@ impl<P: Scripted> KeyLine<P> {
 
     /// A reservation learns when its turn comes.
     pub(super) fn reserved(&mut self, id: WaiterId) {
-        let waiter = &mut self.queue[id];
-        if waiter.stage.turn() == Some(Turn::Reserving) {
-            self.wake.extend(waiter.waker.take());
+        if self.queue[id].stage.turn() == Some(Turn::Reserving) {
+            self.queue.wake(id);
         }
     }
 
@@ -319,12 +314,5 @@ impl<P: Scripted> KeyLine<P> {
         }
         self.queue.unlink(id);
         self.permits = self.permits.saturating_sub(self.queue[id].cost.permits());
-        self.cancel_deadline(id);
-    }
-
-    fn cancel_deadline(&mut self, id: WaiterId) {
-        if let Some(deadline) = self.queue[id].deadline {
-            self.deadlines.remove(&(deadline, id));
-        }
     }
 }

@@ -6,7 +6,6 @@ use super::change::{KeyChange, Refund};
 use super::waiter::{Stage, Turn};
 use super::{BATCH, KeyLine};
 use crate::error::store::StoreError;
-use crate::line::WaiterId;
 use crate::policy::Cost;
 use crate::redis::connection::{Failure, Reply};
 use crate::redis::health::SendPermission;
@@ -14,6 +13,7 @@ use crate::redis::rules::Rules;
 use crate::redis::script::wire::Call;
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
+use crate::wait_queue::WaiterId;
 
 /// What a request asks for, and whom its reply concerns.
 pub(crate) enum RequestKind<C> {

@@ -1,6 +1,5 @@
 //! A caller in the queue of a key, and what it gets.
 
-use std::task::Waker;
 use std::time::Duration;
 
 use crate::error::Error;
@@ -41,7 +40,6 @@ pub(crate) struct KeyWaiter<C> {
     /// The number of changes made before it joined: it is not asked for before these.
     pub(crate) changes: u64,
     pub(crate) deadline: Option<Nanos>,
-    pub(crate) waker: Option<Waker>,
     pub(crate) stage: Stage,
     /// When it would be due by the last reply, if that is known.
     pub(crate) projected: Option<Nanos>,

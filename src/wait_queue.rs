@@ -1,0 +1,230 @@
+//! Callers that wait: in FIFO order, with their deadlines, their wakers and the alarm that ends their waits.
+//!
+//! What is decided about them is not here. A waiter leaves the order when it is decided; its entry stays until
+//! the caller takes it. Wakers are called, and dropped, after the owner's lock is released: both can run
+//! anything.
+
+mod fifo;
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::ops::{Index, IndexMut};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::task::Waker;
+
+use smallvec::SmallVec;
+
+use crate::clock::{Alarm, TimerTask};
+use crate::units::Nanos;
+pub(crate) use fifo::EntryId as WaiterId;
+use fifo::Fifo;
+
+/// Far enough to mean "never".
+pub(crate) const NEVER: Nanos = Nanos::new(u64::MAX);
+
+type Wakers = SmallVec<[Waker; 4]>;
+
+#[derive(Debug)]
+pub(crate) struct WaitQueue<T> {
+    fifo: Fifo<Entry<T>>,
+    /// The waiters with a deadline, the first deadline first.
+    deadlines: BTreeSet<(Nanos, WaiterId)>,
+    /// Made when a caller first waits.
+    alarm: Option<Alarm>,
+    /// When the alarm goes off; it may be early, never late.
+    armed: Nanos,
+    wake: Wakers,
+    discard: Wakers,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    deadline: Option<Nanos>,
+    waker: Option<Waker>,
+    value: T,
+}
+
+/// How much may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) waiters: usize,
+    pub(crate) permits: u64,
+}
+
+impl Bounds {
+    pub(crate) const NONE: Self = Self { waiters: usize::MAX, permits: u64::MAX };
+}
+
+impl<T> WaitQueue<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            fifo: Fifo::new(),
+            deadlines: BTreeSet::new(),
+            alarm: None,
+            armed: NEVER,
+            wake: Wakers::new(),
+            discard: Wakers::new(),
+        }
+    }
+
+    /// How many callers wait.
+    pub(crate) fn len(&self) -> usize {
+        self.fifo.len()
+    }
+
+    pub(crate) fn front(&self) -> Option<WaiterId> {
+        self.fifo.front()
+    }
+
+    /// The waiters in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (WaiterId, &T)> {
+        self.fifo.iter().map(|(id, entry)| (id, &entry.value))
+    }
+
+    /// A caller joins, behind all others.
+    pub(crate) fn push(
+        &mut self,
+        value: T,
+        deadline: Option<Nanos>,
+        waker: Option<Waker>,
+    ) -> WaiterId {
+        let id = self.fifo.push_back(Entry { deadline, waker, value });
+        self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
+        id
+    }
+
+    /// The waiter behind another one.
+    #[cfg(feature = "redis")]
+    pub(crate) fn behind(&self, id: WaiterId) -> Option<WaiterId> {
+        self.fifo.behind(id)
+    }
+
+    /// Takes a waiter out of the order, once only; its entry stays.
+    pub(crate) fn unlink(&mut self, id: WaiterId) {
+        self.fifo.unlink(id);
+        self.cancel_deadline(id);
+    }
+
+    pub(crate) fn cancel_deadline(&mut self, id: WaiterId) {
+        if let Some(deadline) = self.fifo[id].deadline.take() {
+            self.deadlines.remove(&(deadline, id));
+        }
+    }
+
+    /// Removes the entry of a waiter that is out of the order.
+    pub(crate) fn remove(&mut self, id: WaiterId) -> T {
+        let entry = self.fifo.remove(id);
+        self.discard.extend(entry.waker);
+        entry.value
+    }
+
+    pub(crate) fn deadline(&self, id: WaiterId) -> Option<Nanos> {
+        self.fifo[id].deadline
+    }
+
+    pub(crate) fn first_deadline(&self) -> Option<(Nanos, WaiterId)> {
+        self.deadlines.first().copied()
+    }
+
+    /// Keeps the waker to be called for a waiter, instead of the last one.
+    pub(crate) fn keep_waker(&mut self, id: WaiterId, waker: &Waker) {
+        let kept = &mut self.fifo[id].waker;
+        if !kept.as_ref().is_some_and(|old| old.will_wake(waker)) {
+            self.discard.extend(kept.replace(waker.clone()));
+        }
+    }
+
+    /// Drops the waker of a waiter that will not be woken.
+    #[cfg(feature = "redis")]
+    pub(crate) fn drop_waker(&mut self, id: WaiterId) {
+        self.discard.extend(self.fifo[id].waker.take());
+    }
+
+    /// Wakes a waiter after the lock is released.
+    pub(crate) fn wake(&mut self, id: WaiterId) {
+        self.wake.extend(self.fifo[id].waker.take());
+    }
+
+    /// Wakes all waiters after the lock is released, and keeps their wakers.
+    pub(crate) fn wake_all(&mut self) {
+        self.wake.extend(self.fifo.iter().filter_map(|(_, entry)| entry.waker.clone()));
+    }
+
+    /// Sets the alarm for `due`, unless it is set for an earlier time: an early alarm is harmless, and to set it
+    /// at each departure would cost more. `None`: there is nothing to wait for.
+    pub(crate) fn arm(
+        &mut self,
+        due: Option<Nanos>,
+        alarm: impl FnOnce() -> Alarm,
+    ) -> Option<TimerTask> {
+        let Some(due) = due else {
+            if self.armed != NEVER && self.alarm.as_mut().is_some_and(Alarm::rest) {
+                self.armed = NEVER;
+            }
+            return None;
+        };
+        let alarm = self.alarm.get_or_insert_with(alarm);
+        if due < self.armed {
+            alarm.set(due);
+            self.armed = due;
+        }
+        alarm.timer_task(due)
+    }
+
+    /// The alarm went off, or cannot be relied on.
+    pub(crate) fn disarm(&mut self) {
+        self.armed = NEVER;
+    }
+
+    pub(crate) fn after_unlock(&mut self, timer_task: Option<TimerTask>) -> AfterUnlock {
+        let (wake, discard) = (mem::take(&mut self.wake), mem::take(&mut self.discard));
+        AfterUnlock { timer_task, wake, discard }
+    }
+}
+
+impl<T> Index<WaiterId> for WaitQueue<T> {
+    type Output = T;
+
+    fn index(&self, id: WaiterId) -> &T {
+        &self.fifo[id].value
+    }
+}
+
+impl<T> IndexMut<WaiterId> for WaitQueue<T> {
+    fn index_mut(&mut self, id: WaiterId) -> &mut T {
+        &mut self.fifo[id].value
+    }
+}
+
+/// What is left to do after the lock is released.
+#[must_use]
+#[derive(Default)]
+pub(crate) struct AfterUnlock {
+    timer_task: Option<TimerTask>,
+    wake: Wakers,
+    /// Dropped last.
+    discard: Wakers,
+}
+
+impl AfterUnlock {
+    pub(crate) fn run(self) {
+        if let Some(task) = self.timer_task {
+            task.start();
+        }
+        wake_each(self.wake);
+        drop(self.discard);
+    }
+}
+
+/// Wakes all, also if one of the wakers panics.
+fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
+    let mut panicked = None;
+    for waker in wakers {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            panicked.get_or_insert(panic);
+        }
+    }
+    if let Some(panic) = panicked {
+        resume_unwind(panic);
+    }
+}
