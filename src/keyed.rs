@@ -1,5 +1,6 @@
 //! A limit for each key.
 
+mod builder;
 mod shard;
 mod table;
 #[cfg(all(test, not(tollgate_loom)))]
@@ -10,6 +11,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use builder::KeyedRateLimiterBuilder;
 
 use crate::clock::Clock;
 use crate::error::Error;
@@ -30,7 +33,7 @@ use table::{KeyAdmission, Table};
 /// `RateLimiter`. It is made when somebody has to wait, or holds a place in flight; until then a key
 /// is its policy's [state](Policy::State) and some bytes.
 ///
-/// **The number of keys is bounded**, by a million unless [`max_keys`](Self::max_keys) says otherwise.
+/// **The number of keys is bounded**, by a million unless [`max_keys`](KeyedRateLimiterBuilder::max_keys) says otherwise.
 /// When there are as many and none of those looked at is idle, a new key gets
 /// [`Error::TooManyKeys`]; the others go on. A key is not idle while it owes something, while somebody
 /// waits there, or while a grant from it is kept, which may be settled.
@@ -79,7 +82,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// ```
     #[must_use]
     pub fn with_clock(policy: P, clock: impl Into<Clock>) -> Self {
-        Self { table: Table::new(&PolicySource::One(policy), clock.into()) }
+        Self::builder(policy).clock(clock).build()
     }
 
     /// A policy by key: `policy_of` is asked when a key is seen for the first time, again when it comes
@@ -106,80 +109,36 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         policy_of: impl Fn(&K) -> P + Send + Sync + 'static,
         clock: impl Into<Clock>,
     ) -> Self {
-        Self { table: Table::new(&PolicySource::Each(Arc::new(policy_of)), clock.into()) }
+        Self::builder_with_policies(policy_of).clock(clock).build()
     }
 
-    /// How many keys there may be. Holds for all clones. Beyond it, whatever a new key is asked for gets
-    /// [`Error::TooManyKeys`], nothing included.
+    /// Chooses more than the policy: the clock, a name, bounds.
     ///
     /// ```
-    /// use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
     ///
-    /// let clock = ManualClock::new();
-    /// let policy = SmoothBursty::new(Rate::per_second(1.0));
-    /// let limiter = KeyedRateLimiter::with_clock(policy, clock.clone()).max_keys(2);
-    /// limiter.try_acquire(&1, 1)?;
-    /// limiter.try_acquire(&2, 1)?;
-    /// assert!(matches!(limiter.try_acquire(&3, 1), Err(Error::TooManyKeys { max: 2, .. })));
-    /// clock.advance(std::time::Duration::from_secs(2)); // now they are idle
-    /// assert!(limiter.try_acquire(&3, 1).is_ok());
-    /// # Ok::<(), Error>(())
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 10);
+    /// let limiter = KeyedRateLimiter::<u64, _>::builder(policy).max_keys(1_000).build();
+    /// assert_eq!(limiter.max_keys(), 1_000);
     /// ```
-    #[must_use]
-    pub fn max_keys(self, keys: usize) -> Self {
-        self.table.set_max_keys(keys);
-        self
+    pub fn builder(policy: P) -> KeyedRateLimiterBuilder<K, P> {
+        KeyedRateLimiterBuilder::one(policy)
     }
 
-    /// Lets at most this many callers wait at each key; see
-    /// [`RateLimiter::max_waiters`](crate::RateLimiter::max_waiters). To be said before anybody waits.
+    /// As [`builder`](Self::builder), with a policy by key; see
+    /// [`with_policies`](Self::with_policies).
     ///
     /// ```
-    /// # use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
-    /// let policy = SmoothBursty::new(Rate::per_second(1.0));
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new()).max_waiters(0);
-    /// limiter.try_acquire(&1, 5)?;
-    /// assert!(matches!(limiter.reserve(&1, 1), Err(Error::QueueFull { .. })));
-    /// # Ok::<(), Error>(())
-    /// ```
-    #[must_use]
-    pub fn max_waiters(self, waiters: usize) -> Self {
-        self.table.change_settings(|settings| settings.bounds.waiters = waiters);
-        self
-    }
-
-    /// Lets callers wait for at most this many permits together at each key; see
-    /// [`RateLimiter::max_queued_permits`](crate::RateLimiter::max_queued_permits). To be said before anybody waits.
+    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
     ///
+    /// let policy_of = |&size: &u32| TokenBucket::new(Rate::per_second(5.0), size);
+    /// let limiter = KeyedRateLimiter::builder_with_policies(policy_of).max_keys(1_000).build();
+    /// assert_eq!((limiter.available(&3), limiter.available(&30)), (3, 30));
     /// ```
-    /// # use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
-    /// let policy = SmoothBursty::new(Rate::per_second(1.0));
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new()).max_queued_permits(10);
-    /// limiter.try_acquire(&1, 5)?;
-    /// assert!(matches!(limiter.reserve(&1, 11), Err(Error::QueueFull { .. })));
-    /// # Ok::<(), Error>(())
-    /// ```
-    #[must_use]
-    pub fn max_queued_permits(self, permits: u64) -> Self {
-        self.table.change_settings(|settings| settings.bounds.permits = permits);
-        self
-    }
-
-    /// An absent key is a new one ([`Policy::start`]) and not an idle one ([`Policy::idle`]): nothing is
-    /// stored for it. A key that comes back after it was dropped is a new one then, too.
-    ///
-    /// ```
-    /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
-    ///
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let idle = KeyedRateLimiter::with_clock(policy.clone(), ManualClock::new());
-    /// let new = KeyedRateLimiter::with_clock(policy, ManualClock::new()).absent_is_new();
-    /// assert_eq!((idle.available(&1), new.available(&1)), (5, 0));
-    /// ```
-    #[must_use]
-    pub fn absent_is_new(self) -> Self {
-        self.table.change_settings(|settings| settings.absent_is_new = true);
-        self
+    pub fn builder_with_policies(
+        policy_of: impl Fn(&K) -> P + Send + Sync + 'static,
+    ) -> KeyedRateLimiterBuilder<K, P> {
+        KeyedRateLimiterBuilder::each(policy_of)
     }
 
     /// Takes `n` permits at `key` and waits for them as long as it takes.
@@ -550,6 +509,75 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.len() == 0
     }
 
+    /// The name given to the [builder](KeyedRateLimiterBuilder::name).
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, KeyedRateLimiter};
+    /// let builder = KeyedRateLimiter::<u64, _>::builder(InFlight::new(10));
+    /// assert_eq!(builder.name("uploads").build().name(), Some("uploads"));
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.table.options.name.as_deref()
+    }
+
+    /// The clock that decides and wakes waiters.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.table.clock
+    }
+
+    /// The maximum number of keys; see [`KeyedRateLimiterBuilder::max_keys`].
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, KeyedRateLimiter};
+    /// let limiter = KeyedRateLimiter::<u64, _>::new(InFlight::new(10));
+    /// assert_eq!(limiter.max_keys(), 1_048_576);
+    /// ```
+    #[must_use]
+    pub fn max_keys(&self) -> usize {
+        self.table.options.max_keys
+    }
+
+    /// The maximum number of waiters at each key; `usize::MAX` if the
+    /// [builder](KeyedRateLimiterBuilder::max_waiters) set none.
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, KeyedRateLimiter};
+    /// let builder = KeyedRateLimiter::<u64, _>::builder(InFlight::new(10));
+    /// assert_eq!(builder.max_waiters(100).build().max_waiters(), 100);
+    /// ```
+    #[must_use]
+    pub fn max_waiters(&self) -> usize {
+        self.table.options.settings.bounds.waiters
+    }
+
+    /// The maximum number of permits that the waiters of one key together may ask for; `u64::MAX` if
+    /// the [builder](KeyedRateLimiterBuilder::max_queued_permits) set none.
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, KeyedRateLimiter};
+    /// let builder = KeyedRateLimiter::<u64, _>::builder(InFlight::new(10));
+    /// assert_eq!(builder.max_queued_permits(50).build().max_queued_permits(), 50);
+    /// ```
+    #[must_use]
+    pub fn max_queued_permits(&self) -> u64 {
+        self.table.options.settings.bounds.permits
+    }
+
+    /// Whether an absent key begins as a new limiter; see
+    /// [`KeyedRateLimiterBuilder::absent_is_new`].
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, KeyedRateLimiter};
+    /// let limiter = KeyedRateLimiter::<u64, _>::new(InFlight::new(10));
+    /// assert!(!limiter.absent_is_new());
+    /// ```
+    #[must_use]
+    pub fn absent_is_new(&self) -> bool {
+        self.table.options.settings.absent_is_new
+    }
+
     /// The keys that are there now, in no order; part after part, not all at one moment.
     ///
     /// ```
@@ -661,7 +689,11 @@ impl<K, P: Policy> Clone for KeyedRateLimiter<K, P> {
 
 impl<K, P: Policy> fmt::Debug for KeyedRateLimiter<K, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedRateLimiter")
+        let mut shown = f.debug_struct("KeyedRateLimiter");
+        if let Some(name) = &self.table.options.name {
+            shown.field("name", name);
+        }
+        shown
             .field("keys", &self.table.len())
             .field("clock", &self.table.clock)
             .finish_non_exhaustive()

@@ -99,8 +99,8 @@ mod wait_queue;
 
 pub use clock::{Clock, ManualClock};
 pub use error::{Error, ExceedsCapacity};
-pub use keyed::KeyedRateLimiter;
-pub use limiter::{Acquire, Grant, RateLimiter, Reservation};
+pub use keyed::{KeyedRateLimiter, KeyedRateLimiterBuilder};
+pub use limiter::{Acquire, Grant, RateLimiter, RateLimiterBuilder, Reservation};
 pub use policy::compose::Same;
 pub use policy::fixed_window::{FixedWindow, FixedWindowReceipt, FixedWindowState};
 pub use policy::gcra::Gcra;

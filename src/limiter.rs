@@ -1,6 +1,7 @@
 //! The limiter: every verb, written once.
 
 mod acquire;
+mod builder;
 mod grant;
 mod grant_owner;
 mod reservation;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 pub use acquire::Acquire;
 pub(crate) use acquire::block_on;
+pub use builder::RateLimiterBuilder;
 pub use grant::Grant;
 pub(crate) use grant_owner::{EntryRef, GrantOwner, KeyGuard, Keys};
 pub use reservation::Reservation;
@@ -79,48 +81,22 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[must_use]
     pub fn with_clock(policy: P, clock: impl Into<Clock>) -> Self {
-        Self { shared: Shared::new(policy, clock.into()) }
+        Self::builder(policy).clock(clock).build()
     }
 
-    /// Lets at most this many callers wait; who comes when all places are taken is refused at once
-    /// with [`Error::QueueFull`]. Holds for all clones. By default any number may wait.
+    /// Chooses more than the policy: the clock, a name, bounds of the queue.
     ///
     /// ```
-    /// use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// use tollgate::{Rate, RateLimiter, SmoothBursty};
     ///
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new()).max_waiters(1);
-    /// let _granted = limiter.reserve(1)?;
-    /// let _waiting = limiter.reserve(1)?;
-    /// let error = limiter.reserve(1).unwrap_err();
-    /// assert!(matches!(error, Error::QueueFull { .. }));
-    /// assert_eq!(error.retry_after().map(|wait| wait.as_millis()), Some(200));
-    /// # Ok::<(), Error>(())
+    /// let limiter = RateLimiter::builder(SmoothBursty::new(Rate::per_second(50.0)))
+    ///     .name("search")
+    ///     .max_queued_permits(500)
+    ///     .build();
+    /// assert_eq!(limiter.max_queued_permits(), 500);
     /// ```
-    #[must_use]
-    pub fn max_waiters(self, waiters: usize) -> Self {
-        self.with_lock(|inner, _| inner.set_bounds(|bounds| bounds.waiters = waiters));
-        self
-    }
-
-    /// Lets callers wait for at most this many permits together; see
-    /// [`max_waiters`](Self::max_waiters). A request for more than this is granted only when it need
-    /// not wait.
-    ///
-    /// ```
-    /// use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new()).max_queued_permits(10);
-    /// let _granted = limiter.reserve(1)?;
-    /// let _waiting = limiter.reserve(8)?;
-    /// assert!(matches!(limiter.reserve(3), Err(Error::QueueFull { .. })));
-    /// # Ok::<(), Error>(())
-    /// ```
-    #[must_use]
-    pub fn max_queued_permits(self, permits: u64) -> Self {
-        self.with_lock(|inner, _| inner.set_bounds(|bounds| bounds.permits = permits));
-        self
+    pub fn builder(policy: P) -> RateLimiterBuilder<P> {
+        RateLimiterBuilder::new(policy)
     }
 
     /// Takes `n` permits and waits for them as long as it takes.
@@ -131,7 +107,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Errors
     ///
     /// [`Error::ExceedsCapacity`] if waiting does not help, [`Error::QueueFull`] if the line is
-    /// [bounded](Self::max_waiters).
+    /// [bounded](RateLimiterBuilder::max_waiters).
     ///
     /// # Cancel safety
     ///
@@ -433,6 +409,60 @@ impl<P: Policy> RateLimiter<P> {
         self.shared.policy()
     }
 
+    /// The name given to the [builder](RateLimiterBuilder::name).
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, RateLimiter};
+    /// let limiter = RateLimiter::builder(InFlight::new(10)).name("uploads").build();
+    /// assert_eq!(limiter.name(), Some("uploads"));
+    /// assert_eq!(RateLimiter::new(InFlight::new(10)).name(), None);
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.shared.name.as_deref()
+    }
+
+    /// The clock that decides and wakes waiters.
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, ManualClock, RateLimiter};
+    /// # use std::time::Duration;
+    /// let clock = ManualClock::new();
+    /// let limiter = RateLimiter::with_clock(InFlight::new(10), &clock);
+    /// clock.advance(Duration::from_secs(1));
+    /// assert_eq!(limiter.clock().now().get(), 1_000_000_000);
+    /// ```
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// The maximum number of waiters; `usize::MAX` if the [builder](RateLimiterBuilder::max_waiters)
+    /// set none.
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, RateLimiter};
+    /// let limiter = RateLimiter::builder(InFlight::new(10)).max_waiters(100).build();
+    /// assert_eq!(limiter.max_waiters(), 100);
+    /// ```
+    #[must_use]
+    pub fn max_waiters(&self) -> usize {
+        self.shared.look(|inner, _| inner.bounds().waiters)
+    }
+
+    /// The maximum number of permits that all waiters together may ask for; `u64::MAX` if the
+    /// [builder](RateLimiterBuilder::max_queued_permits) set none.
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, RateLimiter};
+    /// let limiter = RateLimiter::builder(InFlight::new(10)).max_queued_permits(50).build();
+    /// assert_eq!(limiter.max_queued_permits(), 50);
+    /// ```
+    #[must_use]
+    pub fn max_queued_permits(&self) -> u64 {
+        self.shared.look(|inner, _| inner.bounds().permits)
+    }
+
     fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
         self.shared.with_lock(act)
     }
@@ -482,7 +512,11 @@ impl<P: Policy> Clone for RateLimiter<P> {
 
 impl<P: Policy + fmt::Debug> fmt::Debug for RateLimiter<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimiter")
+        let mut shown = f.debug_struct("RateLimiter");
+        if let Some(name) = self.name() {
+            shown.field("name", &name);
+        }
+        shown
             .field("policy", &self.policy())
             .field("clock", &self.shared.clock)
             .field("queue_len", &self.queue_len())

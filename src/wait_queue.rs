@@ -45,7 +45,7 @@ struct Entry<T> {
 }
 
 /// How much may wait.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) waiters: usize,
     pub(crate) permits: u64,

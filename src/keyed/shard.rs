@@ -24,7 +24,7 @@ pub(super) struct Shard<K, P: Policy> {
     pub(super) rule: PolicySource<K, P>,
     /// The how-manieth rule of the table it is.
     pub(super) rule_number: u64,
-    pub(super) settings: Settings,
+    settings: Settings,
     pub(super) stats: Stats,
     /// The place of an entry is the number of its bucket.
     entries: HashTable<Entry<K, P>>,
@@ -42,7 +42,7 @@ pub(super) enum PolicySource<K, P> {
     Each(Arc<dyn Fn(&K) -> P + Send + Sync>),
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     /// What each key's line may hold.
     pub(super) bounds: Bounds,
@@ -103,14 +103,13 @@ impl<K, P: Policy> Clone for PolicySource<K, P> {
 }
 
 impl<K, P: Policy> Shard<K, P> {
-    pub(super) fn new(rule: PolicySource<K, P>, step: Duration) -> Self {
-        let bounds = Bounds { waiters: usize::MAX, permits: u64::MAX };
+    pub(super) fn new(rule: PolicySource<K, P>, settings: Settings, step: Duration) -> Self {
         Self {
             time: Steady::new(Nanos::ZERO, step),
             not_before: Nanos::ZERO,
             rule,
             rule_number: 0,
-            settings: Settings { bounds, absent_is_new: false },
+            settings,
             stats: Stats::default(),
             entries: HashTable::new(),
             next_id: 0,

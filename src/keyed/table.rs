@@ -38,13 +38,20 @@ pub(super) struct Table<K, P: Policy> {
     hasher: DefaultHashBuilder,
     shards: Box<[Part<K, P>]>,
     keys: AtomicUsize,
-    max_keys: AtomicUsize,
+    pub(super) options: Options,
     /// The shard at which the next sweep goes on, and after how many calls.
     next: AtomicUsize,
     calls_per_sweep: AtomicUsize,
     /// How often there was another rule.
     rules: AtomicU64,
     this: Weak<Self>,
+}
+
+/// What was chosen when the table was made.
+pub(super) struct Options {
+    pub(super) name: Option<Arc<str>>,
+    pub(super) max_keys: usize,
+    pub(super) settings: Settings,
 }
 
 type Part<K, P> = OwnLine<Mutex<Shard<K, P>>>;
@@ -57,15 +64,16 @@ pub(super) enum KeyAdmission<P: Policy> {
 }
 
 impl<K, P: Policy> Table<K, P> {
-    pub(super) fn new(rule: &PolicySource<K, P>, clock: Clock) -> Arc<Self> {
+    pub(super) fn new(rule: &PolicySource<K, P>, clock: Clock, options: Options) -> Arc<Self> {
         let step = clock.step();
-        let shard = || OwnLine(Mutex::new(Shard::new(rule.clone(), step)));
+        let settings = options.settings;
+        let shard = || OwnLine(Mutex::new(Shard::new(rule.clone(), settings, step)));
         Arc::new_cyclic(|this| Self {
             clock,
             hasher: DefaultHashBuilder::default(),
             shards: (0..SHARDS).map(|_| shard()).collect(),
             keys: AtomicUsize::new(0),
-            max_keys: AtomicUsize::new(MAX_KEYS),
+            options,
             next: AtomicUsize::new(0),
             rules: AtomicU64::new(0),
             calls_per_sweep: AtomicUsize::new(CALLS_PER_SWEEP.start),
@@ -85,22 +93,6 @@ impl<K, P: Policy> Table<K, P> {
 
     pub(super) fn len(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_max_keys(&self, max_keys: usize) {
-        self.max_keys.store(max_keys, Ordering::Relaxed);
-    }
-
-    pub(super) fn change_settings(&self, change: impl Fn(&mut Settings)) {
-        for shard in &self.shards {
-            let mut shard = shard.0.lock();
-            change(&mut shard.settings);
-            let (bounds, lines) = (shard.settings.bounds, shard.lines());
-            drop(shard);
-            for line in lines {
-                line.with_lock(|inner, _| inner.set_bounds(|all| *all = bounds));
-            }
-        }
     }
 
     /// Takes `cost` at a key if it is ready there, refuses it, or sends it to the key's line. Whether it
@@ -214,14 +206,13 @@ impl<K, P: Policy> Table<K, P> {
     }
 
     fn take_room(&self) -> bool {
-        let max_keys = self.max_keys.load(Ordering::Relaxed);
-        let more = |keys| (keys < max_keys).then_some(keys + 1);
+        let more = |keys| (keys < self.options.max_keys).then_some(keys + 1);
         self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
     /// Forgets idle keys until there is room for another one.
     fn make_room(&self, hash: u64) -> Result<(), Error> {
-        let max = self.max_keys.load(Ordering::Relaxed);
+        let max = self.options.max_keys;
         self.sweep(LOOKS, || self.len() < max);
         if self.len() < max {
             return Ok(());

@@ -20,7 +20,7 @@ const LATER: Duration = Duration::from_secs(60);
 /// Room for one key: for another one there is room as soon as the first may be forgotten.
 fn limiter<P: Policy>(policy: P) -> (ManualClock, KeyedRateLimiter<u64, P>) {
     let clock = ManualClock::new();
-    (clock.clone(), KeyedRateLimiter::with_clock(policy, clock).max_keys(1))
+    (clock.clone(), KeyedRateLimiter::builder(policy).clock(clock).max_keys(1).build())
 }
 
 fn bursty() -> (ManualClock, KeyedRateLimiter<u64, SmoothBursty>) {

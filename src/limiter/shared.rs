@@ -18,14 +18,24 @@ use crate::wait_queue::{AfterUnlock, Bounds};
 pub(crate) struct Shared<P: Policy> {
     pub(super) clock: Clock,
     line: Line<P>,
+    pub(super) name: Option<Arc<str>>,
     this: Weak<Self>,
 }
 
 impl<P: Policy> Shared<P> {
-    pub(super) fn new(policy: P, clock: Clock) -> Arc<Self> {
+    pub(super) fn new(
+        policy: P,
+        clock: Clock,
+        name: Option<Arc<str>>,
+        bounds: Bounds,
+    ) -> Arc<Self> {
         let time = Steady::new(clock.now(), clock.step());
         let state = policy.start(time.latest());
-        Self::around(Line::new(policy, state, time), clock)
+        let shared = Self::around(Line::new(policy, state, time), clock, name);
+        if bounds != Bounds::NONE {
+            shared.with_lock(|inner, _| inner.set_bounds(bounds));
+        }
+        shared
     }
 
     /// The line of a key.
@@ -38,9 +48,9 @@ impl<P: Policy> Shared<P> {
     ) -> Arc<Self> {
         let time = Steady::new(clock.now(), clock.step());
         let line = Line::with_mutex_only(policy, state, time);
-        let shared = Self::around(line, clock.clone());
+        let shared = Self::around(line, clock.clone(), None);
         shared.with_lock(|inner, _| {
-            inner.set_bounds(|all| *all = bounds);
+            inner.set_bounds(bounds);
             inner.moved(not_before);
         });
         shared
@@ -53,8 +63,8 @@ impl<P: Policy> Shared<P> {
         counts.max(align_of::<Self>()) + size_of::<Self>() + Line::<P>::bytes_elsewhere()
     }
 
-    fn around(line: Line<P>, clock: Clock) -> Arc<Self> {
-        Arc::new_cyclic(|this| Self { clock, line, this: this.clone() })
+    fn around(line: Line<P>, clock: Clock, name: Option<Arc<str>>) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self { clock, line, name, this: this.clone() })
     }
 
     /// As `Line::decide`.

@@ -391,8 +391,15 @@ impl<P: Policy> Inner<P> {
         &self.policy
     }
 
-    pub(crate) fn set_bounds(&mut self, change: impl FnOnce(&mut Bounds)) {
-        change(&mut self.waiting().bounds);
+    /// For a line at which no caller has been.
+    pub(crate) fn set_bounds(&mut self, bounds: Bounds) {
+        if bounds != Bounds::NONE {
+            self.waiting().bounds = bounds;
+        }
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.waiting.as_ref().map_or(Bounds::NONE, |waiting| waiting.bounds)
     }
 
     #[inline]

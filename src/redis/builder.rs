@@ -62,6 +62,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 impl<P: Scripted, C: Connection> Builder<P, C> {
     pub(super) fn new(policy: P, connection: C, key: String) -> Self {
         let options = Options {
+            name: None,
             horizon: Duration::from_millis(250),
             deadline: Duration::from_millis(500),
             lease: Duration::from_secs(10),
@@ -78,6 +79,18 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     fn with(mut self, choose: impl FnOnce(&mut Options<P>)) -> Self {
         choose(&mut self.options);
         self
+    }
+
+    /// A name for logs and metrics; shown by `Debug`. Default: none.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Builder, Reconnecting};
+    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
+    /// let limiter = builder.name("search").build();
+    /// # }
+    /// ```
+    pub fn name(self, name: impl Into<Arc<str>>) -> Self {
+        self.with(|options| options.name = Some(name.into()))
     }
 
     /// What callers get while Redis is away; by default an error.

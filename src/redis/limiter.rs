@@ -311,6 +311,47 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.shared.with_lock(|line, _| line.policy.clone())
     }
 
+    /// Returns the name given to the [builder](super::Builder::name).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Builder, Reconnecting};
+    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
+    /// assert_eq!(builder.name("search").build().name(), Some("search"));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.shared.core.rules.options.name.as_deref()
+    }
+
+    /// Returns the maximum number of waiters of a key in this process; `usize::MAX` if the
+    /// [builder](super::Builder::max_waiters) set none.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Builder, Reconnecting};
+    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
+    /// assert_eq!(builder.max_waiters(100).build().max_waiters(), 100);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn max_waiters(&self) -> usize {
+        self.shared.core.rules.options.max_waiters
+    }
+
+    /// Returns the maximum number of permits that the waiters of a key in this process together may ask
+    /// for; `u64::MAX` if the [builder](super::Builder::max_queued_permits) set none.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Builder, Reconnecting};
+    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
+    /// assert_eq!(builder.max_queued_permits(50).build().max_queued_permits(), 50);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn max_queued_permits(&self) -> u64 {
+        self.shared.core.rules.options.max_queued_permits
+    }
+
     /// Returns how many callers of this process wait, with a booking or without.
     ///
     /// ```no_run
@@ -409,7 +450,11 @@ impl<P: Scripted, C: Connection> Clone for RedisRateLimiter<P, C> {
 
 impl<P: Scripted + fmt::Debug, C: Connection> fmt::Debug for RedisRateLimiter<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisRateLimiter")
+        let mut shown = f.debug_struct("RedisRateLimiter");
+        if let Some(name) = self.name() {
+            shown.field("name", &name);
+        }
+        shown
             .field("key", &self.shared.key)
             .field("policy", &self.policy())
             .field("state", &self.state())

@@ -33,6 +33,7 @@ type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
 /// See [`Builder`](super::Builder).
 pub(super) struct Options<P> {
+    pub(super) name: Option<Arc<str>>,
     pub(super) horizon: Duration,
     pub(super) deadline: Duration,
     pub(super) lease: Duration,

@@ -69,9 +69,12 @@ impl<P: Scripted, C> SharedLimiter<P, C> {
     pub(super) fn new(policy: P, connection: C, options: Options<P>) -> Arc<Self> {
         let local = match &options.unavailable {
             Unavailable::Local(policy) => {
-                let local = KeyedRateLimiter::with_clock(policy.clone(), options.clock.clone());
-                let local = local.absent_is_new().max_waiters(options.max_waiters);
-                Some(local.max_queued_permits(options.max_queued_permits))
+                let local = KeyedRateLimiter::builder(policy.clone())
+                    .clock(options.clock.clone())
+                    .absent_is_new()
+                    .max_waiters(options.max_waiters)
+                    .max_queued_permits(options.max_queued_permits);
+                Some(local.build())
             }
             _ => None,
         };

@@ -119,7 +119,8 @@ impl<P: Policy> Run for Scenario<P> {
     fn run(self: Box<Self>, span: Duration, seed: u64) {
         let mut chance = Random(seed);
         let (start, before) = (Instant::now(), now());
-        let limiter = RateLimiter::new(self.policy.clone()).max_waiters(self.max_waiters);
+        let limiter =
+            RateLimiter::builder(self.policy.clone()).max_waiters(self.max_waiters).build();
         let made = (before, now());
         let (exchange, late, next_pause) = (Mutex::default(), Late::default(), AtomicI64::new(0));
         let stage = Arc::new(Stage { scenario: *self, limiter, exchange, late, next_pause });

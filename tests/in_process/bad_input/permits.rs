@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty, SmoothWarmingUp};
 
 use crate::support::bucket::Bucket;
-use crate::support::{Limiter, bursty, finishes, ms, outcome, secs};
+use crate::support::{Limiter, bounded, bursty, finishes, ms, outcome, secs};
 
 /// Every verb with a cost of nothing.
 #[track_caller]
@@ -39,8 +39,7 @@ fn nothing_is_granted_at_once_and_takes_nothing() {
 #[test]
 fn nothing_is_granted_at_once_while_a_line_waits_and_while_paused() {
     finishes(|| {
-        let (clock, limiter) = bursty(5.0);
-        let limiter = limiter.max_waiters(1).max_queued_permits(10);
+        let (clock, limiter) = bounded(5.0, 1, 10);
         limiter.try_acquire(10).expect("a new limiter grants at once");
         assert_nothing_is_free(&limiter);
         let waiting = limiter.reserve(10).expect("a place");

@@ -211,8 +211,10 @@ fn a_refund_that_panics_while_another_panic_unwinds_does_not_end_the_process() {
 fn a_panic_over_an_idle_key_costs_no_room_for_others() {
     const KEYS: u64 = 3_000;
     let (clock, policy) = (ManualClock::new(), Broken::new());
-    let limiter = KeyedRateLimiter::<u64, _>::with_clock(policy.clone(), &clock)
-        .max_keys(usize::try_from(KEYS).expect("small"));
+    let limiter = KeyedRateLimiter::<u64, _>::builder(policy.clone())
+        .clock(&clock)
+        .max_keys(usize::try_from(KEYS).expect("small"))
+        .build();
     for round in 0..4 {
         for key in 0..KEYS {
             // Now and then the policy panics over a key that is looked at, whoever calls.

@@ -4,7 +4,7 @@
 use tollgate::{Acquire, SmoothBursty};
 
 use crate::support::wakers::Count;
-use crate::support::{busy, is_waiting, ms, outcome, poll_with, secs};
+use crate::support::{busy, busy_bounded, is_waiting, ms, outcome, poll_with, secs};
 
 /// A line of five, of whom only the last is looked after.
 fn line_behind_neglected(
@@ -61,8 +61,7 @@ fn a_waiter_whose_waker_leads_nowhere_holds_up_nobody() {
 
 #[test]
 fn leaked_waiters_leave_when_they_are_granted_and_do_not_fill_a_bounded_line() {
-    let (clock, limiter) = busy(5.0);
-    let limiter = limiter.max_waiters(1);
+    let (clock, limiter) = busy_bounded(5.0, 1, u64::MAX);
     for _ in 0..100 {
         let mut future = limiter.acquire(1);
         assert!(is_waiting(&mut future));

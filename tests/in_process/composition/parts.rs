@@ -1,8 +1,8 @@
 //! Tuples of two to six parts, arrays, and `Same`: who is charged, who is named, who is asked.
 
 use tollgate::{
-    Cost, Error, FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Policy, Rate, Same,
-    SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
+    Cost, Error, FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, ManualClock, Policy, Rate,
+    RateLimiter, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
 use super::on_hold;
@@ -181,8 +181,9 @@ fn everybody_stands_in_one_line() {
 
 #[test]
 fn the_cost_of_several_parts_counts_together_in_a_bounded_line() {
-    let (_, limiter) = on_hold((part(1), TokenBucket::new(Rate::per_second(1.0), 100)));
-    let limiter = limiter.max_queued_permits(90);
+    let policy = (part(1), TokenBucket::new(Rate::per_second(1.0), 100));
+    let builder = RateLimiter::builder(policy).clock(ManualClock::new());
+    let limiter = builder.max_queued_permits(90).build();
     drop(limiter.try_acquire((1, 50)).expect("free"));
     let _waiting = limiter.reserve((1, 79)).expect("80 in line");
     assert!(matches!(limiter.reserve((1, 10)), Err(Error::QueueFull { .. })));

@@ -14,7 +14,7 @@ fn ten_million_keys_stay_within_the_bound() {
     const BOUND: usize = 100_000;
     let clock = ManualClock::new();
     let policy = FixedWindow::new(1, ms(1));
-    let limiter = KeyedRateLimiter::with_clock(policy, &clock).max_keys(BOUND);
+    let limiter = KeyedRateLimiter::builder(policy).clock(&clock).max_keys(BOUND).build();
     let mut most = 0;
     for key in 0..KEYS {
         limiter.try_acquire(&key, 1).expect("some are idle");
@@ -37,7 +37,7 @@ fn an_attack_by_keys_that_are_never_idle_is_turned_away() {
     const BOUND: usize = 10_000;
     let clock = ManualClock::new();
     let policy = TokenBucket::new(Rate::every(secs(86_400)), 1);
-    let limiter = KeyedRateLimiter::with_clock(policy, &clock).max_keys(BOUND);
+    let limiter = KeyedRateLimiter::builder(policy).clock(&clock).max_keys(BOUND).build();
     let mut refused = 0;
     for key in 0..100_000u64 {
         if let Err(error) = limiter.try_acquire(&key, 1) {
@@ -55,7 +55,7 @@ fn threads_at_the_same_keys_get_what_there_is_and_no_more() {
     const CALLS: u64 = 20_000;
     let clock = ManualClock::new();
     let policy = TokenBucket::new(Rate::every(secs(3600)), 1000);
-    let limiter = KeyedRateLimiter::with_clock(policy, &clock).max_keys(8);
+    let limiter = KeyedRateLimiter::builder(policy).clock(&clock).max_keys(8).build();
     let granted = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -15,7 +15,7 @@ type Bursty = KeyedRateLimiter<u64, SmoothBursty>;
 fn limiter(max_keys: usize) -> (ManualClock, Bursty) {
     let clock = ManualClock::new();
     let policy = SmoothBursty::new(Rate::per_second(1.0));
-    (clock.clone(), KeyedRateLimiter::with_clock(policy, clock).max_keys(max_keys))
+    (clock.clone(), KeyedRateLimiter::builder(policy).clock(clock).max_keys(max_keys).build())
 }
 
 fn too_many<T>(result: Result<T, Error>) -> bool {
@@ -102,7 +102,7 @@ fn a_key_is_forgotten_when_it_is_idle_and_not_before() {
     fn check<P: Policy<Cost = u32>>(policy: P, idle_after: Duration) {
         let clock = ManualClock::new();
         clock.advance(secs(100));
-        let limiter = KeyedRateLimiter::with_clock(policy, &clock).max_keys(1);
+        let limiter = KeyedRateLimiter::builder(policy).clock(&clock).max_keys(1).build();
         limiter.try_acquire(&1, 1).expect("ready");
         clock.advance(idle_after - Duration::from_nanos(1));
         assert!(too_many(limiter.try_acquire(&2, 1)));
@@ -122,7 +122,7 @@ fn a_key_is_forgotten_when_it_is_idle_and_not_before() {
 #[test]
 fn a_key_with_a_place_in_flight_stays_until_it_is_given_back() {
     let clock = ManualClock::new();
-    let limiter = KeyedRateLimiter::with_clock(InFlight::new(1), &clock).max_keys(1);
+    let limiter = KeyedRateLimiter::builder(InFlight::new(1)).clock(&clock).max_keys(1).build();
     let grant = limiter.try_acquire(&1, 1).expect("nobody is in flight");
     clock.advance(secs(1_000_000));
     assert!(too_many(limiter.try_acquire(&2, 1)));
@@ -157,8 +157,9 @@ fn a_key_where_somebody_waits_stays() {
 /// A new key by choice: what is stored for an idle one is not there.
 #[test]
 fn absent_keys_can_be_new_ones() {
-    let (clock, limiter) = limiter(1);
-    let limiter = limiter.absent_is_new();
+    let clock = ManualClock::new();
+    let builder = KeyedRateLimiter::builder(SmoothBursty::new(Rate::per_second(1.0)));
+    let limiter = builder.clock(&clock).max_keys(1).absent_is_new().build();
     clock.advance(secs(60));
     limiter.try_acquire(&1, 1).expect("on credit");
     assert!(limiter.try_acquire(&1, 1).is_err());

@@ -7,7 +7,7 @@ use crate::support::{ms, outcome, secs};
 fn buckets(max_keys: usize) -> (ManualClock, KeyedRateLimiter<u64, TokenBucket>) {
     let clock = ManualClock::new();
     let policy = TokenBucket::new(Rate::per_second(10.0), 100);
-    (clock.clone(), KeyedRateLimiter::with_clock(policy, clock).max_keys(max_keys))
+    (clock.clone(), KeyedRateLimiter::builder(policy).clock(clock).max_keys(max_keys).build())
 }
 
 /// An estimate of ten, and the answer a minute later: the key has been full again for long, and must

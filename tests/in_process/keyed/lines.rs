@@ -88,8 +88,9 @@ fn blocking_and_async_callers_stand_in_one_line() {
 
 #[test]
 fn bounds_hold_for_each_key() {
-    let (_, limiter) = limiter();
-    let limiter = limiter.max_waiters(1).max_queued_permits(7);
+    let policy = SmoothBursty::new(Rate::per_second(10.0)).max_burst(Duration::ZERO);
+    let builder = KeyedRateLimiter::<String, _>::builder(policy).clock(ManualClock::new());
+    let limiter = builder.max_waiters(1).max_queued_permits(7).build();
     for key in ["a", "b"] {
         limiter.try_acquire(key, 1).expect("prepaid");
         assert!(matches!(limiter.reserve(key, 8), Err(Error::QueueFull { .. })));
@@ -97,16 +98,6 @@ fn bounds_hold_for_each_key() {
         let full = limiter.reserve(key, 1).expect_err("the place is taken");
         assert_eq!(full.retry_after(), Some(ms(100)));
     }
-}
-
-/// A bound that comes after the line.
-#[test]
-fn bounds_hold_for_lines_that_are_there_already() {
-    let (_, limiter) = limiter();
-    limiter.try_acquire("a", 1).expect("prepaid");
-    let _first = limiter.reserve("a", 1).expect("a place");
-    let limiter = limiter.max_waiters(1);
-    assert!(matches!(limiter.reserve("a", 1), Err(Error::QueueFull { .. })));
 }
 
 #[test]

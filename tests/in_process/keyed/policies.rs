@@ -70,13 +70,23 @@ struct Plans(Arc<Mutex<HashMap<&'static str, u32>>>);
 
 impl Plans {
     fn limiter(clock: &ManualClock) -> (Self, KeyedRateLimiter<String, TokenBucket>) {
+        Self::bounded(clock, usize::MAX)
+    }
+
+    fn bounded(
+        clock: &ManualClock,
+        max_keys: usize,
+    ) -> (Self, KeyedRateLimiter<String, TokenBucket>) {
         let plans = Arc::new(Mutex::new(HashMap::from([("big", 100), ("small", 5)])));
         let lookup = Arc::clone(&plans);
         let policy_of = move |key: &String| match lookup.lock().get(key.as_str()) {
             Some(&capacity) => bucket(1.0, capacity),
             None => panic!("nobody knows {key}"),
         };
-        (Self(plans), KeyedRateLimiter::with_policies(policy_of, clock))
+        (Self(plans), {
+            let builder = KeyedRateLimiter::builder_with_policies(policy_of).clock(clock);
+            builder.max_keys(max_keys).build()
+        })
     }
 
     fn set(&self, key: &'static str, capacity: u32) {
@@ -99,8 +109,13 @@ fn each_key_has_its_own_policy() {
     assert_eq!((limiter.quota("small").limit, limiter.available("small")), (50, 2));
     // A key that is not there has nothing to refresh.
     limiter.refresh("nobody");
-    // Or when the key comes back after it was forgotten.
-    let limiter = limiter.max_keys(1);
+}
+
+#[test]
+fn the_function_is_asked_again_for_a_key_that_comes_back() {
+    let clock = ManualClock::new();
+    let (plans, limiter) = Plans::bounded(&clock, 1);
+    assert!(limiter.try_acquire("big", 100).is_ok());
     plans.set("big", 200);
     plans.set("other", 1);
     clock.advance(secs(1000));
@@ -198,7 +213,7 @@ impl Drop for Nosy {
 fn a_key_may_use_the_limiter_when_it_is_dropped() {
     finishes(|| {
         let clock = ManualClock::new();
-        let limiter = KeyedRateLimiter::with_clock(bucket(1.0, 1), &clock).max_keys(2);
+        let limiter = KeyedRateLimiter::builder(bucket(1.0, 1)).clock(&clock).max_keys(2).build();
         LOOKS.set(Some({
             let limiter = limiter.clone();
             Box::new(move || _ = (limiter.len(), limiter.stats(), limiter.keys()))

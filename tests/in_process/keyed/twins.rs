@@ -56,7 +56,8 @@ fn agree<P: Policy<Cost = u32> + Debug>(policies: [P; 2]) {
         // Long enough for a new limiter to be an idle one.
         clock.advance(secs(3600));
         // So few that some are forgotten all the time.
-        let keyed = KeyedRateLimiter::with_clock(policies[0].clone(), &clock).max_keys(6);
+        let keyed =
+            KeyedRateLimiter::builder(policies[0].clone()).clock(&clock).max_keys(6).build();
         let mut kept: Vec<(Grant<'_, P>, Grant<'_, P>)> = Vec::new();
         for op in ops {
             match op {

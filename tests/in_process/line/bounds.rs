@@ -4,7 +4,9 @@ use std::thread;
 
 use tollgate::Error;
 
-use crate::support::{bursty, busy, finishes, is_waiting, ms, outcome, secs, until, waited};
+use crate::support::{
+    bounded, busy_bounded, finishes, is_waiting, ms, outcome, secs, until, waited,
+};
 
 #[track_caller]
 fn assert_full<T>(result: Result<T, Error>, moves_in: std::time::Duration) {
@@ -16,8 +18,7 @@ fn assert_full<T>(result: Result<T, Error>, moves_in: std::time::Duration) {
 #[test]
 fn who_comes_when_all_places_are_taken_is_refused_until_the_line_moves() {
     finishes(|| {
-        let (clock, limiter) = busy(5.0);
-        let limiter = limiter.max_waiters(2);
+        let (clock, limiter) = busy_bounded(5.0, 2, u64::MAX);
         let first = limiter.reserve(10).expect("a place");
         let second = limiter.reserve(1).expect("a place");
         clock.advance(ms(50));
@@ -40,8 +41,7 @@ fn who_comes_when_all_places_are_taken_is_refused_until_the_line_moves() {
 
 #[test]
 fn a_call_that_would_not_wait_anyway_is_told_how_long_the_wait_would_be() {
-    let (_clock, limiter) = busy(5.0);
-    let limiter = limiter.max_waiters(1);
+    let (_clock, limiter) = busy_bounded(5.0, 1, u64::MAX);
     let _waiting = limiter.reserve(10).expect("a place");
     let error = limiter.try_acquire(1).expect_err("not ready");
     assert!(matches!(error, Error::Denied { .. }), "{error:?}");
@@ -50,8 +50,7 @@ fn a_call_that_would_not_wait_anyway_is_told_how_long_the_wait_would_be() {
 
 #[test]
 fn queued_permits_are_counted_and_not_callers() {
-    let (clock, limiter) = busy(5.0);
-    let limiter = limiter.max_queued_permits(10);
+    let (clock, limiter) = busy_bounded(5.0, usize::MAX, 10);
     let first = limiter.reserve(4).expect("room");
     let second = limiter.reserve(5).expect("room");
     assert_full(limiter.reserve(2), ms(200));
@@ -68,8 +67,7 @@ fn queued_permits_are_counted_and_not_callers() {
 
 #[test]
 fn more_than_the_line_may_hold_is_still_granted_when_no_wait_is_needed() {
-    let (clock, limiter) = busy(5.0);
-    let limiter = limiter.max_queued_permits(10);
+    let (clock, limiter) = busy_bounded(5.0, usize::MAX, 10);
     assert_full(limiter.reserve(11), ms(200));
     clock.advance(ms(200));
     assert_eq!(waited(limiter.reserve(11).expect("a grant")), ms(0));
@@ -78,8 +76,7 @@ fn more_than_the_line_may_hold_is_still_granted_when_no_wait_is_needed() {
 #[test]
 fn no_places_at_all_means_that_nobody_waits() {
     finishes(|| {
-        let (clock, limiter) = bursty(5.0);
-        let limiter = limiter.max_waiters(0);
+        let (clock, limiter) = bounded(5.0, 0, u64::MAX);
         assert!(outcome(&mut limiter.acquire(1)).is_ok());
         assert_full(limiter.blocking_acquire(1), ms(200));
         assert!(outcome(&mut limiter.acquire(0)).is_ok());
@@ -90,8 +87,7 @@ fn no_places_at_all_means_that_nobody_waits() {
 
 #[test]
 fn whoever_leaves_frees_a_place_and_its_permits() {
-    let (_clock, limiter) = busy(5.0);
-    let limiter = limiter.max_waiters(2).max_queued_permits(10);
+    let (_clock, limiter) = busy_bounded(5.0, 2, 10);
     let head = limiter.reserve(8).expect("a place");
     let tail = limiter.reserve(1).expect("a place");
     assert_full(limiter.reserve(1), ms(200));
@@ -105,8 +101,7 @@ fn whoever_leaves_frees_a_place_and_its_permits() {
 
 #[test]
 fn a_refusal_takes_nothing_and_is_counted() {
-    let (clock, limiter) = busy(5.0);
-    let limiter = limiter.max_waiters(1);
+    let (clock, limiter) = busy_bounded(5.0, 1, u64::MAX);
     let waiting = limiter.reserve(1).expect("a place");
     for _ in 0..100 {
         assert_full(limiter.reserve(1), ms(200));
@@ -120,9 +115,8 @@ fn a_refusal_takes_nothing_and_is_counted() {
 #[test]
 fn bounds_hold_for_clones_and_for_threads() {
     finishes(|| {
-        let (clock, limiter) = busy(5.0);
+        let (clock, limiter) = busy_bounded(5.0, 1, u64::MAX);
         let clone = limiter.clone();
-        let _same = limiter.clone().max_waiters(1);
         let waiter = thread::spawn(move || limiter.blocking_acquire(1).expect("a grant").waited());
         until(|| clone.queue_len() == 1);
         assert_full(clone.blocking_acquire(1), ms(200));

@@ -39,6 +39,25 @@ pub(crate) fn busy(per_second: f64) -> (ManualClock, Limiter) {
     (clock, limiter)
 }
 
+/// [`bursty`] with a bounded queue.
+pub(crate) fn bounded(per_second: f64, waiters: usize, permits: u64) -> (ManualClock, Limiter) {
+    let clock = ManualClock::new();
+    let builder = RateLimiter::builder(SmoothBursty::new(Rate::per_second(per_second)));
+    let builder = builder.clock(&clock).max_waiters(waiters).max_queued_permits(permits);
+    (clock, builder.build())
+}
+
+/// [`busy`] with a bounded queue.
+pub(crate) fn busy_bounded(
+    per_second: f64,
+    waiters: usize,
+    permits: u64,
+) -> (ManualClock, Limiter) {
+    let (clock, limiter) = bounded(per_second, waiters, permits);
+    limiter.try_acquire(1).expect("a new limiter grants at once");
+    (clock, limiter)
+}
+
 /// Polls a future that nobody will be woken for.
 pub(crate) fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     poll_with(future, Waker::noop())

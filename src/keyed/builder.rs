@@ -1,0 +1,174 @@
+//! What can be chosen of a limiter by key.
+
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use super::KeyedRateLimiter;
+use super::shard::{PolicySource, Settings};
+use super::table::{MAX_KEYS, Options, Table};
+use crate::clock::Clock;
+use crate::policy::Policy;
+use crate::wait_queue::Bounds;
+
+/// Makes a [`KeyedRateLimiter`]; see [`KeyedRateLimiter::builder`].
+///
+/// The default is stated at each method. What is built does not change: clones share it.
+///
+/// ```
+/// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+///
+/// let policy = TokenBucket::new(Rate::per_second(10.0), 20);
+/// let limiter: KeyedRateLimiter<String, _> = KeyedRateLimiter::builder(policy)
+///     .name("per customer")
+///     .clock(ManualClock::new())
+///     .max_keys(10_000)
+///     .build();
+/// assert_eq!((limiter.name(), limiter.max_keys()), (Some("per customer"), 10_000));
+/// ```
+#[must_use = "call `build` to get the limiter"]
+pub struct KeyedRateLimiterBuilder<K, P> {
+    rule: PolicySource<K, P>,
+    clock: Option<Clock>,
+    options: Options,
+}
+
+impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
+    pub(super) fn one(policy: P) -> Self {
+        Self::new(PolicySource::One(policy))
+    }
+
+    pub(super) fn each(policy_of: impl Fn(&K) -> P + Send + Sync + 'static) -> Self {
+        Self::new(PolicySource::Each(Arc::new(policy_of)))
+    }
+
+    fn new(rule: PolicySource<K, P>) -> Self {
+        let settings = Settings { bounds: Bounds::NONE, absent_is_new: false };
+        Self { rule, clock: None, options: Options { name: None, max_keys: MAX_KEYS, settings } }
+    }
+
+    fn with(mut self, choose: impl FnOnce(&mut Options)) -> Self {
+        choose(&mut self.options);
+        self
+    }
+
+    /// The clock that decides and wakes waiters. Default: [`Clock::system`].
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = KeyedRateLimiter::builder(policy).clock(ManualClock::auto_advance()).build();
+    /// limiter.blocking_acquire(&7, 6)?;
+    /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_millis(), 200);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn clock(self, clock: impl Into<Clock>) -> Self {
+        Self { clock: Some(clock.into()), ..self }
+    }
+
+    /// A name for logs and metrics; shown by `Debug`. Default: none.
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, KeyedRateLimiter};
+    /// let builder = KeyedRateLimiter::<u64, _>::builder(InFlight::new(10));
+    /// assert_eq!(builder.name("uploads").build().name(), Some("uploads"));
+    /// ```
+    pub fn name(self, name: impl Into<Arc<str>>) -> Self {
+        self.with(|options| options.name = Some(name.into()))
+    }
+
+    /// The maximum number of keys. When the table holds that many and finds no idle one, a call at a
+    /// new key gets [`Error::TooManyKeys`](crate::Error::TooManyKeys). Default: 1,048,576.
+    ///
+    /// ```
+    /// use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    ///
+    /// let clock = ManualClock::new();
+    /// let policy = SmoothBursty::new(Rate::per_second(1.0));
+    /// let limiter = KeyedRateLimiter::builder(policy).clock(&clock).max_keys(2).build();
+    /// limiter.try_acquire(&1, 1)?;
+    /// limiter.try_acquire(&2, 1)?;
+    /// assert!(matches!(limiter.try_acquire(&3, 1), Err(Error::TooManyKeys { max: 2, .. })));
+    /// clock.advance(std::time::Duration::from_secs(2)); // now they are idle
+    /// assert!(limiter.try_acquire(&3, 1).is_ok());
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn max_keys(self, keys: usize) -> Self {
+        self.with(|options| options.max_keys = keys)
+    }
+
+    /// The maximum number of waiters at each key; see
+    /// [`RateLimiterBuilder::max_waiters`](crate::RateLimiterBuilder::max_waiters). Default: no
+    /// limit.
+    ///
+    /// ```
+    /// # use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    /// let policy = SmoothBursty::new(Rate::per_second(1.0));
+    /// let builder = KeyedRateLimiter::builder(policy).clock(ManualClock::new());
+    /// let limiter = builder.max_waiters(0).build();
+    /// limiter.try_acquire(&1, 5)?;
+    /// assert!(matches!(limiter.reserve(&1, 1), Err(Error::QueueFull { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn max_waiters(self, waiters: usize) -> Self {
+        self.with(|options| options.settings.bounds.waiters = waiters)
+    }
+
+    /// The maximum number of permits that the waiters of one key together may ask for; see
+    /// [`RateLimiterBuilder::max_queued_permits`](crate::RateLimiterBuilder::max_queued_permits).
+    /// Default: no limit.
+    ///
+    /// ```
+    /// # use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    /// let policy = SmoothBursty::new(Rate::per_second(1.0));
+    /// let builder = KeyedRateLimiter::builder(policy).clock(ManualClock::new());
+    /// let limiter = builder.max_queued_permits(10).build();
+    /// limiter.try_acquire(&1, 5)?;
+    /// assert!(matches!(limiter.reserve(&1, 11), Err(Error::QueueFull { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn max_queued_permits(self, permits: u64) -> Self {
+        self.with(|options| options.settings.bounds.permits = permits)
+    }
+
+    /// An absent key begins as a new limiter ([`Policy::start`]), with nothing stored. A key that
+    /// was dropped while idle begins so again. Default: an absent key is idle ([`Policy::idle`]).
+    ///
+    /// ```
+    /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    ///
+    /// let builder = || {
+    ///     let policy = SmoothBursty::new(Rate::per_second(5.0));
+    ///     KeyedRateLimiter::builder(policy).clock(ManualClock::new())
+    /// };
+    /// let (idle, new) = (builder().build(), builder().absent_is_new().build());
+    /// assert_eq!((idle.available(&1), new.available(&1)), (5, 0));
+    /// ```
+    pub fn absent_is_new(self) -> Self {
+        self.with(|options| options.settings.absent_is_new = true)
+    }
+
+    /// The limiter.
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, KeyedRateLimiter};
+    /// let limiter = KeyedRateLimiter::builder(InFlight::new(10)).build();
+    /// assert_eq!(limiter.available("alice"), 10);
+    /// # let _: KeyedRateLimiter<String, _> = limiter;
+    /// ```
+    #[must_use]
+    pub fn build(self) -> KeyedRateLimiter<K, P> {
+        let clock = self.clock.unwrap_or_else(Clock::system);
+        KeyedRateLimiter { table: Table::new(&self.rule, clock, self.options) }
+    }
+}
+
+impl<K, P> fmt::Debug for KeyedRateLimiterBuilder<K, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Options { name, max_keys, .. } = &self.options;
+        f.debug_struct("KeyedRateLimiterBuilder")
+            .field("name", name)
+            .field("max_keys", max_keys)
+            .finish_non_exhaustive()
+    }
+}
