@@ -185,7 +185,7 @@ fn main() -> Result<(), tollgate::Error> {
     say("with InFlight: it has ended, granted");
 
     // And one for each key.
-    let limiter = KeyedRateLimiter::with_clock(budget, &clock);
+    let limiter = KeyedRateLimiter::<String, _>::with_clock(budget, &clock);
     limiter.try_acquire("alice", 1)?;
     assert!(limiter.try_acquire("alice", 1).is_err());
     limiter.try_acquire("bob", 1)?;

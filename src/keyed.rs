@@ -1,10 +1,12 @@
 //! A limit for each key.
 
+mod acquire;
 mod builder;
 mod shard;
 mod table;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
+mod to_key;
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -12,7 +14,9 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use acquire::KeyedAcquire;
 pub use builder::KeyedRateLimiterBuilder;
+pub use to_key::ToKey;
 
 use crate::clock::Clock;
 use crate::error::Error;
@@ -163,12 +167,12 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn acquire<Q>(&self, key: &Q, n: P::Cost) -> Result<Grant<'_, P>, Error>
+    pub fn acquire<'a, Q>(&'a self, key: &'a Q, n: P::Cost) -> KeyedAcquire<'a, K, P, Q>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
-        self.wait(key, n, None).await
+        KeyedAcquire::borrowed(self, key, n, None)
     }
 
     /// As [`acquire`](Self::acquire), but the future and the grant borrow neither the limiter nor the
@@ -191,16 +195,8 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// # drop(grant); Ok::<(), Box<dyn std::error::Error>>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn acquire_owned(
-        &self,
-        key: K,
-        n: P::Cost,
-    ) -> impl Future<Output = Result<Grant<'static, P>, Error>> + use<K, P>
-    where
-        K: Clone,
-    {
-        let limiter = self.clone();
-        async move { limiter.acquire(&key, n).await.map(Grant::into_owned) }
+    pub fn acquire_owned(&self, key: K, n: P::Cost) -> KeyedAcquire<'static, K, P> {
+        KeyedAcquire::owned(self.clone(), key, n, None)
     }
 
     /// Takes `n` permits at `key` if they are ready and nobody is in line there; never waits.
@@ -221,7 +217,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     pub fn try_acquire<Q>(&self, key: &Q, n: P::Cost) -> Result<Grant<'_, P>, Error>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
         match self.arrive(key, n, Some(Duration::ZERO))? {
             GrantOrWait::Granted(grant) => Ok(grant),
@@ -254,17 +250,17 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn try_acquire_timeout<Q>(
-        &self,
-        key: &Q,
+    pub fn try_acquire_timeout<'a, Q>(
+        &'a self,
+        key: &'a Q,
         n: P::Cost,
         timeout: Duration,
-    ) -> Result<Grant<'_, P>, Error>
+    ) -> KeyedAcquire<'a, K, P, Q>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
-        self.wait(key, n, Some(timeout)).await
+        KeyedAcquire::borrowed(self, key, n, Some(timeout))
     }
 
     /// As [`acquire`](Self::acquire), for threads: parks this one until it is granted.
@@ -281,10 +277,10 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_millis(), 200);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn blocking_acquire<Q>(&self, key: &Q, n: P::Cost) -> Result<Grant<'_, P>, Error>
+    pub fn blocking_acquire<'a, Q>(&'a self, key: &'a Q, n: P::Cost) -> Result<Grant<'a, P>, Error>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
         block_on(self.acquire(key, n))
     }
@@ -305,15 +301,15 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// assert!(limiter.blocking_try_acquire_timeout(&7, 1, timeout).is_err());
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn blocking_try_acquire_timeout<Q>(
-        &self,
-        key: &Q,
+    pub fn blocking_try_acquire_timeout<'a, Q>(
+        &'a self,
+        key: &'a Q,
         n: P::Cost,
         timeout: Duration,
-    ) -> Result<Grant<'_, P>, Error>
+    ) -> Result<Grant<'a, P>, Error>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
         block_on(self.try_acquire_timeout(key, n, timeout))
     }
@@ -336,7 +332,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     pub fn reserve<Q>(&self, key: &Q, n: P::Cost) -> Result<Reservation<P>, Error>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
         Reservation::enter(GrantOwner::owned(self.table.line(key)?), n)
     }
@@ -420,7 +416,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     pub fn pause_for<Q>(&self, key: &Q, duration: Duration) -> Result<(), Error>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
         self.table.line(key)?.with_lock(|inner, now| inner.pause(now, duration));
         Ok(())
@@ -441,7 +437,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     pub fn available<Q>(&self, key: &Q) -> P::Cost
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
         self.quota(key).remaining
     }
@@ -462,7 +458,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     pub fn quota<Q>(&self, key: &Q) -> Quota<P::Cost>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
         self.table.look(key, Shared::quota, Quota::of)
     }
@@ -482,7 +478,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     pub fn queue_len<Q>(&self, key: &Q) -> usize
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
         let in_line = |line: &Shared<P>| line.with_lock(|inner, _| inner.queue_len());
         self.table.look(key, in_line, |_, _, _| 0)
@@ -617,22 +613,6 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.stats()
     }
 
-    async fn wait<Q>(
-        &self,
-        key: &Q,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> Result<Grant<'_, P>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        match self.arrive(key, cost, max_wait)? {
-            GrantOrWait::Granted(grant) => Ok(grant),
-            GrantOrWait::Waiting(acquire) => acquire.await,
-        }
-    }
-
     fn arrive<Q>(
         &self,
         key: &Q,
@@ -641,7 +621,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     ) -> Result<GrantOrWait<'_, P>, Error>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
         let (arrived, is_time_to_sweep) = self.table.arrive(key, cost, max_wait);
         let come = arrived.map(|arrived| match arrived {

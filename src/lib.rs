@@ -99,7 +99,7 @@ mod wait_queue;
 
 pub use clock::{Clock, ManualClock};
 pub use error::{Error, ExceedsCapacity};
-pub use keyed::{KeyedRateLimiter, KeyedRateLimiterBuilder};
+pub use keyed::{KeyedAcquire, KeyedRateLimiter, KeyedRateLimiterBuilder, ToKey};
 pub use limiter::{Acquire, Grant, RateLimiter, RateLimiterBuilder, Reservation};
 pub use policy::compose::Same;
 pub use policy::fixed_window::{FixedWindow, FixedWindowReceipt, FixedWindowState};

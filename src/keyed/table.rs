@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
 
+use super::ToKey;
 use super::shard::{Decision, Entry, PolicySource, Settings, Shard, Slot};
 use crate::clock::Clock;
 use crate::error::Error;
@@ -106,7 +107,7 @@ impl<K, P: Policy> Table<K, P> {
     ) -> (Result<KeyAdmission<P>, Error>, bool)
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
         let hash = self.hasher.hash_one(key);
         let mut absent = None;
@@ -119,7 +120,7 @@ impl<K, P: Policy> Table<K, P> {
                 self.follow(&mut shard, place, hash, decision)
             } else {
                 let key =
-                    absent.take().map_or_else(|| key.to_owned(), |entry: Entry<K, P>| entry.key);
+                    absent.take().map_or_else(|| key.to_key(), |entry: Entry<K, P>| entry.key);
                 let entry = absent.insert(shard.absent(hash, key, now));
                 match shard.decide_absent(entry, now, cost, max_wait) {
                     // Who was refused without a trace need not be remembered.
@@ -180,7 +181,7 @@ impl<K, P: Policy> Table<K, P> {
     pub(super) fn line<Q>(&self, key: &Q) -> Result<Arc<Shared<P>>, Error>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
         let hash = self.hasher.hash_one(key);
         loop {
@@ -190,7 +191,7 @@ impl<K, P: Policy> Table<K, P> {
             let sweep = shard.is_time_to_sweep(self.calls_per_sweep.load(Ordering::Relaxed));
             let found = shard.find(hash, |other| other.borrow() == key);
             let place = found.or_else(|| {
-                absent = Some(shard.absent(hash, key.to_owned(), now));
+                absent = Some(shard.absent(hash, key.to_key(), now));
                 self.take_room().then(|| shard.insert(absent.take().expect("made just now")))
             });
             let line = place.map(|place| shard.line(place, &self.clock));
@@ -256,7 +257,7 @@ impl<K, P: Policy> Table<K, P> {
     ) -> R
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
         let hash = self.hasher.hash_one(key);
         // Dropped after unlocking, as all keys are.
@@ -266,7 +267,7 @@ impl<K, P: Policy> Table<K, P> {
         let entry = if let Some(place) = shard.find(hash, |other| other.borrow() == key) {
             shard.entry(place)
         } else {
-            absent = shard.absent(hash, key.to_owned(), now);
+            absent = shard.absent(hash, key.to_key(), now);
             &absent
         };
         match &entry.slot {

@@ -83,7 +83,7 @@ fn a_grant_of_a_key_is_dropped_on_another_thread_or_in_a_panic() {
 }
 
 #[test]
-fn a_future_of_a_key_has_a_share_of_the_table_until_it_is_over() {
+fn a_future_of_a_key_has_a_share_of_the_table_until_it_waits() {
     let (clock, limiter) = bursty();
     drop(limiter.acquire_owned(1, 1));
     assert_eq!((shares(&limiter), limiter.len()), (1, 0));
@@ -95,10 +95,10 @@ fn a_future_of_a_key_has_a_share_of_the_table_until_it_is_over() {
     assert_eq!(shares(&limiter), 2, "that of the grant");
     drop(grant);
     assert_eq!(shares(&limiter), 1);
-    // In line: the future has a share, its grant has one of the key's line only.
+    // In line: the future and its grant have a share of the key's line only.
     let [mut first, second] = [1, 1].map(|n| Box::pin(limiter.acquire_owned(1, n)));
     assert!(first.as_mut().poll(&mut context).is_pending());
-    assert_eq!((shares(&limiter), limiter.queue_len(&1)), (3, 1));
+    assert_eq!((shares(&limiter), limiter.queue_len(&1)), (2, 1));
     drop(second);
     clock.advance(LATER);
     let Poll::Ready(grant) = first.as_mut().poll(&mut context) else { panic!("it is due") };
@@ -132,4 +132,45 @@ fn a_place_in_flight_at_a_key_outlives_the_limiter() {
     assert_eq!(table.strong_count(), 1);
     grant.refund();
     assert_eq!(table.strong_count(), 0);
+}
+
+/// The first call makes the key, the second one finds it.
+#[track_caller]
+fn is_asked_by<K, Q>(key: &Q, of: impl FnOnce(&KeyedRateLimiter<K, InFlight>))
+where
+    K: std::borrow::Borrow<Q> + std::hash::Hash + Eq + Send + Clone + 'static,
+    Q: super::ToKey<K> + ?Sized,
+{
+    let limiter = KeyedRateLimiter::with_clock(InFlight::new(2), ManualClock::new());
+    let _grant = limiter.try_acquire(key, 1).expect("two places");
+    let _second = limiter.blocking_acquire(key, 1).expect("two places");
+    assert!(limiter.try_acquire(key, 1).is_err());
+    assert_eq!(limiter.len(), 1);
+    of(&limiter);
+}
+
+#[test]
+fn keys_are_named_by_their_borrowed_forms() {
+    use std::borrow::Cow;
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+
+    is_asked_by::<String, str>("key", |limiter| {
+        assert_eq!(limiter.available(&"key".to_owned()), 0);
+    });
+    is_asked_by::<Arc<str>, str>("key", |limiter| {
+        assert_eq!(limiter.available::<Arc<str>>(&Arc::from("key")), 0);
+    });
+    is_asked_by::<Box<str>, str>("key", |limiter| assert_eq!(limiter.available("other"), 2));
+    is_asked_by::<Cow<'static, str>, str>("key", |limiter| assert_eq!(limiter.available("key"), 0));
+    is_asked_by::<&'static str, &'static str>(&"key", |limiter| {
+        assert_eq!(limiter.available(&"key"), 0);
+    });
+    is_asked_by::<u64, u64>(&7, |limiter| assert_eq!(limiter.available(&7), 0));
+    is_asked_by::<(u32, String), _>(&(7, "key".to_owned()), |_| {});
+    is_asked_by::<Vec<u8>, [u8]>(b"key", |_| {});
+    is_asked_by::<Arc<[u8]>, [u8]>(b"key", |_| {});
+    is_asked_by::<Box<[u8]>, [u8]>(b"key", |_| {});
+    is_asked_by::<PathBuf, Path>(Path::new("key"), |_| {});
+    is_asked_by::<Arc<Path>, Path>(Path::new("key"), |_| {});
 }

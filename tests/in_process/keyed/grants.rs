@@ -94,7 +94,7 @@ fn nothing_can_be_settled_to_something() {
 
 #[test]
 fn places_in_flight_are_counted_by_key() {
-    let limiter = KeyedRateLimiter::with_clock(InFlight::new(2), ManualClock::new());
+    let limiter = KeyedRateLimiter::<String, _>::with_clock(InFlight::new(2), ManualClock::new());
     let one = limiter.try_acquire("a", 2).expect("free");
     assert!(limiter.try_acquire("a", 1).is_err());
     let other = limiter.try_acquire("b", 1).expect("free");

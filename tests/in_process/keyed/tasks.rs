@@ -11,7 +11,7 @@ use crate::support::{ms, paused, secs};
 fn a_thousand_tasks_at_one_key_are_served_at_its_rate() {
     paused().block_on(async {
         let policy = SmoothBursty::new(Rate::per_second(100.0)).max_burst(ms(0));
-        let limiter = KeyedRateLimiter::with_clock(policy, Clock::tokio());
+        let limiter = KeyedRateLimiter::<String, _>::with_clock(policy, Clock::tokio());
         let start = tokio::time::Instant::now();
         let order = Arc::new(AtomicUsize::new(0));
         let tasks: Vec<_> = (0..1000)
