@@ -102,20 +102,17 @@ pub use error::{Error, ExceedsCapacity};
 pub use keyed::{KeyedAcquire, KeyedRateLimiter, KeyedRateLimiterBuilder, ToKey};
 pub use limiter::{Acquire, Grant, RateLimiter, RateLimiterBuilder, Reservation};
 pub use policy::compose::Same;
-pub use policy::fixed_window::{FixedWindow, FixedWindowReceipt, FixedWindowState};
+pub use policy::fixed_window::FixedWindow;
 pub use policy::gcra::Gcra;
 pub use policy::in_flight::InFlight;
 pub use policy::leaky_bucket::LeakyBucket;
-pub use policy::lock_out::{LockOut, LockOutState};
-pub use policy::log::{Log, LogReceipt};
-pub use policy::schedule::{RateReceipt, RateState};
+pub use policy::lock_out::LockOut;
 pub use policy::sliding_window_counter::SlidingWindowCounter;
 pub use policy::sliding_window_log::SlidingWindowLog;
 pub use policy::smooth_bursty::SmoothBursty;
-pub use policy::smooth_warming_up::{
-    SmoothWarmingUp, SmoothWarmingUpReceipt, SmoothWarmingUpState,
-};
-pub use policy::token_bucket::{TokenBucket, TokenBucketState};
+pub use policy::smooth_warming_up::SmoothWarmingUp;
+pub use policy::state;
+pub use policy::token_bucket::TokenBucket;
 pub use policy::{Cost, Policy, Quota, Rated, Ready};
 pub use stats::Stats;
 pub use units::{InvalidRate, Nanos, Rate};

@@ -20,6 +20,7 @@ pub(crate) mod sliding_window_counter;
 pub(crate) mod sliding_window_log;
 pub(crate) mod smooth_bursty;
 pub(crate) mod smooth_warming_up;
+pub mod state;
 pub(crate) mod token_bucket;
 
 use std::fmt::Debug;
@@ -34,32 +35,79 @@ pub use ready::Ready;
 /// Two ticks of a timer that fires each millisecond.
 pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 
-/// A rule by which permits are handed out.
+/// A rule by which permits are granted, as arithmetic on a small state.
 ///
-/// The parameters live in the policy, the history in its [`State`](Policy::State). Time is always
-/// an argument and may go backwards, which must never mint permits. A policy of your own gets every
-/// verb of [`RateLimiter`](crate::RateLimiter) and of
-/// [`KeyedRateLimiter`](crate::KeyedRateLimiter), and can be composed with others: see
-/// `examples/custom_policy.rs`.
+/// The parameters live in the policy, the history in its [`State`](Policy::State). A policy has no
+/// clock and no lock: time is an argument. A rule of your own has all verbs of
+/// [`RateLimiter`](crate::RateLimiter) and [`KeyedRateLimiter`](crate::KeyedRateLimiter), and
+/// composes with others as part of a tuple, an array or [`Same`](crate::Same).
 ///
-/// Five methods make a rule: [`start`](Policy::start), [`ready_at`](Policy::ready_at),
-/// [`charge`](Policy::charge), [`migrate`](Policy::migrate) and [`available`](Policy::available). Add
-/// [`refund`](Policy::refund), or nothing comes back from a refund, a settlement or a dropped future;
-/// [`idle_at`](Policy::idle_at), or keys are never dropped and the quota has no reset; and
-/// [`pause`](Policy::pause) if unused time is stored.
+/// # A rule of your own
 ///
-/// What every rule must keep:
+/// A fixed delay after each request, whatever its cost. Five methods are required, and this is all of
+/// it (`examples/custom_policy.rs` is a larger one):
 ///
-/// - **Time alone never takes readiness away.** What is ready at some moment is ready at all later ones,
-///   as long as nothing is charged meanwhile. So several rules together are ready at the latest of
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{ExceedsCapacity, ManualClock, Nanos, Policy, RateLimiter, Ready};
+///
+/// #[derive(Clone, Debug)]
+/// struct Cooldown(Duration);
+///
+/// impl Policy for Cooldown {
+///     type Cost = u32;
+///     type State = Nanos; // when the next request is ready
+///     type Receipt = ();
+///
+///     fn start(&self, now: Nanos) -> Nanos {
+///         now
+///     }
+///     fn ready_at(&self, next: &Nanos, _: Nanos, _: u32) -> Result<Ready, ExceedsCapacity> {
+///         Ok(Ready::At(*next))
+///     }
+///     fn charge(&self, next: &mut Nanos, at: Nanos, _: u32) {
+///         *next = at.max(*next).saturating_add(self.0);
+///     }
+///     fn migrate(&self, _: &Self, _: &mut Nanos, _: Nanos) {} // a cooldown that runs keeps its end
+///     fn available(&self, next: &Nanos, now: Nanos) -> u32 {
+///         u32::from(*next <= now)
+///     }
+/// }
+///
+/// let policy = Cooldown(Duration::from_secs(3));
+/// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+/// limiter.blocking_acquire(10)?;
+/// assert_eq!(limiter.blocking_acquire(1)?.waited().as_secs(), 3);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+///
+/// # What every rule must keep
+///
+/// - **Time alone never takes readiness away.** A cost that is ready at one moment is ready at all
+///   later ones as long as nothing is charged. So several rules together are ready at the latest of
 ///   their moments.
-/// - [`charge`](Policy::charge) takes what is not ready, too: what [`settle`](crate::Grant::settle) finds
-///   missing. It may be told a time somewhat before the last one, and mints nothing by that.
-/// - The methods are quick and do not wait: they run under a lock.
+/// - [`charge`](Policy::charge) accepts a cost that is not ready: [`settle`](crate::Grant::settle)
+///   charges the difference. It accepts a time somewhat before the last one, and mints nothing by it.
+/// - Methods return quickly and do not wait: they run under a lock.
 ///
-/// # Examples
+/// # Optional methods
 ///
-/// The policies of this crate can be asked directly, without a limiter:
+/// | method | without it |
+/// |---|---|
+/// | [`refund`](Policy::refund) | refunds, settlements and dropped futures give nothing back |
+/// | [`idle`](Policy::idle), [`idle_at`](Policy::idle_at) | keys are never dropped; the quota has no reset |
+/// | [`pause`](Policy::pause) | unused time in a pause is stored |
+/// | [`HELD`](Policy::HELD), [`release`](Policy::release) | a dropped grant gives nothing back |
+/// | [`catch_up`](Policy::catch_up) | a late timer costs throughput |
+/// | [`check_debt`](Policy::check_debt) | a settlement is never too large |
+/// | [`refused`](Policy::refused) | refusals change nothing |
+/// | [`room_at`](Policy::room_at) | any number may wait |
+/// | [`limited_by`](Policy::limited_by) | a composed rule does not name its slowest part |
+///
+/// All other items are hooks by which the rules of this crate are decided faster. They are hidden,
+/// change no answer, and are not covered by semantic versioning.
+///
+/// # Without a limiter
 ///
 /// ```
 /// use tollgate::{Nanos, Policy, Rate, Ready, SmoothBursty};
@@ -75,22 +123,22 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 pub trait Policy: Clone + Send + Sync + 'static {
     /// What a caller asks for: a number of permits, or a tuple of numbers for a tuple of policies.
     type Cost: Cost;
-    /// What is remembered between calls: plain data.
+    /// What a limiter, or a key, remembers between calls: plain data.
     type State: Clone + Debug + Send + 'static;
-    /// What must be known of a charge to take it back later.
+    /// What a refund has to know of a charge.
     type Receipt: Copy + Debug + Send + Sync + 'static;
 
     /// The state of a new limiter.
     fn start(&self, now: Nanos) -> Self::State;
 
-    /// The state of a limiter that has not been used for long: what the absence of a key means to a
-    /// [`KeyedRateLimiter`](crate::KeyedRateLimiter). By default that of a new limiter.
+    /// The state of a limiter that has long been unused. An absent key of a
+    /// [`KeyedRateLimiter`](crate::KeyedRateLimiter) has this state. Default: that of a new limiter.
     fn idle(&self, now: Nanos) -> Self::State {
         self.start(now)
     }
 
-    /// From when on the state answers as [`idle`](Self::idle) does if nothing happens before, so that
-    /// a key can be forgotten. `None`, the default: never.
+    /// The moment from which the state answers as [`idle`](Self::idle) does if nothing happens before;
+    /// the key can be dropped then. `None`, the default: never.
     fn idle_at(&self, state: &Self::State) -> Option<Nanos> {
         let _ = state;
         None
@@ -111,7 +159,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// Takes `cost` at the time `at`, whether it is ready or not.
     fn charge(&self, state: &mut Self::State, at: Nanos, cost: Self::Cost) -> Self::Receipt;
 
-    /// Whether `cost` may be charged although it is not ready: once it is known that it was spent
+    /// Whether `cost` may be charged although it is not ready: a settlement found that it was spent
     /// already.
     ///
     /// # Errors
@@ -127,9 +175,9 @@ pub trait Policy: Clone + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Gives back `part` of what was charged under `receipt`: exactly, as long as nobody has built
-    /// on the charge, else as much as cannot make others exceed the limit. The receipt of the rest. By
-    /// default nothing is given back.
+    /// Gives back `part` of the charge of `receipt`, and returns the receipt of the rest. The refund is
+    /// exact while no later charge builds on this one; afterwards it must not let others exceed the
+    /// limit. Default: gives nothing back.
     fn refund(
         &self,
         state: &mut Self::State,
@@ -150,8 +198,8 @@ pub trait Policy: Clone + Send + Sync + 'static {
         let _ = (state, now, cost);
     }
 
-    /// Nothing is granted until `until`, and no credit accrues: settles what came before. By default
-    /// nothing, which is right for a rule that stores no unused time.
+    /// The limiter is paused until `until`: settles what came before, so that no credit accrues.
+    /// Default: does nothing, which is right for a rule that stores no unused time.
     fn pause(&self, state: &mut Self::State, now: Nanos, until: Nanos) {
         let _ = (state, now, until);
     }
@@ -160,44 +208,31 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// to now counts at the old rate.
     fn migrate(&self, old: &Self, state: &mut Self::State, now: Nanos);
 
-    /// What could be taken now without making the next caller wait.
+    /// The permits that can be taken now without a wait for the next caller.
     fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost;
 
-    /// A call for `cost` has been refused. Whether that changed the state: only for rules that punish.
+    /// A call for `cost` has been refused. Returns whether that changed the state; for rules with a
+    /// penalty.
     fn refused(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) -> bool {
         let _ = (state, now, cost);
         false
     }
 
-    /// Which of several rules together holds `cost` back now, if any does.
+    /// The index of the part of a composed rule that holds `cost` back now.
     fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<usize> {
         let _ = (state, now, cost);
         None
     }
 
-    /// How late a waiting caller's wake-up may be without loss: a grant counts from its due time,
-    /// but never from longer ago than this. By default zero, as rules need that look at the very
-    /// times of grants; a rule of a rate loses throughput then.
+    /// The maximum wake-up lateness that is credited back: a grant counts from its due time, but never
+    /// from longer ago than this. Default: zero, as needed by rules that record the times of grants; a
+    /// rule of a rate then loses throughput.
     fn catch_up(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// When a caller is ready who stands behind `ahead` permits of several callers, all of them
-    /// charged as soon as they are ready, from `now` on. `None`, the default, if that depends on who
-    /// asks for how much: the line then goes through them one by one.
-    fn ready_behind(
-        &self,
-        state: &Self::State,
-        now: Nanos,
-        ahead: u64,
-        cost: Self::Cost,
-    ) -> Option<Nanos> {
-        let _ = (state, now, ahead, cost);
-        None
-    }
-
-    /// From when on there is room for `cost` in the line, behind `queued` permits of others. By default
-    /// now: any number may wait.
+    /// The moment from which `cost` fits in the queue behind `queued` permits of others. Default:
+    /// `now`; any number may wait.
     fn room_at(
         &self,
         state: &Self::State,
@@ -207,6 +242,21 @@ pub trait Policy: Clone + Send + Sync + 'static {
     ) -> Nanos {
         let _ = (state, queued, cost);
         now
+    }
+
+    /// When a caller is ready who stands behind `ahead` permits of several callers, all of them
+    /// charged as soon as they are ready, from `now` on. `None`, the default, if that depends on who
+    /// asks for how much: the line then goes through them one by one.
+    #[doc(hidden)]
+    fn ready_behind(
+        &self,
+        state: &Self::State,
+        now: Nanos,
+        ahead: u64,
+        cost: Self::Cost,
+    ) -> Option<Nanos> {
+        let _ = (state, now, ahead, cost);
+        None
     }
 
     /// Whether `cost` is ready at `now`: what [`ready_at`](Self::ready_at) says, in fewer steps where that
@@ -234,7 +284,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
     const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = None;
 }
 
-/// How much of a limit is left: what servers say in their `RateLimit` headers.
+/// How much of a limit is left: the content of a `RateLimit` header.
 ///
 /// ```
 /// use std::time::Duration;
@@ -248,15 +298,15 @@ pub trait Policy: Clone + Send + Sync + 'static {
 /// assert_eq!(quota.reset_after, Some(Duration::from_secs(60)));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Quota<C> {
-    /// What is there when nobody has taken anything for long.
+    /// The permits of an unused limiter.
     pub limit: C,
-    /// What can be taken now without making the next caller wait.
+    /// The permits that can be taken now without a wait for the next caller.
     pub remaining: C,
-    /// How long until everything is there again if nobody takes anything. `None` where that is not a
-    /// question of time.
+    /// The time until all of the limit is available again if no permit is taken. `None` if that does
+    /// not depend on time alone.
     pub reset_after: Option<Duration>,
 }
 

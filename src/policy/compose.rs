@@ -6,6 +6,7 @@
 //! takes readiness away ([`Policy`]), all are ready at the latest of their times. A part of a tuple
 //! whose cost is nothing is always ready and not charged.
 
+use super::cost::sealed::Sealed;
 use super::{Cost, Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
@@ -194,6 +195,8 @@ macro_rules! compose {
 /// A tuple with a cost for each part, and [`Same`] of it, with one for all.
 macro_rules! tuple {
     ($first:ident 0, $($part:ident $index:tt),+) => {
+        impl<$first: Cost, $($part: Cost),+> Sealed for ($first, $($part),+) {}
+
         impl<$first: Cost, $($part: Cost),+> Cost for ($first, $($part),+) {
             type Sum = ($first::Sum, $($part::Sum),+);
 

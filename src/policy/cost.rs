@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 /// What a caller asks for: `u32` permits, or a tuple of costs for a tuple of policies. The default is
-/// nothing.
+/// zero permits. The trait is sealed.
 ///
 /// ```
 /// use tollgate::Cost;
@@ -12,7 +12,9 @@ use std::fmt::Debug;
 /// assert_eq!(5.permits(), 5);
 /// assert_eq!(5.saturating_sub(7), 0);
 /// ```
-pub trait Cost: Copy + Debug + Default + PartialEq + Send + Sync + 'static {
+pub trait Cost:
+    sealed::Sealed + Copy + Debug + Default + PartialEq + Send + Sync + 'static
+{
     /// Many of these together.
     type Sum: Copy + Debug + Default + Send + Sync + 'static;
 
@@ -32,6 +34,13 @@ pub trait Cost: Copy + Debug + Default + PartialEq + Send + Sync + 'static {
     #[must_use]
     fn saturating_sub(self, other: Self) -> Self;
 }
+
+pub(super) mod sealed {
+    /// Keeps [`Cost`](super::Cost) to this crate.
+    pub trait Sealed {}
+}
+
+impl sealed::Sealed for u32 {}
 
 impl Cost for u32 {
     type Sum = u64;

@@ -1,0 +1,23 @@
+//! What the policies of this crate keep between calls.
+//!
+//! A program seldom names these types. They are the [`Policy::State`](crate::Policy::State) and
+//! [`Policy::Receipt`](crate::Policy::Receipt) of the policies, for code that asks a policy without a
+//! limiter, or that builds a policy out of another one.
+//!
+//! ```
+//! use tollgate::state::{RateReceipt, RateState};
+//! use tollgate::{Nanos, Policy, Rate, SmoothBursty};
+//!
+//! let policy = SmoothBursty::new(Rate::per_second(5.0));
+//! let mut state: RateState = policy.start(Nanos::ZERO);
+//! let receipt: RateReceipt = policy.charge(&mut state, Nanos::ZERO, 10);
+//! policy.refund(&mut state, Nanos::ZERO, 10, receipt);
+//! assert_eq!(state, policy.start(Nanos::ZERO));
+//! ```
+
+pub use super::fixed_window::{FixedWindowReceipt, FixedWindowState};
+pub use super::lock_out::LockOutState;
+pub use super::log::{Log, LogReceipt};
+pub use super::schedule::{RateReceipt, RateState};
+pub use super::smooth_warming_up::{SmoothWarmingUpReceipt, SmoothWarmingUpState};
+pub use super::token_bucket::TokenBucketState;
