@@ -1,6 +1,7 @@
 //! A limit for each key.
 
 mod acquire;
+mod at_key;
 mod builder;
 mod shard;
 mod table;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use acquire::KeyedAcquire;
+pub use at_key::AtKey;
 pub use builder::KeyedRateLimiterBuilder;
 pub use to_key::ToKey;
 
@@ -335,6 +337,18 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Q: ToKey<K> + ?Sized,
     {
         Reservation::enter(GrantOwner::owned(self.table.line(key)?), n)
+    }
+
+    /// A handle for one key, for code that takes an [`AnyRateLimiter`](crate::AnyRateLimiter).
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, KeyedRateLimiter};
+    /// let limiter = KeyedRateLimiter::new(InFlight::new(2));
+    /// assert_eq!(limiter.at("alice").key(), &"alice");
+    /// ```
+    #[must_use]
+    pub fn at(&self, key: K) -> AtKey<K, P> {
+        AtKey::new(self.clone(), key)
     }
 
     /// Puts **all** keys under one policy, in place of a function if there was one: what each was idle up to now counts at its old rate, those in

@@ -84,6 +84,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod any;
 mod clock;
 mod error;
 mod keyed;
@@ -97,9 +98,10 @@ mod sync;
 mod units;
 mod wait_queue;
 
+pub use any::{AnyFuture, AnyGrant, AnyRateLimiter};
 pub use clock::{Clock, ManualClock};
 pub use error::{Error, ExceedsCapacity};
-pub use keyed::{KeyedAcquire, KeyedRateLimiter, KeyedRateLimiterBuilder, ToKey};
+pub use keyed::{AtKey, KeyedAcquire, KeyedRateLimiter, KeyedRateLimiterBuilder, ToKey};
 pub use limiter::{Acquire, Grant, RateLimiter, RateLimiterBuilder, Reservation};
 pub use policy::compose::Same;
 pub use policy::fixed_window::FixedWindow;

@@ -51,6 +51,34 @@ use crate::units::{Nanos, Rate};
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # In a struct
+///
+/// A limiter has one type parameter, its policy. An alias names it once; a struct that should not
+/// know the policy has a [`dyn AnyRateLimiter`](crate::AnyRateLimiter).
+///
+/// ```
+/// use std::sync::Arc;
+/// use tollgate::{AnyRateLimiter, InFlight, Rate, RateLimiter, SmoothBursty};
+///
+/// /// 50 requests a second, 10 of them at a time.
+/// type Quota = (SmoothBursty, InFlight);
+///
+/// struct Client {
+///     quota: RateLimiter<Quota>,
+///     downloads: RateLimiter<InFlight>,
+///     extra: Option<Arc<dyn AnyRateLimiter>>,
+/// }
+///
+/// let client = Client {
+///     quota: RateLimiter::new((SmoothBursty::new(Rate::per_second(50.0)), InFlight::new(10))),
+///     downloads: RateLimiter::new(InFlight::new(3)),
+///     extra: None,
+/// };
+/// let _request = client.quota.try_acquire((1, 1))?;
+/// assert_eq!(client.downloads.available(), 3);
+/// # drop(client.extra); Ok::<(), tollgate::Error>(())
+/// ```
 pub struct RateLimiter<P: Policy> {
     shared: Arc<Shared<P>>,
 }
@@ -153,6 +181,15 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     pub fn acquire_owned(&self, n: P::Cost) -> Acquire<'static, P> {
         Acquire::new(GrantOwner::owned(Arc::clone(&self.shared)), n, None)
+    }
+
+    /// As [`try_acquire_timeout`](Self::try_acquire_timeout), without the borrow.
+    pub(crate) fn acquire_owned_within(
+        &self,
+        n: P::Cost,
+        max_wait: Duration,
+    ) -> Acquire<'static, P> {
+        Acquire::new(GrantOwner::owned(Arc::clone(&self.shared)), n, Some(max_wait))
     }
 
     /// Takes `n` permits if they are ready and nobody is in line; never waits.

@@ -61,7 +61,7 @@ impl<'a, K, P: Policy, Q: ?Sized> KeyedAcquire<'a, K, P, Q> {
         Self { place: Place::Borrowed { limiter, key }, cost, max_wait }
     }
 
-    pub(super) fn owned(
+    pub(crate) fn owned(
         limiter: KeyedRateLimiter<K, P>,
         key: K,
         cost: P::Cost,

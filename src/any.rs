@@ -1,0 +1,426 @@
+//! One trait for all limiters, for code that should not name their policy or store.
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
+
+use std::fmt;
+use std::hash::Hash;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::keyed::{AtKey, KeyedAcquire};
+use crate::limiter::{Grant, RateLimiter};
+use crate::policy::Policy;
+
+/// Any limiter whose costs are permits: a [`RateLimiter`], one [key](AtKey) of a
+/// [`KeyedRateLimiter`](crate::KeyedRateLimiter), or, with the feature `redis`, a `RedisRateLimiter`.
+///
+/// For a struct field, a table of limits read from a file, or middleware, without a type parameter.
+/// Each call allocates its future, and its grant; a program that knows its policy calls the limiter
+/// itself. All methods return futures, because a shared limiter asks a server; in process,
+/// `try_acquire` and `pause_for` are ready at the first poll.
+///
+/// The futures do not borrow the limiter. The trait is sealed: methods may be added.
+///
+/// ```
+/// use std::collections::HashMap;
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use tollgate::{AnyRateLimiter, InFlight, ManualClock, Rate, RateLimiter, SmoothBursty};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let clock = ManualClock::auto_advance();
+/// let search = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), &clock);
+/// let uploads = RateLimiter::with_clock(InFlight::new(2), &clock);
+/// let mut limits: HashMap<&str, Arc<dyn AnyRateLimiter>> = HashMap::new();
+/// limits.insert("search", Arc::new(search));
+/// limits.insert("uploads", Arc::new(uploads));
+///
+/// limits["search"].acquire(1).await?;
+/// assert_eq!(limits["search"].acquire(1).await?.waited(), Duration::from_millis(200));
+/// let both = [limits["uploads"].acquire(1).await?, limits["uploads"].acquire(1).await?];
+/// assert!(limits["uploads"].try_acquire(1).await.is_err());
+/// drop(both); // no longer in flight
+/// assert!(limits["uploads"].try_acquire(1).await.is_ok());
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait AnyRateLimiter: sealed::Sealed + fmt::Debug + Send + Sync {
+    /// Takes `n` permits and waits for them; see [`RateLimiter::acquire`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the limiter's own `acquire`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the queue and takes nothing, as [`RateLimiter::acquire`] says; over
+    /// Redis, as the limiter's own `acquire` says.
+    fn acquire(&self, n: u32) -> AnyFuture<AnyGrant>;
+
+    /// Takes `n` permits if they are ready and the queue is empty; does not wait for permits.
+    ///
+    /// # Errors
+    ///
+    /// Those of the limiter's own `try_acquire`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    fn try_acquire(&self, n: u32) -> AnyFuture<AnyGrant>;
+
+    /// Takes `n` permits if they come within `timeout`, and fails at once if they cannot; see
+    /// [`RateLimiter::try_acquire_timeout`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the limiter's own `try_acquire_timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    fn try_acquire_timeout(&self, n: u32, timeout: Duration) -> AnyFuture<AnyGrant>;
+
+    /// Grants nothing for `duration`, counted from the first poll; see [`RateLimiter::pause_for`].
+    ///
+    /// # Errors
+    ///
+    /// None for a [`RateLimiter`]; [`Error::TooManyKeys`] at a key; [`Error::Store`] over Redis.
+    ///
+    /// # Cancel safety
+    ///
+    /// In process, the future is ready at the first poll. Over Redis a request that was sent may
+    /// still take effect.
+    fn pause_for(&self, duration: Duration) -> AnyFuture<()>;
+
+    /// The limiter's name, if its builder was given one.
+    fn name(&self) -> Option<&str>;
+}
+
+mod sealed {
+    /// Keeps [`AnyRateLimiter`](super::AnyRateLimiter) to this crate.
+    pub trait Sealed {}
+}
+
+/// The future of a call of an [`AnyRateLimiter`].
+///
+/// ```
+/// use tollgate::{AnyFuture, AnyGrant, AnyRateLimiter, InFlight, RateLimiter};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let limiter: Box<dyn AnyRateLimiter> = Box::new(RateLimiter::new(InFlight::new(2)));
+/// let acquire: AnyFuture<AnyGrant> = limiter.acquire(2);
+/// drop(limiter); // it is not borrowed
+/// assert_eq!(acquire.await?.cost(), 2);
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct AnyFuture<T>(Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>);
+
+impl<T> AnyFuture<T> {
+    fn new(future: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
+        Self(Box::pin(future))
+    }
+}
+
+impl AnyFuture<AnyGrant> {
+    fn of<G: ErasedGrant + 'static>(
+        acquire: impl Future<Output = Result<G, Error>> + Send + 'static,
+    ) -> Self {
+        Self::new(async { Ok(AnyGrant(Box::new(acquire.await?))) })
+    }
+}
+
+impl<T> Future for AnyFuture<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(context)
+    }
+}
+
+impl<T> fmt::Debug for AnyFuture<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnyFuture").finish_non_exhaustive()
+    }
+}
+
+/// Permits granted by an [`AnyRateLimiter`]. It does not borrow the limiter.
+///
+/// Dropping it gives back places in flight ([`InFlight`](crate::InFlight)) and nothing else: keep it
+/// as long as the call takes.
+///
+/// ```
+/// use tollgate::{AnyRateLimiter, InFlight, RateLimiter};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let limiter: Box<dyn AnyRateLimiter> = Box::new(RateLimiter::new(InFlight::new(2)));
+/// let grant = limiter.acquire(2).await?;
+/// assert_eq!((grant.cost(), grant.waited().as_millis()), (2, 0));
+/// assert!(limiter.try_acquire(1).await.is_err());
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct AnyGrant(Box<dyn ErasedGrant>);
+
+/// What can be asked of every grant.
+trait ErasedGrant: Send + Sync {
+    fn cost(&self) -> u32;
+    fn waited(&self) -> Duration;
+    fn limited_by(&self) -> Option<usize>;
+    fn settle<'a>(&'a mut self, actual: u32) -> Settle<'a>;
+    fn refund(self: Box<Self>);
+}
+
+type Settle<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
+
+impl AnyGrant {
+    /// The permits that were granted; after [`settle`](Self::settle) the corrected number.
+    #[must_use]
+    pub fn cost(&self) -> u32 {
+        self.0.cost()
+    }
+
+    /// How long the call waited; see [`Grant::waited`].
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.0.waited()
+    }
+
+    /// The index of the rule that made the call wait; see [`Grant::limited_by`].
+    #[must_use]
+    pub fn limited_by(&self) -> Option<usize> {
+        self.0.limited_by()
+    }
+
+    /// Corrects the cost once the true one is known; see [`Grant::settle`]. In process it is ready
+    /// at the first poll.
+    ///
+    /// # Errors
+    ///
+    /// As [`Grant::settle`]; over Redis also [`Error::Store`].
+    ///
+    /// # Cancel safety
+    ///
+    /// In process the future is ready at the first poll. Over Redis a request that was sent may
+    /// still take effect.
+    ///
+    /// ```
+    /// # use tollgate::{AnyRateLimiter, ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// let limiter: Box<dyn AnyRateLimiter> = Box::new(limiter);
+    /// limiter.acquire(10).await?.settle(12).await?;
+    /// assert_eq!(limiter.acquire(1).await?.waited().as_millis(), 2400);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn settle(&mut self, actual: u32) -> Result<(), Error> {
+        self.0.settle(actual).await
+    }
+
+    /// Gives the permits back; see [`Grant::refund`].
+    ///
+    /// ```
+    /// # use tollgate::{AnyRateLimiter, ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// let limiter: Box<dyn AnyRateLimiter> = Box::new(limiter);
+    /// limiter.acquire(10).await?.refund();
+    /// assert_eq!(limiter.acquire(1).await?.waited().as_millis(), 0);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn refund(self) {
+        self.0.refund();
+    }
+}
+
+impl fmt::Debug for AnyGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnyGrant")
+            .field("cost", &self.cost())
+            .field("waited", &self.waited())
+            .finish()
+    }
+}
+
+impl<P: Policy<Cost = u32>> ErasedGrant for Grant<'static, P> {
+    fn cost(&self) -> u32 {
+        self.cost()
+    }
+
+    fn waited(&self) -> Duration {
+        self.waited()
+    }
+
+    fn limited_by(&self) -> Option<usize> {
+        self.limited_by()
+    }
+
+    fn settle<'a>(&'a mut self, actual: u32) -> Settle<'a> {
+        Box::pin(async move { self.settle(actual) })
+    }
+
+    fn refund(self: Box<Self>) {
+        (*self).refund();
+    }
+}
+
+impl<P: Policy<Cost = u32> + fmt::Debug> sealed::Sealed for RateLimiter<P> {}
+
+impl<P: Policy<Cost = u32> + fmt::Debug> AnyRateLimiter for RateLimiter<P> {
+    fn acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+        AnyFuture::of(self.acquire_owned(n))
+    }
+
+    fn try_acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+        AnyFuture::of(self.acquire_owned_within(n, Duration::ZERO))
+    }
+
+    fn try_acquire_timeout(&self, n: u32, timeout: Duration) -> AnyFuture<AnyGrant> {
+        AnyFuture::of(self.acquire_owned_within(n, timeout))
+    }
+
+    fn pause_for(&self, duration: Duration) -> AnyFuture<()> {
+        let limiter = self.clone();
+        AnyFuture::new(async move {
+            limiter.pause_for(duration);
+            Ok(())
+        })
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.name()
+    }
+}
+
+impl<K, P: Policy<Cost = u32>> sealed::Sealed for AtKey<K, P> {}
+
+impl<K, P> AnyRateLimiter for AtKey<K, P>
+where
+    K: Clone + fmt::Debug + Hash + Eq + Send + Sync + 'static,
+    P: Policy<Cost = u32>,
+{
+    fn acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+        AnyFuture::of(self.acquire_within(n, None))
+    }
+
+    fn try_acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+        AnyFuture::of(self.acquire_within(n, Some(Duration::ZERO)))
+    }
+
+    fn try_acquire_timeout(&self, n: u32, timeout: Duration) -> AnyFuture<AnyGrant> {
+        AnyFuture::of(self.acquire_within(n, Some(timeout)))
+    }
+
+    fn pause_for(&self, duration: Duration) -> AnyFuture<()> {
+        let (limiter, key) = (self.limiter().clone(), self.key().clone());
+        AnyFuture::new(async move { limiter.pause_for(&key, duration) })
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.limiter().name()
+    }
+}
+
+impl<K, P> AtKey<K, P>
+where
+    K: Clone + Hash + Eq + Send + 'static,
+    P: Policy<Cost = u32>,
+{
+    fn acquire_within(&self, n: u32, max_wait: Option<Duration>) -> KeyedAcquire<'static, K, P> {
+        KeyedAcquire::owned(self.limiter().clone(), self.key().clone(), n, max_wait)
+    }
+}
+
+impl<L: AnyRateLimiter + ?Sized> sealed::Sealed for Arc<L> {}
+
+impl<L: AnyRateLimiter + ?Sized> AnyRateLimiter for Arc<L> {
+    fn acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+        (**self).acquire(n)
+    }
+
+    fn try_acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+        (**self).try_acquire(n)
+    }
+
+    fn try_acquire_timeout(&self, n: u32, timeout: Duration) -> AnyFuture<AnyGrant> {
+        (**self).try_acquire_timeout(n, timeout)
+    }
+
+    fn pause_for(&self, duration: Duration) -> AnyFuture<()> {
+        (**self).pause_for(duration)
+    }
+
+    fn name(&self) -> Option<&str> {
+        (**self).name()
+    }
+}
+
+#[cfg(feature = "redis")]
+mod redis {
+    use std::fmt;
+    use std::time::Duration;
+
+    use super::{AnyFuture, AnyGrant, AnyRateLimiter, ErasedGrant, Settle, sealed};
+    use crate::redis::{Connection, RedisGrant, RedisRateLimiter, Scripted};
+
+    impl<P: Scripted<Cost = u32>, C: Connection> ErasedGrant for RedisGrant<P, C> {
+        fn cost(&self) -> u32 {
+            self.cost()
+        }
+
+        fn waited(&self) -> Duration {
+            self.waited()
+        }
+
+        fn limited_by(&self) -> Option<usize> {
+            self.limited_by()
+        }
+
+        fn settle<'a>(&'a mut self, actual: u32) -> Settle<'a> {
+            Box::pin(self.settle(actual))
+        }
+
+        fn refund(self: Box<Self>) {
+            (*self).refund();
+        }
+    }
+
+    impl<P: Scripted<Cost = u32> + fmt::Debug, C: Connection> sealed::Sealed
+        for RedisRateLimiter<P, C>
+    {
+    }
+
+    impl<P: Scripted<Cost = u32> + fmt::Debug, C: Connection> AnyRateLimiter
+        for RedisRateLimiter<P, C>
+    {
+        fn acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+            AnyFuture::of(self.acquire(n))
+        }
+
+        fn try_acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+            AnyFuture::of(self.try_acquire(n))
+        }
+
+        fn try_acquire_timeout(&self, n: u32, timeout: Duration) -> AnyFuture<AnyGrant> {
+            AnyFuture::of(self.try_acquire_timeout(n, timeout))
+        }
+
+        fn pause_for(&self, duration: Duration) -> AnyFuture<()> {
+            let limiter = self.clone();
+            AnyFuture::new(async move { limiter.pause_for(duration).await })
+        }
+
+        fn name(&self) -> Option<&str> {
+            self.name()
+        }
+    }
+}

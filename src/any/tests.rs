@@ -1,0 +1,104 @@
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::{AnyFuture, AnyGrant, AnyRateLimiter};
+use crate::error::Error;
+use crate::{InFlight, KeyedRateLimiter, ManualClock, Rate, RateLimiter, Same, SmoothBursty};
+
+fn poll<T>(future: &mut AnyFuture<T>) -> Poll<Result<T, Error>> {
+    std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[track_caller]
+fn ready<T>(mut future: AnyFuture<T>) -> Result<T, Error> {
+    match poll(&mut future) {
+        Poll::Ready(result) => result,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+/// A limiter, a key and a composed rule, each 5 a second with nothing stored.
+fn limiters(clock: &ManualClock) -> [Arc<dyn AnyRateLimiter>; 3] {
+    let policy = SmoothBursty::new(Rate::per_second(5.0)).max_burst(Duration::ZERO);
+    let keyed = KeyedRateLimiter::builder(policy.clone()).clock(clock).name("any").build();
+    [
+        Arc::new(RateLimiter::builder(policy.clone()).clock(clock).name("any").build()),
+        Arc::new(keyed.at("alice".to_owned())),
+        Arc::new(
+            RateLimiter::builder(Same((policy, InFlight::new(100))))
+                .clock(clock)
+                .name("any")
+                .build(),
+        ),
+    ]
+}
+
+#[test]
+fn every_verb_is_that_of_the_limiter() {
+    let clock = ManualClock::new();
+    for limiter in limiters(&clock) {
+        assert_eq!(limiter.name(), Some("any"));
+        let mut grant = ready(limiter.acquire(10)).expect("prepaid");
+        assert_eq!((grant.cost(), grant.waited()), (10, Duration::ZERO));
+        let refused = ready(limiter.try_acquire(1)).expect_err("two seconds are owed");
+        assert_eq!(refused.retry_after(), Some(Duration::from_secs(2)));
+        let late = ready(limiter.try_acquire_timeout(1, Duration::from_millis(1_999)));
+        assert_eq!(late.expect_err("too late").retry_after(), Some(Duration::from_secs(2)));
+        let mut settle = Box::pin(grant.settle(12));
+        let settled = settle.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(settled, Poll::Ready(Ok(())));
+        drop(settle);
+        let refused = ready(limiter.try_acquire(1)).expect_err("two more are owed");
+        assert_eq!(refused.retry_after(), Some(Duration::from_millis(2_400)));
+        drop(grant);
+        let pause = limiter.pause_for(Duration::from_secs(60));
+        // Nothing yet: it has not been polled.
+        let refused = ready(limiter.try_acquire(1)).expect_err("owed");
+        assert_eq!(refused.retry_after(), Some(Duration::from_millis(2_400)));
+        ready(pause).expect("room");
+        let paused = ready(limiter.try_acquire(1)).expect_err("paused");
+        assert_eq!(paused.retry_after(), Some(Duration::from_secs(60)));
+    }
+}
+
+#[test]
+fn a_dropped_future_leaves_the_queue_and_a_refund_gives_back() {
+    let clock = ManualClock::new();
+    for limiter in limiters(&clock) {
+        let first: AnyGrant = ready(limiter.acquire(5)).expect("prepaid");
+        let mut leaves = limiter.acquire(5);
+        let mut stays = limiter.acquire(1);
+        assert!(poll(&mut leaves).is_pending() && poll(&mut stays).is_pending());
+        drop(leaves);
+        drop(first);
+        clock.advance(Duration::from_secs(1));
+        let granted = ready(stays).expect("its turn");
+        assert_eq!(granted.waited(), Duration::from_secs(1));
+        granted.refund();
+        assert!(ready(limiter.try_acquire(1)).is_ok());
+        clock.advance(Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn a_place_in_flight_is_given_back_by_the_drop_of_its_grant() {
+    let limiter: Box<dyn AnyRateLimiter> = Box::new(RateLimiter::new(InFlight::new(1)));
+    let held = ready(limiter.try_acquire(1)).expect("free");
+    assert!(ready(limiter.try_acquire(1)).is_err());
+    drop(held);
+    assert!(ready(limiter.try_acquire(1)).is_ok());
+}
+
+/// So that a limiter over Redis, too, fits in the same table.
+#[cfg(feature = "redis")]
+#[test]
+fn a_limiter_over_redis_is_one_of_them() {
+    use crate::redis::{Connection, RedisRateLimiter};
+
+    fn fits<C: Connection>(limiter: RedisRateLimiter<InFlight, C>) -> Arc<dyn AnyRateLimiter> {
+        Arc::new(limiter)
+    }
+    let _ = fits::<crate::redis::Reconnecting>;
+    let _ = fits::<crate::redis::Blocking>;
+}

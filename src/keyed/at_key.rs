@@ -1,0 +1,59 @@
+//! A limiter for one key.
+
+use std::fmt;
+
+use super::KeyedRateLimiter;
+use crate::policy::Policy;
+
+/// One key of a [`KeyedRateLimiter`], as an [`AnyRateLimiter`](crate::AnyRateLimiter); see
+/// [`KeyedRateLimiter::at`].
+///
+/// It keeps nothing in the table: an idle key is dropped although handles of it exist.
+///
+/// ```
+/// use tollgate::{AnyRateLimiter, KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
+/// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
+/// let alice: Box<dyn AnyRateLimiter> = Box::new(limiter.at("alice".to_owned()));
+/// alice.acquire(3).await?;
+/// assert_eq!((limiter.available("alice"), limiter.available("bob")), (0, 3));
+/// assert_eq!(alice.acquire(1).await?.waited().as_millis(), 200);
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct AtKey<K, P: Policy> {
+    limiter: KeyedRateLimiter<K, P>,
+    key: K,
+}
+
+impl<K, P: Policy> AtKey<K, P> {
+    pub(super) fn new(limiter: KeyedRateLimiter<K, P>, key: K) -> Self {
+        Self { limiter, key }
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// The limiter of all keys.
+    #[must_use]
+    pub fn limiter(&self) -> &KeyedRateLimiter<K, P> {
+        &self.limiter
+    }
+}
+
+impl<K: Clone, P: Policy> Clone for AtKey<K, P> {
+    fn clone(&self) -> Self {
+        Self { limiter: self.limiter.clone(), key: self.key.clone() }
+    }
+}
+
+impl<K: fmt::Debug, P: Policy> fmt::Debug for AtKey<K, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AtKey").field("key", &self.key).field("limiter", &self.limiter).finish()
+    }
+}
