@@ -34,6 +34,7 @@
 //! | [`SlidingWindowCounter`] | roughly that, in little memory |
 //! | [`InFlight`] | so many at a time, until their grants are dropped |
 //! | [`LockOut`] | another rule; a refusal is followed by a while of nothing |
+//! | [`AnyPolicy`], [`AllOf`] | one rule, or up to eight with one cost, chosen at run time |
 //! | `(A, B, ..)` | all of them or none, with a cost for each |
 //! | [`Same`]`((A, B, ..))`, `[P; N]` | all of them or none, with one cost |
 //!
@@ -103,6 +104,7 @@ pub use clock::{Clock, ManualClock};
 pub use error::{Error, ExceedsCapacity};
 pub use keyed::{AtKey, KeyedAcquire, KeyedRateLimiter, KeyedRateLimiterBuilder, ToKey};
 pub use limiter::{Acquire, Grant, RateLimiter, RateLimiterBuilder, Reservation};
+pub use policy::any::{AllOf, AnyPolicy, InvalidAllOf};
 pub use policy::compose::Same;
 pub use policy::fixed_window::FixedWindow;
 pub use policy::gcra::Gcra;

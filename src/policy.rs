@@ -4,6 +4,7 @@
 //! state: when is this cost ready, and what is the state once it is charged? Every verb of a
 //! limiter is built on these two.
 
+pub(crate) mod any;
 pub(crate) mod compose;
 mod cost;
 pub(crate) mod fine;

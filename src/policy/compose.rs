@@ -37,7 +37,7 @@ pub struct Same<P>(pub P);
 
 /// Of the parts that are not ready at `now`, the one that is ready last; one of which nobody can know
 /// when before all others.
-fn last_of(parts: impl IntoIterator<Item = Option<Ready>>, now: Nanos) -> Option<usize> {
+pub(super) fn last_of(parts: impl IntoIterator<Item = Option<Ready>>, now: Nanos) -> Option<usize> {
     let waits = parts.into_iter().enumerate().filter_map(|(part, ready)| {
         let ready = ready.filter(|ready| !ready.has_come(now))?;
         Some((matches!(ready, Ready::NotBefore(_)), ready.earliest(), std::cmp::Reverse(part)))

@@ -61,8 +61,8 @@ impl<P: Policy> LockOut<P> {
 /// What a [`LockOut`] remembers: the rule's state, and the end of the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOutState<S> {
-    state: S,
-    locked_until: Nanos,
+    pub(super) state: S,
+    pub(super) locked_until: Nanos,
 }
 
 impl<P: Policy> Policy for LockOut<P> {

@@ -15,6 +15,7 @@
 //! assert_eq!(state, policy.start(Nanos::ZERO));
 //! ```
 
+pub use super::any::{AllOfReceipt, AllOfState, AnyReceipt, AnyState};
 pub use super::fixed_window::{FixedWindowReceipt, FixedWindowState};
 pub use super::lock_out::LockOutState;
 pub use super::log::{Log, LogReceipt};

@@ -1,0 +1,648 @@
+//! Rules chosen at run time.
+//!
+//! [`AnyPolicy`] is one rule of this crate, whichever; [`AllOf`] several of them with one cost,
+//! composed like a tuple. Every method is that of the rule inside. Two things are added, for changes
+//! of the kind: the state counts the permits in grants that have not been dropped, so that an
+//! [`InFlight`] that comes later knows them; and a receipt carries an epoch, so that a refund is
+//! ignored if the state it was charged to is gone.
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::fixed_window::FixedWindow;
+use super::gcra::Gcra;
+use super::in_flight::InFlight;
+use super::leaky_bucket::LeakyBucket;
+use super::lock_out::{LockOut, LockOutState};
+use super::sliding_window_counter::SlidingWindowCounter;
+use super::sliding_window_log::SlidingWindowLog;
+use super::smooth_bursty::SmoothBursty;
+use super::smooth_warming_up::SmoothWarmingUp;
+use super::token_bucket::TokenBucket;
+use super::{Policy, Ready};
+use crate::error::ExceedsCapacity;
+use crate::policy::compose::last_of;
+use crate::units::Nanos;
+
+/// A policy of this crate, chosen at run time: read from a file, say.
+///
+/// It answers as the policy inside does. [`AllOf`] makes several of them one policy.
+///
+/// - [`set_policy`](crate::RateLimiter::set_policy) may change the kind. The new rule then starts
+///   with no more permits than the old one had, and not before the old one was ready; permits in
+///   flight still count. Refunds of earlier grants give nothing back.
+/// - Because it may be an [`InFlight`], each call takes a lock, and so does the drop of a grant. Each
+///   key of a [`KeyedRateLimiter`](crate::KeyedRateLimiter) in use takes about as much memory as a
+///   limiter. A program that knows its policy should name it.
+/// - There are no Redis scripts for it yet.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{AnyPolicy, FixedWindow, ManualClock, Rate, RateLimiter, TokenBucket};
+///
+/// fn read(kind: &str) -> AnyPolicy {
+///     match kind {
+///         "window" => FixedWindow::new(100, Duration::from_secs(60)).into(),
+///         _ => TokenBucket::new(Rate::per_second(5.0), 10).into(),
+///     }
+/// }
+/// let limiter = RateLimiter::with_clock(read("bucket"), ManualClock::new());
+/// limiter.try_acquire(10)?;
+/// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after(), Some(Duration::from_millis(200)));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub enum AnyPolicy {
+    /// See [`SmoothBursty`].
+    SmoothBursty(SmoothBursty),
+    /// See [`SmoothWarmingUp`].
+    SmoothWarmingUp(SmoothWarmingUp),
+    /// See [`TokenBucket`].
+    TokenBucket(TokenBucket),
+    /// See [`Gcra`].
+    Gcra(Gcra),
+    /// See [`LeakyBucket`].
+    LeakyBucket(LeakyBucket),
+    /// See [`FixedWindow`].
+    FixedWindow(FixedWindow),
+    /// See [`SlidingWindowLog`].
+    SlidingWindowLog(SlidingWindowLog),
+    /// See [`SlidingWindowCounter`].
+    SlidingWindowCounter(SlidingWindowCounter),
+    /// See [`InFlight`].
+    InFlight(InFlight),
+    /// See [`LockOut`].
+    LockOut(Box<LockOut<AnyPolicy>>),
+}
+
+/// What an [`AnyPolicy`] remembers.
+#[derive(Clone, Debug)]
+pub struct AnyState {
+    /// The permits in grants that have not been dropped.
+    held: u64,
+    /// How many changes of the kind there were; see [`AnyState::epoch`].
+    epoch: u64,
+    kind: KindState,
+}
+
+/// What a refund must know of a charge of an [`AnyPolicy`].
+#[derive(Clone, Copy, Debug)]
+pub struct AnyReceipt {
+    epoch: u64,
+    kind: KindReceipt,
+}
+
+/// All kinds that do not hold another rule.
+macro_rules! kinds {
+    ($($kind:ident),+) => {
+        #[derive(Clone, Debug)]
+        enum KindState {
+            $($kind(<$kind as Policy>::State),)+
+            LockOut(Box<LockOutState<AnyState>>),
+        }
+
+        /// That of a lock-out is that of the rule inside.
+        #[derive(Clone, Copy, Debug)]
+        enum KindReceipt {
+            $($kind(<$kind as Policy>::Receipt),)+
+        }
+
+        $(
+            impl From<$kind> for AnyPolicy {
+                fn from(policy: $kind) -> Self {
+                    Self::$kind(policy)
+                }
+            }
+        )+
+
+        /// Asks the rule inside, and its state.
+        macro_rules! ask {
+            ($policy:expr, $state:expr, $inner:ident, $inner_state:ident => $answer:expr) => {
+                match ($policy, $state) {
+                    $((AnyPolicy::$kind($inner), KindState::$kind($inner_state)) => $answer,)+
+                    (AnyPolicy::LockOut($inner), KindState::LockOut($inner_state)) => $answer,
+                    _ => foreign(),
+                }
+            };
+        }
+
+        impl AnyPolicy {
+            fn charge_kind(&self, state: &mut AnyState, at: Nanos, n: u32) -> AnyReceipt {
+                let epoch = state.epoch;
+                match (self, &mut state.kind) {
+                    $((Self::$kind(policy), KindState::$kind(state)) => {
+                        AnyReceipt { epoch, kind: KindReceipt::$kind(policy.charge(state, at, n)) }
+                    })+
+                    (Self::LockOut(policy), KindState::LockOut(state)) => {
+                        let inner = policy.charge(state, at, n);
+                        AnyReceipt { epoch: epoch + inner.epoch, ..inner }
+                    }
+                    _ => foreign(),
+                }
+            }
+
+            fn refund_kind(
+                &self,
+                state: &mut AnyState,
+                now: Nanos,
+                part: u32,
+                receipt: AnyReceipt,
+            ) -> AnyReceipt {
+                let epoch = state.epoch;
+                match (self, &mut state.kind, receipt.kind) {
+                    $((Self::$kind(policy), KindState::$kind(state), KindReceipt::$kind(kind)) => {
+                        let kind = KindReceipt::$kind(policy.refund(state, now, part, kind));
+                        AnyReceipt { kind, ..receipt }
+                    })+
+                    (Self::LockOut(policy), KindState::LockOut(state), _) => {
+                        let inner = AnyReceipt { epoch: receipt.epoch - epoch, ..receipt };
+                        let rest = policy.refund(state, now, part, inner);
+                        AnyReceipt { epoch: receipt.epoch, ..rest }
+                    }
+                    _ => receipt,
+                }
+            }
+
+            /// Whether the state could be taken over.
+            fn migrate_kind(&self, old: &Self, state: &mut AnyState, now: Nanos) -> bool {
+                match (self, old, &mut state.kind) {
+                    $((Self::$kind(new), Self::$kind(old), KindState::$kind(state)) => {
+                        new.migrate(old, state, now);
+                    })+
+                    (Self::LockOut(new), Self::LockOut(old), KindState::LockOut(state)) => {
+                        new.migrate(old, state, now);
+                    }
+                    _ => return false,
+                }
+                true
+            }
+
+            fn kind_state(
+                &self,
+                state: impl Fn(&dyn Begin) -> KindState,
+                lock_out: impl FnOnce(&LockOut<AnyPolicy>) -> LockOutState<AnyState>,
+            ) -> KindState {
+                match self {
+                    $(Self::$kind(policy) => state(policy),)+
+                    Self::LockOut(policy) => KindState::LockOut(Box::new(lock_out(policy))),
+                }
+            }
+        }
+
+        /// The first state of a rule.
+        trait Begin {
+            fn start(&self, now: Nanos) -> KindState;
+            fn idle(&self, now: Nanos) -> KindState;
+        }
+
+        $(
+            impl Begin for $kind {
+                fn start(&self, now: Nanos) -> KindState {
+                    KindState::$kind(Policy::start(self, now))
+                }
+
+                fn idle(&self, now: Nanos) -> KindState {
+                    KindState::$kind(Policy::idle(self, now))
+                }
+            }
+        )+
+    };
+}
+
+kinds!(
+    SmoothBursty,
+    SmoothWarmingUp,
+    TokenBucket,
+    Gcra,
+    LeakyBucket,
+    FixedWindow,
+    SlidingWindowLog,
+    SlidingWindowCounter,
+    InFlight
+);
+
+fn foreign() -> ! {
+    panic!("the state belongs to another policy; `migrate` it first")
+}
+
+impl<P: Into<AnyPolicy>> From<LockOut<P>> for AnyPolicy {
+    fn from(lock_out: LockOut<P>) -> Self {
+        let LockOut { policy, duration } = lock_out;
+        Self::LockOut(Box::new(LockOut { policy: policy.into(), duration }))
+    }
+}
+
+impl fmt::Debug for AnyPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SmoothBursty(policy) => policy.fmt(f),
+            Self::SmoothWarmingUp(policy) => policy.fmt(f),
+            Self::TokenBucket(policy) => policy.fmt(f),
+            Self::Gcra(policy) => policy.fmt(f),
+            Self::LeakyBucket(policy) => policy.fmt(f),
+            Self::FixedWindow(policy) => policy.fmt(f),
+            Self::SlidingWindowLog(policy) => policy.fmt(f),
+            Self::SlidingWindowCounter(policy) => policy.fmt(f),
+            Self::InFlight(policy) => policy.fmt(f),
+            Self::LockOut(policy) => policy.fmt(f),
+        }
+    }
+}
+
+impl AnyState {
+    fn new(kind: KindState) -> Self {
+        Self { held: 0, epoch: 0, kind }
+    }
+
+    /// Never the same again after a change of the kind, that of a rule inside included.
+    fn epoch(&self) -> u64 {
+        match &self.kind {
+            KindState::LockOut(lock) => self.epoch + lock.state.epoch(),
+            _ => self.epoch,
+        }
+    }
+}
+
+impl AnyPolicy {
+    /// A new state, with `held` permits in flight and at most `available` ready.
+    fn begin(&self, now: Nanos, held: u64, available: u32) -> AnyState {
+        let kind = self.kind_state(
+            |policy| policy.start(now),
+            |lock_out| LockOutState {
+                state: lock_out.policy.begin(now, held, available),
+                locked_until: Nanos::ZERO,
+            },
+        );
+        let mut state = AnyState { held, ..AnyState::new(kind) };
+        match (self, &mut state.kind) {
+            (Self::InFlight(_), KindState::InFlight(out)) => *out = held,
+            (Self::LockOut(_), _) => {}
+            _ => {
+                let excess = self.available(&state, now).saturating_sub(available);
+                if excess > 0 {
+                    self.charge_kind(&mut state, now, excess);
+                }
+            }
+        }
+        state
+    }
+}
+
+impl Policy for AnyPolicy {
+    type Cost = u32;
+    type State = AnyState;
+    type Receipt = AnyReceipt;
+
+    fn start(&self, now: Nanos) -> AnyState {
+        AnyState::new(self.kind_state(|policy| policy.start(now), |policy| policy.start(now)))
+    }
+
+    fn idle(&self, now: Nanos) -> AnyState {
+        AnyState::new(self.kind_state(|policy| policy.idle(now), |policy| policy.idle(now)))
+    }
+
+    fn idle_at(&self, state: &AnyState) -> Option<Nanos> {
+        ask!(self, &state.kind, policy, state => policy.idle_at(state))
+    }
+
+    fn ready_at(&self, state: &AnyState, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
+        ask!(self, &state.kind, policy, state => policy.ready_at(state, now, n))
+    }
+
+    fn ready_now(&self, state: &AnyState, now: Nanos, n: u32) -> bool {
+        ask!(self, &state.kind, policy, state => policy.ready_now(state, now, n))
+    }
+
+    fn charge(&self, state: &mut AnyState, at: Nanos, n: u32) -> AnyReceipt {
+        state.held += u64::from(n);
+        self.charge_kind(state, at, n)
+    }
+
+    fn check_debt(&self, state: &AnyState, now: Nanos, n: u32) -> Result<(), ExceedsCapacity> {
+        ask!(self, &state.kind, policy, state => policy.check_debt(state, now, n))
+    }
+
+    fn refund(
+        &self,
+        state: &mut AnyState,
+        now: Nanos,
+        part: u32,
+        receipt: AnyReceipt,
+    ) -> AnyReceipt {
+        if receipt.epoch == state.epoch() {
+            self.refund_kind(state, now, part, receipt)
+        } else {
+            receipt
+        }
+    }
+
+    const HELD: bool = true;
+    const TIMELESS_RELEASE: bool = true;
+
+    fn release(&self, state: &mut AnyState, now: Nanos, n: u32) {
+        state.held = state.held.saturating_sub(u64::from(n));
+        ask!(self, &mut state.kind, policy, state => policy.release(state, now, n));
+    }
+
+    fn pause(&self, state: &mut AnyState, now: Nanos, until: Nanos) {
+        ask!(self, &mut state.kind, policy, state => policy.pause(state, now, until));
+    }
+
+    fn migrate(&self, old: &Self, state: &mut AnyState, now: Nanos) {
+        if self.migrate_kind(old, state, now) {
+            return;
+        }
+        let (held, epoch, available) = (state.held, state.epoch(), old.available(state, now));
+        let ready = old.ready_at(state, now, 1);
+        *state = AnyState { epoch: epoch + 1, ..self.begin(now, held, available) };
+        if let Ok(Ready::At(until)) = ready
+            && until > now
+        {
+            self.pause(state, now, until);
+        }
+    }
+
+    fn available(&self, state: &AnyState, now: Nanos) -> u32 {
+        ask!(self, &state.kind, policy, state => policy.available(state, now))
+    }
+
+    fn refused(&self, state: &mut AnyState, now: Nanos, n: u32) -> bool {
+        ask!(self, &mut state.kind, policy, state => policy.refused(state, now, n))
+    }
+
+    fn limited_by(&self, state: &AnyState, now: Nanos, n: u32) -> Option<usize> {
+        ask!(self, &state.kind, policy, state => policy.limited_by(state, now, n))
+    }
+
+    fn catch_up(&self) -> Duration {
+        match self {
+            Self::SmoothBursty(policy) => policy.catch_up(),
+            Self::SmoothWarmingUp(policy) => policy.catch_up(),
+            Self::TokenBucket(policy) => policy.catch_up(),
+            Self::Gcra(policy) => policy.catch_up(),
+            Self::LeakyBucket(policy) => policy.catch_up(),
+            Self::FixedWindow(policy) => policy.catch_up(),
+            Self::SlidingWindowLog(policy) => policy.catch_up(),
+            Self::SlidingWindowCounter(policy) => policy.catch_up(),
+            Self::InFlight(policy) => policy.catch_up(),
+            Self::LockOut(policy) => policy.catch_up(),
+        }
+    }
+
+    fn ready_behind(&self, state: &AnyState, now: Nanos, ahead: u64, n: u32) -> Option<Nanos> {
+        ask!(self, &state.kind, policy, state => policy.ready_behind(state, now, ahead, n))
+    }
+
+    fn room_at(&self, state: &AnyState, now: Nanos, queued: u64, n: u32) -> Nanos {
+        ask!(self, &state.kind, policy, state => policy.room_at(state, now, queued, n))
+    }
+}
+
+/// Several rules chosen at run time, with one cost: granted when all grant, and charged in all or
+/// none, as [`Same`](crate::Same) of a tuple is.
+///
+/// At most [eight](Self::MAX_PARTS) rules: each grant carries a receipt for each of them, about a
+/// kilobyte together. What [`AnyPolicy`] says of locks, keys and Redis holds here, too.
+///
+/// [`set_policy`](crate::RateLimiter::set_policy) goes part by part, in order. A part that is added
+/// starts as a new limiter does, with the permits in flight counted.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{AllOf, FixedWindow, InFlight, ManualClock, Rate, RateLimiter, TokenBucket};
+///
+/// let mut rules = vec![TokenBucket::new(Rate::per_second(10.0), 10).into()];
+/// rules.push(FixedWindow::new(12, Duration::from_secs(3600)).into());
+/// rules.push(InFlight::new(100).into());
+/// let limiter = RateLimiter::with_clock(AllOf::new(rules), ManualClock::auto_advance());
+/// let mut waits = Vec::new();
+/// for n in [10, 2, 1] {
+///     let grant = limiter.blocking_acquire(n)?;
+///     waits.push((grant.waited().as_millis(), grant.limited_by()));
+/// }
+/// assert_eq!(waits, [(0, None), (200, Some(0)), (3_599_800, Some(1))]);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, PartialEq)]
+pub struct AllOf {
+    parts: Arc<[AnyPolicy]>,
+}
+
+/// What an [`AllOf`] remembers: a state for each part.
+#[derive(Clone, Debug)]
+pub struct AllOfState {
+    parts: Vec<AnyState>,
+    /// How often parts were added: their epochs are those of no part before.
+    added: u64,
+}
+
+/// What a refund must know of a charge of an [`AllOf`].
+#[derive(Clone, Copy, Debug)]
+pub struct AllOfReceipt {
+    parts: [Option<AnyReceipt>; AllOf::MAX_PARTS],
+}
+
+/// The number of rules is not from 1 to [`AllOf::MAX_PARTS`].
+///
+/// ```
+/// use tollgate::{AllOf, AnyPolicy};
+///
+/// let error = AllOf::try_from(Vec::<AnyPolicy>::new()).unwrap_err();
+/// assert_eq!(error.to_string(), "0 rules given, but a policy is made of 1 to 8");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("{parts} rules given, but a policy is made of 1 to {max}", max = AllOf::MAX_PARTS)]
+#[non_exhaustive]
+pub struct InvalidAllOf {
+    /// How many there were.
+    pub parts: usize,
+}
+
+impl AllOf {
+    /// The maximum number of rules.
+    pub const MAX_PARTS: usize = 8;
+
+    /// All of these rules. [`TryFrom`] does the same without a panic.
+    ///
+    /// # Panics
+    ///
+    /// If there is none, or more than [`MAX_PARTS`](Self::MAX_PARTS).
+    ///
+    /// ```
+    /// use tollgate::{AllOf, InFlight, ManualClock, Rate, RateLimiter, SmoothBursty};
+    ///
+    /// let rules = [SmoothBursty::new(Rate::per_second(5.0)).into(), InFlight::new(1).into()];
+    /// let limiter = RateLimiter::with_clock(AllOf::new(rules), ManualClock::new());
+    /// let _held = limiter.try_acquire(1)?;
+    /// assert_eq!(limiter.try_acquire(1).unwrap_err().part(), Some(1));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn new(parts: impl IntoIterator<Item = AnyPolicy>) -> Self {
+        match Self::try_from(Vec::from_iter(parts)) {
+            Ok(policy) => policy,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The rules, in order.
+    ///
+    /// ```
+    /// use tollgate::{AllOf, AnyPolicy, InFlight};
+    ///
+    /// let policy = AllOf::new([InFlight::new(3).into()]);
+    /// assert_eq!(policy.parts(), [AnyPolicy::InFlight(InFlight::new(3))]);
+    /// ```
+    #[must_use]
+    pub fn parts(&self) -> &[AnyPolicy] {
+        &self.parts
+    }
+
+    fn each<'a>(
+        &'a self,
+        state: &'a AllOfState,
+    ) -> impl Iterator<Item = (&'a AnyPolicy, &'a AnyState)> {
+        assert_eq!(self.parts.len(), state.parts.len(), "the state belongs to another policy");
+        self.parts.iter().zip(&state.parts)
+    }
+
+    fn each_mut<'a>(
+        &'a self,
+        state: &'a mut AllOfState,
+    ) -> impl Iterator<Item = (&'a AnyPolicy, &'a mut AnyState)> {
+        assert_eq!(self.parts.len(), state.parts.len(), "the state belongs to another policy");
+        self.parts.iter().zip(&mut state.parts)
+    }
+}
+
+impl TryFrom<Vec<AnyPolicy>> for AllOf {
+    type Error = InvalidAllOf;
+
+    fn try_from(parts: Vec<AnyPolicy>) -> Result<Self, InvalidAllOf> {
+        match parts.len() {
+            1..=Self::MAX_PARTS => Ok(Self { parts: parts.into() }),
+            parts => Err(InvalidAllOf { parts }),
+        }
+    }
+}
+
+impl fmt::Debug for AllOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AllOf").field(&self.parts).finish()
+    }
+}
+
+impl Policy for AllOf {
+    type Cost = u32;
+    type State = AllOfState;
+    type Receipt = AllOfReceipt;
+
+    fn start(&self, now: Nanos) -> AllOfState {
+        AllOfState { parts: self.parts.iter().map(|part| part.start(now)).collect(), added: 0 }
+    }
+
+    fn idle(&self, now: Nanos) -> AllOfState {
+        AllOfState { parts: self.parts.iter().map(|part| part.idle(now)).collect(), added: 0 }
+    }
+
+    fn idle_at(&self, state: &AllOfState) -> Option<Nanos> {
+        let mut each = self.each(state).map(|(part, state)| part.idle_at(state));
+        each.try_fold(Nanos::ZERO, |latest, at| Some(latest.max(at?)))
+    }
+
+    fn ready_at(&self, state: &AllOfState, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
+        let mut each = self.each(state).enumerate();
+        each.try_fold(Ready::At(Nanos::ZERO), |ready, (index, (part, state))| {
+            let part = part.ready_at(state, now, n);
+            Ok(ready.and(part.map_err(|error| error.in_part(index))?))
+        })
+    }
+
+    fn ready_now(&self, state: &AllOfState, now: Nanos, n: u32) -> bool {
+        self.each(state).all(|(part, state)| part.ready_now(state, now, n))
+    }
+
+    fn check_debt(&self, state: &AllOfState, now: Nanos, n: u32) -> Result<(), ExceedsCapacity> {
+        let mut each = self.each(state).enumerate();
+        each.try_for_each(|(index, (part, state))| {
+            part.check_debt(state, now, n).map_err(|error| error.in_part(index))
+        })
+    }
+
+    fn charge(&self, state: &mut AllOfState, at: Nanos, n: u32) -> AllOfReceipt {
+        let mut receipt = AllOfReceipt { parts: [None; Self::MAX_PARTS] };
+        for (receipt, (part, state)) in receipt.parts.iter_mut().zip(self.each_mut(state)) {
+            *receipt = Some(part.charge(state, at, n));
+        }
+        receipt
+    }
+
+    fn refund(
+        &self,
+        state: &mut AllOfState,
+        now: Nanos,
+        n: u32,
+        mut receipt: AllOfReceipt,
+    ) -> AllOfReceipt {
+        for (receipt, (part, state)) in receipt.parts.iter_mut().zip(self.each_mut(state)) {
+            *receipt = receipt.map(|receipt| part.refund(state, now, n, receipt));
+        }
+        receipt
+    }
+
+    const HELD: bool = true;
+    const TIMELESS_RELEASE: bool = true;
+
+    fn release(&self, state: &mut AllOfState, now: Nanos, n: u32) {
+        self.each_mut(state).for_each(|(part, state)| part.release(state, now, n));
+    }
+
+    fn pause(&self, state: &mut AllOfState, now: Nanos, until: Nanos) {
+        self.each_mut(state).for_each(|(part, state)| part.pause(state, now, until));
+    }
+
+    fn migrate(&self, old: &Self, state: &mut AllOfState, now: Nanos) {
+        let held = state.parts.first().map_or(0, |part| part.held);
+        let before = state.parts.len();
+        state.parts.truncate(self.parts.len());
+        for (index, part) in self.parts.iter().enumerate() {
+            match (old.parts.get(index), state.parts.get_mut(index)) {
+                (Some(old), Some(state)) => part.migrate(old, state, now),
+                _ => {
+                    let epoch = (state.added + 1) << 32;
+                    state.parts.push(AnyState { epoch, ..part.begin(now, held, u32::MAX) });
+                }
+            }
+        }
+        state.added += u64::from(self.parts.len() > before);
+    }
+
+    fn available(&self, state: &AllOfState, now: Nanos) -> u32 {
+        let each = self.each(state).map(|(part, state)| part.available(state, now));
+        each.min().unwrap_or_default()
+    }
+
+    fn refused(&self, state: &mut AllOfState, now: Nanos, n: u32) -> bool {
+        let each = self.each_mut(state);
+        each.fold(false, |changed, (part, state)| part.refused(state, now, n) || changed)
+    }
+
+    fn limited_by(&self, state: &AllOfState, now: Nanos, n: u32) -> Option<usize> {
+        last_of(self.each(state).map(|(part, state)| part.ready_at(state, now, n).ok()), now)
+    }
+
+    fn catch_up(&self) -> Duration {
+        self.parts.iter().map(Policy::catch_up).min().unwrap_or_default()
+    }
+
+    fn room_at(&self, state: &AllOfState, now: Nanos, queued: u64, n: u32) -> Nanos {
+        let each = self.each(state);
+        each.fold(now, |at, (part, state)| at.max(part.room_at(state, now, queued, n)))
+    }
+}
