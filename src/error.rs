@@ -133,7 +133,7 @@ impl Error {
 /// assert_eq!(error.to_string(), "more permits than can ever be granted at once: at most 53375");
 /// # Ok::<(), tollgate::InvalidRate>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("more permits than can ever be granted at once: at most {max}{}", display_part(*part))]
 #[non_exhaustive]
 pub struct ExceedsCapacity {

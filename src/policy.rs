@@ -321,6 +321,21 @@ impl<C: Cost> Quota<C> {
     }
 }
 
+/// `Debug` of a policy: its parameters, without what follows from them.
+macro_rules! shows {
+    ($policy:ident: |$this:ident| $($name:ident = $value:expr),+) => {
+        impl std::fmt::Debug for $policy {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $this = self;
+                f.debug_struct(stringify!($policy))
+                    $(.field(stringify!($name), &{ $value }))+
+                    .finish()
+            }
+        }
+    };
+}
+pub(crate) use shows;
+
 /// Spans of time that a policy is made of: none of them may be nothing, or its limit would be void.
 #[track_caller]
 pub(crate) fn check_span(span: Duration, what: &str) {

@@ -55,7 +55,7 @@ use crate::units::Nanos;
 /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after(), Some(Duration::from_millis(200)));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AnyPolicy {
     /// See [`SmoothBursty`].
@@ -428,7 +428,7 @@ impl Policy for AnyPolicy {
 /// assert_eq!(waits, [(0, None), (200, Some(0)), (3_599_800, Some(1))]);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct AllOf {
     parts: Arc<[AnyPolicy]>,
 }

@@ -32,7 +32,7 @@ use std::time::Duration;
 /// assert_eq!(waits, [(0, None), (200, Some(0)), (3_599_800, Some(1))]);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Same<P>(pub P);
 
 /// Of the parts that are not ready at `now`, the one that is ready last; one of which nobody can know

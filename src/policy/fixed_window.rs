@@ -6,7 +6,7 @@
 //! With `s` the start of the present window and `c` what was granted in it: `n` are ready at once if
 //! `c + n <= limit`, else at `s + window`. Units: nanoseconds, exact.
 
-use super::{Policy, Ready, check_span};
+use super::{Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, saturating_nanos};
 use std::time::Duration;
@@ -33,7 +33,7 @@ use std::time::Duration;
 /// assert_eq!(waits?, [0, 0, 0, 60, 0]);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     pub(crate) limit: u32,
     /// In nanoseconds.
@@ -42,6 +42,8 @@ pub struct FixedWindow {
     /// first request.
     pub(crate) grid: Option<u64>,
 }
+
+shows!(FixedWindow: |policy| limit = policy.limit, window = Duration::from_nanos(policy.window), aligned = policy.grid.is_some());
 
 impl FixedWindow {
     /// At most `limit` permits in each `window`, which starts with its first request.

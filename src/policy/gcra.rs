@@ -13,7 +13,7 @@
 //! nanoseconds.
 
 use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
-use super::{Policy, Rated, Ready, TWO_TICKS};
+use super::{Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::policy::lock_free::LockFree;
 use crate::units::{Nanos, Rate};
@@ -47,13 +47,15 @@ use std::time::Duration;
 /// assert_eq!(error.retry_after(), Some(Duration::from_secs(2)));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Gcra {
     pub(crate) rate: Rate,
     pub(crate) max_burst: u32,
     pub(crate) catch_up: Duration,
     pub(crate) schedule: Schedule,
 }
+
+shows!(Gcra: |policy| rate = policy.rate, max_burst = policy.max_burst, catch_up = policy.catch_up);
 
 impl Gcra {
     /// `count` permits per `period`, and `max_burst` more than one at once. A new limiter has them

@@ -30,7 +30,7 @@ use crate::units::Nanos;
 /// assert!(limiter.try_acquire(1).is_ok());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InFlight {
     pub(crate) max: u32,
 }

@@ -16,7 +16,7 @@
 //! rounded up to whole nanoseconds.
 
 use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
-use super::{Policy, Rated, Ready, TWO_TICKS};
+use super::{Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate};
 use std::time::Duration;
@@ -45,7 +45,7 @@ use std::time::Duration;
 /// assert_eq!(error.retry_after(), Some(Duration::from_millis(200)));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
     pub(crate) rate: Rate,
     pub(crate) capacity: u32,
@@ -53,6 +53,8 @@ pub struct LeakyBucket {
     catch_up: Duration,
     pub(crate) schedule: Schedule,
 }
+
+shows!(LeakyBucket: |policy| rate = policy.rate, capacity = policy.capacity, meter = policy.meter, catch_up = policy.catch_up);
 
 impl LeakyBucket {
     /// A queue that leaks at `rate` and holds `capacity`.

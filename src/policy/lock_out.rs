@@ -34,7 +34,7 @@ use std::time::Duration;
 /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_secs(), 300);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LockOut<P> {
     pub(crate) policy: P,
     pub(crate) duration: Duration,

@@ -28,7 +28,7 @@ pub struct LogReceipt {
 }
 
 /// For how long a grant counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Span {
     /// Grants count from the start of their part, in nanoseconds; parts of one nanosecond are exact.
     pub(crate) part: u64,

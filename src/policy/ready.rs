@@ -18,7 +18,7 @@ use crate::units::Nanos;
 /// assert_eq!(policy.ready_at(&state, now, 1)?, Ready::NotBefore(now));
 /// # Ok::<(), tollgate::ExceedsCapacity>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ready {
     /// From this moment on. A moment that has passed means "now".
     At(Nanos),

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Converts times into positions for one rate, and books costs behind a bounded store: the whole
 /// rule of every policy with one steady rate but the one that warms up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Schedule {
     /// Units per nanosecond, times 2^63: at least 2^63, so one to two units a nanosecond.
     pub(crate) multiplier: u64,

@@ -9,7 +9,7 @@
 //! Units: nanoseconds; a part is rounded up to whole ones.
 
 use super::log::{Log, LogReceipt, Span, logged};
-use super::{Policy, Ready, check_span};
+use super::{Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
 use std::time::Duration;
@@ -35,11 +35,13 @@ use std::time::Duration;
 /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_secs(), 51);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SlidingWindowCounter {
     pub(crate) limit: u32,
     pub(crate) span: Span,
 }
+
+shows!(SlidingWindowCounter: |policy| limit = policy.limit, window = Duration::from_nanos(policy.span.window), buckets = policy.span.window.div_ceil(policy.span.part));
 
 impl SlidingWindowCounter {
     /// At most `limit` permits in the present one of `buckets` parts of a window and those before it.

@@ -9,7 +9,7 @@
 //! at `t + window`. Units: nanoseconds, exact.
 
 use super::log::{Log, LogReceipt, Span, logged};
-use super::{Policy, Ready, check_span};
+use super::{Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, saturating_nanos};
 use std::time::Duration;
@@ -37,11 +37,13 @@ use std::time::Duration;
 /// assert_eq!((wait(1), wait(2)), (10, 60));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SlidingWindowLog {
     pub(crate) limit: u32,
     pub(crate) span: Span,
 }
+
+shows!(SlidingWindowLog: |policy| limit = policy.limit, window = Duration::from_nanos(policy.span.window));
 
 impl SlidingWindowLog {
     /// At most `limit` permits in any `window`.

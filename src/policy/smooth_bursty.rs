@@ -15,7 +15,7 @@
 //! up. A refused call changes nothing.
 
 use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
-use super::{Policy, Rated, Ready, TWO_TICKS};
+use super::{Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::policy::lock_free::LockFree;
 use crate::units::{Nanos, Rate};
@@ -46,13 +46,15 @@ use std::time::Duration;
 /// assert_eq!(waits, [0, 1000, 200, 200, 200, 1000]);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SmoothBursty {
     pub(crate) rate: Rate,
     pub(crate) max_burst: Duration,
     catch_up: Duration,
     schedule: Schedule,
 }
+
+shows!(SmoothBursty: |policy| rate = policy.rate, max_burst = policy.max_burst, catch_up = policy.catch_up);
 
 impl SmoothBursty {
     /// `rate`, with up to one second of unused permits stored.

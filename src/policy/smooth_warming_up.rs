@@ -38,7 +38,7 @@
 //! to about 2^-60 of the warm-up.
 
 use super::fine::{Divisor, Fine};
-use super::{Policy, Rated, Ready, TWO_TICKS};
+use super::{Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate, saturating_nanos};
 use std::time::Duration;
@@ -65,7 +65,7 @@ use std::time::Duration;
 /// assert_eq!(waits, [0, 1333, 1000, 666, 500, 500]);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct SmoothWarmingUp {
     pub(crate) rate: Rate,
     pub(crate) warm_up: Duration,
@@ -140,6 +140,18 @@ impl Curve {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in range by its meaning
 fn binary_fraction(part: f64) -> u64 {
     (part * 2f64.powi(64)) as u64
+}
+
+shows!(SmoothWarmingUp: |policy| rate = policy.rate, warm_up = policy.warm_up, cold_factor = policy.cold_factor, catch_up = policy.catch_up);
+
+// The cold factor is a number.
+impl Eq for SmoothWarmingUp {}
+
+impl std::hash::Hash for SmoothWarmingUp {
+    fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
+        // Not the curve, which follows from these.
+        (self.rate, self.warm_up, self.cold_factor.to_bits(), self.catch_up).hash(hasher);
+    }
 }
 
 impl SmoothWarmingUp {

@@ -13,7 +13,7 @@
 //! carried and do not add up to an error. Grants are rounded up to whole nanoseconds.
 
 use super::schedule::{RateReceipt, RateState, Schedule};
-use super::{Policy, Rated, Ready, TWO_TICKS};
+use super::{Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::policy::lock_free::LockFree;
 use crate::units::{Nanos, Rate, saturating_nanos};
@@ -39,7 +39,7 @@ use std::time::Duration;
 /// assert!(matches!(limiter.try_acquire(41), Err(tollgate::Error::ExceedsCapacity(_))));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     pub(crate) rate: Rate,
     pub(crate) capacity: u32,
@@ -50,6 +50,8 @@ pub struct TokenBucket {
     catch_up: Duration,
     pub(crate) schedule: Schedule,
 }
+
+shows!(TokenBucket: |policy| rate = policy.rate, capacity = policy.capacity, initial = policy.initial, refill_every = Duration::from_nanos(policy.period), catch_up = policy.catch_up);
 
 impl TokenBucket {
     /// A bucket that is full at first.
