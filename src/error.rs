@@ -1,12 +1,14 @@
-//! What a limiter says when it does not grant.
+//! The errors of all limiters.
 
 #[cfg(feature = "redis")]
 pub(crate) mod store;
 
 use std::time::Duration;
 
-/// Why permits were not granted. Nothing has been taken, except perhaps from a shared limit whose store
-/// gave no answer.
+/// Why permits were not granted.
+///
+/// No permit was taken, with one exception: if the store of a shared limit did not reply, permits may
+/// have been consumed, as the store's error tells.
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,55 +25,64 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Not now, or not within the time that the caller would wait.
-    #[error("rate limit reached{}{}", display_part(*part), display_retry(*retry_after))]
+    /// The permits are not available now, or not within the caller's timeout: the limit is reached, the
+    /// limiter is paused, or other callers are first in the queue.
+    #[error("no permits available{}{}", display_part(" in", *part), display_retry(*retry_after))]
     #[non_exhaustive]
     Denied {
-        /// How long the same call would have had to wait, those in line before it included. `None`
-        /// where nobody can know.
+        /// The wait that the same call would have needed behind the callers in the queue. `None` if it
+        /// is unpredictable, because a place in flight has to be given back.
         retry_after: Option<Duration>,
-        /// Which of several rules together held it back, counted from zero. `None` for a single
+        /// The index of the part of a composed policy that was the last to be ready. `None` for a single
         /// rule, and in a pause.
         part: Option<usize>,
     },
-    /// More than the limiter could ever give at once: waiting does not help.
+    /// The request is larger than the limiter can ever grant at once. Waiting does not help.
     #[error(transparent)]
     ExceedsCapacity(#[from] ExceedsCapacity),
-    /// There are as many keys as there may be, and none of those looked at is idle: a new one is turned
-    /// away.
-    #[error("too many keys: at most {max}")]
+    /// The table holds its maximum number of keys, and no idle one was found to drop for a new key.
+    #[error(
+        "the limit of {max} keys is reached and no key is idle; raise `max_keys` or use fewer keys"
+    )]
     #[non_exhaustive]
     TooManyKeys {
-        /// How many there may be.
+        /// The maximum number of keys.
         max: usize,
     },
-    /// As many callers or permits wait already as the limiter was told to let wait.
-    #[error("the line is full{}", display_retry(*retry_after))]
+    /// The queue holds its maximum number of waiters or permits: the `max_waiters` or
+    /// `max_queued_permits` of the builder, or the capacity of a [`LeakyBucket`](crate::LeakyBucket).
+    #[error("the queue is full{}", display_retry(*retry_after))]
     #[non_exhaustive]
     QueueFull {
-        /// When the line moves next, as far as is known now.
+        /// The time until the queue moves, if it is known.
         retry_after: Option<Duration>,
     },
-    /// The store that keeps a shared limit gave no answer that could be used.
+    /// The store of a shared limit gave no usable reply.
     #[cfg(feature = "redis")]
     #[error(transparent)]
     Store(#[from] store::StoreError),
 }
 
-fn display_part(part: Option<usize>) -> String {
-    part.map_or_else(String::new, |part| format!(" (part {part})"))
+fn display_part(of: &str, part: Option<usize>) -> String {
+    part.map_or_else(String::new, |part| format!("{of} part {part} of the policy"))
 }
 
+/// In whole milliseconds, rounded up: earlier would be too early.
 fn display_retry(retry_after: Option<Duration>) -> String {
-    retry_after.map_or_else(String::new, |wait| format!(", retry after {wait:?}"))
+    retry_after.map_or_else(String::new, |wait| {
+        let part = wait.subsec_nanos() % 1_000_000;
+        let rest = if part == 0 { 0 } else { 1_000_000 - part };
+        format!(", retry after {:?}", wait.saturating_add(Duration::from_nanos(rest.into())))
+    })
 }
 
 impl Error {
-    /// When it makes sense to ask again. A `Retry-After` header has whole seconds: round up.
+    /// When to ask again. For a `Retry-After` header, which has whole seconds, round up.
     ///
     /// For [`Error::Denied`] this is the wait that the call would have needed, for
-    /// [`Error::QueueFull`] the time until the line moves. `None` means that waiting does not help
-    /// ([`Error::ExceedsCapacity`]) or that nobody can know.
+    /// [`Error::QueueFull`] the time until the queue moves. `None` if waiting does not help
+    /// ([`Error::ExceedsCapacity`]) or the wait is unpredictable. The error message rounds it up to
+    /// milliseconds.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -94,8 +105,8 @@ impl Error {
         }
     }
 
-    /// Which of several rules together said no, counted from zero. `None` for a single rule, or if it
-    /// was none of them.
+    /// The index of the part of a composed policy that refused the call. `None` for a single rule, or if
+    /// no part refused it.
     ///
     /// ```
     /// # use tollgate::{InFlight, ManualClock, Rate, RateLimiter, TokenBucket};
@@ -104,7 +115,7 @@ impl Error {
     /// let _grant = limiter.try_acquire((80, 1))?;
     /// let error = limiter.try_acquire((80, 1)).unwrap_err();
     /// assert_eq!(error.part(), Some(0));
-    /// assert_eq!(error.to_string(), "rate limit reached (part 0), retry after 60s");
+    /// assert_eq!(error.to_string(), "no permits available in part 0 of the policy, retry after 60s");
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     #[inline]
@@ -121,7 +132,7 @@ impl Error {
     }
 }
 
-/// A request that can never be granted: more than the policy's capacity, or than comes in
+/// The request can never be granted: it exceeds the policy's capacity, or what the rate yields in
 /// [146 years](crate::Nanos::HORIZON).
 ///
 /// ```
@@ -130,16 +141,16 @@ impl Error {
 /// let daily = SmoothBursty::new("1/day".parse()?);
 /// let limiter = RateLimiter::with_clock(daily, ManualClock::new());
 /// let Err(Error::ExceedsCapacity(error)) = limiter.try_acquire(u32::MAX) else { panic!() };
-/// assert_eq!(error.to_string(), "more permits than can ever be granted at once: at most 53375");
+/// assert_eq!(error.to_string(), "request exceeds capacity: ask for at most 53375 permits at once");
 /// # Ok::<(), tollgate::InvalidRate>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("more permits than can ever be granted at once: at most {max}{}", display_part(*part))]
+#[error("request exceeds capacity{}: ask for at most {max} permits at once", display_part(" of", *part))]
 #[non_exhaustive]
 pub struct ExceedsCapacity {
-    /// The most that one request may ask for.
+    /// The maximum for one request.
     pub max: u64,
-    /// Which of several rules together it exceeds, counted from zero. `None` for a single rule.
+    /// The index of the part of a composed policy whose capacity it exceeds. `None` for a single rule.
     pub part: Option<usize>,
 }
 
@@ -157,5 +168,34 @@ impl ExceedsCapacity {
     /// The same of one part of a composed policy.
     pub(crate) fn in_part(self, part: usize) -> Self {
         Self { part: Some(part), ..self }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retry_time_is_shown_in_whole_milliseconds_and_never_too_early() {
+        let denied = |nanos| {
+            let retry_after = Some(Duration::from_nanos(nanos));
+            Error::Denied { retry_after, part: None }.to_string()
+        };
+        assert_eq!(denied(59_999_996_635), "no permits available, retry after 60s");
+        assert_eq!(denied(1), "no permits available, retry after 1ms");
+        assert_eq!(denied(1_000_000), "no permits available, retry after 1ms");
+        assert_eq!(denied(1_000_001), "no permits available, retry after 2ms");
+        assert_eq!(denied(0), "no permits available, retry after 0ns");
+        let unknown = Error::Denied { retry_after: None, part: Some(2) };
+        assert_eq!(unknown.to_string(), "no permits available in part 2 of the policy");
+        let longest = Error::QueueFull { retry_after: Some(Duration::MAX) };
+        assert!(
+            longest.to_string().starts_with("the queue is full, retry after 18446744073709551615")
+        );
+        let large = ExceedsCapacity::new(10).in_part(1).to_string();
+        assert_eq!(
+            large,
+            "request exceeds capacity of part 1 of the policy: ask for at most 10 permits at once"
+        );
     }
 }

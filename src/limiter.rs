@@ -205,7 +205,7 @@ impl<P: Policy> RateLimiter<P> {
     /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
     /// assert!(limiter.try_acquire(3).is_ok());
     /// let error = limiter.try_acquire(1).unwrap_err();
-    /// assert_eq!(error.to_string(), "rate limit reached, retry after 600ms");
+    /// assert_eq!(error.to_string(), "no permits available, retry after 600ms");
     /// ```
     #[inline]
     pub fn try_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {

@@ -77,7 +77,10 @@ fn at_the_bound_those_that_are_there_go_on() {
 fn the_error_says_how_many() {
     let (_, limiter) = limiter(0);
     let error = limiter.try_acquire(&1, 1).expect_err("refused");
-    assert_eq!(error.to_string(), "too many keys: at most 0");
+    assert_eq!(
+        error.to_string(),
+        "the limit of 0 keys is reached and no key is idle; raise `max_keys` or use fewer keys"
+    );
     assert_eq!((error.retry_after(), error.part()), (None, None));
 }
 
