@@ -498,7 +498,11 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.look(key, in_line, |_, _, _| 0)
     }
 
-    /// How many keys there are now, idle ones that have not been dropped yet included.
+    /// The number of keys in the table, with idle keys that have not been dropped yet.
+    ///
+    /// The limiter looks for idle keys while it is called, a few at a time, and less often while it
+    /// finds none. So this number is an upper bound of the keys in use, not a gauge of them: call
+    /// [`remove_idle`](Self::remove_idle) before to have that.
     ///
     /// ```
     /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
@@ -511,6 +515,29 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// Drops all idle keys now, and returns how many there were. No decision changes by that.
+    ///
+    /// It visits every key, with one short lock after another. Calls drop idle keys anyway; this is
+    /// for a gauge, or to give memory back in a program that has stopped calling.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// # use std::time::Duration;
+    /// let clock = ManualClock::new();
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, &clock);
+    /// limiter.try_acquire(&7, 1)?;
+    /// clock.advance(Duration::from_millis(199));
+    /// limiter.try_acquire(&8, 1)?;
+    /// assert_eq!(limiter.remove_idle(), 0);
+    /// clock.advance(Duration::from_millis(1));
+    /// assert_eq!((limiter.remove_idle(), limiter.len()), (1, 1));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn remove_idle(&self) -> usize {
+        self.table.remove_idle()
     }
 
     /// Whether there is no key at all.

@@ -155,6 +155,11 @@ impl<K, P: Policy> Table<K, P> {
         }
     }
 
+    /// Forgets all idle keys. How many there were.
+    pub(super) fn remove_idle(&self) -> usize {
+        self.sweep(usize::MAX, || false)
+    }
+
     fn follow(
         &self,
         shard: &mut Shard<K, P>,

@@ -174,3 +174,28 @@ fn keys_are_named_by_their_borrowed_forms() {
     is_asked_by::<PathBuf, Path>(Path::new("key"), |_| {});
     is_asked_by::<Arc<Path>, Path>(Path::new("key"), |_| {});
 }
+
+#[test]
+fn idle_keys_of_a_small_table_go_by_calls_or_at_once() {
+    // Three keys, one in use: FINDINGS 5.
+    let clock = ManualClock::new();
+    let policy = SmoothBursty::new(Rate::per_second(1.0));
+    let limiter = KeyedRateLimiter::with_clock(policy, &clock);
+    for key in 0..3 {
+        limiter.try_acquire(&key, 1).expect("stored");
+    }
+    assert_eq!((limiter.remove_idle(), limiter.len()), (0, 3));
+    clock.advance(LATER);
+    limiter.try_acquire(&0, 2).expect("stored");
+    assert_eq!((limiter.remove_idle(), limiter.len()), (2, 1));
+    for key in 1..3 {
+        limiter.try_acquire(&key, 1).expect("stored");
+    }
+    clock.advance(LATER);
+    let mut calls = 0;
+    while limiter.len() > 1 {
+        let _ = limiter.try_acquire(&0, 2);
+        calls += 1;
+        assert!(calls <= 2_100, "{} keys", limiter.len());
+    }
+}
