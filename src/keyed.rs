@@ -30,19 +30,19 @@ use table::{KeyAdmission, Table};
 
 /// A [`RateLimiter`](crate::RateLimiter) for each key: per customer, per host, per token.
 ///
-/// Keys need no preparation: one that is not there is **an idle one**, as if it had been there for ever
-/// without being used. So keys that have become idle are dropped by the limiter itself, a few with
-/// each call, exactly when that changes no decision. Keys are looked up by any borrowed form, as `&str`
-/// for `String`.
+/// Keys need no preparation: an absent key is **an idle one**, as if it had long been unused. Idle
+/// keys are dropped by calls, a few at a time, exactly when that changes no decision;
+/// [`remove_idle`](Self::remove_idle) drops all of them. A call names a key in any [borrowed
+/// form](ToKey), such as `&str` for `String` or `Arc<str>`.
 ///
-/// Each key has a line of its own, in the same order and with the same guarantees as that of a
-/// `RateLimiter`. It is made when somebody has to wait, or holds a place in flight; until then a key
-/// is its policy's [state](Policy::State) and some bytes.
+/// Each key has its own queue, with the order and the guarantees of a `RateLimiter`'s. It is made when
+/// a caller has to wait or holds a place in flight; until then a key is its policy's
+/// [state](Policy::State) and a few bytes.
 ///
-/// **The number of keys is bounded**, by a million unless [`max_keys`](KeyedRateLimiterBuilder::max_keys) says otherwise.
-/// When there are as many and none of those looked at is idle, a new key gets
-/// [`Error::TooManyKeys`]; the others go on. A key is not idle while it owes something, while somebody
-/// waits there, or while a grant from it is kept, which may be settled.
+/// **The number of keys is bounded**, by a million unless
+/// [`max_keys`](KeyedRateLimiterBuilder::max_keys) sets another limit. When it is reached and no idle
+/// key is found, a new key gets [`Error::TooManyKeys`]; known keys are not affected. A key is not idle
+/// while it has debt, a waiter, or a grant that is kept and may be settled.
 ///
 /// A limiter is a handle: clones share all keys.
 ///
@@ -63,8 +63,8 @@ pub struct KeyedRateLimiter<K, P: Policy> {
 }
 
 impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
-    /// One policy for each key, by the [system clock](Clock::system). Under `tokio::time::pause` that goes
-    /// on in real time: take [`with_clock`](Self::with_clock) and `Clock::tokio()` there.
+    /// One policy for each key, with the [system clock](Clock::system). It keeps real time under
+    /// `tokio::time::pause`: use [`with_clock`](Self::with_clock) with `Clock::tokio()` there.
     ///
     /// ```
     /// use tollgate::{KeyedRateLimiter, Rate, SmoothBursty};
@@ -77,7 +77,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Self::with_clock(policy, Clock::system())
     }
 
-    /// One policy for each key, by another clock.
+    /// One policy for each key, with another clock.
     ///
     /// ```
     /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
@@ -91,14 +91,13 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Self::builder(policy).clock(clock).build()
     }
 
-    /// A policy by key: `policy_of` is asked when a key is seen for the first time, again when it comes
-    /// back after it was dropped, and by [`refresh`](Self::refresh).
+    /// A policy by key. `policy_of` is called for a key that is new or comes back after it was dropped,
+    /// by [`refresh`](Self::refresh), and by getters and refused calls at an absent key.
     ///
-    /// It is also asked by whoever looks at a key that is not there, and by refused calls at such a key.
-    /// It is called while other keys are kept from going on, so it should look up and not wait. It must
-    /// not use this limiter, nor take a lock that somebody holds while calling this limiter: change what
-    /// it looks up, unlock, and then [`refresh`](Self::refresh). If it panics, the call that needed it does. If that is
-    /// [`set_policies`](Self::set_policies), some of the keys have their new policy by then.
+    /// It runs under a lock that other keys need, so it should look up and not wait. It must not use
+    /// this limiter, nor take a lock that is held during calls of this limiter: change the data that it
+    /// looks up, unlock, and then [`refresh`](Self::refresh). If it panics, so does the call that needed
+    /// it. In [`set_policies`](Self::set_policies) some keys then have their new policy already.
     ///
     /// ```
     /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
@@ -147,7 +146,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         KeyedRateLimiterBuilder::each(policy_of)
     }
 
-    /// Takes `n` permits at `key` and waits for them as long as it takes.
+    /// Takes `n` permits at `key`, and waits until they are granted.
     ///
     /// # Errors
     ///
@@ -201,7 +200,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         KeyedAcquire::owned(self.clone(), key, n, None)
     }
 
-    /// Takes `n` permits at `key` if they are ready and nobody is in line there; never waits.
+    /// Takes `n` permits at `key` if they are ready and its queue is empty; never waits.
     ///
     /// # Errors
     ///
@@ -227,7 +226,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         }
     }
 
-    /// Takes `n` permits at `key` if they come within `timeout`; says so **at once** if they cannot.
+    /// Takes `n` permits at `key` if they come within `timeout`; fails **at once** if they cannot.
     ///
     /// # Errors
     ///
@@ -316,7 +315,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         block_on(self.try_acquire_timeout(key, n, timeout))
     }
 
-    /// Takes a place in the key's line now, to wait for it later or not at all.
+    /// Takes a place in the key's queue without waiting; wait for it later, or drop it.
     ///
     /// # Errors
     ///
@@ -351,8 +350,9 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         AtKey::new(self.clone(), key)
     }
 
-    /// Puts **all** keys under one policy, in place of a function if there was one: what each was idle up to now counts at its old rate, those in
-    /// line are re-timed. Keys are changed one after the other, not all at one moment.
+    /// Puts **all** keys under one policy, and drops the function of the key if there was one. It also
+    /// applies to callers already waiting; see [`RateLimiter::set_policy`](crate::RateLimiter::set_policy).
+    /// Keys are changed one after another, not atomically.
     ///
     /// ```
     /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
@@ -367,7 +367,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.set_rule(&PolicySource::One(policy));
     }
 
-    /// Puts each key under the policy that `policy_of` has for it; see
+    /// Puts each key under the policy that `policy_of` returns for it; see
     /// [`with_policies`](Self::with_policies).
     ///
     /// ```
@@ -382,8 +382,8 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.set_rule(&PolicySource::Each(Arc::new(policy_of)));
     }
 
-    /// Asks the function of the keys again for this one: its answer has changed. Does nothing at a key
-    /// that is not there, or under [one policy](Self::set_policy) for all.
+    /// Calls the function of the key again for this key, after its answer has changed. Does nothing if
+    /// the key is absent, or if all keys have [one policy](Self::set_policy).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -415,7 +415,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     ///
     /// # Errors
     ///
-    /// [`Error::TooManyKeys`]: the key is not there, and there is no room for it.
+    /// [`Error::TooManyKeys`]: the key is absent, and there is no room for it.
     ///
     /// ```
     /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
@@ -436,7 +436,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Ok(())
     }
 
-    /// What could be taken at `key` now without making anybody wait; see
+    /// The permits that can be taken at `key` now without a wait for the next caller; see
     /// [`RateLimiter::available`](crate::RateLimiter::available).
     ///
     /// ```
@@ -456,7 +456,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.quota(key).remaining
     }
 
-    /// How much of the limit is left at `key`; see
+    /// The limit at `key` and what remains of it; see
     /// [`RateLimiter::quota`](crate::RateLimiter::quota).
     ///
     /// ```
@@ -477,7 +477,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.look(key, Shared::quota, Quota::of)
     }
 
-    /// How many callers wait at `key`.
+    /// The number of waiters at `key`.
     ///
     /// ```
     /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
@@ -615,7 +615,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.options.settings.absent_is_new
     }
 
-    /// The keys that are there now, in no order; part after part, not all at one moment.
+    /// The keys in the table, in no order; read in parts, not atomically.
     ///
     /// ```
     /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
@@ -637,7 +637,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.keys()
     }
 
-    /// What this limiter has done so far, at all keys together.
+    /// Counters of all keys together since the limiter was made.
     ///
     /// ```
     /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};

@@ -15,10 +15,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`RateLimiter`] hands out permits by a [policy](Policy). Whoever asks for more than is ready
-//! stands in **one line, first come, first served, and is charged when it is granted**: leaving the
-//! line, by a dropped future, costs nothing and everybody behind moves up. A change of the rate or
-//! a pause re-times all who wait. No caller depends on another one's being polled.
+//! A [`RateLimiter`] grants permits by a [policy](Policy). Callers that must wait queue in **FIFO
+//! order, and are charged when they are granted**. Giving up is free: a dropped future leaves the
+//! queue, and the waiters behind it move up. A new rate or a pause also applies to callers that are
+//! already waiting. No waiter depends on another future being polled.
 //!
 //! # Policies
 //!
@@ -26,28 +26,34 @@
 //! |---|---|
 //! | [`SmoothBursty`] | a steady rate; unused time is stored up to a bound |
 //! | [`SmoothWarmingUp`] | a steady rate that is approached slowly after a pause |
-//! | [`TokenBucket`] | a burst of so many, then a steady rate, or steps |
+//! | [`TokenBucket`] | a burst, then a steady rate; continuous or in steps |
 //! | [`Gcra`] | the same limit with redis-cell's arguments and answers |
-//! | [`LeakyBucket`] | one after the other, with so many in line at most; or a funnel |
-//! | [`FixedWindow`] | so many in each window; twice that around an edge |
-//! | [`SlidingWindowLog`] | never more than so many in *any* window |
-//! | [`SlidingWindowCounter`] | roughly that, in little memory |
-//! | [`InFlight`] | so many at a time, until their grants are dropped |
-//! | [`LockOut`] | another rule; a refusal is followed by a while of nothing |
+//! | [`LeakyBucket`] | evenly spaced grants and a bounded queue; or a meter |
+//! | [`FixedWindow`] | N per window; up to 2N across a boundary |
+//! | [`SlidingWindowLog`] | at most N in *any* window; exact |
+//! | [`SlidingWindowCounter`] | nearly that, in little memory |
+//! | [`InFlight`] | at most N at a time; a dropped grant gives its place back |
+//! | [`LockOut`] | another rule; a refusal is followed by a cooldown |
 //! | [`AnyPolicy`], [`AllOf`] | one rule, or up to eight with one cost, chosen at run time |
 //! | `(A, B, ..)` | all of them or none, with a cost for each |
 //! | [`Same`]`((A, B, ..))`, `[P; N]` | all of them or none, with one cost |
 //!
-//! The first two are Guava's, with **prepaid waiting**: a request waits for what was taken before it,
-//! never for itself; its own cost is left to the next caller. A policy of your own is one
-//! [`impl Policy`](Policy). [`KeyedRateLimiter`] has a limit for each key.
+//! The first two are Guava's, with **prepaid waiting**: a request waits for the permits taken before
+//! it, never for its own; the next caller waits for those. A policy of your own is one
+//! [`impl Policy`](Policy).
+//!
+//! # Limiters
+//!
+//! [`RateLimiter`] is one limit, [`KeyedRateLimiter`] one for each key, and, with the feature `redis`,
+//! `redis::RedisRateLimiter` one for a fleet. [`AnyRateLimiter`] is their common trait, for code
+//! without type parameters. Each has a builder.
 //!
 //! ```
 //! use std::time::Duration;
 //! use tollgate::{InFlight, ManualClock, RateLimiter, SlidingWindowLog};
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-//! // 60 requests and 90,000 tokens in any minute, 10 at a time: one place in line, all or none.
+//! // 60 requests and 90,000 tokens in any minute, 10 at a time: one place in the queue, all or none.
 //! let minute = Duration::from_secs(60);
 //! let requests = SlidingWindowLog::new(60, minute);
 //! let tokens = SlidingWindowLog::new(90_000, minute);
@@ -63,16 +69,16 @@
 //!
 //! # Verbs
 //!
-//! [`acquire`](RateLimiter::acquire) waits, [`try_acquire`](RateLimiter::try_acquire) does not,
-//! [`try_acquire_timeout`](RateLimiter::try_acquire_timeout) fails at once if the time cannot be
-//! enough, [`reserve`](RateLimiter::reserve) takes a place in line, and `blocking_*` are the same on
+//! [`acquire`](RateLimiter::acquire) waits; [`try_acquire`](RateLimiter::try_acquire) does not;
+//! [`try_acquire_timeout`](RateLimiter::try_acquire_timeout) fails at once if the timeout is too
+//! short; [`reserve`](RateLimiter::reserve) takes a place in the queue; `blocking_*` do the same on
 //! threads. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
 //!
 //! # Clocks
 //!
 //! [`Clock::system()`] works with every executor and with none; `Clock::tokio()` honours paused time;
-//! a [`ManualClock`] stands still until it is told to move, or moves by itself instead of making
-//! anybody wait.
+//! a [`ManualClock`] stands still until a test advances it, or advances by itself instead of
+//! waiting.
 //!
 //! # Features
 //!

@@ -28,15 +28,16 @@ use crate::policy::{Policy, Quota, Rated};
 use crate::stats::Stats;
 use crate::units::{Nanos, Rate};
 
-/// Hands out permits by a [`Policy`]; whoever asks for more waits in line.
+/// Grants permits by a [`Policy`]; callers that must wait queue in FIFO order.
 ///
-/// A limiter is a handle: clones share one quota, one line and one clock, across tasks and threads.
+/// A limiter is a handle: clones share one quota, one queue and one clock, across tasks and threads.
+/// [`builder`](Self::builder) sets a clock, a name and the bounds of the queue.
 ///
-/// Callers are served in the order in which they came, and charged when they are granted. Leaving
-/// the line, by a dropped future, costs nobody anything. No caller depends on another one's being
-/// polled. What needs no wait is decided without a lock where the policy allows it
-/// ([`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket),
-/// [`Gcra`](crate::Gcra)), else under a short one.
+/// A caller is charged when it is granted. Giving up is free: a dropped future leaves the queue and
+/// takes nothing. No waiter depends on another future being polled. A call that need not wait is
+/// decided without a lock for [`SmoothBursty`](crate::SmoothBursty),
+/// [`TokenBucket`](crate::TokenBucket) and [`Gcra`](crate::Gcra), and under a short lock for the
+/// other policies.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -84,8 +85,8 @@ pub struct RateLimiter<P: Policy> {
 }
 
 impl<P: Policy> RateLimiter<P> {
-    /// A limiter by the [system clock](Clock::system). Under `tokio::time::pause` that goes on in real
-    /// time: take [`with_clock`](Self::with_clock) and `Clock::tokio()` there.
+    /// A limiter with the [system clock](Clock::system). It keeps real time under
+    /// `tokio::time::pause`: use [`with_clock`](Self::with_clock) with `Clock::tokio()` there.
     ///
     /// ```
     /// use tollgate::{Rate, RateLimiter, SmoothBursty};
@@ -98,7 +99,7 @@ impl<P: Policy> RateLimiter<P> {
         Self::with_clock(policy, Clock::system())
     }
 
-    /// A limiter by another clock.
+    /// A limiter with another clock.
     ///
     /// ```
     /// use tollgate::{Clock, ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -127,22 +128,22 @@ impl<P: Policy> RateLimiter<P> {
         RateLimiterBuilder::new(policy)
     }
 
-    /// Takes `n` permits and waits for them as long as it takes.
+    /// Takes `n` permits, and waits until they are granted.
     ///
-    /// The future joins the line when it is first polled, and is served in that order. Nothing is
-    /// taken before it is granted. `acquire(0)` is granted at once, takes nothing and is not counted.
+    /// The future joins the queue when it is first polled; that is the order of grants. Nothing is
+    /// taken before the grant. `acquire(0)` is granted at once, takes nothing and is not counted.
     ///
     /// # Errors
     ///
-    /// [`Error::ExceedsCapacity`] if waiting does not help, [`Error::QueueFull`] if the line is
+    /// [`Error::ExceedsCapacity`] if waiting does not help, [`Error::QueueFull`] if the queue is
     /// [bounded](RateLimiterBuilder::max_waiters).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the line: nothing was charged and everybody behind moves up. If
-    /// it was granted but not yet polled again, the permits are given back as by
-    /// [`Grant::refund`]. A future that is kept but never polled again is granted in its turn all
-    /// the same, and holds nobody up. A call that is made again joins at the end of the line.
+    /// Dropping the future leaves the queue: nothing was charged, and the waiters behind it move up.
+    /// If it was granted but not yet polled again, the permits are given back as by
+    /// [`Grant::refund`]. A future that is kept but never polled again is granted in its turn, and
+    /// delays no other waiter. A new call joins at the end of the queue.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -192,11 +193,11 @@ impl<P: Policy> RateLimiter<P> {
         Acquire::new(GrantOwner::owned(Arc::clone(&self.shared)), n, Some(max_wait))
     }
 
-    /// Takes `n` permits if they are ready and nobody is in line; never waits.
+    /// Takes `n` permits if they are ready and the queue is empty; never waits.
     ///
     /// # Errors
     ///
-    /// [`Error::Denied`] with the wait that it would have needed, those in line counted;
+    /// [`Error::Denied`] with the wait that the call would have needed behind the queue;
     /// [`Error::ExceedsCapacity`]. Nothing has been taken.
     ///
     /// ```
@@ -212,15 +213,15 @@ impl<P: Policy> RateLimiter<P> {
         acquire::try_now(&self.shared, n)
     }
 
-    /// Takes `n` permits if they come within `timeout`; says so **at once** if they cannot.
+    /// Takes `n` permits if they come within `timeout`; fails **at once** if they cannot.
     ///
-    /// Those in line ahead are counted. If some of them leave, a refusal turns out to have been
-    /// early; a grant is never late. If a change of the rate or a pause makes it impossible later, it
-    /// is refused as soon as it is at the head of the line, which may be at once, and at the latest
-    /// when the time is up. `Duration::MAX` waits for ever.
+    /// The callers ahead in the queue are counted. If some of them leave later, a refusal may turn out
+    /// to have been early; a grant is never late. If a new rate or a pause makes the deadline
+    /// impossible, the call is refused when it reaches the head of the queue, at the latest at its
+    /// deadline. `Duration::MAX` waits without a limit.
     ///
-    /// Callers who are refused together learn the same `retry_after()`. If they shall all be served
-    /// in the end, let them wait with [`acquire`](Self::acquire) instead of asking again.
+    /// Calls that are refused at the same time get the same `retry_after()`. To serve all of them in
+    /// the end, wait with [`acquire`](Self::acquire) instead of retrying.
     ///
     /// # Errors
     ///
@@ -251,8 +252,8 @@ impl<P: Policy> RateLimiter<P> {
 
     /// As [`acquire`](Self::acquire), for threads: parks this one until it is granted.
     ///
-    /// Blocking and async callers stand in one line. In async code use `acquire`: this one blocks
-    /// the executor's thread, and with `Clock::tokio()` on a current-thread runtime for ever.
+    /// Blocking and async callers share one queue. In async code use `acquire`: this method blocks
+    /// the executor's thread; with `Clock::tokio()` on a current-thread runtime it never returns.
     ///
     /// # Errors
     ///
@@ -295,7 +296,7 @@ impl<P: Policy> RateLimiter<P> {
         acquire::block(&self.shared, n, Some(timeout))
     }
 
-    /// Takes a place in line now, to wait for it later or not at all.
+    /// Takes a place in the queue without waiting; wait for it later, or drop it.
     ///
     /// # Errors
     ///
@@ -316,11 +317,10 @@ impl<P: Policy> RateLimiter<P> {
         Reservation::enter(GrantOwner::owned(Arc::clone(&self.shared)), n)
     }
 
-    /// Changes the policy, rate and all, for everybody: those in line are re-timed, what was idle
-    /// up to now counts at the old rate, and what is owed keeps its old price.
+    /// Replaces the policy, for all clones. It also applies to callers already waiting. Idle time up
+    /// to now counts at the old rate, and debt keeps its old price.
     ///
-    /// Who asked for more than the new policy can ever grant gets
-    /// [`Error::ExceedsCapacity`].
+    /// Waiters whose request exceeds the new capacity get [`Error::ExceedsCapacity`].
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -336,16 +336,16 @@ impl<P: Policy> RateLimiter<P> {
         self.with_lock(|inner, now| inner.set_policy(now, policy));
     }
 
-    /// Grants nothing for `duration` from now, for example because the server answered with
-    /// `Retry-After`. Those in line keep their places and nobody gains credit meanwhile. What was
-    /// granted before does not come back after a pause: to [refund](Grant::refund) it, do so first.
+    /// Grants nothing for `duration` from now, for example after a response with `Retry-After`.
+    /// Waiters keep their places. No credit accrues in a pause, and a refund gives nothing back across
+    /// it: [refund](Grant::refund) first.
     ///
     /// **Rules of a rate have nothing stored when it ends**, so that they do not begin with a burst: a
     /// bucket of 10 a second, full before, grants `acquire(10)` a second after the pause. Windows and
-    /// logs go on as if nothing had been.
+    /// logs are not changed by a pause.
     ///
-    /// A pause is only ever made longer, never shorter, by another, and cannot be ended: bound what
-    /// you take from a server. More than the [horizon](Nanos::HORIZON) counts as the horizon.
+    /// Another pause can make this one longer, not shorter, and no call ends it: limit the value that
+    /// you accept from a server. More than the [horizon](Nanos::HORIZON) counts as the horizon.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -360,10 +360,10 @@ impl<P: Policy> RateLimiter<P> {
         self.with_lock(|inner, now| inner.pause(now, duration));
     }
 
-    /// What could be taken now without making anybody wait: what is stored. Nothing while somebody
-    /// is in line or the limiter is paused.
+    /// The permits that can be taken now without a wait for the next caller. Zero while callers wait
+    /// or the limiter is paused.
     ///
-    /// For the smooth policies more than this can be taken at once; the next caller waits for it.
+    /// The smooth policies grant more than this at once; the next caller waits for the excess.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -380,8 +380,8 @@ impl<P: Policy> RateLimiter<P> {
         self.shared.look(Inner::available)
     }
 
-    /// How much of the limit is left, and when all of it will be there again. Nothing is left while
-    /// somebody is in line or the limiter is paused.
+    /// The limit, what remains of it, and the time until all of it is available again. Nothing
+    /// remains while callers wait or the limiter is paused.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
@@ -399,7 +399,7 @@ impl<P: Policy> RateLimiter<P> {
         self.shared.quota()
     }
 
-    /// How many callers wait.
+    /// The number of waiters.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -415,7 +415,7 @@ impl<P: Policy> RateLimiter<P> {
         self.shared.look(|inner, _| inner.queue_len())
     }
 
-    /// What this limiter has done so far.
+    /// Counters since the limiter was made.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -433,7 +433,7 @@ impl<P: Policy> RateLimiter<P> {
         self.shared.stats()
     }
 
-    /// The policy in force.
+    /// The current policy.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -506,7 +506,7 @@ impl<P: Policy> RateLimiter<P> {
 }
 
 impl<P: Rated> RateLimiter<P> {
-    /// The rate in force.
+    /// The current rate.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -519,7 +519,7 @@ impl<P: Rated> RateLimiter<P> {
         self.policy().rate()
     }
 
-    /// Changes the rate for everybody; see [`set_policy`](Self::set_policy).
+    /// Replaces the rate, for all clones; see [`set_policy`](Self::set_policy).
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -527,7 +527,7 @@ impl<P: Rated> RateLimiter<P> {
     /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1.0)), clock);
     /// limiter.blocking_acquire(1)?;
     /// limiter.set_rate(Rate::per_second(10.0));
-    /// // What is owed keeps its old price; what is charged from now on has the new one.
+    /// // Debt keeps its old price; later charges have the new one.
     /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 1000);
     /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 100);
     /// # Ok::<(), tollgate::Error>(())

@@ -22,7 +22,11 @@ use crate::wait_queue::WaiterId;
 ///
 /// # Cancel safety
 ///
-/// Dropping it leaves the line; see [`acquire`](crate::RateLimiter::acquire).
+/// Dropping it leaves the queue; see [`acquire`](crate::RateLimiter::acquire).
+///
+/// # Panics
+///
+/// When it is polled again after it was ready.
 ///
 /// ```
 /// use tollgate::{Acquire, ManualClock, Rate, RateLimiter, SmoothBursty};

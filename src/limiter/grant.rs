@@ -10,10 +10,11 @@ use crate::policy::{Cost, Policy, Quota};
 
 /// Permits that were granted.
 ///
-/// For a rule of a rate they are taken whether this is kept or not: dropping it does nothing, and it is
-/// only needed to learn about the wait or to correct the cost. For a rule of calls in flight
-/// ([`InFlight`](crate::InFlight), also as a part of several) **dropping it gives the place back**:
-/// keep it as long as the call takes.
+/// For a rule of a rate, dropping it does nothing: the permits are taken. It tells the wait and can
+/// correct the cost. For [`InFlight`](crate::InFlight), alone or as a part of a composed policy,
+/// **dropping it gives the place back**: keep it as long as the call takes. A statement
+/// `limiter.acquire(1).await?;` drops it at once, and then limits nothing in flight. The type is not
+/// `#[must_use]`, because for all other rules that statement is right.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -44,8 +45,8 @@ impl<'a, P: Policy> Grant<'a, P> {
         Self { source, cost, returnable: cost, charge }
     }
 
-    /// How long this had to wait: from its arrival to the time at which it was due. The caller may
-    /// have noticed a little later.
+    /// How long the caller waited: from its arrival to the time at which the grant was due. Its task
+    /// or thread may have run a little later.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -60,7 +61,7 @@ impl<'a, P: Policy> Grant<'a, P> {
         Duration::from_nanos(self.charge.waited)
     }
 
-    /// What was asked for.
+    /// The permits asked for; after [`settle`](Self::settle) the corrected cost.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -74,8 +75,8 @@ impl<'a, P: Policy> Grant<'a, P> {
         self.cost
     }
 
-    /// Which of several rules together made it wait: the one that was ready last, counted from zero.
-    /// `None` for a single rule, or if it did not have to wait.
+    /// The index of the part of a composed policy that made the caller wait: the last one to be ready.
+    /// `None` for a single rule, or if the caller did not wait.
     ///
     /// ```
     /// # use tollgate::{InFlight, ManualClock, Rate, RateLimiter, TokenBucket};
@@ -92,7 +93,7 @@ impl<'a, P: Policy> Grant<'a, P> {
         self.charge.limited_by
     }
 
-    /// How much of the limit is left now, this grant taken: the grants of others since then, too.
+    /// What is left of the limit now, after this and all later grants.
     ///
     /// ```
     /// # use tollgate::{FixedWindow, ManualClock, RateLimiter};
@@ -107,7 +108,7 @@ impl<'a, P: Policy> Grant<'a, P> {
         self.source.quota()
     }
 
-    /// The same grant without the borrow, for a task of its own.
+    /// The same grant without the borrow, to move into a task.
     ///
     /// ```
     /// # use tollgate::{InFlight, ManualClock, RateLimiter};
@@ -128,19 +129,19 @@ impl<'a, P: Policy> Grant<'a, P> {
         Grant { source, cost: std::mem::take(&mut self.cost), returnable, charge }
     }
 
-    /// Corrects the cost once the true one is known: what was too much is given back as by
-    /// [`refund`](Self::refund), what is missing is owed, and whoever comes next waits for it.
+    /// Corrects the cost once the true one is known. An excess is given back as by
+    /// [`refund`](Self::refund); a shortfall becomes debt, for which the next caller waits.
     ///
-    /// What is given back late, after others were granted, is only what time has not given back
-    /// already, while what is missing is always charged. So where costs are not known beforehand and
-    /// many callers are in line, ask for the least and settle upwards.
+    /// A late correction, after other grants, gives back only what time has not given back already,
+    /// while a shortfall is always charged in full. If costs are unknown and many callers wait, ask for
+    /// the minimum and settle upwards.
     ///
-    /// Can be called again. What was added by an earlier call is not given back by a later one, except
-    /// by rules of calls in flight.
+    /// It can be called again. Permits that an earlier call added are not given back by a later one,
+    /// except places in flight.
     ///
     /// # Errors
     ///
-    /// [`Error::ExceedsCapacity`] if paying off the missing part would take longer than
+    /// [`Error::ExceedsCapacity`] if paying off the shortfall would take longer than
     /// [146 years](crate::Nanos::HORIZON); then nothing changes.
     ///
     /// ```
@@ -162,13 +163,12 @@ impl<'a, P: Policy> Grant<'a, P> {
         Ok(())
     }
 
-    /// Gives the permits back: the request was not made after all.
+    /// Gives the permits back, for a request that was not made.
     ///
-    /// As long as nobody else has been granted since, this is exact: as if they had never been
-    /// taken. Afterwards others have waited for them already; then what time has not yet given back
-    /// anyway is returned, and nothing across a pause, so that a refund never lets anybody exceed the
-    /// limit. After a change of the rate a bucket may return less. Windows and logs give back all that
-    /// still counts.
+    /// While there was no later grant, this is exact, as if the permits had never been taken. After
+    /// one, other callers have waited for them already: then a refund returns what time has not given
+    /// back yet, and nothing across a pause, so that the limit is never exceeded. After a change of the
+    /// rate a bucket may return less. Windows and logs give back all permits that still count.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};

@@ -1,4 +1,4 @@
-//! A place in line, taken without waiting.
+//! A place in the queue, taken without waiting.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::grant_owner::GrantOwner;
 use crate::error::Error;
 use crate::policy::Policy;
 
-/// A place in line; see [`reserve`](crate::RateLimiter::reserve).
+/// A place in the queue; see [`reserve`](crate::RateLimiter::reserve).
 ///
-/// It is served in its turn, whether anybody waits for it or not. Dropping it leaves the line, or
-/// gives the permits back as [`Grant::refund`] does if its turn has come.
+/// It is granted in its turn, whether it is awaited or not. Dropping it leaves the queue or, once it
+/// is granted, gives the permits back as [`Grant::refund`] does.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -37,10 +37,10 @@ impl<P: Policy> Reservation<P> {
         Ok(Self { acquire })
     }
 
-    /// How long until its turn comes, as things stand: it may come earlier if others leave, later
-    /// after a pause or a lower rate. Zero if it has come.
+    /// The time until its turn, as far as is known now: less if waiters ahead leave, more after a
+    /// pause or a lower rate. Zero if it is granted.
     ///
-    /// Walks the line up to this place.
+    /// Visits the waiters ahead one by one.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};

@@ -15,8 +15,11 @@ use crate::units::Nanos;
 /// too when a panic or a cancelled future drops it. For a task of its own take
 /// [`acquire_owned`](crate::RateLimiter::acquire_owned) or [`into_owned`](crate::Grant::into_owned).
 ///
-/// Nobody can know when a place will be free: [`retry_after`](crate::Error::retry_after) is `None`, and
-/// a timed call waits until its time is up. A grant that is leaked is never given back. With a `max`
+/// **A grant that is not kept limits nothing**: `limiter.acquire(1).await?;` gives its place back at
+/// the end of the statement. Write `let _place = limiter.acquire(1).await?;`, and not `let _ = ..`.
+///
+/// It is unpredictable when a place will be free: [`retry_after`](crate::Error::retry_after) is `None`,
+/// and a timed call waits until its deadline. A grant that is leaked is never given back. With a `max`
 /// of zero nothing is granted.
 ///
 /// ```

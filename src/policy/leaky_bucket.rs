@@ -21,13 +21,13 @@ use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate};
 use std::time::Duration;
 
-/// A queue with an even outflow, or with [`meter`](Self::meter) a funnel that takes all at once until
-/// it is full.
+/// A queue with an even outflow, or with [`meter`](Self::meter) a bucket that grants at once until it
+/// is full.
 ///
-/// As a queue it grants one request after the other, `n / rate` after one for `n`, however
-/// the calls come in; no unused time is stored. What is granted and has not leaked yet and what is in
-/// line together never exceed `capacity`: who comes then gets [`Error::QueueFull`](crate::Error), with
-/// the time after which there is room. In any span of time `t` at most `rate x (t + catch_up)` permits
+/// As a queue it grants one request after another, `n / rate` after one for `n`, however the calls
+/// arrive; no unused time is stored. The permits granted and not leaked yet and those in the queue
+/// never exceed `capacity` together: further callers get [`Error::QueueFull`](crate::Error), with the
+/// time after which there is room. In any span of time `t` at most `rate x (t + catch_up)` permits
 /// are granted, and one request. A request for more than the capacity is an error at once.
 ///
 /// As a meter, in any span of time `t` at most `capacity + rate x (t + catch_up)` permits are granted.
@@ -74,8 +74,8 @@ impl LeakyBucket {
         Self { rate, capacity, meter: false, catch_up: TWO_TICKS, schedule }
     }
 
-    /// A funnel: `capacity` at once, and then as much as has leaked at `rate`. The same limit as a
-    /// [`TokenBucket`](crate::TokenBucket), told by what is in the bucket instead of what is left.
+    /// A meter: `capacity` at once, and then what has leaked at `rate`. The same limit as a
+    /// [`TokenBucket`](crate::TokenBucket), described by what is in the bucket instead of what is left.
     ///
     /// ```
     /// use tollgate::{LeakyBucket, ManualClock, Rate, RateLimiter};

@@ -1,7 +1,6 @@
 //! A penalty.
 //!
-//! Whoever is refused by a rule is locked out of it for a while, however soon the rule itself would
-//! be ready again. A refusal during the lock does not make it longer. Those who wait are not
+//! A refusal by the rule starts a lock, however soon the rule itself would be ready again. A refusal during the lock does not make it longer. Those who wait are not
 //! refused, and so not punished; but they wait for the end of the lock too.
 //!
 //! With `l` the end of the lock: ready when the rule is, but not before `l`; a refusal at `t >= l`
@@ -12,11 +11,11 @@ use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
 use std::time::Duration;
 
-/// After a refusal by `P`, nothing is granted for a while.
+/// Another rule; a refusal is followed by a cooldown in which nothing is granted.
 ///
-/// For logins and the like, where asking too often shall cost something. A refusal is an
-/// [`Error::Denied`](crate::Error) at a call that does not wait long enough for the rule; one because
-/// others are in line locks nobody out, nor does a call that is too large.
+/// For logins and the like, where calling too often should have a price. A refusal is an
+/// [`Error::Denied`](crate::Error) at a call that does not wait long enough for the rule; a refusal
+/// because of waiters ahead starts no cooldown, nor does a call that exceeds the capacity.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,7 +40,7 @@ pub struct LockOut<P> {
 }
 
 impl<P: Policy> LockOut<P> {
-    /// `policy`, and `duration` of nothing after each refusal. More than the
+    /// `policy`, and a lock of `duration` after each refusal. More than the
     /// [horizon](Nanos::HORIZON) counts as the horizon; a lock of no time is none.
     ///
     /// ```

@@ -14,16 +14,15 @@ use crate::units::Nanos;
 /// let mut state = policy.start(now);
 /// assert_eq!(policy.ready_at(&state, now, 1)?, Ready::At(now));
 /// policy.charge(&mut state, now, 1);
-/// // Not a question of time: somebody has to give it back first.
+/// // Not a question of time: a permit has to be given back first.
 /// assert_eq!(policy.ready_at(&state, now, 1)?, Ready::NotBefore(now));
 /// # Ok::<(), tollgate::ExceedsCapacity>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ready {
-    /// From this moment on. A moment that has passed means "now".
+    /// From this moment on. A moment in the past means "now".
     At(Nanos),
-    /// Not before this moment, and not before somebody gives permits back either: nobody can know
-    /// when that will be.
+    /// Not before this moment, and not before a permit is given back, at an unpredictable time.
     NotBefore(Nanos),
 }
 
