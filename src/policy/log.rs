@@ -53,6 +53,7 @@ const KEEP: usize = 64;
 
 impl Log {
     /// When no more than `others` permits count.
+    #[inline]
     pub(crate) fn no_more_than_at(&self, others: u64, span: Span) -> Nanos {
         let mut left = self.granted;
         let mut entries = self.entries.iter();
@@ -80,6 +81,7 @@ impl Log {
 
     /// Adds `permits` at `at`, or at the time of the last entry if the clock has gone back, and
     /// forgets what no longer counts then.
+    #[inline]
     pub(crate) fn add(&mut self, at: Nanos, permits: u64, span: Span) -> LogReceipt {
         let at = self.entries.back().map_or(at, |last| at.max(last.at));
         while let Some(&entry) = self.entries.front()
