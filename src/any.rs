@@ -23,7 +23,8 @@ use crate::policy::Policy;
 /// itself. All methods return futures, because a shared limiter asks a server; in process,
 /// `try_acquire` and `pause_for` are ready at the first poll.
 ///
-/// The futures do not borrow the limiter. The trait is sealed: methods may be added.
+/// The futures do not borrow the limiter. A policy of your own must be [`Debug`](fmt::Debug), so that
+/// a struct with a limiter can be. The trait is sealed: methods may be added.
 ///
 /// ```
 /// use std::collections::HashMap;

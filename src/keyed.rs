@@ -540,7 +540,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.remove_idle()
     }
 
-    /// Whether there is no key at all.
+    /// Whether the table holds no key; see [`len`](Self::len).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -559,6 +559,12 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     }
 
     /// The clock that decides and wakes waiters.
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, KeyedRateLimiter, ManualClock};
+    /// let limiter = KeyedRateLimiter::<u64, _>::with_clock(InFlight::new(10), ManualClock::new());
+    /// assert_eq!(limiter.clock().now().get(), 0);
+    /// ```
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.table.clock

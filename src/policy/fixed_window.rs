@@ -13,10 +13,10 @@ use std::time::Duration;
 
 /// At most `limit` permits in each window, one window after the other.
 ///
-/// For servers that count so. **Around the edge of two windows twice the limit is granted**: all of
-/// the first window at its end, and all of the second at its start. If the server's windows lie
-/// elsewhere, that is over its limit; take a [`SlidingWindowLog`](crate::SlidingWindowLog) then, which
-/// fits any windows.
+/// For servers that count in windows. **Twice the limit can be granted across a boundary**: all of one
+/// window at its end, and all of the next at its start. If the server's windows are aligned
+/// differently, that exceeds its limit; use a [`SlidingWindowLog`](crate::SlidingWindowLog), which fits
+/// any alignment.
 ///
 /// A window starts with the first request after the last one's end; with [`aligned`](Self::aligned)
 /// all lie on a grid. A request for more than the limit is an error at once; with a limit of zero

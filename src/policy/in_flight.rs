@@ -9,10 +9,10 @@ use super::{Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
 
-/// At most `max` permits out at any time: given back when the [`Grant`](crate::Grant) is dropped.
+/// At most `max` permits in flight; a permit is given back when its [`Grant`](crate::Grant) is dropped.
 ///
-/// Keep the grant for as long as the call takes; it may be held across `.await`, and is given back
-/// too when a panic or a cancelled future drops it. For a task of its own take
+/// Keep the grant as long as the call takes. It may be held across `.await`, and a panic or a
+/// cancelled future drops it, too. To move it into a task, use
 /// [`acquire_owned`](crate::RateLimiter::acquire_owned) or [`into_owned`](crate::Grant::into_owned).
 ///
 /// **A grant that is not kept limits nothing**: `limiter.acquire(1).await?;` gives its place back at

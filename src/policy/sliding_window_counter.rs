@@ -16,8 +16,8 @@ use std::time::Duration;
 
 /// Never more than `limit` permits in any `(1 - 1 / buckets)` of a window.
 ///
-/// What a [`SlidingWindowLog`](crate::SlidingWindowLog) does, roughly, for little memory: 16 bytes for
-/// each of the `buckets` in which something was granted. With ten buckets the limit holds in any nine
+/// An approximation of [`SlidingWindowLog`](crate::SlidingWindowLog) in little memory: 16 bytes for
+/// each of the `buckets` with a grant. With ten buckets the limit holds in any nine
 /// tenths of a window. With one it is an aligned [`FixedWindow`](crate::FixedWindow).
 ///
 /// A request for more than the limit is an error at once; with a limit of zero nothing is granted.

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 /// Never more than `limit` permits in any window, wherever it starts.
 ///
-/// The strictest of all, and the one to take against a server whose windows are not known: whatever
-/// they are aligned to, they hold. It costs memory: 16 bytes for each moment at which something was
-/// granted within the window, and up to twice that while it grows: 16 to 32 MB for a million. A big
-/// request at a full limit walks over as many moments as it needs to be gone.
+/// The strictest policy, for a server whose windows are unknown: the limit holds in each of them,
+/// however they are aligned. It needs memory: 16 bytes for each moment of a grant within the window,
+/// and up to twice that while it grows; 16 to 32 MB for a million. A large request at a full limit
+/// visits each moment that has to leave the window.
 ///
 /// A request for more than the limit is an error at once; with a limit of zero nothing is granted.
 ///
