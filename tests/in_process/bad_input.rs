@@ -1,5 +1,5 @@
-//! What is wrong, extreme or absurd, and what becomes of it: a typed error, a panic that is
-//! documented, or an answer. Nothing hangs, nothing overflows, nothing is let through for it.
+//! Wrong, extreme or absurd input gets a typed error, a documented panic, or an answer. Nothing
+//! hangs, nothing overflows, and nothing extra is granted.
 
 mod clocks;
 mod family;

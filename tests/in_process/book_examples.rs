@@ -21,7 +21,7 @@ fn granted<P: Policy<Cost = u32>>(limiter: &RateLimiter<P>, asked: usize) -> usi
     (0..asked).filter(|_| limiter.try_acquire(1).is_ok()).count()
 }
 
-/// The waits of calls one after the other.
+/// The waits of successive calls.
 fn waits<P: Policy<Cost = u32>>(policy: P, calls: &[u32]) -> Vec<Duration> {
     let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
     let wait = |&n| limiter.blocking_acquire(n).expect("a grant").waited();
@@ -126,7 +126,7 @@ fn the_queue_of_sixty_at_360_an_hour() {
     assert_eq!(outcome(&mut last.wait()).expect("a grant").waited(), secs(590));
 }
 
-/// Three tokens, one more every two seconds: the times at which one who always asks gets one.
+/// Three tokens, one more every two seconds: the grant times of a caller that always asks.
 #[test]
 fn a_bucket_of_three_with_one_token_each_two_seconds() {
     let policy = TokenBucket::new(Rate::every(secs(2)), 3);
@@ -134,7 +134,7 @@ fn a_bucket_of_three_with_one_token_each_two_seconds() {
     assert_eq!(waits(policy.clone(), &[1, 1, 1, 1, 1, 1, 2]), expected);
     assert_eq!(waits(policy.clone().refill_every(secs(2)), &[1, 1, 1, 1, 1, 1, 2]), expected);
 
-    // They differ for one who takes its tokens between two steps.
+    // They differ for a caller that takes its tokens between two steps.
     let (clock, continuous) = on_hold(policy.clone());
     let stepwise = RateLimiter::with_clock(policy.refill_every(secs(2)), clock.clone());
     clock.set(secs(5));
@@ -172,7 +172,7 @@ fn fractions_of_a_token_are_carried_to_the_next_step() {
     for (interval, expected) in [(4, [2, 5, 7, 10, 12, 15]), (3, [3, 6, 10, 13, 16, 20])] {
         let policy = TokenBucket::new(Rate::every(secs(interval)), 100);
         let (clock, limiter) = on_hold(policy.refill_every(secs(10)).initial(0));
-        // Taken as they come, so that what is carried is not the bucket's.
+        // Tokens are taken as they come, so that the fraction carried is not in the bucket.
         let mut taken = 0;
         for expected in expected {
             clock.advance(secs(10) - NANOSECOND);

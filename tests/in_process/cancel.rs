@@ -1,5 +1,5 @@
-//! Leaving the line: dropped, leaked and forgotten callers, and wakers with a life of their own. On a
-//! clock that stands still until it is told to move, but for the last part.
+//! Leaving the queue: dropped, leaked and forgotten callers, and wakers with a life of their own.
+//! On a manual clock, but for the last part.
 
 mod broken;
 mod executors;

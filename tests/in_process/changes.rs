@@ -26,7 +26,7 @@ fn leaky(per_second: f64, capacity: u32) -> LeakyBucket {
 }
 
 #[test]
-fn who_waits_for_more_than_a_lowered_capacity_is_told_at_once_and_not_counted_by_others() {
+fn waiters_for_more_than_a_lowered_capacity_fail_at_once_and_delay_no_other_caller() {
     let (_, limiter) = limiter(leaky(1000.0, 100));
     let granted = limiter.reserve(1).expect("a place");
     let waits = limiter.reserve(1).expect("a place");
@@ -58,7 +58,8 @@ fn a_late_refund_at_a_faster_rate_gives_back_no_more_permits_than_were_taken() {
     assert!(limiter.available() <= 10);
 }
 
-/// A rate in between had given it back already, and neither the first nor the last rate knows that.
+/// A rate in between had already given the permits back, which neither the first nor the last rate
+/// shows.
 #[test]
 fn a_late_refund_knows_of_all_rates_in_between() {
     let (clock, limiter) = limiter(bucket(1.0, 8));
@@ -85,7 +86,7 @@ fn a_store_that_was_settled_by_a_change_is_not_filled_by_a_refund() {
 }
 
 #[test]
-fn what_had_no_room_in_a_smaller_bucket_does_not_come_back() {
+fn permits_without_room_in_a_smaller_bucket_do_not_come_back() {
     let (clock, limiter) = limiter(bucket(1.0, 10));
     let first = limiter.try_acquire(3).expect("a full bucket");
     limiter.try_acquire(1).expect("a full bucket");
@@ -96,7 +97,7 @@ fn what_had_no_room_in_a_smaller_bucket_does_not_come_back() {
     assert_eq!(limiter.available(), 0);
 }
 
-/// To and fro, each second: the grants of the first moment age all the same.
+/// The policy changes to and fro every second. The grants of the first moment still age.
 #[test]
 fn buckets_of_a_window_that_are_changed_again_and_again_age() {
     let minute = secs(60);
@@ -110,9 +111,9 @@ fn buckets_of_a_window_that_are_changed_again_and_again_age() {
     assert_eq!(limiter.available(), 100);
 }
 
-/// The first is refused, and what was reckoned for it must not be kept for the second.
+/// The first call is refused. The wait computed for it must not be reused for the second.
 #[test]
-fn asking_does_not_change_who_is_refused_at_once() {
+fn a_refused_call_does_not_change_later_decisions() {
     let outcome = |ask: bool| {
         let clock = ManualClock::new();
         let limiter = RateLimiter::with_clock((bucket(1.0, 1), InFlight::new(1)), &clock);
@@ -128,9 +129,10 @@ fn asking_does_not_change_who_is_refused_at_once() {
     assert_eq!((outcome(true), outcome(false)), (true, true));
 }
 
-/// Water is what was granted and has not leaked, and what is in line: not how long the line waits.
+/// The water is the permits granted and not yet leaked, plus the permits queued. The time that the
+/// queue waits does not count.
 #[test]
-fn whatever_holds_a_line_up_does_not_fill_the_bucket() {
+fn a_delayed_queue_does_not_fill_the_bucket() {
     let (_, paused) = limiter(leaky(5.0, 3));
     paused.pause_for(secs(30));
     let places: Vec<_> = (0..4).map(|_| paused.reserve(1)).collect();
@@ -157,7 +159,7 @@ fn a_pause_of_no_time_does_nothing() {
 }
 
 #[test]
-fn the_quota_says_when_all_is_there_even_where_less_than_one_is_stored() {
+fn the_quota_has_the_reset_time_even_if_less_than_one_permit_is_stored() {
     let (_, limiter) = limiter(SmoothBursty::new(Rate::per_second(0.5)).max_burst(Duration::ZERO));
     limiter.try_acquire(10).expect("prepaid");
     let quota = limiter.quota();
@@ -166,15 +168,16 @@ fn the_quota_says_when_all_is_there_even_where_less_than_one_is_stored() {
 }
 
 #[test]
-fn a_window_that_was_given_back_is_there_again() {
+fn a_window_that_was_refunded_is_available_again() {
     let (_, limiter) = limiter(SlidingWindowLog::new(5, secs(60)));
     limiter.try_acquire(3).expect("an empty window").refund();
     assert_eq!((limiter.quota().remaining, limiter.quota().reset_after), (5, Some(secs(0))));
 }
 
-/// By the word as by the mutex: who asks for too much is not told to come back.
+/// On the lock-free path and under the mutex alike, a request that exceeds the capacity gets no
+/// `retry_after`.
 #[test]
-fn too_much_is_too_much_whether_somebody_waits_or_not() {
+fn requests_beyond_the_horizon_are_refused_with_and_without_waiters() {
     let (_, limiter) = limiter(SmoothBursty::new("1/day".parse().expect("a rate")));
     limiter.try_acquire(1).expect("prepaid");
     assert!(matches!(limiter.try_acquire(60_000), Err(Error::ExceedsCapacity(_))));
@@ -194,9 +197,10 @@ fn after_a_pause_a_bucket_begins_empty_and_a_log_as_it_was() {
     assert_eq!(log.reserve(10).expect("a place").delay(), secs(30));
 }
 
-/// An estimate that was too high, corrected after others were granted and the time for it has gone by.
+/// An estimate that was too high is corrected after later grants, when the time it covered has
+/// passed.
 #[test]
-fn a_log_gives_back_late_what_a_bucket_does_not() {
+fn a_late_refund_is_credited_by_a_log_and_not_by_a_bucket() {
     let (clock, log) = limiter(SlidingWindowLog::new(100, secs(60)));
     let mut grant = log.try_acquire(40).expect("an empty log");
     log.try_acquire(60).expect("room");
@@ -213,7 +217,7 @@ fn a_log_gives_back_late_what_a_bucket_does_not() {
     assert_eq!(tokens.available(), 0);
 }
 
-/// It is the pause that says no, and no rule.
+/// The pause refuses, not a policy.
 #[test]
 fn in_a_pause_no_part_is_named() {
     let clock = ManualClock::new();

@@ -1,4 +1,5 @@
-//! Places in flight: given back exactly once, however a call ends, and to whoever is first in line.
+//! Places in flight are given back exactly once, however a call ends, and go to the head of the
+//! queue.
 
 mod changes;
 mod given_back;

@@ -1,5 +1,5 @@
-//! The line: who is granted, and when, while others wait too. All on a clock that stands still until
-//! it is told to move, so every time here is exact.
+//! The queue: which callers are granted, and when, while others wait. All on a manual clock, so
+//! every time here is exact.
 
 mod bounds;
 mod counts;

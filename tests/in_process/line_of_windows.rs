@@ -1,7 +1,7 @@
-//! A line before a rule that is not a steady rate: when somebody is ready depends on who asks for how
-//! much, so the line is gone through one by one to tell whether a timeout can be met.
+//! A queue before a policy without a steady rate. When a waiter is ready depends on the sizes of
+//! the requests ahead, so the queue is walked to find whether a timeout can be met.
 
-mod told;
+mod predictions;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -37,13 +37,13 @@ fn assert_wait<P: Policy<Cost = u32>>(
     n: u32,
     wait: Duration,
 ) {
-    let in_line = limiter.queue_len();
+    let queued = limiter.queue_len();
     assert_eq!(denied(limiter.try_acquire(n)), wait);
     let too_short = wait - NANOSECOND;
     assert_eq!(denied(outcome(&mut limiter.try_acquire_timeout(n, too_short))), wait);
     assert_eq!(denied(limiter.blocking_try_acquire_timeout(n, too_short)), wait);
-    // They have left nothing behind.
-    assert_eq!(limiter.queue_len(), in_line);
+    // The refused calls have left nothing behind.
+    assert_eq!(limiter.queue_len(), queued);
     let mut timed = limiter.try_acquire_timeout(n, wait);
     assert!(is_waiting(&mut timed));
     clock.advance(too_short);
@@ -52,10 +52,10 @@ fn assert_wait<P: Policy<Cost = u32>>(
     assert_eq!(outcome(&mut timed).expect("just enough").waited(), wait);
 }
 
-/// Ten each ten seconds. After ten at zero, the line is 4, 7, 3, 6: the 4 at 10 s; the 7 do not fit with
-/// them, so at 20 s; the 3 with those; the 6 at 30 s.
+/// Ten each ten seconds. After ten at zero, the queue is 4, 7, 3, 6: the 4 at 10 s; the 7 do not
+/// fit with them, so at 20 s; the 3 with those; the 6 at 30 s.
 #[test]
-fn behind_a_line_of_a_fixed_window() {
+fn behind_a_queue_of_a_fixed_window() {
     for (n, wait) in [(4, 29), (5, 39), (10, 39)] {
         let (clock, limiter) = on_hold(FixedWindow::new(10, secs(10)));
         limiter.try_acquire(10).expect("a window");
@@ -66,20 +66,21 @@ fn behind_a_line_of_a_fixed_window() {
     }
 }
 
-/// The same on a grid, and with the line's own windows starting where it has them start.
+/// The same on a grid, and with windows that start where the queue starts them.
 #[test]
-fn behind_a_line_of_a_fixed_window_on_a_grid() {
+fn behind_a_queue_of_a_fixed_window_on_a_grid() {
     let (clock, limiter) = on_hold(FixedWindow::new(10, secs(10)).aligned(secs(7)));
     limiter.try_acquire(10).expect("a window");
     let _line: Vec<_> = [4, 7, 3, 6].map(|n| limiter.reserve(n).expect("a place")).into();
     assert_wait(&clock, &limiter, 5, secs(33));
 }
 
-/// Ten in any ten seconds, taken at 0 s, 1 s, 2 s, .. 9 s and, the first being gone, 10 s. The line is
-/// 3, 7, 3: the 3 at 13 s; the 7 fit with those when all that is older has gone, at 20 s; the last 3 when the first 3
-/// go, at 23 s. Then one more at 30 s, when the 7 go, or ten at 33 s, when all do.
+/// Ten in any ten seconds, taken at 0 s, 1 s, 2 s, .. 9 s and, the first being gone, 10 s. The
+/// queue is 3, 7, 3: the 3 at 13 s; the 7 fit with those when all that is older has gone, at 20 s;
+/// the last 3 when the first 3 go, at 23 s. Then one more at 30 s, when the 7 go, or ten at 33 s,
+/// when all do.
 #[test]
-fn behind_a_line_of_a_sliding_log() {
+fn behind_a_queue_of_a_sliding_log() {
     for (n, wait) in [(1, 20), (7, 20), (8, 23), (10, 23)] {
         let (clock, limiter) = on_hold(SlidingWindowLog::new(10, secs(10)));
         for _ in 0..10 {
@@ -95,7 +96,7 @@ fn behind_a_line_of_a_sliding_log() {
 }
 
 #[test]
-fn behind_a_line_of_a_sliding_counter() {
+fn behind_a_queue_of_a_sliding_counter() {
     let (clock, limiter) = on_hold(SlidingWindowCounter::new(10, secs(10), 10));
     clock.advance(ms(500));
     limiter.try_acquire(6).expect("free");
@@ -109,9 +110,9 @@ fn behind_a_line_of_a_sliding_counter() {
     assert_eq!(waits, [6500, 9500, 16_500].map(ms));
 }
 
-/// Two rules with one cost: each of those in line waits for the one that is ready last.
+/// Two policies with one cost: each waiter waits for the policy that is ready last.
 #[test]
-fn behind_a_line_of_several_rules() {
+fn behind_a_queue_of_several_policies() {
     let tokens = TokenBucket::new(Rate::per_second(1.0), 10);
     let (clock, limiter) = on_hold(Same((tokens, FixedWindow::new(12, secs(30)))));
     limiter.try_acquire(10).expect("both are full");
@@ -129,7 +130,7 @@ fn behind_a_line_of_several_rules() {
 }
 
 #[test]
-fn behind_a_line_of_a_tuple() {
+fn behind_a_queue_of_a_tuple() {
     let tokens = TokenBucket::new(Rate::per_second(100.0), 1000);
     let (clock, limiter) = on_hold((SlidingWindowLog::new(2, secs(60)), tokens));
     let cost = (1, 1000);
@@ -149,16 +150,17 @@ fn behind_a_line_of_a_tuple() {
     assert_eq!([waited(second), waited(third)], [secs(10), secs(60)]);
 }
 
-/// Without the 4 or the 7 the line is `7 3 | 6` or `4 3 | 6`, and five more come in a third window;
-/// without the 3 it is `4 | 7 | 6`, and they come in a fourth; without the 6, `4 | 7 3`, in a third.
+/// Without the 4 or the 7 the queue is `7 3 | 6` or `4 3 | 6`, and five more come in a third
+/// window; without the 3 it is `4 | 7 | 6`, and they come in a fourth; without the 6, `4 | 7 3`, in
+/// a third.
 #[test]
-fn after_somebody_ahead_has_left() {
+fn after_a_waiter_ahead_has_left() {
     for (leaver, wait) in [(0, 29), (1, 29), (2, 39), (3, 29)] {
         let (clock, limiter) = on_hold(FixedWindow::new(10, secs(10)));
         limiter.try_acquire(10).expect("a window");
         clock.advance(secs(1));
         let mut line: Vec<_> = [4, 7, 3, 6].map(|n| limiter.reserve(n).expect("a place")).into();
-        // Have it reckoned once with all of them.
+        // Compute the prediction once with all of them.
         assert_eq!(denied(limiter.try_acquire(5)), secs(39));
         drop(line.remove(leaver));
         assert_wait(&clock, &limiter, 5, secs(wait));
@@ -166,7 +168,7 @@ fn after_somebody_ahead_has_left() {
 }
 
 #[test]
-fn after_one_ahead_whose_time_was_up() {
+fn after_a_waiter_ahead_has_timed_out() {
     let (clock, limiter) = on_hold(SlidingWindowLog::new(10, secs(10)));
     limiter.try_acquire(10).expect("free");
     let first = limiter.reserve(1).expect("a place");
@@ -212,7 +214,7 @@ fn after_another_policy() {
     assert!(line.iter_mut().all(is_waiting));
     assert_eq!(denied(limiter.try_acquire(8)), secs(30));
     clock.advance(secs(1));
-    // The 4 and the 3 at 20 s, each in a window of its own length; the 7 are told.
+    // The 4 and the 3 at 20 s, each in a window of its own length; the 7 get their error.
     limiter.set_policy(FixedWindow::new(6, secs(20)));
     assert!(matches!(limiter.try_acquire(8), Err(Error::ExceedsCapacity(_))));
     assert_wait(&clock, &limiter, 3, secs(39));
@@ -246,9 +248,9 @@ fn late<T: Send + 'static>(work: impl AsyncFnOnce() -> T + Send + 'static) -> T 
 }
 
 /// A window starts when its first request is granted: 3 s late, and so is all that comes after it.
-/// `asked_before`: whether the line had been gone through before that.
+/// `asked_before`: whether the queue was walked before.
 #[cfg(feature = "tokio")]
-async fn told_after_a_late_alarm(asked_before: bool) {
+async fn predicts_after_a_late_alarm(asked_before: bool) {
     let policy = FixedWindow::new(10, secs(10));
     let limiter = RateLimiter::with_clock(policy, tollgate::Clock::tokio());
     limiter.try_acquire(10).expect("a window");
@@ -273,17 +275,17 @@ async fn told_after_a_late_alarm(asked_before: bool) {
 #[cfg(feature = "tokio")]
 #[test]
 fn after_a_late_alarm() {
-    late(async || told_after_a_late_alarm(false).await);
+    late(async || predicts_after_a_late_alarm(false).await);
 }
 
-/// What was reckoned before it holds no longer.
+/// The prediction made before the alarm is no longer valid.
 #[cfg(feature = "tokio")]
 #[test]
-fn after_a_late_alarm_of_a_line_that_had_been_gone_through() {
-    late(async || told_after_a_late_alarm(true).await);
+fn after_a_late_alarm_of_a_queue_that_was_walked_before() {
+    late(async || predicts_after_a_late_alarm(true).await);
 }
 
-/// A lock holds those in line, and what is told counts it.
+/// A lock holds the waiters, and the predicted wait includes it.
 #[test]
 fn behind_a_lock() {
     let (clock, limiter) = on_hold(LockOut::new(FixedWindow::new(10, secs(10)), secs(25)));
@@ -297,9 +299,9 @@ fn behind_a_lock() {
     assert_eq!(waited(first), secs(25));
 }
 
-/// With a place in flight ahead nobody can know, and everybody waits until the time is up.
+/// With a place in flight ahead the wait is unknown, and all callers wait until their deadlines.
 #[test]
-fn behind_a_place_in_flight_nobody_knows() {
+fn behind_a_place_in_flight_the_wait_is_unknown() {
     let (clock, limiter) = on_hold((InFlight::new(1), FixedWindow::new(3, secs(10))));
     let place = limiter.try_acquire((1, 1)).expect("free");
     let (calls, waker) = Count::new();
@@ -307,9 +309,9 @@ fn behind_a_place_in_flight_nobody_knows() {
     let mut second = limiter.try_acquire_timeout((1, 1), secs(2));
     assert!(poll_with(&mut first, &waker).is_pending());
     assert!(poll_with(&mut second, &waker).is_pending());
-    let error = limiter.try_acquire((0, 1)).expect_err("somebody is first");
+    let error = limiter.try_acquire((0, 1)).expect_err("a waiter is first");
     assert_eq!(error.retry_after(), None);
-    // What is known is that the window has no room for four more before it ends.
+    // The window has no room for four more before it ends.
     let error = outcome(&mut limiter.try_acquire_timeout((0, 3), secs(9))).expect_err("too short");
     assert_eq!(error.retry_after(), None);
     clock.advance(secs(2));
@@ -320,8 +322,7 @@ fn behind_a_place_in_flight_nobody_knows() {
     assert_eq!(outcome(&mut first).expect("the place").waited(), secs(3));
 }
 
-/// How long `work` takes on this machine; a line that were gone through for each of `count` would take
-/// minutes.
+/// How long `work` takes on this machine; a queue walked for each of `count` would take minutes.
 #[track_caller]
 fn assert_quick(work: impl FnOnce() + Send + 'static) {
     let took = finishes(move || {
@@ -366,11 +367,11 @@ fn ten_thousand_join_several_rules_quickly() {
     });
 }
 
-/// 5,000 whose time runs out one after the other, in the order of their places or against it.
+/// 5,000 callers that time out in succession, in the order of their places or against it.
 fn time_runs_out<P: Policy<Cost = u32>>(policy: P, backwards: bool) {
     let (clock, limiter) = on_hold(policy);
     limiter.try_acquire(10).expect("free");
-    // Who is first would be told at once that a pause has made it hopeless, and then the next.
+    // A pause that makes the head hopeless would refuse it at once, and then the next.
     let ahead = limiter.reserve(1).expect("a place");
     let mut line: Vec<_> = (1..=5000)
         .map(|place| {
@@ -378,7 +379,7 @@ fn time_runs_out<P: Policy<Cost = u32>>(policy: P, backwards: bool) {
             limiter.try_acquire_timeout(1, secs(4000) + ms(after))
         })
         .collect();
-    // All can be met when they come, and none is any more after the pause.
+    // All timeouts can be met when the callers join, and none after the pause.
     assert!(line.iter_mut().all(is_waiting));
     limiter.pause_for(secs(10_000));
     clock.advance(secs(4000));
@@ -415,7 +416,8 @@ fn five_thousand_run_out_of_time_before_several_rules_quickly() {
     });
 }
 
-/// A line of 10,000 in which one leaves for each that comes; all have more than enough time.
+/// A queue of 10,000 in which one waiter leaves for each that joins; all have more than enough
+/// time.
 fn ten_thousand_come_and_go<P: Policy<Cost = u32>>(policy: P) {
     let (_, limiter) = on_hold(policy);
     limiter.try_acquire(10).expect("free");
@@ -441,7 +443,7 @@ fn ten_thousand_come_to_a_sliding_log_and_go_quickly() {
     assert_quick(|| ten_thousand_come_and_go(SlidingWindowLog::new(10, secs(1))));
 }
 
-/// Those in flight have no time to tell: each that comes is put at the end of the line.
+/// The wait for a place in flight is unknown: each new caller goes to the end of the queue.
 #[test]
 fn ten_thousand_wait_for_a_place_in_flight_and_run_out_of_time_quickly() {
     assert_quick(|| {

@@ -1,5 +1,6 @@
-//! What a limiter does within one process, case by case: on a clock that stands still unless a test says
-//! otherwise. `laws` holds what is true of every policy, `stress` what needs the processor for itself.
+//! What a limiter does within one process, case by case, on a manual clock unless a test says
+//! otherwise. `laws` holds what is true of every policy, `stress` what needs the processor for
+//! itself.
 
 mod bad_input;
 mod book_examples;

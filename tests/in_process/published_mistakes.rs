@@ -1,4 +1,4 @@
-//! What published limiters get wrong, each mistake as a test by its name: design, section 11.
+//! Mistakes of published limiters, each as a test by its name.
 //!
 //! Not here, because they are shown elsewhere:
 //! - *zero warm-up removes the limit*: `no_warm_up_panics` and
@@ -21,7 +21,7 @@ mod paused;
 
 use tollgate::{ManualClock, Policy, RateLimiter};
 
-/// A limiter on a clock that stands still.
+/// A limiter on a manual clock.
 fn on_hold<P: Policy>(policy: P) -> (ManualClock, RateLimiter<P>) {
     let clock = ManualClock::new();
     (clock.clone(), RateLimiter::with_clock(policy, clock))

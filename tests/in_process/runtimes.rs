@@ -1,6 +1,6 @@
-//! Every clock in every place: paused and running runtimes, several of them at once, none at all,
-//! and runtimes that end or that nobody drives any more. Few of these take real time, and then some
-//! tens of milliseconds.
+//! Every clock in every place: paused and running runtimes, several at once, none at all, and
+//! runtimes that end or are no longer driven. Few of these tests take real time, and then some tens
+//! of milliseconds.
 
 mod by_itself;
 mod paused;
@@ -13,7 +13,7 @@ use tollgate::{
     SmoothBursty, SmoothWarmingUp, Stats,
 };
 
-/// What a task on a runtime with several threads may hold and share.
+/// The types that a task on a multi-threaded runtime may hold and share.
 #[test]
 fn everything_goes_to_other_threads() {
     fn check<T: Send + Sync>() {}
@@ -33,7 +33,7 @@ fn everything_goes_to_other_threads() {
 }
 
 #[test]
-fn futures_can_be_moved_while_they_wait_and_outlive_what_they_came_from() {
+fn futures_can_be_moved_while_they_wait_and_outlive_their_origin() {
     fn check<T: Unpin>() {}
     fn check_static<T: 'static>(_: T) {}
     check::<Acquire<'_, SmoothBursty>>();

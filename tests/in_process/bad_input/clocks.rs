@@ -1,4 +1,4 @@
-//! Clocks that go back, and clocks that have come to their end.
+//! Clocks that go back, and clocks that have reached their end.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ fn a_clock_set_back_mints_nothing() {
         let limiter = RateLimiter::with_clock(policy, clock.clone());
         clock.set(secs(10));
         let mut granted = 0;
-        // What is there at ten seconds is there once, however often these come round.
+        // The permits available at ten seconds are granted once, however often that time comes
+        // again.
         for back in [9, 0, 5, 1, 9, 0] {
             while limiter.try_acquire(1).is_ok() {
                 granted += 1;
@@ -52,7 +53,7 @@ fn a_clock_that_jumps_to_and_fro_grants_no_more_than_one_that_does_not() {
 }
 
 #[test]
-fn whoever_waits_when_the_clock_is_set_back_is_granted_when_time_has_come() {
+fn waiters_are_granted_when_a_clock_that_was_set_back_reaches_their_time() {
     let (clock, limiter) = bursty(5.0);
     clock.set(secs(10));
     limiter.try_acquire(10).expect("stored");
@@ -68,7 +69,7 @@ fn whoever_waits_when_the_clock_is_set_back_is_granted_when_time_has_come() {
 }
 
 #[test]
-fn nobody_hangs_and_nobody_passes_while_the_clock_jumps() {
+fn no_waiter_hangs_or_overtakes_while_the_clock_jumps() {
     let (clock, limiter) = busy(5.0);
     let line: Vec<_> = (0..20).map(|_| limiter.reserve(1).expect("a place")).collect();
     for step in 1..=60 {
@@ -100,9 +101,9 @@ fn a_deadline_is_met_when_the_clock_comes_by_it_again() {
     assert!(outcome(&mut timed).is_err());
 }
 
-/// The one who waits came at a time that is still to come.
+/// The waiter joined at a time that is now in the future.
 #[test]
-fn a_refund_before_the_head_has_come_hangs_nobody_and_panics_nobody() {
+fn a_refund_at_a_time_before_the_head_joined_neither_hangs_nor_panics() {
     let (clock, limiter) = bursty(5.0);
     let grant = limiter.try_acquire(10).expect("a new limiter grants at once");
     clock.set(secs(1));
@@ -127,7 +128,8 @@ fn a_clock_stops_at_its_end() {
     assert_eq!(clock.elapsed(), Duration::ZERO);
 }
 
-/// There whoever is ready is granted, and whoever is not is told the truth and waits for good.
+/// At the end of the clock, ready requests are granted. Other calls get the true wait, and wait for
+/// ever.
 #[test]
 fn at_the_end_of_the_clock_decisions_are_as_ever() {
     fn check<P: Rated<Cost = u32>>(policy: P) {
@@ -162,8 +164,8 @@ fn a_limiter_made_at_the_end_of_the_clock_grants_its_first() {
     assert_eq!(limiter.try_acquire(1).expect_err("empty").retry_after(), Some(ms(100)));
 }
 
-/// It cannot move to where the wait would end. A wait that never ends is one answer, a panic that
-/// says so another; a thread that spins for ever is none.
+/// The clock cannot reach the end of the wait. A wait that never ends is acceptable, and so is a
+/// panic that says so; a thread that spins for ever is not.
 #[test]
 fn a_clock_that_moves_by_itself_does_not_spin_at_its_end() {
     finishes(|| {

@@ -24,9 +24,9 @@ trait Check {
     fn check<P: Policy<Cost = u32> + UnwindSafe>(&self, policy: P, name: &str);
 }
 
-/// Does it with every rule that has a strict capacity, of `n` permits in ten seconds.
+/// Runs the check with every policy that has a strict capacity, of `n` permits in ten seconds.
 fn each(n: u32, check: &impl Check) {
-    // As many as come in ten seconds, or at least some.
+    // `n` permits in ten seconds, but at least one.
     let rate = Rate::new(u64::from(n.max(1)), secs(10));
     let window = secs(10);
     check.check(TokenBucket::new(rate, n), "TokenBucket");
@@ -46,7 +46,7 @@ fn each(n: u32, check: &impl Check) {
     check.check(Same((TokenBucket::new(rate, n), InFlight::new(n))), "Same");
 }
 
-/// What each verb says to `n`, in the order of the verbs.
+/// The outcome of each method for `n`, in the order of the methods.
 fn verbs<P: Policy<Cost = u32>>(limiter: &RateLimiter<P>, n: u32) -> Vec<Error> {
     let results = [
         limiter.try_acquire(n).map(drop),
@@ -61,7 +61,7 @@ fn verbs<P: Policy<Cost = u32>>(limiter: &RateLimiter<P>, n: u32) -> Vec<Error> 
     results.into_iter().map(|result| result.expect_err("too much")).collect()
 }
 
-/// Empty, exhausted, with a line, in a pause.
+/// Empty, exhausted, with a queue, in a pause.
 #[test]
 fn more_than_the_capacity_is_an_error_at_once_that_names_the_most() {
     struct TooMuch;
@@ -279,7 +279,7 @@ fn a_log_of_a_million_entries_is_quick() {
 fn the_greatest_capacity_at_the_slowest_rate() {
     fn check<P: Policy<Cost = u32>>(policy: P, name: &str) {
         let (clock, limiter) = on_hold(policy);
-        // What comes in 146 years: 53,375.995 days.
+        // The permits of 146 years: 53,375.995 days.
         assert_eq!(limiter.quota().limit, 53_375, "{name}");
         let error = limiter.try_acquire(u32::MAX).expect_err(name);
         let Error::ExceedsCapacity(exceeds) = error else { panic!("{name}: {error}") };
@@ -303,7 +303,7 @@ fn the_greatest_capacity_at_the_slowest_rate() {
 
 /// Those behind move up, those in front stay.
 #[test]
-fn a_lower_capacity_than_what_was_asked_for_is_told_and_holds_up_nobody() {
+fn waiters_for_more_than_a_lowered_capacity_get_an_error_and_do_not_block_the_queue() {
     fn check<P: Policy<Cost = u32>>(old: P, new: P, name: &str) {
         let (clock, limiter) = on_hold(old);
         let held = limiter.try_acquire(10).expect(name);
@@ -347,7 +347,7 @@ fn a_lower_capacity_than_what_was_asked_for_is_told_and_holds_up_nobody() {
     check(same(10), same(5), "Same");
 }
 
-/// Accepted, for it was spent; and owed, so that those who come next wait for it.
+/// Accepted, because it was spent, and owed, so that later callers wait for it.
 #[test]
 fn settling_up_by_more_than_the_capacity_is_owed() {
     fn check<P: Policy<Cost = u32>>(policy: P, wait: Duration, name: &str) {
@@ -433,7 +433,8 @@ fn a_lock_of_all_time_ends_in_146_years() {
     }
 }
 
-/// Set back to whenever, and forth again: what has been granted by ten seconds is not granted twice.
+/// The clock is set back to any time, and forward again. Permits granted by ten seconds are not
+/// granted twice.
 #[test]
 fn a_clock_set_back_mints_nothing() {
     struct Back;
@@ -463,9 +464,10 @@ fn a_clock_set_back_mints_nothing() {
     each(10, &Back);
 }
 
-/// Half of what there is at ten seconds, the rest at an earlier time, and then it is ten seconds again.
+/// Half of the permits are taken at ten seconds, the rest at an earlier time, and then it is ten
+/// seconds again.
 #[test]
-fn what_is_granted_while_the_clock_is_back_counts_when_it_is_right_again() {
+fn grants_while_the_clock_is_set_back_count_when_it_is_right_again() {
     struct Half;
     impl Check for Half {
         fn check<P: Policy<Cost = u32> + UnwindSafe>(&self, policy: P, name: &str) {
@@ -479,7 +481,7 @@ fn what_is_granted_while_the_clock_is_back_counts_when_it_is_right_again() {
                 clock.set(secs(1005));
                 held.extend((0..20).filter_map(|_| limiter.try_acquire(1).ok()));
                 assert!(held.len() <= 10, "{} after {back} s, {name}", held.len());
-                // And it is not said to be all there again before it is.
+                // And the quota does not report a full reset too early.
                 let quota = limiter.quota();
                 if let Some(wait) = quota.reset_after {
                     assert!(quota.remaining == quota.limit || !wait.is_zero(), "{quota:?}, {name}");
@@ -492,7 +494,7 @@ fn what_is_granted_while_the_clock_is_back_counts_when_it_is_right_again() {
     each(10, &Half);
 }
 
-/// A line charges nobody before its last grant; but a rule that is asked directly is no worse.
+/// A queue never charges before its last grant; a policy that is called directly must be as safe.
 #[test]
 fn a_rule_that_is_charged_at_an_earlier_time_forgets_nothing() {
     struct Direct;
@@ -548,10 +550,10 @@ fn a_clock_that_jumps_to_and_fro_grants_no_more_than_the_rule_says() {
     each(10, &Jump);
 }
 
-/// Found by a test of several parts: the store of a bucket that is full at first comes from before the
-/// clock's origin, and what was taken of that was not given back.
+/// Found by a test of several parts: the store of a bucket that is full at first comes from before
+/// the clock's origin, and permits taken from that part were not given back.
 #[test]
-fn what_is_given_back_soon_after_the_clocks_origin_is_there_again() {
+fn permits_given_back_soon_after_the_clocks_origin_are_available_again() {
     fn check<P: Policy<Cost = u32>>(policy: P, name: &str) {
         for at in [0, 1, 500_000] {
             let (clock, limiter) = on_hold(policy.clone());
@@ -575,7 +577,7 @@ fn what_is_given_back_soon_after_the_clocks_origin_is_there_again() {
     check(SlidingWindowCounter::new(1000, YEAR, 10), "SlidingWindowCounter");
 }
 
-/// What was there and what has come since counts once, however often the steps are cut anew.
+/// Permits available before and permits that came since count once, however often the steps change.
 #[test]
 fn another_refill_period_mints_nothing() {
     for changes in [0, 1, 10] {

@@ -27,7 +27,7 @@ fn assert_nothing_is_free(limiter: &Limiter) {
 }
 
 #[test]
-fn nothing_is_granted_at_once_and_takes_nothing() {
+fn a_cost_of_nothing_is_granted_at_once_and_takes_nothing() {
     finishes(|| {
         let (clock, limiter) = bursty(5.0);
         clock.advance(ms(600));
@@ -37,7 +37,7 @@ fn nothing_is_granted_at_once_and_takes_nothing() {
 }
 
 #[test]
-fn nothing_is_granted_at_once_while_a_line_waits_and_while_paused() {
+fn a_cost_of_nothing_is_granted_at_once_behind_a_queue_and_in_a_pause() {
     finishes(|| {
         let (clock, limiter) = bounded(5.0, 1, 10);
         limiter.try_acquire(10).expect("a new limiter grants at once");
@@ -76,7 +76,7 @@ fn exceeds<T>(result: Result<T, Error>) -> u64 {
 
 /// 12 million years, of which another limiter made 0 by overflow, and granted.
 #[test]
-fn more_than_there_will_ever_be_names_the_most_there_is_and_takes_nothing() {
+fn a_request_beyond_the_horizon_names_the_most_and_takes_nothing() {
     finishes(|| {
         let clock = ManualClock::new();
         let daily = SmoothBursty::new(Rate::every(secs(86_400)));
@@ -103,7 +103,7 @@ fn more_than_there_will_ever_be_names_the_most_there_is_and_takes_nothing() {
 }
 
 #[test]
-fn more_than_there_will_ever_be_is_refused_while_warming_up_too() {
+fn a_request_beyond_the_horizon_is_refused_while_warming_up_too() {
     let clock = ManualClock::new();
     let daily = SmoothWarmingUp::new(Rate::every(secs(86_400)), secs(1));
     let limiter = RateLimiter::with_clock(daily, clock.clone());
@@ -114,7 +114,7 @@ fn more_than_there_will_ever_be_is_refused_while_warming_up_too() {
 }
 
 #[test]
-fn more_than_a_bucket_holds_is_refused_in_a_line_too() {
+fn more_than_a_bucket_holds_is_refused_in_a_queue_too() {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(Bucket { interval: ms(100), capacity: 5 }, clock);
     let _waiting = limiter.reserve(5).expect("a place");
@@ -136,7 +136,7 @@ fn all_permits_that_a_cost_can_say_work_at_the_highest_rate() {
 }
 
 #[test]
-fn a_line_of_the_greatest_costs_does_not_overflow() {
+fn a_queue_of_the_greatest_costs_does_not_overflow() {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1e9)), clock.clone());
     let line: Vec<_> = (0..1000).map(|_| limiter.reserve(u32::MAX).expect("a place")).collect();
@@ -146,9 +146,9 @@ fn a_line_of_the_greatest_costs_does_not_overflow() {
     assert_eq!(error.retry_after(), Some(span * 1000));
 }
 
-/// Each of them is within the horizon, all together are not. Who was given a place keeps it.
+/// Each request is within the horizon, and all together are not. Waiters with a place keep it.
 #[test]
-fn a_line_beyond_the_horizon_is_served_in_its_time() {
+fn a_queue_beyond_the_horizon_is_served_in_its_time() {
     let clock = ManualClock::new();
     let daily = SmoothBursty::new(Rate::every(secs(86_400)));
     let limiter = RateLimiter::with_clock(daily, clock.clone());

@@ -28,7 +28,7 @@ fn a_cold_factor_below_one_panics() {
     let _ = warming_up(secs(1)).cold_factor(0.5);
 }
 
-/// The waits of six calls one after the other.
+/// The waits of six successive calls.
 fn waits<P: Policy<Cost = u32>>(policy: P) -> Vec<Duration> {
     let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
     (0..6).map(|_| limiter.blocking_acquire(1).expect("a grant").waited()).collect()

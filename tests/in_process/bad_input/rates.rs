@@ -80,7 +80,7 @@ fn whole_numbers_that_are_no_rate_panic() {
 }
 
 #[test]
-fn text_that_is_out_of_range_is_told_from_text_that_is_no_rate() {
+fn text_that_is_out_of_range_and_text_that_is_no_rate_give_different_errors() {
     for text in [
         "0/s",
         "-0/s",

@@ -70,7 +70,7 @@ fn a_pause_of_all_time_is_one_of_146_years() {
 }
 
 #[test]
-fn a_pause_of_all_time_denies_with_its_end_and_keeps_those_who_wait() {
+fn a_pause_of_all_time_denies_with_its_end_and_keeps_waiters() {
     let (clock, limiter) = busy(5.0);
     let before = limiter.reserve(1).expect("a place");
     limiter.pause_for(Duration::MAX);

@@ -112,9 +112,10 @@ fn panics<R>(act: impl FnOnce() -> R) -> bool {
     catch_unwind(AssertUnwindSafe(act)).is_err()
 }
 
-/// It has been granted and is polled, and before it hears of that the policy panics over the next one.
+/// The future was granted and is polled, and the policy panics over the next waiter before the poll
+/// returns.
 #[test]
-fn a_future_whose_poll_panicked_takes_nobody_else_out_of_the_line() {
+fn a_future_whose_poll_panicked_removes_no_other_waiter() {
     for at in 1..4 {
         let (clock, limiter, policy) = emptied();
         let mut line: Vec<_> = (0..3).map(|_| limiter.acquire(1)).collect();
@@ -127,7 +128,7 @@ fn a_future_whose_poll_panicked_takes_nobody_else_out_of_the_line() {
         assert_eq!(panicked, at < 3, "{at}");
         policy.ready_at.set(0);
         drop(first);
-        // Its permit came back, and the next one has it.
+        // Its permit came back and went to the next waiter.
         assert_eq!(limiter.queue_len(), if panicked { 1 } else { 2 }, "{at}");
         clock.advance(secs(1));
         assert!(line.iter_mut().all(|future| outcome(future).is_ok()), "{at}");
@@ -135,7 +136,7 @@ fn a_future_whose_poll_panicked_takes_nobody_else_out_of_the_line() {
 }
 
 #[test]
-fn a_panic_while_somebody_joins_leaves_no_place_without_an_owner() {
+fn a_panic_while_a_caller_joins_leaves_no_place_without_an_owner() {
     for at in 1..6 {
         let (clock, limiter, policy) = emptied();
         let mut first = limiter.acquire(1);
@@ -156,9 +157,9 @@ fn a_panic_while_somebody_joins_leaves_no_place_without_an_owner() {
     }
 }
 
-/// On the thread of the caller that met the panic; and the alarm goes off for the next one.
+/// The panic is on the thread of its caller, and the alarm fires for the next waiter.
 #[test]
-fn who_was_granted_before_a_panic_is_woken_and_the_others_are_granted_in_their_turn() {
+fn waiters_granted_before_a_panic_are_woken_and_the_others_are_granted_in_their_turn() {
     let (clock, limiter, policy) = emptied();
     let (calls, waker) = Count::new();
     let mut line: Vec<_> = (0..3).map(|_| limiter.acquire(1)).collect();
@@ -169,14 +170,14 @@ fn who_was_granted_before_a_panic_is_woken_and_the_others_are_granted_in_their_t
     policy.ready_at.set(2);
     assert!(panics(|| clock.advance(ms(200))));
     assert_eq!(calls.get(), 1);
-    // From here on nobody touches the limiter but the clock.
+    // From here on only the clock touches the limiter.
     clock.advance(secs(10));
     assert_eq!(calls.get(), 3);
     assert!(line.iter_mut().all(|future| outcome(future).is_ok()));
 }
 
 #[test]
-fn a_charge_that_panics_loses_nobody() {
+fn a_charge_that_panics_loses_no_waiter() {
     let (clock, limiter, policy) = emptied();
     let mut line: Vec<_> = (0..3).map(|_| limiter.acquire(1)).collect();
     assert!(line.iter_mut().all(is_waiting));
@@ -217,7 +218,7 @@ fn a_panic_over_an_idle_key_costs_no_room_for_others() {
         .build();
     for round in 0..4 {
         for key in 0..KEYS {
-            // Now and then the policy panics over a key that is looked at, whoever calls.
+            // Now and then the policy panics over a key that a call for another key looks at.
             policy.idle_at.set(usize::from(round < 3) * 7);
             let _ = panics(|| limiter.try_acquire(&(round * KEYS + key), 1).is_ok());
         }

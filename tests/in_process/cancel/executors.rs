@@ -41,8 +41,8 @@ fn join_on_a_clock_that_stands_still_takes_one_poll_for_each_grant() {
     assert_eq!(waits, [ms(0), ms(600), ms(1000)]);
 }
 
-/// The classic way to hang: a pinned acquire at the head of the line, which is not polled while its
-/// task waits for another one behind it.
+/// The classic way to hang: a pinned acquire at the head of the queue, which is not polled while
+/// its task waits for another one behind it.
 #[test]
 fn a_pinned_acquire_that_is_not_polled_does_not_block_the_next_one_on_its_task() {
     let (clock, limiter) = bursty(5.0);
@@ -82,7 +82,7 @@ fn select_drops_the_loser_which_costs_nothing() {
 
 /// The losers were granted too, by the time the race is looked at.
 #[test]
-fn select_gives_back_what_the_loser_was_granted() {
+fn select_gives_back_the_grant_of_the_loser() {
     let (clock, limiter) = bursty(5.0);
     limiter.try_acquire(1).expect("a new limiter grants at once");
     let mut race = select(limiter.acquire(1), limiter.acquire(50));

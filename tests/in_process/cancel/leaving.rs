@@ -21,7 +21,7 @@ fn before_the_first_poll_there_is_nothing_to_leave() {
     assert!(limiter.try_acquire(1).is_ok());
 }
 
-/// Six callers with different costs, one of whom leaves after 100 ms: the waits of the others.
+/// Six callers with different costs, one of which leaves after 100 ms: the waits of the others.
 fn waits_without(place: usize, leave: fn(Reservation<tollgate::SmoothBursty>)) -> Vec<Duration> {
     let (clock, limiter) = busy(5.0);
     let mut line: Vec<_> = (1..=6).map(|cost| limiter.reserve(cost).expect("a place")).collect();
@@ -31,7 +31,7 @@ fn waits_without(place: usize, leave: fn(Reservation<tollgate::SmoothBursty>)) -
     line.into_iter().map(waited).collect()
 }
 
-/// As if whoever left had never been there.
+/// The waits as if the caller that left had never joined.
 fn expected_without(place: usize) -> Vec<Duration> {
     let mut due = ms(200);
     let mut waits = Vec::new();
@@ -43,7 +43,7 @@ fn expected_without(place: usize) -> Vec<Duration> {
 }
 
 #[test]
-fn whoever_leaves_from_anywhere_moves_up_those_behind_by_what_it_asked_for() {
+fn leaving_at_any_place_moves_up_those_behind_by_the_permits_asked_for() {
     for place in 0..6 {
         assert_eq!(waits_without(place, drop), expected_without(place), "place {place}");
     }
@@ -77,7 +77,7 @@ fn when_a_big_head_leaves_the_small_one_behind_it_is_granted_at_once_if_it_is_re
     assert_eq!(outcome(&mut small).expect("a grant").waited(), secs(1));
 }
 
-/// The alarm was set for the old head, and nobody looks after the line but the clock.
+/// The alarm was set for the old head, and only the clock touches the queue.
 #[test]
 fn when_a_head_leaves_the_next_one_is_granted_in_time_without_being_polled() {
     let clock = ManualClock::new();
@@ -131,7 +131,7 @@ fn those_behind_are_never_later_while_warming_up() {
 }
 
 #[test]
-fn a_caller_who_was_refused_leaves_nothing_behind() {
+fn a_refused_caller_leaves_nothing_behind() {
     let (clock, limiter) = busy(5.0);
     let mut hopeless = limiter.try_acquire_timeout(1, ms(199));
     assert!(outcome(&mut hopeless).is_err());

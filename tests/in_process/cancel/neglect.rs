@@ -1,13 +1,13 @@
-//! Waiters that are kept but never polled again, or leaked, are granted in their turn and hold up
-//! nobody.
+//! Waiters that are kept but never polled again, or leaked, are granted in their turn and do not
+//! block the queue.
 
 use tollgate::{Acquire, SmoothBursty};
 
 use crate::support::wakers::Count;
 use crate::support::{busy, busy_bounded, is_waiting, ms, outcome, poll_with, secs};
 
-/// A line of five, of whom only the last is looked after.
-fn line_behind_neglected(
+/// A queue of five, of which only the last is polled.
+fn queue_behind_neglected(
     neglect: impl Fn(Acquire<'static, SmoothBursty>) -> Option<Acquire<'static, SmoothBursty>>,
 ) {
     let (clock, limiter) = busy(5.0);
@@ -34,20 +34,20 @@ fn line_behind_neglected(
 }
 
 #[test]
-fn a_waiter_that_is_kept_but_not_polled_holds_up_nobody() {
-    line_behind_neglected(Some);
+fn a_waiter_that_is_kept_but_not_polled_does_not_block_the_queue() {
+    queue_behind_neglected(Some);
 }
 
 #[test]
-fn a_waiter_that_is_leaked_holds_up_nobody() {
-    line_behind_neglected(|future| {
+fn a_leaked_waiter_does_not_block_the_queue() {
+    queue_behind_neglected(|future| {
         std::mem::forget(future);
         None
     });
 }
 
 #[test]
-fn a_waiter_whose_waker_leads_nowhere_holds_up_nobody() {
+fn a_waiter_whose_waker_does_nothing_does_not_block_the_queue() {
     let (clock, limiter) = busy(5.0);
     let (_, waker) = Count::new();
     let mut dead_end = limiter.acquire(1);
@@ -60,7 +60,7 @@ fn a_waiter_whose_waker_leads_nowhere_holds_up_nobody() {
 }
 
 #[test]
-fn leaked_waiters_leave_when_they_are_granted_and_do_not_fill_a_bounded_line() {
+fn leaked_waiters_leave_when_they_are_granted_and_do_not_fill_a_bounded_queue() {
     let (clock, limiter) = busy_bounded(5.0, 1, u64::MAX);
     for _ in 0..100 {
         let mut future = limiter.acquire(1);

@@ -1,5 +1,5 @@
-//! Code that panics in the middle of it: whoever waits elsewhere does not notice. By the system's
-//! clock, whose thread must live on.
+//! Panics in the middle of the limiter's work: other waiters are not affected. Most use the
+//! system's clock, whose thread must survive.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ struct Panics {
     inner: SmoothBursty,
     home: Option<ThreadId>,
     armed: Arc<AtomicBool>,
-    /// So many questions are answered before that.
+    /// Calls that are answered before the panic.
     patience: Arc<AtomicUsize>,
     panics: Arc<AtomicUsize>,
 }
@@ -123,8 +123,8 @@ fn a_policy_that_panics_on_the_clocks_thread_leaves_other_limiters_working() {
         let (calls, waker) = Count::new();
         let mut future = limiter.acquire(1);
         assert!(poll_with(&mut future, &waker).is_pending());
-        // From here on nobody touches it but the clock's thread, which wakes the waiter to look
-        // after itself: here the policy does not panic.
+        // From here on only the clock's thread touches the limiter. It wakes the waiter, which then
+        // pumps the queue itself: on this thread the policy does not panic.
         until(|| calls.get() > 0);
         assert!(policy.panics.load(Ordering::SeqCst) > 0);
         assert!(block_on(future).expect("a grant").waited() > ms(0));
@@ -132,9 +132,9 @@ fn a_policy_that_panics_on_the_clocks_thread_leaves_other_limiters_working() {
     });
 }
 
-/// It panics over the second in line, for whom nobody cares.
+/// The policy panics over the second waiter, which is never polled.
 #[test]
-fn whoever_was_granted_before_the_policy_panicked_is_woken() {
+fn waiters_granted_before_the_policy_panicked_are_woken() {
     finishes(|| {
         let policy = Panics::away_from(Some(thread::current().id()));
         policy.armed.store(true, Ordering::SeqCst);
@@ -231,7 +231,7 @@ fn a_waker_that_panics_does_not_keep_others_from_being_woken() {
     assert_eq!((limiter.queue_len(), calls.get()), (0, 2));
 }
 
-/// Places in flight, by a policy that panics when it is asked for the so-manieth time.
+/// Places in flight, by a policy that panics at the n-th call.
 #[derive(Clone, Debug)]
 struct Fragile {
     inner: InFlight,
@@ -271,15 +271,16 @@ impl Policy for Fragile {
     }
 }
 
-/// Its time is up, it has left the line, and before it is told so the policy panics: whenever that is.
+/// The caller has timed out and left the queue, and the policy panics before it gets its error, at
+/// any of its calls.
 #[test]
-fn a_panic_in_the_middle_of_turning_somebody_away_loses_nobody() {
+fn a_panic_while_a_caller_is_refused_loses_no_waiter() {
     for panics_at in 1..8 {
         let countdown = Arc::new(AtomicUsize::new(0));
         let policy = Fragile { inner: InFlight::new(1), countdown: Arc::clone(&countdown) };
         let clock = ManualClock::new();
         let limiter = RateLimiter::with_clock(policy, &clock);
-        let held = limiter.try_acquire(1).expect("nobody is in flight");
+        let held = limiter.try_acquire(1).expect("nothing is in flight");
         let mut first = limiter.try_acquire_timeout(1, ms(100));
         let (mut second, mut third) = (limiter.acquire(1), limiter.acquire(1));
         let (calls, waker) = Count::new();

@@ -1,5 +1,5 @@
-//! A grant that nobody takes is given back: exactly as long as nobody was granted since, and
-//! otherwise never more than is safe.
+//! An unused grant is refunded: exactly if there was no grant since, and otherwise never more than
+//! is safe.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tollgate::{Grant, ManualClock, Rate, RateLimiter, Rated, SmoothBursty, Smoot
 
 use crate::support::{bursty, busy, is_waiting, ms, outcome, secs, waited};
 
-/// What the next callers at this moment would have to wait: the state, as seen from outside.
+/// The waits of the next callers at this moment: the state, as seen from outside.
 fn seen<P: Rated<Cost = u32>>(limiter: &RateLimiter<P>) -> (u32, [Duration; 3]) {
     let available = limiter.available();
     let next: Vec<_> =
@@ -33,7 +33,7 @@ fn a_granted_future_that_is_dropped_unpolled_was_never_there() {
 }
 
 #[test]
-fn those_who_wait_behind_a_grant_that_is_given_back_are_granted_at_once() {
+fn a_refund_grants_the_waiters_behind_it_at_once() {
     let (clock, limiter) = busy(5.0);
     let big = limiter.reserve(50).expect("a place");
     let mut next = limiter.acquire(1);
@@ -54,7 +54,7 @@ fn an_unused_reservation_that_was_granted_at_once_was_never_there() {
 }
 
 #[test]
-fn a_refund_is_exact_as_long_as_nobody_was_granted_since() {
+fn a_refund_is_exact_if_there_was_no_grant_since() {
     fn check<P: Rated<Cost = u32>>(policy: P) {
         let clock = ManualClock::new();
         let limiter = RateLimiter::with_clock(policy, clock.clone());
@@ -81,7 +81,7 @@ fn a_refund_is_exact_as_long_as_nobody_was_granted_since() {
 }
 
 #[test]
-fn a_refund_after_others_were_granted_gives_back_what_time_has_not() {
+fn a_refund_after_later_grants_gives_back_permits_that_time_has_not() {
     for (later, expected) in [(0, 4), (200, 4), (400, 4), (600, 4), (5000, 5)] {
         let (clock, limiter) = bursty(5.0);
         clock.advance(secs(1));
@@ -113,7 +113,7 @@ fn a_refund_when_time_has_given_it_all_back_gives_nothing() {
     assert!(limiter.try_acquire(1).is_ok());
 }
 
-/// In any span at most the burst, what the rate yields, and one prepaid request.
+/// In any span at most the burst, the yield of the rate, and one prepaid request.
 #[test]
 fn refunds_in_any_order_never_let_more_through_than_the_burst_and_the_rate() {
     let (clock, limiter) = bursty(5.0);
@@ -125,7 +125,7 @@ fn refunds_in_any_order_never_let_more_through_than_the_burst_and_the_rate() {
             kept += 1;
             grants.push(grant);
         }
-        // Somewhere in the middle of what was granted lately.
+        // Somewhere in the middle of the recent grants.
         if step % 3 == 0 && grants.len() > 4 {
             grants.remove(grants.len() - 1 - step % 4).refund();
             kept -= 1;
@@ -149,7 +149,7 @@ fn a_partial_refund_by_settling_is_exact_too() {
 }
 
 #[test]
-fn a_refund_moves_those_who_wait_forward() {
+fn a_refund_moves_waiters_forward() {
     let (clock, limiter) = bursty(5.0);
     let mut grant = limiter.try_acquire(50).expect("a new limiter grants at once");
     let line: Vec<_> = (0..3).map(|_| limiter.reserve(1).expect("a place")).collect();
@@ -181,7 +181,7 @@ fn a_refund_is_not_taken_for_the_last_because_the_numbers_come_again() {
 
 /// Found by review: halving the rate leaves the position as it is, but not the price.
 #[test]
-fn a_refund_after_halving_the_rate_gives_back_what_was_paid() {
+fn a_refund_after_halving_the_rate_gives_back_the_price_paid() {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(2.0)), clock);
     let mut grant = limiter.try_acquire(100).expect("a new limiter grants at once");
@@ -205,7 +205,7 @@ fn a_refund_across_a_change_of_the_warm_up_fits_the_new_store() {
 }
 
 #[test]
-fn giving_back_one_of_many_after_a_change_of_the_rate_makes_nobody_later() {
+fn a_refund_of_one_of_many_after_a_change_of_the_rate_delays_no_waiter() {
     let clock = ManualClock::new();
     let policy = SmoothWarmingUp::new(Rate::per_second(10.0), secs(1));
     let limiter = RateLimiter::with_clock(policy, clock);

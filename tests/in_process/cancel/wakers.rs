@@ -1,5 +1,5 @@
-//! A waker is somebody else's code: it may do anything when it is called, and when it is dropped.
-//! Each of these deadlocks where wakers are called or dropped under the line's lock.
+//! A waker is foreign code: it may do anything when it is called or dropped. Each of these tests
+//! deadlocks if wakers are called or dropped under the queue's lock.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,11 +10,11 @@ use tollgate::{Acquire, Rate, SmoothBursty};
 use crate::support::wakers::{Count, OnWake, Owner};
 use crate::support::{Limiter, busy, finishes, is_waiting, ms, outcome, poll_with, secs};
 
-/// A waker that owns a waiter in the line of `limiter`, which leaves with it.
+/// A waker that owns a waiter in the queue of `limiter`, which leaves with it.
 fn owner_of_a_waiter(limiter: &Limiter) -> Waker {
     let mut owned = limiter.acquire_owned(1);
     assert!(is_waiting(&mut owned));
-    // `Sync` for what is only ever dropped.
+    // `Sync` for a value that is only ever dropped.
     Owner::waker(Mutex::new(owned))
 }
 

@@ -1,6 +1,6 @@
-//! Callers come, leave while they wait, drop what they were granted without looking, drop grants, refund
-//! and settle them and run out of time. When all are gone and time has passed, every part is whole
-//! again; and meanwhile none of them had more out, or in its window, than its limit.
+//! Callers join, leave while they wait, drop granted futures without polling them, drop grants,
+//! refund and settle them and run out of time. When all are gone and time has passed, every part is
+//! whole again; and meanwhile none of them had more out, or in its window, than its limit.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tollgate::{
 use super::on_hold;
 use crate::support::{ms, outcome, poll, secs};
 
-/// What somebody does. A number chooses a cost, or one of those who wait or hold a grant.
+/// One step of a run. A number chooses a cost, a waiter, or a holder of a grant.
 #[derive(Clone, Debug)]
 enum Op {
     Try(usize),
@@ -71,7 +71,7 @@ struct Subject<P: Policy> {
     policy: P,
     limits: Vec<Limit>,
     costs: Vec<P::Cost>,
-    /// What a cost is to each part.
+    /// The cost for each part.
     split: fn(P::Cost) -> Vec<u32>,
 }
 
@@ -214,7 +214,7 @@ impl<P: Policy> Subject<P> {
         drop(grants);
         prop_assert_eq!(limiter.queue_len(), 0);
         let quota = limiter.quota();
-        prop_assert!(quota.reset_after.is_some(), "somebody is still out");
+        prop_assert!(quota.reset_after.is_some(), "a place is still out");
         clock.advance(quota.reset_after.unwrap_or_default().max(ms(1000)));
         prop_assert_eq!(limiter.available(), quota.limit);
         clock.advance(secs(1_000_000));
@@ -224,7 +224,7 @@ impl<P: Policy> Subject<P> {
         Ok(())
     }
 
-    /// What is held counts, whatever it was settled up to.
+    /// Held permits count, at their settled cost.
     fn check_out(&self, held: &[Held<'_, P>], kept: &[Kept]) -> Result<(), TestCaseError> {
         for (part, limit) in self.limits.iter().enumerate() {
             if let Limit::Out(max) = limit {
@@ -364,13 +364,13 @@ fn each_rule_by_itself() {
     prove(fixed(5, secs(2)));
     prove((SlidingWindowCounter::new(5, secs(2), 8), Limit::Sliding(5, ms(1750))));
     prove((LockOut::new(in_flight(5).0, Duration::ZERO), Limit::Out(5)));
-    // Exact but for what a late wake-up is forgiven, which a clock moved by hand has none of.
+    // Exact but for the credit for late wake-ups, which never occur on a manual clock.
     prove(bucket(5, ms(300)));
     prove((LeakyBucket::meter(Rate::every(ms(300)), 5), Limit::Bucket(5, ms(300))));
     prove((Gcra::new(4, 5, ms(1500)), Limit::Bucket(5, ms(300))));
 }
 
-/// A part that grants on credit is whole again too, when what it lent has been paid.
+/// A part that grants on credit is full again when its debt has been paid.
 #[test]
 fn a_smooth_part_and_in_flight() {
     let policy = (SmoothBursty::new(Rate::per_second(5.0)), InFlight::new(3));

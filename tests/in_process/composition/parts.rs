@@ -1,4 +1,5 @@
-//! Tuples of two to six parts, arrays, and `Same`: who is charged, who is named, who is asked.
+//! Tuples of two to six parts, arrays, and `Same`: which parts are charged, named in errors, and
+//! asked.
 
 use tollgate::{
     Cost, Error, FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, ManualClock, Policy, Rate,
@@ -32,7 +33,8 @@ fn assert_all_or_none<P: Policy>(
     let left = limiter.available();
     assert_eq!(left, full.saturating_sub(one));
     clock.advance(secs(1));
-    // All of one part is too much now, by one: nobody is charged, and that part is named.
+    // The full amount of one part is now too much by one: no part is charged, and that part is
+    // named.
     for _ in 0..3 {
         let error = limiter.try_acquire(most).expect_err("one is missing");
         assert_eq!((error.part(), error.retry_after()), (Some(tight), Some(secs(9))));
@@ -101,7 +103,7 @@ fn parts_within_parts() {
 }
 
 #[test]
-fn too_much_for_one_part_names_it_and_charges_nobody() {
+fn too_much_for_one_part_names_it_and_charges_no_part() {
     let (_, limiter) = on_hold((part(10), InFlight::new(5), part(30)));
     for (cost, part, max) in [((11, 6, 31), 0, 10), ((10, 6, 31), 1, 5), ((1, 1, 31), 2, 30)] {
         let Err(Error::ExceedsCapacity(exceeds)) = limiter.try_acquire(cost) else {
@@ -116,8 +118,8 @@ fn too_much_for_one_part_names_it_and_charges_nobody() {
     assert_eq!(limiter.try_acquire(11).expect_err("too much").part(), Some(0));
 }
 
-/// A part that is exhausted, locked, or of no capacity at all does not hold up those who need nothing of
-/// it.
+/// A part that is exhausted, locked, or without capacity does not delay callers that need nothing
+/// of it.
 #[test]
 fn a_part_that_costs_nothing_is_not_charged_and_always_ready() {
     let rate = Rate::per_second(1.0);
@@ -132,11 +134,11 @@ fn a_part_that_costs_nothing_is_not_charged_and_always_ready() {
         drop(limiter.try_acquire((1, 0, 0, 0)).expect("a token"));
         assert_eq!(limiter.available().0, left);
     }
-    // Nothing of anything is free, whoever waits.
+    // A cost of nothing is free, even while a caller waits.
     let mut waiting = limiter.acquire((0, 1, 0, 0));
     assert!(is_waiting(&mut waiting));
     assert!(limiter.try_acquire((0, 0, 0, 0)).is_ok());
-    // But something, of whatever part, stands in the one line.
+    // A cost of any part waits in the one queue.
     clock.advance(secs(5));
     assert!(limiter.try_acquire((1, 0, 0, 0)).is_err());
     drop(held);
@@ -145,8 +147,8 @@ fn a_part_that_costs_nothing_is_not_charged_and_always_ready() {
     assert_eq!((limiter.available().0, grant.limited_by()), (5, Some(1)));
 }
 
-/// Of the rules that hold it back the one that is ready last, and one of which nobody knows when before
-/// all others; of equals the first.
+/// The part named is the one that is ready last. A part that cannot predict when comes before all
+/// others; of equal parts, the first is named.
 #[test]
 fn the_part_that_is_ready_last_is_named() {
     let rate = Rate::per_second(1.0);
@@ -167,7 +169,7 @@ fn the_part_that_is_ready_last_is_named() {
 }
 
 #[test]
-fn everybody_stands_in_one_line() {
+fn all_callers_share_one_queue() {
     let (clock, limiter) = on_hold((part(1), InFlight::new(1)));
     let held = limiter.try_acquire((1, 1)).expect("free");
     let first = limiter.reserve((1, 0)).expect("a place");
@@ -180,12 +182,12 @@ fn everybody_stands_in_one_line() {
 }
 
 #[test]
-fn the_cost_of_several_parts_counts_together_in_a_bounded_line() {
+fn the_cost_of_several_parts_counts_together_in_a_bounded_queue() {
     let policy = (part(1), TokenBucket::new(Rate::per_second(1.0), 100));
     let builder = RateLimiter::builder(policy).clock(ManualClock::new());
     let limiter = builder.max_queued_permits(90).build();
     drop(limiter.try_acquire((1, 50)).expect("free"));
-    let _waiting = limiter.reserve((1, 79)).expect("80 in line");
+    let _waiting = limiter.reserve((1, 79)).expect("80 queued");
     assert!(matches!(limiter.reserve((1, 10)), Err(Error::QueueFull { .. })));
     assert!(limiter.reserve((1, 9)).is_ok());
 }
@@ -201,7 +203,7 @@ fn each_part_is_settled_by_itself() {
         ((0, 0, 0), (10, 1000, 5)),
         ((2, 700, 3), (8, 300, 2)),
         ((1, 800, 0), (9, 200, 5)),
-        // More than was there: owed.
+        // More than was available: owed.
         ((1, 1300, 1), (9, 0, 4)),
     ] {
         let (clock, limiter) = on_hold((part(10), tokens.clone(), InFlight::new(5)));
@@ -233,7 +235,8 @@ fn a_settlement_that_one_part_cannot_take_changes_no_part() {
     assert_eq!(limiter.available(), (9, 5, 0));
 }
 
-/// Each part by its own rule: what others have built on comes back as far as is safe.
+/// Each part refunds by its own rule: permits on which later grants depend come back as far as is
+/// safe.
 #[test]
 fn a_refund_gives_each_part_its_own_back() {
     let rate = Rate::per_second(10.0);
@@ -263,7 +266,7 @@ fn a_refund_gives_each_part_its_own_back() {
 }
 
 #[test]
-fn new_parts_keep_what_the_old_ones_have_granted() {
+fn new_parts_keep_the_grants_of_the_old_ones() {
     let (_, limiter) = on_hold((part(10), InFlight::new(5)));
     let held = limiter.try_acquire((8, 4)).expect("free");
     let mut big = limiter.acquire((3, 1));

@@ -87,8 +87,8 @@ fn large_calls_wait_for_their_tokens() {
     }
 }
 
-/// What a call really took is known at its end: 8,000 were thought of, 2,000 it was. The rest comes back
-/// and lets the next begin.
+/// The true cost of a call is known at its end: 8,000 were estimated, and 2,000 were used. The rest
+/// is refunded and lets the next call begin.
 #[test]
 fn calls_that_were_thought_larger_let_others_begin_sooner() {
     let (clock, limiter) = quota();
@@ -112,7 +112,7 @@ fn calls_that_were_thought_larger_let_others_begin_sooner() {
     let expected = secs(2) + Duration::from_secs(4) / 3;
     assert!(grant.waited().abs_diff(expected) < Duration::from_micros(1), "{:?}", grant.waited());
     assert_eq!((limiter.available().0, limiter.available().2), (49, 0));
-    // And one that took more than was thought owes it: 20,000 at 1,500 a second.
+    // A call that used more than estimated owes the rest: 20,000 at 1,500 a second.
     let mut grant = grant;
     grant.settle((1, 40_000, 1)).expect("owed");
     drop(running);

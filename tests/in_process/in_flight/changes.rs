@@ -6,7 +6,7 @@ use super::at_most;
 use crate::support::{is_waiting, outcome, secs};
 
 #[test]
-fn a_lower_maximum_than_what_is_out_lets_nobody_in_until_enough_have_come_back() {
+fn a_maximum_below_the_number_in_flight_grants_nothing_until_enough_are_given_back() {
     let (_, limiter) = at_most(5);
     let mut out: Vec<_> = (0..5).map(|_| limiter.try_acquire(1).expect("free")).collect();
     limiter.set_policy(InFlight::new(2));
@@ -26,7 +26,7 @@ fn a_lower_maximum_than_what_is_out_lets_nobody_in_until_enough_have_come_back()
 }
 
 #[test]
-fn who_waits_for_more_than_the_new_maximum_is_told_and_those_behind_move_up() {
+fn waiters_for_more_than_the_new_maximum_get_an_error_and_those_behind_move_up() {
     let (_, limiter) = at_most(5);
     let _place = limiter.try_acquire(2).expect("free");
     let mut big = limiter.acquire(4);
@@ -42,9 +42,9 @@ fn who_waits_for_more_than_the_new_maximum_is_told_and_those_behind_move_up() {
     assert_eq!(limiter.queue_len(), 0);
 }
 
-/// Those who stand in front keep their place in front of one who is told later.
+/// Waiters in front of the impossible request keep their places until it gets its error.
 #[test]
-fn one_in_the_line_who_asks_for_too_much_is_told_when_it_comes_to_the_head() {
+fn an_impossible_request_in_the_queue_gets_its_error_at_the_head() {
     let (_, limiter) = at_most(5);
     let place = limiter.try_acquire(5).expect("free");
     let mut first = limiter.acquire(2);
@@ -61,7 +61,7 @@ fn one_in_the_line_who_asks_for_too_much_is_told_when_it_comes_to_the_head() {
 }
 
 #[test]
-fn a_higher_maximum_lets_those_in_who_fit_now() {
+fn a_higher_maximum_grants_the_waiters_that_fit() {
     let (_, limiter) = at_most(1);
     let _place = limiter.try_acquire(1).expect("free");
     let mut line = [limiter.acquire(1), limiter.acquire(1), limiter.acquire(1)];
@@ -73,7 +73,7 @@ fn a_higher_maximum_lets_those_in_who_fit_now() {
 }
 
 #[test]
-fn no_places_at_all_shut_everybody_out_until_there_are_some() {
+fn a_maximum_of_zero_grants_nothing_until_it_is_raised() {
     let (_, limiter) = at_most(1);
     let place = limiter.try_acquire(1).expect("free");
     limiter.set_policy(InFlight::new(0));
@@ -84,7 +84,7 @@ fn no_places_at_all_shut_everybody_out_until_there_are_some() {
     assert!(limiter.try_acquire(1).is_ok());
 }
 
-/// What was settled upwards counts, even above the maximum, until it is given back.
+/// Permits settled upwards count, even above the maximum, until they are given back.
 #[test]
 fn more_than_the_maximum_can_be_out_by_settling() {
     let (_, limiter) = at_most(3);

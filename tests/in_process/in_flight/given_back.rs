@@ -55,7 +55,7 @@ fn when_a_panic_unwinds() {
 }
 
 #[test]
-fn when_a_panic_unwinds_to_those_who_wait() {
+fn when_a_panic_unwinds_to_waiters() {
     let (_, limiter) = at_most(1);
     let place = limiter.try_acquire(1).expect("free");
     let mut next = limiter.acquire(1);
@@ -87,7 +87,7 @@ fn when_a_task_panics() {
     });
 }
 
-/// By `select`, a timeout, and an abort: first while it is held, then while it is waited for.
+/// By `select`, a timeout, and an abort: first while the place is held, then while it is awaited.
 #[test]
 fn when_the_future_that_holds_it_is_cancelled() {
     finishes(|| {
@@ -206,7 +206,7 @@ fn by_a_future_that_was_granted_and_never_polled_again() {
     let mut future = limiter.acquire(2);
     assert!(is_waiting(&mut future));
     drop(place);
-    // It has them, and nobody knows.
+    // The future has been granted its permits but has not been polled.
     assert_eq!((limiter.queue_len(), limiter.available()), (0, 0));
     let mut next = limiter.acquire(1);
     assert!(is_waiting(&mut next));
@@ -219,7 +219,7 @@ fn by_a_future_that_was_granted_and_never_polled_again() {
 fn by_a_reservation_that_is_not_used() {
     let (_, limiter) = at_most(2);
     let granted = limiter.reserve(2).expect("free");
-    let waiting = limiter.reserve(1).expect("a place in line");
+    let waiting = limiter.reserve(1).expect("a place in the queue");
     drop(waiting);
     assert_eq!((limiter.queue_len(), limiter.available()), (0, 0));
     drop(granted);

@@ -1,4 +1,4 @@
-//! Those who wait for a place.
+//! Callers that wait for a place.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::support::{finishes, is_waiting, ms, outcome, poll, poll_with, secs};
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
 #[track_caller]
-fn assert_nobody_knows<T>(result: Result<T, Error>) {
+fn assert_wait_is_unknown<T>(result: Result<T, Error>) {
     let error = result.err().expect("a refusal");
     assert!(matches!(error, Error::Denied { retry_after: None, part: None, .. }), "{error:?}");
 }
 
-/// Nobody can know when a place will be free, so nobody is refused before the time is up.
+/// It is unknown when a place will be free, so no call is refused before its deadline.
 #[test]
 fn a_timed_call_waits_until_its_deadline() {
     let (clock, limiter) = at_most(1);
@@ -29,7 +29,7 @@ fn a_timed_call_waits_until_its_deadline() {
     assert_eq!((calls.get(), limiter.queue_len()), (0, 1));
     clock.advance(NANOSECOND);
     assert_eq!((calls.get(), limiter.queue_len()), (1, 0));
-    assert_nobody_knows(outcome(&mut timed));
+    assert_wait_is_unknown(outcome(&mut timed));
     assert_eq!(limiter.stats().refused, 1);
 }
 
@@ -45,9 +45,9 @@ fn a_timed_call_gets_a_place_that_comes_at_the_last_moment() {
     assert_eq!(grant.waited(), secs(5) - NANOSECOND);
 }
 
-/// Its grant counts from when the place came back, not from when anybody noticed.
+/// The grant counts from the return of the place, not from the poll that notices it.
 #[test]
-fn a_grant_that_is_noticed_after_its_deadline_is_one() {
+fn a_grant_that_is_polled_after_its_deadline_still_counts() {
     let (clock, limiter) = at_most(1);
     let place = limiter.try_acquire(1).expect("free");
     let mut timed = limiter.try_acquire_timeout(1, secs(5));
@@ -59,16 +59,16 @@ fn a_grant_that_is_noticed_after_its_deadline_is_one() {
 }
 
 #[test]
-fn who_has_no_time_is_refused_at_once() {
+fn calls_with_no_time_are_refused_at_once() {
     finishes(|| {
         let (_, limiter) = at_most(2);
         let _place = limiter.try_acquire(1).expect("free");
-        assert_nobody_knows(limiter.try_acquire(2));
-        assert_nobody_knows(outcome(&mut limiter.try_acquire_timeout(2, Duration::ZERO)));
-        assert_nobody_knows(limiter.blocking_try_acquire_timeout(2, Duration::ZERO));
-        let _waiting = limiter.reserve(2).expect("a place in line");
-        // There is a place, but somebody is first.
-        assert_nobody_knows(limiter.try_acquire(1));
+        assert_wait_is_unknown(limiter.try_acquire(2));
+        assert_wait_is_unknown(outcome(&mut limiter.try_acquire_timeout(2, Duration::ZERO)));
+        assert_wait_is_unknown(limiter.blocking_try_acquire_timeout(2, Duration::ZERO));
+        let _waiting = limiter.reserve(2).expect("a place in the queue");
+        // A place is free, but a waiter comes first.
+        assert_wait_is_unknown(limiter.try_acquire(1));
     });
 }
 
@@ -78,11 +78,11 @@ fn by_a_clock_that_moves_itself_a_timed_call_ends_at_its_deadline() {
         let clock = ManualClock::auto_advance();
         let limiter = RateLimiter::with_clock(InFlight::new(1), clock.clone());
         let place = limiter.blocking_acquire(1).expect("free");
-        assert_nobody_knows(limiter.blocking_try_acquire_timeout(1, secs(5)));
+        assert_wait_is_unknown(limiter.blocking_try_acquire_timeout(1, secs(5)));
         assert_eq!(clock.elapsed(), secs(5));
-        assert_nobody_knows(outcome(&mut limiter.try_acquire_timeout(1, ms(1))));
+        assert_wait_is_unknown(outcome(&mut limiter.try_acquire_timeout(1, ms(1))));
         assert_eq!(clock.elapsed(), secs(5) + ms(1));
-        // There is nothing to move the clock to for one who waits for ever.
+        // A waiter without a deadline gives the clock no time to move to.
         let mut patient = limiter.acquire(1);
         assert!(is_waiting(&mut patient));
         assert_eq!(clock.elapsed(), secs(5) + ms(1));
@@ -119,7 +119,7 @@ fn waiters_of_all_sizes_are_served_in_order() {
 }
 
 #[test]
-fn one_who_leaves_lets_those_behind_have_what_it_waited_for() {
+fn a_waiter_that_leaves_frees_its_permits_for_those_behind() {
     let (_, limiter) = at_most(5);
     let _place = limiter.try_acquire(3).expect("free");
     let mut big = limiter.acquire(4);
@@ -130,7 +130,7 @@ fn one_who_leaves_lets_those_behind_have_what_it_waited_for() {
 }
 
 #[test]
-fn one_whose_time_is_up_lets_those_behind_have_what_it_waited_for() {
+fn a_waiter_that_times_out_frees_its_permits_for_those_behind() {
     let (clock, limiter) = at_most(5);
     let _place = limiter.try_acquire(3).expect("free");
     let mut big = limiter.try_acquire_timeout(4, secs(1));
@@ -138,14 +138,14 @@ fn one_whose_time_is_up_lets_those_behind_have_what_it_waited_for() {
     let mut none = limiter.acquire(1);
     assert!(is_waiting(&mut big) && is_waiting(&mut small) && is_waiting(&mut none));
     clock.advance(secs(1));
-    assert_nobody_knows(outcome(&mut big));
+    assert_wait_is_unknown(outcome(&mut big));
     let small = outcome(&mut small).expect("a place");
     assert_eq!(small.waited(), secs(1));
     assert!(is_waiting(&mut none));
 }
 
 #[test]
-fn in_a_pause_nobody_gets_a_place_that_is_free() {
+fn a_free_place_is_not_granted_in_a_pause() {
     let (clock, limiter) = at_most(1);
     let place = limiter.try_acquire(1).expect("free");
     let mut waiting = limiter.acquire(1);
@@ -159,10 +159,10 @@ fn in_a_pause_nobody_gets_a_place_that_is_free() {
 }
 
 #[test]
-fn a_delay_is_at_least_what_is_known() {
+fn a_delay_is_at_least_the_known_wait() {
     let (_, limiter) = at_most(1);
     let place = limiter.try_acquire(1).expect("free");
-    let waiting = limiter.reserve(1).expect("a place in line");
+    let waiting = limiter.reserve(1).expect("a place in the queue");
     assert_eq!(waiting.delay(), Duration::ZERO);
     limiter.pause_for(secs(10));
     assert_eq!(waiting.delay(), secs(10));
@@ -172,15 +172,15 @@ fn a_delay_is_at_least_what_is_known() {
 
 /// Ten thousand, all waiting; each place goes to the next.
 #[test]
-fn a_long_line_is_served_one_by_one() {
+fn a_long_queue_is_served_one_by_one() {
     finishes(|| {
         let (_, limiter) = at_most(1);
         let mut place = limiter.try_acquire(1).expect("free");
         let mut line: Vec<_> = (0..10_000).map(|_| limiter.acquire(1)).collect();
         assert!(line.iter_mut().all(is_waiting));
-        for (next, one) in line.iter_mut().enumerate() {
+        for (next, future) in line.iter_mut().enumerate() {
             drop(place);
-            place = outcome(one).expect("the place");
+            place = outcome(future).expect("the place");
             assert_eq!(limiter.queue_len(), 9_999 - next);
         }
     });

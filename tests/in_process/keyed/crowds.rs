@@ -6,8 +6,8 @@ use tollgate::{Error, FixedWindow, KeyedRateLimiter, ManualClock, Rate, TokenBuc
 
 use crate::support::{ms, secs};
 
-/// Ten million keys, each seen once: they never exceed the bound, and nobody is refused for want of
-/// room, because most keys are idle. When they stop coming, calls at one key make all others go.
+/// Ten million keys, each seen once: they never exceed the bound, and no call is refused for lack
+/// of room, because most keys are idle. When they stop coming, calls at one key make all others go.
 #[test]
 fn ten_million_keys_stay_within_the_bound() {
     const KEYS: u64 = 10_000_000;
@@ -50,7 +50,7 @@ fn an_attack_by_keys_that_are_never_idle_is_turned_away() {
 
 /// Threads at the same few keys, each forgotten again and again: nothing is lost and no bound is broken.
 #[test]
-fn threads_at_the_same_keys_get_what_there_is_and_no_more() {
+fn threads_at_the_same_keys_get_all_permits_and_no_more() {
     const THREADS: u64 = 4;
     const CALLS: u64 = 20_000;
     let clock = ManualClock::new();

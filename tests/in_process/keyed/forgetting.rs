@@ -24,7 +24,7 @@ fn too_many<T>(result: Result<T, Error>) -> bool {
 
 /// Each call looks at a key or two besides its own: a thousand calls at one key, later.
 #[test]
-fn keys_that_nobody_asks_for_any_more_go() {
+fn unused_keys_are_forgotten() {
     let (clock, limiter) = limiter(1_000_000);
     for key in 0..10_000 {
         limiter.try_acquire(&key, 1).expect("a full store");
@@ -51,7 +51,7 @@ fn a_key_that_owes_something_stays() {
 }
 
 #[test]
-fn at_the_bound_those_that_are_there_go_on() {
+fn at_the_bound_existing_keys_keep_working() {
     let (clock, limiter) = limiter(100);
     for key in 0..100 {
         limiter.try_acquire(&key, 1).expect("a full store");
@@ -94,7 +94,7 @@ fn a_refused_key_takes_no_room() {
         assert!(matches!(limiter.try_acquire(&key, 6), Err(Error::ExceedsCapacity(_))));
     }
     assert_eq!(limiter.len(), 0);
-    // Nor one that is only looked at.
+    // Nor a key that is only read.
     assert_eq!((limiter.available(&1), limiter.queue_len(&1), limiter.quota(&1).limit), (5, 0, 5));
     assert!(limiter.is_empty());
 }
@@ -126,7 +126,7 @@ fn a_key_is_forgotten_when_it_is_idle_and_not_before() {
 fn a_key_with_a_place_in_flight_stays_until_it_is_given_back() {
     let clock = ManualClock::new();
     let limiter = KeyedRateLimiter::builder(InFlight::new(1)).clock(&clock).max_keys(1).build();
-    let grant = limiter.try_acquire(&1, 1).expect("nobody is in flight");
+    let grant = limiter.try_acquire(&1, 1).expect("nothing is in flight");
     clock.advance(secs(1_000_000));
     assert!(too_many(limiter.try_acquire(&2, 1)));
     assert!(limiter.try_acquire(&1, 1).is_err());
@@ -146,18 +146,18 @@ fn a_key_in_a_pause_stays() {
 }
 
 #[test]
-fn a_key_where_somebody_waits_stays() {
+fn a_key_with_a_waiter_stays() {
     let (clock, limiter) = limiter(1);
     limiter.try_acquire(&1, 10).expect("prepaid");
     let place = limiter.reserve(&1, 1).expect("a place");
     clock.advance(secs(1000));
-    // Granted, but nobody has looked.
+    // Granted, but the reservation has not been polled.
     assert!(too_many(limiter.try_acquire(&2, 1)));
     drop(place);
     assert!(limiter.try_acquire(&2, 1).is_ok());
 }
 
-/// A new key by choice: what is stored for an idle one is not there.
+/// Absent keys can be chosen to start as new ones, without the permits stored for an idle key.
 #[test]
 fn absent_keys_can_be_new_ones() {
     let clock = ManualClock::new();
@@ -167,13 +167,13 @@ fn absent_keys_can_be_new_ones() {
     limiter.try_acquire(&1, 1).expect("on credit");
     assert!(limiter.try_acquire(&1, 1).is_err());
     clock.advance(secs(60));
-    assert!(limiter.try_acquire(&2, 1).is_ok(), "the first is forgotten all the same");
+    assert!(limiter.try_acquire(&2, 1).is_ok(), "the first is still forgotten");
     assert!(limiter.try_acquire(&2, 1).is_err());
 }
 
-/// Lines too: whoever came for a place and went leaves nothing behind.
+/// A reservation that is dropped leaves no key behind either.
 #[test]
-fn keys_of_reservations_go_as_well() {
+fn keys_of_reservations_are_forgotten_as_well() {
     let (clock, limiter) = limiter(1_000_000);
     for key in 0..20_000 {
         drop(limiter.reserve(&key, 1).expect("room"));

@@ -10,10 +10,10 @@ fn buckets(max_keys: usize) -> (ManualClock, KeyedRateLimiter<u64, TokenBucket>)
     (clock.clone(), KeyedRateLimiter::builder(policy).clock(clock).max_keys(max_keys).build())
 }
 
-/// An estimate of ten, and the answer a minute later: the key has been full again for long, and must
-/// not have been forgotten, or what the call really cost would be lost.
+/// An estimate of ten, and the answer a minute later: the key has been full again for long, and
+/// must not have been forgotten, or the real cost of the call would be lost.
 #[test]
-fn what_a_call_cost_more_is_owed_however_late_it_is_known() {
+fn additional_cost_is_owed_however_late_it_is_known() {
     let (clock, limiter) = buckets(1);
     let mut grant = limiter.try_acquire(&1, 10).expect("a full bucket");
     clock.advance(secs(60));
@@ -39,14 +39,14 @@ fn a_refund_goes_to_the_key_that_paid() {
     assert_eq!(limiter.available(&2), 100);
 }
 
-/// The key has got a line meanwhile, and lost it again.
+/// The key has gained a queue meanwhile, and lost it again.
 #[test]
-fn a_grant_finds_its_key_with_and_without_a_line() {
+fn a_grant_finds_its_key_with_and_without_a_queue() {
     let (clock, limiter) = buckets(10);
     let mut early = limiter.try_acquire(&1, 100).expect("a full bucket");
     let place = limiter.reserve(&1, 5).expect("a place");
     assert_eq!(place.delay(), ms(500));
-    // Refunded in part: whoever is in line moves up.
+    // A partial refund moves the waiter up.
     early.settle(97).expect("less");
     assert_eq!(place.delay(), ms(200));
     clock.advance(ms(200));

@@ -1,4 +1,4 @@
-//! Waiting at a key: the same line as everywhere, made when it is needed.
+//! Waiting at a key: the same queue as elsewhere, made when it is needed.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn limiter() -> (ManualClock, Limiter) {
 }
 
 #[test]
-fn who_waits_is_served_in_order_and_who_leaves_makes_room() {
+fn waiters_are_served_in_order_and_leaving_makes_room() {
     let (clock, limiter) = limiter();
     limiter.try_acquire("a", 1).expect("prepaid");
     let mut first = Box::pin(limiter.acquire("a", 1));
@@ -37,7 +37,7 @@ fn a_future_that_was_not_polled_was_never_there() {
 }
 
 #[test]
-fn try_acquire_does_not_pass_those_who_wait() {
+fn try_acquire_does_not_overtake_waiters() {
     let (clock, limiter) = limiter();
     limiter.try_acquire("a", 1).expect("prepaid");
     let place = limiter.reserve("a", 5).expect("a place");
@@ -48,7 +48,7 @@ fn try_acquire_does_not_pass_those_who_wait() {
     drop(place);
 }
 
-/// As long as a line is there, and after it has gone again.
+/// While a queue exists, and after it is gone.
 #[test]
 fn a_timed_call_that_cannot_be_met_fails_at_once() {
     let (clock, limiter) = limiter();
@@ -69,7 +69,7 @@ fn a_timed_call_that_cannot_be_met_fails_at_once() {
 }
 
 #[test]
-fn blocking_and_async_callers_stand_in_one_line() {
+fn blocking_and_async_callers_share_one_queue() {
     finishes(|| {
         let (clock, limiter) = limiter();
         limiter.try_acquire("a", 1).expect("prepaid");
@@ -113,9 +113,9 @@ fn a_pause_holds_for_one_key() {
     drop(place);
 }
 
-/// What a line has counted is not lost when it goes.
+/// The counts of a queue are kept when the queue goes.
 #[test]
-fn all_is_counted() {
+fn all_calls_are_counted() {
     let (clock, limiter) = limiter();
     for key in ["a", "b", "c"] {
         limiter.try_acquire(key, 1).expect("prepaid");
@@ -125,7 +125,7 @@ fn all_is_counted() {
         clock.advance(ms(100));
         drop(first.expect("a place").blocking_wait().expect("a grant"));
         let stats = limiter.stats();
-        // The line goes with the next call.
+        // The queue goes with the next call.
         clock.advance(ms(100));
         limiter.try_acquire(key, 1).expect("prepaid");
         assert_eq!(limiter.stats().granted, stats.granted + 1);

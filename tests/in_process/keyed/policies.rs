@@ -34,7 +34,7 @@ fn a_change_settles_the_past_of_each_key_at_the_old_rate() {
 }
 
 #[test]
-fn a_change_re_times_those_who_wait() {
+fn a_change_reschedules_waiters() {
     let clock = ManualClock::new();
     let limiter = KeyedRateLimiter::with_clock(bucket(1.0, 100), &clock);
     limiter.try_acquire(&1, 100).expect("a full bucket");
@@ -46,7 +46,7 @@ fn a_change_re_times_those_who_wait() {
 }
 
 #[test]
-fn who_waits_for_more_than_a_new_capacity_gets_the_error() {
+fn waiters_for_more_than_a_new_capacity_get_an_error() {
     let clock = ManualClock::new();
     let limiter = KeyedRateLimiter::with_clock(bucket(1.0, 100), &clock);
     limiter.try_acquire(&1, 100).expect("a full bucket");
@@ -57,7 +57,7 @@ fn who_waits_for_more_than_a_new_capacity_gets_the_error() {
     assert_eq!(error.max, 49);
 }
 
-/// Also for keys that come later.
+/// Also for keys used later.
 #[test]
 fn a_change_holds_for_keys_that_are_not_there() {
     let limiter = KeyedRateLimiter::with_clock(bucket(1.0, 10), ManualClock::new());
@@ -81,7 +81,7 @@ impl Plans {
         let lookup = Arc::clone(&plans);
         let policy_of = move |key: &String| match lookup.lock().get(key.as_str()) {
             Some(&capacity) => bucket(1.0, capacity),
-            None => panic!("nobody knows {key}"),
+            None => panic!("unknown key {key}"),
         };
         (Self(plans), {
             let builder = KeyedRateLimiter::builder_with_policies(policy_of).clock(clock);
@@ -101,18 +101,18 @@ fn each_key_has_its_own_policy() {
     assert!(limiter.try_acquire("big", 100).is_ok());
     assert!(matches!(limiter.try_acquire("small", 6), Err(Error::ExceedsCapacity(_))));
     assert!(limiter.try_acquire("small", 5).is_ok());
-    // Asked again only when told to.
+    // The function is called again only on `refresh`.
     plans.set("small", 50);
     clock.advance(secs(2));
     assert_eq!(limiter.quota("small").limit, 5);
     limiter.refresh("small");
     assert_eq!((limiter.quota("small").limit, limiter.available("small")), (50, 2));
-    // A key that is not there has nothing to refresh.
-    limiter.refresh("nobody");
+    // Refreshing an absent key does nothing.
+    limiter.refresh("unknown");
 }
 
 #[test]
-fn the_function_is_asked_again_for_a_key_that_comes_back() {
+fn the_function_runs_again_for_a_key_that_comes_back() {
     let clock = ManualClock::new();
     let (plans, limiter) = Plans::bounded(&clock, 1);
     assert!(limiter.try_acquire("big", 100).is_ok());
@@ -129,16 +129,16 @@ fn a_function_of_the_key_that_panics_hurts_its_caller_only() {
     let (plans, limiter) = Plans::limiter(&clock);
     limiter.try_acquire("small", 1).expect("a full bucket");
     for _ in 0..3 {
-        let call = || limiter.try_acquire("nobody", 1).map(drop);
-        catch_unwind(AssertUnwindSafe(call)).expect_err("nobody has no policy");
+        let call = || limiter.try_acquire("unknown", 1).map(drop);
+        catch_unwind(AssertUnwindSafe(call)).expect_err("no policy for this key");
     }
     assert_eq!(limiter.len(), 1);
     assert!(limiter.try_acquire("small", 1).is_ok());
-    plans.set("nobody", 3);
-    assert!(limiter.try_acquire("nobody", 3).is_ok());
-    plans.0.lock().remove("nobody");
-    catch_unwind(AssertUnwindSafe(|| limiter.refresh("nobody"))).expect_err("no policy again");
-    assert_eq!(limiter.quota("nobody").limit, 3);
+    plans.set("unknown", 3);
+    assert!(limiter.try_acquire("unknown", 3).is_ok());
+    plans.0.lock().remove("unknown");
+    catch_unwind(AssertUnwindSafe(|| limiter.refresh("unknown"))).expect_err("no policy again");
+    assert_eq!(limiter.quota("unknown").limit, 3);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_function_can_take_the_place_of_a_policy_and_the_other_way_round() {
     assert_eq!((limiter.quota(&3).limit, limiter.quota(&30).limit), (10, 10));
 }
 
-/// A key is whatever can be hashed and compared; it is found by its borrowed form.
+/// A key is any type that can be hashed and compared. It is found by its borrowed form.
 #[test]
 fn keys_of_many_kinds() {
     let policy = SmoothBursty::new(Rate::per_second(1.0)).max_burst(Duration::ZERO);

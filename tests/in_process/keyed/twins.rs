@@ -1,5 +1,5 @@
-//! A keyed limiter decides as a limiter for each key does, that has been there all the time: so a key
-//! that was forgotten, and one that was never there, make no difference.
+//! A keyed limiter decides as one permanent limiter for each key would. Forgotten keys and keys
+//! never used make no difference.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -69,7 +69,7 @@ fn agree<P: Policy<Cost = u32> + Debug>(policies: [P; 2]) {
                     }
                 }
                 Op::Timed { key, n, wait } => {
-                    // The clock goes to where the wait ends; set back for the other one.
+                    // The clock moves to the end of the wait; it is set back for the other limiter.
                     let start = clock.elapsed();
                     let one = each[&key].blocking_try_acquire_timeout(n, ms(wait));
                     let one = one.map(|grant| grant.waited());

@@ -1,4 +1,4 @@
-//! A line with a limited number of places or permits.
+//! A queue with a limited number of places or permits.
 
 use std::thread;
 
@@ -16,13 +16,14 @@ fn assert_full<T>(result: Result<T, Error>, moves_in: std::time::Duration) {
 }
 
 #[test]
-fn who_comes_when_all_places_are_taken_is_refused_until_the_line_moves() {
+fn calls_to_a_full_queue_are_refused_until_the_queue_moves() {
     finishes(|| {
         let (clock, limiter) = busy_bounded(5.0, 2, u64::MAX);
         let first = limiter.reserve(10).expect("a place");
         let second = limiter.reserve(1).expect("a place");
         clock.advance(ms(50));
-        // The line moves when its head is granted at 200 ms, not when a caller at its end would be.
+        // The queue moves when its head is granted at 200 ms, not when a caller at its end would
+        // be.
         assert_full(limiter.reserve(1), ms(150));
         assert_full(outcome(&mut limiter.acquire(1)), ms(150));
         assert_full(outcome(&mut limiter.acquire_owned(1)), ms(150));
@@ -31,7 +32,7 @@ fn who_comes_when_all_places_are_taken_is_refused_until_the_line_moves() {
         assert_full(limiter.blocking_try_acquire_timeout(1, secs(60)), ms(150));
         assert_eq!(limiter.queue_len(), 2);
 
-        // What it said is true.
+        // The predicted wait is true.
         clock.advance(ms(150));
         let third = limiter.reserve(1).expect("a place");
         clock.advance(secs(60));
@@ -40,7 +41,7 @@ fn who_comes_when_all_places_are_taken_is_refused_until_the_line_moves() {
 }
 
 #[test]
-fn a_call_that_would_not_wait_anyway_is_told_how_long_the_wait_would_be() {
+fn a_call_that_would_not_wait_anyway_gets_the_wait_in_its_error() {
     let (_clock, limiter) = busy_bounded(5.0, 1, u64::MAX);
     let _waiting = limiter.reserve(10).expect("a place");
     let error = limiter.try_acquire(1).expect_err("not ready");
@@ -66,7 +67,7 @@ fn queued_permits_are_counted_and_not_callers() {
 }
 
 #[test]
-fn more_than_the_line_may_hold_is_still_granted_when_no_wait_is_needed() {
+fn more_than_the_queue_may_hold_is_still_granted_when_no_wait_is_needed() {
     let (clock, limiter) = busy_bounded(5.0, usize::MAX, 10);
     assert_full(limiter.reserve(11), ms(200));
     clock.advance(ms(200));
@@ -74,7 +75,7 @@ fn more_than_the_line_may_hold_is_still_granted_when_no_wait_is_needed() {
 }
 
 #[test]
-fn no_places_at_all_means_that_nobody_waits() {
+fn a_queue_of_no_places_refuses_every_call_that_must_wait() {
     finishes(|| {
         let (clock, limiter) = bounded(5.0, 0, u64::MAX);
         assert!(outcome(&mut limiter.acquire(1)).is_ok());
@@ -86,7 +87,7 @@ fn no_places_at_all_means_that_nobody_waits() {
 }
 
 #[test]
-fn whoever_leaves_frees_a_place_and_its_permits() {
+fn leaving_frees_a_place_and_its_permits() {
     let (_clock, limiter) = busy_bounded(5.0, 2, 10);
     let head = limiter.reserve(8).expect("a place");
     let tail = limiter.reserve(1).expect("a place");

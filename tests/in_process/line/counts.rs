@@ -1,4 +1,4 @@
-//! What a limiter tells about itself, and what its clones share.
+//! What a limiter reports about itself, and what its clones share.
 
 use std::time::Duration;
 
@@ -28,21 +28,21 @@ fn every_call_is_counted_once() {
     let second = limiter.reserve(1).expect("a place");
     assert_eq!(counts(&limiter), (1, 3, 0, ms(0)));
     clock.advance(ms(400));
-    // Granted in their turn, whether anybody has looked or not.
+    // Granted in their turn, before they are polled.
     assert_eq!(counts(&limiter), (3, 3, 0, ms(600)));
     assert_eq!(waited(first) + waited(second), ms(600));
     assert_eq!(counts(&limiter), (3, 3, 0, ms(600)));
 }
 
 #[test]
-fn whoever_leaves_without_a_grant_has_given_up() {
+fn leaving_without_a_grant_counts_as_giving_up() {
     let (clock, limiter) = busy(5.0);
     let mut waiting = limiter.acquire(1);
     assert!(is_waiting(&mut waiting));
     drop(waiting);
     assert_eq!(counts(&limiter), (1, 0, 1, ms(0)));
 
-    // A grant that nobody takes was a grant all the same.
+    // An unused grant still counts as a grant.
     let reservation = limiter.reserve(1).expect("a place");
     clock.advance(ms(200));
     drop(reservation);
@@ -52,13 +52,13 @@ fn whoever_leaves_without_a_grant_has_given_up() {
     drop(granted_at_once);
     assert_eq!(counts(&limiter), (3, 0, 3, ms(200)));
 
-    // One that never came is none.
+    // A future that was never polled does not count.
     drop(limiter.acquire(1));
     assert_eq!(counts(&limiter), (3, 0, 3, ms(200)));
 }
 
 #[test]
-fn whoever_runs_out_of_time_was_refused() {
+fn a_call_that_times_out_counts_as_refused() {
     let (clock, limiter) = busy(5.0);
     let mut timed = limiter.try_acquire_timeout(1, ms(300));
     assert!(is_waiting(&mut timed));
@@ -70,7 +70,7 @@ fn whoever_runs_out_of_time_was_refused() {
 }
 
 #[test]
-fn clones_share_one_quota_one_line_and_one_count() {
+fn clones_share_one_quota_one_queue_and_one_count() {
     let (clock, limiter) = bursty(5.0);
     let clone = limiter.clone();
     assert!(limiter.try_acquire(1).is_ok());
@@ -128,7 +128,7 @@ fn a_reservation_can_outlive_its_limiter() {
 }
 
 #[test]
-fn a_limiter_shows_its_policy_its_clock_and_its_line() {
+fn a_limiter_shows_its_policy_its_clock_and_its_queue() {
     let (_clock, limiter) = busy(5.0);
     let _waiting = limiter.reserve(1).expect("a place");
     let text = format!("{limiter:?}");

@@ -43,7 +43,7 @@ fn assert_used(minutes: &[usize]) {
     assert!(minutes.iter().all(|&granted| (297..=306).contains(&granted)), "{minutes:?}");
 }
 
-/// A line that charges on arrival falls to nothing within 20 s of this, and stays there.
+/// A limiter that charges on arrival falls to nothing within 20 s under this load, and stays there.
 #[test]
 fn at_twice_the_rate_with_callers_that_give_up_the_whole_rate_is_used() {
     let policy = SmoothBursty::new(Rate::per_second(5.0));

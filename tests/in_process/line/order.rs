@@ -30,7 +30,7 @@ impl Caller {
 }
 
 #[test]
-fn futures_threads_and_reservations_stand_in_one_line() {
+fn futures_threads_and_reservations_share_one_queue() {
     finishes(|| {
         let (clock, limiter) = busy(5.0);
         let mut callers = Vec::new();
@@ -79,7 +79,7 @@ fn a_future_joins_when_it_is_first_polled_and_not_when_it_is_made() {
 }
 
 #[test]
-fn everybody_is_granted_at_the_due_time_however_far_the_clock_is_moved() {
+fn all_waiters_are_granted_at_their_due_times_however_far_the_clock_is_moved() {
     let (clock, limiter) = busy(5.0);
     let line: Vec<_> = (0..1000).map(|_| limiter.reserve(1).expect("a place")).collect();
     clock.advance(secs(3600));
@@ -89,7 +89,7 @@ fn everybody_is_granted_at_the_due_time_however_far_the_clock_is_moved() {
 }
 
 #[test]
-fn nobody_is_granted_a_nanosecond_early() {
+fn no_waiter_is_granted_a_nanosecond_early() {
     let (clock, limiter) = busy(5.0);
     let mut future = limiter.acquire(1);
     assert!(is_waiting(&mut future));
@@ -141,13 +141,13 @@ fn only_the_waker_of_the_latest_poll_is_called() {
 }
 
 #[test]
-fn try_acquire_does_not_go_past_a_line() {
+fn try_acquire_does_not_overtake_the_queue() {
     let clock = ManualClock::new();
     let limiter =
         RateLimiter::with_clock(Bucket { interval: ms(100), capacity: 10 }, clock.clone());
     let big = limiter.reserve(5).expect("a place");
     clock.advance(ms(300));
-    // Three permits are there, but they are on their way to the one who came first.
+    // Three permits are available, but they belong to the first waiter.
     assert_eq!(limiter.available(), 0);
     let error = limiter.try_acquire(1).expect_err("a line");
     assert_eq!(error.retry_after(), Some(ms(300)));
@@ -159,7 +159,7 @@ fn try_acquire_does_not_go_past_a_line() {
 }
 
 #[test]
-fn try_acquire_at_the_due_time_comes_after_the_one_who_waited_for_it() {
+fn try_acquire_at_the_due_time_comes_after_the_waiter() {
     let (clock, limiter) = busy(5.0);
     let reservation = limiter.reserve(1).expect("a place");
     clock.advance(ms(200));
@@ -168,7 +168,7 @@ fn try_acquire_at_the_due_time_comes_after_the_one_who_waited_for_it() {
     assert_eq!(waited(reservation), ms(200));
 }
 
-/// Where a permit goes to whoever asks when it is there, the big one never sees fifty.
+/// If a free permit went to any call that came then, the large request would never see fifty.
 #[test]
 fn acquire_50_is_not_starved_by_a_stream_of_acquire_1() {
     let clock = ManualClock::new();

@@ -1,4 +1,4 @@
-//! A change of the rate and a pause hold for everybody in line: nobody was charged yet.
+//! A change of the rate and a pause hold for all waiters: none of them has been charged yet.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn changed_after_a_second(interval: Duration) -> impl Iterator<Item = Duration> 
     before.chain((0..95).map(move |place| ms(1200) + interval * place))
 }
 
-/// Each change of the rate cuts what is owed to a whole unit: up, by less than a nanosecond.
+/// Each change of the rate rounds the debt up to a whole unit, by less than a nanosecond.
 #[track_caller]
 fn assert_times(
     happened: Vec<Duration>,
@@ -68,7 +68,7 @@ fn rates_that_go_up_and_down_leave_no_trace() {
     assert_times(waits(line), changed_after_a_second(ms(200)), 300);
 }
 
-/// As in Guava: what was taken before the change is paid for at the price it had.
+/// As in Guava: permits taken before the change are paid for at the old price.
 #[test]
 fn a_debt_keeps_its_old_price() {
     let (clock, limiter) = bursty(1.0);
@@ -97,7 +97,7 @@ fn a_pause_moves_a_hundred_waiters_behind_its_end() {
 }
 
 #[test]
-fn a_pause_shorter_than_what_is_owed_changes_nothing() {
+fn a_pause_shorter_than_the_debt_changes_nothing() {
     let (clock, limiter) = bursty(5.0);
     limiter.try_acquire(50).expect("a new limiter grants at once");
     limiter.pause_for(secs(3));
@@ -123,7 +123,7 @@ fn a_pause_is_made_longer_but_never_shorter() {
 }
 
 #[test]
-fn in_a_pause_nothing_is_granted_and_everybody_is_told_how_long_it_takes() {
+fn in_a_pause_nothing_is_granted_and_every_refusal_has_the_wait() {
     let (clock, limiter) = bursty(5.0);
     clock.advance(secs(60));
     limiter.pause_for(secs(10));
@@ -154,7 +154,7 @@ fn no_credit_accrues_in_a_pause() {
 }
 
 #[test]
-fn what_was_stored_before_a_pause_is_gone_after_it() {
+fn permits_stored_before_a_pause_are_gone_after_it() {
     let (clock, limiter) = bursty(5.0);
     clock.advance(secs(60));
     assert_eq!(limiter.available(), 5);
@@ -188,7 +188,7 @@ fn a_refund_in_a_pause_earns_no_credit() {
 }
 
 #[test]
-fn what_is_told_after_a_change_is_what_happens_while_warming_up() {
+fn predictions_after_a_change_are_met_while_warming_up() {
     let clock = ManualClock::new();
     let policy = SmoothWarmingUp::new(Rate::per_second(5.0), secs(4));
     let limiter = RateLimiter::with_clock(policy, clock.clone());
@@ -198,20 +198,25 @@ fn what_is_told_after_a_change_is_what_happens_while_warming_up() {
     clock.advance(secs(1));
     limiter.pause_for(secs(1));
     limiter.set_rate(Rate::per_second(8.0));
-    let told: Vec<_> = line.iter().map(Reservation::delay).collect();
+    let predicted: Vec<_> = line.iter().map(Reservation::delay).collect();
     clock.advance(secs(600));
     let mut waiting = 0;
-    for (told, reservation) in told.into_iter().zip(line).filter(|(told, _)| !told.is_zero()) {
-        // Cut to whole nanoseconds once for each grant ahead, or once in all.
+    for (predicted, reservation) in
+        predicted.into_iter().zip(line).filter(|(predicted, _)| !predicted.is_zero())
+    {
+        // Rounded to whole nanoseconds once for each grant ahead, or once in total.
         let happened = waited(reservation) - secs(3);
-        assert!(told.abs_diff(happened) <= Duration::from_nanos(1), "{told:?} {happened:?}");
+        assert!(
+            predicted.abs_diff(happened) <= Duration::from_nanos(1),
+            "{predicted:?} {happened:?}"
+        );
         waiting += 1;
     }
     assert!(waiting > 40);
 }
 
 #[test]
-fn who_asked_for_more_than_the_new_policy_can_grant_is_told_and_holds_up_nobody() {
+fn waiters_for_more_than_the_new_policy_can_grant_get_an_error_and_do_not_block_the_queue() {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1e9)), clock.clone());
     limiter.try_acquire(1_000_000_000).expect("a new limiter grants at once");

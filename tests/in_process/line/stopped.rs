@@ -17,7 +17,7 @@ async fn granted_right_after_a_stop(policy: SmoothBursty) -> usize {
     tokio::time::advance(secs(60)).await;
     let granted = 300 - limiter.queue_len();
 
-    // And the line goes on from there at its rate.
+    // The queue then continues at its rate.
     let start = tokio::time::Instant::now();
     let mut rest: FuturesUnordered<_> = line.into_iter().map(Reservation::wait).collect();
     while let Some(result) = rest.next().await {
@@ -30,7 +30,7 @@ async fn granted_right_after_a_stop(policy: SmoothBursty) -> usize {
 }
 
 #[test]
-fn a_process_that_was_stopped_for_a_minute_does_not_let_its_line_out_at_once() {
+fn a_process_that_was_stopped_for_a_minute_does_not_release_its_queue_at_once() {
     let granted = finishes(|| {
         paused().block_on(async {
             let policy = SmoothBursty::new(Rate::per_second(5.0));

@@ -1,4 +1,4 @@
-//! Callers who wait for a limited time.
+//! Callers that wait for a limited time.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ fn denied<T>(result: Result<T, Error>) -> Duration {
 }
 
 #[test]
-fn one_that_cannot_make_it_fails_at_once_and_takes_nothing() {
+fn a_timed_call_that_cannot_succeed_fails_at_once_and_takes_nothing() {
     finishes(|| {
         let (clock, limiter) = busy(5.0);
         let line: Vec<_> = (1..=3).map(|n| limiter.reserve(n).expect("a place")).collect();
         clock.advance(ms(50));
-        // 200 ms for the one granted and 1200 ms for six permits in line, 50 ms of which are over.
+        // 200 ms for the one granted and 1200 ms for six queued permits, 50 ms of which are over.
         let wait = ms(1350);
         for _ in 0..10 {
             assert_eq!(
@@ -42,7 +42,7 @@ fn one_that_cannot_make_it_fails_at_once_and_takes_nothing() {
 }
 
 #[test]
-fn one_whose_turn_comes_at_the_last_moment_makes_it() {
+fn a_waiter_whose_turn_comes_at_its_deadline_is_granted() {
     let (clock, limiter) = busy(5.0);
     let _line: Vec<_> = (1..=3).map(|n| limiter.reserve(n).expect("a place")).collect();
     clock.advance(ms(50));
@@ -55,7 +55,7 @@ fn one_whose_turn_comes_at_the_last_moment_makes_it() {
 }
 
 #[test]
-fn the_wait_told_is_the_wait_needed_while_warming_up() {
+fn the_predicted_wait_is_the_wait_needed_while_warming_up() {
     let clock = ManualClock::new();
     let policy = SmoothWarmingUp::new(Rate::per_second(3.0), secs(7));
     let limiter = RateLimiter::with_clock(policy, clock.clone());
@@ -72,7 +72,7 @@ fn the_wait_told_is_the_wait_needed_while_warming_up() {
 }
 
 #[test]
-fn the_line_ahead_counts_in_a_policy_of_ones_own() {
+fn the_queue_ahead_counts_in_a_custom_policy() {
     let clock = ManualClock::new();
     let limiter =
         RateLimiter::with_clock(Bucket { interval: ms(100), capacity: 50 }, clock.clone());
@@ -86,7 +86,7 @@ fn the_line_ahead_counts_in_a_policy_of_ones_own() {
 }
 
 #[test]
-fn a_refusal_can_turn_out_early_but_a_second_try_gets_what_was_freed() {
+fn a_refusal_can_be_premature_but_a_second_try_gets_the_freed_permits() {
     let (clock, limiter) = busy(5.0);
     let big = limiter.reserve(50).expect("a place");
     assert_eq!(denied(outcome(&mut limiter.try_acquire_timeout(1, secs(5)))), ms(10_200));
@@ -98,7 +98,7 @@ fn a_refusal_can_turn_out_early_but_a_second_try_gets_what_was_freed() {
 }
 
 #[test]
-fn a_head_that_a_pause_makes_hopeless_is_told_at_once() {
+fn a_head_that_a_pause_makes_hopeless_is_refused_at_once() {
     let (clock, limiter) = busy(5.0);
     let (calls, waker) = Count::new();
     let mut timed = limiter.try_acquire_timeout(1, ms(500));
@@ -111,7 +111,7 @@ fn a_head_that_a_pause_makes_hopeless_is_told_at_once() {
 }
 
 #[test]
-fn one_in_the_line_that_a_pause_makes_hopeless_is_told_when_its_time_is_up() {
+fn a_waiter_that_a_pause_makes_hopeless_is_refused_at_its_deadline() {
     let (clock, limiter) = busy(5.0);
     let (calls, waker) = Count::new();
     let ahead = limiter.reserve(10).expect("a place");
@@ -123,7 +123,7 @@ fn one_in_the_line_that_a_pause_makes_hopeless_is_told_when_its_time_is_up() {
     assert_eq!((calls.get(), limiter.queue_len()), (0, 3));
     clock.advance(NANOSECOND);
     assert_eq!((calls.get(), limiter.queue_len()), (1, 2));
-    // Asked again it would stand behind eleven permits: 30 s + 2.2 s, 2.5 s of which are over.
+    // A second request would wait behind eleven permits: 30 s + 2.2 s, 2.5 s of which are over.
     assert_eq!(denied(outcome(&mut timed)), ms(29_700));
     clock.advance(secs(60));
     assert_eq!([waited(ahead), waited(behind)], [secs(30), secs(32)]);
@@ -144,7 +144,8 @@ fn a_lower_rate_makes_the_hopeless_give_up_in_time_and_the_others_move_up() {
         .collect();
     assert_eq!(granted.len(), 20);
     for (place, waited) in (0..).zip(granted) {
-        // What was taken before the change is paid for at the old price, cut up to a nanosecond.
+        // Permits taken before the change are paid for at the old price, rounded up to a
+        // nanosecond.
         let expected = ms(200) + secs(1) * place;
         assert!(waited == expected || waited == expected + NANOSECOND, "{waited:?} {expected:?}");
     }
@@ -154,7 +155,7 @@ fn a_lower_rate_makes_the_hopeless_give_up_in_time_and_the_others_move_up() {
 }
 
 #[test]
-fn one_that_nobody_polls_any_more_leaves_the_line_when_its_time_is_up() {
+fn a_waiter_that_is_no_longer_polled_leaves_the_queue_at_its_deadline() {
     let (clock, limiter) = busy(5.0);
     let _ahead = limiter.reserve(1).expect("a place");
     let mut timed = limiter.try_acquire_timeout(50, ms(400));
@@ -198,7 +199,7 @@ fn the_longest_time_means_for_ever() {
 }
 
 #[test]
-fn a_clock_that_moves_by_itself_waits_out_what_can_be_met_and_nothing_else() {
+fn a_clock_that_moves_by_itself_moves_only_for_timeouts_that_can_be_met() {
     finishes(|| {
         let clock = ManualClock::auto_advance();
         let limiter =

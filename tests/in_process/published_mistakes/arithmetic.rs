@@ -12,12 +12,12 @@ use crate::support::{ms, secs};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// So many days are 2^63, 2^64 and 2^65 ns, and a little more.
+/// Numbers of days that are 2^63, 2^64 and 2^65 ns, and a little more.
 const WRAPPING: [u32; 6] = [106_752, 213_504, 213_505, 213_506, 427_009, u32::MAX];
 
 #[test]
 fn one_a_day_does_not_overflow_to_a_grant_of_213505() {
-    /// `wait`: what one waits after `all`, the most that can be had at once.
+    /// `wait`: the wait of one permit after `all`, the most that can be granted at once.
     fn check<P: Policy<Cost = u32>>(policy: P, all: u32, wait: Duration) {
         let (clock, limiter) = on_hold(policy);
         for turn in 0..2 {
@@ -48,7 +48,7 @@ fn one_a_day_does_not_overflow_to_a_grant_of_213505() {
     check(SlidingWindowCounter::new(10, DAY, 10), 10, DAY);
     check([TokenBucket::new(rate, 10), TokenBucket::new(Rate::per_second(1e9), 20)], 10, DAY);
     check(Same((FixedWindow::new(10, DAY), SlidingWindowLog::new(10, DAY))), 10, DAY);
-    // What can be had at once where no capacity says less is what comes in 146 years.
+    // Without a smaller capacity, the most granted at once is the permits of 146 years.
     check(SmoothBursty::new(rate), 53_375, DAY * 53_375);
     check(LeakyBucket::new(rate, u32::MAX), 53_375, DAY * 53_375);
 }
@@ -140,7 +140,7 @@ fn polling_each_1_9_us_loses_no_remainder() {
     }
 
     let rate = Rate::per_second(100.0);
-    // What a limiter grants at first, and a hundred.
+    // The first grant of a limiter, and a hundred more.
     assert_eq!(granted(SmoothBursty::new(rate)), 101);
     assert_eq!(granted(TokenBucket::new(rate, 10).initial(0)), 100);
     let steps = Duration::from_nanos(700);
@@ -266,7 +266,7 @@ fn a_huge_request_does_not_wrap_the_ticket() {
             assert!(wait >= owed, "{wait:?} after {owed:?}");
             assert_eq!(limiter.available(), 0);
             owed = wait;
-            // What an earlier call has added is not given back, so that the next one adds as much.
+            // The debt that a call has added is kept, so that the next call adds the same.
             grant.settle(1).expect("less");
         }
         assert!(owed > secs(1));

@@ -14,8 +14,8 @@ use crate::support::{is_waiting, ms, outcome, poll_with, secs};
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
-/// Fifty stand behind all that is there, and one more comes every 50 ms, twice as often as the rate
-/// allows; some ask and go, some wait.
+/// A request for fifty waits behind all permits in use, and one more call comes every 50 ms, twice
+/// as often as the rate allows; some callers do not wait, and some do.
 #[test]
 fn fifty_at_once_are_not_starved_by_small_ones() {
     fn check<P: Policy<Cost = u32>>(policy: P, due: Duration) {
@@ -68,7 +68,7 @@ fn fifty_in_flight_are_not_starved_by_small_ones() {
 }
 
 #[test]
-fn nobody_freezes_when_the_first_waiter_is_not_polled() {
+fn the_queue_does_not_freeze_when_the_first_waiter_is_not_polled() {
     fn check<P: Policy<Cost = u32>>(policy: P) {
         let (clock, limiter) = on_hold(policy);
         while limiter.try_acquire(1).is_ok() {}
@@ -77,7 +77,7 @@ fn nobody_freezes_when_the_first_waiter_is_not_polled() {
         let (calls, waker) = Count::new();
         let mut second = limiter.acquire(1);
         assert!(poll_with(&mut second, &waker).is_pending());
-        // Nobody polls the first one any more, and nobody else touches the limiter.
+        // The first future is not polled any more, and no other call touches the limiter.
         clock.advance(secs(60));
         assert_eq!(calls.get(), 1);
         assert!(outcome(&mut second).is_ok());
@@ -101,10 +101,9 @@ fn nobody_freezes_when_the_first_waiter_is_not_polled() {
     check(Same((TokenBucket::new(rate, 1), SlidingWindowLog::new(1, secs(20)))));
 }
 
-/// The first one has its place and is not there to use it: with two places the second one has the
-/// other.
+/// The first waiter has its place but is not polled: with two places the second one has the other.
 #[test]
-fn nobody_freezes_in_flight_when_the_first_waiter_is_not_polled() {
+fn the_queue_in_flight_does_not_freeze_when_the_first_waiter_is_not_polled() {
     let (_, limiter) = on_hold(InFlight::new(2));
     let out = limiter.try_acquire(2).expect("free");
     let mut first = limiter.acquire(1);

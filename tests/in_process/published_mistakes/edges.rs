@@ -44,7 +44,7 @@ fn two_hundred_in_100_ms_across_an_edge_only_in_the_fixed_window() {
 
     assert_eq!(around_the_edge(SlidingWindowLog::new(limit, second)), 100);
     assert_eq!(around_the_edge(SlidingWindowCounter::new(limit, second, 10)), 100);
-    // Capacity, and what comes in 100 ms.
+    // The capacity, and the permits of 100 ms.
     assert_eq!(around_the_edge(TokenBucket::new(rate, limit)), 110);
     assert_eq!(around_the_edge(TokenBucket::new(rate, limit).refill_every(ms(100))), 110);
     assert_eq!(around_the_edge(Gcra::new(limit - 1, limit, second)), 110);
@@ -143,7 +143,7 @@ fn the_limit_holds_when_the_limiter_is_cloned() {
 }
 
 #[test]
-fn a_chain_charges_nobody_if_one_part_refuses() {
+fn a_chain_charges_no_part_if_one_part_refuses() {
     let rate = Rate::per_second(10.0);
     let chain = (
         TokenBucket::new(rate, 100),

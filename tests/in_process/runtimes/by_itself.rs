@@ -1,4 +1,4 @@
-//! A manual clock that a wait moves, with several who wait at once: each moves it for all.
+//! A manual clock that waiting advances, with several waiters at once: each advances it for all.
 
 use std::thread;
 

@@ -135,7 +135,7 @@ fn a_pause_moves_the_timer_back() {
     });
 }
 
-/// `advance` moves time in one go, and whoever is due by then is granted, at the due time.
+/// `advance` moves time in one go. Waiters that are due by then are granted at their due times.
 #[test]
 fn time_can_be_moved_by_hand() {
     finishes(|| {
@@ -171,7 +171,7 @@ fn warming_up_takes_paused_time_too() {
 }
 
 #[test]
-fn select_with_a_timer_and_timeout_leave_the_line() {
+fn select_with_a_timer_and_timeout_leave_the_queue() {
     finishes(|| {
         paused().block_on(async {
             let limiter = limiter(Rate::per_second(5.0));
@@ -185,15 +185,15 @@ fn select_with_a_timer_and_timeout_leave_the_line() {
             }
             assert!(tokio::time::timeout(ms(50), limiter.acquire(100)).await.is_err());
             assert_eq!(limiter.queue_len(), 0);
-            // 550 ms of two seconds are over, and nobody has taken any.
+            // 550 ms of the two seconds have passed, and no permit was taken.
             let grant = limiter.acquire(1).await.expect("a grant");
             assert_eq!(grant.waited(), ms(1450));
         });
     });
 }
 
-/// The blocking verbs see paused time as well, but somebody must move it: while a blocking thread
-/// runs, it does not move by itself.
+/// The blocking calls see paused time as well, but it must be advanced by hand: while a blocking
+/// thread runs, time does not advance by itself.
 #[test]
 fn a_blocking_thread_of_the_runtime_waits_by_paused_time() {
     finishes(|| {

@@ -1,5 +1,5 @@
-//! One `static` limiter, with waiters in several runtimes, of which one ends or is not driven any
-//! more while its waiter is at the head of the line. Whoever waits elsewhere is granted in time.
+//! One `static` limiter with waiters in several runtimes. One of the runtimes ends, or is no longer
+//! driven, while its waiter is at the head of the queue. Waiters elsewhere are granted in time.
 
 use std::sync::LazyLock;
 use std::thread;
@@ -20,7 +20,7 @@ fn several_threads() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_time().build().expect("a runtime")
 }
 
-/// Where somebody waits who depends on no runtime but, at most, a healthy one.
+/// Where the other waiter is: it depends on no runtime, or on a healthy one.
 #[derive(Clone, Copy, Debug)]
 enum Elsewhere {
     OneThread,
@@ -33,7 +33,7 @@ impl Elsewhere {
     const ALL: [Self; 4] =
         [Self::OneThread, Self::SeveralThreads, Self::NoRuntime, Self::PlainThread];
 
-    /// Takes a permit there, on a thread of its own. Joins the line before this returns.
+    /// Takes a permit there, on a thread of its own. Joins the queue before this returns.
     fn acquire(self, limiter: &'static Limiter) -> thread::JoinHandle<()> {
         let waiting = limiter.queue_len();
         let waiter = thread::spawn(move || {
@@ -49,7 +49,7 @@ impl Elsewhere {
             };
             assert!(granted);
         });
-        // Or it was granted already, where this thread was held up.
+        // Or it was granted already, if this thread was delayed.
         let start = Instant::now();
         while limiter.queue_len() <= waiting && start.elapsed() < INTERVAL {
             thread::yield_now();
@@ -66,12 +66,12 @@ fn forever(clock: Clock) -> &'static Limiter {
     limiter
 }
 
-/// A runtime with a task that waits at the head of the line.
+/// A runtime with a task that waits at the head of the queue.
 fn with_a_waiter(runtime: Runtime, limiter: &'static Limiter) -> Runtime {
     drop(runtime.spawn(async { limiter.acquire(1).await.map(drop) }));
-    // Runs the task as far as to the line.
+    // Runs the task until it is in the queue.
     runtime.block_on(async {
-        // Or it was granted already, where this thread was held up.
+        // Or it was granted already, if this thread was delayed.
         while limiter.queue_len() == 0 && limiter.stats().granted < 2 {
             tokio::task::yield_now().await;
         }
@@ -101,14 +101,14 @@ fn check(clock: Clock, runtime: Runtime, elsewhere: Elsewhere, end: End) {
         let waiter = elsewhere.acquire(limiter);
         end(runtime);
         waiter.join().expect("no panic");
-        // Where the first one has left, it is granted in its place, else after it.
+        // If the first waiter has left, the next is granted in its place, and otherwise after it.
         assert!(start.elapsed() >= INTERVAL * ahead, "{elsewhere:?}: {:?}", start.elapsed());
         limiter.blocking_acquire(1).expect("a grant");
     });
 }
 
 #[test]
-fn a_runtime_that_shuts_down_holds_up_nobody_by_the_systems_clock() {
+fn a_runtime_that_shuts_down_delays_no_other_waiter_by_the_systems_clock() {
     for elsewhere in Elsewhere::ALL {
         check(Clock::system(), one_thread(), elsewhere, End::Drop);
         check(Clock::system(), several_threads(), elsewhere, End::Shutdown);
@@ -116,7 +116,7 @@ fn a_runtime_that_shuts_down_holds_up_nobody_by_the_systems_clock() {
 }
 
 #[test]
-fn a_runtime_that_shuts_down_holds_up_nobody_by_tokios_clock() {
+fn a_runtime_that_shuts_down_delays_no_other_waiter_by_tokios_clock() {
     for elsewhere in Elsewhere::ALL {
         check(Clock::tokio(), one_thread(), elsewhere, End::Drop);
         check(Clock::tokio(), several_threads(), elsewhere, End::Shutdown);
@@ -124,29 +124,29 @@ fn a_runtime_that_shuts_down_holds_up_nobody_by_tokios_clock() {
 }
 
 #[test]
-fn a_runtime_that_nobody_drives_holds_up_nobody_by_the_systems_clock() {
+fn a_runtime_that_is_not_driven_delays_no_other_waiter_by_the_systems_clock() {
     for elsewhere in Elsewhere::ALL {
         check(Clock::system(), one_thread(), elsewhere, End::Neglect);
     }
 }
 
 #[test]
-fn a_runtime_that_nobody_drives_holds_up_no_other_runtime_by_tokios_clock() {
+fn a_runtime_that_is_not_driven_delays_no_other_runtime_by_tokios_clock() {
     for elsewhere in [Elsewhere::OneThread, Elsewhere::SeveralThreads] {
         check(Clock::tokio(), one_thread(), elsewhere, End::Neglect);
     }
 }
 
 #[test]
-fn a_runtime_that_nobody_drives_holds_up_no_thread_by_tokios_clock() {
+fn a_runtime_that_is_not_driven_delays_no_thread_by_tokios_clock() {
     for elsewhere in [Elsewhere::NoRuntime, Elsewhere::PlainThread] {
         check(Clock::tokio(), one_thread(), elsewhere, End::Neglect);
     }
 }
 
-/// The runtime turns the line at first, and stops while others still wait.
+/// The runtime drives the queue at first, and stops while others still wait.
 #[test]
-fn a_runtime_that_nobody_drives_any_more_after_its_turn_holds_up_nobody() {
+fn a_runtime_that_is_not_driven_after_its_turn_delays_no_other_waiter() {
     for clock in [Clock::system(), Clock::tokio()] {
         finishes(|| {
             let start = Instant::now();
@@ -187,7 +187,7 @@ fn runtimes_that_come_and_go_share_a_static_limiter() {
                         for task in tasks {
                             assert!(runtime.block_on(task).expect("no panic"));
                         }
-                        // And some who are still waiting when it ends.
+                        // And some that are still waiting when it ends.
                         runtime.spawn(SHARED.acquire_owned(1));
                         runtime.block_on(tokio::task::yield_now());
                     }

@@ -38,8 +38,8 @@ async fn some_waits() {
     for intervals in 1..=3 {
         let (result, polls) = Polls(limiter.acquire(1), 0).await;
         assert!(start.elapsed() >= INTERVAL * intervals, "early: {:?}", start.elapsed());
-        // Once to join and once when it is granted; only once where this thread was held up so long
-        // that there was nothing to wait for.
+        // Once to join and once when it is granted; only once if this thread was delayed so long
+        // that no wait was needed.
         let waited = !result.expect("a grant").waited().is_zero();
         assert_eq!(polls, 1 + u32::from(waited));
         waits += u32::from(waited);
@@ -99,7 +99,7 @@ fn many_tasks_on_several_threads_get_the_rate_and_no_more() {
         for task in tasks {
             runtime.block_on(task).expect("no panic");
         }
-        // The first one is for nothing. What is caught up of late alarms is no more than 2 ms.
+        // The first grant is free. Credit for late alarms is at most 2 ms.
         assert!(start.elapsed() + ms(2) >= Duration::from_micros(39_990), "{:?}", start.elapsed());
         assert_eq!(limiter.stats().granted, 4000);
     });
@@ -107,7 +107,7 @@ fn many_tasks_on_several_threads_get_the_rate_and_no_more() {
 
 #[test]
 fn a_timed_acquire_ends_in_time() {
-    /// Whether it came to that: this thread may have been held up until it was granted.
+    /// Whether this happened: this thread may have been delayed until the grant.
     fn ended_in_time() -> bool {
         let limiter = limiter();
         limiter.try_acquire(1).expect("a new limiter grants at once");
@@ -125,9 +125,9 @@ fn a_timed_acquire_ends_in_time() {
     finishes(|| until(ended_in_time));
 }
 
-/// The thread sleeps for an hour, and must be told.
+/// The thread sleeps for an hour and must be woken.
 #[test]
-fn a_refund_moves_those_who_wait_forward() {
+fn a_refund_moves_waiters_forward() {
     finishes(|| {
         let start = Instant::now();
         let limiter = limiter();

@@ -106,7 +106,7 @@ fn a_blocking_timed_acquire_ends_in_time() {
             until(|| limiter.queue_len() == 2 || limiter.stats().granted > 2);
             limiter.pause_for(Duration::from_secs(3600));
             let expired = waiter.join().expect("no panic");
-            // On a machine that was held up it may have been granted before the pause.
+            // On a slow machine it may have been granted before the pause.
             assert!(!expired || start.elapsed() >= INTERVAL * 5);
         }
     });

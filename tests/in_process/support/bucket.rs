@@ -1,7 +1,8 @@
-//! A policy of one's own: a strict token bucket, in which all permits asked for must be there.
+//! A custom policy: a strict token bucket, in which all permits asked for must be available.
 //!
-//! It differs from the smooth policies in what matters to a line: a small request can be ready while
-//! a big one ahead of it is not. It also has no word, so every call goes through the mutex.
+//! It differs from the smooth policies in a way that matters to a queue: a small request can be
+//! ready while a big one ahead of it is not. It also has no lock-free state, so every call goes
+//! through the mutex.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What several of the test programs need. Each uses a part of it.
+//! Code shared by several test programs. Each uses a part of it.
 #![allow(dead_code)]
 
 pub(crate) mod bucket;
@@ -32,7 +32,7 @@ pub(crate) fn bursty(per_second: f64) -> (ManualClock, Limiter) {
     (clock.clone(), RateLimiter::with_clock(policy, clock))
 }
 
-/// The same with its first permit gone: whoever comes now waits.
+/// The same with its first permit taken: the next caller waits.
 pub(crate) fn busy(per_second: f64) -> (ManualClock, Limiter) {
     let (clock, limiter) = bursty(per_second);
     limiter.try_acquire(1).expect("a new limiter grants at once");
@@ -58,7 +58,7 @@ pub(crate) fn busy_bounded(
     (clock, limiter)
 }
 
-/// Polls a future that nobody will be woken for.
+/// Polls a future with a waker that does nothing.
 pub(crate) fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     poll_with(future, Waker::noop())
 }
@@ -71,7 +71,7 @@ pub(crate) fn is_waiting<F: Future + Unpin>(future: &mut F) -> bool {
     poll(future).is_pending()
 }
 
-/// What a future is ready with. Panics rather than wait for it.
+/// The output of a future that is ready. Panics if it is not.
 #[track_caller]
 pub(crate) fn outcome<F: Future + Unpin>(future: &mut F) -> F::Output {
     match poll(future) {
@@ -110,7 +110,7 @@ pub(crate) fn paused() -> tokio::runtime::Runtime {
 pub(crate) fn finishes<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
     let worker = thread::spawn(move || {
-        // Nobody listens any more if it took too long.
+        // The receiver is gone if the work took too long.
         let _ = done.send(work());
     });
     match result.recv_timeout(LIMIT) {

@@ -1,5 +1,6 @@
-//! Whatever has happened, what a caller is told at the end of the line is when it is granted there, if
-//! nobody leaves: with a nanosecond less it is refused at once, with just that it makes it.
+//! The wait that is predicted at the end of the queue is the wait that a caller there has, if no
+//! waiter leaves. A timeout shorter by one nanosecond is refused at once; a timeout of exactly the
+//! wait succeeds.
 
 use std::fmt::Debug;
 use std::task::Poll;
@@ -26,7 +27,7 @@ enum Op {
     Pause(Duration),
     /// To the other policy.
     Change,
-    /// Has the line gone through, or not.
+    /// Walks the queue, or not.
     Ask(u32),
 }
 
@@ -47,8 +48,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 1..40)
 }
 
-/// `slack` is zero for rules that never round. Rates may: what is told is reckoned in one go, and each
-/// grant is cut up to a whole nanosecond.
+/// `slack` is zero for policies that never round. Rates may round: the prediction is computed in
+/// one step, and each grant is rounded up to a whole nanosecond.
 fn run<P: Policy<Cost = u32> + Debug>(
     policies: &[P; 2],
     slack: Duration,
@@ -85,7 +86,7 @@ fn run<P: Policy<Cost = u32> + Debug>(
         Ok(_) => return Ok(()),
     };
     let Error::Denied { retry_after: Some(wait), .. } = error else { panic!("{error}") };
-    prop_assert!(!wait.is_zero(), "refused, and told to come now");
+    prop_assert!(!wait.is_zero(), "refused with a wait of zero");
     let mut refused = limiter.try_acquire_timeout(n, wait - NANOSECOND);
     prop_assert!(!is_waiting(&mut refused));
     let mut timed = limiter.try_acquire_timeout(n, wait + slack);
@@ -97,19 +98,19 @@ fn run<P: Policy<Cost = u32> + Debug>(
     clock.advance(early);
     if let Poll::Ready(result) = poll(&mut timed) {
         let waited = result.map(|grant| grant.waited());
-        prop_assert!(false, "told {wait:?}, {waited:?} before by {policies:?}");
+        prop_assert!(false, "predicted {wait:?}, {waited:?} earlier by {policies:?}");
     }
     clock.advance(wait + slack - early);
     let Poll::Ready(result) = poll(&mut timed) else {
-        prop_assert!(false, "told {wait:?}, nothing by then by {policies:?}");
+        prop_assert!(false, "predicted {wait:?}, nothing by then by {policies:?}");
         return Ok(());
     };
     let waited = result.map(|grant| grant.waited());
-    prop_assert!(waited.is_ok(), "told {wait:?}, {waited:?} by {policies:?}");
+    prop_assert!(waited.is_ok(), "predicted {wait:?}, {waited:?} by {policies:?}");
     Ok(())
 }
 
-/// `one` and what it can be changed to.
+/// `one` and the policies to which it can be changed.
 fn prove<P: Policy<Cost = u32> + Debug>(one: P, other: P, slack: Duration) {
     let policies = [one, other];
     let config = ProptestConfig {
@@ -138,7 +139,7 @@ fn by_windows() {
 
 #[test]
 fn by_buckets() {
-    // A change of the rate cuts what is stored or owed.
+    // A change of the rate rounds the store or the debt.
     let slack = Duration::from_nanos(50);
     let bucket = |n, interval| TokenBucket::new(Rate::every(interval), n);
     prove(bucket(10, ms(200)), bucket(20, ms(70)), slack);
