@@ -1,4 +1,4 @@
-//! Law 7: a state that has come to its `idle_at` answers as `idle` does, so that a key can be
+//! Law 7: a state that has reached its `idle_at` answers as `idle` does, so that a key can be
 //! forgotten.
 
 use proptest::prelude::*;

@@ -1,19 +1,18 @@
 //! The laws that every policy keeps, each a property over random scripts.
 //!
-//! What is compared against is slow and obvious, and shares no code with the crate: a policy in
-//! exact fractions, in Guava's own formulas or as a list of all that was ever granted
-//! ([`policies`]), and a `Vec` for a line ([`line`]). Law 2 holds the limiter against the oracle,
-//! call by call. The other laws are stated without it, so that a mistake in the oracle cannot hide
-//! one in the crate.
+//! The oracle is slow and obvious, and shares no code with the crate: a policy in exact fractions,
+//! in Guava's own formulas or as a list of all grants ([`policies`]), and a `Vec` for a queue
+//! ([`line`]). Law 2 compares the limiter with the oracle, call by call. The other laws do not use
+//! the oracle, so that a mistake in it cannot hide one in the crate.
 //!
-//! **A further policy** joins by one file in `laws/suite/policies/`, with its `Oracle` and an
-//! `impl Conforms`, and one line at the end of this file: `conformance!(name: Policy)`, and behind
-//! it those of the laws that are not everybody's.
+//! **A further policy** joins by one file in `laws/suite/policies/`, with its `Oracle` and an `impl
+//! Conforms`, and one line at the end of this file: `conformance!(name: Policy)`, followed by the
+//! laws that do not hold for every policy.
 //!
-//! All of it speaks to a [`subject::Subject`], of which a limiter is one. Another kind of limiter
-//! joins by an `impl Subject` and a module in `conformance!`, as `limiter` is there; or, if it counts in
-//! other units or leaves something out, by a program of its own with another [`measure`], as the one
-//! over Redis does: `tests/redis_laws/`.
+//! The laws test a [`subject::Subject`], such as a limiter. Another kind of limiter joins by an
+//! `impl Subject` and a module in `conformance!`, like `limiter` there. If it counts in other units
+//! or lacks a feature, it needs a test program of its own with another [`measure`], as
+//! `tests/redis_laws/` has.
 
 mod exactness;
 mod forgetting;
@@ -33,8 +32,8 @@ use tollgate::{
     SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
-/// All tests of one policy: those that ask the policy itself, and for each kind of subject those
-/// that go through its verbs.
+/// All tests of one policy: those of the policy itself, and for each kind of subject those that go
+/// through its methods.
 macro_rules! conformance {
     ($name:ident: $policy:ty $(, $law:ident)*) => {
         mod $name {
@@ -52,7 +51,7 @@ macro_rules! conformance {
 
                 type Subject = RateLimiter<<Policy as Conforms>::Policy>;
 
-                everybodys_laws!();
+                shared_laws!();
                 law_7_back!();
                 $($law!();)*
             }
@@ -62,7 +61,7 @@ macro_rules! conformance {
 
                 type Subject = subject::Key<<Policy as Conforms>::Policy>;
 
-                everybodys_laws!();
+                shared_laws!();
                 law_7_back!();
                 $($law!();)*
             }

@@ -1,40 +1,39 @@
-//! What the laws are measured in, and what is left to whoever is held to them: in process.
+//! The unit of time, the sizes, and the choices that the laws leave open: in process.
 
 use std::time::Duration;
 
-/// What a [`Time`](crate::oracle::Time) counts: that to which grants are rounded.
+/// The unit of a [`Time`](crate::oracle::Time), to which grants are rounded.
 pub(crate) const UNIT: Duration = Duration::from_nanos(1);
 
 /// The time between two permits is at most 2 to this power.
 pub(crate) const LONGEST: u32 = 34;
 
-/// How many cases a property over whole scripts is tried with, of which there are many policies.
+/// The number of cases of a property over whole scripts, for each policy.
 pub(crate) const CASES: u32 = 120;
 
-/// With how many cases the rate that is used is measured, and over how many permits.
+/// The number of cases that measure the rate used, and of permits in each.
 pub(crate) const RATES: u32 = 24;
 pub(crate) const PERMITS: i128 = 2000;
 
-/// Whether a policy makes good how late a wake-up was.
+/// Whether a policy credits the lateness of a wake-up.
 pub(crate) const CATCHES_UP: bool = true;
 
-/// Whether somebody in line who will not make it any more, because there was a change or a pause,
-/// hears so at once. Else it does at its deadline, or when it comes to the head of the line.
-pub(crate) const TELLS_AT_ONCE: bool = false;
+/// Whether a waiter that a change or a pause makes hopeless is refused at once. Otherwise it is
+/// refused at its deadline, or at the head of the queue.
+pub(crate) const REFUSES_AT_ONCE: bool = false;
 
-/// Whether a grant knows at which price it was charged, so that it comes back at that whatever the
-/// price is now.
+/// Whether a grant knows its price, so that it is refunded at that price after any change.
 pub(crate) const KNOWS_PRICES: bool = true;
 
-/// How often a case that failed is made smaller.
+/// The number of attempts to shrink a case that failed.
 pub(crate) const SHRINKS: u32 = 20_000;
 
 /// Whether the parts of a window must be whole units: they are rounded up to whole nanoseconds.
 pub(crate) const WHOLE_PARTS: bool = false;
 
-/// Whether what a change of the policy keeps is rounded to whole units.
+/// Whether a change of the policy rounds the state that it keeps to whole units.
 pub(crate) const ROUNDS_CHANGES: bool = true;
 
-/// Whether a lock is known at once to those in line who are late because of it, and counted for those
-/// ahead of him whose refusal it was.
-pub(crate) const TELLS_LOCKS: bool = true;
+/// Whether a lock is applied at once to the waiters that it makes late, and also counts for those
+/// ahead of the caller whose refusal set it.
+pub(crate) const APPLIES_LOCKS_AT_ONCE: bool = true;

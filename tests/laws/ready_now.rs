@@ -1,8 +1,9 @@
-//! Whether something is ready now: a policy may say so in fewer steps than it needs to say when, and
-//! must say the same.
+//! Whether a request is ready now: a policy may answer that in fewer steps than it needs to tell
+//! when, and both answers must agree.
 //!
-//! Each policy lives through random histories, of calls, refunds, pauses and changes, and is asked
-//! both ways after each event: at that moment, and on both sides of the one at which it is ready.
+//! Each policy runs through random histories of calls, refunds, pauses and changes, and is asked
+//! both ways after each event: at that moment, and just before and after the time at which it is
+//! ready.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -18,8 +19,8 @@ use crate::oracle::at_most_asked;
 
 const CASES: u32 = 20_000;
 
-/// Some bits each for what happens, how far, and what is asked for: cheaper to make than what they
-/// stand for, and small ones are simple.
+/// Encodes the kind of an event, a span, and the costs asked for. Numbers are cheaper to generate
+/// than the values they stand for, and small ones are simple.
 type Event = (u8, u64, [u32; 3]);
 
 /// A policy under way.
@@ -27,7 +28,7 @@ struct Run<P: Policy> {
     policy: P,
     state: P::State,
     now: Nanos,
-    /// What was charged and may be given back.
+    /// Charges that may be refunded.
     grants: Vec<(P::Cost, P::Receipt)>,
 }
 
@@ -63,7 +64,7 @@ impl<P: Policy> Run<P> {
         let Self { policy, state, now, grants } = self;
         match what % 8 {
             0..4 if !cost.is_zero() => {
-                // What is not ready may be owed.
+                // Permits that are not ready may be owed.
                 let is_ready = policy.ready_at(state, *now, cost) == Ok(Ready::At(*now));
                 if is_ready || policy.check_debt(state, *now, cost).is_ok() {
                     grants.push((cost, policy.charge(state, *now, cost)));
@@ -115,7 +116,7 @@ impl<P: Policy> Run<P> {
     }
 }
 
-/// `cost`: what an event's numbers ask for.
+/// `cost`: the cost for an event's numbers.
 fn says_the_same<P: Policy + Debug>(
     policies: impl Strategy<Value = P>,
     cost: impl Fn([u32; 3]) -> P::Cost,

@@ -26,7 +26,7 @@ pub(crate) fn two_charges_are_one_charge_of_their_sum<P: Conforms>() {
         policy.charge(&mut whole, at, P::cost(a + b));
         policy.charge(&mut parts, at, P::cost(a));
         policy.charge(&mut parts, at, P::cost(b));
-        // What cannot be seen at once shows when more is drawn later.
+        // A difference that does not show at once shows when more permits are drawn.
         for (eighths, n) in future {
             let one = policy.ready_at(&whole, at, P::cost(n)).expect("soon").earliest();
             let two = policy.ready_at(&parts, at, P::cost(n)).expect("soon").earliest();

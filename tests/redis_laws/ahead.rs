@@ -1,4 +1,4 @@
-//! A limiter over Redis with the verbs of the laws.
+//! A limiter over Redis with the methods that the laws use.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -10,8 +10,8 @@ use tollgate::{Error, ManualClock, Nanos, Stats};
 use crate::manual::{Manual, new_key};
 use crate::subject::{Answer, Permits, Subject, Waiting, answer, waiting};
 
-/// A limiter that books tickets so many milliseconds ahead. With none a ticket is booked when it is due:
-/// callers are charged when they are granted, as in process.
+/// A limiter that books tickets up to `MILLIS` milliseconds ahead. With zero a ticket is booked
+/// when it is due: callers are charged when they are granted, as in process.
 pub(crate) struct Ahead<P: Scripted, const MILLIS: u64> {
     limiter: RedisRateLimiter<P, Manual>,
     connection: Manual,
@@ -28,9 +28,9 @@ impl<P: Scripted, const MILLIS: u64> Subject<P> for Ahead<P, MILLIS> {
         let limiter = builder.clock(clock).horizon(horizon).lease(LEASE).build();
         let idle_from = policy.idle_at(&policy.start(Nanos::ZERO));
         if MILLIS == 0 || idle_from.is_none_or(|from| from > Nanos::ZERO) {
-            // A limiter in process begins when it is made, a key when it is first written: that is now,
-            // also so that what is set later finds a state to adopt. Where it makes no difference, the
-            // key of a policy that was never changed is tried.
+            // A limiter in process starts when it is made, and a key when it is first written: so
+            // write it now, also to give later changes a state to adopt. If the start makes no
+            // difference, the key is left unwritten, to test that case.
             at_once(limiter.set_policy(policy)).expect("Redis is there");
         }
         Self { limiter, connection }
@@ -72,7 +72,7 @@ impl<P: Scripted, const MILLIS: u64> Subject<P> for Ahead<P, MILLIS> {
         self.limiter.stats()
     }
 
-    /// Only the server's: those of processes do not go back.
+    /// Sets back only the server's clock: those of processes do not go back.
     fn set_back(&self, _: &ManualClock, elapsed: Duration) {
         self.connection.set_back(elapsed);
     }
@@ -88,7 +88,7 @@ impl<P: Scripted, C: Connection> Permits for RedisGrant<P, C> {
     }
 }
 
-/// What waits for nothing but an answer of Redis, which is there at once.
+/// The output of a future that waits only for a reply of Redis, which is there at once.
 fn at_once<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,

@@ -1,5 +1,5 @@
-//! The laws of `tests/laws/` over Redis: the same suite with the same oracles, held against real
-//! servers that decide by a clock that stands still. And the simulation, which needs such servers too.
+//! The laws of `tests/laws/` over Redis: the same suite with the same oracles, on real servers that
+//! decide by a manual clock. Also the simulation, which needs such servers too.
 #![cfg(unix)]
 
 mod ahead;
@@ -7,7 +7,7 @@ mod ahead;
 mod manual;
 mod measure;
 mod simulation;
-// A key of many is not tried here.
+// One key of many is not tested here.
 #[allow(dead_code)]
 #[macro_use]
 #[path = "../laws/suite/mod.rs"]
@@ -23,8 +23,8 @@ use tollgate::{
     SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
-/// All laws of one policy, of those that hold between a process and a server. Not here are law 6 and the
-/// one of forgetting: they ask the policy itself, in Rust.
+/// All laws of one policy that hold between a process and a server. Law 6 and the law of forgetting
+/// are not here: they test the policy itself, in Rust.
 macro_rules! conformance {
     ($name:ident: $policy:ty $(, $law:ident)*) => {
         mod $name {
@@ -33,21 +33,21 @@ macro_rules! conformance {
             type Policy = $policy;
             type Subject = ahead::Ahead<<Policy as Conforms>::Policy, 0>;
 
-            everybodys_laws!();
+            shared_laws!();
             $($law!();)*
         }
     };
 }
 
-/// Booked ahead, they are granted at the same times. Not for rules that lock out: somebody who is refused
-/// because of what is booked locks out others, but not those who are booked.
+/// Callers that are booked ahead are granted at the same times. Not for policies that lock out: a
+/// refusal caused by a booking locks out other callers, but not those booked.
 macro_rules! law_8 {
     () => {
         #[test]
-        fn law_8_booked_ahead_they_are_granted_at_the_same_times() {
+        fn law_8_callers_booked_ahead_are_granted_at_the_same_times() {
             type Subject = ahead::Ahead<<Policy as Conforms>::Policy, 250>;
             let kinds = script::Kinds { timeouts: true, ..Default::default() };
-            // What is known of those ahead, and so when somebody hears that he is late, may differ.
+            // Less may be known of the callers ahead, so the times of refusals may differ.
             trace::agree::<Policy, Subject>(oracle::CASES, kinds, script::GiveBack::Any, false);
         }
     };
@@ -61,7 +61,8 @@ conformance!(gcra: Gcra, law_4, law_8, law_7_back);
 conformance!(leaky_bucket: LeakyBucket, law_4, law_8, law_7_back);
 conformance!(leaky_bucket_meter: Meter, law_4, law_8, law_7_back);
 conformance!(fixed_window: FixedWindow, law_8, law_7_back);
-// Its windows are those of the server's clock: if that goes back, they are none by any other.
+// Its windows are those of the server's clock, so they do not hold by another clock if that one
+// goes back.
 conformance!(fixed_window_aligned: Aligned, law_8);
 conformance!(sliding_window_log: SlidingWindowLog, law_8, law_7_back);
 conformance!(sliding_window_counter: SlidingWindowCounter, law_8, law_7_back);

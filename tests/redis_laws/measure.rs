@@ -1,13 +1,14 @@
-//! What the laws are measured in, and what is left to whoever is held to them: over Redis.
+//! The unit of time, the sizes, and the choices that the laws leave open: over Redis.
 
 use std::time::Duration;
 
-/// Scripts count in whole microseconds and round waits up to those, as limiters in process do with
-/// nanoseconds. So all that is said of these in `laws` holds of those here, edges included.
+/// Scripts count whole microseconds and round waits up to them, as limiters in process do with
+/// nanoseconds. So the statements on nanoseconds in `laws` hold for microseconds here, edges
+/// included.
 pub(crate) const UNIT: Duration = Duration::from_micros(1);
 
-/// Rates are not slower than one a day, and who waits for a place in flight asks again some times a
-/// second.
+/// Rates are not slower than one a day, and a waiter for a place in flight asks again several times
+/// a second.
 pub(crate) const LONGEST: u32 = 20;
 
 /// Each step is a round trip.
@@ -19,23 +20,24 @@ pub(crate) const PERMITS: i128 = 300;
 /// Redis charges when it is asked.
 pub(crate) const CATCHES_UP: bool = false;
 
-/// Whenever the head of the line is asked for, so are all others, and who will not make it is told.
-pub(crate) const TELLS_AT_ONCE: bool = true;
+/// A request for the head of the queue includes all other waiters, and those that cannot meet their
+/// deadlines are refused.
+pub(crate) const REFUSES_AT_ONCE: bool = true;
 
-/// What was charged under a policy that is no longer in force does not come back: Redis does not keep
-/// at which price that was.
+/// Permits charged under an earlier policy are not refunded: Redis does not store their price.
 pub(crate) const KNOWS_PRICES: bool = false;
 
-/// How often a case that failed is made smaller.
+/// The number of attempts to shrink a case that failed.
 pub(crate) const SHRINKS: u32 = 300;
 
 /// Whether the parts of a window must be whole units: they are rounded up to whole nanoseconds.
 pub(crate) const WHOLE_PARTS: bool = true;
 
-/// Whether what a change of the policy keeps is rounded to whole units: only waits are.
+/// Whether a change of the policy rounds the state that it keeps to whole units: only waits are
+/// rounded.
 pub(crate) const ROUNDS_CHANGES: bool = false;
 
-/// Whether a lock is known at once to those in line who are late because of it, and counted for those
-/// ahead of him whose refusal it was. A script reckons each of them once, those ahead first; they hear
-/// of it when they are asked for next.
-pub(crate) const TELLS_LOCKS: bool = false;
+/// Whether a lock is applied at once to the waiters that it makes late, and also counts for those
+/// ahead of the caller whose refusal set it. A script computes each of them once, in order, so the
+/// others learn of the lock with their next request.
+pub(crate) const APPLIES_LOCKS_AT_ONCE: bool = false;

@@ -1,11 +1,12 @@
-//! The line of the shared limiter under chance: processes, callers who come and leave at any moment,
-//! requests that are held up, lost or answered too late. A real server decides by a clock that stands
-//! still, and nobody sleeps.
+//! The queue of the shared limiter under random events: processes, callers that join and leave at
+//! any time, requests that are delayed, lost or answered too late. A real server decides by a
+//! manual clock, and no thread sleeps.
 //!
-//! A seed says all but at what pace a process asks again. `FIRST`, `SEEDS` and `STEPS` try others.
+//! A seed determines everything but the pace at which a process retries. `FIRST`, `SEEDS` and
+//! `STEPS` choose other runs.
 
 mod chance;
-// The scripts' traces ask it for more.
+// The scripts' traces use more of it.
 #[allow(dead_code)]
 #[path = "../../src/redis/traces/random.rs"]
 mod random;
@@ -74,7 +75,7 @@ fn bucket() -> TokenBucket {
 fn smooth_bursty() {
     let policy = SmoothBursty::new(rate()).max_burst(Duration::from_millis(100));
     let slower = Some(policy.clone().with_rate(half()));
-    // Ten are stored, and the last of at most five is not paid for yet.
+    // Ten are stored, and the last request, of at most five, is not yet paid for.
     try_seeds(policy, |rules| Rules { slower: slower.clone(), burst: 15.0, ..rules });
 }
 
@@ -84,7 +85,7 @@ fn token_bucket() {
     try_seeds(bucket(), |rules| Rules { slower: slower.clone(), ..rules });
 }
 
-/// Newcomers may find no room.
+/// New callers may find no room.
 #[test]
 fn leaky_bucket() {
     let policy = LeakyBucket::new(rate(), 8);
@@ -95,19 +96,19 @@ fn leaky_bucket() {
 #[test]
 fn fixed_window() {
     let of = |limit| FixedWindow::new(limit, Duration::from_millis(100));
-    // One window's at its end, and the next one's.
+    // The limit at the end of one window, and again in the next.
     try_seeds(of(10), |rules| Rules { slower: Some(of(5)), burst: 20.0, ..rules });
 }
 
-/// What was granted counts for a window, whoever was booked behind it and left.
+/// A grant counts for a window, even if callers booked behind it have left.
 #[test]
 fn sliding_window_log() {
     let of = |limit| SlidingWindowLog::new(limit, Duration::from_millis(100));
-    // One window's at its end, and the next one's: no more than that at any rate.
+    // The limit of one window, at any rate.
     try_seeds(of(10), |rules| Rules { slower: Some(of(5)), burst: 10.0, ..rules });
 }
 
-/// A refusal is not to be asked for twice, nor left out.
+/// A refusal must be requested exactly once.
 #[test]
 fn lock_out() {
     let policy = LockOut::new(bucket(), Duration::from_millis(200));
@@ -126,7 +127,8 @@ fn bucket_and_places() {
     try_seeds(policy, |rules| Rules { most: Some(PLACES), parts: true, ..rules });
 }
 
-/// What is stored is granted more slowly, and only the last of at most five is not paid for yet.
+/// Stored permits are granted more slowly, and only the last request, of at most five, is not yet
+/// paid for.
 #[test]
 fn smooth_warming_up() {
     let policy = SmoothWarmingUp::new(rate(), Duration::from_millis(200));

@@ -7,7 +7,7 @@ use tollgate::{Nanos, Policy, Rate, SmoothBursty, SmoothWarmingUp};
 pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) const DAY: u64 = 86_400 * SECOND;
 
-/// So many permits in so many nanoseconds. None but the fastest has an interval of whole
+/// Permits, and the nanoseconds in which they come. Only the fastest rate has an interval of whole
 /// nanoseconds.
 pub(crate) const RATES: [(u64, u64); 5] =
     [(3, SECOND), (700_000, SECOND), (300_000_000, SECOND), (SECOND, SECOND), (900, 7 * SECOND)];
@@ -52,8 +52,8 @@ pub(crate) fn bursty_with_large_costs(n: u64, per: u64) {
     }
 }
 
-/// From cold: what the ramp takes longer than the stable rate is known from Guava's formulas. The
-/// trapezoid has the area of the warm-up and `2 warm_up / (stable + cold)` permits.
+/// From cold: the additional time of the ramp over the stable rate is known from Guava's formulas.
+/// The trapezoid has the area of the warm-up and `2 warm_up / (stable + cold)` permits.
 pub(crate) fn warming_up(n: u64, per: u64, warm_up: Duration, cold_factor: f64, charges: u32) {
     let policy = SmoothWarmingUp::new(Rate::new(n, Duration::from_nanos(per)), warm_up)
         .cold_factor(cold_factor);

@@ -8,7 +8,7 @@ use tollgate::{Nanos, Policy, Rated, SmoothBursty, SmoothWarmingUp};
 use crate::oracle::{Conforms, Fraction, Oracle, TICKS, Time, When, prove, time};
 use crate::policies::{bursty, warming_up};
 
-/// A policy made from anything.
+/// A policy with arbitrary parameters.
 pub(crate) trait Extreme: Conforms<Policy = Self> + Rated + Policy<Cost = u32> {
     fn of(rate: Fraction, setup: &Setup) -> Self::Version;
 
@@ -68,7 +68,7 @@ fn sizes(most: u64) -> impl Strategy<Value = u64> {
     prop_oneof![8 => random, 1 => Just(1), 1 => Just(most)]
 }
 
-/// Everything that a clock shows.
+/// All times that a clock can show.
 fn times() -> impl Strategy<Value = u64> {
     prop_oneof![6 => sizes(Nanos::END.get()), 1 => Just(0)]
 }
@@ -222,7 +222,7 @@ pub(crate) fn any_refund_is_taken<P: Extreme>() {
                 Call::Refund { .. } => {}
             }
         }
-        // However much came back: what is more than the store is worth makes the next one wait.
+        // However much was refunded, a request for more than the store holds must wait.
         let now = Nanos::END;
         let stored = P::stored_time(&setup) + time(setup.warm_up);
         let (n, end) = (u32::MAX, Nanos::END.get());

@@ -1,4 +1,4 @@
-//! A limiter with a clock that stands still and callers polled by hand.
+//! A limiter with a manual clock and callers polled by hand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -8,12 +8,12 @@ use std::time::Duration;
 use tollgate::{Error, ManualClock};
 
 use crate::history::{Granted, History};
-use crate::line::Fate;
+use crate::line::Outcome;
 use crate::oracle::{Conforms, Setup, Time, nanos, time};
 use crate::script::Step;
 use crate::subject::{Permits, Subject, Waiting};
 
-/// Counts how often it was woken, and keeps when it first was and as which of all.
+/// Counts its wake-ups, and keeps the time and the turn of the first.
 struct Bell {
     clock: ManualClock,
     rings: AtomicU32,
@@ -38,25 +38,25 @@ impl Bell {
     }
 }
 
-/// Somebody who asked for permits.
+/// A caller that asked for permits.
 pub(crate) struct Caller<'a> {
     pub(crate) n: u32,
     pub(crate) joined: Time,
-    /// None once it is over or was dropped.
+    /// None once it has completed or was dropped.
     future: Option<Waiting<'a>>,
     grant: Option<Box<dyn Permits + 'a>>,
     bell: Arc<Bell>,
     polled: bool,
-    pub(crate) fate: Fate,
+    pub(crate) outcome: Outcome,
     pub(crate) given_back: bool,
-    /// Whether this never stood in line.
+    /// Whether this was refused without waiting.
     pub(crate) refused_at_once: bool,
     /// The turn in which the grant was dropped.
     dropped: Option<u32>,
     /// In force when it was granted.
     version: usize,
-    /// When it was told, by the clock: not by what the grant says.
-    pub(crate) told: Option<Time>,
+    /// When the call was decided, by the clock and not by the grant.
+    pub(crate) decided: Option<Time>,
 }
 
 pub(crate) struct Driver<'a, P: Conforms, S: Subject<P::Policy>> {
@@ -64,9 +64,9 @@ pub(crate) struct Driver<'a, P: Conforms, S: Subject<P::Policy>> {
     setup: &'a Setup<P>,
     clock: ManualClock,
     turns: Arc<AtomicU32>,
-    /// Since which turn which version of the policy was in force.
+    /// The versions of the policy, each with the turn from which it was in force.
     versions: Vec<(u32, usize)>,
-    /// When each pause ended, or was to end, and how many had been told something before it.
+    /// The end of each pause, and the number of calls decided before it.
     pub(crate) pauses: Vec<(Time, u32)>,
     pub(crate) callers: Vec<Option<Caller<'a>>>,
 }
@@ -104,27 +104,27 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
         time(self.clock.elapsed())
     }
 
-    pub(crate) fn fates(&self) -> Vec<Option<Fate>> {
-        self.callers.iter().map(|caller| Some(caller.as_ref()?.fate)).collect()
+    pub(crate) fn outcomes(&self) -> Vec<Option<Outcome>> {
+        self.callers.iter().map(|caller| Some(caller.as_ref()?.outcome)).collect()
     }
 
-    /// Everybody who came.
+    /// All callers that arrived.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Caller<'a>> {
         self.callers.iter().flatten()
     }
 
     pub(crate) fn history(&self) -> History {
         let granted = |caller: &Caller<'a>| {
-            let at = match caller.fate {
-                Fate::Granted { at } => Some(at),
-                // It left with a grant at which it had not looked.
-                Fate::Waiting if caller.given_back => caller.told,
+            let at = match caller.outcome {
+                Outcome::Granted { at } => Some(at),
+                // It left with a grant that it had not polled.
+                Outcome::Waiting if caller.given_back => caller.decided,
                 _ => None,
             };
             let &Caller { dropped, n, version, given_back, .. } = caller;
             Some(Granted { turn: caller.turn(), dropped, at: at?, n, version, given_back })
         };
-        let asked = self.all().filter(|caller| caller.n > 0 && caller.told.is_some());
+        let asked = self.all().filter(|caller| caller.n > 0 && caller.decided.is_some());
         let mut all: Vec<_> = asked.filter_map(granted).collect();
         all.sort_by_key(|grant| grant.turn);
         History { all, versions: self.versions.clone(), slack: 0, resumed: None }
@@ -133,7 +133,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
     pub(crate) fn take(&mut self, step: Step) {
         match step {
             Step::Arrive { n, timeout, polled } => self.arrive(n, timeout, polled),
-            Step::NobodyCame => self.callers.push(None),
+            Step::NoArrival => self.callers.push(None),
             Step::Leave(id) => self.leave(id),
             Step::Drop(id) => self.drop_grant(id),
             Step::Advance(span) => self.clock.advance(nanos(span)),
@@ -142,14 +142,14 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
                 self.subject.set_policy(self.setup.policy(index));
             }
             Step::Pause(span) => {
-                let told = self.turns.load(Ordering::Relaxed);
-                self.pauses.push((self.now() + span, told));
+                let decided = self.turns.load(Ordering::Relaxed);
+                self.pauses.push((self.now() + span, decided));
                 self.subject.pause_for(nanos(span));
             }
             Step::SetBack(elapsed) => self.subject.set_back(&self.clock, nanos(elapsed)),
             Step::Look(at) => self.look(at),
         }
-        self.hear();
+        self.record_decisions();
     }
 
     fn arrive(&mut self, n: u32, timeout: Option<Time>, polled: bool) {
@@ -167,24 +167,24 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
             grant: None,
             bell: Arc::new(bell),
             polled: true,
-            fate: Fate::Waiting,
+            outcome: Outcome::Waiting,
             given_back: false,
             refused_at_once: false,
             dropped: None,
             version: 0,
-            told: None,
+            decided: None,
         };
         let cost = P::cost(n);
         match timeout {
             None => match (!polled).then(|| self.subject.reserve(cost)).flatten() {
                 Some(Ok(place)) => (caller.future, caller.polled) = (Some(place), false),
-                Some(Err(error)) => caller.fate = refused(caller.joined, &error),
+                Some(Err(error)) => caller.outcome = refused(caller.joined, &error),
                 None => caller.future = Some(self.subject.acquire(cost)),
             },
-            // No future has to be made for somebody who does not wait.
+            // A caller that does not wait needs no future.
             Some(0) => match self.subject.try_acquire(cost) {
                 Ok(grant) => caller.accept(grant),
-                Err(error) => caller.fate = refused(caller.joined, &error),
+                Err(error) => caller.outcome = refused(caller.joined, &error),
             },
             Some(wait) => {
                 caller.future = Some(self.subject.try_acquire_timeout(cost, nanos(wait)));
@@ -193,7 +193,8 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
         if caller.polled {
             caller.poll(self.clock.elapsed());
         }
-        caller.refused_at_once = !matches!(caller.fate, Fate::Granted { .. } | Fate::Waiting);
+        caller.refused_at_once =
+            !matches!(caller.outcome, Outcome::Granted { .. } | Outcome::Waiting);
         self.callers.push(Some(caller));
     }
 
@@ -205,7 +206,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
                 // It was granted, so dropping it gave that back.
                 caller.given_back = true;
             } else {
-                caller.fate = Fate::Left;
+                caller.outcome = Outcome::Left;
             }
         } else if let Some(grant) = caller.grant.take() {
             grant.refund();
@@ -218,20 +219,20 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
         let Some(caller) = &mut self.callers[id] else { return };
         caller.poll(elapsed);
         if caller.grant.is_some() {
-            // What is granted because of it is granted later.
+            // Grants that follow from this have later turns.
             caller.dropped = Some(self.turns.fetch_add(1, Ordering::Relaxed));
             caller.grant = None;
         }
     }
 
-    /// Writes down who was told something by this step.
-    fn hear(&mut self) {
+    /// Records the calls that this step decided.
+    fn record_decisions(&mut self) {
         let &(_, version) = self.versions.last().expect("the first");
         for caller in self.callers.iter_mut().flatten() {
-            let over = caller.polled && (caller.future.is_none() || caller.rings() > 0);
-            if over && caller.told.is_none() && caller.fate != Fate::Left {
+            let is_over = caller.polled && (caller.future.is_none() || caller.rings() > 0);
+            if is_over && caller.decided.is_none() && caller.outcome != Outcome::Left {
                 let rung = Time::from(caller.bell.first.load(Ordering::Relaxed));
-                caller.told = Some(if caller.rings() > 0 { rung } else { caller.joined });
+                caller.decided = Some(if caller.rings() > 0 { rung } else { caller.joined });
                 caller.version = version;
                 if caller.rings() == 0 {
                     caller.bell.take_turn();
@@ -268,7 +269,7 @@ impl<'a> Caller<'a> {
         self.bell.rings.load(Ordering::Relaxed)
     }
 
-    /// The how-manieth this was of all who were told something.
+    /// The position of this call among all calls that were decided.
     pub(crate) fn turn(&self) -> u32 {
         self.bell.turn.load(Ordering::Relaxed)
     }
@@ -281,38 +282,38 @@ impl<'a> Caller<'a> {
             Poll::Ready(Ok(grant)) => self.accept(grant),
             Poll::Ready(Err(error)) => {
                 let rung = Time::from(self.bell.first.load(Ordering::Relaxed));
-                let told = if self.rings() > 0 { rung } else { time(elapsed) };
-                self.fate = refused(told, &error);
+                let decided = if self.rings() > 0 { rung } else { time(elapsed) };
+                self.outcome = refused(decided, &error);
             }
         }
         self.future = None;
     }
 
     fn accept(&mut self, grant: Box<dyn Permits + 'a>) {
-        self.fate = Fate::Granted { at: self.joined + time(grant.waited()) };
+        self.outcome = Outcome::Granted { at: self.joined + time(grant.waited()) };
         self.grant = Some(grant);
     }
 
     /// Whether this was granted or refused.
     pub(crate) fn is_over(&self) -> bool {
-        self.told.is_some()
+        self.decided.is_some()
     }
 
     /// Whether this was granted and not given back.
     pub(crate) fn kept(&self) -> Option<Time> {
-        match self.fate {
-            Fate::Granted { at } if !self.given_back => Some(at),
+        match self.outcome {
+            Outcome::Granted { at } if !self.given_back => Some(at),
             _ => None,
         }
     }
 }
 
-fn refused(told: Time, error: &Error) -> Fate {
+fn refused(decided: Time, error: &Error) -> Outcome {
     let retry_after = error.retry_after().map(time);
     match error {
-        Error::Denied { .. } => Fate::Refused { told, retry_after },
-        Error::QueueFull { .. } => Fate::QueueFull { told, retry_after },
-        Error::ExceedsCapacity(_) => Fate::ExceedsCapacity { told },
+        Error::Denied { .. } => Outcome::Refused { decided, retry_after },
+        Error::QueueFull { .. } => Outcome::QueueFull { decided, retry_after },
+        Error::ExceedsCapacity(_) => Outcome::ExceedsCapacity { decided },
         other => panic!("an error of no known kind: {other}"),
     }
 }

@@ -1,19 +1,19 @@
-//! What was granted, as law 1 looks at it, and the kinds of limit that it is held against.
+//! The grants, as law 1 checks them, and the kinds of limit that it checks.
 
 use crate::oracle::{TICKS, Time};
 
 /// Permits that were granted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Granted {
-    /// The how-manieth of all events this was.
+    /// The position of this grant among all events.
     pub(crate) turn: u32,
-    /// The one by which a grant that was held had been dropped.
+    /// The event by which a held grant was dropped.
     pub(crate) dropped: Option<u32>,
     pub(crate) at: Time,
     pub(crate) n: u32,
     /// The version of the policy in force then.
     pub(crate) version: usize,
-    /// Nobody has used them.
+    /// Refunded unused.
     pub(crate) given_back: bool,
 }
 
@@ -21,23 +21,23 @@ pub(crate) struct Granted {
 pub(crate) struct History {
     /// In the order in which they were granted.
     pub(crate) all: Vec<Granted>,
-    /// Since which turn which version was in force.
+    /// The versions of the policy, each with the turn from which it was in force.
     pub(crate) versions: Vec<(u32, usize)>,
-    /// So many permits more are let pass.
+    /// Extra permits that are allowed.
     pub(crate) slack: u32,
-    /// Only what was granted after a pause that began in this turn is looked at, from the end of
-    /// the pause on, when nothing is stored.
+    /// Only grants after a pause that began in this turn are checked, from the end of the pause on,
+    /// when nothing is stored.
     pub(crate) resumed: Option<(u32, Time)>,
 }
 
 impl History {
-    /// What of it concerns one of several rules.
+    /// The part that concerns one of several policies.
     pub(crate) fn share(&self, share: fn(u32) -> u32) -> Self {
         let all = self.all.iter().map(|grant| Granted { n: share(grant.n), ..*grant });
         Self { all: all.filter(|grant| grant.n > 0).collect(), ..self.clone() }
     }
 
-    /// What was granted and not given back.
+    /// Grants that were not given back.
     fn kept(&self) -> Vec<Granted> {
         let first = self.resumed.map_or(0, |(turn, _)| turn);
         let kept = self.all.iter().filter(|grant| !grant.given_back && grant.turn >= first);
@@ -67,7 +67,7 @@ impl History {
         let last = turns().max().unwrap_or(u32::MAX);
         let until = self.versions.iter().map(|&(since, _)| since).skip(1).chain([u32::MAX]);
         let spans = self.versions.iter().zip(until);
-        // What came before the first grant counts, too, where that is not where the span begins.
+        // Versions before the first grant count too if the span does not begin there.
         let earlier = u32::from(self.resumed.is_some());
         let meets = move |&(&(since, _), until): &(&(u32, usize), u32)| {
             since <= last && first < until.saturating_add(earlier)
@@ -75,9 +75,9 @@ impl History {
         spans.filter(meets).map(|(&(_, version), _)| version)
     }
 
-    /// What was granted in a span, without its last request, is worth no more than the span and what
-    /// could be stored. Each permit counts at the price in force when it was granted, which is
-    /// stricter than the law, where all count at the greatest rate in force.
+    /// The grants in a span, without the last, are worth no more than the span and the store. Each
+    /// permit counts at the price in force when it was granted, which is stricter than the law,
+    /// where all count at the greatest rate in force.
     pub(crate) fn prepaid(
         &self,
         interval: impl Fn(usize) -> i128,
@@ -99,10 +99,10 @@ impl History {
         Ok(())
     }
 
-    /// What was granted in a span is no more than the greatest capacity in force, and what came at
-    /// the greatest rate; in steps, one step more. `bucket` says what one permit takes, the capacity
-    /// in permits, and the step. In a bucket that `grows`, what is added to the capacity is there
-    /// at once.
+    /// The permits granted in a span are at most the greatest capacity in force, plus the permits
+    /// that came at the greatest rate; with steps, one step more. `bucket` gives the interval of
+    /// one permit, the capacity in permits, and the step. In a bucket that `grows`, added capacity
+    /// is available at once.
     pub(crate) fn stored(
         &self,
         grows: bool,
@@ -130,7 +130,7 @@ impl History {
         Ok(())
     }
 
-    /// Whenever something is granted, all that counts together with it is within the limit.
+    /// At each grant, the permits that count together with it are within the limit.
     pub(crate) fn together(
         &self,
         limit: impl Fn(usize) -> u32,

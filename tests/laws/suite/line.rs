@@ -1,17 +1,17 @@
-//! The line as the design states it, with a `Vec` for a queue: callers are charged when they are
-//! granted, in the order of their arrival.
+//! The queue as the design states it, as a `Vec`: callers are charged when they are granted, in the
+//! order of their arrival.
 
 use crate::measure;
 use crate::oracle::{Oracle, Time, When};
 
-/// What became of a caller.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Fate {
+pub(crate) enum Outcome {
     Waiting,
     Granted { at: Time },
-    Refused { told: Time, retry_after: Option<Time> },
-    QueueFull { told: Time, retry_after: Option<Time> },
-    ExceedsCapacity { told: Time },
+    Refused { decided: Time, retry_after: Option<Time> },
+    QueueFull { decided: Time, retry_after: Option<Time> },
+    ExceedsCapacity { decided: Time },
     Left,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Caller {
     n: u32,
     joined: Time,
     deadline: Option<Time>,
-    pub(crate) fate: Fate,
+    pub(crate) outcome: Outcome,
     pub(crate) given_back: bool,
     pub(crate) dropped: bool,
     /// [`Line::age`] when this was granted.
@@ -30,7 +30,7 @@ pub(crate) struct Caller {
 impl Caller {
     /// Whether this has permits that can be given back.
     pub(crate) fn has_grant(&self) -> bool {
-        matches!(self.fate, Fate::Granted { .. }) && !self.given_back && !self.dropped
+        matches!(self.outcome, Outcome::Granted { .. }) && !self.given_back && !self.dropped
     }
 }
 
@@ -38,27 +38,26 @@ impl Caller {
 pub(crate) struct Line {
     policy: Box<dyn Oracle>,
     pub(crate) callers: Vec<Caller>,
-    /// Who waits, the first in front.
+    /// The waiters, the first in front.
     pub(crate) queue: Vec<usize>,
     /// Grants that were not given back, the latest last.
     charges: Vec<usize>,
     pub(crate) now: Time,
-    /// Nobody is charged for a time before this.
+    /// No caller is charged for a time before this.
     since: Time,
     catch_up: Time,
     tolerance: Time,
-    /// How often the policy changed, there was a pause, or something was refunded on which others
-    /// had built.
+    /// The number of changes of the policy, pauses, and refunds of a charge on which later ones
+    /// depend.
     pub(crate) age: usize,
-    /// So many of these were charged before something was refunded on which others had built, or at
+    /// The number of charges made before a refund of a charge on which later ones depend, or at
     /// another price.
     touched: usize,
-    /// Somebody's time was up so close to a grant that rounding decides; what follows proves
-    /// nothing.
+    /// A deadline was so close to a grant that rounding decides, and later steps prove nothing.
     pub(crate) doubtful: bool,
 }
 
-/// When somebody is granted: then, or not before then.
+/// When a caller is granted: at this time, or not before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
     pub(crate) at: Time,
@@ -96,7 +95,7 @@ impl Line {
         }
     }
 
-    /// When somebody is charged who has come to the head of the line; `None` if never.
+    /// When the head of the queue is charged; `None` if never.
     fn charge_time(&self, joined: Time, n: u32) -> Option<Due> {
         let earliest = joined.max(self.since).max(self.now - self.catch_up);
         match self.policy.ready(self.now, n) {
@@ -105,8 +104,8 @@ impl Line {
         }
     }
 
-    /// The policy behind all who wait, each charged in turn, and when the last of them is. Who asks
-    /// for too much will be turned away.
+    /// The policy after all waiters, each charged in turn, and when the last of them is charged.
+    /// Requests that can never be granted are skipped, because they will be refused.
     fn behind(&self) -> (Box<dyn Oracle>, Due) {
         let mut policy = self.policy.copy();
         let mut due = Due { at: self.now.max(self.since), is_known: true };
@@ -118,14 +117,14 @@ impl Line {
                 policy.charge(ahead, due.at, n);
             }
             if !due.is_known && !policy.is_bounded() {
-                // Nobody can know anything of those behind.
+                // Nothing is known of those behind.
                 break;
             }
         }
         (policy, due)
     }
 
-    /// When somebody who comes now would be granted if nobody leaves.
+    /// When a caller that arrives now would be granted if no waiter leaves.
     pub(crate) fn projected(&self, n: u32) -> Due {
         let (policy, due) = self.behind();
         due.and(policy.ready(due.at, n))
@@ -138,16 +137,16 @@ impl Line {
             self.charges.push(id);
             self.since = self.since.max(at);
         }
-        self.callers[id].fate = Fate::Granted { at };
+        self.callers[id].outcome = Outcome::Granted { at };
         self.callers[id].age = self.age;
     }
 
     fn refuse(&mut self, id: usize, due: Due) {
         let retry_after = due.wait(self.now);
-        self.callers[id].fate = Fate::Refused { told: self.now, retry_after };
+        self.callers[id].outcome = Outcome::Refused { decided: self.now, retry_after };
     }
 
-    /// Takes somebody out of the line who was not granted.
+    /// Removes a waiter that was not granted.
     fn depart(&mut self, id: usize) {
         if self.queue[0] == id {
             self.since = self.since.max(self.now);
@@ -155,7 +154,7 @@ impl Line {
         self.queue.retain(|&other| other != id);
     }
 
-    /// Grants all that is due, and turns away whose time is up.
+    /// Grants all requests that are due, and refuses those past their deadlines.
     fn pump(&mut self) {
         self.grant_due();
         while let Some((deadline, id)) = self.next_deadline()
@@ -165,12 +164,12 @@ impl Line {
             self.grant_due();
             self.refuse(id, self.projected(self.callers[id].n));
         }
-        if measure::TELLS_AT_ONCE {
+        if measure::REFUSES_AT_ONCE {
             self.refuse_the_late();
         }
     }
 
-    /// Turns away those behind the head who will not make it as things stand.
+    /// Refuses those behind the head that cannot meet their deadlines.
     fn refuse_the_late(&mut self) {
         let mut policy = self.policy.copy();
         let mut due = Due { at: self.now.max(self.since), is_known: true };
@@ -194,7 +193,7 @@ impl Line {
         while let Some(&head) = self.queue.first() {
             let Caller { n, joined, deadline, .. } = self.callers[head];
             let Some(due) = self.charge_time(joined, n) else {
-                self.callers[head].fate = Fate::ExceedsCapacity { told: self.now };
+                self.callers[head].outcome = Outcome::ExceedsCapacity { decided: self.now };
                 self.depart(head);
                 continue;
             };
@@ -217,7 +216,7 @@ impl Line {
         self.queue.iter().filter_map(|&id| Some((self.callers[id].deadline?, id))).min()
     }
 
-    /// When something happens next by itself.
+    /// The time of the next grant or deadline.
     pub(crate) fn next_event(&self) -> Option<Time> {
         let head = &self.callers[*self.queue.first()?];
         let due = self.charge_time(head.joined, head.n).filter(|due| due.is_known);
@@ -234,19 +233,19 @@ impl Line {
         self.now = end;
     }
 
-    /// Whether something is so close to now that rounding decides on which side it lies, for
-    /// somebody who comes and asks for `n`.
+    /// Whether an event is so close to now that rounding decides on which side it lies, for a
+    /// caller that asks for `n`.
     pub(crate) fn on_the_edge(&self, n: u32) -> bool {
         let near = |time: Time| (time - self.now).abs() <= self.tolerance;
-        let just_granted = self.charges.last().map(|&id| self.callers[id].fate);
+        let just_granted = self.charges.last().map(|&id| self.callers[id].outcome);
         self.tolerance > 0
             && (matches!(self.policy.ready(self.now, n), When::At(at) if near(at))
                 || n > 0 && self.policy.is_bounded() && self.is_leaking_to(n, near)
                 || self.next_event().is_some_and(near)
-                || matches!(just_granted, Some(Fate::Granted { at }) if near(at) && at > 0))
+                || matches!(just_granted, Some(Outcome::Granted { at }) if near(at) && at > 0))
     }
 
-    /// From when on there is room for `n`.
+    /// The time from which there is room for `n`.
     fn room(&self, n: u32) -> Time {
         self.room_at(self.now, n)
     }
@@ -256,15 +255,15 @@ impl Line {
         self.policy.room(now, &queued, n)
     }
 
-    /// Whether room comes by leaking at such a time. While nothing leaks, nothing is rounded either, and
-    /// the time at which there would be room goes on with the clock.
+    /// Whether room comes by leaking at such a time. While nothing leaks, nothing is rounded
+    /// either, and the time at which there would be room advances with the clock.
     fn is_leaking_to(&self, n: u32, near: impl Fn(Time) -> bool) -> bool {
         let room = self.room(n);
         near(room) && self.room_at(self.now + 1, n) == room
     }
 
-    /// The oracle leaves some room to what is not its subject: no two deadlines at one moment, and
-    /// none where rounding decides.
+    /// The oracle avoids cases that it does not define: no two deadlines at one moment, and none
+    /// where rounding decides.
     pub(crate) fn settle_timeout(&self, n: u32, timeout: Time) -> Time {
         let due = self.projected(n).at;
         let unclear = |deadline: Time| {
@@ -277,16 +276,16 @@ impl Line {
     pub(crate) fn arrive(&mut self, n: u32, timeout: Option<Time>) -> usize {
         let id = self.callers.len();
         let deadline = timeout.map(|timeout| self.now + timeout);
-        let (joined, age, fate) = (self.now, self.age, Fate::Waiting);
+        let (joined, age, outcome) = (self.now, self.age, Outcome::Waiting);
         let (given_back, dropped) = (false, false);
-        self.callers.push(Caller { n, joined, deadline, fate, given_back, dropped, age });
-        let told = self.now;
+        self.callers.push(Caller { n, joined, deadline, outcome, given_back, dropped, age });
+        let decided = self.now;
         if n == 0 {
             self.grant(id, self.now);
             return id;
         }
         let Some(own) = self.charge_time(joined, n) else {
-            self.callers[id].fate = Fate::ExceedsCapacity { told };
+            self.callers[id].outcome = Outcome::ExceedsCapacity { decided };
             return id;
         };
         let due = self.projected(n);
@@ -297,7 +296,7 @@ impl Line {
             self.refuse(id, self.projected(n));
         } else if self.room(n) > self.now {
             let retry_after = Some(self.room(n) - self.now);
-            self.callers[id].fate = Fate::QueueFull { told, retry_after };
+            self.callers[id].outcome = Outcome::QueueFull { decided, retry_after };
         } else {
             self.queue.push(id);
         }
@@ -305,16 +304,16 @@ impl Line {
         id
     }
 
-    /// Somebody gives up: its place, or what it was granted.
+    /// A caller gives up its place or its grant.
     pub(crate) fn leave(&mut self, id: usize) {
-        if self.callers[id].fate == Fate::Waiting {
+        if self.callers[id].outcome == Outcome::Waiting {
             self.depart(id);
-            self.callers[id].fate = Fate::Left;
+            self.callers[id].outcome = Outcome::Left;
         } else if self.callers[id].has_grant() {
             self.callers[id].given_back = true;
             if self.callers[id].n > 0 {
                 let last = self.charges.last() == Some(&id);
-                // At another price than now, it leaves a trace in those before it.
+                // A charge at another price than the current one affects those before it.
                 let clean = last && self.callers[id].age == self.age;
                 self.since = self.since.max(self.now);
                 self.policy.refund(id, self.since);
@@ -329,7 +328,7 @@ impl Line {
         self.pump();
     }
 
-    /// The grant is no longer needed: that matters where it is held.
+    /// The grant is no longer needed. This matters if the policy holds grants.
     pub(crate) fn drop_grant(&mut self, id: usize) {
         if self.callers[id].has_grant() {
             self.callers[id].dropped = true;
@@ -341,17 +340,17 @@ impl Line {
         self.pump();
     }
 
-    /// The last grant, unless something happened that makes "as if it had never been" hard to say.
+    /// The last grant, unless an event since makes an exact refund undefined.
     pub(crate) fn last_grant(&self) -> Option<usize> {
         self.charges.last().copied().filter(|_| self.charges.len() > self.touched)
     }
 
     pub(crate) fn set_policy(&mut self, index: usize) {
         self.policy.set_policy(index, self.now);
-        // Who waits for more than there ever is now need not wait.
+        // Waiters for more than the new capacity are refused at once.
         for id in self.queue.clone() {
             if self.policy.ready(self.now, self.callers[id].n) == When::Never {
-                self.callers[id].fate = Fate::ExceedsCapacity { told: self.now };
+                self.callers[id].outcome = Outcome::ExceedsCapacity { decided: self.now };
                 self.depart(id);
             }
         }

@@ -1,5 +1,4 @@
-//! Which laws there are: of everybody, and of some. And all that they need, but for what it is measured in:
-//! that is the program's own `measure`.
+//! The laws: those of every policy, and those of some. Only the `measure` is each program's own.
 
 pub(crate) mod driver;
 pub(crate) mod history;
@@ -13,13 +12,13 @@ pub(crate) mod twins;
 pub(crate) mod utilisation;
 pub(crate) mod windows;
 
-macro_rules! everybodys_laws {
+macro_rules! shared_laws {
     () => {
         laws! {
             law_1_no_span_grants_more_than_its_share: windows::no_span_grants_more_than_its_share;
-            law_2_who_is_granted_and_when_is_what_the_oracle_says: trace::the_oracle_agrees;
+            law_2_grants_and_their_times_are_those_of_the_oracle: trace::the_oracle_agrees;
             law_3_a_refusal_changes_nothing: twins::a_refusal_changes_nothing;
-            law_3_a_leaver_makes_nobody_later: twins::a_leaver_makes_nobody_later;
+            law_3_a_leaver_delays_no_other_caller: twins::a_leaver_delays_no_other_caller;
             law_5_looking_and_polling_change_nothing: twins::looking_and_polling_change_nothing;
             law_7_refunds_and_changes_mint_nothing: windows::refunds_and_changes_mint_nothing;
             law_7_a_pause_leaves_no_credit: windows::a_pause_leaves_no_credit;

@@ -1,4 +1,4 @@
-//! What a policy must bring to be held to the laws: itself, and the same rule written slowly.
+//! What a policy needs for the laws: itself, and a slow version of the same rule.
 
 use std::env;
 use std::fmt::Debug;
@@ -11,8 +11,8 @@ use tollgate::{Policy, Rate};
 use crate::history::History;
 use crate::measure;
 
-/// Whole nanoseconds since the clock's origin, or a span of them: or of what else is the
-/// [unit](measure::UNIT). Signed, so that nothing stops at zero by accident.
+/// Whole nanoseconds, or another [unit](measure::UNIT), since the clock's origin, or a span of
+/// them. Signed, so that nothing stops at zero by accident.
 pub(crate) type Time = i128;
 
 /// Ticks in a nanosecond: divisible by all numbers up to 16.
@@ -25,11 +25,11 @@ pub(crate) enum When {
     At(Time),
     /// Not before then, and not before something is given back either.
     NotBefore(Time),
-    /// More than there ever is.
+    /// Exceeds the capacity.
     Never,
 }
 
-/// A policy's rule with a history of its own, as plainly as it can be written.
+/// A policy's rule with a history of its own, written as plainly as possible.
 pub(crate) trait Oracle: Debug {
     fn copy(&self) -> Box<dyn Oracle>;
 
@@ -39,15 +39,15 @@ pub(crate) trait Oracle: Debug {
     /// Caller `id` takes `n`, which is not zero.
     fn charge(&mut self, id: usize, at: Time, n: u32);
 
-    /// Takes back the charge of caller `id`: all of it if nobody has been charged since, else as
-    /// much as the rule allows.
+    /// Takes back the charge of caller `id`: all of it if there was no charge since, and otherwise
+    /// the part that the rule allows.
     fn refund(&mut self, id: usize, now: Time);
 
     /// Puts version `index` of the policy into force.
     fn set_policy(&mut self, index: usize, now: Time);
 
-    /// Nothing is granted before `until` and no credit accrues. A rule without credit has nothing to
-    /// do: the line sees to the rest.
+    /// Nothing is granted before `until` and no credit accrues. A rule without credit has nothing
+    /// to do: the queue handles the rest.
     fn pause(&mut self, _now: Time, _until: Time) {}
 
     /// Whether a grant is held, so that its drop is a [`release`](Self::release).
@@ -57,10 +57,11 @@ pub(crate) trait Oracle: Debug {
 
     fn release(&mut self, _id: usize) {}
 
-    /// A call for `n` was refused when it came.
+    /// A call for `n` was refused on arrival.
     fn refused(&mut self, _now: Time, _n: u32) {}
 
-    /// Whether it is ever full, and from when on there is room for `n` behind those in line.
+    /// Whether it can be full. Then `room` is the time from which there is room for `n` behind the
+    /// queue.
     fn is_bounded(&self) -> bool {
         false
     }
@@ -76,7 +77,7 @@ impl Clone for Box<dyn Oracle> {
     }
 }
 
-/// A policy that is held to the laws. Most types stand for themselves; where one type is several
+/// A policy that is tested by the laws. Most types stand for themselves; where one type is several
 /// policies, each has a name of its own.
 pub(crate) trait Conforms: Debug + 'static {
     type Policy: Policy + Debug;
@@ -94,34 +95,35 @@ pub(crate) trait Conforms: Debug + 'static {
     /// Law 1: that the rule was kept.
     fn kept(versions: &[Self::Version], history: &History) -> Result<(), String>;
 
-    /// What a script's `n` means; nothing if `n` is zero.
+    /// The cost for a script's `n`; nothing if `n` is zero.
     fn cost(n: u32) -> <Self::Policy as Policy>::Cost;
 
-    /// Whether the policy makes good how late a wake-up was. Times of grants are looked at else.
+    /// Whether the policy credits the lateness of a wake-up. Otherwise the times of grants are
+    /// checked.
     const CATCHES_UP: bool = false;
 
-    /// Whether nobody waits for what it takes itself: so a leaver has held nobody up.
+    /// Whether no caller waits for its own permits, so that a leaver has delayed no other.
     const PREPAID: bool = false;
 
-    /// Whether it makes a difference to be refused.
+    /// Whether a refusal changes the state.
     const PUNISHES: bool = false;
 
     /// Whether it notices that the clock has gone back before a refund: the one word in which a bucket
     /// is kept does not say when it was last drawn.
     const KNOWS_LAST: bool = true;
 
-    /// Of which rates the oracle and the crate are held against each other.
+    /// The rates at which the oracle and the crate are compared.
     const SCALES: Scales = Scales::Exact;
 
-    /// By how many nanoseconds they may differ where one of them rounds. Where none does, events are
-    /// let fall on the very moment of a grant.
+    /// The nanoseconds by which they may differ if one of them rounds. If neither does, events may
+    /// fall on the exact time of a grant.
     const TOLERANCE: Time = 8;
 
-    /// By how much other versions are slower at most. What is off by a nanosecond is off by so many
-    /// after a change that keeps a number of permits.
+    /// The largest factor by which other versions are slower. A difference of a nanosecond grows by
+    /// this factor after a change that keeps a number of permits.
     const SLOWER: u64 = 20;
 
-    /// How long it takes at most until the whole rate is reached.
+    /// The longest time until the whole rate is reached.
     fn ramp(_: &Self::Version) -> Time {
         0
     }
@@ -132,7 +134,7 @@ pub(crate) trait Conforms: Debug + 'static {
     }
 }
 
-/// What one run is made from.
+/// The parameters of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup<P: Conforms> {
     /// The first is in force at the start.
@@ -159,7 +161,7 @@ impl<P: Conforms> Setup<P> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     pub(crate) rate: Fraction,
-    /// Something that all versions have in common, some times what one permit takes.
+    /// A parameter that all versions share, in multiples of one permit's interval.
     pub(crate) span: Time,
     /// Neither the crate nor an oracle has to round anything.
     pub(crate) is_exact: bool,
@@ -290,7 +292,7 @@ pub(crate) fn prove<S: Strategy>(
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(0x70_11_6a_7e),
         max_shrink_iters: measure::SHRINKS,
-        // In many scripts nobody waits who could leave.
+        // In many scripts no waiter could leave.
         max_global_rejects: 20_000,
         ..ProptestConfig::default()
     };

@@ -1,5 +1,4 @@
-//! Random scripts, in units of the time between two permits, and what they come to: a list of
-//! steps.
+//! Random scripts, in units of the time between two permits, and their steps.
 
 use std::fmt::Debug;
 
@@ -8,8 +7,8 @@ use proptest::prelude::*;
 use crate::line::Line;
 use crate::oracle::{Conforms, Setup, Time, time};
 
-/// One thing that happens. Times are in eighths of the time between two permits; indices are taken
-/// modulo what there is.
+/// One operation. Times are in eighths of the time between two permits; indices are taken modulo
+/// the number of candidates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Arrive { n: u32, patience: Patience },
@@ -26,16 +25,16 @@ pub(crate) enum Op {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Patience {
     Endless,
-    /// A place is taken, but nobody looks at it.
+    /// A place is reserved, but not polled.
     Reserved,
     Eighths(u32),
-    /// As long as it takes, as things stand.
+    /// Exactly the wait that is predicted.
     Enough,
     /// One nanosecond less.
     TooLittle,
 }
 
-/// What happens in a script besides arrivals and time.
+/// The operations in a script besides arrivals and time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kinds {
     pub(crate) timeouts: bool,
@@ -48,7 +47,7 @@ pub(crate) struct Kinds {
 }
 
 impl Kinds {
-    /// All that a clock that goes forward allows.
+    /// All operations for a clock that only goes forward.
     pub(crate) const FORWARD: Self = Self {
         timeouts: true,
         leaves: true,
@@ -86,8 +85,8 @@ pub(crate) fn scripts(kinds: Kinds) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..60)
 }
 
-/// One of several, by weight. What has no weight must not appear even in a shrunk script, so it is
-/// left out.
+/// One of several, by weight. An option without weight must not appear even in a shrunk script, so
+/// it is left out.
 fn some_of<T: Debug>(mut options: Vec<(u32, BoxedStrategy<T>)>) -> impl Strategy<Value = T> {
     options.retain(|&(weight, _)| weight > 0);
     prop::strategy::Union::new_weighted(options)
@@ -101,17 +100,17 @@ pub(crate) enum Step {
         timeout: Option<Time>,
         polled: bool,
     },
-    /// In a twin, for an arrival that the other has not.
-    NobodyCame,
+    /// In a twin, in place of an arrival in the other.
+    NoArrival,
     /// Gives up a place, or a grant.
     Leave(usize),
-    /// Has no more need of a grant.
+    /// Drops a grant that is no longer needed.
     Drop(usize),
     Advance(Time),
     SetPolicy(usize),
     Pause(Time),
     SetBack(Time),
-    /// Looks without touching; the number says at what.
+    /// Reads the limiter; the bits say which methods.
     Look(u8),
 }
 
@@ -119,9 +118,9 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum GiveBack {
     Any,
-    /// Those since the last change, pause or late refund only.
+    /// Only those since the last change, pause or late refund.
     Fresh,
-    /// The last one only, whatever happened since.
+    /// Only the last one, after any events since.
     Last,
 }
 
@@ -140,7 +139,7 @@ pub(crate) fn play<P: Conforms>(
             play.take(step);
         }
     }
-    // All get their turn; what is left of the state shows in some more calls.
+    // All callers get their turn; some more calls then show the final state.
     for round in 0..4 {
         play.finish(0);
         for n in [round, 1] {
@@ -159,7 +158,7 @@ struct Play<'a, P: Conforms> {
 }
 
 impl<P: Conforms> Play<'_, P> {
-    /// What an op comes to as things stand.
+    /// The step for an operation in the current state.
     fn settle(&self, op: Op, give_back: GiveBack) -> Option<Step> {
         let line = &self.line;
         let eighths = |eighths| self.setup.scale.rate.eighths(eighths);
@@ -207,7 +206,7 @@ impl<P: Conforms> Play<'_, P> {
             Step::Advance(span) => self.line.advance(span),
             Step::SetPolicy(index) => self.line.set_policy(index),
             Step::Pause(span) => self.line.pause(span),
-            Step::NobodyCame | Step::SetBack(_) | Step::Look(_) => {}
+            Step::NoArrival | Step::SetBack(_) | Step::Look(_) => {}
         }
         self.steps.push(step);
     }
@@ -218,7 +217,7 @@ impl<P: Conforms> Play<'_, P> {
         }
     }
 
-    /// Until nobody waits who can be granted: grants are dropped where that is what they wait for.
+    /// Runs until no waiter can be granted. Grants are dropped if waiters need that.
     fn finish(&mut self, extra: Time) {
         loop {
             while let Some(event) = self.line.next_event() {

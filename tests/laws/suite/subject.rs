@@ -1,12 +1,12 @@
-//! The verbs that the laws are about, so that whatever has them can be held to the laws: a limiter,
-//! or one key of many.
+//! The methods that the laws use, so that any type with them can be tested: a limiter, or one key
+//! of many.
 
 use std::pin::Pin;
 use std::time::Duration;
 
 use tollgate::{Error, Grant, KeyedRateLimiter, ManualClock, Policy, RateLimiter, Stats};
 
-/// What a grant can do, whoever granted it.
+/// The methods of a grant, from any kind of limiter.
 pub(crate) trait Permits {
     fn waited(&self) -> Duration;
 
@@ -24,7 +24,8 @@ pub(crate) trait Subject<P: Policy> {
 
     fn acquire(&self, cost: P::Cost) -> Waiting<'_>;
 
-    /// A place in line that is taken without being polled. `None` where there is no such thing.
+    /// A reserved place in the queue, taken without a poll. `None` if the subject has no
+    /// reservations.
     fn reserve(&self, cost: P::Cost) -> Option<Result<Waiting<'_>, Error>>;
 
     fn try_acquire(&self, cost: P::Cost) -> Answer<'_>;
@@ -109,8 +110,8 @@ impl<P: Policy> Subject<P> for RateLimiter<P> {
     }
 }
 
-/// One key of a keyed limiter. It is kept from being forgotten, because a key that comes back is an
-/// idle one, and the laws begin with a new one; what forgetting does is shown by `tests/keyed`.
+/// One key of a keyed limiter. It is kept from being forgotten, because a key that comes back is
+/// idle, and the laws begin with a new one. `tests/in_process/keyed` tests forgetting.
 pub(crate) struct Key<P: Policy> {
     keys: KeyedRateLimiter<&'static str, P>,
     _kept: Grant<'static, P>,

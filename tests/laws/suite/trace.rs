@@ -1,60 +1,62 @@
-//! Law 2: nobody is granted before its due time, and grants are in the order of arrival. Held
-//! against the oracle, who also knows who is refused, when, and how long it would have taken.
+//! Law 2: no caller is granted before its due time, and grants are in the order of arrival.
+//! Compared with the oracle, which also predicts refusals, their times, and their waits.
 
 use proptest::prelude::*;
 
 use crate::driver::{Caller, Driver, run};
-use crate::line::{self, Fate, Line};
+use crate::line::{self, Line, Outcome};
 use crate::measure;
 use crate::oracle::{CASES, Conforms, Setup, Time, prove, setups};
 use crate::script::{GiveBack, Kinds, play, scripts};
 use crate::subject::Subject;
 
 pub(crate) fn the_oracle_agrees<P: Conforms, S: Subject<P::Policy>>() {
-    let tells = measure::TELLS_LOCKS || !P::PUNISHES;
-    agree::<P, S>(4 * CASES, Kinds::FORWARD, GiveBack::Fresh, tells);
+    let exact_refusals = measure::APPLIES_LOCKS_AT_ONCE || !P::PUNISHES;
+    agree::<P, S>(4 * CASES, Kinds::FORWARD, GiveBack::Fresh, exact_refusals);
 }
 
-/// Nobody has been granted since, so it is as if the grant had never been.
+/// There was no grant since, so the refund is exact.
 pub(crate) fn the_last_grant_comes_back_at_its_price<P: Conforms, S: Subject<P::Policy>>() {
     let changes = measure::KNOWS_PRICES;
     let kinds = Kinds { changes, refunds: true, leaves: true, ..Kinds::default() };
     agree::<P, S>(2 * CASES, kinds, GiveBack::Last, true);
 }
 
-/// `tells`: and when who is refused hears so, and what.
+/// `exact_refusals`: also compares the times of refusals and their waits.
 pub(crate) fn agree<P: Conforms, S: Subject<P::Policy>>(
     cases: u32,
     kinds: Kinds,
     give_back: GiveBack,
-    tells: bool,
+    exact_refusals: bool,
 ) {
     prove(cases, &(setups::<P>(), scripts(kinds)), |(setup, script)| {
         let (line, steps) = play::<P>(&setup, &script, give_back);
         prop_assume!(!line.doubtful);
         run(&setup, &steps, |driver: &Driver<'_, P, S>| {
             in_order(driver)?;
-            same(&setup, tells, &line, driver).map_err(|reason| {
+            same(&setup, exact_refusals, &line, driver).map_err(|reason| {
                 TestCaseError::fail(format!("{reason}, {setup:?}\nafter {steps:?}"))
             })
         })
     });
 }
 
-/// Whoever comes later is granted later, and at the time of which its grant speaks.
+/// Later callers are granted later, and at the times that their grants report.
 fn in_order<P: Conforms, S: Subject<P::Policy>>(
     driver: &Driver<'_, P, S>,
 ) -> Result<(), TestCaseError> {
     let granted = |caller: &&Caller<'_>| {
-        caller.n > 0 && caller.told.is_some() && matches!(caller.fate, Fate::Granted { .. })
+        caller.n > 0
+            && caller.decided.is_some()
+            && matches!(caller.outcome, Outcome::Granted { .. })
     };
     let granted: Vec<_> = driver.all().filter(granted).collect();
     for pair in granted.windows(2) {
         prop_assert!(pair[0].turn() < pair[1].turn());
     }
     for caller in granted {
-        let Fate::Granted { at } = caller.fate else { continue };
-        prop_assert_eq!(caller.told, Some(at));
+        let Outcome::Granted { at } = caller.outcome else { continue };
+        prop_assert_eq!(caller.decided, Some(at));
         prop_assert!(caller.rings() <= 1);
     }
     Ok(())
@@ -62,14 +64,14 @@ fn in_order<P: Conforms, S: Subject<P::Policy>>(
 
 fn same<P: Conforms, S: Subject<P::Policy>>(
     setup: &Setup<P>,
-    tells: bool,
+    exact_refusals: bool,
     line: &Line,
     driver: &Driver<'_, P, S>,
 ) -> Result<(), String> {
     for (id, (expected, caller)) in line.callers.iter().zip(driver.all()).enumerate() {
-        let ours = (caller.fate, caller.given_back);
-        let theirs = (expected.fate, expected.given_back);
-        if !close(setup.tolerance(), tells, expected, caller) {
+        let ours = (caller.outcome, caller.given_back);
+        let theirs = (expected.outcome, expected.given_back);
+        if !close(setup.tolerance(), exact_refusals, expected, caller) {
             return Err(format!("caller {id}: {ours:?}, the oracle says {theirs:?}"));
         }
     }
@@ -77,7 +79,12 @@ fn same<P: Conforms, S: Subject<P::Policy>>(
     if ours != theirs { Err(format!("{ours} wait, not {theirs}")) } else { Ok(()) }
 }
 
-fn close(tolerance: Time, tells: bool, expected: &line::Caller, caller: &Caller<'_>) -> bool {
+fn close(
+    tolerance: Time,
+    exact_refusals: bool,
+    expected: &line::Caller,
+    caller: &Caller<'_>,
+) -> bool {
     let near = |ours: Time, theirs: Time| (ours - theirs).abs() <= tolerance;
     let both_near = |(ours, our_wait): (Time, Option<Time>), (theirs, their_wait)| {
         near(ours, theirs)
@@ -86,30 +93,35 @@ fn close(tolerance: Time, tells: bool, expected: &line::Caller, caller: &Caller<
                 (ours, theirs) => ours == theirs,
             }
     };
-    match (expected.fate, caller.fate) {
-        // It left with a grant at which it had not looked: all that is known is when it was woken.
-        (Fate::Granted { at }, Fate::Waiting) => {
-            expected.given_back && caller.told.is_some_and(|told| near(told, at))
+    match (expected.outcome, caller.outcome) {
+        // It left with a grant that it had not polled: only the time of its wake-up is known.
+        (Outcome::Granted { at }, Outcome::Waiting) => {
+            expected.given_back && caller.decided.is_some_and(|decided| near(decided, at))
         }
         // Or not even that.
-        (Fate::Granted { .. }, Fate::Left) => expected.given_back && caller.rings() == 0,
-        (Fate::Granted { at: theirs }, Fate::Granted { at: ours }) => {
+        (Outcome::Granted { .. }, Outcome::Left) => expected.given_back && caller.rings() == 0,
+        (Outcome::Granted { at: theirs }, Outcome::Granted { at: ours }) => {
             near(ours, theirs) && expected.given_back == caller.given_back
         }
-        (Fate::Refused { .. }, Fate::Refused { .. }) if !tells => true,
+        (Outcome::Refused { .. }, Outcome::Refused { .. }) if !exact_refusals => true,
         (
-            Fate::Refused { told: theirs, retry_after: their_wait },
-            Fate::Refused { told: ours, retry_after: our_wait },
+            Outcome::Refused { decided: theirs, retry_after: their_wait },
+            Outcome::Refused { decided: ours, retry_after: our_wait },
         )
         | (
-            Fate::QueueFull { told: theirs, retry_after: their_wait },
-            Fate::QueueFull { told: ours, retry_after: our_wait },
+            Outcome::QueueFull { decided: theirs, retry_after: their_wait },
+            Outcome::QueueFull { decided: ours, retry_after: our_wait },
         ) => both_near((ours, our_wait), (theirs, their_wait)),
-        // Nobody looks at a place that was only taken: it hears late.
-        (Fate::ExceedsCapacity { .. }, Fate::ExceedsCapacity { .. }) if caller.rings() == 0 => true,
-        (Fate::ExceedsCapacity { told: theirs }, Fate::ExceedsCapacity { told: ours }) => {
-            near(ours, theirs)
+        // A reservation is not polled, so it gets its error late.
+        (Outcome::ExceedsCapacity { .. }, Outcome::ExceedsCapacity { .. })
+            if caller.rings() == 0 =>
+        {
+            true
         }
+        (
+            Outcome::ExceedsCapacity { decided: theirs },
+            Outcome::ExceedsCapacity { decided: ours },
+        ) => near(ours, theirs),
         (theirs, ours) => theirs == ours,
     }
 }

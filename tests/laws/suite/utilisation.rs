@@ -1,5 +1,6 @@
-//! Law 4: while somebody always waits, the whole rate is used, however many give up. For policies
-//! without a steady rate law 2 is law 4: with the same departures, exactly what the oracle says.
+//! Law 4: while callers always wait, the whole rate is used, however many give up. For policies
+//! without a steady rate, law 2 covers law 4: it compares with the oracle under the same
+//! departures.
 
 use proptest::prelude::*;
 use tollgate::ManualClock;
@@ -10,22 +11,22 @@ use crate::oracle::{Conforms, Setup, TICKS, Time, When, lean_setups, prove, setu
 use crate::script::Step;
 use crate::subject::Subject;
 
-/// What a caller asks for at most, and how many always wait.
+/// The largest request, and the number of callers that always wait.
 const MOST: u32 = 4;
-const IN_LINE: usize = 5;
+const WAITING: usize = 5;
 
-/// Time goes on by so many eighths of an interval, then one of those in line leaves, or nobody.
+/// Time advances by a number of eighths of an interval. Then one waiter leaves, or none.
 type Turn = (u32, Option<usize>);
 
 pub(crate) fn the_whole_rate_is_used<P: Conforms, S: Subject<P::Policy>>() {
-    let leaver = prop::option::weighted(0.6, 0..IN_LINE);
+    let leaver = prop::option::weighted(0.6, 0..WAITING);
     let turns = prop::collection::vec((0u32..30, leaver), 100);
     let setups = prop_oneof![setups::<P>(), lean_setups::<P>()];
     prove(RATES, &(setups, turns), |(setup, turns)| {
         let rate = setup.scale.rate;
         prop_assume!(P::ramp(&setup.versions[0]) < 400 * rate.nanos_each());
-        // All of them fit, in a line that is bounded, too.
-        let together = MOST * u32::try_from(IN_LINE + 1)?;
+        // All of them fit, also in a bounded queue.
+        let together = MOST * u32::try_from(WAITING + 1)?;
         prop_assume!(setup.oracle().ready(0, together) != When::Never);
         let used = used::<P, S>(&setup, &turns);
         let span = PERMITS * rate.nanos_each();
@@ -49,7 +50,7 @@ fn used<P: Conforms, S: Subject<P::Policy>>(setup: &Setup<P>, turns: &[Turn]) ->
     let mut n = 0;
     let mut waiting = Vec::new();
     while driver.now() < end {
-        while waiting.len() < IN_LINE {
+        while waiting.len() < WAITING {
             n = n % MOST + 1;
             driver.take(Step::Arrive { n, timeout: None, polled: true });
             waiting.push(driver.callers.len() - 1);
@@ -58,7 +59,8 @@ fn used<P: Conforms, S: Subject<P::Policy>>(setup: &Setup<P>, turns: &[Turn]) ->
         let &(eighths, leaver) = turns.next().expect("a cycle");
         let span = rate.nanos_each() * i128::from(eighths) / 8;
         driver.take(Step::Advance(span.clamp(1, end - driver.now())));
-        // Who was granted is no leaver: others have waited for it, and that time does not come back.
+        // A caller that was granted does not leave: others have waited for it, and that time is
+        // lost.
         keep_waiting(&driver, &mut waiting);
         if let Some(&id) = leaver.and_then(|leaver| waiting.get(leaver)) {
             driver.take(Step::Leave(id));

@@ -1,5 +1,5 @@
-//! Laws 1 and 7: what was granted keeps to the policy's own limit, over every span or window of the
-//! recorded grants; with refunds, changes of the policy, pauses and a clock that goes back, too.
+//! Laws 1 and 7: the grants keep the policy's own limit, over every span or window of the recorded
+//! grants; with refunds, changes of the policy, pauses and a clock that goes back, too.
 
 use proptest::prelude::*;
 
@@ -31,8 +31,8 @@ pub(crate) fn a_refund_at_another_rate_mints_nothing<P: Conforms, S: Subject<P::
     hold::<P, S>(Kinds { refunds: true, changes: true, ..Kinds::default() });
 }
 
-/// The store is filled again and again if what was taken at one price comes back at twice that, or
-/// the other way round. A rule without a rate has no price.
+/// The store would be filled again and again if permits taken at one price came back at twice that
+/// price, or the other way round. A policy without a rate has no price.
 pub(crate) fn halving_the_rate_before_a_refund_mints_nothing<P: Conforms, S: Subject<P::Policy>>() {
     let millisecond = Fraction { permits: 1, nanos: 1_000_000 };
     let half = Fraction { nanos: 2_000_000, ..millisecond };
@@ -68,13 +68,13 @@ pub(crate) fn a_refund_in_a_pause_leaves_no_credit_at_its_end<
     hold_behind_pauses::<P, S>(Kinds { pauses: true, refunds: true, ..Kinds::default() });
 }
 
-/// In a span that begins with the end of a pause nothing counts but the span itself.
+/// In a span that begins with the end of a pause only the span itself counts.
 fn hold_behind_pauses<P: Conforms, S: Subject<P::Policy>>(kinds: Kinds) {
     prove(CASES, &(setups::<P>(), scripts(kinds)), |(setup, script)| {
         let steps = steps(&setup, &script);
         run(&setup, &steps, |driver: &Driver<'_, P, S>| {
-            for &(start, told) in &driver.pauses {
-                let history = History { resumed: Some((told, start)), ..driver.history() };
+            for &(start, turn) in &driver.pauses {
+                let history = History { resumed: Some((turn, start)), ..driver.history() };
                 judge(&setup, &steps, &history)?;
             }
             Ok(())
@@ -88,7 +88,7 @@ fn hold<P: Conforms, S: Subject<P::Policy>>(kinds: Kinds) {
         run(&setup, &steps, |driver: &Driver<'_, P, S>| {
             let mut history = driver.history();
             if kinds.back && kinds.refunds && !P::KNOWS_LAST {
-                // What time had given back already may come back once more.
+                // Permits that time had already given back may come back once more.
                 let given_back = history.all.iter().filter(|grant| grant.given_back);
                 history.slack = given_back.map(|grant| grant.n).sum();
             }

@@ -1,4 +1,4 @@
-//! What a simulation chooses at random.
+//! The random choices of a simulation.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One run: processes, callers, and what must be true of them whatever happens.
+//! One run: processes, callers, and the conditions that must hold after any events.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,26 +18,26 @@ use crate::manual::{Manual, new_key};
 
 mod checks;
 
-/// How long places in flight count without another word, if it matters.
+/// The lease of places in flight, if it matters.
 const LEASE: Duration = Duration::from_secs(1);
 
 type Limiter<P> = RedisRateLimiter<P, Wire>;
 type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// What the rules of a policy come to.
+/// The limits of a policy.
 pub(crate) struct Rules<P: Scripted> {
     pub(crate) policy: P,
     /// The same at half the rate.
     pub(crate) slower: Option<P>,
-    /// Permits a second, and how many more at once.
+    /// Permits a second, and the burst.
     pub(crate) rate: f64,
     pub(crate) burst: f64,
-    /// How many may be out at once, for policies with places in flight.
+    /// The most places out at once, for policies with places in flight.
     pub(crate) most: Option<u32>,
-    /// The cost of so many permits, and how many permits and places a cost is.
+    /// The cost of a number of permits, and the permits and places of a cost.
     pub(crate) cost: fn(u32) -> P::Cost,
     pub(crate) number: fn(P::Cost) -> [u32; 2],
-    /// Whether an answer names the part that it is due to.
+    /// Whether a refusal names its part.
     pub(crate) parts: bool,
 }
 
@@ -66,7 +66,7 @@ struct Caller<P: Scripted> {
     line: usize,
     cost: u32,
     patience: Option<Duration>,
-    /// Which in its line it is, and since when.
+    /// Its position in its queue, and when it joined.
     entered: Option<(usize, Duration)>,
     flag: Arc<Flag>,
     what: What<P>,
@@ -78,11 +78,11 @@ struct Granted {
     order: usize,
     cost: u32,
     due: Duration,
-    /// What was not given back.
+    /// The permits not given back.
     kept: u32,
 }
 
-/// What became of the calls of a line.
+/// The outcomes of the calls of a queue.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     entered: u64,
@@ -92,14 +92,14 @@ struct Tally {
     untaken: u64,
     taken: u64,
     given_back: u64,
-    /// How many, and how much, was told that it may be charged.
+    /// The calls with `may_have_charged`, and their permits.
     unknown: u64,
     unknown_cost: u64,
-    /// What those asked for who left or were late, perhaps while they were asked for.
+    /// The permits of callers that left or timed out, perhaps during a request for them.
     left_cost: u64,
 }
 
-/// What may happen in a run.
+/// The kinds of events in a run.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools)]
 struct Kinds {
@@ -109,7 +109,7 @@ struct Kinds {
     change: bool,
     pause: bool,
     outages: bool,
-    /// The key is lost, the server's clock steps, and processes stand still, now and then.
+    /// Now and then the key is lost, the server's clock steps, or a process is stopped.
     loses: bool,
     steps: bool,
     sleeps: bool,
@@ -137,11 +137,11 @@ pub(crate) struct Run<P: Scripted> {
     weather: Weather,
     out_until: Duration,
     sleep_until: Duration,
-    /// A connection of nobody.
+    /// A connection that no process uses.
     wire: Wire,
-    /// How often the key was lost or the server's clock went ahead.
+    /// How often the key was lost or the server's clock was set ahead.
     mishaps: Vec<u32>,
-    /// Until when more places may be out than there are, and how many may be.
+    /// Until when more places than the maximum may be out, and how many.
     excused: Vec<Duration>,
     allowed: Vec<u32>,
     callers: Vec<Caller<P>>,
@@ -210,7 +210,7 @@ impl<P: Scripted> Run<P> {
         let horizon = chance.one_of(&[ms(0), ms(20), ms(250), ms(250)]);
         let unavailable = chance.below(6);
         let max_waiters = chance.one_of(&[3, usize::MAX, usize::MAX]);
-        // Only who is heard in time keeps what it holds.
+        // Only a process that renews in time keeps the places that it holds.
         let is_heard = weather.faults + weather.ends == 0
             && !kinds.outages
             && weather.slow <= ms(30)
@@ -233,8 +233,8 @@ impl<P: Scripted> Run<P> {
         for process in 0..processes {
             let policy = rules.slower.as_ref().filter(|_| kinds.disagree && process % 2 == 1);
             let policy = policy.unwrap_or(&rules.policy).clone();
-            let told = Arc::new(Mutex::new(Vec::new()));
-            events.push(Arc::clone(&told));
+            let heard = Arc::new(Mutex::new(Vec::new()));
+            events.push(Arc::clone(&heard));
             let limiter = RedisRateLimiter::builder(policy, wire(process), &*keys[0])
                 .clock(&clock)
                 .horizon(horizon)
@@ -245,7 +245,7 @@ impl<P: Scripted> Run<P> {
                     1 => Unavailable::Local(rules.policy.clone()),
                     _ => Unavailable::Fail,
                 })
-                .on_event(move |event| told.lock().expect("whole").push(event.clone()))
+                .on_event(move |event| heard.lock().expect("whole").push(event.clone()))
                 .build();
             limiters.extend(keys.iter().map(|key| limiter.key(&**key)));
         }
@@ -378,7 +378,7 @@ impl<P: Scripted> Run<P> {
         for key in 0..self.keys.len() {
             let is_excused = self.now() < self.excused[key];
             if !is_excused && self.allowed[key] == u32::MAX {
-                // Whoever has been granted a place, and did not look, has it.
+                // A waiter that was granted a place and not polled has it.
                 run_tasks(&self.world);
                 self.poll_woken();
             }
@@ -390,13 +390,13 @@ impl<P: Scripted> Run<P> {
         }
     }
 
-    /// The key is not what it should be: more is granted, once.
+    /// The state of the key is wrong, so more is granted, once.
     fn mishap(&mut self, key: usize) {
         self.mishaps[key] += 1;
         self.excuse(key, self.now());
     }
 
-    /// Who holds places tells Redis so again after a third of a lease.
+    /// A holder of places renews them after a third of a lease.
     fn excuse(&mut self, key: usize, since: Duration) {
         self.excused[key] = self.excused[key].max(since + LEASE);
         self.allowed[key] = u32::MAX;
@@ -509,7 +509,7 @@ impl<P: Scripted> Run<P> {
                 self.grants.push((line, self.granted.len() - 1, grant));
             }
             Err(Error::Denied { .. }) => {
-                assert!(caller.patience.is_some(), "denied who waits for ever");
+                assert!(caller.patience.is_some(), "denied a caller that waits for ever");
                 tally.refused += 1;
                 tally.left_cost += u64::from(caller.cost);
             }
@@ -519,7 +519,7 @@ impl<P: Scripted> Run<P> {
                 tally.refused += 1;
                 let time = caller.patience.filter(|time| !time.is_zero());
                 if time.is_some_and(|time| entered + time <= self.clock.elapsed()) {
-                    // Its time was up; a request for it may have been under way.
+                    // It timed out; a request for it may have been in flight.
                     tally.left_cost += u64::from(caller.cost);
                 } else if error.may_have_charged() {
                     tally.unknown += 1;
@@ -542,17 +542,17 @@ impl<P: Scripted> Run<P> {
         let after = (limiter.queue_len(), limiter.stats());
         let tally = &mut self.tallies[caller.line];
         if caller.entered.is_none() {
-            // Who looks may find that a runtime has ended, and others are told so.
+            // A poll may find that a runtime has ended, which also fails other calls.
             let ends = self.weather.ends > 0;
             assert!(
                 before == after || ends,
-                "who has not come cannot leave: {before:?}, {after:?}"
+                "a caller that has not joined cannot leave: {before:?}, {after:?}"
             );
             return;
         }
         tally.left_cost += u64::from(caller.cost);
         if after.1.given_up == before.1.given_up {
-            // It was refused, and has not looked.
+            // It was refused, and was not polled.
             tally.refused += 1;
         } else {
             tally.given_up += 1;
@@ -598,7 +598,7 @@ impl<P: Scripted> Run<P> {
         }
     }
 
-    /// Time passes; what happens on the wires meanwhile happens in its time, unless the runtime is busy.
+    /// Time passes. Events on the wires occur at their times, unless the runtime is busy.
     fn advance(&mut self, by: Duration) {
         let end = self.now() + by;
         let is_busy = self.chance.below(10) == 0;
@@ -635,7 +635,7 @@ impl<P: Scripted> Run<P> {
         self.keys.iter().map(observer).collect()
     }
 
-    /// All faults cease, and everybody gets what it came for.
+    /// All faults cease, and each caller gets its permits.
     fn calm_down(&mut self) {
         lock(&self.world).weather =
             Weather { slow: Duration::from_millis(2), ..Weather::default() };
@@ -652,7 +652,7 @@ impl<P: Scripted> Run<P> {
             }
             self.settle_down();
             self.agree();
-            // Whoever has heard of a conflict has done so before.
+            // Processes that have seen a conflict have done so earlier.
             self.poll_woken();
             self.kinds.disagree = false;
         }
@@ -688,12 +688,12 @@ impl<P: Scripted> Run<P> {
         self.settle_down();
         for observer in self.observers().into_iter().filter(|_| self.rules.rate > 1e6) {
             let quota = observer.quota().now_or_never().expect("at once").expect("Redis is there");
-            assert_eq!(quota.remaining, quota.limit, "what was flushed is free");
+            assert_eq!(quota.remaining, quota.limit, "flushed permits are free");
         }
         self.rest();
     }
 
-    /// Whatever is under way arrives, and leases end.
+    /// All requests in flight arrive, and leases end.
     fn rest(&mut self) {
         for _ in 0..1 + u32::from(self.weather.late) {
             for _ in 0..80 {
@@ -724,7 +724,7 @@ impl<P: Scripted> Run<P> {
         }
     }
 
-    /// What was to be done is done.
+    /// All pending work is done.
     fn settle_down(&mut self) {
         for _ in 0..300 {
             self.poll_woken();
@@ -737,7 +737,7 @@ impl<P: Scripted> Run<P> {
         assert!(self.changes.is_empty(), "{} changes hang", self.changes.len());
     }
 
-    /// A line whose runtime has ended goes on when it is used next.
+    /// A queue whose runtime has ended continues at its next use.
     fn look_after(&self) {
         if self.weather.ends > 0 {
             for limiter in &self.limiters {

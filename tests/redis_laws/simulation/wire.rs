@@ -1,4 +1,4 @@
-//! Connections over which requests arrive, and answers come back or do not, when chance says so.
+//! Connections over which requests arrive, and replies come back or are lost, at random.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -13,31 +13,31 @@ use tollgate::redis::{Connection, Effect, Failure, Reply, Request, Runtime, Task
 use super::chance::Chance;
 use crate::manual::Manual;
 
-/// What the server has charged to a line, as the connection has seen it.
+/// A charge of the server to a queue, as the connection has seen it.
 #[derive(Clone, Debug)]
 pub(crate) struct Charged {
     pub(crate) line: usize,
     pub(crate) cost: u32,
     /// By the server's clock.
     pub(crate) due: Duration,
-    /// Whether the process has heard of it.
+    /// Whether the process has received the reply.
     pub(crate) answered: bool,
     /// How old the answer was when it came.
     pub(crate) late: Duration,
 }
 
-/// How likely what is.
+/// The probabilities of the faults.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Weather {
-    /// The longest that a request or an answer is on its way.
+    /// The longest time that a request or a reply is on its way.
     pub(crate) slow: Duration,
-    /// In how many of a thousand requests a fault occurs.
+    /// Faults in a thousand requests.
     pub(crate) faults: u64,
-    /// How many of a thousand tasks end before their time.
+    /// Tasks in a thousand that end too early.
     pub(crate) ends: u64,
     /// Whether nothing is answered.
     pub(crate) is_out: bool,
-    /// Whether what has failed may reach the server later.
+    /// Whether a failed request may reach the server later.
     pub(crate) late: bool,
 }
 
@@ -47,18 +47,19 @@ pub(crate) struct World {
     pub(crate) keys: Vec<String>,
     /// By the process that runs them.
     pub(crate) tasks: Vec<(usize, Task)>,
-    /// The process that stands still.
+    /// The process that is stopped.
     pub(crate) asleep: Option<usize>,
-    /// Of lines that have given them up: when they were sent, and when they reach the server.
+    /// Requests given up by their queues, with the times when they were sent and when they reach
+    /// the server.
     pub(crate) late: Vec<(usize, Request, [Duration; 2])>,
-    /// When something happens to a request.
+    /// When the next event of a request is due.
     pub(crate) times: Vec<Duration>,
     pub(crate) charged: Vec<Charged>,
-    /// For each line what was given back by requests that may have been carried out.
+    /// For each queue, the permits given back by requests that may have been executed.
     pub(crate) given_back: Vec<u64>,
-    /// For each line the calls that were told that they may have been charged, at most.
+    /// For each queue, the most calls that may have got an error with `may_have_charged`.
     pub(crate) unknown: Vec<u64>,
-    /// How long a request was on its way to the server at most.
+    /// The longest time that a request was on its way to the server.
     pub(crate) longest: Duration,
     /// Until when each key is paused.
     pub(crate) paused: Vec<Duration>,
@@ -74,11 +75,11 @@ pub(crate) struct Wire {
     /// How many bytes of a request are the policy's, and how many numbers an answer has for a call.
     pub(crate) header: usize,
     pub(crate) step: usize,
-    /// Of how many numbers a cost consists: the first is what counts.
+    /// The numbers in a cost: only the first one counts.
     pub(crate) width: usize,
 }
 
-/// What is to become of a request.
+/// The planned outcome of a request.
 struct Plan {
     line: usize,
     /// When it reaches the server, if it does.
@@ -106,7 +107,7 @@ impl Wire {
                 0 | 1 => (there, fails) = (None, Some(Effect::None)),
                 2 if !world.weather.late => (there, fails) = (None, Some(Effect::Unknown)),
                 3 => fails = Some(Effect::Unknown),
-                // Nothing is heard of it any more.
+                // No reply arrives.
                 _ => {
                     back = now + request.deadline;
                     fails = Some(Effect::Unknown);
@@ -151,7 +152,7 @@ impl Wire {
         request.script.text().contains("local function ask(")
     }
 
-    /// What became of calls: their costs, and when those that were booked are due.
+    /// The outcomes of calls: their costs, and when those that were booked are due.
     fn book(&self, line: usize, request: &Request, reply: &Reply) -> Vec<Charged> {
         if !Self::is_take(request) {
             return Vec::new();
@@ -203,7 +204,7 @@ impl Wire {
         (sum, pause)
     }
 
-    /// A request has reached the server: the answer, and what it has charged.
+    /// A request has reached the server: the reply, and the charges.
     fn arrive(&self, line: usize, request: &Request, sent: Duration) -> (Reply, Range<usize>) {
         let reply = self.server.run(request).now_or_never().expect("it is there");
         let reply = reply.expect("the server is well");
@@ -222,7 +223,7 @@ impl Wire {
         (reply, booked)
     }
 
-    /// What nobody waits for any more reaches the server.
+    /// Requests that were given up reach the server.
     pub(crate) fn arrive_late(&self, until: Duration) {
         let mut world = lock(&self.world);
         let (now, later) =
@@ -258,8 +259,8 @@ impl Connection for Wire {
         if let Some(there) = plan.there {
             world.late.push((plan.line, request.clone(), [sent, there]));
         }
-        let is_told = matches!(ran, Some((Reply::PolicyMismatch(..), _)));
-        if !Self::is_take(request) && plan.fails != Some(Effect::None) && !is_told {
+        let is_mismatch = matches!(ran, Some((Reply::PolicyMismatch(..), _)));
+        if !Self::is_take(request) && plan.fails != Some(Effect::None) && !is_mismatch {
             world.given_back[plan.line] += self.changes(request).0;
         }
         if let Some(effect) = plan.fails {
@@ -268,7 +269,7 @@ impl Connection for Wire {
             }
             return Err(Failure::new(effect, "chance".into()));
         }
-        let (reply, charged) = ran.expect("what does not fail has run");
+        let (reply, charged) = ran.expect("a request that does not fail has run");
         for charged in &mut world.charged[charged] {
             charged.answered = true;
             charged.late = self.clock.elapsed().saturating_sub(charged.late);

@@ -1,14 +1,14 @@
 //! All rules of one steady rate in exact fractions: `SmoothBursty`, the buckets, and the queue.
 //!
 //! `v` is the time up to which permits are taken. A charge of `n` at `t` makes it
-//! `max(v, t - store) + n x interval`. Who asks waits until `v` has come, or where all must be there
-//! that is asked for, until `v + n x interval`. All times are whole numbers of ticks, so nothing is
-//! ever rounded but the moment of a grant.
+//! `max(v, t - store) + n x interval`. A caller waits until `v`, or, if all permits must be
+//! available, until `v + n x interval`. All times are whole numbers of ticks, so only the time of a
+//! grant is rounded.
 
 use crate::measure;
 use crate::oracle::{Oracle, TICKS, Time, When};
 
-/// What stays the same when the policy changes.
+/// The state that a change of the policy keeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Keeps {
     /// The time for which permits are stored.
@@ -25,9 +25,9 @@ pub(crate) struct Terms {
     pub(crate) interval: i128,
     /// The most that may be stored.
     pub(crate) store: i128,
-    /// How many permits fit at once, if all must be there that are asked for.
+    /// The capacity, if all permits asked for must be available.
     pub(crate) strict: Option<u32>,
-    /// How many there may be in line and not yet paid off.
+    /// The most permits queued and not yet leaked.
     pub(crate) room: Option<u32>,
     /// Permits come at the multiples of this only.
     pub(crate) step: Option<i128>,
@@ -51,20 +51,20 @@ struct Charge {
     at: i128,
     n: u32,
     price: i128,
-    /// Time was lost after it, because the store was full: as if it had never been is too late.
+    /// Time was lost after it because the store was full, so an exact refund is too late.
     is_settled: bool,
 }
 
 impl Bucket {
-    /// With so many permits in it.
+    /// A bucket with `permits` in it.
     pub(crate) fn new(versions: Vec<Terms>, permits: u32) -> Self {
         let terms = versions[0];
         let v = -(terms.interval * i128::from(permits)).min(terms.store);
         Self { versions, terms, v, paused_until: i128::MIN, charges: Vec::new() }
     }
 
-    /// A store is never fuller than full. Grants fall on whole nanoseconds; what one loses by that is
-    /// not idle time, or a store of nothing would lose it at each.
+    /// A store never exceeds its capacity. Grants fall on whole nanoseconds; the time lost by
+    /// rounding is not idle time, or an empty store would lose it at each grant.
     fn settle(&mut self, now: i128) {
         if now - self.v > self.terms.store + TICKS {
             self.v = now - self.terms.store;
@@ -83,7 +83,7 @@ impl Bucket {
     }
 }
 
-/// What a change keeps is so many ticks, or some times as many.
+/// A change keeps a multiple of this number of ticks.
 const KEPT: i128 = if measure::ROUNDS_CHANGES { TICKS } else { 1 };
 
 fn round_up(ticks: i128, to: i128) -> i128 {
@@ -148,7 +148,7 @@ impl Oracle for Bucket {
             // So that no permit is gained.
             let kept = -round_up(-in_new(stored), KEPT);
             if kept > self.terms.store {
-                // What had no room any more does not come back by a refund.
+                // Permits that no longer had room do not come back by a refund.
                 self.paused_until = self.paused_until.max(came);
             }
             self.v = came - kept.min(self.terms.store);
@@ -164,8 +164,8 @@ impl Oracle for Bucket {
         self.terms.room.is_some()
     }
 
-    /// What was granted and has not leaked yet, what is in line and what comes must fit. Nothing leaks
-    /// in a pause.
+    /// The permits granted and not yet leaked, those queued and the new ones must fit. Nothing
+    /// leaks in a pause.
     fn room(&self, now: Time, queued: &[u32], n: u32) -> Time {
         let Some(room) = self.terms.room else { return Time::MIN };
         let here = (now * TICKS).max(self.paused_until);

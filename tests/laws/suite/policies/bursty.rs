@@ -1,4 +1,4 @@
-//! `SmoothBursty`: a store of time, and nobody waits for what it takes itself.
+//! `SmoothBursty`: a store of time, and no caller waits for its own permits.
 
 use std::time::Duration;
 

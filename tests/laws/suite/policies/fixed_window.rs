@@ -1,4 +1,4 @@
-//! `FixedWindow`: a list of all windows there were, with what was granted in them.
+//! `FixedWindow`: a list of all past windows, with their grants.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) struct Aligned;
 pub(crate) struct Version {
     limit: u32,
     length: Time,
-    /// So long before the clock's origin a window began.
+    /// A window began this long before the clock's origin.
     epoch: Option<Time>,
 }
 
@@ -30,7 +30,7 @@ struct Windows {
 #[derive(Clone, Debug)]
 struct Window {
     start: Time,
-    /// Who was granted how much in it.
+    /// The callers granted in it, each with its permits.
     grants: Vec<(usize, u32)>,
 }
 
@@ -156,7 +156,7 @@ impl Conforms for Aligned {
     }
 
     fn policy(version: &Version, _: Duration) -> FixedWindow {
-        let epoch = version.epoch.expect("that is what it is aligned to");
+        let epoch = version.epoch.expect("the epoch to which it is aligned");
         FixedWindow::new(version.limit, nanos(version.length)).aligned(nanos(epoch))
     }
 

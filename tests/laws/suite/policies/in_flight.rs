@@ -1,4 +1,4 @@
-//! `InFlight`: a list of all who are out.
+//! `InFlight`: a list of all places in flight.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::oracle::{Conforms, Oracle, Scale, Time, When};
 struct Out {
     versions: Vec<u32>,
     max: u32,
-    /// Who is out, with how much.
+    /// The callers in flight, each with its permits.
     out: Vec<(usize, u32)>,
 }
 

@@ -1,4 +1,4 @@
-//! `LeakyBucket` as a queue: an even outflow, and room for so much.
+//! `LeakyBucket` as a queue: an even outflow, and a bounded room.
 
 use std::time::Duration;
 

@@ -101,7 +101,7 @@ where
         Box::new(Lock { rule, durations, duration, locked_until: 0 })
     }
 
-    /// That of the rule. Who was granted in a lock, law 2 tells.
+    /// The law of the inner policy. Law 2 finds grants during a lock.
     fn kept(versions: &[Self::Version], history: &History) -> Result<(), String> {
         let rules: Vec<_> = versions.iter().map(|(rule, _)| rule.clone()).collect();
         P::kept(&rules, history)

@@ -10,8 +10,8 @@ use crate::history::History;
 use crate::measure;
 use crate::oracle::{Conforms, Oracle, Scale, Time, When, nanos};
 
-/// All versions have windows of one length: how much of the past a longer one counts depends on
-/// what has been forgotten already.
+/// All versions have windows of one length: how much of the past a longer one counts depends on the
+/// grants already forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Version {
     limit: u32,
@@ -24,7 +24,7 @@ pub(crate) struct Version {
 struct Grants {
     versions: Vec<Version>,
     version: Version,
-    /// Who was granted how much, and when.
+    /// The caller, the permits, and the time of each grant.
     grants: Vec<(usize, Time, u32)>,
 }
 
@@ -40,8 +40,8 @@ impl Version {
         self.parts.map_or(self.window, i128::from)
     }
 
-    /// Whether what was granted at `at` counts at `now`: it is in the present part, or in one of
-    /// those before it that make a window.
+    /// Whether a grant at `at` counts at `now`: it is in the current part, or in one of the earlier
+    /// parts of the window.
     fn counts(&self, at: Time, now: Time) -> bool {
         at / self.part() > now / self.part() - self.all()
     }
@@ -133,7 +133,7 @@ impl Conforms for SlidingWindowCounter {
     type Version = Version;
 
     fn version(scale: Scale) -> BoxedStrategy<Version> {
-        // As many for all versions.
+        // The same number for all versions.
         let parts = u32::try_from(scale.span % 7 + 1).expect("a few");
         let over = scale.span % i128::from(parts);
         let window =

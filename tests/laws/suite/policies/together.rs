@@ -1,7 +1,8 @@
-//! Several rules together: granted at the latest of their times, and then charged in all of them.
+//! Several policies together: granted at the latest of their times, and then charged in all of
+//! them.
 //!
-//! One oracle for tuples, arrays and `Same`: a list of the parts' own oracles, each with what it is
-//! asked for when the script says `n`. Law 9 is here too, and does without it.
+//! One oracle for tuples, arrays and `Same`: a list of the parts' own oracles, each with its cost
+//! for the `n` of the script. Law 9 is here too, and does not use the oracle.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -11,15 +12,15 @@ use tollgate::{ManualClock, Nanos, Policy, Ready, Same};
 
 use crate::driver::Driver;
 use crate::history::History;
-use crate::line::Fate;
+use crate::line::Outcome;
 use crate::oracle::{CASES, Conforms, Oracle, Scale, Setup, Time, When, nanos, prove, setups};
 use crate::script::Step;
 use crate::subject::Subject;
 
 type Share = fn(u32) -> u32;
 
-/// What the parts of a tuple are asked for: some a part of the whole, some more, all of them nothing
-/// now and then.
+/// The costs of the parts of a tuple: some a part of the whole, some more, and each zero now and
+/// then.
 const SHARES: [Share; 3] =
     [|n| if n % 4 == 3 { 0 } else { n.min(3) }, |n| 2 * n, |n| u32::from(n > 0 && n % 5 != 4)];
 
@@ -161,8 +162,8 @@ impl<P: Policy<Cost = u32>> Rule for Alone<P> {
     }
 }
 
-/// Law 9: a call is granted exactly when each rule by itself would grant it. The rules by themselves
-/// are charged only then, so a part that is charged for a refusal would be found out later.
+/// Law 9: a call is granted exactly when each rule by itself would grant it. The rules by
+/// themselves are charged only then, so a part that is charged for a refusal would show later.
 pub(crate) fn granted_when_all_would<P: Composed, S: Subject<P::Policy>>() {
     let call = (0u32..24, 0u32..20, any::<Option<prop::sample::Index>>());
     let calls = prop::collection::vec(call, 1..60);
@@ -183,8 +184,8 @@ pub(crate) fn granted_when_all_would<P: Composed, S: Subject<P::Policy>>() {
             let would = rules.iter().all(|rule| rule.would_grant(now, n));
             driver.take(Step::Arrive { n, timeout: Some(0), polled: true });
             let last = driver.all().last().expect("who came just now");
-            let does = matches!(last.fate, Fate::Granted { .. });
-            prop_assert!(does == would, "{n} at {now:?}: {:?}, {setup:?}", last.fate);
+            let does = matches!(last.outcome, Outcome::Granted { .. });
+            prop_assert!(does == would, "{n} at {now:?}: {:?}, {setup:?}", last.outcome);
             if does {
                 granted.push((driver.callers.len() - 1, n));
                 rules.iter_mut().for_each(|rule| rule.charge(now, n));

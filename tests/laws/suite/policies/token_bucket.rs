@@ -1,5 +1,6 @@
-//! `TokenBucket`, `Gcra` and the meter of `LeakyBucket`: up to a capacity at once, all of which must
-//! be there. They differ in what they are told, and in what they keep when that changes.
+//! `TokenBucket`, `Gcra` and the meter of `LeakyBucket`: up to a capacity at once, all of which
+//! must be available. They differ in their parameters, and in the state they keep when those
+//! change.
 
 use std::time::Duration;
 

@@ -32,14 +32,14 @@ struct WarmingUp {
     paused_until: f64,
 }
 
-/// What a charge came to, and the state before it.
+/// The cost of a charge, and the state before it.
 #[derive(Clone, Copy, Debug)]
 struct Charge {
     id: usize,
     at: Time,
     steady: f64,
     ticket: f64,
-    /// What was stored, as the idle time that it takes.
+    /// The store, as the idle time that fills it.
     idle: f64,
 }
 
@@ -70,12 +70,12 @@ impl WarmingUp {
         self.threshold() + 2.0 * self.warm_up / (self.stable + cold)
     }
 
-    /// How long one idles for a stored permit.
+    /// The idle time for one stored permit.
     fn cool_down(&self) -> f64 {
         self.warm_up / self.max()
     }
 
-    /// How long a permit takes with so many stored: the height of the trapezoid.
+    /// The time of one permit with `stored` permits in the store: the height of the trapezoid.
     fn height(&self, stored: f64) -> f64 {
         let above = (stored - self.threshold()).max(0.0);
         let slope = (self.cold_factor - 1.0) * self.stable / (self.max() - self.threshold());
@@ -140,7 +140,7 @@ impl Oracle for WarmingUp {
         self.ticket = self.ticket.max(float(until));
     }
 
-    /// What is stored stays the same time.
+    /// The store stays the same time.
     fn set_policy(&mut self, index: usize, now: Time) {
         self.settle(now);
         let idle = self.stored * self.cool_down();

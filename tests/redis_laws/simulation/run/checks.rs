@@ -1,4 +1,4 @@
-//! What must be true when all is over.
+//! The conditions at the end of a run.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl<P: Scripted> Run<P> {
         let full = quotas().iter().filter_map(|quota| quota.reset_after).max();
         self.clock.advance(full.unwrap_or_default());
         for (key, quota) in quotas().into_iter().enumerate() {
-            // A key that is not there is new until somebody takes something.
+            // An absent key is new until permits are taken.
             let charged = &lock(&self.world).charged;
             let is_there = charged.iter().any(|charged| charged.line % self.keys.len() == key);
             let is_full = quota.remaining == quota.limit || !is_there || self.kinds.loses;
@@ -48,15 +48,15 @@ impl<P: Scripted> Run<P> {
         }
     }
 
-    /// What was charged is with somebody, or was given back; and everybody was told once.
+    /// Charged permits were granted or given back, and each call got one outcome.
     fn check_line(&self, line: usize) {
         let tally = &self.tallies[line];
         let stats = self.limiters[line].stats();
         if self.fails {
             assert_eq!(stats.granted, tally.granted + tally.untaken, "{tally:?}");
             assert_eq!((stats.refused, stats.given_up), (tally.refused, tally.given_up));
-            let told = tally.granted + tally.refused + tally.given_up;
-            assert_eq!(told, tally.entered, "{tally:?}");
+            let ended = tally.granted + tally.refused + tally.given_up;
+            assert_eq!(ended, tally.entered, "{tally:?}");
         }
         let world = lock(&self.world);
         let charged: Vec<_> = world.charged.iter().filter(|charged| charged.line == line).collect();
@@ -67,7 +67,7 @@ impl<P: Scripted> Run<P> {
         let back = world.given_back[line].saturating_sub(tally.given_back);
         let ends = tally.taken + back;
         assert!(sum(true) >= ends, "{} charged, {ends} granted or returned", sum(true));
-        // What is given back while Redis is away is dropped.
+        // Permits given back while Redis is down are dropped.
         let dropped = self.downs() > 0
             || self.keys.len() > 1 && (self.weather.faults > 0 || self.kinds.outages)
             || self.sets_policy
@@ -76,13 +76,13 @@ impl<P: Scripted> Run<P> {
         if self.weather.ends == 0 {
             assert!(
                 tally.unknown <= world.unknown[line],
-                "told of a charge that was not asked for"
+                "an error claims a charge that was never requested"
             );
             let unheard = sum(false);
             let may = tally.unknown_cost + tally.left_cost;
-            assert!(unheard <= may || !self.fails, "{unheard} lost, {may} told so");
+            assert!(unheard <= may || !self.fails, "{unheard} lost, {may} reported");
         }
-        // Nobody before the ticket by which it is granted.
+        // No caller is granted before its ticket is due.
         for cost in (1..=5).filter(|_| !self.local) {
             let mut tickets: Vec<_> = charged
                 .iter()
@@ -108,11 +108,11 @@ impl<P: Scripted> Run<P> {
         }
     }
 
-    /// No more than the rate and the burst in any time, but for what came late.
+    /// At most the rate and the burst in any span, but for replies that came late.
     fn check_key(&self, key: usize) {
         let world = lock(&self.world);
         let late = world.charged.iter().filter(|charged| charged.answered);
-        // And a refund is reckoned by when it was sent.
+        // A refund is dated by the time it was sent.
         let late = late.map(|charged| charged.late).max().unwrap_or_default().max(world.longest);
         let mut granted: Vec<_> =
             self.granted.iter().filter(|granted| granted.line % self.keys.len() == key).collect();
@@ -120,9 +120,9 @@ impl<P: Scripted> Run<P> {
         // Within the longest horizon, and a burst.
         let horizon = self.rules.rate / 4.0;
         let again = f64::from(self.mishaps[key]) * (horizon + self.rules.burst + 1.0);
-        // Nobody is granted before those who were booked at half the rate.
+        // No caller is granted before those booked at half the rate.
         let again = again + if self.sets_policy { horizon } else { 0.0 };
-        // Of all sums that end here the one that is most above the rate.
+        // Of all sums that end here, the one furthest above the rate.
         let (mut over, mut before) = (0.0_f64, Duration::ZERO);
         for granted in granted {
             over -= (granted.due - before).as_secs_f64() * self.rules.rate;
