@@ -1,4 +1,4 @@
-//! The shared limiter on real Redis servers, and what the support that starts these does.
+//! The shared limiter on real Redis servers, and tests of the support code that starts them.
 // It starts them by a shell and stops them by signals.
 #![cfg(unix)]
 

@@ -1,4 +1,4 @@
-//! A connection over which a real server decides by a clock that stands still.
+//! A connection over which a real server decides by a manual clock.
 // Not every program needs all of it.
 #![allow(dead_code)]
 
@@ -18,22 +18,23 @@ use tollgate::redis::{Connection, Failure, Reply, Request, Runtime, Script, Task
 
 use support::server::Server;
 
-/// The line in which a script asks what time it is, and the same when it is told: behind the key, as the
-/// number of arguments means something.
+/// The line in which a script reads the time, and its replacement, which takes the time from an
+/// argument: after the key, because the number of arguments has a meaning.
 const TIME: [&str; 2] = ["local time = redis.call('TIME')", "local time = {KEYS[2], KEYS[3]}"];
 
-/// Where a script sets its expiry, and the same a day later: real time goes on while the clock stands.
+/// Where a script sets its expiry, and the same a day later: real time goes on while the clock
+/// stands still.
 const EXPIRY: [&str; 2] = ["'PX', milliseconds)", "'PX', milliseconds + 86400000)"];
 
-/// Runs each script at once, on the thread that asks, at the time that a [`ManualClock`] shows. So no
-/// verb ever waits for an answer, and none needs a runtime.
+/// Runs each script at once, on the thread that asks, at the time that a [`ManualClock`] shows. So
+/// no call ever waits for a reply, and none needs a runtime.
 ///
-/// The server is one for all tests that run side by side; everybody takes keys of his own, such as
-/// [`new_key`] gives.
+/// One server serves all tests that run in parallel; each test uses keys of its own, from
+/// [`new_key`].
 #[derive(Clone, Debug)]
 pub(crate) struct Manual {
     clock: ManualClock,
-    /// How far the server's clock is behind, in microseconds.
+    /// The lag of the server's clock, in microseconds.
     behind: Arc<AtomicU64>,
 }
 
@@ -42,8 +43,8 @@ impl Manual {
         Self { clock: clock.clone(), behind: Arc::default() }
     }
 
-    /// Seconds and microseconds. What is less than a microsecond is cut off, as `TIME` does. A wait
-    /// that is told is a whole number of microseconds, so by either clock it ends at the same moment.
+    /// Seconds and microseconds. Truncated to microseconds, as `TIME` does. A wait in a reply is a
+    /// whole number of microseconds, so it ends at the same moment by either clock.
     fn time(&self) -> (u64, u32) {
         let time = self.server_time();
         (time.as_secs(), time.subsec_micros())
@@ -54,7 +55,7 @@ impl Manual {
         self.clock.elapsed().saturating_sub(behind)
     }
 
-    /// Sets the server's clock back, and no other: that of a process does not do that.
+    /// Sets back only the server's clock: those of processes do not go back.
     pub(crate) fn set_back(&self, time: Duration) {
         let behind = self.clock.elapsed().saturating_sub(time);
         self.behind.store(u64::try_from(behind.as_micros()).expect("a time"), Ordering::Relaxed);
@@ -74,23 +75,24 @@ impl Connection for Manual {
     }
 
     fn spawn(&self, _: &Runtime, mut task: Task) {
-        // All that it waits for is ready at once, but it lets others run between two requests.
+        // All its replies are ready at once, but it yields between two requests.
         while task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {}
     }
 }
 
-/// A key that nobody else uses.
+/// A key that no other test uses.
 pub(crate) fn new_key() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("key:{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// What a thread has of the server.
+/// The state of one thread: its server and connection.
 struct Link {
     connection: redis::Connection,
-    /// Text and digest of each script that is told the time, by the digest of the one that asks.
+    /// Text and digest of each script that takes the time as an argument, by the digest of the
+    /// original.
     scripts: HashMap<String, (String, String)>,
-    // The last, as it may be the last that holds the server.
+    // The last field, as it may hold the last reference to the server.
     _server: Arc<Server>,
 }
 
@@ -108,11 +110,11 @@ impl Link {
         Self { connection, scripts: HashMap::new(), _server: server }
     }
 
-    /// Nobody else changes a script meanwhile, so it runs at most once.
+    /// No other thread changes a script meanwhile, so it runs at most once.
     fn evaluate(&mut self, request: &Request, time: (u64, u32)) -> Result<Value, RedisError> {
         let digest = request.script.digest();
         if !self.scripts.contains_key(digest) {
-            self.scripts.insert(digest.to_owned(), told_the_time(&request.script));
+            self.scripts.insert(digest.to_owned(), with_the_time(&request.script));
         }
         let mut evaluate = |name, script: &str| {
             let mut command = Cmd::new();
@@ -127,14 +129,14 @@ impl Link {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 evaluate("EVAL", text)
             }
-            // A limiter would wait until the server is well again.
+            // A limiter would wait until the server recovers.
             Err(error) if error.code() == Some("ERR") => panic!("a mistake in a script: {error}"),
             outcome => outcome,
         }
     }
 }
 
-fn told_the_time(script: &Script) -> (String, String) {
+fn with_the_time(script: &Script) -> (String, String) {
     let mut text = script.text().to_owned();
     for [line, ours] in [TIME, EXPIRY] {
         assert!(text.contains(line), "{line} is not in\n{text}");

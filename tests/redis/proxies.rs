@@ -1,4 +1,4 @@
-//! A proxy does to its connections what it is told, and to nothing else.
+//! A proxy does what its mode says to its connections, and affects no others.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ fn value(server: &Server) -> u64 {
 }
 
 #[test]
-fn it_passes_until_told_otherwise() {
+fn it_passes_by_default() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let mut connection = connect(&proxy);
@@ -38,7 +38,7 @@ fn it_passes_until_told_otherwise() {
     assert_eq!(value(&server), 1);
 }
 
-/// Those that come while the first is held back do not wait for it to go before their time begins.
+/// The delay of each reply starts when it arrives, also while an earlier one is held back.
 #[test]
 fn answers_are_late_by_the_delay_however_many_are_on_their_way() {
     let server = Server::start();
@@ -94,7 +94,7 @@ fn swallowed_requests_are_not_served() {
     assert_eq!(value(&server), 0);
 }
 
-/// What came after the gap would be taken for the answer that is missing.
+/// Bytes after the gap would be read as the missing reply.
 #[test]
 fn a_connection_that_lost_bytes_stays_mute() {
     let server = Server::start();

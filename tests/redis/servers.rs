@@ -1,4 +1,4 @@
-//! Servers come, go, come back and change places when told, and never outlive their owner.
+//! Servers start, stop, return and change roles on command, and never outlive their owner.
 
 use std::env;
 use std::fs;
@@ -89,7 +89,7 @@ fn a_server_that_ends_by_itself_is_noticed() {
 }
 
 #[test]
-fn a_server_that_somebody_kills_is_noticed() {
+fn a_server_that_is_killed_is_noticed() {
     let server = Server::start();
     let kill = Command::new("sh").args(["-c", &format!("kill -KILL {}", server.pid())]).status();
     assert!(kill.expect("a shell starts").success());
@@ -98,7 +98,7 @@ fn a_server_that_somebody_kills_is_noticed() {
     assert!(server.is_serving());
 }
 
-/// Sent while it stands still, answered when it goes on.
+/// A request sent while the server is stopped is answered when it continues.
 #[test]
 fn a_stopped_server_accepts_and_answers_later() {
     let server = Server::start();
@@ -179,5 +179,5 @@ fn a_server_does_not_outlive_a_killed_owner() {
     owner.kill().expect("it still runs");
     owner.wait().expect("it is our child");
     until("the server is gone", refused);
-    fs::remove_dir_all(directory).expect("nobody else removes it");
+    fs::remove_dir_all(directory).expect("the directory is ours");
 }

@@ -1,5 +1,5 @@
-//! Orders of events to which no real server can be brought for certain: requests are sent and answered
-//! when a test says so.
+//! Orders of events that cannot be forced on a real server: requests are sent and answered when a
+//! test says so.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,13 +16,13 @@ use super::{KEY, Limiter, builder, bursty, ms, store};
 
 type Call = RedisAcquire<SmoothBursty, Hand>;
 
-/// A limiter of so many a second.
+/// A limiter at this rate.
 fn limiter(per_second: f64, clock: &ManualClock) -> (Limiter<Hand>, Hand) {
     let hand = Hand::default();
     (builder(bursty(per_second), hand.clone()).clock(clock).build(), hand)
 }
 
-/// One caller at each of so many other keys, who is asked for as far as that goes.
+/// One caller at each of `callers` other keys. Requests are sent until the limit is reached.
 fn crowd(limiter: &Limiter<Hand>, hand: &Hand, callers: u32) -> Vec<Call> {
     let key = |number: u32| limiter.key(number.to_string()).acquire(1);
     let mut callers: Vec<_> = (0..callers).map(key).collect();
@@ -39,9 +39,9 @@ fn silence() -> Result<Reply, Failure> {
     Err(Failure::new(Effect::Unknown, "no answer".into()))
 }
 
-/// A runtime that is busy for so long that Redis counts as down when the task begins.
+/// The runtime is busy for so long that Redis counts as down when the task begins.
 #[test]
-fn a_try_that_comes_too_late_leaves_it_to_others_to_try() {
+fn a_retry_that_starts_too_late_becomes_a_probe() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
     let mut caller = limiter.acquire(1);
@@ -49,18 +49,18 @@ fn a_try_that_comes_too_late_leaves_it_to_others_to_try() {
     hand.answer(refused());
     hand.answer(refused());
     assert_eq!((limiter.state(), hand.sent()), (State::Doubtful, 2));
-    // The third is due, and does not begin before all are turned away.
+    // The third request is due, but does not start before all callers are refused.
     clock.advance(ms(2));
     clock.advance(ms(600));
     assert_eq!(limiter.state(), State::Down);
     hand.send();
-    assert!(caller.now_or_never().expect("it is told").is_err());
-    // It asks whether Redis is back instead, and it is.
+    assert!(caller.now_or_never().expect("answered").is_err());
+    // It probes Redis instead, which is back.
     hand.answer(Ok(Reply::Numbers(vec![0])));
     assert_eq!((limiter.state(), hand.sent()), (State::Up, 3));
 }
 
-/// Whoever reckons from `Counters::lost` how much may be owed for nothing is not to add up probes.
+/// `Counters::lost` bounds the permits charged for nothing, so probes must not count.
 #[test]
 fn a_probe_without_an_answer_owes_nothing() {
     let clock = ManualClock::new();
@@ -69,7 +69,7 @@ fn a_probe_without_an_answer_owes_nothing() {
     assert!((&mut caller).now_or_never().is_none());
     clock.advance(ms(600));
     hand.answer(silence());
-    assert!(caller.now_or_never().expect("it is told").is_err());
+    assert!(caller.now_or_never().expect("answered").is_err());
     assert_eq!((limiter.state(), limiter.counters().lost), (State::Down, 1));
     for _ in 0..3 {
         clock.advance(ms(300));
@@ -78,9 +78,9 @@ fn a_probe_without_an_answer_owes_nothing() {
     assert_eq!((hand.sent(), limiter.counters().lost), (4, 1));
 }
 
-/// The first in line cannot use it, and whoever is behind is not to be served before.
+/// The first waiter cannot use the ticket, and waiters behind it must not be served before it.
 #[test]
-fn a_ticket_that_is_too_late_for_the_first_goes_back() {
+fn a_ticket_that_is_too_late_for_the_first_waiter_is_refunded() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(1_000.0, &clock);
     let later = |millis: i64| millis * 4_000 + 1;
@@ -102,17 +102,17 @@ fn a_ticket_that_is_too_late_for_the_first_goes_back() {
     drop(leaver);
     let before = hand.sent();
     hand.answer(Ok(Reply::Numbers(vec![1, 0, later(395), later(400)])));
-    assert_eq!((limiter.queue_len(), hand.sent()), (2, before + 1), "it is given back");
-    // And both are asked for again.
+    assert_eq!((limiter.queue_len(), hand.sent()), (2, before + 1), "the ticket is given back");
+    // Both are requested again.
     hand.answer(Ok(Reply::Numbers(vec![2])));
     hand.answer(Ok(Reply::Numbers(vec![2, 2])));
     assert!(until_408.now_or_never().expect("granted").is_ok());
     assert!(endless.now_or_never().expect("granted").is_ok());
 }
 
-/// While somebody behind them is asked for, and the one with the later ticket goes first.
+/// While a waiter behind them is requested, and the one with the later ticket leaves first.
 #[test]
-fn tickets_of_those_who_left_are_handed_on_in_their_order() {
+fn tickets_of_callers_that_left_are_handed_on_in_order() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(100.0, &clock);
     let ticket = |millis: i64| millis * 4_000;
@@ -130,30 +130,31 @@ fn tickets_of_those_who_left_are_handed_on_in_their_order() {
     drop(first);
     hand.answer(Ok(Reply::Numbers(vec![3, 0, ticket(70)])));
     clock.advance(ms(50));
-    let grant = third.now_or_never().expect("the earliest is its").expect("granted");
+    let grant = third.now_or_never().expect("it gets the earliest ticket").expect("granted");
     assert_eq!(grant.waited(), ms(50));
 }
 
-/// Those of a limiter with another rate, as they come from a key.
+/// The parameters of a limiter with another rate, as stored in a key.
 fn parameters(per_second: f64) -> Vec<u8> {
     let mut parameters = Vec::new();
     bursty(per_second).write(&mut parameters);
     parameters.into_iter().flat_map(f64::to_le_bytes).collect()
 }
 
-/// Another process has set one of the same generation meanwhile, and was heard. It is not to be shut out.
+/// Meanwhile another process has set a policy of the same generation, and got its reply. This
+/// process must not be locked out.
 #[test]
-fn who_was_not_heard_setting_a_policy_sets_it_again() {
+fn a_policy_set_without_a_reply_is_set_again() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
     let mut set = Box::pin(limiter.set_rate(Rate::per_second(20.0)));
     assert!((&mut set).now_or_never().is_none());
     hand.answer(silence());
-    assert!(store(set.now_or_never().expect("it is told")).may_have_charged());
+    assert!(store(set.now_or_never().expect("answered")).may_have_charged());
     let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
     hand.answer(Ok(Reply::PolicyMismatch("conflict".into(), 1, parameters(30.0))));
-    assert!((&mut caller).now_or_never().is_none(), "it is asked for again");
+    assert!((&mut caller).now_or_never().is_none(), "the call is requested again");
     hand.answer(Ok(Reply::PolicyMismatch("older".into(), 1, Vec::new())));
     hand.answer(Ok(Reply::Numbers(vec![1])));
     hand.answer(Ok(Reply::Numbers(vec![1, 1])));
@@ -161,9 +162,10 @@ fn who_was_not_heard_setting_a_policy_sets_it_again() {
     assert_eq!((limiter.policy(), hand.sent()), (bursty(20.0), 5));
 }
 
-/// What was set here was heard, and a fail-over has forgotten it; somebody has set another since.
+/// The policy set here was confirmed, a fail-over has lost it, and another process has set its own
+/// since.
 #[test]
-fn who_was_heard_setting_a_policy_adopts_the_next_of_its_generation() {
+fn after_a_confirmed_set_the_next_policy_of_its_generation_is_adopted() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
     let mut set = Box::pin(limiter.set_rate(Rate::per_second(20.0)));
@@ -178,9 +180,10 @@ fn who_was_heard_setting_a_policy_adopts_the_next_of_its_generation() {
     assert_eq!((limiter.rate(), hand.sent()), (Rate::per_second(30.0), 3));
 }
 
-/// A permit that is given back is worth less as time passes, in line and during an outage, too.
+/// A permit that is given back is worth less as time passes, also while its refund is queued or
+/// during an outage.
 #[test]
-fn a_refund_is_as_old_as_when_it_is_sent() {
+fn a_refund_has_its_age_when_it_is_sent() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
     let mut caller = limiter.acquire(1);
@@ -193,19 +196,19 @@ fn a_refund_is_as_old_as_when_it_is_sent() {
     grant.refund();
     clock.advance(ms(400));
     hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
-    // Behind `R`, what is given back, and all.
+    // After `R`, the permits given back, and the total.
     let (todo, ago) = (&hand.last()[1], 400_000_f64.to_le_bytes());
     assert!(todo[0] == b'R' && todo[9..17] == ago, "{todo:?}");
 }
 
 /// A crowd of keys is not an outage: they would wait for each other beyond their deadline.
 #[test]
-fn only_so_many_requests_are_under_way() {
+fn the_number_of_requests_in_flight_is_bounded() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
     let callers = crowd(&limiter, &hand, 600);
     assert_eq!(hand.sent(), 512);
-    // Time on the way to the connection is not time without an answer.
+    // Time before the request is sent is not time without a reply.
     clock.advance(ms(450));
     for _ in 0..512 {
         hand.answer(Ok(Reply::Number(0)));
@@ -219,9 +222,9 @@ fn only_so_many_requests_are_under_way() {
     assert_eq!((limiter.state(), limiter.counters().lost), (State::Up, 0));
 }
 
-/// There may be thousands of them, of a node that is down.
+/// There may be thousands of such keys on a node that is down.
 #[test]
-fn a_key_that_nobody_asks_for_is_not_tried_for_ever() {
+fn an_unused_key_is_not_retried_for_ever() {
     /// Answers at once, but for one key.
     #[derive(Clone, Default)]
     struct OneIsDead(Arc<AtomicUsize>);
@@ -247,7 +250,7 @@ fn a_key_that_nobody_asks_for_is_not_tried_for_ever() {
     let go_on = |times: u32| {
         for _ in 0..times {
             clock.advance(ms(300));
-            // It does not pay for the other.
+            // This key does not pay for the other.
             let answer = limiter.acquire(1).now_or_never();
             assert!(answer.expect("it is there").is_ok());
         }
@@ -255,21 +258,21 @@ fn a_key_that_nobody_asks_for_is_not_tried_for_ever() {
     let mut caller = dead.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
     go_on(3);
-    store(caller.now_or_never().expect("it is told"));
+    store(caller.now_or_never().expect("answered"));
     go_on(10);
     store(dead.acquire(1).now_or_never().expect("it is known"));
     go_on(15);
-    store(dead.acquire(1).now_or_never().expect("it is known, because somebody has asked"));
+    store(dead.acquire(1).now_or_never().expect("it is known, because it was used"));
     go_on(50);
     let before = tries();
     go_on(50);
     assert_eq!(tries(), before);
-    assert!((&mut dead.acquire(1)).now_or_never().is_none(), "it is tried again");
+    assert!((&mut dead.acquire(1)).now_or_never().is_none(), "the key is tried again");
 }
 
-/// It is told so when it would have given up on an answer.
+/// It gets its error when it would have given up on a reply.
 #[test]
-fn who_is_crowded_out_does_not_wait_for_ever() {
+fn a_caller_without_a_request_slot_does_not_wait_for_ever() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
     let _crowd = crowd(&limiter, &hand, 512);
@@ -278,11 +281,11 @@ fn who_is_crowded_out_does_not_wait_for_ever() {
     assert!((&mut last).now_or_never().is_none() && (&mut leaver).now_or_never().is_none());
     hand.send();
     clock.advance(ms(100));
-    assert!(!store(leaver.now_or_never().expect("it is told")).may_have_charged());
+    assert!(!store(leaver.now_or_never().expect("answered")).may_have_charged());
     clock.advance(ms(399));
     assert!((&mut last).now_or_never().is_none());
     clock.advance(ms(1));
-    let error = store(last.now_or_never().expect("it is told"));
+    let error = store(last.now_or_never().expect("answered"));
     assert!(error.is_unavailable() && !error.may_have_charged(), "{error}");
     assert_eq!((limiter.state(), limiter.queue_len(), hand.sent()), (State::Up, 0, 512));
     for _ in 0..512 {
@@ -295,9 +298,9 @@ fn who_is_crowded_out_does_not_wait_for_ever() {
     assert_eq!(hand.sent(), 513);
 }
 
-/// Nobody else has anything to do with it.
+/// No other caller is affected.
 #[test]
-fn one_lost_answer_among_others_is_no_outage() {
+fn one_lost_reply_among_others_is_no_outage() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
     let (mut one, mut other) = (limiter.key("one").acquire(1), limiter.key("other").acquire(1));
@@ -306,16 +309,16 @@ fn one_lost_answer_among_others_is_no_outage() {
     assert!((&mut one).now_or_never().is_none());
     hand.send();
     clock.advance(ms(400));
-    // The one that was sent first is answered first, and late.
+    // The request sent first is answered first, and late.
     hand.answer(Ok(Reply::Number(0)));
     assert!(other.now_or_never().expect("granted").is_ok());
     clock.advance(ms(100));
     hand.answer(silence());
-    assert!(store(one.now_or_never().expect("it is told")).may_have_charged());
+    assert!(store(one.now_or_never().expect("answered")).may_have_charged());
     assert_eq!(limiter.state(), State::Doubtful);
     let mut next = limiter.acquire(1);
     assert!((&mut next).now_or_never().is_none());
-    // The key that has failed finds out for it.
+    // The failed key probes on its behalf.
     hand.answer(Ok(Reply::Numbers(vec![0])));
     clock.advance(ms(10));
     hand.answer(Ok(Reply::Number(0)));
@@ -323,9 +326,9 @@ fn one_lost_answer_among_others_is_no_outage() {
     assert_eq!(limiter.state(), State::Up);
 }
 
-/// Another key was just finding out when this one looked, and nobody waited here then.
+/// Another key was just probing when this one failed, and no caller waited here then.
 #[test]
-fn a_key_that_has_failed_looks_again_though_nobody_waits() {
+fn a_failed_key_probes_again_without_waiters() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
     let keys = ["one", "other"].map(|key| limiter.key(key));
@@ -334,10 +337,10 @@ fn a_key_that_has_failed_looks_again_though_nobody_waits() {
         assert!(caller.now_or_never().is_none());
         hand.send();
     }
-    // One fails, and when it looks for the server; then the other.
+    // The first key fails, and its probe too; then the other.
     (0..3).for_each(|_| hand.answer(silence()));
-    assert!(callers.into_iter().all(|caller| caller.now_or_never().expect("told").is_err()));
-    // Either looks once more, in time for both.
+    assert!(callers.into_iter().all(|caller| caller.now_or_never().expect("answered").is_err()));
+    // One of them probes once more, in time for both.
     clock.advance(ms(2));
     hand.send();
     assert_eq!((limiter.state(), hand.sent()), (State::Doubtful, 4));
@@ -345,16 +348,16 @@ fn a_key_that_has_failed_looks_again_though_nobody_waits() {
     assert_eq!(limiter.state(), State::Up);
     clock.advance(ms(20));
     hand.answer(Ok(Reply::Numbers(vec![0])));
-    // Long after that, neither has bad news for anybody.
+    // Long after that, neither key fails a caller.
     clock.advance(ms(600));
     let mut callers = keys.each_ref().map(|key| key.acquire(1));
     assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
-    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()), "they are asked for");
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()), "they are requested");
 }
 
-/// It is no answer of Redis that the limit is reached.
+/// Redis has not replied that the limit is reached.
 #[test]
-fn whose_time_is_up_while_requests_fail_is_not_told_of_a_limit() {
+fn a_timeout_while_requests_fail_is_not_reported_as_a_denial() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
     let allowing = builder(bursty(10.0), hand.clone()).clock(&clock);
@@ -368,27 +371,27 @@ fn whose_time_is_up_while_requests_fail_is_not_told_of_a_limit() {
     clock.advance(ms(99));
     assert!((&mut caller).now_or_never().is_none() && (&mut allowed).now_or_never().is_none());
     clock.advance(ms(1));
-    assert!(store(caller.now_or_never().expect("it is told")).is_unavailable());
-    assert!(!allowed.now_or_never().expect("it is told").expect("granted").is_shared());
+    assert!(store(caller.now_or_never().expect("answered")).is_unavailable());
+    assert!(!allowed.now_or_never().expect("answered").expect("granted").is_shared());
     assert_eq!((limiter.state(), allowing.state()), (State::Doubtful, State::Doubtful));
 }
 
-/// As long as nothing has failed, nobody knows that it is not just slow.
+/// As long as nothing has failed, Redis may just be slow.
 #[test]
-fn whose_time_is_up_before_the_first_answer_is_refused() {
+fn a_timeout_before_the_first_reply_is_a_denial() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
     let mut caller = limiter.try_acquire_timeout(1, ms(100));
     assert!((&mut caller).now_or_never().is_none());
     hand.send();
     clock.advance(ms(100));
-    let answer = caller.now_or_never().expect("it is told");
+    let answer = caller.now_or_never().expect("answered");
     assert!(matches!(answer, Err(Error::Denied { retry_after: None, .. })), "{answer:?}");
 }
 
-/// A connection of somebody's own makes up an answer.
+/// A custom connection returns an invalid reply.
 #[test]
-fn an_answer_that_is_none_is_a_failure() {
+fn an_invalid_reply_is_a_failure() {
     let strange = [
         Reply::Numbers(Vec::new()),
         Reply::Numbers(vec![0]),
@@ -401,30 +404,30 @@ fn an_answer_that_is_none_is_a_failure() {
         let mut caller = limiter.acquire(1);
         assert!((&mut caller).now_or_never().is_none());
         hand.answer(Ok(reply.clone()));
-        let error = store(caller.now_or_never().expect("it is told"));
+        let error = store(caller.now_or_never().expect("answered"));
         assert!(error.may_have_charged(), "{reply:?}: {error}");
         let mut quota = Box::pin(limiter.quota());
         assert!((&mut quota).now_or_never().is_none());
         hand.answer(Ok(Reply::Numbers(vec![2])));
         hand.answer(Ok(reply));
-        let error = store(quota.now_or_never().expect("it is told"));
+        let error = store(quota.now_or_never().expect("answered"));
         assert!(error.is_unavailable(), "{error}");
     }
 }
 
-/// Before a process ends.
+/// As before the exit of a process.
 #[test]
-fn a_flush_ends_when_all_that_was_given_back_is_told() {
+fn a_flush_ends_when_all_refunds_are_confirmed() {
     let (clock, hand) = (ManualClock::new(), Hand::default());
     let limiter =
         RedisRateLimiter::builder(InFlight::new(5), hand.clone(), KEY).clock(&clock).build();
-    assert!(limiter.flush().now_or_never().expect("there is nothing to tell").is_ok());
+    assert!(limiter.flush().now_or_never().expect("there is nothing to send").is_ok());
     let mut caller = limiter.acquire(1);
     let mut leaver = limiter.acquire(2);
     assert!((&mut caller).now_or_never().is_none() && (&mut leaver).now_or_never().is_none());
     hand.answer(Ok(Reply::Number(0)));
     let grant = caller.now_or_never().expect("granted").expect("granted");
-    // Who leaves is being asked for, and what it is granted has to go back.
+    // The leaver has a request in flight, and its grant must be given back.
     drop((leaver, grant));
     let mut flush = Box::pin(limiter.flush());
     assert!((&mut flush).now_or_never().is_none());
@@ -432,12 +435,12 @@ fn a_flush_ends_when_all_that_was_given_back_is_told() {
     assert!((&mut flush).now_or_never().is_none());
     let before = hand.sent();
     hand.answer(Ok(Reply::Numbers(vec![2])));
-    assert!((&mut flush).now_or_never().expect("told").is_ok());
-    assert_eq!(hand.sent(), before, "by the request that was under way");
-    assert!(limiter.flush().now_or_never().expect("there is nothing to tell").is_ok());
+    assert!((&mut flush).now_or_never().expect("answered").is_ok());
+    assert_eq!(hand.sent(), before, "by the request that was in flight");
+    assert!(limiter.flush().now_or_never().expect("there is nothing to send").is_ok());
 }
 
-/// Whoever would wait finds itself at the end of the wait.
+/// A caller that would wait is at the end of its wait at once.
 #[test]
 fn a_clock_that_advances_by_itself() {
     let clock = ManualClock::auto_advance();
@@ -458,12 +461,12 @@ fn a_clock_that_advances_by_itself() {
             None => hand.answer(refused()),
         }
     }
-    panic!("nobody has told it");
+    panic!("the call has got no error");
 }
 
-/// Nobody can find out then whether Redis is back, and nobody is to be busy with that.
+/// Without a runtime no probe can be sent, and no thread may spin on retries.
 #[test]
-fn what_failed_is_not_tried_again_and_again_without_a_runtime() {
+fn a_failed_request_is_not_retried_without_a_runtime() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
     let mut caller = limiter.acquire(1);
@@ -473,12 +476,12 @@ fn what_failed_is_not_tried_again_and_again_without_a_runtime() {
     }
     hand.end();
     clock.advance(ms(1_000));
-    assert!(store(caller.now_or_never().expect("it is told")).is_unavailable());
+    assert!(store(caller.now_or_never().expect("answered")).is_unavailable());
 }
 
-/// Somebody else's runtime goes on, and the crowd has gone.
+/// Another runtime takes over, and the other callers have left.
 #[test]
-fn who_was_crowded_out_when_the_runtime_ended_leaves_no_trouble_behind() {
+fn a_caller_without_a_request_slot_when_the_runtime_ends_blocks_no_later_call() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
     let callers = crowd(&limiter, &hand, 512);
@@ -491,15 +494,15 @@ fn who_was_crowded_out_when_the_runtime_ended_leaves_no_trouble_behind() {
     clock.advance(ms(1_000));
     let sent = hand.sent();
     let mut next = limiter.acquire(1);
-    assert!((&mut next).now_or_never().is_none(), "it is asked for");
+    assert!((&mut next).now_or_never().is_none(), "it is requested");
     hand.answer(Ok(Reply::Number(0)));
     assert!(next.now_or_never().expect("granted").is_ok());
     assert_eq!(hand.sent(), sent + 1);
 }
 
-/// Nor does a change.
+/// The same for a change.
 #[test]
-fn a_change_that_is_crowded_out_does_not_wait_for_ever() {
+fn a_change_without_a_request_slot_does_not_wait_for_ever() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
     let _crowd = crowd(&limiter, &hand, 512);
@@ -509,12 +512,12 @@ fn a_change_that_is_crowded_out_does_not_wait_for_ever() {
     clock.advance(ms(499));
     assert!((&mut quota).now_or_never().is_none());
     clock.advance(ms(1));
-    assert!(!store(quota.now_or_never().expect("it is told")).may_have_charged());
+    assert!(!store(quota.now_or_never().expect("answered")).may_have_charged());
 }
 
-/// More than go in one request.
+/// More refunds than fit in one request.
 #[test]
-fn a_flush_ends_after_the_last_of_many_who_left() {
+fn a_flush_ends_after_the_last_of_many_refunds() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
     let mut quota = Box::pin(limiter.quota());
@@ -535,12 +538,12 @@ fn a_flush_ends_after_the_last_of_many_who_left() {
         hand.answer(Ok(Reply::Numbers(vec![0])));
         answered += 1;
     }
-    assert_eq!(hand.sent(), answered, "nothing is under way any more");
+    assert_eq!(hand.sent(), answered, "no request is in flight any more");
 }
 
-/// One who asks for more of one thing and less of another, after the price has changed.
+/// A settlement for more of one part and less of another, after the price has changed.
 #[test]
-fn what_was_paid_at_another_price_does_not_come_back_with_a_settlement() {
+fn a_settlement_refunds_nothing_paid_at_another_price() {
     let (clock, hand) = (ManualClock::new(), Hand::default());
     let bucket = |rate| TokenBucket::new(Rate::per_second(rate), 100);
     let limiter = RedisRateLimiter::builder((bucket(1.0), bucket(1.0)), hand.clone(), KEY);
@@ -552,20 +555,20 @@ fn what_was_paid_at_another_price_does_not_come_back_with_a_settlement() {
     let mut set = Box::pin(limiter.set_policy((bucket(2.0), bucket(2.0))));
     assert!((&mut set).now_or_never().is_none());
     hand.answer(Ok(Reply::Numbers(vec![1])));
-    assert!(set.now_or_never().expect("told").is_ok());
+    assert!(set.now_or_never().expect("answered").is_ok());
     let mut settle = Box::pin(grant.settle((1, 5)));
     assert!((&mut settle).now_or_never().is_none());
     hand.send();
     let todo = &hand.last()[1];
-    // `S` and what more is to be paid.
+    // `S` and the additional permits.
     assert_eq!((todo[0], todo.len()), (b'S', 9), "{todo:?}");
     hand.answer(Ok(Reply::Numbers(vec![2])));
-    assert!(settle.now_or_never().expect("told").is_ok());
+    assert!(settle.now_or_never().expect("answered").is_ok());
 }
 
-/// A connection of somebody's own, again.
+/// Again a custom connection with an invalid reply.
 #[test]
-fn nobody_is_booked_behind_one_who_is_not() {
+fn no_caller_is_booked_behind_one_that_is_not() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
     let mut quota = Box::pin(limiter.quota());
@@ -576,13 +579,13 @@ fn nobody_is_booked_behind_one_who_is_not() {
     hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
     hand.answer(Ok(Reply::Numbers(vec![1, 0, 400_001, 0])));
     for caller in callers {
-        assert!(store(caller.now_or_never().expect("it is told")).may_have_charged());
+        assert!(store(caller.now_or_never().expect("answered")).may_have_charged());
     }
 }
 
-/// As when a node of a cluster is down: Redis as a whole is not.
+/// As when one node of a cluster is down, but Redis as a whole is not.
 #[test]
-fn who_waits_for_the_share_of_one_key_comes_back() {
+fn waiters_for_the_share_of_one_key_return_to_redis() {
     let (clock, hand) = (ManualClock::new(), Hand::default());
     let limiter = builder(bursty(10.0), hand.clone()).clock(&clock);
     let limiter = limiter.unavailable(Unavailable::Local(bursty(1.0))).build();
@@ -608,7 +611,7 @@ fn who_waits_for_the_share_of_one_key_comes_back() {
     let grant = first.now_or_never().expect("the first is prepaid").expect("granted");
     assert!(!grant.is_shared());
     assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
-    // It is tried again, and answered.
+    // The key is tried again, and answered.
     clock.advance(ms(10));
     hand.answer(Ok(Reply::Numbers(vec![0])));
     clock.advance(ms(1_000));
@@ -620,9 +623,9 @@ fn who_waits_for_the_share_of_one_key_comes_back() {
     }
 }
 
-/// Who came and left, whatever was to become of it.
+/// A caller that left counts as given up, also without a request.
 #[test]
-fn who_leaves_before_it_asks_for_a_share_counts() {
+fn a_caller_that_leaves_before_its_share_is_counted() {
     let (clock, hand) = (ManualClock::new(), Hand::default());
     let limiter = builder(bursty(10.0), hand.clone()).clock(&clock);
     let limiter = limiter.unavailable(Unavailable::Local(bursty(1.0))).build();
@@ -631,28 +634,28 @@ fn who_leaves_before_it_asks_for_a_share_counts() {
     hand.answer(refused());
     clock.advance(ms(600));
     hand.answer(refused());
-    assert_eq!((limiter.state(), limiter.queue_len()), (State::Down, 0), "it is told");
+    assert_eq!((limiter.state(), limiter.queue_len()), (State::Down, 0), "answered");
     drop(caller);
     assert_eq!(limiter.stats().given_up, 1);
-    drop(limiter.reserve(1).now_or_never().expect("it is told").expect("a place"));
+    drop(limiter.reserve(1).now_or_never().expect("answered").expect("a place"));
     assert_eq!(limiter.stats().given_up, 2);
 }
 
-/// Whatever is waited for.
+/// For any kind of wait.
 #[test]
 fn a_clock_that_advances_by_itself_does_so_for_changes_and_places() {
     let clock = ManualClock::auto_advance();
     let (limiter, hand) = limiter(10.0, &clock);
     let mut quota = Box::pin(limiter.quota());
     let mut place = Box::pin(limiter.reserve(1));
-    let (mut quota_told, mut place_told) = (false, false);
+    let (mut quota_done, mut place_done) = (false, false);
     for _ in 0..40 {
-        quota_told = quota_told || (&mut quota).now_or_never().is_some();
-        place_told = place_told || (&mut place).now_or_never().is_some();
-        if quota_told && place_told {
+        quota_done = quota_done || (&mut quota).now_or_never().is_some();
+        place_done = place_done || (&mut place).now_or_never().is_some();
+        if quota_done && place_done {
             return;
         }
         hand.answer(refused());
     }
-    panic!("nobody has told them: {quota_told} {place_told} at {:?}", clock.elapsed());
+    panic!("unanswered: {quota_done} {place_done} at {:?}", clock.elapsed());
 }

@@ -26,12 +26,12 @@ const STEPS: [(&str, i64); 4] = [
     ("the server's clock steps by -1 h", -3600),
 ];
 
-/// One permit each ten seconds, as long as a test takes; five are stored at most.
+/// One permit each ten seconds, which is as long as a test takes; at most five are stored.
 fn five() -> SmoothBursty {
     slow().max_burst(Duration::from_secs(50))
 }
 
-/// One that does not know yet what was refused.
+/// A limiter without cached refusals.
 fn fresh<P: Scripted>(server: &Server, policy: P) -> RedisRateLimiter<P, Reconnecting> {
     RedisRateLimiter::new(policy, reconnecting(&server.url()), KEY)
 }
@@ -61,7 +61,7 @@ async fn at_once<P: Scripted<Cost = u32>>(limiter: &RedisRateLimiter<P, Reconnec
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_step_mints_no_more_than_a_burst_and_locks_nobody_out() {
+async fn a_step_mints_at_most_a_burst_and_locks_no_caller_out() {
     for (name, seconds) in STEPS {
         let server = Server::with_clock();
         assert_eq!(at_once(&fresh(&server, five())).await, 1, "the first is prepaid");
@@ -87,14 +87,14 @@ async fn a_step_mints_no_more_than_a_burst_and_locks_nobody_out() {
             most = most.max(granted);
         }
         fault(name, "any")
-            .answer("granted or denied as by the time that the server tells")
+            .answer("granted or denied by the server's time")
             .over(f64::from(most), if seconds > 0 { 6.0 } else { 0.0 })
             .done();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_hears_of_a_longer_wait_than_before() {
+async fn no_wait_is_longer_than_before() {
     for (name, seconds) in STEPS {
         let server = Server::with_clock();
         fresh(&server, five()).acquire(5).await.expect("the first is prepaid");
@@ -115,7 +115,7 @@ async fn nobody_hears_of_a_longer_wait_than_before() {
         let (expected, most) = match seconds {
             30 => (0, ms(50_000)),
             -30 => (0, ms(20_000)),
-            // What was granted by the later time is owed.
+            // Grants by the later time are owed.
             3600 => (0, ms(10_000)),
             _ => (6, ms(10_000)),
         };
@@ -125,8 +125,8 @@ async fn nobody_hears_of_a_longer_wait_than_before() {
     }
 }
 
-/// Five in a span, taken; then the clock steps, from wherever it is. Ahead, there are no more than those;
-/// back, the next is there no later than it would have been.
+/// Five permits of a span are taken, then the clock steps. After a step ahead, no more than those
+/// are available; after a step back, the next comes no later than without the step.
 async fn five_in<P: Scripted<Cost = u32> + Debug>(
     server: &Server,
     clock: &mut i64,
@@ -139,7 +139,7 @@ async fn five_in<P: Scripted<Cost = u32> + Debug>(
         let policy = || make(span);
         let limiter = fresh(server, policy());
         let all = limiter.acquire(5).await.expect("the key is new");
-        // What is to lock does so now, unless its time has just ended.
+        // A policy that locks does so now, unless the span has just ended.
         let one_more = limiter.try_acquire(1).await;
         *clock += seconds;
         server.step_clock(*clock);
@@ -186,7 +186,7 @@ async fn a_pause_is_not_longer_than_it_was_to_be() {
         server.step_clock(seconds);
         if seconds > 0 {
             let granted = at_once(&fresh(&server, five())).await;
-            // What ten seconds yield, or a new key's first.
+            // The yield of ten seconds, or the first of a new key.
             assert_eq!(granted, if seconds == 30 { 2 } else { 1 }, "{name}");
             continue;
         }
@@ -208,7 +208,7 @@ fn places(url: &str) -> RedisRateLimiter<InFlight, Reconnecting> {
     RedisRateLimiter::builder(InFlight::new(5), reconnecting(url), KEY).lease(LEASE).build()
 }
 
-/// A step ahead ends all leases, until who lives renews its own.
+/// A step ahead ends all leases, until live processes renew theirs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn places_are_granted_twice_after_a_step_ahead_until_they_are_renewed() {
     for (name, seconds) in STEPS.into_iter().filter(|&(_, seconds)| seconds > 0) {
@@ -237,7 +237,7 @@ async fn places_are_granted_twice_after_a_step_ahead_until_they_are_renewed() {
 
 /// A step back ends no lease and lengthens none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn places_stay_taken_after_a_step_back_but_not_those_of_the_dead() {
+async fn places_stay_taken_after_a_step_back_except_those_of_dead_processes() {
     for (name, seconds) in STEPS.into_iter().filter(|&(_, seconds)| seconds < 0) {
         let server = Server::with_clock();
         let proxy = Proxy::to(&server);
@@ -255,8 +255,8 @@ async fn places_stay_taken_after_a_step_back_but_not_those_of_the_dead() {
     }
 }
 
-/// There and back again while callers are served. Each step ahead fills the store and forgets what was
-/// booked; nobody waits for an hour.
+/// There and back again while callers are served. Each step ahead fills the store and forgets the
+/// bookings; no caller waits for an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_and_its_correction() {
     const RATE: f64 = 500.0;

@@ -21,7 +21,7 @@ use crate::support::lock;
 const RATE: f64 = 200.0;
 const DEADLINE: Duration = ms(500);
 
-/// It sends nothing again by itself.
+/// A connection that does not resend by itself.
 async fn connect(cluster: &Cluster) -> ClusterConnection {
     let client = ClusterClientBuilder::new(cluster.urls())
         .retries(0)
@@ -31,10 +31,10 @@ async fn connect(cluster: &Cluster) -> ClusterConnection {
     client.get_async_connection().await.expect("the cluster is well")
 }
 
-/// The client does not know yet that the slot has moved: it learns it by `MOVED`, and so does nobody
-/// else.
+/// The client does not know yet that the slot has moved: it learns it by `MOVED`, which no caller
+/// sees.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_sent_elsewhere_goes_there() {
+async fn a_redirection_is_followed() {
     let cluster = Cluster::start(2, 0);
     let limiter = builder(bursty(RATE), connect(&cluster).await).deadline(DEADLINE).build();
     limiter.acquire(1).await.expect("granted");
@@ -121,7 +121,7 @@ async fn in_the_middle_of_a_migration_the_new_owner_can_be_asked() {
         .done();
 }
 
-/// Each grant was charged once and each charge was granted, wherever the key was.
+/// Each grant was charged once and each charge was granted, on either node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_moves_under_load() {
     let cluster = Cluster::start(2, 0);
@@ -252,7 +252,7 @@ impl Pretended {
         }
     }
 
-    /// Nobody can connect any more, and then nobody is connected.
+    /// Stops accepting, then closes all connections.
     fn leave(&self) {
         for port in self.ports {
             drop(TcpStream::connect(("127.0.0.1", port)));
@@ -286,7 +286,7 @@ fn read_command(requests: &mut impl BufRead) -> Option<Vec<String>> {
 /// redis-rs gives up what is under way with the error of its search for the nodes, which says nothing of
 /// what became of it: here "connection refused", of a request that was sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_sent_may_be_charged_although_the_nodes_are_not_found_again() {
+async fn a_sent_request_may_be_charged_although_the_nodes_are_not_found_again() {
     let nodes = Pretended::start();
     let urls = nodes.ports.map(|port| format!("redis://127.0.0.1:{port}/"));
     let client = ClusterClientBuilder::new(urls).retries(0).build().expect("URLs");

@@ -1,4 +1,4 @@
-//! What has been refused is refused here until it can be granted, unless we ourselves change that.
+//! Refusals are cached until the call could be granted, or until a change by this process.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn runs(server: &Server) -> u64 {
     server.commandstats("evalsha").0 + server.commandstats("eval").0
 }
 
-/// Denied, and known to be.
+/// A limiter with a cached denial.
 async fn knows(server: &Server) -> (Limiter, Grant) {
     let limiter = builder(slow(), reconnecting(&server.url())).build();
     let grant = limiter.try_acquire(1).await.expect("the first is prepaid");
@@ -45,9 +45,9 @@ async fn a_thousand_refusals_cost_no_request() {
         .done();
 }
 
-/// Others who are refused ask for themselves: a larger or a smaller cost, and those with more time.
+/// Other calls make requests of their own: with a larger or a smaller cost, or with more time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_calls_are_asked_for() {
+async fn other_calls_make_requests() {
     let server = Server::start();
     let (limiter, _grant) = knows(&server).await;
     denied(limiter.try_acquire(2).await);
@@ -87,14 +87,14 @@ async fn a_pause_of_our_own_lifts_it() {
 async fn a_rate_of_our_own_lifts_it() {
     let server = Server::start();
     let (limiter, _grant) = knows(&server).await;
-    // What is owed keeps its price: the next is due when it was.
+    // The debt keeps its price: the next grant is due as before.
     limiter.set_rate(Rate::per_second(0.2)).await.expect("set");
     let before = runs(&server);
     denied(limiter.try_acquire(1).await);
     assert_eq!(runs(&server), before + 1, "Redis was asked");
 }
 
-/// The answer that is under way when it is changed is from before.
+/// The reply in flight at a change is from before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_from_before_a_change_is_not_kept_after_it() {
     let server = Server::start();
@@ -110,7 +110,7 @@ async fn a_refusal_from_before_a_change_is_not_kept_after_it() {
     eventually("the second is asked for", || gate.arrived() == 2).await;
     gate.let_there();
     eventually("and refused", || gate.answered() == 2).await;
-    // Only now something comes back.
+    // Only now permits come back.
     grant.refund();
     gate.open();
     denied(under_way.await.expect("no panic"));
@@ -118,7 +118,7 @@ async fn a_refusal_from_before_a_change_is_not_kept_after_it() {
     limiter.try_acquire(1).await.expect("what was given back");
 }
 
-/// Longer than an answer has room for.
+/// Longer than a reply can encode.
 #[tokio::test]
 async fn a_wait_of_decades_is_not_taken_for_none() {
     let server = Server::start();

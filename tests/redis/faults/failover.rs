@@ -1,4 +1,4 @@
-//! Another server takes over: one that lags behind, or one that the old one has to be left for.
+//! Another server takes over: a replica that lags, or a new primary to which connections must move.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const RATE: f64 = 200.0;
 const CALLERS: usize = 50;
 const DEADLINE: Duration = ms(500);
 
-/// The replica knows nothing of the last part of what the primary had granted.
+/// The replica has not received the last grants of the primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_lags_costs_no_more_than_its_lag() {
     const LAG: Duration = ms(300);
@@ -57,7 +57,7 @@ async fn a_replica_that_lags_costs_no_more_than_its_lag() {
         .done();
 }
 
-/// The connection stays open, but what it leads to is a replica now.
+/// The connection stays open, but its server is a replica now.
 async fn demoted<C: Connection>(name: &'static str, connection: impl AsyncFn(&str) -> C) {
     let primary = Server::start();
     let replica = Replica::of(&primary);
@@ -81,12 +81,12 @@ async fn demoted<C: Connection>(name: &'static str, connection: impl AsyncFn(&st
     assert!(error.to_string().contains(KEY), "{error}");
     is(&limiter, State::Down).await;
     assert_eq!(sequence(&replica), before, "nothing was charged anywhere");
-    // Looking whether it is there again must not take a replica for a server of use.
+    // A probe must not count a replica as a usable server.
     let (mut longest, start) = (first, Instant::now());
     while start.elapsed() < ms(700) {
         let (answer, took) = timed(limiter.acquire(1)).await;
         store(answer);
-        assert!(took < ms(100), "who comes later is told at once: {took:?}");
+        assert!(took < ms(100), "later callers fail at once: {took:?}");
         longest = longest.max(took);
         tokio::time::sleep(ms(10)).await;
     }
@@ -113,7 +113,7 @@ async fn a_demoted_primary_is_left_by_a_thread() {
     demoted("Blocking", async |url| blocking(url)).await;
 }
 
-/// It does not know that it has to go elsewhere, and says so for as long as it is not cut off.
+/// It does not know that the primary has moved, and fails until the connection is cut.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_manager_stays_with_a_demoted_primary_until_the_connection_ends() {
     let primary = Server::start();

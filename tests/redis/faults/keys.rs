@@ -14,7 +14,7 @@ use crate::support::server::Server;
 
 const RATE: f64 = 200.0;
 
-/// Evicted, deleted, flushed: what is owed is forgotten, once.
+/// Evicted, deleted, flushed: the debt is forgotten, once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_deleted_again_and_again() {
     const TIMES: u64 = 5;
@@ -54,7 +54,7 @@ async fn a_key_that_is_evicted() {
     fault("key evicted", "Reconnecting").answer("granted").over(1.0, 1.0).done();
 }
 
-/// Each of the ways to use the key says that it is somebody else's, at once, and leaves it as it is.
+/// Each call fails at once if the key has foreign contents, and leaves them as they are.
 async fn foreign<C: Connection>(name: &'static str, server: &Server, limiter: &Limiter<C>) {
     let dump = || server.query::<Value>(&["DUMP", KEY]);
     let before = dump();
@@ -113,7 +113,7 @@ async fn a_key_with_junk_in_it() {
 }
 
 #[test]
-fn a_thread_hears_the_same() {
+fn a_thread_gets_the_same_error() {
     let server = Server::start();
     server.command(&["RPUSH", KEY, "a"]);
     let limiter = builder(slow(), blocking(&server.url())).build();
@@ -134,7 +134,7 @@ async fn a_policy_is_not_set_over_junk() {
         store(limiter.acquire(1).await);
         assert_eq!(server.query::<Vec<u8>>(&["GET", KEY]), junk, "nothing was overwritten");
     }
-    // One who has heard of a later policy elsewhere finds junk in the key.
+    // A process that knows a later policy finds junk in the key.
     server.command(&["DEL", KEY]);
     let events = Events::default();
     let limiter = builder(slow(), reconnecting(&server.url())).on_event(events.listener()).build();

@@ -1,4 +1,4 @@
-//! Callers who leave at any point: no permit is lost for good, and none is minted.
+//! Callers that leave at any point: no permit is lost for good, and none is minted.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ enum Point {
     Sent,
     /// The server has charged it; the answer is on its way.
     Charged,
-    /// The answer has come, and nobody has looked at it.
+    /// The reply has arrived, and the caller has not been polled.
     Answered,
 }
 
@@ -33,7 +33,7 @@ fn gated(server: &Server, horizon: Duration) -> (Gate, Limiter<Gate>) {
     (gate.clone(), builder(slow(), gate).horizon(horizon).build())
 }
 
-/// Polls `call` until its request has got so far. Polls it `more` times on the way.
+/// Polls `call` until its request has reached `point`, with `polls` extra polls on the way.
 async fn advance(gate: &Gate, call: &mut Call, point: Point, polls: usize) {
     let before = gate.arrived();
     let answered = gate.answered();
@@ -60,11 +60,11 @@ async fn advance(gate: &Gate, call: &mut Call, point: Point, polls: usize) {
     }
 }
 
-/// All that was asked for has been answered, and what is left has been given back.
+/// All requests have been answered, and the rest has been given back.
 async fn settled(gate: &Gate) {
     gate.open();
     eventually("all is answered", || gate.arrived() == gate.answered()).await;
-    // A refund may follow the answer that it is due to.
+    // A refund may follow the reply that causes it.
     let mut seen = gate.answered();
     loop {
         tokio::time::sleep(ms(20)).await;
@@ -76,9 +76,9 @@ async fn settled(gate: &Gate) {
     }
 }
 
-/// One alone, at each point, polled once or several times.
+/// A single caller, at each point, polled once or several times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_who_leaves_gives_back_exactly_what_was_taken() {
+async fn a_leaver_gives_back_exactly_the_permits_taken() {
     let server = Server::start();
     for point in POINTS {
         for polls in 1..=3 {
@@ -99,15 +99,15 @@ async fn one_who_leaves_gives_back_exactly_what_was_taken() {
         }
     }
     fault("a caller dropped at each await point, alone", "any")
-        .answer("none; what was charged goes back")
+        .answer("none; the charge is refunded")
         .over(0.0, 0.0)
         .under(0.0, 0.0)
         .done();
 }
 
-/// One with a ticket for later, and nobody behind it.
+/// A caller with a ticket for later, and none behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_who_leaves_with_a_ticket_gives_it_back() {
+async fn a_leaver_with_a_ticket_gives_it_back() {
     let server = Server::start();
     let (gate, limiter) = gated(&server, Duration::from_secs(60));
     gate.open();
@@ -135,13 +135,13 @@ async fn a_ticket_is_handed_to_the_next() {
         advance(&gate, &mut first, point, 1).await;
         if point == Point::Answered {
             eventually("it is granted", || limiter.stats().granted == 1).await;
-            // Who was granted gives back by another request.
+            // A granted caller gives back by another request.
             drop(first);
             gate.open();
             second.await.expect("what was given back");
             continue;
         }
-        // They wait for the answer behind the first.
+        // They wait for the reply behind the first.
         assert!((&mut second).now_or_never().is_none());
         assert!((&mut third).now_or_never().is_none());
         drop(first);
@@ -153,14 +153,14 @@ async fn a_ticket_is_handed_to_the_next() {
         settled(&gate).await;
         assert_eq!(stored(&server).map(|stored| stored.level.round()), Some(1.0), "{point:?}");
     }
-    fault("the first in line leaves with a ticket or on the way to it", "any")
+    fault("the head of the queue leaves with a ticket or on the way to it", "any")
         .answer("the next has it")
         .done();
 }
 
-/// Who asks for a place and does not wait for the answer.
+/// A caller asks for a place and does not wait for the reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reservation_that_nobody_waits_for() {
+async fn a_reservation_that_is_dropped_before_the_reply() {
     let server = Server::start();
     for polls in 0..=3 {
         server.command(&["FLUSHALL"]);
@@ -186,7 +186,7 @@ async fn a_reservation_that_nobody_waits_for() {
 
 /// A change is made from the first poll on, and not before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_that_nobody_waits_for_are_made() {
+async fn changes_that_are_not_awaited_are_made() {
     let server = Server::start();
     let (gate, limiter) = gated(&server, ms(250));
     drop(limiter.pause_for(Duration::from_secs(60)));
@@ -194,7 +194,7 @@ async fn changes_that_nobody_waits_for_are_made() {
     settled(&gate).await;
     assert_eq!(gate.arrived(), 0);
     let mut grant = limiter.acquire(1).await.expect("the first is prepaid");
-    // Whether the answer is there at once does not matter.
+    // Whether the reply is there at once does not matter.
     drop(poll_immediate(Box::pin(grant.settle(3))).await);
     eventually("it is settled", || stored(&server).is_some_and(|s| s.level > 2.5)).await;
     drop(poll_immediate(Box::pin(limiter.set_rate(Rate::per_second(0.2)))).await);
@@ -204,7 +204,7 @@ async fn changes_that_nobody_waits_for_are_made() {
     assert!(denied(limiter.try_acquire(1).await) > Duration::from_secs(50));
 }
 
-/// With tickets, in the middle of the line: everybody behind moves up by one.
+/// With tickets, in the middle of the queue: all waiters behind move up by one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_behind_move_up() {
     let server = Server::start();
@@ -223,12 +223,12 @@ async fn those_behind_move_up() {
     let delays: Vec<_> = places.iter().map(|place| seconds(place.delay())).collect();
     assert_eq!(delays, [1.0, 2.0, 3.0]);
     settled(&gate).await;
-    // The last ticket is nobody's any more.
+    // The last ticket has no owner any more.
     assert_eq!(limiter.counters().requests, requests + 1);
     assert!(stored(&server).is_some_and(|s| s.level > 3.9 - 0.5 && s.level <= 4.0));
 }
 
-/// A script holds up everybody else on the server: what thousands give back goes by and by.
+/// A script blocks all other clients of the server, so thousands of refunds are sent in batches.
 #[tokio::test]
 async fn thousands_of_refunds_are_more_than_one_request() {
     const GRANTS: usize = 2_500;
@@ -244,12 +244,12 @@ async fn thousands_of_refunds_are_more_than_one_request() {
     grants.into_iter().for_each(RedisGrant::refund);
     eventually("the first is on its way", || gate.arrived() == GRANTS + 1).await;
     gate.open();
-    // Of the others 1024, 1024 and the rest.
+    // The others take 1024, 1024 and the rest.
     limiter.quota().await.expect("the server is there");
     assert_eq!(gate.answered(), GRANTS + 4);
 }
 
-/// What a pause has taken does not come back behind it, though nobody was charged since.
+/// Credit that a pause has voided does not come back after it, though there was no charge since.
 #[tokio::test]
 async fn a_refund_after_the_end_of_a_pause_is_no_credit() {
     let server = Server::start();
@@ -264,9 +264,9 @@ async fn a_refund_after_the_end_of_a_pause_is_no_credit() {
     assert!(denied(limiter.try_acquire(1).await) > Duration::from_secs(5));
 }
 
-/// What was granted in the window counts, though somebody was booked for when it will not.
+/// The grants in the window count, though a caller was booked for a time at which they will not.
 #[tokio::test]
-async fn who_leaves_with_a_ticket_does_not_take_the_window_along() {
+async fn a_leaver_with_a_ticket_does_not_remove_the_window() {
     let server = Server::start();
     let policy = SlidingWindowLog::new(3, Duration::from_secs(60));
     let builder = RedisRateLimiter::builder(policy, reconnecting(&server.url()), KEY);
@@ -279,9 +279,10 @@ async fn who_leaves_with_a_ticket_does_not_take_the_window_along() {
     assert!(limiter.try_acquire(1).await.is_err());
 }
 
-/// One that takes nothing of the window comes back between those that do, and its number is used again.
+/// A charge that takes nothing of the window is refunded between charges that do, and its number is
+/// reused.
 #[tokio::test]
-async fn what_came_back_does_not_keep_the_next_from_coming_back() {
+async fn a_refund_does_not_prevent_the_next_refund() {
     let server = Server::start();
     let window = FixedWindow::new(5, Duration::from_secs(60));
     let connection = reconnecting(&server.url());

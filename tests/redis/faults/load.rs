@@ -1,4 +1,4 @@
-//! Callers that take one permit after the other, and an account of what they got.
+//! Callers that take permits in succession, and a log of their calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ pub(super) struct Log {
 }
 
 impl Load {
-    /// Each of `tasks` waits for a permit, again and again.
+    /// Each of `tasks` waits for permits in a loop.
     pub(super) fn start<C: Connection>(limiter: &Limiter<C>, tasks: usize) -> Self {
         let start = Instant::now();
         let stop = Arc::new(AtomicBool::new(false));
@@ -43,7 +43,7 @@ impl Load {
                     let answer = limiter.acquire(1).await.map(|grant| grant.waited());
                     let end = Instant::now();
                     if answer.is_err() {
-                        // Who is refused at once does not ask again at once.
+                        // A task that is refused at once waits before it asks again.
                         tokio::time::sleep(ms(5)).await;
                     }
                     calls.push(Call { start, end, answer });
@@ -55,7 +55,7 @@ impl Load {
         Self { start, stop, tasks }
     }
 
-    /// Those who wait are waited for.
+    /// Waits for the waiters.
     pub(super) async fn stop(self) -> Log {
         self.stop.store(true, Ordering::SeqCst);
         let mut calls = Vec::new();
@@ -65,7 +65,7 @@ impl Load {
         Log { start: self.start, end: Instant::now(), calls }
     }
 
-    /// Those who wait leave.
+    /// The waiters leave.
     pub(super) fn abort(self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
@@ -80,14 +80,14 @@ impl Log {
         self.granted().count()
     }
 
-    /// How many were granted in a span.
+    /// The number of grants in a span.
     pub(super) fn grants_in(&self, from: Instant, to: Instant) -> usize {
         self.granted().filter(|call| (from..to).contains(&call.end)).count()
     }
 
     pub(super) fn first_grant_after(&self, time: Instant) -> Duration {
         let after = self.granted().map(|call| call.end).filter(|&end| end > time).min();
-        after.expect("somebody was granted").duration_since(time)
+        after.expect("a caller was granted").duration_since(time)
     }
 
     /// Errors whose calls may have been charged.
@@ -96,7 +96,7 @@ impl Log {
         self.errors().filter(|&error| charged(error)).count()
     }
 
-    /// The most of them that can have been charged: those that were near enough.
+    /// The most of them that can have been charged: those near enough to the head.
     #[allow(clippy::cast_precision_loss)] // of a few hundred
     pub(super) fn lost(&self, rate: f64) -> f64 {
         (self.perhaps_charged() as f64).min(permits(rate, HORIZON) + 1.0)
@@ -106,13 +106,13 @@ impl Log {
         self.calls.iter().filter_map(|call| call.answer.as_ref().err())
     }
 
-    /// The longest that somebody waited for an error.
+    /// The longest wait for an error.
     pub(super) fn longest_error(&self) -> Duration {
         let failed = self.calls.iter().filter(|call| call.answer.is_err());
         failed.map(|call| call.end - call.start).max().unwrap_or_default()
     }
 
-    /// Permits beyond those of a limiter that was open for so long.
+    /// Permits beyond those of a limiter over this time.
     pub(super) fn excess(&self, rate: f64, open: Duration) -> f64 {
         excess(self.grants(), rate, open)
     }
@@ -124,7 +124,7 @@ pub(super) fn excess(grants: usize, rate: f64, open: Duration) -> f64 {
     grants as f64 - permits(rate, open + BURST) - 1.0
 }
 
-/// What comes in a span.
+/// The permits that come in a span.
 pub(super) fn permits(rate: f64, span: Duration) -> f64 {
     rate * span.as_secs_f64()
 }

@@ -1,5 +1,6 @@
-//! What each fault costs: the answer that callers get, how much is granted too much or too little, and
-//! when service is back. Each test leaves a line of the fault table in `target/fault_table`.
+//! The cost of each fault: the answer that callers get, the permits granted too much or too little,
+//! and the time until service is back. Each test writes a row of the fault table to
+//! `target/fault_table`.
 
 mod by_hand;
 #[cfg(target_os = "linux")]
@@ -37,13 +38,13 @@ type Limiter<C = Reconnecting> = RedisRateLimiter<SmoothBursty, C>;
 
 const KEY: &str = "quota:faults";
 
-/// More than any request or wake-up is late on a busy machine.
+/// The slack for late requests and wake-ups on a busy machine.
 const SLACK: Duration = Duration::from_millis(1000);
 
-/// What is stored at most, as time at the rate.
+/// The largest store, as time at the rate.
 const BURST: Duration = Duration::from_millis(50);
 
-/// As long as it is unless chosen otherwise.
+/// The default deadline.
 const HORIZON: Duration = Duration::from_millis(250);
 
 const fn ms(milliseconds: u64) -> Duration {
@@ -54,7 +55,7 @@ fn bursty(per_second: f64) -> SmoothBursty {
     SmoothBursty::new(Rate::per_second(per_second)).max_burst(BURST)
 }
 
-/// One permit each ten seconds: no time passes that would hide what was charged or given back.
+/// One permit each ten seconds: too little time passes to hide a charge or a refund.
 fn slow() -> SmoothBursty {
     SmoothBursty::new(Rate::per_second(0.1)).max_burst(Duration::ZERO)
 }
@@ -86,7 +87,7 @@ fn builder<C: Connection>(policy: SmoothBursty, connection: C) -> Builder<Smooth
     Limiter::builder(policy, connection, KEY)
 }
 
-/// What a limiter has told.
+/// The events of a limiter.
 #[derive(Clone, Debug, Default)]
 struct Events(Arc<Mutex<Vec<(Instant, Event)>>>);
 
@@ -104,7 +105,7 @@ impl Events {
         self.when(|event| matches!(event, Event::Up { .. })).len()
     }
 
-    /// Nothing has been told so far.
+    /// Clears the log of events.
     fn clear(&self) {
         lock(&self.0).clear();
     }
@@ -124,7 +125,7 @@ impl Events {
     }
 }
 
-/// What the key says, of [`SmoothBursty`].
+/// The state in the key, of [`SmoothBursty`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Stored {
     /// One more with each charge.
@@ -178,7 +179,7 @@ async fn is<C: Connection>(limiter: &Limiter<C>, state: State) -> Duration {
     eventually(&format!("the state is {state:?}"), || limiter.state() == state).await
 }
 
-/// Tries until it is granted by Redis, and says how long that took.
+/// Retries until Redis grants a permit, and returns the time that took.
 async fn served<C: Connection>(limiter: &Limiter<C>) -> Duration {
     let start = Instant::now();
     loop {

@@ -28,7 +28,8 @@ async fn ready<C: Connection>(connection: C, server: &Server, events: &Events) -
     limiter
 }
 
-/// One request is cut off. Nobody here can know whether it was carried out: so it counts as that.
+/// One request is cut off. The client cannot know whether it was executed, so it counts as
+/// executed.
 async fn cut<C: Connection>(name: &'static str, server: &Server, proxy: &Proxy, connection: C) {
     let events = Events::default();
     let limiter = ready(connection, server, &events).await;
@@ -53,7 +54,7 @@ async fn cut<C: Connection>(name: &'static str, server: &Server, proxy: &Proxy, 
             .done();
     }
     assert_eq!(limiter.counters().lost, before_lost + 2);
-    // What was charged is owed, and nothing else.
+    // Only the charged permits are owed.
     let retry_after = denied(limiter.try_acquire(1).await);
     assert!(retry_after > ms(5_000) && retry_after <= ms(10_000), "{retry_after:?}");
     assert_eq!(events.downs(), events.ups());
@@ -80,7 +81,7 @@ async fn a_request_that_was_cut_off_is_not_sent_again_by_a_thread() {
     cut("Blocking", &server, &proxy, blocking(&proxy.url())).await;
 }
 
-/// Connections are accepted and nothing is ever answered.
+/// Connections are accepted and never answered.
 async fn mute<C: Connection>(name: &'static str, server: &Server, connection: C) {
     let events = Events::default();
     let limiter = ready(connection, server, &events).await;
@@ -99,19 +100,19 @@ async fn mute<C: Connection>(name: &'static str, server: &Server, connection: C)
         longest = longest.max(took);
     }
     assert_eq!((limiter.state(), events.downs()), (State::Down, 1));
-    // The attempts to find out cost nobody any time.
+    // The probes delay no caller.
     let until = Instant::now() + DEADLINE * 4;
     while Instant::now() < until {
         let (answer, took) = timed(limiter.acquire(1)).await;
-        assert!(!store(answer).may_have_charged(), "nothing was sent for who comes later");
-        assert!(took < DEADLINE, "who comes later is told at once: {took:?}");
+        assert!(!store(answer).may_have_charged(), "nothing was sent for later callers");
+        assert!(took < DEADLINE, "later callers fail at once: {took:?}");
         tokio::time::sleep(ms(5)).await;
     }
     server.continue_process();
     let back = is(&limiter, State::Up).await;
-    // The state is seen a moment before the event is told.
-    eventually("it is told", || events.ups() == 1).await;
-    // The server has read what had been sent, though nobody waits for it.
+    // The state changes a moment before the event.
+    eventually("the event arrives", || events.ups() == 1).await;
+    // The server has read the request, though no caller waits for it.
     let charges = sequence(server).wrapping_sub(before);
     fault("black hole (no answer)", name)
         .answer("Store: may have charged; later at once: unavailable")
@@ -122,32 +123,32 @@ async fn mute<C: Connection>(name: &'static str, server: &Server, connection: C)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_for_a_mute_server() {
+async fn no_caller_waits_for_a_mute_server() {
     let server = Server::start();
     mute("Reconnecting", &server, reconnecting(&server.url())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_for_a_mute_server_over_a_manager() {
+async fn no_caller_waits_for_a_mute_server_over_a_manager() {
     let server = Server::start();
     mute("ConnectionManager", &server, manager(&server.url()).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_for_a_mute_server_over_a_plain_connection() {
+async fn no_caller_waits_for_a_mute_server_over_a_plain_connection() {
     let server = Server::start();
     mute("MultiplexedConnection", &server, multiplexed(&server.url()).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_for_a_mute_server_over_a_thread() {
+async fn no_caller_waits_for_a_mute_server_over_a_thread() {
     let server = Server::start();
     mute("Blocking", &server, blocking(&server.url())).await;
 }
 
-/// All of them use the thread of the connection: the first of them finds out for all.
+/// All of them use the thread of the connection: the first detects the fault for all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_on_a_thread_do_not_wait_for_a_mute_server_one_after_the_other() {
+async fn keys_on_a_thread_do_not_wait_in_turn_for_a_mute_server() {
     let server = Server::start();
     let limiter = builder(slow(), blocking(&server.url())).deadline(DEADLINE).build();
     served(&limiter).await;
@@ -172,7 +173,7 @@ async fn keys_on_a_thread_do_not_wait_for_a_mute_server_one_after_the_other() {
     is(&limiter, State::Up).await;
 }
 
-/// It was mute before the first connection was made: certainly nothing was charged.
+/// The server was mute before the first connection, so nothing can have been charged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_mute_from_the_beginning_has_charged_nothing() {
     async fn never_connected<C: Connection>(connection: C) {
@@ -189,9 +190,9 @@ async fn a_server_that_is_mute_from_the_beginning_has_charged_nothing() {
     server.continue_process();
 }
 
-/// Later than the deadline: all that is charged is lost, and never too much is granted.
+/// Later than the deadline: all charged permits are lost, and no grant exceeds the limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_that_are_always_too_late() {
+async fn replies_that_are_always_too_late() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let events = Events::default();
@@ -209,11 +210,11 @@ async fn answers_that_are_always_too_late() {
     proxy.set(Mode::Pass);
     let start = Instant::now();
     let back = is(&limiter, State::Up).await;
-    eventually("somebody is granted", || limiter.stats().granted > 1).await;
+    eventually("a caller is granted", || limiter.stats().granted > 1).await;
     let log = load.stop().await;
     assert!(log.granted().all(|call| call.end > start), "nothing before");
     assert_eq!((events.downs(), events.ups()), (1, 1));
-    // One request was made by callers, with ten of them; the others looked whether Redis is there.
+    // One request was made for ten callers; the others were probes.
     let charges = sequence(&server).wrapping_sub(before);
     let granted = u32::try_from(log.grants()).expect("few");
     fault("latency 300 ms, deadline 100 ms", "Reconnecting")
@@ -225,9 +226,9 @@ async fn answers_that_are_always_too_late() {
         .done();
 }
 
-/// Slow, but in time: nothing is lost, and the horizon covers the way.
+/// Slow, but in time: nothing is lost, and the horizon covers the latency.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_that_are_late_but_in_time() {
+async fn replies_that_are_late_but_in_time() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let limiter = builder(bursty(100.0), reconnecting(&proxy.url()))
@@ -244,7 +245,7 @@ async fn answers_that_are_late_but_in_time() {
     let grants = f64::from(u32::try_from(log.grants()).expect("few"));
     let unused = -log.excess(100.0, log.end - log.start);
     assert_eq!((log.errors().count(), limiter.counters().lost), (0, 0));
-    // The first answer is late, and so are two more once the line runs dry.
+    // The first reply is late, and so are two more once the queue runs dry.
     assert!(unused < 120.0, "{unused} of {grants} were not used");
     fault("latency 300 ms, deadline 2 s", "Reconnecting")
         .answer("granted")
@@ -274,7 +275,7 @@ async fn a_deadline_is_for_all_that_a_request_takes() {
     unknown(&server, &proxy, blocking(&proxy.url())).await;
 }
 
-/// One key tries to connect anew, and does not hold up the end of another's request.
+/// One key tries to reconnect, and does not delay the deadline of another's request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadline_is_kept_while_another_key_connects() {
     const DEADLINE: Duration = ms(1_000);

@@ -1,4 +1,4 @@
-//! Limiters that disagree on the policy of a key, and those that learn of a later one.
+//! Limiters that disagree on the policy of a key, and limiters that learn of a later one.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn rate(limiter: &Limiter) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_second_who_disagrees_hears_so_and_one_of_them_decides() {
+async fn the_second_limiter_that_disagrees_gets_a_conflict_and_either_can_decide() {
     let server = Server::start();
     let (one, one_hears) = process(&server, bursty(100.0));
     let (other, other_hears) = process(&server, bursty(200.0));
@@ -57,7 +57,7 @@ async fn the_second_who_disagrees_hears_so_and_one_of_them_decides() {
         .done();
 }
 
-/// It decides although it has never agreed.
+/// The second limiter decides although it has never agreed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_second_can_decide_too() {
     let server = Server::start();
@@ -76,9 +76,9 @@ async fn the_second_can_decide_too() {
     assert_eq!((rate(&one), rate(&other), hears.adopted().len()), (300.0, 300.0, 1));
 }
 
-/// Two set one at the same time: one of them holds for both.
+/// Two processes set a policy at the same time: one of the two holds for both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_set_at_the_same_time_one_holds_for_all() {
+async fn of_two_policies_set_at_the_same_time_one_holds_for_all() {
     let server = Server::start();
     for round in 0..10 {
         server.command(&["DEL", KEY]);
@@ -99,9 +99,9 @@ async fn of_two_set_at_the_same_time_one_holds_for_all() {
     }
 }
 
-/// It was set by a program that is gone, and nobody has called for longer than the debt of before.
+/// It was set by a program that is gone, and there was no call for longer than the earlier debt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_set_is_kept_without_callers() {
+async fn a_policy_that_was_set_is_kept_without_callers() {
     let server = Server::start();
     let (setter, _) = process(&server, bursty(100.0));
     setter.acquire(1).await.expect("granted");
@@ -114,7 +114,7 @@ async fn what_was_set_is_kept_without_callers() {
     assert!(left() > year, "{}", left());
 }
 
-/// What was set is not in the key any more; who knows of it writes it there again.
+/// The key has lost the policy that was set. A process that knows it writes it there again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_key_gets_the_later_policy_back() {
     let server = Server::start();
@@ -126,7 +126,7 @@ async fn a_lost_key_gets_the_later_policy_back() {
     drop(setter);
     server.restart();
     let (late, late_hears) = process(&server, bursty(100.0));
-    // One who knows nothing of it is the first to come.
+    // The first call is from a process that does not know it.
     late.acquire(1).await.expect("granted by the policy that it knows");
     assert_eq!(rate(&late), 100.0);
     store(knows.acquire(1).await);
@@ -136,12 +136,12 @@ async fn a_lost_key_gets_the_later_policy_back() {
     assert_eq!((rate(&late), late_hears.adopted()), (300.0, late_hears.adopted()));
     assert_eq!(late_hears.adopted().len(), 1);
     fault("the key is lost after set_policy", "Reconnecting")
-        .answer("granted; the first who knows of the later policy restores it")
+        .answer("granted; the first process that knows the later policy restores it")
         .back(back)
         .done();
 }
 
-/// Nobody knows whether it was set; once it is heard of again, it is.
+/// It is unknown whether the policy was set; after the next reply it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_that_could_not_be_set_is_set_later() {
     let server = Server::start();
@@ -157,13 +157,13 @@ async fn a_policy_that_could_not_be_set_is_set_later() {
     other.acquire(1).await.expect("granted");
     assert_eq!((rate(&limiter), rate(&other), hears.adopted().len()), (300.0, 300.0, 1));
     fault("set_policy without an answer", "Reconnecting")
-        .answer("Store: may have been set; it holds once the process is heard again")
+        .answer("Store: may have been set; it holds once the process reaches Redis again")
         .longest(longest, ms(200))
         .back(back)
         .done();
 }
 
-/// What is owed keeps its time when another rate is adopted.
+/// A debt keeps its time when another rate is adopted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_debt_keeps_its_time() {
     let server = Server::start();

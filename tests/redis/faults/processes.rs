@@ -1,4 +1,4 @@
-//! A process is killed in the middle: what it had booked or held is lost, and the others go on.
+//! A process is killed while it works: its bookings and places are lost, and the others go on.
 
 use std::env;
 use std::io::{BufRead, BufReader, Read};
@@ -69,7 +69,7 @@ fn stay() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "is run by `who_is_killed_with_tickets`, as another process"]
+#[ignore = "is run by `a_process_killed_with_tickets`, as another process"]
 async fn holds_tickets() {
     let Ok(url) = env::var(URL) else { return };
     let limiter = limiter(&url);
@@ -80,7 +80,7 @@ async fn holds_tickets() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_killed_with_tickets() {
+async fn a_process_killed_with_tickets() {
     let server = Server::start();
     let other = Other::run("holds_tickets", &server);
     let limiter = limiter(&server.url());
@@ -107,7 +107,7 @@ async fn who_is_killed_with_tickets() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "is run by `who_is_killed_with_places`, as another process"]
+#[ignore = "is run by `a_process_killed_with_places`, as another process"]
 async fn holds_places() {
     let Ok(url) = env::var(URL) else { return };
     let limiter = places(&url);
@@ -119,9 +119,9 @@ async fn holds_places() {
     drop(grants);
 }
 
-/// Its places are somebody else's when its lease has ended, and not before.
+/// Its places are free when its lease has ended, and not before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_killed_with_places() {
+async fn a_process_killed_with_places() {
     let server = Server::start();
     let other = Other::run("holds_places", &server);
     let limiter = places(&server.url());

@@ -1,4 +1,5 @@
-//! The server is there and refuses: nothing was charged, and callers hear so within the deadline.
+//! The server is up and refuses: nothing was charged, and callers get the error within the
+//! deadline.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,8 @@ use crate::support::server::Server;
 
 const DEADLINE: Duration = ms(500);
 
-/// Callers hear `code`, the first within the deadline and the others at once, for as long as it lasts.
-/// Then `mend` makes the server serve.
+/// Callers get `code`, the first within the deadline and the others at once, as long as the fault
+/// lasts. Then `mend` repairs the server.
 async fn refused<C: Connection>(
     name: &'static str,
     connection_name: &'static str,
@@ -41,7 +42,7 @@ async fn refused<C: Connection>(
     while start.elapsed() < ms(1_200) {
         let (answer, took) = timed(limiter.try_acquire(1)).await;
         assert!(!store(answer).may_have_charged());
-        assert!(took < ms(100), "who comes later is told at once: {took:?}");
+        assert!(took < ms(100), "later callers fail at once: {took:?}");
         longest = longest.max(took);
         tokio::time::sleep(ms(10)).await;
     }
@@ -94,19 +95,19 @@ async fn a_script_that_keeps_the_server_busy() {
     is(&limiter, State::Down).await;
     let (answer, took) = timed(limiter.acquire(1)).await;
     store(answer);
-    assert!(took < ms(100), "who comes later is told at once: {took:?}");
+    assert!(took < ms(100), "later callers fail at once: {took:?}");
     server.command(&["SCRIPT", "KILL"]);
     let back = is(&limiter, State::Up).await;
     limiter.acquire(1).await.expect("granted again");
     assert_eq!((events.downs(), events.ups(), limiter.counters().lost), (1, 1, 0));
-    fault("BUSY script of somebody else", "Reconnecting")
+    fault("BUSY script of another client", "Reconnecting")
         .answer("Store: unavailable (BUSY)")
         .longest(longest, DEADLINE)
         .back(back)
         .done();
 }
 
-/// The address of a user who may do what `rules` say.
+/// The address of a user with the permissions of `rules`.
 fn user(server: &Server, rules: &[&str]) -> String {
     let words = [&["ACL", "SETUSER", "limited", "reset", "on", ">secret"], rules].concat();
     server.command(&words);
@@ -114,7 +115,7 @@ fn user(server: &Server, rules: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_who_may_not_run_scripts() {
+async fn a_user_without_permission_to_run_scripts() {
     let server = Server::start();
     let url = user(&server, &["~*", "+@all", "-evalsha"]);
     let mend = async || drop(server.command(&["ACL", "SETUSER", "limited", "+evalsha"]));
@@ -123,7 +124,7 @@ async fn a_user_who_may_not_run_scripts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_who_may_not_use_the_key() {
+async fn a_user_without_permission_for_the_key() {
     let server = Server::start();
     let url = user(&server, &["~elsewhere:*", "+@all"]);
     let mend = async || drop(server.command(&["ACL", "SETUSER", "limited", "~quota:*"]));
@@ -131,9 +132,9 @@ async fn a_user_who_may_not_use_the_key() {
     refused(name, "Reconnecting", "NoPerm", &server, reconnecting(&url), mend).await;
 }
 
-/// The rule of `docs/redis.md` is enough for whatever a limiter does.
+/// The rule of `docs/redis.md` is enough for all calls of a limiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_who_may_do_what_the_documentation_names() {
+async fn a_user_with_the_documented_permissions() {
     const RULE: &str = "ACL SETUSER tollgate on >secret ";
     let server = Server::start();
     let documentation = include_str!("../../../docs/redis.md");
@@ -146,7 +147,7 @@ async fn a_user_who_may_do_what_the_documentation_names() {
     grant.refund();
     limiter.pause_for(ms(1)).await.expect("paused");
     limiter.set_policy(policy).await.expect("set");
-    limiter.quota().await.expect("told");
+    limiter.quota().await.expect("answered");
     limiter.key("quota:another").acquire((1, 1)).await.expect("granted");
     store(limiter.key("another").try_acquire((1, 1)).await);
 }
@@ -165,7 +166,7 @@ async fn a_wrong_password() {
     wrong("Blocking", &server, blocking).await;
 }
 
-/// What the server refuses is not the manager's business: the same answers.
+/// The manager does not affect refusals of the server: the errors are the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn out_of_memory_over_a_manager() {
     let server = Server::with(&["--maxmemory-policy", "noeviction"]);

@@ -1,4 +1,4 @@
-//! The fault table: a line for each fault, which asserts its own bounds.
+//! The fault table: a row for each fault, which asserts its own bounds.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(super) fn fault(name: &'static str, connection: &'static str) -> Fault {
     }
 }
 
-/// No more than allowed: the measured and the bound.
+/// Asserts the bound, and formats the measured value with it.
 #[track_caller]
 fn within(what: &str, measured: f64, bound: f64) -> String {
     assert!(measured <= bound, "{what}: {measured:.1}, at most {bound:.1}");
@@ -38,7 +38,7 @@ fn within(what: &str, measured: f64, bound: f64) -> String {
 }
 
 impl Fault {
-    /// What callers get.
+    /// The answer to callers.
     pub(super) fn answer(mut self, answer: &str) -> Self {
         self.answer = answer.to_owned();
         self
@@ -51,14 +51,14 @@ impl Fault {
         self
     }
 
-    /// Permits charged that nobody was granted.
+    /// Permits charged and not granted.
     #[track_caller]
     pub(super) fn under(mut self, measured: f64, bound: f64) -> Self {
         self.under = within("granted too little", measured, bound);
         self
     }
 
-    /// The longest that anybody waited for Redis, and the deadline.
+    /// The longest wait for Redis, and the deadline.
     #[track_caller]
     pub(super) fn longest(mut self, measured: Duration, deadline: Duration) -> Self {
         assert!(measured <= deadline + SLACK, "blocked for {measured:?}, deadline {deadline:?}");
@@ -66,7 +66,7 @@ impl Fault {
         self
     }
 
-    /// How long after the server's return somebody was granted.
+    /// The time from the server's return to the first grant.
     #[track_caller]
     pub(super) fn back(mut self, measured: Duration) -> Self {
         assert!(measured <= Duration::from_secs(1), "back only after {measured:?}");
@@ -79,7 +79,8 @@ impl Fault {
         self
     }
 
-    /// Writes the line: fault, connection, answer, too much, too little, longest wait, time until back.
+    /// Writes the row: fault, connection, answer, too much, too little, longest wait, time until
+    /// back.
     pub(super) fn done(self) {
         let Self { name, connection, answer, over, under, longest, back } = self;
         let longest =

@@ -17,7 +17,8 @@ const RATE: f64 = 200.0;
 const CALLERS: usize = 100;
 const DEADLINE: Duration = ms(500);
 
-/// The server is gone for a while, and nobody can reach it before it is back: so its time is known.
+/// The server is gone for a while, and the proxy refuses connections until it is back, so that time
+/// is known.
 async fn killed<C: Connection>(name: &'static str, server: &Server, proxy: &Proxy, connection: C) {
     let events = Events::default();
     let limiter =
@@ -32,9 +33,9 @@ async fn killed<C: Connection>(name: &'static str, server: &Server, proxy: &Prox
     let (answer, longest) = timed(limiter.try_acquire(1)).await;
     let error = store(answer);
     assert!(error.is_unavailable() && error.key() == KEY, "{error}");
-    assert!(longest < ms(100), "who comes later is told at once");
-    // The state is seen by who asks before the event is told.
-    eventually("it is told", || events.downs() > 0).await;
+    assert!(longest < ms(100), "later callers fail at once");
+    // The state changes a moment before the event.
+    eventually("the event arrives", || events.downs() > 0).await;
     assert_eq!((events.downs(), events.ups()), (1, 0));
 
     server.restart();
@@ -45,12 +46,12 @@ async fn killed<C: Connection>(name: &'static str, server: &Server, proxy: &Prox
     assert_eq!((events.downs(), events.ups(), limiter.state()), (1, 1, State::Up));
     let counters = limiter.counters();
     assert!(counters.lost >= 1 && counters.without_redis > 0, "{counters:?}");
-    // What had been booked is forgotten, and granted all the same.
+    // The bookings are forgotten, but still granted.
     let open = killed.duration_since(log.start) + log.end.duration_since(back);
     let over = log.excess(RATE, open);
     let booked = permits(RATE, HORIZON) + 1.0;
     fault("killed, restarted empty", name)
-        .answer("Store: unavailable; who was asked for: may have charged")
+        .answer("Store: unavailable; in a request: may have charged")
         .over(over, booked)
         .under(log.lost(RATE), booked)
         .longest(log.longest_error(), DEADLINE + Duration::from_secs_f64(100.0 / RATE))
@@ -79,7 +80,7 @@ async fn a_server_that_lost_everything_is_found_again_by_a_thread() {
     killed("Blocking", &server, &proxy, blocking(&proxy.url())).await;
 }
 
-/// It says so for ever, and quickly.
+/// Every call fails, and quickly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_is_never_made_again_stays_down() {
     let server = Server::start();
@@ -110,9 +111,9 @@ async fn a_connection_that_is_never_made_again_stays_down() {
         .done();
 }
 
-/// What was saved is owed again, what was granted since is forgotten.
+/// The debt in the snapshot is owed again, later grants are forgotten.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_keeps_what_was_owed() {
+async fn a_snapshot_keeps_the_debt() {
     let server = Server::start();
     let limiter = Limiter::new(slow(), reconnecting(&server.url()), KEY);
     limiter.acquire(1).await.expect("the first is prepaid");
@@ -164,7 +165,7 @@ async fn scripts_that_were_flushed_are_sent_again() {
 
 /// Threads, without any runtime.
 #[test]
-fn blocking_verbs_come_back_by_themselves() {
+fn blocking_calls_recover_by_themselves() {
     let server = Server::start();
     let limiter = builder(bursty(RATE), blocking(&server.url()))
         .deadline(DEADLINE)
@@ -185,9 +186,9 @@ fn blocking_verbs_come_back_by_themselves() {
     assert!(back.elapsed() < Duration::from_secs(1), "{:?}", back.elapsed());
 }
 
-/// Nobody calls meanwhile.
+/// Without any call meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_is_up_again_before_anybody_asks() {
+async fn it_is_up_again_without_a_call() {
     let server = Server::start();
     let events = Events::default();
     let limiter = builder(bursty(RATE), reconnecting(&server.url()))
@@ -201,7 +202,7 @@ async fn it_is_up_again_before_anybody_asks() {
     server.restart();
     let took = is(&limiter, State::Up).await;
     assert!(took < Duration::from_secs(1), "{took:?}");
-    // The state is seen a moment before the event is told.
-    eventually("it is told", || events.ups() == 1).await;
+    // The state changes a moment before the event.
+    eventually("the event arrives", || events.ups() == 1).await;
     assert_eq!(events.downs(), 1);
 }

@@ -1,4 +1,4 @@
-//! The runtime that sent a request ends while callers of another one wait in the same line.
+//! The runtime that sent a request ends while callers of another one wait in the same queue.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn runtime() -> Runtime {
 }
 
 #[test]
-fn who_waits_elsewhere_goes_on() {
+fn waiters_of_another_runtime_go_on() {
     let server = &Server::start();
     let proxy = Proxy::to(server);
     let limiter = builder(bursty(1000.0), reconnecting(&proxy.url())).deadline(DEADLINE).build();
@@ -60,10 +60,10 @@ fn who_waits_elsewhere_goes_on() {
     }
     assert!(longest < DEADLINE * 2 + SLACK, "{longest:?}");
     let back = Instant::now();
-    until("somebody is granted again", || survivor.block_on(limiter.acquire(1)).is_ok());
+    until("a caller is granted again", || survivor.block_on(limiter.acquire(1)).is_ok());
     let back = back.elapsed();
     assert_eq!(limiter.state(), State::Up);
-    until("nobody is left in line", || limiter.queue_len() == 0);
+    until("the queue is empty", || limiter.queue_len() == 0);
     // Of the twenty, those whose request went by the connection that ended with the runtime.
     assert!(refused <= 20);
     assert!(limiter.counters().lost >= 1);
@@ -75,9 +75,9 @@ fn who_waits_elsewhere_goes_on() {
         .done();
 }
 
-/// It is made again for as many runtimes as come and go, and each call is answered.
+/// The connection is made again for each new runtime, and each call is answered.
 #[test]
-fn one_runtime_after_the_other() {
+fn successive_runtimes() {
     fn rounds<C: Connection>(limiter: &Limiter<C>) -> usize {
         let mut failures = 0;
         for _ in 0..10 {
@@ -100,7 +100,7 @@ fn one_runtime_after_the_other() {
 
 /// Threads wait over an asynchronous connection when its runtime ends.
 #[test]
-fn threads_are_told_that_the_runtime_is_gone() {
+fn threads_get_an_error_when_the_runtime_is_gone() {
     let server = Server::start();
     let runtime = runtime();
     let limiter = {
@@ -125,7 +125,7 @@ fn threads_are_told_that_the_runtime_is_gone() {
     assert!(start.elapsed() < DEADLINE + SLACK, "{:?}", start.elapsed());
 }
 
-/// One that nobody drives any more does not keep the others from connecting.
+/// A runtime that is no longer driven does not keep the others from connecting.
 #[test]
 fn a_runtime_that_stands_still_while_it_connects() {
     let server = Server::start();

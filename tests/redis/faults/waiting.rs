@@ -1,5 +1,5 @@
-//! Hundreds wait in two processes when somebody pauses the fleet, sets another rate, or asks for something
-//! else all the time.
+//! Hundreds of callers wait in two processes while one pauses the fleet, sets another rate, or
+//! makes other requests all the time.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::support::server::Server;
 const AHEAD: Duration = ms(100);
 const EACH: usize = 200;
 
-/// A round trip of a busy machine, and the time in which who was granted gets to run.
+/// A round trip on a busy machine, and the time until a granted task runs.
 const LATE: Duration = ms(150);
 
 fn process(server: &Server, policy: SmoothBursty) -> (Limiter, Events) {
@@ -63,7 +63,7 @@ async fn a_pause_holds_within_the_horizon() {
     }
     assert_eq!(late, 0, "granted in the pause, later than the horizon");
     let count = |grants: usize| f64::from(u32::try_from(grants).expect("few"));
-    // Booked before, and what is on its way to its caller.
+    // Grants booked before, and grants on their way to their callers.
     fault("pause_for while 400 wait in two processes", "Reconnecting")
         .answer("nothing is granted after the horizon and a round trip")
         .over(count(in_pause), permits(RATE, AHEAD + LATE) + 2.0)
@@ -102,7 +102,7 @@ async fn a_lower_rate_holds_within_the_horizon() {
         .done();
 }
 
-/// So that those who wait need not be waited for at the lower rate.
+/// So that the test need not wait for the rest at the lower rate.
 async fn load_rest(one: &Limiter, other: &Limiter) {
     if one.policy() != bursty(5_000.0) {
         one.set_rate(Rate::per_second(5_000.0)).await.expect("set");
@@ -137,7 +137,7 @@ async fn a_higher_rate_is_heard_of_within_the_horizon() {
         .done();
 }
 
-/// However long a process has asked for the first in its line: no ticket is for later than the horizon.
+/// However long a process has requested its head: no ticket is for later than the horizon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_near_tickets_are_booked() {
     const RATE: f64 = 100.0;
@@ -157,7 +157,7 @@ async fn only_near_tickets_are_booked() {
         .done();
 }
 
-/// Somebody who always wants something else does not keep those in line from being asked for.
+/// A stream of other requests does not keep waiters from being requested.
 #[tokio::test]
 async fn changes_and_callers_take_turns() {
     let server = Server::start();
@@ -175,9 +175,9 @@ async fn changes_and_callers_take_turns() {
     asks.abort();
 }
 
-/// But nobody is asked for before what was done first.
+/// But no waiter is requested before earlier changes.
 #[tokio::test]
-async fn a_pause_holds_those_who_come_after_it_though_another_change_is_under_way() {
+async fn a_pause_holds_later_callers_though_another_change_is_in_flight() {
     let server = Server::start();
     let gate = Gate::to(&server.url());
     let limiter = builder(bursty(1_000.0), gate.clone()).build();

@@ -11,7 +11,7 @@ use tollgate::redis::{Connection, Failure, Reconnecting, Reply, Request, Runtime
 
 use super::{LIMIT, lock, reconnecting};
 
-/// Lets a request through in two steps, each when it is told to: to the server, and back.
+/// Lets a request through in two steps, each on command: to the server, and back.
 #[derive(Clone)]
 pub(super) struct Gate {
     inner: Reconnecting,
@@ -42,13 +42,13 @@ impl Gate {
         self.back.add_permits(1);
     }
 
-    /// Nothing is held up any more.
+    /// Nothing is delayed any more.
     pub(super) fn open(&self) {
         self.there.add_permits(1_000_000);
         self.back.add_permits(1_000_000);
     }
 
-    /// Requests that have come as far as the gate.
+    /// Requests that have reached the gate.
     pub(super) fn arrived(&self) -> usize {
         self.arrived.load(Ordering::SeqCst)
     }
@@ -75,14 +75,14 @@ impl Connection for Gate {
     }
 }
 
-/// Sends requests when it is told to, and answers what it is told.
+/// Sends requests on command, and gives the replies that a test chooses.
 #[derive(Clone, Default)]
 pub(super) struct Hand {
     tasks: Arc<Mutex<Vec<Task>>>,
     answers: Arc<Mutex<VecDeque<Result<Reply, Failure>>>>,
     sent: Arc<AtomicUsize>,
     last: Arc<Mutex<Vec<Vec<u8>>>>,
-    /// How many tasks came too late, once there is nobody any more to run them.
+    /// Tasks spawned after the end of the runtime; `None` while it runs.
     late: Arc<Mutex<Option<usize>>>,
 }
 
@@ -90,7 +90,7 @@ impl Hand {
     /// How often all tasks are polled: more often than any lets others run.
     const ROUNDS: u32 = 10;
 
-    /// What is to be sent is sent.
+    /// Sends all pending requests.
     pub(super) fn send(&self) {
         for _ in 0..Self::ROUNDS {
             let mut tasks = std::mem::take(&mut *lock(&self.tasks));
@@ -100,7 +100,7 @@ impl Hand {
         }
     }
 
-    /// The same, and then the one that is under way is answered.
+    /// The same, and then answers the request in flight.
     pub(super) fn answer(&self, answer: Result<Reply, Failure>) {
         lock(&self.answers).push_back(answer);
         self.send();
@@ -110,7 +110,7 @@ impl Hand {
         self.sent.load(Ordering::SeqCst)
     }
 
-    /// The runtime ends, with all tasks that there are, and those that come are dropped, as tokio does.
+    /// The runtime ends with all its tasks, and later tasks are dropped, as in tokio.
     pub(super) fn end(&self) {
         *lock(&self.late) = Some(0);
         let tasks = std::mem::take(&mut *lock(&self.tasks));

@@ -1,4 +1,4 @@
-//! What callers get without Redis: an error, anything, or a share.
+//! Calls without Redis: an error, a grant without limit, or a share.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ async fn an_error() {
     assert_eq!(later.without_redis, counters.without_redis + 100);
     assert!(later.requests - counters.requests < 20, "only to find out whether it is there");
     assert_eq!(limiter.stats().refused, stats.refused + 100);
-    // What does not need Redis is as ever.
+    // Calls that do not need Redis work as usual.
     limiter.acquire(0).await.expect("nothing");
     store(limiter.pause_for(ms(1)).await);
     store(limiter.quota().await);
@@ -149,7 +149,7 @@ fn a_share_for_threads() {
     assert!(excess(40, 200.0, start.elapsed()) <= 0.0, "{:?}", start.elapsed());
 }
 
-/// What somebody else's server has asked for holds all the same.
+/// A pause that a remote service asked for still holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pause_holds_for_the_share() {
     let server = Server::start();
@@ -159,11 +159,11 @@ async fn a_pause_holds_for_the_share() {
     is(&limiter, State::Down).await;
     let retry_after = denied(limiter.try_acquire(1).await);
     assert!(retry_after > Duration::from_secs(50), "{retry_after:?}");
-    // It was for this key.
+    // It was for this key only.
     assert!(!limiter.key("another").try_acquire(1).await.expect("granted").is_shared());
 }
 
-/// Each key has one of its own, as each has a quota of its own.
+/// Each key has a share of its own, as it has a quota of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_key_has_a_share() {
     let server = Server::start();
@@ -200,9 +200,9 @@ async fn a_connection_that_leads_nowhere() {
     assert!(start.elapsed().abs_diff(Duration::from_secs(2)) <= ms(10), "{:?}", start.elapsed());
 }
 
-/// Time that was spent on Redis is not granted again: nobody waits longer than it said.
+/// Time spent on Redis counts towards the timeout: no caller waits longer than it asked for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_little_time_does_not_begin_anew() {
+async fn a_timeout_does_not_start_again_for_the_share() {
     let server = Server::start();
     let share = bursty(0.5);
     let (limiter, _) =

@@ -27,7 +27,7 @@ impl Clock {
         written.and_then(|()| fs::rename(&new, &self.offset)).expect("our own directory");
     }
 
-    /// What a process that goes by it has in its environment.
+    /// The environment of a process that uses it.
     pub(super) fn environment(&self) -> [String; 2] {
         [
             format!("LD_PRELOAD={}", library().display()),

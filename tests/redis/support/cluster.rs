@@ -8,8 +8,7 @@ use super::until;
 
 const SLOTS: u16 = 16_384;
 
-/// Who has not answered within a second, on a busy machine, is not waited for any longer by the one who has
-/// to meet him, and not tried again.
+/// A node gives up on a handshake after a second, even on a busy machine, and does not retry it.
 const MEET_AGAIN: Duration = Duration::from_millis(1_500);
 
 /// Masters come first, then the replicas of the first round, in the order of their masters.
@@ -18,7 +17,7 @@ pub(crate) struct Cluster {
     ids: HashMap<String, usize>,
 }
 
-/// What one node believes of another.
+/// One node's view of another.
 struct Seen {
     node: usize,
     flags: Vec<String>,
@@ -73,7 +72,7 @@ impl Cluster {
         });
     }
 
-    /// Those who do not know each other yet.
+    /// Lets nodes meet that do not know each other yet.
     fn meet(&self) {
         let known: Vec<Vec<_>> = self
             .nodes
@@ -101,7 +100,7 @@ impl Cluster {
         }
         let count = |seen: &[Seen], flag| seen.iter().filter(|other| other.is(flag)).count();
         let replicas = self.nodes.len() - masters;
-        until("all nodes of the cluster know who is a replica", || {
+        until("all nodes of the cluster know the replicas", || {
             self.nodes.iter().all(|node| count(&self.seen_by(node), "slave") == replicas)
         });
         until("all replicas follow their masters", || {
@@ -143,7 +142,7 @@ impl Cluster {
         self.nodes[index].kill();
     }
 
-    /// Waits until all serving nodes agree on who owns which slot, and all of the owners serve.
+    /// Waits until all serving nodes agree on the owner of each slot, and all owners serve.
     #[track_caller]
     pub(crate) fn wait_ok(&self) {
         until("the cluster is well", || {
@@ -223,7 +222,7 @@ fn ends(range: &str) -> (u16, u16) {
 }
 
 /// A slot on the move. Dropped unfinished it stays so.
-#[must_use = "the slot stays on the move until it is told to finish"]
+#[must_use = "the slot stays on the move until `finish` is called"]
 pub(crate) struct Migration<'a> {
     cluster: &'a Cluster,
     slot: u16,
@@ -260,7 +259,8 @@ impl Migration<'_> {
         }
     }
 
-    /// Moves what is left and makes the new owner known to all: the old one answers `MOVED` from now on.
+    /// Moves the rest and makes the new owner known to all: the old one answers `MOVED` from now
+    /// on.
     pub(crate) fn finish(self) {
         self.move_keys();
         let Self { cluster, to, from, .. } = self;

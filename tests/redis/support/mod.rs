@@ -1,5 +1,5 @@
-//! Real Redis servers, alone, replicated and in a cluster, and a proxy that harms what passes it.
-//! Everything listens on the loopback address and is gone when its owner is.
+//! Real Redis servers, alone, replicated and in a cluster, and a proxy that injects faults.
+//! Everything listens on the loopback address and ends with its owner.
 //!
 //! Needs nothing of the limiter, so that tests, benchmarks and examples can all include it.
 // Each of those uses a part of it.
@@ -23,13 +23,13 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 /// How long a wait sleeps between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Looks until `done`, and panics rather than wait for more than [`LIMIT`].
+/// Polls until `done`, and panics after [`LIMIT`].
 #[track_caller]
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     until_some(what, || done().then_some(()));
 }
 
-/// The same with something to bring back.
+/// The same with a value to return.
 #[track_caller]
 pub(crate) fn until_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Ports that nobody listens at.
+//! Ports without a listener.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const FIRST: u32 = 10_240;
 const LAST: u32 = 32_767;
 
-/// How far above its port a node of a cluster listens to the others. Redis 6 cannot be told otherwise.
+/// How far above its port a node of a cluster listens to the others. Redis 6 has no option for it.
 const TO_BUS: u16 = 10_000;
 
 /// A port that was free a moment ago. Another process may still be quicker to take it.

@@ -1,4 +1,4 @@
-//! A process that ends when its owner does, however that comes about.
+//! A process that ends when its owner does, for any reason.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,8 +8,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use super::until;
 
-/// A shell between the two: it tells the pid, and kills when its input ends, which the system sees to
-/// even if the owner is killed. It ends with the status of the process, so that an end is noticed too.
+/// A shell between the two: it prints the pid, and kills when its input ends, which the system sees
+/// to even if the owner is killed. It ends with the status of the process, so that an end is
+/// noticed too.
 const SHELL: &str = r#"
 log=$1
 shift
@@ -46,9 +47,9 @@ impl Process {
             .spawn()
             .expect("a shell starts");
         let mut line = String::new();
-        let told = shell.stdout.take().expect("piped");
-        BufReader::new(told).read_line(&mut line).expect("the shell tells the pid");
-        let pid = line.trim().parse().expect("the shell tells the pid");
+        let output = shell.stdout.take().expect("piped");
+        BufReader::new(output).read_line(&mut line).expect("the shell prints the pid");
+        let pid = line.trim().parse().expect("the shell prints the pid");
         Self { shell, pid }
     }
 
@@ -84,7 +85,7 @@ impl Process {
 
     /// SIGKILL. Returns when the process is gone and its ports are free.
     pub(super) fn kill(&mut self) {
-        // The end of the shell's input; what is left of the process is the shell's to collect.
+        // The end of the shell's input; the shell reaps the process.
         drop(self.shell.stdin.take());
         until("a killed process is gone", || self.status().is_some());
     }

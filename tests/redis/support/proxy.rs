@@ -1,4 +1,4 @@
-//! A TCP proxy that harms the connections through it in ways that a test picks while they are open.
+//! A TCP proxy that injects faults into its connections, chosen by a test while they are open.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use super::server::Server;
 use super::{LIMIT, lock, ports, until_some};
 
-/// What happens to the bytes that arrive next. A request or an answer is what is read at once.
+/// The treatment of the bytes that arrive next. The bytes of one read count as one request or
+/// reply.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mode {
     Pass,
-    /// Each answer arrives so much later, however many are on their way.
+    /// Each reply arrives later by this delay, however many are on their way.
     DelayAnswers(Duration),
     /// Requests reach the server, answers are lost.
     SwallowAnswers,
@@ -23,7 +24,7 @@ pub(crate) enum Mode {
     SwallowRequests,
     /// A connection ends when its next request arrives, and the server does not see that request.
     CutBeforeRequest,
-    /// A connection ends when its next answer arrives: the server has done what it was asked.
+    /// A connection ends when its next answer arrives: the server has executed the request.
     CutBeforeAnswer,
     /// Connections there are pass, new ones are refused.
     Refuse,
@@ -109,8 +110,8 @@ impl Proxy {
         self.change(mode, false);
     }
 
-    /// The same until one connection has been harmed by it: the others pass, and so says
-    /// [`mode`](Self::mode).
+    /// The same until one connection has been affected: the others pass, and [`mode`](Self::mode)
+    /// says so.
     pub(crate) fn set_once(&self, mode: Mode) {
         self.change(mode, true);
     }
@@ -152,7 +153,7 @@ impl Proxy {
     fn hang_up(&self, listening: &mut Option<Listening>) {
         let Some(Listening { thread, ends }) = listening.take() else { return };
         ends.store(true, Ordering::SeqCst);
-        // Wakes the thread up. Should it fail, somebody else's connection has.
+        // Wakes the thread up. If this fails, another connection has done it.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
         thread.join().expect("the listener does not panic");
     }

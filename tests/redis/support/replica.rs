@@ -11,7 +11,7 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// Returns when the new replica has what the primary has.
+    /// Returns when the new replica is in sync with the primary.
     pub(crate) fn of(primary: &Server) -> Self {
         let replica = Self { server: Server::start() };
         demote(&replica.server, primary);
@@ -23,7 +23,7 @@ impl Replica {
         wait_synced(&self.server, primary);
     }
 
-    /// It follows nobody from now on, and takes writes.
+    /// It follows no primary from now on, and takes writes.
     pub(crate) fn promote(&self) {
         self.command(&["REPLICAOF", "NO", "ONE"]);
         assert_eq!(self.info("replication")["role"], "master");
@@ -38,7 +38,7 @@ impl Deref for Replica {
     }
 }
 
-/// Makes `server` a replica of `to`, what it held before being lost, and waits until it has everything.
+/// Makes `server` a replica of `to`, which discards its data, and waits until it is in sync.
 pub(crate) fn demote(server: &Server, to: &Server) {
     server.command(&["REPLICAOF", "127.0.0.1", &to.port().to_string()]);
     wait_synced(server, to);

@@ -21,7 +21,7 @@ use super::{LIMIT, lock, ports, until, until_some};
 /// How often another port is tried.
 const ATTEMPTS: usize = 10;
 
-/// A server on a port of its own, in a directory of its own, that keeps nothing on disk unless told.
+/// A server on a port of its own, in a directory of its own, that keeps nothing on disk by default.
 /// It is killed when this is dropped and when this process ends, even by a signal.
 pub(crate) struct Server {
     port: u16,
@@ -39,7 +39,7 @@ impl Server {
         Self::with(&[])
     }
 
-    /// With options of the command line, such as `["--maxmemory", "8mb"]`.
+    /// With command-line options, such as `["--maxmemory", "8mb"]`.
     pub(crate) fn with(options: &[&str]) -> Self {
         Self::launch(options, ports::free, false)
     }
@@ -52,7 +52,7 @@ impl Server {
 
     /// On a clock of its own, which is right until it is [stepped](Self::step_clock). Linux only.
     pub(crate) fn with_clock() -> Self {
-        // That thread reckons with this clock until when it sleeps, and the system wakes it by its own.
+        // That thread computes its sleep with this clock, and the system wakes it by the real one.
         Self::launch(&["--jemalloc-bg-thread", "no"], ports::free, true)
     }
 
@@ -79,7 +79,7 @@ impl Server {
         panic!("{ATTEMPTS} free ports were taken meanwhile");
     }
 
-    /// Whether it answers now; false if somebody else was quicker to take its port.
+    /// Whether it answers now; false if another process was quicker to take its port.
     fn came_up(&self) -> bool {
         until_some("a new server answers", || {
             let (pid, status) = {
@@ -96,7 +96,7 @@ impl Server {
                 assert!(log.contains("Address already in use"), "redis-server: {status}\n{log}");
                 return Some(false);
             }
-            // Somebody else's server may have the port.
+            // Another server may have the port.
             let info = self.try_info("server").ok()?;
             (info.get("process_id") == Some(&pid.to_string())).then_some(true)
         })
@@ -165,7 +165,7 @@ impl Server {
         });
     }
 
-    /// Sets the clock of a server [with one](Self::with_clock): it is off by so much from now on.
+    /// Sets the clock of a server [with one](Self::with_clock): from now on it is off by `seconds`.
     #[track_caller]
     pub(crate) fn step_clock(&self, seconds: i64) {
         self.clock.as_ref().expect("it has a clock").set(seconds);
@@ -182,7 +182,7 @@ impl Server {
             let before = ours();
             let (theirs, microseconds): (f64, f64) = self.query(&["TIME"]);
             let theirs = theirs + microseconds / 1e6 - off;
-            // A millisecond for what is rounded.
+            // A millisecond for rounding.
             (before - 0.001..=ours() + 0.001).contains(&theirs)
         });
     }
@@ -252,7 +252,7 @@ impl Server {
         let Some(line) = info.get(&format!("cmdstat_{command}")) else { return (0, 0) };
         let field = |name| {
             let mut pairs = line.split(',').filter_map(|pair| pair.split_once('='));
-            let (_, value) = pairs.find(|&(key, _)| key == name).expect("Redis tells it");
+            let (_, value) = pairs.find(|&(key, _)| key == name).expect("Redis reports it");
             value.parse().expect("a number")
         };
         (field("calls"), field("usec"))
@@ -331,7 +331,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What is left is empty but for a log; not a reason to fail.
+        // The rest is empty but for a log, which is no reason to fail.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

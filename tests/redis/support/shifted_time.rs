@@ -1,8 +1,9 @@
-//! A library that sets the wall clock of the process that is started with it (`LD_PRELOAD`): by as many
-//! seconds as a file says, at each look. No part of the crate: the tests compile it (`super::clock`).
+//! A library that shifts the wall clock of the process started with it (`LD_PRELOAD`), by the
+//! seconds in a file that is read at each call. Not a part of the crate: the tests compile it
+//! (`super::clock`).
 //!
-//! Nothing here allocates or locks, as a process may ask for the time within its allocator. Who cannot
-//! be told how far the clock is off is ended, rather than served with a clock that is right.
+//! Nothing here allocates or locks, as a process may ask for the time within its allocator. If the
+//! file cannot be read, the process is aborted rather than served the right time.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::mem::transmute;
@@ -45,7 +46,7 @@ fn real_clock_gettime() -> ClockGettime {
         }
         FOUND.store(found, Ordering::Relaxed);
     }
-    // SAFETY: it is not null, and what the C library has by this name is of this type.
+    // SAFETY: it is not null, and the C library's function of this name has this type.
     unsafe { transmute::<*mut c_void, ClockGettime>(found) }
 }
 
@@ -95,7 +96,8 @@ pub unsafe extern "C" fn clock_gettime(clock: c_int, time: *mut Time) -> c_int {
 
 /// # Safety
 ///
-/// As of the C library's: `time` is null or can be written to. A time zone is not told, as by others.
+/// As of the C library's: `time` is null or can be written to. No time zone is written, as in other
+/// implementations.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gettimeofday(time: *mut Time, _zone: *mut c_void) -> c_int {
     if !time.is_null() {
