@@ -1,4 +1,4 @@
-//! A caller that does at random what can be done with a limiter, and counts it.
+//! A caller that makes random calls to a limiter, and counts their outcomes.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,16 +12,16 @@ use tollgate::{Acquire, Cost, Error, Grant, Policy, RateLimiter, Reservation, St
 
 use crate::ends::tally_of_a_try;
 use crate::law::{CLOCKS, Charged};
-use crate::mix::{Fate, Verb, choose};
+use crate::mix::{GrantUse, Verb, choose};
 use crate::random::Random;
 use crate::scenario::Stage;
 use crate::tally::Tally;
 use crate::watched::{Left, Watched, now};
 
-/// A caller that has been granted so much has done enough for one round.
+/// The permits after which a caller has done enough for one round.
 const ENOUGH: usize = 10_000;
 
-/// How many grants are on their way to others at most.
+/// The most grants on their way to other callers.
 const EXCHANGE: usize = 64;
 
 /// From one pause to the next, in nanoseconds.
@@ -37,7 +37,7 @@ pub(crate) struct Caller<P: Policy> {
     seen: Stats,
 }
 
-/// When somebody asked: it came after `before` and was in line, or through, at `entered`.
+/// The times of a call: it arrived after `before`, and was queued or granted at `entered`.
 #[derive(Clone, Copy)]
 struct Call {
     n: u32,
@@ -45,7 +45,7 @@ struct Call {
     entered: i64,
 }
 
-/// A grant that something may still become of.
+/// A grant that is still held.
 pub(crate) struct Held<'a, P: Policy> {
     grant: Grant<'a, P>,
     charged: Charged,
@@ -80,7 +80,7 @@ impl<P: Policy> Caller<P> {
         match verb {
             Verb::Try => {
                 let result = limiter.try_acquire(cost);
-                self.hear(result, call(now()));
+                self.record(result, call(now()));
             }
             Verb::Nothing => assert!(limiter.try_acquire(P::Cost::default()).is_ok()),
             Verb::TooMuch => self.ask_too_much(limiter),
@@ -109,16 +109,16 @@ impl<P: Policy> Caller<P> {
             Verb::Block if self.blocks => {
                 self.let_go();
                 let result = limiter.blocking_acquire(cost);
-                self.hear(result, call(now()));
+                self.record(result, call(now()));
             }
             Verb::Block => self.wait(limiter.acquire(cost), call).await,
             Verb::BlockTimed if self.blocks => {
                 let result = limiter.blocking_try_acquire_timeout(cost, timeout);
-                self.hear(result, call(now()));
+                self.record(result, call(now()));
             }
             Verb::BlockTimed => self.wait(limiter.try_acquire_timeout(cost, timeout), call).await,
             Verb::Reserve | Verb::ReserveLeave | Verb::ReserveDrop => match limiter.reserve(cost) {
-                Err(error) => self.hear(Err(error), call(now())),
+                Err(error) => self.record(Err(error), call(now())),
                 Ok(reservation) => self.use_place(verb, reservation, call).await,
             },
             Verb::TakeOver => {
@@ -137,18 +137,18 @@ impl<P: Policy> Caller<P> {
         }
     }
 
-    /// Waits for as long as it takes, or until its time is up.
+    /// Waits until the grant, or until the deadline.
     async fn wait(&mut self, acquire: Acquire<'_, P>, call: impl Fn(i64) -> Call) {
-        // Nobody may wait for places that are held by somebody who waits.
+        // No caller may wait for places that a waiter holds.
         if P::HELD {
             self.let_go();
         }
         let mut watched = Watched::new(acquire);
         let result = (&mut watched).await;
-        self.hear(result, call(watched.entered()));
+        self.record(result, call(watched.entered()));
     }
 
-    /// Looks some times, and then is gone if it has not been told anything.
+    /// Polls a few times, and then leaves if the call is not decided.
     async fn look_and_leave(
         &mut self,
         acquire: Acquire<'_, P>,
@@ -160,7 +160,7 @@ impl<P: Policy> Caller<P> {
             let look =
                 |context: &mut Context<'_>| Poll::Ready(Pin::new(&mut watched).poll(context));
             if let Poll::Ready(result) = poll_fn(look).await {
-                self.hear(result, call(watched.entered()));
+                self.record(result, call(watched.entered()));
                 return Left::Heard;
             }
             if self.blocks {
@@ -180,7 +180,7 @@ impl<P: Policy> Caller<P> {
     ) -> Left {
         let mut watched = Watched::new(acquire);
         if let Ok(result) = tokio::time::timeout(timeout, &mut watched).await {
-            self.hear(result, call(watched.entered()));
+            self.record(result, call(watched.entered()));
             return Left::Heard;
         }
         watched.leave()
@@ -223,7 +223,7 @@ impl<P: Policy> Caller<P> {
     }
 
     #[track_caller]
-    fn hear(&mut self, result: Result<Grant<'_, P>, Error>, call: Call) {
+    fn record(&mut self, result: Result<Grant<'_, P>, Error>, call: Call) {
         let after = now();
         match result {
             Ok(grant) => self.take(grant, call, after),
@@ -236,7 +236,7 @@ impl<P: Policy> Caller<P> {
     fn take(&mut self, grant: Grant<'_, P>, Call { n, before, entered }: Call, after: i64) {
         let waited = i64::try_from(grant.waited().as_nanos()).expect("short");
         let from = before + waited;
-        // It was charged `waited` after it had joined, and nobody is told before that.
+        // It was charged `waited` after it had joined, and no grant is returned before that.
         assert!(from <= after + CLOCKS, "granted {} ns early", from - after);
         let charged = Charged { from, until: (entered + waited).min(after).max(from), n };
         if let Some(places) = &self.stage.scenario.places {
@@ -249,35 +249,35 @@ impl<P: Policy> Caller<P> {
         self.finish(Held { grant, charged });
     }
 
-    /// Does with a grant what chance says.
+    /// Uses a grant at random.
     fn finish(&mut self, Held { mut grant, mut charged }: Held<'_, P>) {
         let (most, cost) = (self.stage.scenario.most, self.stage.scenario.cost);
         let n = charged.n;
-        match choose(self.stage.scenario.fates, &mut self.chance) {
-            Fate::Drop => {}
-            Fate::HandOver => {
+        match choose(self.stage.scenario.uses, &mut self.chance) {
+            GrantUse::Drop => {}
+            GrantUse::HandOver => {
                 let mut exchange = self.exchange();
                 if exchange.len() < EXCHANGE {
                     return exchange.push(Held { grant: grant.into_owned(), charged });
                 }
             }
-            Fate::Refund => {
+            GrantUse::Refund => {
                 self.give_back(n, None);
                 grant.refund();
                 return self.tally.kept -= i64::from(n);
             }
-            Fate::SettleUp => {
+            GrantUse::SettleUp => {
                 let more = n + self.chance.cost(most);
                 grant.settle(cost(more)).expect("not that much");
             }
-            Fate::SettleDown => charged.n = self.settle_down(&mut grant, n),
-            Fate::SettleTwice => {
+            GrantUse::SettleDown => charged.n = self.settle_down(&mut grant, n),
+            GrantUse::SettleTwice => {
                 let more = n + self.chance.cost(most);
                 grant.settle(cost(more)).expect("not that much");
                 charged.n = self.settle_down(&mut grant, n);
             }
         }
-        // What was found to be more is owed by those who come; law 1 counts what was asked for.
+        // The excess of a settlement is owed by later callers; law 1 counts the permits asked for.
         self.history.push(charged);
         self.give_back(charged.n, None);
         drop(grant);
@@ -301,7 +301,7 @@ impl<P: Policy> Caller<P> {
         self.stage.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops what is on its way to others.
+    /// Drops the grants on their way to other callers.
     fn let_go(&mut self) {
         let held = std::mem::take(&mut *self.exchange());
         for Held { grant, charged } in held {
@@ -321,7 +321,7 @@ impl<P: Policy> Caller<P> {
     }
 
     fn pause(&self, limiter: &RateLimiter<P>, now: i64, span: Duration) {
-        // Or, where no caller waits, quick calls would pause all the time.
+        // Without this, quick calls would pause all the time if no caller waits.
         let (next, relaxed) = (&self.stage.next_pause, Ordering::Relaxed);
         let last = next.load(relaxed);
         if last <= now && next.compare_exchange(last, now + PAUSES, relaxed, relaxed).is_ok() {
@@ -342,7 +342,7 @@ impl<P: Policy> Caller<P> {
         let quota = limiter.quota();
         assert!(quota.remaining.saturating_sub(quota.limit).is_zero(), "{quota:?}");
         let _ = (limiter.available(), limiter.policy(), (self.stage.scenario.show)(limiter));
-        // Nobody has two places.
+        // No caller has two places.
         assert!(limiter.queue_len() < 64);
     }
 

@@ -1,6 +1,6 @@
-//! Law 4: all come at once, and many leave before their turn. From when the last has come until it is
-//! through the line is never empty, however long a thread is kept from running; so every permit that
-//! comes goes to somebody.
+//! Law 4: all callers arrive at once, and many leave before their turn. From the arrival of the
+//! last until its grant the queue is never empty, however long a thread is kept from running, so
+//! every permit is granted.
 
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_micros(20);
 const HOUR: Duration = Duration::from_secs(3600);
 const MOST: u32 = 4;
 
-/// Nothing is stored but what one request needs, and a late alarm loses nothing, however late it is.
+/// The store holds only one request, and a late alarm loses nothing, however late it is.
 pub(crate) fn all(span: Duration, chance: &mut Random) {
     let rate = Rate::every(INTERVAL);
     let bursty = SmoothBursty::new(rate).max_burst(Duration::ZERO).with_catch_up(HOUR);
@@ -29,11 +29,11 @@ pub(crate) fn all(span: Duration, chance: &mut Random) {
 }
 
 fn crowd<P: Policy<Cost = u32>>(name: &'static str, policy: P, span: Duration, seed: u64) {
-    // About as many as are through in the time if a third leaves.
+    // About the number served in the time if a third leaves.
     let places = u64::try_from(span.as_micros() / INTERVAL.as_micros() / 2).expect("a few");
     let limiter = RateLimiter::new(policy);
     let line = limiter.clone();
-    let (tally, from, last) = finishes(move || stand_in_line(&line, places.max(10), seed));
+    let (tally, from, last) = finishes(move || run_queue(&line, places.max(10), seed));
     tally.check(limiter.stats(), name);
     let came = i128::from(last - from) / i128::try_from(INTERVAL.as_nanos()).expect("short");
     // The first and the last request lie across the edges of the span.
@@ -42,20 +42,20 @@ fn crowd<P: Policy<Cost = u32>>(name: &'static str, policy: P, span: Duration, s
     assert!(charged >= least, "{name}: {charged} of {came} permits");
     let Tally { granted, left, unseen, .. } = tally;
     println!(
-        "{name}, a line that is never empty: {granted} granted, {left} left, {unseen} unseen;"
+        "{name}, a queue that is never empty: {granted} granted, {left} left, {unseen} unseen;"
     );
     println!("    {charged} permits of {came} that came");
 }
 
 struct Member<P: Policy> {
     n: u32,
-    /// When it came, at the earliest.
+    /// Its earliest time of arrival.
     before: i64,
     place: Reservation<P>,
 }
 
-/// What was counted; permits from when all had come; and between which times that was.
-fn stand_in_line<P: Policy<Cost = u32>>(
+/// Returns the counts, and the span in which all callers were queued.
+fn run_queue<P: Policy<Cost = u32>>(
     limiter: &RateLimiter<P>,
     places: u64,
     seed: u64,
@@ -90,7 +90,7 @@ fn stand_in_line<P: Policy<Cost = u32>>(
     (tally, from, last)
 }
 
-/// Looks once, and leaves; and tries, which helps nobody past a line.
+/// Polls once and leaves; then tries, which must not overtake the queue.
 fn leave<P: Policy<Cost = u32>>(
     limiter: &RateLimiter<P>,
     leavers: impl IntoIterator<Item = Member<P>>,
@@ -115,7 +115,7 @@ fn leave<P: Policy<Cost = u32>>(
     tally
 }
 
-/// Counts a grant, and says when it was due, at the earliest.
+/// Counts a grant, and returns its earliest due time.
 fn take<P: Policy>(tally: &mut Tally, n: u32, before: i64, from: i64, grant: &Grant<'_, P>) -> i64 {
     let due = before + i64::try_from(grant.waited().as_nanos()).expect("short");
     tally.granted += 1;

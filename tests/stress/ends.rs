@@ -1,5 +1,5 @@
-//! Counting while a thread ends: in the destructors of its thread-locals, before and after the one in
-//! which the limiter keeps where this thread counts.
+//! Calls while a thread ends: in the destructors of its thread-locals, before and after the one in
+//! which the limiter keeps the thread's counter.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use tollgate::{Policy, RateLimiter};
 
 use crate::tally::Tally;
 
-/// What was counted when nobody could be told any more.
+/// Counts made when no caller could return them any more.
 pub(crate) type Late = Arc<Mutex<Tally>>;
 
 struct AtEnd(Box<dyn FnOnce()>);

@@ -1,13 +1,13 @@
-//! Law 1 over what was really granted, from times between which each charge must lie.
+//! Law 1 over the real grants, from times between which each charge must lie.
 //!
-//! A grant says how long it waited, and so when it was due. Those times are held to the law without what
-//! a late alarm may catch up, as due times must be. Against the times at which callers were told, it then
-//! holds all the more: those are between the same bounds or outside them, so that no span has more in it.
+//! A grant reports its wait, and so its due time. Due times must keep the law without any credit
+//! for late alarms. The law then also holds for the times at which calls returned: those are
+//! between the same bounds or outside them, so that no span holds more.
 
 use std::iter::successors;
 use std::time::Duration;
 
-/// Permits that were charged at some moment from `from` to `until`, in nanoseconds.
+/// Permits that were charged at a time from `from` to `until`, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charged {
     pub(crate) from: i64,
@@ -18,21 +18,21 @@ pub(crate) struct Charged {
 /// How much may be granted in a span of time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
-    /// What comes at the rate, and so much more. Both in picoseconds: what a permit takes, and what the
-    /// burst is worth.
+    /// The permits that come at the rate, and a burst. Both in picoseconds: the interval of a
+    /// permit, and the time that the burst is worth.
     Rate { interval: i64, burst: i64 },
-    /// So many in any window of so many nanoseconds.
+    /// The permits in any window, and its length in nanoseconds.
     Window { permits: i64, window: i64 },
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Law {
     pub(crate) limit: Limit,
-    /// What a caller of `n` takes of this rule.
+    /// The cost under this policy of a call for `n`.
     pub(crate) share: fn(u32) -> u32,
 }
 
-/// The two clocks may differ by so much, in nanoseconds; `system_clock.rs` has the same bound.
+/// The largest difference of the two clocks, in nanoseconds; `system_clock.rs` has the same bound.
 pub(crate) const CLOCKS: i64 = 100_000;
 
 pub(crate) fn picos(span: Duration) -> i64 {
@@ -40,7 +40,7 @@ pub(crate) fn picos(span: Duration) -> i64 {
 }
 
 impl Law {
-    /// One permit each `interval`, a burst of so much time and one prepaid request of `most`.
+    /// One permit each `interval`, a burst of `burst` and one prepaid request of `most`.
     pub(crate) fn smooth(interval: Duration, burst: Duration, most: u32) -> Self {
         Self::bucket(interval, most).with_more(picos(burst))
     }
@@ -98,9 +98,9 @@ impl Law {
     }
 }
 
-/// For each end of a span, the greatest that what was charged in it makes together with `base` of its
-/// start, over all spans shorter than `length` that end there. Who was charged must have been so
-/// inside for certain. `charged` is sorted by `from`.
+/// For each end of a span, the greatest sum of its charges and `base` of its start, over all spans
+/// shorter than `length` that end there. Only charges that are certainly inside count. `charged` is
+/// sorted by `from`.
 fn fullest<'a>(
     charged: &'a [Charged],
     worth: impl Fn(u32) -> i64 + 'a,
@@ -124,7 +124,7 @@ fn fullest<'a>(
     })
 }
 
-/// What lies in some neighbouring starts.
+/// The sums over some neighbouring starts.
 #[derive(Clone, Copy)]
 struct Span {
     worth: i64,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sweep_finds_what_a_look_at_each_span_finds() {
+    fn the_sweep_agrees_with_a_check_of_each_span() {
         let mut chance = Random(1);
         for _ in 0..300 {
             let length = 1 + chance.below(30);

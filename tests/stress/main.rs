@@ -1,8 +1,9 @@
-//! All verbs at once, at random, from threads and tasks that come and go, by the system's clock.
+//! All methods at once, at random, from threads and tasks that start and end, by the system's
+//! clock.
 //!
-//! Whatever order the scheduler makes of it: the counts are exact, nobody is forgotten, no more are in
-//! flight than may be, and no span of time holds more than law 1 allows. All checks are from below: a
-//! machine that is busy or stands still makes the run lazier and fails nothing.
+//! In any order of the scheduler, the counts are exact, no waiter is lost, the number in flight
+//! stays within the limit, and no span of time holds more than law 1 allows. All bounds are
+//! one-sided: a busy or stalled machine makes the run lazier and fails no check.
 //!
 //! A program of its own, with the other test that measures real time, as both need the processors.
 //!
@@ -16,7 +17,7 @@ mod ends;
 mod law;
 mod mix;
 mod places;
-// The scripts' traces ask it for more.
+// The scripts' traces use more of it.
 #[allow(dead_code)]
 #[path = "../../src/redis/traces/random.rs"]
 mod random;
@@ -45,7 +46,7 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 #[test]
-fn no_count_is_lost_and_no_law_is_broken_whatever_is_called_by_whom() {
+fn no_count_is_lost_and_no_law_is_broken_by_any_mix_of_calls() {
     let _turn = turn();
     let (mut seeds, scenarios) = (seeds(), table::scenarios());
     let each = span() * 9 / 10 / u32::try_from(scenarios.len()).expect("a few");
@@ -55,7 +56,7 @@ fn no_count_is_lost_and_no_law_is_broken_whatever_is_called_by_whom() {
 }
 
 #[test]
-fn a_line_that_is_never_empty_uses_the_whole_rate_whoever_leaves() {
+fn a_queue_that_is_never_empty_uses_the_whole_rate_when_waiters_leave() {
     let _turn = turn();
     crowd::all(span() / 10, &mut seeds());
 }

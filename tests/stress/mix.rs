@@ -1,4 +1,4 @@
-//! What a caller does next, and what becomes of its grant.
+//! The next call of a caller, and the use of its grant.
 
 use crate::random::Random;
 
@@ -7,12 +7,12 @@ pub(crate) enum Verb {
     Try,
     /// A cost of nothing.
     Nothing,
-    /// More than can ever be granted.
+    /// More than the capacity.
     TooMuch,
     Wait,
     WaitOwned,
     WaitTimed,
-    /// Looks a few times and is gone.
+    /// Polls a few times and leaves.
     Leave,
     LeaveTimed,
     /// Is dropped by a timer.
@@ -21,20 +21,20 @@ pub(crate) enum Verb {
     BlockTimed,
     Reserve,
     ReserveLeave,
-    /// Has not even looked, so that nobody knows whether it was granted.
+    /// Drops a reservation without a poll, so it is unknown whether it was granted.
     ReserveDrop,
-    /// Goes on with what somebody else was granted.
+    /// Continues with the grant of another caller.
     TakeOver,
     Look,
     Clone,
-    /// A thread that counts a little and ends.
+    /// A thread that makes a few calls and ends.
     BriefThread,
     Change,
     Pause,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum GrantUse {
     Drop,
     HandOver,
     Refund,
@@ -58,7 +58,7 @@ pub(crate) fn choose<T: Copy>(mix: &Mix<T>, chance: &mut Random) -> T {
     unreachable!("less than all weights together")
 }
 
-/// For those who meet in the word all the time.
+/// For callers that contend for the word all the time.
 pub(crate) const TRIES: &Mix<Verb> = &[
     (Verb::Try, 2000),
     (Verb::Nothing, 20),
@@ -68,7 +68,7 @@ pub(crate) const TRIES: &Mix<Verb> = &[
     (Verb::TakeOver, 10),
 ];
 
-/// Nothing that would change what a permit costs, or give one back that was taken.
+/// Without calls that change the price of a permit, or give one back.
 pub(crate) const WAITS: &Mix<Verb> = &[
     (Verb::Try, 200),
     (Verb::Nothing, 5),
@@ -112,21 +112,29 @@ pub(crate) const ALL: &Mix<Verb> = &[
     (Verb::Pause, 3),
 ];
 
-pub(crate) const KEPT: &Mix<Fate> = &[(Fate::Drop, 9), (Fate::HandOver, 1)];
+pub(crate) const KEPT: &Mix<GrantUse> = &[(GrantUse::Drop, 9), (GrantUse::HandOver, 1)];
 
-pub(crate) const CORRECTED: &Mix<Fate> = &[
-    (Fate::Drop, 20),
-    (Fate::HandOver, 4),
-    (Fate::Refund, 3),
-    (Fate::SettleUp, 2),
-    (Fate::SettleDown, 2),
-    (Fate::SettleTwice, 1),
+pub(crate) const CORRECTED: &Mix<GrantUse> = &[
+    (GrantUse::Drop, 20),
+    (GrantUse::HandOver, 4),
+    (GrantUse::Refund, 3),
+    (GrantUse::SettleUp, 2),
+    (GrantUse::SettleDown, 2),
+    (GrantUse::SettleTwice, 1),
 ];
 
-/// Kept for long by others, and then often given back.
-pub(crate) const REFUNDED: &Mix<Fate> =
-    &[(Fate::Drop, 8), (Fate::HandOver, 8), (Fate::Refund, 6), (Fate::SettleDown, 2)];
+/// Kept for long by other callers, and then often given back.
+pub(crate) const REFUNDED: &Mix<GrantUse> = &[
+    (GrantUse::Drop, 8),
+    (GrantUse::HandOver, 8),
+    (GrantUse::Refund, 6),
+    (GrantUse::SettleDown, 2),
+];
 
-/// For rules of calls in flight, which are over their limit when one of them turns out to be more.
-pub(crate) const ONLY_LESS: &Mix<Fate> =
-    &[(Fate::Drop, 8), (Fate::HandOver, 8), (Fate::Refund, 2), (Fate::SettleDown, 2)];
+/// For policies of calls in flight, which exceed their limit if one of them settles upwards.
+pub(crate) const ONLY_LESS: &Mix<GrantUse> = &[
+    (GrantUse::Drop, 8),
+    (GrantUse::HandOver, 8),
+    (GrantUse::Refund, 2),
+    (GrantUse::SettleDown, 2),
+];

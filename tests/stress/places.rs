@@ -1,10 +1,10 @@
-//! Places in flight, counted by those who hold them.
+//! Places in flight, counted by their holders.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use tollgate::Policy;
 
-/// What a scenario must know of a rule of calls in flight.
+/// The data that a scenario needs of a policy of calls in flight.
 #[derive(Debug)]
 pub(crate) struct Places<P: Policy> {
     /// The greatest limit in force.
@@ -21,8 +21,8 @@ impl<P: Policy> Places<P> {
         Self { max, share, part, held: AtomicI64::new(0) }
     }
 
-    /// After the grant. Who has been granted and not come to this yet is not counted, so that this
-    /// is never more than are really held.
+    /// Called after the grant. A granted caller that has not called this yet is not counted, so
+    /// that this never exceeds the places really held.
     #[track_caller]
     pub(crate) fn take(&self, n: u32) {
         let share = i64::from((self.share)(n));
@@ -30,7 +30,7 @@ impl<P: Policy> Places<P> {
         assert!(held <= i64::from(self.max), "{held} in flight, at most {}", self.max);
     }
 
-    /// Before the grant is dropped or made less.
+    /// Called before the grant is dropped or reduced.
     pub(crate) fn give_back(&self, n: u32, keep: Option<u32>) {
         let keep = keep.map_or(0, self.share);
         self.held.fetch_sub(i64::from((self.share)(n)) - i64::from(keep), Ordering::SeqCst);

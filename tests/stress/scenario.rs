@@ -1,5 +1,5 @@
-//! One limiter under one mix of verbs, in rounds: threads and tasks start, call and end, and then
-//! everything is compared.
+//! One limiter under one mix of calls, in rounds: threads and tasks start, call and end, and then
+//! all counts are compared.
 
 use std::fmt::{self, Debug};
 use std::sync::atomic::AtomicI64;
@@ -13,7 +13,7 @@ use tollgate::{Cost, Policy, RateLimiter};
 use crate::caller::{Caller, Held};
 use crate::ends::{Late, with_ends};
 use crate::law::{CLOCKS, Charged, Law};
-use crate::mix::{Fate, Mix, Verb};
+use crate::mix::{GrantUse, Mix, Verb};
 use crate::places::Places;
 use crate::random::Random;
 use crate::support::{block_on, finishes, until};
@@ -30,16 +30,16 @@ pub(crate) struct Scenario<P: Policy> {
     pub(crate) name: &'static str,
     pub(crate) policy: P,
     pub(crate) cost: fn(u32) -> P::Cost,
-    /// Callers ask for one to so many.
+    /// Callers ask for one to `most` permits.
     pub(crate) most: u32,
     pub(crate) verbs: &'static Mix<Verb>,
-    pub(crate) fates: &'static Mix<Fate>,
+    pub(crate) uses: &'static Mix<GrantUse>,
     /// Goes to other parameters, or back to those at first for zero.
     pub(crate) change: Option<fn(&RateLimiter<P>, u64)>,
     pub(crate) laws: Vec<Law>,
     pub(crate) places: Option<Places<P>>,
-    /// Nothing that comes is ever lost, so that all of it must have been granted in the end. What a
-    /// permit takes.
+    /// No permit is ever lost, so that all permits must be granted in the end: the interval of a
+    /// permit.
     pub(crate) conserves: Option<Duration>,
     pub(crate) max_waiters: usize,
     /// Whether there is a number of permits that can never be granted.
@@ -47,7 +47,7 @@ pub(crate) struct Scenario<P: Policy> {
     pub(crate) show: fn(&RateLimiter<P>) -> String,
 }
 
-/// Whatever its policy.
+/// A scenario with any policy.
 pub(crate) trait Run {
     fn run(self: Box<Self>, span: Duration, seed: u64);
 }
@@ -59,7 +59,7 @@ impl<P: Policy + Debug> Scenario<P> {
         cost: fn(u32) -> P::Cost,
         most: u32,
         verbs: &'static Mix<Verb>,
-        fates: &'static Mix<Fate>,
+        uses: &'static Mix<GrantUse>,
     ) -> Self {
         Self {
             name,
@@ -67,7 +67,7 @@ impl<P: Policy + Debug> Scenario<P> {
             cost,
             most,
             verbs,
-            fates,
+            uses,
             change: None,
             laws: Vec::new(),
             places: None,
@@ -104,14 +104,14 @@ impl<P: Policy + Debug> Scenario<P> {
     }
 }
 
-/// What all callers of a scenario share.
+/// The state that all callers of a scenario share.
 pub(crate) struct Stage<P: Policy> {
     pub(crate) scenario: Scenario<P>,
     pub(crate) limiter: RateLimiter<P>,
     /// Grants on their way to other threads.
     pub(crate) exchange: Mutex<Vec<Held<'static, P>>>,
     pub(crate) late: Late,
-    /// Since when there may be another pause.
+    /// The time from which there may be another pause.
     pub(crate) next_pause: AtomicI64,
 }
 
@@ -162,8 +162,8 @@ impl fmt::Display for Micros {
 }
 
 impl<P: Policy> Stage<P> {
-    /// Callers come, call and end; then counts and places are compared. All that was counted so far, and
-    /// what was granted in this round.
+    /// Callers come, call and end; then counts and places are compared. Returns all counts so far,
+    /// and the grants of this round.
     fn round(
         self: &Arc<Self>,
         mut tally: Tally,
@@ -172,7 +172,7 @@ impl<P: Policy> Stage<P> {
     ) -> (Tally, Vec<Charged>) {
         let threads = if chance.below(4) == 0 { CROWD } else { 2 + chance.below(4) };
         let tasks = chance.below(6);
-        // Without a line there is nothing for a task to do.
+        // Without a queue there is nothing for a task to do.
         let tasks = if self.waits() { tasks } else { 0 };
         let mut seeds = |many: u64| (0..many).map(|_| chance.next()).collect::<Vec<_>>();
         let (threads, tasks) = (seeds(threads), seeds(tasks));
@@ -236,7 +236,7 @@ impl<P: Policy> Stage<P> {
         with_ends(&self.limiter, (self.scenario.cost)(n), n, &self.late, count)
     }
 
-    /// The slack that was needed most. Negative if there was room.
+    /// The largest slack that was needed. Negative if there was room.
     fn check_laws(&self, history: &[Charged]) -> Option<i64> {
         let Scenario { name, laws, .. } = &self.scenario;
         if history.is_empty() {
@@ -247,7 +247,8 @@ impl<P: Policy> Stage<P> {
         Some(needed)
     }
 
-    /// Takes all that is there, and compares it with all that came since the limiter was made.
+    /// Takes all available permits, and compares the total with all permits that came since the
+    /// limiter was made.
     fn check_conservation(&self, tally: &mut Tally, made: (i64, i64)) -> Option<String> {
         let interval = self.scenario.conserves?;
         let interval = i128::try_from(interval.as_nanos()).expect("short");

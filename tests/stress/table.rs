@@ -1,4 +1,4 @@
-//! Which policies are called how.
+//! The policies, each with its mix of calls.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tollgate::{
 };
 
 use crate::law::Law;
-use crate::mix::{ALL, CORRECTED, Fate, KEPT, Mix, ONLY_LESS, REFUNDED, TRIES, Verb, WAITS};
+use crate::mix::{ALL, CORRECTED, GrantUse, KEPT, Mix, ONLY_LESS, REFUNDED, TRIES, Verb, WAITS};
 use crate::places::Places;
 use crate::scenario::{Run, Scenario};
 
@@ -17,10 +17,10 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What a permit takes where callers wait.
+/// The interval of a permit in scenarios with waiters.
 const INTERVAL: Duration = Duration::from_micros(50);
 
-/// What callers there ask for at most.
+/// The largest request there.
 const MOST: u32 = 4;
 
 const CAPACITY: u32 = 100;
@@ -54,7 +54,7 @@ fn other_rate<P: Rated>(limiter: &RateLimiter<P>, draw: u64) {
     assert!(limiter.rate().as_per_second() <= Rate::every(INTERVAL).as_per_second());
 }
 
-/// Policies that are decided by a word, without a lock.
+/// Policies with lock-free state in one word.
 fn words() -> Vec<Box<dyn Run>> {
     let one = |n| n;
     let smooth = Law::smooth(INTERVAL, MILLISECOND, MOST);
@@ -171,7 +171,7 @@ fn words() -> Vec<Box<dyn Run>> {
     ]
 }
 
-/// Policies that are decided under a mutex.
+/// Policies under a mutex.
 fn locks() -> Vec<Box<dyn Run>> {
     let one = |n| n;
     let unstored = Law::smooth(INTERVAL, Duration::ZERO, MOST);
@@ -248,10 +248,10 @@ fn log(less: u32) -> SlidingWindowLog {
 fn two(
     name: &'static str,
     verbs: &'static Mix<Verb>,
-    fates: &'static Mix<Fate>,
+    uses: &'static Mix<GrantUse>,
 ) -> Scenario<(SmoothBursty, TokenBucket)> {
     let policy = (bursty(INTERVAL, MILLISECOND), bucket());
-    Scenario::new(name, policy, |n| (n, n.saturating_mul(2)), MOST, verbs, fates)
+    Scenario::new(name, policy, |n| (n, n.saturating_mul(2)), MOST, verbs, uses)
         .law(Law::smooth(INTERVAL, MILLISECOND, MOST))
         .law(Law::bucket(INTERVAL, CAPACITY).with_share(|n| 2 * n))
         .strict()
@@ -265,11 +265,11 @@ fn rules(less: u32) -> (FixedWindow, TokenBucket, InFlight) {
 fn three(
     name: &'static str,
     verbs: &'static Mix<Verb>,
-    fates: &'static Mix<Fate>,
+    uses: &'static Mix<GrantUse>,
 ) -> Scenario<(FixedWindow, TokenBucket, InFlight)> {
     // Two windows meet at an edge.
     let windows = Law::bucket(WINDOW / CAPACITY, 2 * CAPACITY).with_share(|_| 1);
-    Scenario::new(name, rules(0), |n| (1, n, 1), MOST, verbs, fates)
+    Scenario::new(name, rules(0), |n| (1, n, 1), MOST, verbs, uses)
         .law(windows)
         .law(Law::bucket(INTERVAL, CAPACITY))
         .places(Places::new(PLACES, |_| 1, |(_, _, places)| places))

@@ -1,4 +1,4 @@
-//! What callers counted themselves, and what the limiter says it was.
+//! The counts of the callers, compared with those of the limiter.
 
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -9,19 +9,20 @@ use tollgate::Stats;
 pub(crate) struct Tally {
     pub(crate) granted: u64,
     pub(crate) refused: u64,
-    /// Left before anything was decided.
+    /// Left before a decision.
     pub(crate) left: u64,
-    /// Left with a grant at which nobody had looked.
+    /// Left with a grant without polling it.
     pub(crate) unseen: u64,
-    /// Had a time limit, and left when it was decided; nobody had looked what.
+    /// Had a time limit, and left after the decision without polling it.
     pub(crate) undecided: u64,
-    /// Left without having looked even once.
+    /// Left without a single poll.
     pub(crate) blind: u64,
     /// The waits of all grants that were seen.
     pub(crate) waited: Duration,
-    /// Permits of all who were granted, or may have been.
+    /// Permits of all calls that were granted, or may have been.
     pub(crate) charged: u64,
-    /// Permits that were kept for certain. Who gives them back is not always who was granted.
+    /// Permits that were certainly kept. They may be given back by another caller than the one
+    /// granted.
     pub(crate) kept: i64,
 }
 
@@ -40,10 +41,10 @@ impl AddAssign for Tally {
 }
 
 impl Tally {
-    /// Compares with what the limiter says when nobody is in line.
+    /// Compares with the limiter's counts when the queue is empty.
     ///
-    /// Three equations, so the two numbers that no caller can know follow from them: how many of the
-    /// undecided and of the blind were granted. Without those all counts are compared one by one.
+    /// Three equations determine the two numbers that no caller can know: how many of the undecided
+    /// and of the blind were granted. Without those, all counts are compared one by one.
     #[track_caller]
     pub(crate) fn check(&self, stats: Stats, what: &str) {
         let of = |count: u64| i128::from(count);

@@ -1,4 +1,4 @@
-//! A waiting caller who can tell, after it has left, whether anything had been decided about it.
+//! A waiter that knows, after it has left, whether its call had been decided.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -16,7 +16,7 @@ pub(crate) fn now() -> i64 {
     i64::try_from(ORIGIN.elapsed().as_nanos()).expect("less than a life")
 }
 
-/// Wakes who really waits, and remembers that it did: the line does so exactly when it has decided.
+/// Forwards the wake-up, and records it: the queue wakes exactly when it has decided.
 #[derive(Debug, Default)]
 struct Bell {
     rung: AtomicBool,
@@ -43,13 +43,13 @@ pub(crate) struct Watched<'a, P: Policy> {
     acquire: Acquire<'a, P>,
     bell: Arc<Bell>,
     waker: Waker,
-    /// When it was in line for certain.
+    /// A time at which it was certainly queued.
     entered: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// Was told before that.
+    /// The call was decided before it left.
     Heard,
     NeverCame,
     Undecided,
@@ -74,7 +74,7 @@ impl<'a, P: Policy> Watched<'a, P> {
         if entered.is_none() {
             return Left::NeverCame;
         }
-        // Somebody may have taken the waker out of the line, and not called it yet.
+        // Another thread may have taken the waker out of the queue, and not called it yet.
         until(|| Arc::strong_count(&bell) == 1);
         fence(Ordering::Acquire);
         if bell.rung.load(Ordering::SeqCst) { Left::Decided } else { Left::Undecided }
