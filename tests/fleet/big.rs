@@ -1,4 +1,4 @@
-//! One process wants fifty permits at a time of a bucket from which all others take one.
+//! One process takes fifty permits at a time from a bucket from which all others take one.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn a_big_request_gets_through() {
     )));
     history.uses(used, micros(lasts) - 1_500_000);
     assert!(waits.len() >= 3, "only {} big requests got through", waits.len());
-    // Twice what all that is booked ahead and its own permits take to come.
+    // Twice the time in which all bookings ahead and its own permits come.
     let bound = 2 * (HORIZON + Duration::from_secs_f64(f64::from(BIG) / rule.rate));
     assert!(longest <= bound, "a big request waited {longest:?}, more than {bound:?}");
 }

@@ -1,5 +1,5 @@
-//! A pause and other rates, told to one process while hundreds wait in each: they hold for the fleet
-//! within the horizon and a round trip.
+//! A pause and changes of the rate by one process while hundreds wait in each: they hold for the
+//! fleet within the horizon and a round trip.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn run(
     let (history, excess) = processes::run(&jobs, law_1);
     assert_eq!(history.changes.len(), changes.len());
     for change in &history.changes {
-        // All but those who have just been granted.
+        // All but the callers that have just been granted.
         assert!(change.waiting > u64::from(WAITING) / 2, "only {} wait", change.waiting);
     }
     (history, excess)
@@ -35,8 +35,8 @@ fn a_pause(rule: Rule, pause: Duration, after: Duration) {
     let lasts = start + pause + after;
     let holds = |history: &History| history.changes[0].confirmed + micros(HORIZON) + history.trip;
     let over = |history: &History| history.changes[0].called + micros(pause);
-    // What was prepaid is paid off during the pause: it counts as any other time here, and is looked at
-    // by itself.
+    // The prepaid request is paid off during the pause, which counts as any other time here, and is
+    // checked separately.
     let law_1 =
         |history: &History| history.keeps_law_1(&vec![(0, rule.rate)], rule.most_at_once(1));
     let change = [Change { at: start, to: To::Pause(pause) }];
@@ -84,7 +84,7 @@ fn other_rates(rule: Rule, up: f64, down: f64) {
     let most = Rule { rate: up, ..rule }.most_at_once(1);
     let within = |history: &History| micros(HORIZON) + history.trip;
     let law_1 = |history: &History| {
-        // The greater one holds as long as it may.
+        // The greater rate holds as long as it may.
         let (risen, fallen) = (history.changes[0].called, history.changes[1].confirmed);
         let rates = vec![(0, rule.rate), (risen, up), (fallen + within(history), down)];
         history.keeps_law_1(&rates, most)

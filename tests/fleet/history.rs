@@ -1,4 +1,4 @@
-//! What the callers of all processes saw, and the laws that it must keep.
+//! The grants that the callers of all processes saw, and their laws.
 
 use std::fmt::Write;
 
@@ -6,16 +6,16 @@ use crate::job::{HORIZON, Rule, micros};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
-    /// When the caller went on.
+    /// When the caller resumed.
     pub(crate) seen: u64,
-    /// When it was due by its process.
+    /// Its due time by its process.
     pub(crate) due: u64,
     pub(crate) permits: u64,
     pub(crate) waited: u64,
     pub(crate) process: usize,
 }
 
-/// When somebody made a change for all, and how many waited in its process then.
+/// The time of a change for all, and the number of waiters in its process then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Changed {
     pub(crate) called: u64,
@@ -30,22 +30,22 @@ pub(crate) struct History {
     /// In the order in which they were due.
     pub(crate) grants: Vec<Grant>,
     pub(crate) changes: Vec<Changed>,
-    /// How long the longest request was under way: so much later than by the server can a grant be due.
+    /// The longest duration of a request: a grant can be due this much later than by the server.
     pub(crate) trip: u64,
-    /// How many callers left, and how many of them after they had been asked for.
+    /// The number of callers that left, and of those that left after a request for them.
     pub(crate) left: u64,
     pub(crate) given_up: u64,
     pub(crate) requests: u64,
 }
 
-/// The greatest rate in force at each time: from when on, and how many a second.
+/// The greatest rate in force at each time: the time from which it holds, and the permits a second.
 pub(crate) type Rates = Vec<(u64, f64)>;
 
 fn seconds(micros: u64) -> f64 {
     std::time::Duration::from_micros(micros).as_secs_f64()
 }
 
-/// How many permits come from `from` to `to`.
+/// The permits that come from `from` to `to`.
 fn come(rates: &Rates, from: u64, to: u64) -> f64 {
     let ends = rates.iter().skip(1).map(|&(since, _)| since).chain([u64::MAX]);
     let pieces = rates
@@ -60,13 +60,13 @@ fn count(permits: u64) -> f64 {
 }
 
 impl History {
-    /// How late the latest caller went on.
+    /// The largest delay of a caller's wake-up.
     pub(crate) fn wake(&self) -> u64 {
         self.grants.iter().map(|grant| grant.seen.saturating_sub(grant.due)).max().unwrap_or(0)
     }
 
-    /// By how much more than what came the fullest span holds, if grants come up to `late` after they
-    /// are due by the server. Law 1: that is a burst, and one prepaid request, at most.
+    /// The permits in the fullest span beyond those that came, if grants are up to `late` after
+    /// their due times by the server. Law 1: at most a burst and one prepaid request.
     fn excess(mut times: Vec<(u64, u64)>, rates: &Rates, late: u64) -> f64 {
         times.sort_unstable();
         let Some(&(first, _)) = times.first() else { return 0.0 };
@@ -80,8 +80,8 @@ impl History {
         most
     }
 
-    /// Law 1 over all grants of the fleet: when they were due, and when callers went on. Returns the
-    /// excess of both.
+    /// Law 1 over all grants of the fleet: when they were due, and when callers resumed. Returns
+    /// the excess of both.
     #[track_caller]
     pub(crate) fn keeps_law_1(&self, rates: &Rates, burst: f64) -> (f64, f64) {
         let due = self.grants.iter().map(|grant| (grant.due, grant.permits)).collect();
@@ -94,7 +94,7 @@ impl History {
         (due, seen)
     }
 
-    /// Which part of the rate was used between two times after the start.
+    /// The part of the rate that was used between two times after the start.
     pub(crate) fn utilisation(&self, rates: &Rates, from: u64, to: u64) -> f64 {
         let (from, to) = (self.start + from, self.start + to);
         let mut within = self.grants.iter().filter(|grant| (from..to).contains(&grant.due));
@@ -104,19 +104,19 @@ impl History {
             permits += grant.permits;
             last = grant.due;
         }
-        // Nobody comes until the end: that is not used either, but for the last interval.
+        // No caller arrives after the end: that time is not used either, but for the last interval.
         let rate = rates[0].1;
         let end = if count(permits) < rate * seconds(to - first.due) * 0.9 { to } else { last };
         count(permits) / come(rates, first.due, end)
     }
 
-    /// Whether the machine held somebody up for longer than what is booked ahead lasts.
+    /// Whether the machine delayed a process for longer than the bookings ahead last.
     pub(crate) fn was_held_up(&self) -> bool {
         self.trip + self.wake() >= micros(HORIZON)
     }
 
-    /// At least 98 % of the rate was used in a time of that length, and no more than there was; if the
-    /// machine held everybody up for a while, again and again perhaps, less what that can have cost.
+    /// At least 98 % of the rate was used in a time of that length, and not more than the rate; if
+    /// the machine delayed all processes, perhaps repeatedly, less the cost of that.
     #[track_caller]
     pub(crate) fn uses(&self, used: f64, time: u64) {
         let cost = if self.was_held_up() {
@@ -129,7 +129,7 @@ impl History {
         assert!(used <= 1.02 + cost, "{used:.4} of the rate, +{cost:.2}: {timeline:?}");
     }
 
-    /// The share of the process that got least, 1 being an equal one.
+    /// The smallest share of a process; 1 is an equal share.
     pub(crate) fn least_share(&self, processes: usize) -> f64 {
         let mut shares = vec![0; processes];
         for grant in &self.grants {
@@ -141,7 +141,7 @@ impl History {
             / (count(total.max(1)) / processes)
     }
 
-    /// How many permits were due in each tenth of a second: what to look at when a law is broken.
+    /// The permits due in each tenth of a second, to diagnose a law that is broken.
     pub(crate) fn timeline(&self) -> Vec<u64> {
         let mut tenths = Vec::new();
         for grant in &self.grants {
@@ -157,7 +157,7 @@ impl History {
         count(self.left)
     }
 
-    /// A line of the table that is measured.
+    /// A row of the table of measurements.
     pub(crate) fn row(&self, rule: &Rule, rest: &str) -> String {
         let mut row = format!("{:?} {:>6}/s", rule.kind, rule.rate);
         let permits: u64 = self.grants.iter().map(|grant| grant.permits).sum();
@@ -168,7 +168,7 @@ impl History {
     }
 }
 
-/// A line about callers that all do the same.
+/// A row about callers that all do the same.
 pub(crate) fn table_row(
     history: &History,
     rule: &Rule,

@@ -1,4 +1,4 @@
-//! What a process of the fleet is told to do, in words that fit into its environment.
+//! The job of a process of the fleet, encoded for an environment variable.
 
 use std::str::SplitWhitespace;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -37,7 +37,7 @@ pub(crate) enum Kind {
 pub(crate) struct Rule {
     pub(crate) kind: Kind,
     pub(crate) rate: f64,
-    /// How much can be stored, as the time in which it comes.
+    /// The capacity, as the time in which it refills.
     pub(crate) burst: Duration,
 }
 
@@ -63,8 +63,8 @@ impl Rule {
         (self.rate * self.burst.as_secs_f64()).round().max(1.0) as u32
     }
 
-    /// How many permits there can be at once, after a long rest: what is stored, and where the next
-    /// caller pays, a request of `cost`.
+    /// The most permits at once after a long idle time: the store, and a request of `cost` if the
+    /// next caller pays for it.
     pub(crate) fn most_at_once(&self, cost: u32) -> f64 {
         match self.kind {
             Kind::SmoothBursty => self.rate * self.burst.as_secs_f64() + f64::from(cost),
@@ -73,16 +73,16 @@ impl Rule {
     }
 }
 
-/// How callers come.
+/// The pattern of arrivals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Callers {
-    /// So many tasks, each of which asks again as soon as it was granted.
+    /// A number of tasks, each of which asks again as soon as it is granted.
     Tasks(u32),
-    /// One every so often, however many wait, and each leaves when it has waited so long.
+    /// One caller per interval, however many wait. Each leaves when its patience ends.
     Leaving { every: Duration, patience: Duration },
 }
 
-/// What a process does to the limiter of all, so long after the start.
+/// A change by a process to the shared limiter, at a time after the start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     pub(crate) at: Duration,

@@ -1,4 +1,4 @@
-//! Callers who leave, twice as many as can be served: those who stay get all of the rate.
+//! Callers arrive at twice the rate and leave: those that stay get the whole rate.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn leaving(rule: Rule, patience: Duration) {
     let law_1 = |history: &History| history.keeps_law_1(&rates, rule.most_at_once(1));
     let (history, excess) = processes::run(&vec![job; PROCESSES as usize], law_1);
 
-    // The line is full once the first have lost patience.
+    // The queue is full once the first callers leave.
     let used = history.utilisation(&rates, 1_500_000, micros(lasts) - 250_000);
     let share = history.least_share(PROCESSES as usize);
     table_row(&history, &rule, excess, used, share);

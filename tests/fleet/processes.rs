@@ -1,4 +1,4 @@
-//! Starting the processes and hearing their reports.
+//! Starts the processes and collects their reports.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -8,9 +8,9 @@ use crate::history::{Changed, Grant, History};
 use crate::job::{Job, now};
 use crate::worker::{JOB, NAME};
 
-/// Fleets with much to do disturb each other's times.
+/// Fleets under heavy load disturb each other's times.
 static ALONE: RwLock<()> = RwLock::new(());
-/// How many permits a second are little.
+/// The rate, in permits a second, up to which a fleet's load is light.
 const LITTLE: f64 = 100.0;
 
 /// A process that ends with this one: its input does.
@@ -88,11 +88,12 @@ impl Drop for Process {
     }
 }
 
-/// How often a run is tried again in which the machine was too busy for what is to be measured.
+/// The number of retries of a run in which the machine was too busy to measure.
 const ATTEMPTS: u32 = 3;
 
-/// Runs a process for each job, all at the same time, and again if they were held up for longer than the
-/// limiter is meant to bear: what it loses then says nothing of it. Law 1 holds all the same.
+/// Runs a process for each job, all at the same time. Retries if the machine delayed them for
+/// longer than the limiter is meant to bear, because the loss then says nothing about the limiter.
+/// Law 1 must still hold.
 pub(crate) fn run<T>(jobs: &[Job], law_1: impl Fn(&History) -> T) -> (History, T) {
     let (_together, _alone);
     if jobs[0].rule.rate <= LITTLE {

@@ -1,4 +1,4 @@
-//! Callers who stay: the fleet gets the rate, all of it, and every process its part.
+//! Callers that stay: the fleet gets the whole rate, and each process its part.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn at_5_000_a_second() {
     steady(Rule::bursty(5_000.0), 1, ms(3_000));
 }
 
-// In calls of ten: so many single ones two cores can make only when they have nothing else to do.
+// In calls of ten: two cores can make this many single calls only when they are otherwise idle.
 #[test]
 fn at_50_000_a_second() {
     steady(Rule::bursty(50_000.0), 10, ms(3_000));

@@ -1,4 +1,4 @@
-//! One process of the fleet: what this program does when it was told a [`Job`].
+//! One process of the fleet: this program when it is given a [`Job`].
 
 use std::future::Future;
 use std::io::{self, BufRead, Write};
@@ -21,9 +21,9 @@ pub(crate) const JOB: &str = "TOLLGATE_FLEET_JOB";
 /// The test that is run for it.
 pub(crate) const NAME: &str = "worker::a_process_of_the_fleet";
 const KEY: &str = "fleet";
-/// More than a busy machine ever holds a request up: nobody is to be served without Redis here.
+/// Longer than a busy machine ever delays a request: no caller is to be served without Redis here.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// A process ends after that whatever happens.
+/// A process ends after this time in any case.
 const LONGEST: Duration = Duration::from_secs(60);
 
 #[test]
@@ -40,7 +40,7 @@ fn a_process_of_the_fleet() {
     });
 }
 
-/// Measures how long requests are under way: so much later than the server means can a grant be.
+/// Measures the duration of requests: a grant can be due this much later than by the server.
 #[derive(Clone)]
 struct Timed {
     connection: Reconnecting,
@@ -58,7 +58,7 @@ impl Connection for Timed {
 
 type Limiter<P> = RedisRateLimiter<P, Timed>;
 
-/// What is reported.
+/// The data that is reported.
 #[derive(Default)]
 struct Notes {
     lines: Vec<String>,
@@ -76,7 +76,7 @@ async fn work<P: Scripted<Cost = u32> + Rated>(job: &Job, policy: P) {
     let longest = Arc::new(AtomicU64::new(0));
     let timed = Timed { connection, longest: Arc::clone(&longest) };
     let limiter = RedisRateLimiter::builder(policy, timed, KEY).deadline(DEADLINE).build();
-    // What the first request takes, the connection and the script, is not what is measured.
+    // The first request, with the connection and the script, is not measured.
     limiter.key("warm").acquire(1).await.expect("Redis is there");
     longest.store(0, Relaxed);
 
@@ -100,7 +100,7 @@ async fn work<P: Scripted<Cost = u32> + Rated>(job: &Job, policy: P) {
     out.flush().expect("the parent reads");
 }
 
-/// Says that all is ready, and ends this process when the parent is no more.
+/// Reports that all is ready, and ends this process when the parent is gone.
 fn wait_for_start() {
     println!("\n@ready");
     let mut line = String::new();
