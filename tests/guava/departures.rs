@@ -1,5 +1,5 @@
-//! Where `tollgate` departs from Guava on purpose: a test for each line of the table in
-//! `docs/guava.md`. What Guava does in each case was seen by running it.
+//! Where `tollgate` departs from Guava on purpose: a test for each row of the table in
+//! `docs/guava.md`. The behaviour of Guava in each case was observed by running it.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -13,7 +13,7 @@ fn bursty(rate: Rate) -> SmoothBursty {
     SmoothBursty::new(rate)
 }
 
-/// Waits of single permits, one after another.
+/// The waits of successive calls for one permit.
 fn waits<P: Policy<Cost = u32>>(policy: P, calls: usize) -> Vec<Duration> {
     let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
     let wait = |_| limiter.blocking_acquire(1).expect("granted").waited();
@@ -32,7 +32,7 @@ fn giving_up_costs_nothing() {
 }
 
 #[test]
-fn a_rate_change_re_times_those_who_wait_and_keeps_the_price_of_what_is_owed() {
+fn a_rate_change_reschedules_waiters_and_keeps_the_price_of_debts() {
     let limiter = RateLimiter::with_clock(bursty(Rate::per_second(1.0)), ManualClock::new());
     limiter.try_acquire(10).expect("the first");
     let first = limiter.reserve(10).expect("a place");
@@ -53,7 +53,7 @@ fn first_come_first_served() {
     assert!(first.as_mut().poll(&mut context).is_pending());
     assert!(second.as_mut().poll(&mut context).is_pending());
     clock.advance(Duration::from_secs(1));
-    // Polled first, but it came second.
+    // Polled first, but it arrived second.
     assert!(second.as_mut().poll(&mut context).is_pending());
     assert!(matches!(first.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
 }
@@ -136,7 +136,7 @@ fn a_rate_reads_back_as_it_was_set() {
 }
 
 #[test]
-fn a_rate_change_keeps_what_is_stored_as_time() {
+fn a_rate_change_keeps_the_store_as_time() {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(bursty(Rate::per_second(10.0)), clock.clone());
     clock.advance(Duration::from_millis(500));
@@ -146,7 +146,7 @@ fn a_rate_change_keeps_what_is_stored_as_time() {
 }
 
 #[test]
-fn nothing_is_granted_at_once_and_takes_nothing() {
+fn a_cost_of_nothing_is_granted_at_once_and_takes_nothing() {
     let limiter = RateLimiter::with_clock(bursty(Rate::per_second(1.0)), ManualClock::new());
     limiter.try_acquire(1).expect("the first");
     assert!(limiter.try_acquire(0).is_ok());

@@ -64,8 +64,7 @@ impl Model {
         self.resync();
         self.interval = 1e6 / permits_per_second;
         let old_max = self.max;
-        // What the store becomes if there was no proportion to keep: (after an infinite maximum,
-        // after none).
+        // The store if there was no proportion to keep: (after an infinite maximum, after none).
         let (after_infinite, after_none) = match &mut self.kind {
             Kind::Bursty { max_burst_seconds } => {
                 self.max = *max_burst_seconds * permits_per_second;
@@ -89,8 +88,8 @@ impl Model {
         };
     }
 
-    /// What `getRate` says: not always the rate that was set, for it is computed back from the
-    /// interval.
+    /// The result of `getRate`: not always the rate that was set, because it is computed back from
+    /// the interval.
     pub(crate) fn rate(&self) -> f64 {
         1e6 / self.interval
     }

@@ -1,6 +1,6 @@
-//! The same over Redis, each step a round trip to a real server: the clock that a wait moves forward drives
-//! the process and the server alike. The runs that are published for Guava are not here: they are given to
-//! the nearest microsecond, and scripts round up.
+//! The same over Redis, each step a round trip to a real server: the clock that a wait moves
+//! forward drives the process and the server alike. The published runs of Guava are not here: they
+//! are rounded to the nearest microsecond, and scripts round up.
 
 #[path = "../../redis/manual.rs"]
 mod manual;
@@ -44,7 +44,7 @@ fn make(policy: Smooth, clock: &ManualClock) -> Box<dyn Verbs> {
 fn limiter_of<P: Scripted>(policy: P, clock: &ManualClock) -> RedisRateLimiter<P, Manual> {
     let builder = RedisRateLimiter::builder(policy.clone(), Manual::new(clock), new_key());
     let limiter = builder.clock(clock).build();
-    // Guava's limiter begins when it is made, a key when it is first written: that is now.
+    // Guava's limiter starts when it is made, a key when it is first written: so write it now.
     limiter.blocking_set_policy(policy).expect("Redis is there");
     limiter
 }

@@ -11,7 +11,7 @@ use super::{
     trace::{Kind, Limiter, Op, Scenario, State},
 };
 
-/// What a replay saw.
+/// The results of a replay.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) scenarios: usize,
@@ -75,7 +75,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// `before` is Guava's state before the step.
     fn step(&mut self, op: Op, before: State, place: &str) {
-        // Below zero: so long has Guava been idle.
+        // Below zero: the time that Guava has been idle.
         let debt_micros = before.next_free_micros - before.now_micros;
         let guava_wait = micros(debt_micros);
         match op {
@@ -127,7 +127,8 @@ impl Run<'_> {
     }
 }
 
-/// What Guava's cutting explains: so much per charge so far, and 2^-45 of the wait for its doubles.
+/// The deviation that Guava's truncation explains: an amount per charge so far, and 2^-45 of the
+/// wait for its doubles.
 ///
 /// A bursty charge is one cut. A warming-up charge is three, and a ticket that is early by one
 /// microsecond makes the store colder by as much, which costs up to the cold factor times that.

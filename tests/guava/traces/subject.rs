@@ -1,6 +1,6 @@
 //! `tollgate` as the traces need it: one of the two smooth policies, made from a trace's
 //! description, on a clock that a wait moves forward as Guava's fake stopwatch does. Public API
-//! only. What kind of limiter it is, the test says.
+//! only. The test chooses the kind of limiter.
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use serde_json::Value;
 
-/// What one scenario did with one limiter.
+/// The steps of one scenario on one limiter.
 #[derive(Debug)]
 pub(crate) struct Scenario {
     pub(crate) id: u32,
@@ -43,7 +43,7 @@ pub(crate) enum Op {
     SetRate { permits_per_second: f64, answer: RateSet },
 }
 
-/// What the limiter says of itself after its rate was set.
+/// The state that the limiter reports after its rate was set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RateSet {
     pub(crate) rate_read_back: f64,
