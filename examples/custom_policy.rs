@@ -1,8 +1,8 @@
-//! A rule of your own: a daily budget that is spread over the rest of the day.
+//! A custom policy: a daily budget that is spread over the rest of the day.
 //!
-//! So many calls a day, until midnight, and each takes its share of the time that is left: of 24 calls
-//! there is one an hour, and if nobody calls before noon, one each half hour from then on. No rule of
-//! the crate does that: a rate forgets what was not used, a window lets all of it go at once.
+//! A number of calls a day, until midnight. Each call takes its share of the time left: 24 calls
+//! are one an hour, and without a call before noon, one each half hour from then on. No policy of
+//! the crate does that: a rate forgets unused permits, and a window grants all of them at once.
 //!
 //! ```text
 //! cargo run --example custom_policy    # takes no time: the clock is moved by the waits
@@ -40,7 +40,7 @@ impl DailyBudget {
         u64::from(self.permits).saturating_sub(day.spent)
     }
 
-    /// The end of the last permits' share of what was left of the day then.
+    /// The end of the last permits' share of the rest of the day.
     fn next(&self, day: &Day) -> Nanos {
         let rest = day.midnight.since(day.last).as_nanos();
         let taken = u128::from(day.taken);
@@ -52,7 +52,7 @@ impl DailyBudget {
 impl Policy for DailyBudget {
     type Cost = u32;
     type State = Day;
-    /// Before and after the charge, so that a refund knows whether somebody was charged since.
+    /// Before and after the charge, so that a refund knows whether there was a charge since.
     type Receipt = (Day, Day);
 
     fn start(&self, now: Nanos) -> Day {
@@ -61,8 +61,9 @@ impl Policy for DailyBudget {
         Day { midnight: now.saturating_add(DAY - into_day), spent: 0, last: now, taken: 0 }
     }
 
-    /// Time alone must never take readiness away: what is ready at this moment is ready at all later
-    /// ones. Here both moments stand still until somebody is charged, and at midnight all is there.
+    /// Time alone must never take readiness away: a request that is ready stays ready at all later
+    /// times. Here both times stay fixed until the next charge, and at midnight the whole budget is
+    /// available.
     fn ready_at(&self, day: &Day, _: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
         if n > self.permits {
             // Waiting would not help.
@@ -72,8 +73,8 @@ impl Policy for DailyBudget {
         Ok(Ready::At(if fits { self.next(day) } else { day.midnight }))
     }
 
-    /// Takes it whether it is ready or not: `settle` may overdraw. A clock that has gone back must
-    /// not gain anything, so this never counts from before `next`.
+    /// Charges whether ready or not: `settle` may overdraw. A clock that has gone back must not
+    /// gain anything, so this never counts from before `next`.
     fn charge(&self, day: &mut Day, at: Nanos, n: u32) -> (Day, Day) {
         let before = *day;
         if at >= day.midnight {
@@ -84,8 +85,8 @@ impl Policy for DailyBudget {
         (before, *day)
     }
 
-    /// Exact if nobody was charged since. Else the budget comes back and the time does not: less
-    /// than was taken, which is always safe. (Without this method nothing would come back.)
+    /// Exact if there was no charge since. Otherwise the budget comes back and the time does not:
+    /// less than was taken, which is always safe. (Without this method nothing would come back.)
     fn refund(
         &self,
         day: &mut Day,
@@ -101,7 +102,7 @@ impl Policy for DailyBudget {
         (before, after)
     }
 
-    /// New parameters, old history: what was spent today counts.
+    /// New parameters, old history: today's permits count.
     fn migrate(&self, _: &Self, _: &mut Day, _: Nanos) {}
 
     fn available(&self, day: &Day, now: Nanos) -> u32 {
@@ -112,13 +113,13 @@ impl Policy for DailyBudget {
         }
     }
 
-    /// From then on this state answers as a new one does, so that a key can be forgotten.
+    /// From this time on the state answers as a new one does, so that a key can be forgotten.
     fn idle_at(&self, day: &Day) -> Option<Nanos> {
         Some(day.midnight)
     }
 }
 
-/// How long a call that does not wait would have had to.
+/// The wait that a refused call would have had.
 fn retry_after(limiter: &RateLimiter<DailyBudget>) -> Option<Duration> {
     limiter.try_acquire(1).err()?.retry_after()
 }
@@ -169,12 +170,12 @@ fn main() -> Result<(), tollgate::Error> {
         limiter.blocking_acquire(1)?;
     }
     assert_eq!(clock.elapsed(), DAY + 18 * HOUR + 23 * HOUR / 4);
-    say("nobody came before 18:00, so that 24 calls went through, one each quarter of an hour");
+    say("without a call before 18:00, 24 calls were granted, one each quarter of an hour");
     limiter.blocking_acquire(1)?;
     assert_eq!(clock.elapsed(), 2 * DAY);
     say("acquire: the next one had to wait for midnight");
 
-    // Together with other rules: a cost for each.
+    // Together with other policies: a cost for each.
     let limiter = RateLimiter::with_clock((budget.clone(), InFlight::new(1)), &clock);
     let call = limiter.try_acquire((1, 1))?;
     clock.advance(HOUR);

@@ -1,5 +1,5 @@
-//! Eight processes call one HTTP API through one limiter that they share by a Redis server, while parts
-//! of all that are killed:
+//! Eight processes call one HTTP API through one limiter that they share by a Redis server, while
+//! some of them are killed:
 //!
 //! ```text
 //! cargo run --release --features redis --example fleet             # half a minute
@@ -39,7 +39,7 @@ use view::View;
 use workers::Workers;
 
 const WORKERS: u32 = 8;
-/// Between two looks at what the workers say.
+/// The interval at which the workers' output is read.
 const FRAME: Duration = Duration::from_millis(100);
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -55,14 +55,14 @@ struct Options {
     #[arg(long)]
     quick: bool,
 
-    /// What a worker is told; it is this program again
+    /// The arguments of a worker, which is this program again
     #[arg(long, hide = true, num_args = 4)]
     worker: Option<Vec<String>>,
 }
 
 impl Options {
-    /// What the API accepts in any sliding second: a fifth more than what is asked for, as a busy machine
-    /// delays some calls of one second into the next.
+    /// The API's limit in any sliding second: a fifth above the rate, because a busy machine delays
+    /// some calls of one second into the next.
     fn quota(&self) -> u32 {
         self.rate + self.rate / 5
     }
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all was as it should be.
+/// Whether all checks passed.
 fn run(options: &Options) -> Result<bool, Failure> {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let api = runtime.block_on(DemoServer::start(options.quota()))?;

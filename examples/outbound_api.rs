@@ -1,7 +1,7 @@
 //! Many tasks call one HTTP API through one limiter, over real sockets.
 //!
 //! The API is a server on a free loopback port. It counts the requests in any sliding second and
-//! answers `429 Too Many Requests` above its quota, so that one can see what the limiter is for:
+//! answers `429 Too Many Requests` above its quota, which shows the effect of the limiter:
 //!
 //! ```text
 //! cargo run --release --example outbound_api                    # ten seconds, not one 429
@@ -25,7 +25,7 @@ use tollgate::{Policy, Rate, RateLimiter, SmoothBursty, SmoothWarmingUp};
 mod demo_server;
 use demo_server::DemoServer;
 
-/// Rate left unused is lost after so long. Little, as an API's quota counts bursts too.
+/// Unused rate is lost after this time. It is short, because an API's quota counts bursts too.
 const MAX_BURST: Duration = Duration::from_millis(20);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -34,7 +34,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 /// Calls an HTTP API from many tasks through one rate limiter, and prints what both sides saw.
 /// The API is a server of its own on a free loopback port. A run lasts an hour at most.
 #[derive(Parser)]
-#[command(allow_negative_numbers = true)] // so that it says what is wrong with them
+#[command(allow_negative_numbers = true)] // so that the errors explain them
 struct Options {
     /// Calls per second the limiter lets through
     #[arg(long, value_name = "PER_SECOND", default_value = "50", value_parser = parse_rate)]
@@ -52,7 +52,7 @@ struct Options {
     #[arg(long, default_value = "32", value_parser = value_parser!(u32).range(1..=400))]
     tasks: u32,
 
-    /// Start at a third of the rate and reach all of it in so many seconds
+    /// Start at a third of the rate and reach all of it in this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, conflicts_with = "no_limit")]
     warm_up: Option<Duration>,
 
@@ -62,7 +62,7 @@ struct Options {
 }
 
 impl Options {
-    /// Room for one call above the rate at least: so much a burst or a late arrival can add.
+    /// Room for at least one call above the rate, which a burst or a late arrival can add.
     fn quota(&self) -> u32 {
         let default = (1.1 * self.rate).round().max(self.rate.ceil() + 1.0);
         self.quota.unwrap_or(whole(default))
@@ -73,7 +73,7 @@ impl Options {
         self.calls.unwrap_or(whole(default))
     }
 
-    /// Twice what the run should take and ten seconds for the connections, but an hour at most.
+    /// Twice the expected time of the run and ten seconds for the connections, but an hour at most.
     fn time_limit(&self) -> Duration {
         let warm_up = self.warm_up.unwrap_or_default().as_secs_f64();
         let expected = warm_up + f64::from(self.calls()) / self.rate;
@@ -119,14 +119,14 @@ async fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is kept of one call.
+/// The record of one call.
 struct Call {
     granted: Instant,
     waited: Duration,
     refused: bool,
 }
 
-/// What the tasks share beside the limiter.
+/// The state that the tasks share besides the limiter.
 #[derive(Clone)]
 struct Work {
     left: Arc<AtomicU32>,
@@ -166,7 +166,7 @@ async fn call_from_tasks<P: Policy<Cost = u32>>(
     Ok(calls)
 }
 
-/// One task: takes one call after the other until none is left.
+/// One task: makes calls until none is left.
 async fn call_until_done<P: Policy<Cost = u32>>(
     work: Work,
     limiter: Option<RateLimiter<P>>,

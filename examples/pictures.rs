@@ -1,11 +1,11 @@
-//! Draws the pictures of `docs/choosing.md`: the same calls through each rule.
+//! Draws the pictures of `docs/choosing.md`: the same calls through each policy.
 //!
 //! ```text
 //! cargo run --example pictures    # writes docs/pictures/*.svg
 //! ```
 //!
-//! Real limiters by a clock that stands still, so that each run writes the same bytes. It also prints
-//! the size of each rule's state and what the pictures show as numbers.
+//! Real limiters on a manual clock, so that each run writes the same bytes. It also prints the size
+//! of each policy's state, and the numbers behind the pictures.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -29,12 +29,12 @@ type Failure = Box<dyn Error>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// What all rules are set to, in permits a second.
+/// The rate of all policies, in permits a second.
 const RATE: f64 = 10.0;
 /// How long a picture shows, and the steps in which its clock moves.
 const SPAN: Duration = Duration::from_secs(11);
 const STEP: Duration = Duration::from_millis(5);
-/// How long a call takes: so long are its permits in flight.
+/// The duration of a call, during which its permits are in flight.
 const CALL: Duration = Duration::from_millis(400);
 
 const SIZE: (u32, u32) = (800, 460);
@@ -107,7 +107,7 @@ fn arrivals() -> impl Iterator<Item = Duration> {
         .chain(repeat_n(Duration::from_millis(7900), 20))
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy)]
 struct Call {
     arrived: Duration,
@@ -115,7 +115,7 @@ struct Call {
     granted: Option<Duration>,
 }
 
-/// What becomes of all calls, in the order in which they come. Each would wait for so long: not at all
+/// The outcomes of all calls, in the order of their arrival. Each waits for at most this time: zero
 /// is `try_acquire`, for ever is `acquire`.
 fn run<P: Policy>(policy: P, cost: P::Cost, patience: Duration) -> Vec<Call> {
     let clock = ManualClock::new();
@@ -171,7 +171,7 @@ fn draw_rule<P: Policy>(file: &str, rule: &str, policy: &P, cost: P::Cost) -> Re
     Ok(root.present()?)
 }
 
-/// All calls and all grants up to each moment, of callers who wait.
+/// All calls and all grants up to each moment, of callers that wait.
 fn draw_waiting(area: &Area, calls: &[Call], fullest: usize) -> Result<(), Failure> {
     let mut chart = chart(area, SPAN.as_secs_f64(), 80.0, "", "calls so far")?;
 
@@ -190,7 +190,7 @@ fn draw_waiting(area: &Area, calls: &[Call], fullest: usize) -> Result<(), Failu
     let nth = (1..).map(f64::from);
     let dots = granted.into_iter().zip(nth).map(|at| Circle::new(at, 2, WAITED.filled()));
     chart.draw_series(dots)?;
-    // Who was refused, where it would have counted among the calls.
+    // The refused calls, at their places among all calls.
     let nth = (1..).map(f64::from);
     let refused = calls.iter().zip(nth).filter(|(call, _)| call.granted.is_none());
     let crosses = refused.map(|(call, n)| (call.arrived.as_secs_f64(), n));
@@ -209,7 +209,7 @@ fn draw_waiting(area: &Area, calls: &[Call], fullest: usize) -> Result<(), Failu
     Ok(())
 }
 
-/// How many of the calls of each moment were granted, of callers who do not wait.
+/// How many of the calls of each moment were granted, of callers that do not wait.
 fn draw_at_once(area: &Area, calls: &[Call], fullest: usize) -> Result<(), Failure> {
     let mut chart = chart(area, SPAN.as_secs_f64(), 34.0, "seconds", "at once")?;
     let mut height = 0.0;
@@ -231,7 +231,7 @@ fn draw_at_once(area: &Area, calls: &[Call], fullest: usize) -> Result<(), Failu
     text(&mut chart, (2.7, 23.0), "refused", 13, &REFUSED)
 }
 
-/// What each permit costs of a cold [`SmoothWarmingUp`]: measured, on the line that it should be on.
+/// The cost of each permit of a cold [`SmoothWarmingUp`]: measured, on the expected line.
 fn draw_trapezoid() -> Result<(), Failure> {
     let (stable, warm_up) = (1.0 / RATE, 2.0);
     let policy = SmoothWarmingUp::new(Rate::per_second(RATE), Duration::from_secs_f64(warm_up));

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How long a stopping server lets requests under way finish.
+/// The time in which a stopping server lets requests in flight finish.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A running server. It listens on the loopback address alone, on a port the system picks.
@@ -38,7 +38,7 @@ impl DemoServer {
         let routes = Router::new().route("/", get(answer)).with_state(Arc::clone(&counts));
         let (stop, stopped) = oneshot::channel();
         let server = axum::serve(listener, routes).with_graceful_shutdown(async {
-            // Told to stop or forgotten by its owner: the server ends in both cases.
+            // The owner has stopped or dropped the server: it ends in both cases.
             let _ = stopped.await;
         });
         let task = tokio::spawn(server.into_future());
@@ -50,8 +50,8 @@ impl DemoServer {
         format!("http://{}/", self.address)
     }
 
-    /// Lets requests under way finish, stops, and tells how many requests, accepted or not,
-    /// arrived in the fullest sliding second.
+    /// Lets requests in flight finish, stops, and returns the number of requests, accepted or not,
+    /// in the fullest sliding second.
     pub(crate) async fn stop(self) -> io::Result<usize> {
         drop(self.stop);
         // Three ways to fail: too slow, panicked, or an error of the server itself.
@@ -60,7 +60,7 @@ impl DemoServer {
     }
 }
 
-/// What came in the last second, oldest first.
+/// The requests of the last second, oldest first.
 struct Counts {
     quota: usize,
     /// Only these use up the quota.

@@ -1,11 +1,11 @@
-//! The table at the end: what the fleet achieved, and what each fault cost.
+//! The table at the end: the results of the fleet, and the cost of each fault.
 
 use std::time::{Duration, Instant};
 
 use crate::workers::Call;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// What the first second of a phase shows is what the fault cost, and counted by itself.
+/// The first second of a phase shows the cost of the fault, and is counted separately.
 const SETTLING: Duration = SECOND;
 /// The least part of the rate that must be used.
 const USED: f64 = 0.95;
@@ -24,7 +24,7 @@ pub(crate) struct Phase {
 pub(crate) enum Redis {
     Up,
     Down,
-    /// Up again: some workers have heard of it while others still go on alone.
+    /// Up again: some workers use it already while others still go on alone.
     Back,
 }
 
@@ -97,7 +97,7 @@ impl Report {
         println!("\nfullest second: {fullest} requests arrived, the API accepts {quota}");
     }
 
-    /// The longest time for which nobody was granted in the second after the fault.
+    /// The longest time without a grant in the second after the fault.
     fn gap(&self, phase: &Phase) -> Duration {
         let end = phase.end.min(phase.start + SECOND);
         let times = self.within(phase.start, end).iter().map(|call| call.granted);

@@ -1,4 +1,4 @@
-//! What the workers do now: bars on a terminal, a line each second elsewhere.
+//! A view of the workers: bars on a terminal, a line each second elsewhere.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -18,7 +18,7 @@ pub(crate) struct View {
     printed: Cell<Instant>,
 }
 
-/// What is shown of one worker.
+/// The view of one worker.
 struct Now {
     /// Granted in the last second.
     granted: usize,
@@ -62,7 +62,7 @@ impl View {
         Self { bars, multi, start, printed: Cell::new(start) }
     }
 
-    /// What happens now.
+    /// The current phase.
     pub(crate) fn say(&self, what: &str) {
         let line = format!("{:5.1} s  {what}", self.start.elapsed().as_secs_f64());
         if self.bars.is_empty() {

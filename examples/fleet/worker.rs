@@ -1,4 +1,4 @@
-//! One worker: a process that calls the API as often as the limiter of all lets it.
+//! One worker: a process that calls the API as often as the shared limiter allows.
 
 use std::io::{self, Read};
 use std::process;
@@ -15,16 +15,16 @@ use crate::{Failure, WORKERS};
 
 const KEY: &str = "tollgate:example:fleet";
 const TASKS: u32 = 8;
-/// Rate left unused is lost after so long. Little, as an API's quota counts bursts too.
+/// Unused rate is lost after this time. It is short, because an API's quota counts bursts too.
 const MAX_BURST: Duration = Duration::from_millis(20);
-/// How long callers wait for a Redis that does not answer.
+/// The longest wait for a Redis that does not answer.
 const DEADLINE: Duration = Duration::from_millis(300);
 
-/// Says on its output, a line each, what it does: `up`, `down`, and of each call when it was granted, by
-/// Redis or without it, and what the API said.
+/// Prints a line for each event: `up`, `down`, and for each call the time of the grant, with or
+/// without Redis, and the API's answer.
 pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     let [number, api, redis, rate] = words else {
-        return Err("a worker is told four things".into());
+        return Err("a worker takes four arguments".into());
     };
     let (key, rate) = (format!("{KEY}:{number}"), rate.parse::<u32>()?);
     end_with_parent();
@@ -32,7 +32,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     runtime.block_on(call(api, redis, key, rate))
 }
 
-/// The parent holds the other end of our input: when it is no more, that ends.
+/// The parent holds the other end of our input, which ends with it.
 fn end_with_parent() {
     thread::spawn(|| {
         let _ = io::stdin().read(&mut [0]);

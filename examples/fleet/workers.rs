@@ -1,4 +1,4 @@
-//! The worker processes, and what they say.
+//! The worker processes, and their output.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -18,14 +18,14 @@ pub(crate) struct Call {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Shares the quota of all.
+    /// Shares the common quota.
     Shares,
     /// Redis does not answer: an eighth of the quota by itself.
     Alone,
     Killed,
 }
 
-/// What a worker has said so far.
+/// The output of a worker so far.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) calls: Vec<Call>,
@@ -108,7 +108,7 @@ impl Workers {
         self.each().map(|said| u32::from(said.state != State::Killed)).sum()
     }
 
-    /// Ends them all; what they did, in order.
+    /// Ends all workers, and returns their calls in order.
     pub(crate) fn stop(self) -> Vec<Call> {
         let mut all = Vec::new();
         for worker in self.0 {
