@@ -1,6 +1,6 @@
 //! What does waiting cost, and how late is it?
 //!
-//! `cargo bench --bench crowd`. A hundred thousand tasks wait in one line at 20,000 per second,
+//! `cargo bench --bench crowd`. A hundred thousand tasks wait in one queue at 20,000 per second,
 //! beside as many plain tokio sleeps until the same times; then one task is paced at 1,000 per
 //! second, beside tokio's interval. Each pair runs in turns, three times; the medians are printed.
 //! Processor time is the process's own, so it is only known on Linux.
@@ -16,7 +16,7 @@ const PACED: u32 = 2_000;
 const PACED_PER_SECOND: f64 = 1_000.0;
 const ROUNDS: usize = 3;
 
-/// What one run showed.
+/// The results of one run.
 struct Run {
     cpu: Duration,
     /// Achieved rate over the asked one.
@@ -35,7 +35,7 @@ fn main() {
         "median of 3", "cpu s", "rate", "late p50", "late p99"
     );
     for (name, run) in [
-        ("100,000 waiters, tollgate", (|| Box::pin(crowd_in_line())) as fn() -> RunFuture),
+        ("100,000 waiters, tollgate", (|| Box::pin(crowd_queued())) as fn() -> RunFuture),
         ("100,000 waiters, tokio sleeps", || Box::pin(crowd_asleep())),
         ("paced at 1,000/s, tollgate", || Box::pin(paced_by_limiter())),
         ("paced at 1,000/s, tokio interval", || Box::pin(paced_by_interval())),
@@ -75,7 +75,7 @@ fn measured(cpu: Duration, ends: Vec<Duration>, asked: f64) -> Run {
     Run { cpu: cpu_time().saturating_sub(cpu), rate, late }
 }
 
-async fn crowd_in_line() -> Run {
+async fn crowd_queued() -> Run {
     let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(TASKS_PER_SECOND)));
     let cpu = cpu_time();
     let start = Instant::now();

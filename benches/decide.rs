@@ -1,4 +1,4 @@
-//! What does a decision cost that needs no wait?
+//! What does a decision without a wait cost?
 //!
 //! `cargo bench --bench decide`, and with `--features coarse` the coarse clock too. The floor is one
 //! reading of the clock and one uncontended compare-exchange: what any exact decision must at least do.
@@ -22,7 +22,7 @@ const ROUNDS: usize = 101;
 const CALLS: u32 = 20_000;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A name, and what makes a number of calls.
+/// A name, and a function that makes a number of calls.
 struct Case(&'static str, Box<dyn FnMut(u32)>);
 
 fn case<T>(name: &'static str, it: T, call: impl Fn(&T) -> bool + 'static) -> Case

@@ -4,12 +4,13 @@
 //! a path that takes more than its limit. Unlike times, counts do not depend on the machine or on what
 //! else it does; they do depend on the compiler's version and target.
 //!
-//! The bench runs itself once under callgrind, which counts what is executed in [`counted_batch`] and
-//! writes a sum after each batch. Of a path's batches the smallest counts: whatever disturbs a batch
-//! adds to it. Above all that is the system clock, which asks the operating system once in a
-//! millisecond, and a batch is much shorter than that even under callgrind. An empty closure, called
-//! in the same way, is subtracted: a count is what a function of its own takes besides its call and
-//! its return. It includes one read of the limiter's address, for the floor too.
+//! The bench runs itself once under callgrind, which counts the instructions executed in
+//! [`counted_batch`] and writes a sum after each batch. Of a path's batches the smallest counts:
+//! whatever disturbs a batch adds to it. Above all that is the system clock, which asks the
+//! operating system once in a millisecond, and a batch is much shorter than that even under
+//! callgrind. An empty closure, called in the same way, is subtracted: a count is what a function
+//! of its own takes besides its call and its return. It includes one read of the limiter's address,
+//! for the floor too.
 //!
 //! The size is that of a function which does nothing but the call, as the symbol table has it.
 
@@ -29,8 +30,8 @@ use tollgate::{
     SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
-/// Name, instructions a call at most, and what makes the limiter and its call, which returns whether it
-/// went as the name says.
+/// Name, the most instructions a call, and a function that makes the limiter and its call. The call
+/// returns whether it went as the name says.
 type Row = (&'static str, u64, fn() -> Call);
 type Call = Box<dyn Fn() -> bool>;
 
@@ -93,8 +94,8 @@ const PATHS: &[Row] = &[
     ("in flight, and back", 87, || on(InFlight::new(10), |l| l.try_acquire(1).is_ok())),
 ];
 
-/// Functions of this file by their names, and how many bytes they may take. What they call without
-/// inlining it is not part of them.
+/// Functions of this file by their names, and how many bytes they may take. Functions that they
+/// call without inlining are not included.
 const SITES: &[(&str, u64)] = &[
     ("site_try_acquire", 1024),
     ("site_acquire", 1024),
@@ -221,7 +222,7 @@ fn rows() -> impl Iterator<Item = Row> {
 /// Valgrind shows the processor's counter only where the processor says that it runs evenly.
 const NO_COUNTER: &str = "valgrind shows no invariant counter here";
 
-/// What runs under callgrind.
+/// The program under callgrind.
 fn run_batches() -> Result<(), String> {
     // Valgrind imitates a processor that it chooses. One without a counter takes other paths.
     let clock = format!("{:?}", quanta::Clock::new());
@@ -284,7 +285,7 @@ fn count(program: &Path) -> Result<Vec<u64>, String> {
     Ok(sums.chunks(BATCHES).filter_map(|batches| batches.iter().min().copied()).collect())
 }
 
-/// Prints the table. Returns what is over its limit.
+/// Prints the table. Returns the paths over their limits.
 fn judge_paths(program: &Path) -> Result<Vec<String>, String> {
     let batches = count(program)?;
     let a_call = |batch: u64| (batch.saturating_sub(batches[0])).div_ceil(CALLS);

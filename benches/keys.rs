@@ -46,7 +46,7 @@ impl Floor {
     }
 }
 
-/// Nanoseconds for each of so many calls at random keys.
+/// Nanoseconds for each of many calls at random keys.
 fn time(keys: u64, mut call: impl FnMut(u64)) -> f64 {
     let mut scatter = Scatter(7);
     let start = Instant::now();
@@ -86,7 +86,7 @@ fn decisions(keys: u64) {
     );
 }
 
-/// What of this process is in memory.
+/// The resident memory of this process.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm

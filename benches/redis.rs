@@ -1,12 +1,12 @@
-//! What a call costs the Redis server, and what sharing requests is worth.
+//! The cost of a call for the Redis server, and the gain of shared requests.
 //!
-//! `cargo bench --features redis --bench redis`. Starts a server of its own. Floor B is a script that
-//! does `TIME`, `GET` and `SET`, measured just before what is compared with it; ratios are medians of
+//! `cargo bench --features redis --bench redis`. Starts a server of its own. Floor B is a script
+//! that does `TIME`, `GET` and `SET`, measured just before each comparison; ratios are medians of
 //! several rounds, because the machine is not ours alone.
 //!
-//! One request at a time means that nobody is quicker than the way to the server and back: `callers` in
-//! the time of one request alone is the most there can be, whatever the limiter costs. The bench says what that
-//! would be, because it is not much more than one request a permit where the way is long and callers are few.
+//! With one request at a time, each caller is bounded by one round trip: at most `callers` permits
+//! per round trip, whatever the limiter costs. The bench prints this bound, because it is not much
+//! more than one request a permit gives if round trips are long and callers are few.
 
 #[path = "../tests/redis/support/mod.rs"]
 mod support;
@@ -140,7 +140,7 @@ impl Bench {
         self.usec()
     }
 
-    /// The commands that calls for `cost` at many keys come to, without the limiter.
+    /// The commands of calls for `cost` at many keys, without the limiter.
     fn commands<P: Scripted>(&self, policy: &P, cost: P::Cost) -> Vec<Cmd> {
         let tap = Tap { connection: self.connection.clone(), last: Arc::default() };
         let limiter = RedisRateLimiter::new(policy.clone(), tap.clone(), "tollgate:0000000");
