@@ -11,7 +11,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::keyed::{AtKey, KeyedAcquire};
+use crate::keyed::KeyedAcquire;
+use crate::keyed::at_key::AtKey;
 use crate::limiter::{Grant, RateLimiter};
 use crate::policy::Policy;
 
@@ -337,7 +338,7 @@ where
     P: Policy<Cost = u32>,
 {
     fn acquire_within(&self, n: u32, max_wait: Option<Duration>) -> KeyedAcquire<'static, K, P> {
-        KeyedAcquire::owned(self.limiter().clone(), self.key().clone(), n, max_wait)
+        self.limiter().acquire_within(self.key().clone(), n, max_wait)
     }
 }
 

@@ -1,8 +1,9 @@
 //! A limit for each key.
 
 mod acquire;
-mod at_key;
-mod builder;
+pub(crate) mod at_key;
+pub(crate) mod builder;
+pub(crate) mod grant_or_wait;
 mod shard;
 mod table;
 #[cfg(all(test, not(tollgate_loom)))]
@@ -16,17 +17,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use acquire::KeyedAcquire;
-pub use at_key::AtKey;
-pub use builder::KeyedRateLimiterBuilder;
+use grant_or_wait::GrantOrWait;
 pub use to_key::ToKey;
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::{Acquire, Grant, GrantOwner, KeyGuard, Reservation, Shared, block_on};
+use crate::limiter::{Grant, GrantOwner, Reservation, Shared};
+use crate::park::block_on;
 use crate::policy::{Policy, Quota};
 use crate::stats::Stats;
 use shard::PolicySource;
-use table::{KeyAdmission, Table};
+use table::Table;
 
 /// A [`RateLimiter`](crate::RateLimiter) for each key: per customer, per host, per token.
 ///
@@ -40,7 +41,7 @@ use table::{KeyAdmission, Table};
 /// [state](Policy::State) and a few bytes.
 ///
 /// **The number of keys is bounded**, by a million unless
-/// [`max_keys`](KeyedRateLimiterBuilder::max_keys) sets another limit. When it is reached and no idle
+/// [`max_keys`](crate::KeyedRateLimiterBuilder::max_keys) sets another limit. When it is reached and no idle
 /// key is found, a new key gets [`Error::TooManyKeys`]; known keys are not affected. A key is not idle
 /// while it has debt, a waiter, or a grant that is kept and may be settled.
 ///
@@ -117,35 +118,6 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Self::builder_with_policies(policy_of).clock(clock).build()
     }
 
-    /// Chooses more than the policy: the clock, a name, bounds.
-    ///
-    /// ```
-    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
-    ///
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 10);
-    /// let limiter = KeyedRateLimiter::<u64, _>::builder(policy).max_keys(1_000).build();
-    /// assert_eq!(limiter.max_keys(), 1_000);
-    /// ```
-    pub fn builder(policy: P) -> KeyedRateLimiterBuilder<K, P> {
-        KeyedRateLimiterBuilder::one(policy)
-    }
-
-    /// As [`builder`](Self::builder), with a policy by key; see
-    /// [`with_policies`](Self::with_policies).
-    ///
-    /// ```
-    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
-    ///
-    /// let policy_of = |&size: &u32| TokenBucket::new(Rate::per_second(5.0), size);
-    /// let limiter = KeyedRateLimiter::builder_with_policies(policy_of).max_keys(1_000).build();
-    /// assert_eq!((limiter.available(&3), limiter.available(&30)), (3, 30));
-    /// ```
-    pub fn builder_with_policies(
-        policy_of: impl Fn(&K) -> P + Send + Sync + 'static,
-    ) -> KeyedRateLimiterBuilder<K, P> {
-        KeyedRateLimiterBuilder::each(policy_of)
-    }
-
     /// Takes `n` permits at `key`, and waits until they are granted.
     ///
     /// # Errors
@@ -173,7 +145,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
     {
-        KeyedAcquire::borrowed(self, key, n, None)
+        KeyedAcquire::borrowed(&self.table, key, n, None)
     }
 
     /// As [`acquire`](Self::acquire), but the future and the grant borrow neither the limiter nor the
@@ -197,7 +169,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn acquire_owned(&self, key: K, n: P::Cost) -> KeyedAcquire<'static, K, P> {
-        KeyedAcquire::owned(self.clone(), key, n, None)
+        self.acquire_within(key, n, None)
     }
 
     /// Takes `n` permits at `key` if they are ready and its queue is empty; never waits.
@@ -220,7 +192,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
     {
-        match self.arrive(key, n, Some(Duration::ZERO))? {
+        match self.table.grant_or_wait(key, n, Some(Duration::ZERO))? {
             GrantOrWait::Granted(grant) => Ok(grant),
             GrantOrWait::Waiting(acquire) => acquire.now(),
         }
@@ -261,7 +233,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
     {
-        KeyedAcquire::borrowed(self, key, n, Some(timeout))
+        KeyedAcquire::borrowed(&self.table, key, n, Some(timeout))
     }
 
     /// As [`acquire`](Self::acquire), for threads: parks this one until it is granted.
@@ -336,18 +308,6 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Q: ToKey<K> + ?Sized,
     {
         Reservation::enter(GrantOwner::owned(self.table.line(key)?), n)
-    }
-
-    /// A handle for one key, for code that takes an [`AnyRateLimiter`](crate::AnyRateLimiter).
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter};
-    /// let limiter = KeyedRateLimiter::new(InFlight::new(2));
-    /// assert_eq!(limiter.at("alice").key(), &"alice");
-    /// ```
-    #[must_use]
-    pub fn at(&self, key: K) -> AtKey<K, P> {
-        AtKey::new(self.clone(), key)
     }
 
     /// Puts **all** keys under one policy, and drops the function of the key if there was one. It also
@@ -546,7 +506,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.len() == 0
     }
 
-    /// The name given to the [builder](KeyedRateLimiterBuilder::name).
+    /// The name given to the [builder](crate::KeyedRateLimiterBuilder::name).
     ///
     /// ```
     /// # use tollgate::{InFlight, KeyedRateLimiter};
@@ -570,7 +530,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         &self.table.clock
     }
 
-    /// The maximum number of keys; see [`KeyedRateLimiterBuilder::max_keys`].
+    /// The maximum number of keys; see [`crate::KeyedRateLimiterBuilder::max_keys`].
     ///
     /// ```
     /// # use tollgate::{InFlight, KeyedRateLimiter};
@@ -583,7 +543,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     }
 
     /// The maximum number of waiters at each key; `usize::MAX` if the
-    /// [builder](KeyedRateLimiterBuilder::max_waiters) set none.
+    /// [builder](crate::KeyedRateLimiterBuilder::max_waiters) set none.
     ///
     /// ```
     /// # use tollgate::{InFlight, KeyedRateLimiter};
@@ -596,7 +556,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     }
 
     /// The maximum number of permits that the waiters of one key together may ask for; `u64::MAX` if
-    /// the [builder](KeyedRateLimiterBuilder::max_queued_permits) set none.
+    /// the [builder](crate::KeyedRateLimiterBuilder::max_queued_permits) set none.
     ///
     /// ```
     /// # use tollgate::{InFlight, KeyedRateLimiter};
@@ -609,7 +569,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     }
 
     /// Whether an absent key begins as a new limiter; see
-    /// [`KeyedRateLimiterBuilder::absent_is_new`].
+    /// [`crate::KeyedRateLimiterBuilder::absent_is_new`].
     ///
     /// ```
     /// # use tollgate::{InFlight, KeyedRateLimiter};
@@ -660,51 +620,30 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.stats()
     }
 
-    fn arrive<Q>(
+    /// Waits up to `max_wait`, without a borrow.
+    pub(crate) fn acquire_within(
+        &self,
+        key: K,
+        n: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> KeyedAcquire<'static, K, P> {
+        KeyedAcquire::owned(Arc::clone(&self.table), key, n, max_wait)
+    }
+
+    /// As [`acquire_within`](Self::acquire_within), but joins the queue now.
+    #[cfg(feature = "redis")]
+    pub(crate) fn grant_or_wait<Q>(
         &self,
         key: &Q,
-        cost: P::Cost,
+        n: P::Cost,
         max_wait: Option<Duration>,
-    ) -> Result<GrantOrWait<'_, P>, Error>
+    ) -> Result<GrantOrWait<'static, P>, Error>
     where
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
     {
-        let (arrived, is_time_to_sweep) = self.table.arrive(key, cost, max_wait);
-        let come = arrived.map(|arrived| match arrived {
-            KeyAdmission::Granted(place, charge) => {
-                let pin = KeyGuard::new(&*self.table, place);
-                GrantOrWait::Granted(Grant::new(GrantOwner::key(pin), cost, charge))
-            }
-            KeyAdmission::Line(line) => {
-                GrantOrWait::Waiting(Acquire::new(GrantOwner::owned(line), cost, max_wait))
-            }
-        });
-        self.table.sweep_in_turn(is_time_to_sweep);
-        come
+        self.table.grant_or_wait(key, n, max_wait).map(GrantOrWait::into_owned)
     }
-}
-
-#[cfg(feature = "redis")]
-impl<K: Clone + Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
-    /// As `acquire_owned`, or as `try_acquire_timeout` without the borrow.
-    pub(crate) fn come(
-        &self,
-        key: &K,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> Result<GrantOrWait<'static, P>, Error> {
-        Ok(match self.arrive(key, cost, max_wait)? {
-            GrantOrWait::Granted(grant) => GrantOrWait::Granted(grant.into_owned()),
-            GrantOrWait::Waiting(acquire) => GrantOrWait::Waiting(acquire),
-        })
-    }
-}
-
-/// What became of a call at a key.
-pub(crate) enum GrantOrWait<'a, P: Policy> {
-    Granted(Grant<'a, P>),
-    Waiting(Acquire<'static, P>),
 }
 
 /// Another handle on the same keys.

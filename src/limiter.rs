@@ -1,7 +1,7 @@
 //! The limiter: every verb, written once.
 
 mod acquire;
-mod builder;
+pub(crate) mod builder;
 mod grant;
 mod grant_owner;
 mod reservation;
@@ -14,8 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use acquire::Acquire;
-pub(crate) use acquire::block_on;
-pub use builder::RateLimiterBuilder;
 pub use grant::Grant;
 pub(crate) use grant_owner::{EntryRef, GrantOwner, KeyGuard, Keys};
 pub use reservation::Reservation;
@@ -113,21 +111,6 @@ impl<P: Policy> RateLimiter<P> {
         Self::builder(policy).clock(clock).build()
     }
 
-    /// Chooses more than the policy: the clock, a name, bounds of the queue.
-    ///
-    /// ```
-    /// use tollgate::{Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let limiter = RateLimiter::builder(SmoothBursty::new(Rate::per_second(50.0)))
-    ///     .name("search")
-    ///     .max_queued_permits(500)
-    ///     .build();
-    /// assert_eq!(limiter.max_queued_permits(), 500);
-    /// ```
-    pub fn builder(policy: P) -> RateLimiterBuilder<P> {
-        RateLimiterBuilder::new(policy)
-    }
-
     /// Takes `n` permits, and waits until they are granted.
     ///
     /// The future joins the queue when it is first polled; that is the order of grants. Nothing is
@@ -136,7 +119,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Errors
     ///
     /// [`Error::ExceedsCapacity`] if waiting does not help, [`Error::QueueFull`] if the queue is
-    /// [bounded](RateLimiterBuilder::max_waiters).
+    /// [bounded](crate::RateLimiterBuilder::max_waiters).
     ///
     /// # Cancel safety
     ///
@@ -446,7 +429,7 @@ impl<P: Policy> RateLimiter<P> {
         self.shared.policy()
     }
 
-    /// The name given to the [builder](RateLimiterBuilder::name).
+    /// The name given to the [builder](crate::RateLimiterBuilder::name).
     ///
     /// ```
     /// # use tollgate::{InFlight, RateLimiter};
@@ -474,7 +457,7 @@ impl<P: Policy> RateLimiter<P> {
         &self.shared.clock
     }
 
-    /// The maximum number of waiters; `usize::MAX` if the [builder](RateLimiterBuilder::max_waiters)
+    /// The maximum number of waiters; `usize::MAX` if the [builder](crate::RateLimiterBuilder::max_waiters)
     /// set none.
     ///
     /// ```
@@ -488,7 +471,7 @@ impl<P: Policy> RateLimiter<P> {
     }
 
     /// The maximum number of permits that all waiters together may ask for; `u64::MAX` if the
-    /// [builder](RateLimiterBuilder::max_queued_permits) set none.
+    /// [builder](crate::RateLimiterBuilder::max_queued_permits) set none.
     ///
     /// ```
     /// # use tollgate::{InFlight, RateLimiter};

@@ -4,10 +4,13 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::hash::Hash;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::{GrantOrWait, KeyedRateLimiter, ToKey};
+use super::grant_or_wait::GrantOrWait;
+use super::table::Table;
+use super::to_key::ToKey;
 use crate::error::Error;
 use crate::limiter::{Acquire, Grant};
 use crate::policy::Policy;
@@ -39,35 +42,35 @@ use crate::policy::Policy;
 /// ```
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct KeyedAcquire<'a, K, P: Policy, Q: ?Sized = K> {
-    place: Place<'a, K, P, Q>,
+    stage: Stage<'a, K, P, Q>,
     cost: P::Cost,
     max_wait: Option<Duration>,
 }
 
-enum Place<'a, K, P: Policy, Q: ?Sized> {
-    Borrowed { limiter: &'a KeyedRateLimiter<K, P>, key: &'a Q },
-    Owned { limiter: KeyedRateLimiter<K, P>, key: K },
+enum Stage<'a, K, P: Policy, Q: ?Sized> {
+    Borrowed { table: &'a Table<K, P>, key: &'a Q },
+    Owned { table: Arc<Table<K, P>>, key: K },
     Waiting(Acquire<'static, P>),
     Over,
 }
 
 impl<'a, K, P: Policy, Q: ?Sized> KeyedAcquire<'a, K, P, Q> {
     pub(super) fn borrowed(
-        limiter: &'a KeyedRateLimiter<K, P>,
+        table: &'a Table<K, P>,
         key: &'a Q,
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> Self {
-        Self { place: Place::Borrowed { limiter, key }, cost, max_wait }
+        Self { stage: Stage::Borrowed { table, key }, cost, max_wait }
     }
 
-    pub(crate) fn owned(
-        limiter: KeyedRateLimiter<K, P>,
+    pub(super) fn owned(
+        table: Arc<Table<K, P>>,
         key: K,
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> Self {
-        Self { place: Place::Owned { limiter, key }, cost, max_wait }
+        Self { stage: Stage::Owned { table, key }, cost, max_wait }
     }
 }
 
@@ -83,39 +86,36 @@ where
     type Output = Result<Grant<'a, P>, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { place, cost, max_wait } = self.get_mut();
-        if !matches!(place, Place::Waiting(_)) {
-            let arrived = match std::mem::replace(place, Place::Over) {
-                Place::Borrowed { limiter, key } => limiter.arrive(key, *cost, *max_wait)?,
-                Place::Owned { limiter, key } => {
-                    match limiter.arrive(key.borrow(), *cost, *max_wait)? {
-                        GrantOrWait::Granted(grant) => GrantOrWait::Granted(grant.into_owned()),
-                        GrantOrWait::Waiting(acquire) => GrantOrWait::Waiting(acquire),
-                    }
+        let Self { stage, cost, max_wait } = self.get_mut();
+        if !matches!(stage, Stage::Waiting(_)) {
+            let arrived = match std::mem::replace(stage, Stage::Over) {
+                Stage::Borrowed { table, key } => table.grant_or_wait(key, *cost, *max_wait)?,
+                Stage::Owned { table, key } => {
+                    table.grant_or_wait(key.borrow(), *cost, *max_wait)?.into_owned()
                 }
-                Place::Waiting(_) | Place::Over => {
+                Stage::Waiting(_) | Stage::Over => {
                     panic!("`KeyedAcquire` polled after it was ready")
                 }
             };
             match arrived {
                 GrantOrWait::Granted(grant) => return Poll::Ready(Ok(grant)),
-                GrantOrWait::Waiting(acquire) => *place = Place::Waiting(acquire),
+                GrantOrWait::Waiting(acquire) => *stage = Stage::Waiting(acquire),
             }
         }
-        let Place::Waiting(acquire) = place else { unreachable!("just entered") };
+        let Stage::Waiting(acquire) = stage else { unreachable!("just entered") };
         let granted = std::task::ready!(Pin::new(acquire).poll(context));
-        *place = Place::Over;
+        *stage = Stage::Over;
         Poll::Ready(granted)
     }
 }
 
 impl<K, P: Policy, Q: ?Sized> fmt::Debug for KeyedAcquire<'_, K, P, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = match self.place {
-            Place::Borrowed { .. } | Place::Owned { .. } => "outside",
-            Place::Waiting(_) => "waiting",
-            Place::Over => "over",
+        let stage = match self.stage {
+            Stage::Borrowed { .. } | Stage::Owned { .. } => "outside",
+            Stage::Waiting(_) => "waiting",
+            Stage::Over => "over",
         };
-        f.debug_struct("KeyedAcquire").field("cost", &self.cost).field("place", &place).finish()
+        f.debug_struct("KeyedAcquire").field("cost", &self.cost).field("stage", &stage).finish()
     }
 }

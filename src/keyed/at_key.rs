@@ -1,6 +1,7 @@
 //! A limiter for one key.
 
 use std::fmt;
+use std::hash::Hash;
 
 use super::KeyedRateLimiter;
 use crate::policy::Policy;
@@ -28,11 +29,21 @@ pub struct AtKey<K, P: Policy> {
     key: K,
 }
 
-impl<K, P: Policy> AtKey<K, P> {
-    pub(super) fn new(limiter: KeyedRateLimiter<K, P>, key: K) -> Self {
-        Self { limiter, key }
+impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
+    /// A handle for one key, for code that takes an [`AnyRateLimiter`](crate::AnyRateLimiter).
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, KeyedRateLimiter};
+    /// let limiter = KeyedRateLimiter::new(InFlight::new(2));
+    /// assert_eq!(limiter.at("alice").key(), &"alice");
+    /// ```
+    #[must_use]
+    pub fn at(&self, key: K) -> AtKey<K, P> {
+        AtKey { limiter: self.clone(), key }
     }
+}
 
+impl<K, P: Policy> AtKey<K, P> {
     /// The key.
     #[must_use]
     pub fn key(&self) -> &K {

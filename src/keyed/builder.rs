@@ -33,12 +33,43 @@ pub struct KeyedRateLimiterBuilder<K, P> {
     options: Options,
 }
 
+impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
+    /// Chooses more than the policy: the clock, a name, bounds.
+    ///
+    /// ```
+    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
+    ///
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 10);
+    /// let limiter = KeyedRateLimiter::<u64, _>::builder(policy).max_keys(1_000).build();
+    /// assert_eq!(limiter.max_keys(), 1_000);
+    /// ```
+    pub fn builder(policy: P) -> KeyedRateLimiterBuilder<K, P> {
+        KeyedRateLimiterBuilder::one(policy)
+    }
+
+    /// As [`builder`](Self::builder), with a policy by key; see
+    /// [`with_policies`](Self::with_policies).
+    ///
+    /// ```
+    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
+    ///
+    /// let policy_of = |&size: &u32| TokenBucket::new(Rate::per_second(5.0), size);
+    /// let limiter = KeyedRateLimiter::builder_with_policies(policy_of).max_keys(1_000).build();
+    /// assert_eq!((limiter.available(&3), limiter.available(&30)), (3, 30));
+    /// ```
+    pub fn builder_with_policies(
+        policy_of: impl Fn(&K) -> P + Send + Sync + 'static,
+    ) -> KeyedRateLimiterBuilder<K, P> {
+        KeyedRateLimiterBuilder::each(policy_of)
+    }
+}
+
 impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
-    pub(super) fn one(policy: P) -> Self {
+    fn one(policy: P) -> Self {
         Self::new(PolicySource::One(policy))
     }
 
-    pub(super) fn each(policy_of: impl Fn(&K) -> P + Send + Sync + 'static) -> Self {
+    fn each(policy_of: impl Fn(&K) -> P + Send + Sync + 'static) -> Self {
         Self::new(PolicySource::Each(Arc::new(policy_of)))
     }
 

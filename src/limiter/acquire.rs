@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::Shared;
@@ -14,6 +13,7 @@ use super::grant_owner::GrantOwner;
 use super::shared::in_drop;
 use crate::error::Error;
 use crate::line::{Admission, Charge, WaitStatus};
+use crate::park::block_on;
 use crate::policy::Policy;
 use crate::wait_queue::WaiterId;
 
@@ -291,25 +291,4 @@ fn block_in_line<P: Policy>(
 ) -> Result<Charge<P::Receipt>, Error> {
     let mut acquire = Acquire::new(GrantOwner::borrowed(shared), cost, max_wait);
     block_on(poll_fn(|context| acquire.poll_in_line(context)))
-}
-
-/// Runs a future on this thread and parks it meanwhile.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
-        }
-        thread::park();
-    }
 }

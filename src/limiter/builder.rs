@@ -30,8 +30,25 @@ pub struct RateLimiterBuilder<P> {
     bounds: Bounds,
 }
 
+impl<P: Policy> RateLimiter<P> {
+    /// Chooses more than the policy: the clock, a name, bounds of the queue.
+    ///
+    /// ```
+    /// use tollgate::{Rate, RateLimiter, SmoothBursty};
+    ///
+    /// let limiter = RateLimiter::builder(SmoothBursty::new(Rate::per_second(50.0)))
+    ///     .name("search")
+    ///     .max_queued_permits(500)
+    ///     .build();
+    /// assert_eq!(limiter.max_queued_permits(), 500);
+    /// ```
+    pub fn builder(policy: P) -> RateLimiterBuilder<P> {
+        RateLimiterBuilder::new(policy)
+    }
+}
+
 impl<P: Policy> RateLimiterBuilder<P> {
-    pub(super) fn new(policy: P) -> Self {
+    fn new(policy: P) -> Self {
         Self { policy, clock: None, name: None, bounds: Bounds::NONE }
     }
 

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::acquire::{Acquire, block_on};
+use super::acquire::Acquire;
 use super::grant::Grant;
 use super::grant_owner::GrantOwner;
 use crate::error::Error;
+use crate::park::block_on;
 use crate::policy::Policy;
 
 /// A place in the queue; see [`reserve`](crate::RateLimiter::reserve).

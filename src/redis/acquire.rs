@@ -13,7 +13,7 @@ use super::line::waiter::{GrantInfo, Outcome, Turn};
 use super::script::Scripted;
 use super::shared::SharedKey;
 use crate::error::Error;
-use crate::keyed::GrantOrWait;
+use crate::keyed::grant_or_wait::GrantOrWait;
 use crate::limiter::{Acquire, Grant};
 use crate::policy::Cost;
 use crate::units::Nanos;
@@ -123,14 +123,15 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
     }
 
     /// Redis is away: asks the local limiter.
-    fn come_locally(&self) -> Result<GrantOrWait<'static, P>, Error> {
+    fn ask_local_limiter(&self) -> Result<GrantOrWait<'static, P>, Error> {
         let Self { shared, cost, max_wait, entered, .. } = self;
         let Some(local) = &shared.core.local else {
-            unreachable!("only who has a local limiter is sent there")
+            unreachable!("`Outcome::Local` needs a local limiter")
         };
         // With the time that is left.
         let waited = shared.core.rules.options.clock.now().since(*entered);
-        local.come(&shared.key, *cost, max_wait.map(|wait| wait.saturating_sub(waited)))
+        let max_wait = max_wait.map(|wait| wait.saturating_sub(waited));
+        local.grant_or_wait(&shared.key, *cost, max_wait)
     }
 
     fn served_locally(
@@ -174,7 +175,7 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                         return Poll::Ready(Ok(RedisGrant::new(shared, this.cost, info)));
                     }
                     Some(Outcome::Refused(error)) => return Poll::Ready(Err(error)),
-                    Some(Outcome::Local) => match this.come_locally() {
+                    Some(Outcome::Local) => match this.ask_local_limiter() {
                         Ok(GrantOrWait::Waiting(acquire)) => {
                             this.progress = Progress::Local(acquire, false);
                         }

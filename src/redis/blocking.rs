@@ -8,7 +8,7 @@ use super::limiter::RedisRateLimiter;
 use super::reservation::RedisReservation;
 use super::script::Scripted;
 use crate::error::Error;
-use crate::limiter::block_on;
+use crate::park::block_on;
 use crate::policy::{Quota, Rated};
 use crate::units::Rate;
 

@@ -11,7 +11,8 @@ use super::line::waiter::GrantInfo;
 use super::script::{Scripted, wire};
 use super::shared::SharedKey;
 use crate::error::Error;
-use crate::limiter::{Grant, block_on};
+use crate::limiter::Grant;
+use crate::park::block_on;
 use crate::policy::Cost;
 
 /// Permits that a [`RedisRateLimiter`](super::RedisRateLimiter) has granted.

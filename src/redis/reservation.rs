@@ -9,7 +9,7 @@ use super::connection::reconnecting::Reconnecting;
 use super::grant::RedisGrant;
 use super::script::Scripted;
 use crate::error::Error;
-use crate::limiter::block_on;
+use crate::park::block_on;
 
 /// A place in the queue, from [`reserve`](super::RedisRateLimiter::reserve). Dropping it gives it up, like a
 /// [`RedisAcquire`].

@@ -12,6 +12,7 @@ mod keyed;
 mod line;
 mod line_of_windows;
 mod published_mistakes;
+mod rooms;
 #[cfg(feature = "tokio")]
 mod runtimes;
 mod support;

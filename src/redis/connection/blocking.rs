@@ -15,7 +15,7 @@ use redis::{Client, Cmd, ConnectionLike, ErrorKind, RedisError, Value};
 use super::failure::{Effect, Failure, is_demoted};
 use super::request::{Reply, Request};
 use super::{Connection, IDLE, Runtime, Task, evaluate, is_answer, without_delay};
-use crate::limiter::block_on;
+use crate::park::block_on;
 use crate::sync::Mutex;
 
 /// A connection for the blocking verbs of a program without a runtime: it has a thread of its own,
