@@ -90,7 +90,7 @@ pub trait AnyRateLimiter: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// None for a [`RateLimiter`]; [`Error::TooManyKeys`] at a key; [`Error::Store`] over Redis.
+    /// None for a [`RateLimiter`]; [`Error::TooManyKeys`] at a key; `Error::Store` over Redis.
     ///
     /// # Cancel safety
     ///
@@ -204,7 +204,7 @@ impl AnyGrant {
     ///
     /// # Errors
     ///
-    /// As [`Grant::settle`]; over Redis also [`Error::Store`].
+    /// As [`Grant::settle`]; over Redis also `Error::Store`.
     ///
     /// # Cancel safety
     ///

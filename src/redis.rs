@@ -46,6 +46,8 @@ mod shared;
 mod traces;
 
 pub use crate::error::store::StoreError;
+/// The client library, whose types are part of this module's.
+pub use ::redis;
 pub use acquire::RedisAcquire;
 pub use builder::Builder;
 pub use connection::blocking::Blocking;

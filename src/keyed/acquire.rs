@@ -16,7 +16,8 @@ use crate::limiter::{Acquire, Grant};
 use crate::policy::Policy;
 
 /// A caller on its way to a [`Grant`] at a key: the future of
-/// [`KeyedRateLimiter::acquire`] and [`try_acquire_timeout`](KeyedRateLimiter::try_acquire_timeout).
+/// [`acquire`](crate::KeyedRateLimiter::acquire) and
+/// [`try_acquire_timeout`](crate::KeyedRateLimiter::try_acquire_timeout).
 ///
 /// `Q` is the form in which the key was named.
 ///

@@ -21,7 +21,7 @@ const EACH: [&str; 5] = ["begin", "resume", "ready", "charge", "forget"];
 
 impl Lua {
     /// The script that takes, or the one that changes.
-    pub(super) fn script(&self, change: bool) -> String {
+    pub(super) fn assemble(&self, change: bool) -> String {
         let header = self.header();
         let one_number = self.parts.is_empty();
         let alone =

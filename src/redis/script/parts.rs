@@ -32,6 +32,20 @@ pub(crate) struct Scripts {
 }
 
 impl Lua {
+    /// The assembled script that takes permits, as it is sent. `docs/scripts` has those of all policies.
+    ///
+    /// ```
+    /// use tollgate::TokenBucket;
+    /// use tollgate::redis::Scripted;
+    ///
+    /// let script = TokenBucket::lua().script();
+    /// assert!(script.contains("redis.call('TIME')"));
+    /// ```
+    #[must_use]
+    pub fn script(&self) -> String {
+        self.assemble(false)
+    }
+
     pub(super) fn leaf(name: &'static str, chunk: &'static str) -> Self {
         Self::of(name, chunk, Vec::new(), false)
     }
@@ -111,8 +125,8 @@ impl Lua {
 
     pub(crate) fn scripts(&self) -> Scripts {
         Scripts {
-            take: Arc::new(Script::new(self.script(false))),
-            change: Arc::new(Script::new(self.script(true))),
+            take: Arc::new(Script::new(self.script())),
+            change: Arc::new(Script::new(self.assemble(true))),
             parts: !self.parts.is_empty(),
             punish: self.has("refused"),
             room: self.has("room"),

@@ -13,7 +13,7 @@ use crate::{
 /// A [`Policy`] that a Redis server can run, too: all of this crate's.
 ///
 /// It exists in Rust and in Lua, and both decide the same to a microsecond. This trait writes the policy for
-/// the script.
+/// the script. It is sealed: a policy of one's own has no script.
 ///
 /// ```
 /// use tollgate::redis::Scripted;
@@ -23,7 +23,7 @@ use crate::{
 /// SmoothBursty::new(Rate::per_second(5.0)).write(&mut parameters);
 /// assert_eq!(parameters, [5.0, 1_000_000.0]);
 /// ```
-pub trait Scripted: Policy {
+pub trait Scripted: sealed::Sealed + Policy {
     /// The policy's script.
     #[doc(hidden)]
     fn lua() -> Lua;
@@ -41,6 +41,19 @@ pub trait Scripted: Policy {
     /// A cost from its numbers; those that are missing count as zero.
     fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> Self::Cost;
 }
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! seal {
+    ($($policy:ty),+) => {
+        $(impl sealed::Sealed for $policy {})+
+    };
+}
+
+seal!(SmoothBursty, SmoothWarmingUp, TokenBucket, Gcra, LeakyBucket, FixedWindow);
+seal!(SlidingWindowLog, SlidingWindowCounter, InFlight);
 
 /// The methods that all policies with a `u32` cost share.
 macro_rules! one_number {
@@ -242,6 +255,8 @@ impl Scripted for InFlight {
     }
 }
 
+impl<P: Scripted> sealed::Sealed for LockOut<P> {}
+
 impl<P: Scripted> Scripted for LockOut<P> {
     fn lua() -> Lua {
         Lua::of("lock_out", include_str!("lua/lock_out.lua"), vec![P::lua()], true)
@@ -272,6 +287,8 @@ fn together(parts: Vec<Lua>, same: bool) -> Lua {
 
 macro_rules! tuple {
     ($first:ident 0, $($part:ident $index:tt),+) => {
+        impl<$first: Scripted, $($part: Scripted),+> sealed::Sealed for ($first, $($part),+) {}
+
         impl<$first: Scripted, $($part: Scripted),+> Scripted for ($first, $($part),+) {
             fn lua() -> Lua {
                 together(vec![$first::lua(), $($part::lua()),+], false)
@@ -294,6 +311,11 @@ macro_rules! tuple {
             fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> Self::Cost {
                 ($first::read_cost(numbers), $($part::read_cost(numbers)),+)
             }
+        }
+
+        impl<$first: Scripted, $($part: Scripted<Cost = $first::Cost>),+> sealed::Sealed
+            for Same<($first, $($part),+)>
+        {
         }
 
         impl<$first: Scripted, $($part: Scripted<Cost = $first::Cost>),+> Scripted
@@ -328,6 +350,8 @@ tuple!(A 0, B 1, C 2);
 tuple!(A 0, B 1, C 2, D 3);
 tuple!(A 0, B 1, C 2, D 3, E 4);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
+
+impl<P: Scripted, const N: usize> sealed::Sealed for [P; N] {}
 
 impl<P: Scripted, const N: usize> Scripted for [P; N] {
     fn lua() -> Lua {

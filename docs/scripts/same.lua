@@ -1,0 +1,264 @@
+local time = redis.call('TIME')
+local key, params, todo = KEYS[1], ARGV[1], ARGV[2]
+local now = time[1] * 1000000 + time[2]
+local blob = redis.call('GET', key)
+local mark, generation, idle = struct.unpack('<I4I4B', params)
+local function next_call(bytes, at)
+  local t = {struct.unpack('<I4I4ddB', bytes, at)}
+  return t[1], t[2], t[3], t[4], t[5], t[6]
+end
+local function next_cost(bytes, at)
+  local t = {struct.unpack('<I4', bytes, at)}
+  return t[1], t[2]
+end
+local cost, count, limit, patience, fresh, at = next_call(params, 66)
+local sequence, deadline, last, elapsed = 0, 0, now, 0
+local pause, known, theirs, dirty = 0, 0, nil, false
+local function is_zero(cost)
+  if type(cost) == 'number' then return cost == 0 end
+  for i = 1, #cost do if not is_zero(cost[i]) then return false end end
+  return true
+end
+local since
+local parts = {
+(function()
+local rate, capacity, initial, period = struct.unpack('<dddd', params, 10)
+local level
+local function since_step(at)
+  if period == 0 then return 0 end
+  local since = math.fmod(now + at, period)
+  return since > period - 0.5 and since - period or since
+end
+local function begin(idle)
+  if not idle and initial < capacity then dirty = true end
+  level = -math.min(idle and capacity or initial, capacity) - since_step(0) * rate / 1000000
+end
+local function resume(elapsed)
+  level = level - elapsed * rate / 1000000
+end
+local function ready(n)
+  if n > capacity then return math.huge end
+  local after = (level + n) * 1000000 / rate
+  if period == 0 then return after end
+  local since = since_step(after)
+  return since > 0.5 and after - since + period or after
+end
+local function charge(at, n)
+  local full = (at - since_step(at)) * rate / 1000000 - capacity
+  if level < full - rate / 1000000 then level = full end
+  level = level + n
+end
+local function forget()
+  return ready(capacity)
+end
+local function load(bytes, at, last) level, at = struct.unpack('<d', bytes, at) end
+local function save() return struct.pack('<d', level) end
+return {load = load, save = save, begin = begin, resume = resume, ready = ready, charge = charge, forget = forget}
+end)(),
+(function()
+local most, window, grid = struct.unpack('<ddd', params, 42)
+local start, granted, began
+local function begin()
+  start, granted, began = -4503599627370496, 0, 0
+end
+local function edge(at)
+  if grid < 0 then return at end
+  local into = math.fmod(now + at + grid, window)
+  return into > window - 0.5 and at or at - into
+end
+local function resume(elapsed)
+  start = start - elapsed
+  if now < last and start + window > 0 then start = edge(math.max(start, 0)) end
+end
+local function ready(n)
+  if n > most then return math.huge end
+  return granted + n <= most and start or start + window
+end
+local function charge(at, n)
+  local number = (sequence + 1) % 4294967296
+  if at > start + window - 0.001 then
+    start, granted, began = edge(at), 0, number
+  elseif (number - began) % 4294967296 >= 2147483648 then
+    began = number
+  end
+  granted = granted + n
+end
+local function forget()
+  return math.max(start + window, 0)
+end
+local function load(bytes, at, last) start, granted, began, at = struct.unpack('<ddI4', bytes, at) end
+local function save() return struct.pack('<ddI4', start, granted, began) end
+return {load = load, save = save, begin = begin, resume = resume, ready = ready, charge = charge, forget = forget}
+end)(),
+}
+local function share(cost, i)
+  if not true then cost = cost[i] end
+  return not is_zero(cost) and cost
+end
+local function begin(idle)
+  since = 0
+  for i = 1, #parts do parts[i].begin(idle) end
+end
+local function read(bytes, at, last)
+  for i = 1, #parts do
+    local size
+    size, at = struct.unpack('<I4', bytes, at)
+    parts[i].load(bytes, at, at + size - 1)
+    at = at + size
+  end
+end
+local function write()
+  local states = {}
+  for i = 1, #parts do
+    local state = parts[i].save()
+    states[2 * i - 1], states[2 * i] = struct.pack('<I4', #state), state
+  end
+  return table.concat(states)
+end
+local function resume(elapsed)
+  since = since - elapsed
+  for i = 1, #parts do parts[i].resume(elapsed) end
+end
+local function ready(cost)
+  local after, unknown, holding, longest = since, false, 0, 0.001
+  for i = 1, #parts do
+    local share = share(cost, i)
+    if share then
+      local at, nobody_knows = parts[i].ready(share)
+      if at == math.huge then return at, false, i end
+      if at > after then after = at end
+      if nobody_knows and not unknown or at > longest and (nobody_knows or not unknown) then
+        holding, longest, unknown = i, math.max(at, 0.001), nobody_knows or unknown
+      end
+    end
+  end
+  return after, unknown, holding
+end
+local function charge(at, cost)
+  if at > since then since = at end
+  for i = 1, #parts do
+    local share = share(cost, i)
+    if share then parts[i].charge(at, share) end
+  end
+end
+local function forget()
+  local after, unknown = since, false
+  for i = 1, #parts do
+    local part, nobody_knows = parts[i].forget()
+    after, unknown = math.max(after, part), unknown or nobody_knows
+  end
+  return after, unknown
+end
+if not blob then
+  sequence = now % 4294967296
+  begin(idle == 1)
+else
+  if #blob < 28 then return {'foreign'} end
+  local its_mark, at
+  its_mark, sequence, deadline, last, since, at = struct.unpack('<I4I4I4dd', blob)
+  if its_mark >= 2147483648 then
+    its_mark = its_mark - 2147483648
+    if #blob < at + 15 then return {'foreign'} end
+    local size
+    pause, known, size, at = struct.unpack('<dI4I4', blob, at)
+    if size ~= (known > 0 and 56 or 0) or #blob < at + size - 1 then return {'foreign'} end
+    theirs = blob:sub(at, at + size - 1)
+    at = at + size
+  end
+  if its_mark ~= mark or known ~= generation then
+    if math.floor(its_mark / 2097152) ~= math.floor(mark / 2097152) then return {'foreign'} end
+    if known > generation then return {'adopt', known, theirs} end
+    if known == generation then return {'conflict', known, theirs} end
+return {'older', known}
+  end
+read(blob, at, #blob)
+  if now > last then elapsed = now - last elseif now < last then dirty = true end
+  if pause ~= 0 then
+    pause = pause - elapsed
+    if pause == 0 then pause = -0.001 end
+  end
+resume(elapsed)
+end
+local function save()
+  local need
+  need = forget()
+  if pause > need then need = pause end
+  if generation > 0 and need < 31622400000000 then need = 31622400000000 end
+  local milliseconds
+  if now + need + 1000000 > deadline * 1000000 then
+    milliseconds = math.ceil(math.min(need, 9007199254740992) / 500) + 2000
+    deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
+  end
+  local value
+  if pause ~= 0 or generation > 0 then
+    local own = generation > 0 and params:sub(10, 9 + 56) or ''
+    value = struct.pack('<I4I4I4dd', mark + 2147483648, sequence, deadline, now, since)
+      .. struct.pack('<dI4I4', pause, generation, #own) .. own
+  else
+    value = struct.pack('<I4I4I4dd', mark, sequence, deadline, now, since)
+  end
+value = value .. write()
+  if milliseconds then
+    redis.call('SET', key, value, 'PX', milliseconds)
+  else
+    redis.call('SET', key, value, 'KEEPTTL')
+  end
+end
+local values, filled, source, first = {sequence, 0}, 2, params, 1
+local booked, blocked, opaque = sequence ~= values[1], false, false
+local latest = 0
+local function due(cost)
+  local after, unknown, part = ready(cost)
+  if latest > after then after = latest end
+  if pause > 0 and pause > after then after, part = pause, 0 end
+  return after, unknown or opaque, part, after > 0 and math.min(math.ceil(after - 0.001), 562949953421311) or 0
+end
+local function ask(cost, limit, patience, fresh)
+  local after, unknown, part, wait = due(cost)
+  if after == math.huge then return 4503599627370498, part end
+  if wait <= limit and not (blocked or unknown) then
+    latest = after > 0 and after or 0
+    charge(latest, cost)
+    sequence = (sequence + 1) % 4294967296
+    booked = true
+    return wait * 4, part
+  end
+  if wait > patience or (unknown and patience == 0) then
+    return (unknown and wait + 562949953421312 or wait) * 4 + 2, part
+  end
+  if not blocked then
+    blocked = true
+    if booked or dirty then save() end
+    booked, dirty = false, false
+  end
+  if not opaque then
+    latest = after > 0 and after or 0
+    charge(latest, cost)
+  end
+  opaque = unknown
+  return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
+end
+while true do
+  local mixed = fresh > 1
+  fresh = fresh % 2
+  for call = first, count do
+    if mixed and call > first then cost, at = next_cost(source, at) end
+    local value, part = ask(cost, limit, patience, fresh)
+    if value == 0 and filled == 2 then
+      values[2] = values[2] + 1
+    else
+      filled = filled + 1
+      values[filled] = value
+filled = filled + 1
+values[filled] = part or 0
+    end
+  end
+  if at > #source then
+    if source == todo or not todo or todo == '' then break end
+    source, at = todo, 1
+  end
+  cost, count, limit, patience, fresh, at = next_call(source, at)
+  first = 1
+end
+if booked or dirty then save() end
+return values

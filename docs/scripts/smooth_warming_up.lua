@@ -1,0 +1,276 @@
+local time = redis.call('TIME')
+local key, params, todo = KEYS[1], ARGV[1], ARGV[2]
+local now = time[1] * 1000000 + time[2]
+local blob = redis.call('GET', key)
+local mark, generation, idle, rate, warm_up, cold, cost, count, limit, patience, fresh, at = struct.unpack('<I4I4BdddI4I4ddB', params)
+local sequence, deadline, last, elapsed = 0, 0, now, 0
+local pause, known, theirs, dirty = 0, 0, nil, false
+local debt, stored, moved, before
+local function settle(at)
+  local spare = at - debt
+  if spare >= 1 then
+    stored = math.min(stored + spare, warm_up)
+    debt = at
+  end
+end
+if not blob then
+  sequence = now % 4294967296
+do
+  debt, stored, moved, before = 0, warm_up, 0, warm_up
+end
+else
+  if #blob < 52 then return {'foreign'} end
+  local its_mark, at
+  its_mark, sequence, deadline, last, debt, stored, moved, before, at = struct.unpack('<I4I4I4ddddd', blob)
+  if its_mark >= 2147483648 then
+    its_mark = its_mark - 2147483648
+    if #blob < at + 15 then return {'foreign'} end
+    local size
+    pause, known, size, at = struct.unpack('<dI4I4', blob, at)
+    if size ~= (known > 0 and 24 or 0) or #blob < at + size - 1 then return {'foreign'} end
+    theirs = blob:sub(at, at + size - 1)
+    at = at + size
+  end
+  if its_mark ~= mark or known ~= generation then
+    if math.floor(its_mark / 2097152) ~= math.floor(mark / 2097152) then return {'foreign'} end
+    if known > generation then return {'adopt', known, theirs} end
+    if known == generation then return {'conflict', known, theirs} end
+return {'older', known}
+  end
+  if now > last then elapsed = now - last elseif now < last then dirty = true end
+  if pause ~= 0 then
+    pause = pause - elapsed
+    if pause == 0 then pause = -0.001 end
+  end
+do
+local elapsed = elapsed
+  debt = debt - elapsed
+end
+end
+if count == 1 and not todo then
+  local after
+do
+local n = cost
+  after = n > rate * 4611686018.427387904 and math.huge or debt
+end
+  if pause > after then after = pause end
+  local wait = after > 0 and math.ceil(after - 0.001) or 0
+  if wait > limit then
+    if wait > patience and wait < 562949953421312 and not dirty then return wait * 4 + 2 end
+  elseif wait < 262144 then
+do
+local at, n = after > 0 and after or 0, cost
+  local ticket = debt
+  before = stored
+  settle(at)
+  local steep = warm_up * 4 / (5 + cold)
+  local flat = warm_up - steep
+  local from = math.max(stored - flat, 0) / steep
+  stored = math.max(stored - n * 2000000 * (1 + cold) / (5 + cold) / rate, 0)
+  local to = math.max(stored - flat, 0) / steep
+  debt = debt + n * 1000000 / rate + warm_up * (cold - 1) / (cold + 1) * (from * from - to * to)
+  moved = debt - ticket
+end
+    sequence = (sequence + 1) % 4294967296
+do
+  local need
+do
+  need = debt + warm_up - stored
+end
+  if pause > need then need = pause end
+  if generation > 0 and need < 31622400000000 then need = 31622400000000 end
+  local milliseconds
+  if now + need + 1000000 > deadline * 1000000 then
+    milliseconds = math.ceil(math.min(need, 9007199254740992) / 500) + 2000
+    deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
+  end
+  local value
+  if pause ~= 0 or generation > 0 then
+    local own = generation > 0 and params:sub(10, 9 + 24) or ''
+    value = struct.pack('<I4I4I4ddddd', mark + 2147483648, sequence, deadline, now, debt, stored, moved, before)
+      .. struct.pack('<dI4I4', pause, generation, #own) .. own
+  else
+    value = struct.pack('<I4I4I4ddddd', mark, sequence, deadline, now, debt, stored, moved, before)
+  end
+  if milliseconds then
+    redis.call('SET', key, value, 'PX', milliseconds)
+  else
+    redis.call('SET', key, value, 'KEEPTTL')
+  end
+end
+    return sequence * 1048576 + wait * 4
+  end
+end
+local values, filled, source, first = {sequence, 0}, 2, params, 1
+local told
+repeat
+  local mixed = fresh > 1
+  for call = 1, count do
+    if mixed and call > 1 then cost, at = struct.unpack('<I4', source, at) end
+    local after
+do
+local n = cost
+    after = n > rate * 4611686018.427387904 and math.huge or debt
+end
+    if pause > after then after = pause end
+    local wait = after > 0.001 and math.ceil(after - 0.001) or 0
+    if wait > limit then told, first = true, call break end
+do
+local at, n = after > 0 and after or 0, cost
+  local ticket = debt
+  before = stored
+  settle(at)
+  local steep = warm_up * 4 / (5 + cold)
+  local flat = warm_up - steep
+  local from = math.max(stored - flat, 0) / steep
+  stored = math.max(stored - n * 2000000 * (1 + cold) / (5 + cold) / rate, 0)
+  local to = math.max(stored - flat, 0) / steep
+  debt = debt + n * 1000000 / rate + warm_up * (cold - 1) / (cold + 1) * (from * from - to * to)
+  moved = debt - ticket
+end
+    sequence = (sequence + 1) % 4294967296
+    if wait == 0 and filled == 2 then
+      values[2] = values[2] + 1
+    else
+      filled = filled + 1
+      values[filled] = wait * 4
+    end
+  end
+  if told then break end
+  if at > #source then
+    if source == todo or not todo or todo == '' then
+do
+  local need
+do
+  need = debt + warm_up - stored
+end
+  if pause > need then need = pause end
+  if generation > 0 and need < 31622400000000 then need = 31622400000000 end
+  local milliseconds
+  if now + need + 1000000 > deadline * 1000000 then
+    milliseconds = math.ceil(math.min(need, 9007199254740992) / 500) + 2000
+    deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
+  end
+  local value
+  if pause ~= 0 or generation > 0 then
+    local own = generation > 0 and params:sub(10, 9 + 24) or ''
+    value = struct.pack('<I4I4I4ddddd', mark + 2147483648, sequence, deadline, now, debt, stored, moved, before)
+      .. struct.pack('<dI4I4', pause, generation, #own) .. own
+  else
+    value = struct.pack('<I4I4I4ddddd', mark, sequence, deadline, now, debt, stored, moved, before)
+  end
+  if milliseconds then
+    redis.call('SET', key, value, 'PX', milliseconds)
+  else
+    redis.call('SET', key, value, 'KEEPTTL')
+  end
+end
+      return values
+    end
+    source, at = todo, 1
+  end
+  cost, count, limit, patience, fresh, at = struct.unpack('<I4I4ddB', source, at)
+until false
+local function begin()
+  debt, stored, moved, before = 0, warm_up, 0, warm_up
+end
+local function resume(elapsed)
+  debt = debt - elapsed
+end
+local function ready(n)
+  return n > rate * 4611686018.427387904 and math.huge or debt
+end
+local function charge(at, n)
+  local ticket = debt
+  before = stored
+  settle(at)
+  local steep = warm_up * 4 / (5 + cold)
+  local flat = warm_up - steep
+  local from = math.max(stored - flat, 0) / steep
+  stored = math.max(stored - n * 2000000 * (1 + cold) / (5 + cold) / rate, 0)
+  local to = math.max(stored - flat, 0) / steep
+  debt = debt + n * 1000000 / rate + warm_up * (cold - 1) / (cold + 1) * (from * from - to * to)
+  moved = debt - ticket
+end
+local function forget()
+  return debt + warm_up - stored
+end
+local function save()
+  local need
+  need = forget()
+  if pause > need then need = pause end
+  if generation > 0 and need < 31622400000000 then need = 31622400000000 end
+  local milliseconds
+  if now + need + 1000000 > deadline * 1000000 then
+    milliseconds = math.ceil(math.min(need, 9007199254740992) / 500) + 2000
+    deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
+  end
+  local value
+  if pause ~= 0 or generation > 0 then
+    local own = generation > 0 and params:sub(10, 9 + 24) or ''
+    value = struct.pack('<I4I4I4ddddd', mark + 2147483648, sequence, deadline, now, debt, stored, moved, before)
+      .. struct.pack('<dI4I4', pause, generation, #own) .. own
+  else
+    value = struct.pack('<I4I4I4ddddd', mark, sequence, deadline, now, debt, stored, moved, before)
+  end
+  if milliseconds then
+    redis.call('SET', key, value, 'PX', milliseconds)
+  else
+    redis.call('SET', key, value, 'KEEPTTL')
+  end
+end
+local booked, blocked, opaque = sequence ~= values[1], false, false
+local latest = 0
+local function due(cost)
+  local after, unknown, part = ready(cost)
+  if latest > after then after = latest end
+  if pause > 0 and pause > after then after, part = pause, 0 end
+  return after, unknown or opaque, part, after > 0 and math.min(math.ceil(after - 0.001), 562949953421311) or 0
+end
+local function ask(cost, limit, patience, fresh)
+  local after, unknown, part, wait = due(cost)
+  if after == math.huge then return 4503599627370498, part end
+  if wait <= limit and not (blocked or unknown) then
+    latest = after > 0 and after or 0
+    charge(latest, cost)
+    sequence = (sequence + 1) % 4294967296
+    booked = true
+    return wait * 4, part
+  end
+  if wait > patience or (unknown and patience == 0) then
+    return (unknown and wait + 562949953421312 or wait) * 4 + 2, part
+  end
+  if not blocked then
+    blocked = true
+    if booked or dirty then save() end
+    booked, dirty = false, false
+  end
+  if not opaque then
+    latest = after > 0 and after or 0
+    charge(latest, cost)
+  end
+  opaque = unknown
+  return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
+end
+while true do
+  local mixed = fresh > 1
+  fresh = fresh % 2
+  for call = first, count do
+    if mixed and call > first then cost, at = struct.unpack('<I4', source, at) end
+    local value, part = ask(cost, limit, patience, fresh)
+    if value == 0 and filled == 2 then
+      values[2] = values[2] + 1
+    else
+      filled = filled + 1
+      values[filled] = value
+    end
+  end
+  if at > #source then
+    if source == todo or not todo or todo == '' then break end
+    source, at = todo, 1
+  end
+  cost, count, limit, patience, fresh, at = struct.unpack('<I4I4ddB', source, at)
+  first = 1
+end
+if booked or dirty then save() end
+return values

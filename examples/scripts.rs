@@ -1,0 +1,39 @@
+//! Writes the script of each policy as Redis runs it.
+//!
+//! ```text
+//! cargo run --features redis --example scripts    # writes docs/scripts/*.lua
+//! ```
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use tollgate::redis::Scripted;
+use tollgate::{
+    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Same, SlidingWindowCounter,
+    SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/scripts");
+    fs::create_dir_all(&folder)?;
+    let scripts = [
+        ("smooth_bursty", SmoothBursty::lua()),
+        ("smooth_warming_up", SmoothWarmingUp::lua()),
+        ("token_bucket", TokenBucket::lua()),
+        ("gcra", Gcra::lua()),
+        ("leaky_bucket", LeakyBucket::lua()),
+        ("fixed_window", FixedWindow::lua()),
+        ("sliding_window_log", SlidingWindowLog::lua()),
+        ("sliding_window_counter", SlidingWindowCounter::lua()),
+        ("in_flight", InFlight::lua()),
+        ("lock_out", LockOut::<TokenBucket>::lua()),
+        ("tuple", <(SlidingWindowLog, InFlight)>::lua()),
+        ("same", Same::<(TokenBucket, FixedWindow)>::lua()),
+    ];
+    for (name, lua) in scripts {
+        fs::write(folder.join(name).with_extension("lua"), lua.script())?;
+        println!("{name}");
+    }
+    Ok(())
+}
