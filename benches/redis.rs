@@ -147,7 +147,7 @@ impl Bench {
         let mut commands = Vec::new();
         self.runtime.block_on(async {
             for key in keys().take(KEYS) {
-                let _ = limiter.key(key).try_acquire(cost).await;
+                let _ = limiter.at(key).try_acquire(cost).await;
                 commands.extend(tap.last.lock().ok().and_then(|mut last| last.take()));
             }
         });

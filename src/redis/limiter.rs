@@ -75,12 +75,25 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
     /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
-    /// limiter.key("quota:search:user:7").acquire(1).await?;
+    /// limiter.at("quota:search:user:7").acquire(1).await?;
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn key(&self, key: impl Into<String>) -> Self {
+    pub fn at(&self, key: impl Into<String>) -> Self {
         Self::of(Arc::clone(&self.keys), key.into().into())
+    }
+
+    /// The key of this limiter.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
+    /// assert_eq!(limiter.at("quota:user:7").key(), "quota:user:7");
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.shared.key
     }
 
     fn acquire_within(&self, n: P::Cost, max_wait: Option<Duration>) -> RedisAcquire<P, C> {

@@ -77,7 +77,7 @@ async fn work<P: Scripted<Cost = u32> + Rated>(job: &Job, policy: P) {
     let timed = Timed { connection, longest: Arc::clone(&longest) };
     let limiter = RedisRateLimiter::builder(policy, timed, KEY).deadline(DEADLINE).build();
     // The first request, with the connection and the script, is not measured.
-    limiter.key("warm").acquire(1).await.expect("Redis is there");
+    limiter.at("warm").acquire(1).await.expect("Redis is there");
     longest.store(0, Relaxed);
 
     wait_for_start();

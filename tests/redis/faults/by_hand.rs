@@ -24,7 +24,7 @@ fn limiter(per_second: f64, clock: &ManualClock) -> (Limiter<Hand>, Hand) {
 
 /// One caller at each of `callers` other keys. Requests are sent until the limit is reached.
 fn crowd(limiter: &Limiter<Hand>, hand: &Hand, callers: u32) -> Vec<Call> {
-    let key = |number: u32| limiter.key(number.to_string()).acquire(1);
+    let key = |number: u32| limiter.at(number.to_string()).acquire(1);
     let mut callers: Vec<_> = (0..callers).map(key).collect();
     assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
     hand.send();
@@ -245,7 +245,7 @@ fn an_unused_key_is_not_retried_for_ever() {
 
     let (clock, connection) = (ManualClock::new(), OneIsDead::default());
     let limiter = builder(bursty(10.0), connection.clone()).clock(&clock).build();
-    let dead = limiter.key("dead");
+    let dead = limiter.at("dead");
     let tries = || connection.0.load(Ordering::SeqCst);
     let go_on = |times: u32| {
         for _ in 0..times {
@@ -303,7 +303,7 @@ fn a_caller_without_a_request_slot_does_not_wait_for_ever() {
 fn one_lost_reply_among_others_is_no_outage() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
-    let (mut one, mut other) = (limiter.key("one").acquire(1), limiter.key("other").acquire(1));
+    let (mut one, mut other) = (limiter.at("one").acquire(1), limiter.at("other").acquire(1));
     assert!((&mut other).now_or_never().is_none());
     hand.send();
     assert!((&mut one).now_or_never().is_none());
@@ -331,7 +331,7 @@ fn one_lost_reply_among_others_is_no_outage() {
 fn a_failed_key_probes_again_without_waiters() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
-    let keys = ["one", "other"].map(|key| limiter.key(key));
+    let keys = ["one", "other"].map(|key| limiter.at(key));
     let mut callers = keys.each_ref().map(|key| key.acquire(1));
     for caller in &mut callers {
         assert!(caller.now_or_never().is_none());
@@ -591,7 +591,7 @@ fn waiters_for_the_share_of_one_key_return_to_redis() {
     let limiter = limiter.unavailable(Unavailable::Local(bursty(1.0))).build();
     let mut callers = [1, 1, 1].map(|n| limiter.acquire(n));
     assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
-    let others = || limiter.key("other").acquire(1);
+    let others = || limiter.at("other").acquire(1);
     let mut other = others();
     assert!((&mut other).now_or_never().is_none());
     hand.send();

@@ -293,7 +293,7 @@ async fn a_sent_request_may_be_charged_although_the_nodes_are_not_found_again() 
     let connection = client.get_async_connection().await.expect("they answer");
     let connection = tollgate::redis::Cluster::new(connection);
     let limiter = builder(bursty(RATE), connection).deadline(DEADLINE * 4).build();
-    let [first, other] = ["a", "b"].map(|key| limiter.key(key));
+    let [first, other] = ["a", "b"].map(|key| limiter.at(key));
     let under_way = tokio::spawn(async move { first.acquire(1).await });
     eventually("it was sent", || nodes.took.load(Ordering::SeqCst)).await;
     let other = tokio::spawn(async move { other.acquire(1).await });

@@ -52,7 +52,7 @@ async fn other_calls_make_requests() {
     let (limiter, _grant) = knows(&server).await;
     denied(limiter.try_acquire(2).await);
     assert_eq!(runs(&server), 1);
-    limiter.key("another").try_acquire(1).await.expect("the first is prepaid there");
+    limiter.at("another").try_acquire(1).await.expect("the first is prepaid there");
     assert!(runs(&server) > 1);
 }
 

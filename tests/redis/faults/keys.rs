@@ -73,7 +73,7 @@ async fn foreign<C: Connection>(name: &'static str, server: &Server, limiter: &L
     }
     assert_eq!((limiter.state(), limiter.counters().lost), (State::Up, 0));
     // Other keys are not to blame.
-    limiter.key(name).acquire(1).await.expect("granted");
+    limiter.at(name).acquire(1).await.expect("granted");
     assert_eq!(dump(), before, "nothing was overwritten");
     server.command(&["DEL", KEY]);
     limiter.acquire(1).await.expect("the key is free now");

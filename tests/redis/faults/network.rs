@@ -22,7 +22,7 @@ async fn ready<C: Connection>(connection: C, server: &Server, events: &Events) -
     let limiter =
         builder(policy, connection).deadline(DEADLINE).on_event(events.listener()).build();
     // The server gets to know the script; the key itself is written, and nothing is taken.
-    warm(&limiter.key("another"), events).await;
+    warm(&limiter.at("another"), events).await;
     limiter.pause_for(Duration::from_micros(1)).await.expect("the server is there");
     sequence(server);
     limiter
@@ -156,7 +156,7 @@ async fn keys_on_a_thread_do_not_wait_in_turn_for_a_mute_server() {
     let calls: Vec<_> = (0..20)
         .map(|number| {
             let key = format!("quota:{number}");
-            let limiter = limiter.key(key.clone());
+            let limiter = limiter.at(key.clone());
             (key, tokio::spawn(async move { timed(limiter.acquire(1)).await }))
         })
         .collect();
@@ -260,7 +260,7 @@ async fn a_deadline_is_for_all_that_a_request_takes() {
     const DEADLINE: Duration = ms(1_000);
     async fn unknown<C: Connection>(server: &Server, proxy: &Proxy, connection: C) {
         let limiter = builder(slow(), connection).deadline(DEADLINE).build();
-        warm(&limiter.key("another"), &Events::default()).await;
+        warm(&limiter.at("another"), &Events::default()).await;
         server.command(&["SCRIPT", "FLUSH"]);
         proxy.set(Mode::DelayAnswers(DEADLINE * 9 / 10));
         let (answer, took) = timed(limiter.acquire(1)).await;
@@ -281,7 +281,7 @@ async fn a_deadline_is_kept_while_another_key_connects() {
     const DEADLINE: Duration = ms(1_000);
     let server = Server::start();
     let limiter = builder(bursty(1_000.0), reconnecting(&server.url())).deadline(DEADLINE).build();
-    let other = limiter.key("another");
+    let other = limiter.at("another");
     served(&limiter).await;
     served(&other).await;
     server.stop_process();

@@ -148,8 +148,8 @@ async fn a_user_with_the_documented_permissions() {
     limiter.pause_for(ms(1)).await.expect("paused");
     limiter.set_policy(policy).await.expect("set");
     limiter.quota().await.expect("answered");
-    limiter.key("quota:another").acquire((1, 1)).await.expect("granted");
-    store(limiter.key("another").try_acquire((1, 1)).await);
+    limiter.at("quota:another").acquire((1, 1)).await.expect("granted");
+    store(limiter.at("another").try_acquire((1, 1)).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

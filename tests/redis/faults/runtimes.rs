@@ -140,7 +140,7 @@ fn a_runtime_that_stands_still_while_it_connects() {
     server.continue_process();
     let runtime = runtime();
     let start = Instant::now();
-    while runtime.block_on(limiter.key("quota:another").acquire(1)).is_err() {
+    while runtime.block_on(limiter.at("quota:another").acquire(1)).is_err() {
         assert!(start.elapsed() < DEADLINE * 2 + SLACK, "never connected");
         std::thread::sleep(ms(10));
     }

@@ -160,7 +160,7 @@ async fn a_pause_holds_for_the_share() {
     let retry_after = denied(limiter.try_acquire(1).await);
     assert!(retry_after > Duration::from_secs(50), "{retry_after:?}");
     // It was for this key only.
-    assert!(!limiter.key("another").try_acquire(1).await.expect("granted").is_shared());
+    assert!(!limiter.at("another").try_acquire(1).await.expect("granted").is_shared());
 }
 
 /// Each key has a share of its own, as it has a quota of its own.
@@ -172,7 +172,7 @@ async fn each_key_has_a_share() {
     assert!(!limiter.acquire(1).await.expect("the first is prepaid").is_shared());
     is(&limiter, State::Down).await;
     denied(limiter.try_acquire(1).await);
-    assert!(!limiter.key("another").try_acquire(1).await.expect("granted").is_shared());
+    assert!(!limiter.at("another").try_acquire(1).await.expect("granted").is_shared());
 }
 
 /// As `docs/redis.md` says of tests: without a server, and in no time.

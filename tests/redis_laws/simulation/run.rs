@@ -247,7 +247,7 @@ impl<P: Scripted> Run<P> {
                 })
                 .on_event(move |event| heard.lock().expect("whole").push(event.clone()))
                 .build();
-            limiters.extend(keys.iter().map(|key| limiter.key(&**key)));
+            limiters.extend(keys.iter().map(|key| limiter.at(&**key)));
         }
         let wire = wire(processes);
         let sets_policy = kinds.change || kinds.disagree;
