@@ -1,8 +1,7 @@
-//! Policies: the rules by which permits are handed out, as arithmetic and nothing else.
+//! Policies: the rules by which permits are granted, as pure arithmetic.
 //!
-//! A policy has no clock, no lock and no input or output. It answers two questions about a small
-//! state: when is this cost ready, and what is the state once it is charged? Every verb of a
-//! limiter is built on these two.
+//! A policy has no clock, no lock and no I/O. It computes two things from a small state: the time at which a
+//! cost is ready, and the state after the cost is charged. Every verb of a limiter is built on these two.
 
 pub(crate) mod any;
 pub(crate) mod compose;
@@ -38,15 +37,15 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 
 /// A rule by which permits are granted, as arithmetic on a small state.
 ///
-/// The parameters live in the policy, the history in its [`State`](Policy::State). A policy has no
-/// clock and no lock: time is an argument. A rule of your own has all verbs of
-/// [`RateLimiter`](crate::RateLimiter) and [`KeyedRateLimiter`](crate::KeyedRateLimiter), and
-/// composes with others as part of a tuple, an array or [`Same`](crate::Same).
+/// The policy holds the parameters, and its [`State`](Policy::State) holds the history. A policy has no
+/// clock and no lock: time is an argument. A custom rule works with all verbs of
+/// [`RateLimiter`](crate::RateLimiter) and [`KeyedRateLimiter`](crate::KeyedRateLimiter), and composes with
+/// others as part of a tuple, an array or [`Same`](crate::Same).
 ///
-/// # A rule of your own
+/// # A custom rule
 ///
-/// A fixed delay after each request, whatever its cost. Five methods are required, and this is all of
-/// it (`examples/custom_policy.rs` is a larger one):
+/// A fixed delay after each request, whatever its cost. Only five methods are required, so this is the whole
+/// rule (`examples/custom_policy.rs` is a larger example):
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,14 +81,14 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 ///
-/// # What every rule must keep
+/// # Requirements for every rule
 ///
-/// - **Time alone never takes readiness away.** A cost that is ready at one moment is ready at all
-///   later ones as long as nothing is charged. So several rules together are ready at the latest of
-///   their moments.
-/// - [`charge`](Policy::charge) accepts a cost that is not ready: [`settle`](crate::Grant::settle)
-///   charges the difference. It accepts a time somewhat before the last one, and mints nothing by it.
-/// - Methods return quickly and do not wait: they run under a lock.
+/// - **Time alone never takes readiness away.** A cost that is ready at one time is ready at all later times
+///   as long as nothing is charged. So several rules together are ready at the latest of their times.
+/// - [`charge`](Policy::charge) accepts a cost that is not ready, because
+///   [`settle`](crate::Grant::settle) charges the difference. It also accepts a time somewhat before the
+///   last one, and this must not create permits.
+/// - Methods return quickly and do not wait, because they run under a lock.
 ///
 /// # Optional methods
 ///
@@ -105,8 +104,8 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 /// | [`room_at`](Policy::room_at) | any number may wait |
 /// | [`limited_by`](Policy::limited_by) | a composed rule does not name its slowest part |
 ///
-/// All other items are hooks by which the rules of this crate are decided faster. They are hidden,
-/// change no answer, and are not covered by semantic versioning.
+/// All other items are hooks that make the rules of this crate faster. They are hidden, change no result,
+/// and are not covered by semantic versioning.
 ///
 /// # Without a limiter
 ///
@@ -122,30 +121,30 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 /// # Ok::<(), tollgate::ExceedsCapacity>(())
 /// ```
 pub trait Policy: Clone + Send + Sync + 'static {
-    /// What a caller asks for: a number of permits, or a tuple of numbers for a tuple of policies.
+    /// The cost of a request: a number of permits, or a tuple of numbers for a tuple of policies.
     type Cost: Cost;
-    /// What a limiter, or a key, remembers between calls: plain data.
+    /// The state that a limiter, or a key, keeps between calls: plain data.
     type State: Clone + Debug + Send + 'static;
-    /// What a refund has to know of a charge.
+    /// The data about a charge that a refund needs.
     type Receipt: Copy + Debug + Send + Sync + 'static;
 
     /// The state of a new limiter.
     fn start(&self, now: Nanos) -> Self::State;
 
     /// The state of a limiter that has long been unused. An absent key of a
-    /// [`KeyedRateLimiter`](crate::KeyedRateLimiter) has this state. Default: that of a new limiter.
+    /// [`KeyedRateLimiter`](crate::KeyedRateLimiter) has this state. Default: the state of a new limiter.
     fn idle(&self, now: Nanos) -> Self::State {
         self.start(now)
     }
 
-    /// The moment from which the state answers as [`idle`](Self::idle) does if nothing happens before;
-    /// the key can be dropped then. `None`, the default: never.
+    /// The time from which the state behaves like [`idle`](Self::idle) if nothing happens before; the key can be
+    /// dropped then. `None`, the default: never.
     fn idle_at(&self, state: &Self::State) -> Option<Nanos> {
         let _ = state;
         None
     }
 
-    /// When `cost` may be charged if nothing else happens before.
+    /// The time at which `cost` may be charged if nothing else happens before.
     ///
     /// # Errors
     ///
@@ -157,11 +156,11 @@ pub trait Policy: Clone + Send + Sync + 'static {
         cost: Self::Cost,
     ) -> Result<Ready, ExceedsCapacity>;
 
-    /// Takes `cost` at the time `at`, whether it is ready or not.
+    /// Charges `cost` at the time `at`, whether it is ready or not.
     fn charge(&self, state: &mut Self::State, at: Nanos, cost: Self::Cost) -> Self::Receipt;
 
-    /// Whether `cost` may be charged although it is not ready: a settlement found that it was spent
-    /// already.
+    /// Checks that `cost` may be charged although it is not ready. A settlement calls this for a cost that has
+    /// been spent already.
     ///
     /// # Errors
     ///
@@ -190,30 +189,29 @@ pub trait Policy: Clone + Send + Sync + 'static {
         receipt
     }
 
-    /// Whether a grant is held, as a place among the calls in flight is: then its drop calls
-    /// [`release`](Self::release).
+    /// Whether a grant is held, like a place in flight. If so, dropping it calls [`release`](Self::release).
     const HELD: bool = false;
 
-    /// A grant of `cost` has been dropped, after a [`refund`](Self::refund) too.
+    /// Called when a grant of `cost` is dropped, also after a [`refund`](Self::refund).
     fn release(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) {
         let _ = (state, now, cost);
     }
 
-    /// The limiter is paused until `until`: settles what came before, so that no credit accrues.
+    /// Pauses the limiter until `until`: settles the time before the pause, so that no credit accrues in it.
     /// Default: does nothing, which is right for a rule that stores no unused time.
     fn pause(&self, state: &mut Self::State, now: Nanos, until: Nanos) {
         let _ = (state, now, until);
     }
 
-    /// Makes a state that was kept under the parameters of `old` one of this policy: idle time up
-    /// to now counts at the old rate.
+    /// Converts a state of the policy `old` into a state of this policy. Idle time up to now counts at the old
+    /// rate.
     fn migrate(&self, old: &Self, state: &mut Self::State, now: Nanos);
 
-    /// The permits that can be taken now without a wait for the next caller.
+    /// The permits that can be acquired now without a wait for the next caller.
     fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost;
 
-    /// A call for `cost` has been refused. Returns whether that changed the state; for rules with a
-    /// penalty.
+    /// Called when a request for `cost` is refused. Returns whether the refusal changed the state. For rules
+    /// with a penalty.
     fn refused(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) -> bool {
         let _ = (state, now, cost);
         false
@@ -225,15 +223,15 @@ pub trait Policy: Clone + Send + Sync + 'static {
         None
     }
 
-    /// The maximum wake-up lateness that is credited back: a grant counts from its due time, but never
-    /// from longer ago than this. Default: zero, as needed by rules that record the times of grants; a
-    /// rule of a rate then loses throughput.
+    /// The maximum wake-up lateness that is credited back: a grant counts from its due time, but at most this
+    /// long before now. Default: zero, which rules that record the times of grants need. With zero, a rule with
+    /// a rate loses throughput.
     fn catch_up(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// The moment from which `cost` fits in the queue behind `queued` permits of others. Default:
-    /// `now`; any number may wait.
+    /// The time from which `cost` fits in the queue behind `queued` permits of others. Default: `now`, so the
+    /// queue is not bounded by the policy.
     fn room_at(
         &self,
         state: &Self::State,
@@ -245,9 +243,9 @@ pub trait Policy: Clone + Send + Sync + 'static {
         now
     }
 
-    /// When a caller is ready who stands behind `ahead` permits of several callers, all of them
-    /// charged as soon as they are ready, from `now` on. `None`, the default, if that depends on who
-    /// asks for how much: the line then goes through them one by one.
+    /// The time at which a caller is ready behind `ahead` permits of several callers, each charged as soon as it
+    /// is ready, from `now` on. `None`, the default, if the time depends on the individual costs: the queue then
+    /// visits the waiters one by one.
     #[doc(hidden)]
     fn ready_behind(
         &self,
@@ -260,32 +258,32 @@ pub trait Policy: Clone + Send + Sync + 'static {
         None
     }
 
-    /// Whether `cost` is ready at `now`: what [`ready_at`](Self::ready_at) says, in fewer steps where that
-    /// pays.
+    /// Whether `cost` is ready at `now`. Same result as [`ready_at`](Self::ready_at), in fewer steps where this
+    /// pays off.
     #[doc(hidden)]
     #[inline]
     fn ready_now(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> bool {
         self.ready_at(state, now, cost).is_ok_and(|ready| ready.has_come(now))
     }
 
-    /// Whether all answers are the same at any time: then the clock is not read while no caller waits.
+    /// Whether no result depends on time. If so, the clock is not read while no caller waits.
     #[doc(hidden)]
     const TIMELESS: bool = false;
 
-    /// Whether [`release`](Self::release) does the same at any time.
+    /// Whether [`release`](Self::release) ignores the time.
     #[doc(hidden)]
     const TIMELESS_RELEASE: bool = !Self::HELD;
 
-    /// Whether receipts are so small that a call may keep them in registers.
+    /// Whether receipts are small enough for registers.
     #[doc(hidden)]
     const SMALL: bool = false;
 
-    /// How to decide without a lock; only for policies whose state is one position.
+    /// The functions to decide without a lock; only for policies whose state is one position.
     #[doc(hidden)]
     const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = None;
 }
 
-/// How much of a limit is left: the content of a `RateLimit` header.
+/// The limit and its remaining permits, as in a `RateLimit` header.
 ///
 /// ```
 /// use std::time::Duration;
@@ -304,10 +302,10 @@ pub trait Policy: Clone + Send + Sync + 'static {
 pub struct Quota<C> {
     /// The permits of an unused limiter.
     pub limit: C,
-    /// The permits that can be taken now without a wait for the next caller.
+    /// The permits that can be acquired now without a wait for the next caller.
     pub remaining: C,
-    /// The time until all of the limit is available again if no permit is taken. `None` if that does
-    /// not depend on time alone.
+    /// The time until the whole limit is available again if no permit is taken. `None` if this does not depend on
+    /// time alone.
     pub reset_after: Option<Duration>,
 }
 
@@ -321,7 +319,7 @@ impl<C: Cost> Quota<C> {
     }
 }
 
-/// `Debug` of a policy: its parameters, without what follows from them.
+/// Implements `Debug` for a policy: shows its parameters, without derived fields.
 macro_rules! shows {
     ($policy:ident: |$this:ident| $($name:ident = $value:expr),+) => {
         impl std::fmt::Debug for $policy {
@@ -336,7 +334,7 @@ macro_rules! shows {
 }
 pub(crate) use shows;
 
-/// Spans of time that a policy is made of: none of them may be nothing, or its limit would be void.
+/// Checks a span of time in the parameters of a policy. It must not be zero, or the limit would be void.
 #[track_caller]
 pub(crate) fn check_span(span: Duration, what: &str) {
     assert!(!span.is_zero(), "{what} must not be zero");
@@ -352,7 +350,7 @@ pub(crate) fn check_span(span: Duration, what: &str) {
 /// assert_eq!(policy.rate(), Rate::per_second(7.0));
 /// ```
 pub trait Rated: Policy {
-    /// Permits per time when nothing is stored.
+    /// The rate of permits when no permits are stored.
     fn rate(&self) -> Rate;
 
     /// The same policy at another rate.

@@ -1,4 +1,4 @@
-//! The two quantities that everything else is written in: a point in time and a rate.
+//! The two quantities used everywhere else: a point in time and a rate.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,9 +7,8 @@ use std::time::Duration;
 
 /// A point in time: nanoseconds since the origin of a [`Clock`](crate::Clock).
 ///
-/// Policies are pure arithmetic on these, so that they never know what time it is. A `u64` of
-/// nanoseconds spans 584 years; clocks stop at [`Nanos::END`], which leaves room above it for
-/// whatever is booked ahead.
+/// Policies are pure arithmetic on these points and never read a clock. A `u64` of nanoseconds spans 584
+/// years; clocks stop at [`Nanos::END`], which leaves room above it for charges booked ahead.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,10 +26,10 @@ impl Nanos {
     /// The origin of the clock.
     pub const ZERO: Self = Self(0);
 
-    /// The last moment that a clock shows: 2^63 - 1 ns, 292 years after its origin.
+    /// The last time that a clock shows: 2^63 - 1 ns, 292 years after its origin.
     pub const END: Self = Self(u64::MAX >> 1);
 
-    /// The most that one request may take or one pause may last: 2^62 ns, 146 years.
+    /// The longest time that one request may take or one pause may last: 2^62 ns, 146 years.
     pub const HORIZON: Duration = Duration::from_nanos(1 << 62);
 
     /// The point `nanos` nanoseconds after the origin.
@@ -45,19 +44,19 @@ impl Nanos {
         self.0
     }
 
-    /// This point and `duration` on; stops at the greatest value.
+    /// The point `duration` after this one; saturates at the greatest value.
     #[must_use]
     pub fn saturating_add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(saturating_nanos(duration)))
     }
 
-    /// This point less `duration`; stops at the origin.
+    /// The point `duration` before this one; saturates at the origin.
     #[must_use]
     pub fn saturating_sub(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(saturating_nanos(duration)))
     }
 
-    /// The time from `earlier` to here; zero if `earlier` is later.
+    /// The time from `earlier` to this point; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -74,11 +73,11 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// How many permits a second, a minute, an hour: from 1 per day to 1,000,000,000 per second.
+/// A number of permits per second, minute, hour or day: from 1 per day to 1,000,000,000 per second.
 ///
-/// The value is kept as an exact fraction, so that no rate drifts: three per seven seconds stays
-/// three per seven seconds after a million calls. A rate outside the range, zero, negative, not a
-/// number or infinite is refused when it is made; nothing later has to check.
+/// The value is kept as an exact fraction, so that no rate drifts: three per seven seconds stays three per
+/// seven seconds after a million calls. A value that is out of range, zero, negative, not a number or
+/// infinite is rejected when the rate is created, so no later code has to check it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -90,7 +89,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// assert_eq!(Rate::per_second(5.0).as_per_second(), 5.0);
 /// # Ok::<(), tollgate::InvalidRate>(())
 /// ```
-// Packed, because alignment to 16 bytes would cost each policy that has one eight.
+// Packed, because alignment to 16 bytes would cost each policy with a rate eight bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(Rust, packed(8))]
 pub struct Rate {
@@ -121,7 +120,7 @@ impl Rate {
     ///
     /// # Panics
     ///
-    /// If that is not between 1 per day and 1e9 per second.
+    /// If the rate is not between 1 per day and 1e9 per second.
     ///
     /// ```
     /// # use tollgate::Rate;
@@ -137,7 +136,7 @@ impl Rate {
     ///
     /// # Panics
     ///
-    /// If that is not between 1 per day and 1e9 per second.
+    /// If the rate is not between 1 per day and 1e9 per second.
     ///
     /// ```
     /// # use tollgate::Rate;
@@ -149,11 +148,11 @@ impl Rate {
         Self::valid(Self::from_float(n, HOUR))
     }
 
-    /// `n` permits per `per`: `Rate::new(3, Duration::from_secs(7))` is three each seven seconds.
+    /// `n` permits per `per`: `Rate::new(3, Duration::from_secs(7))` is three permits per seven seconds.
     ///
     /// # Panics
     ///
-    /// If that is not between 1 per day and 1e9 per second; see [`Rate::try_new`].
+    /// If the rate is not between 1 per day and 1e9 per second; see [`Rate::try_new`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -204,7 +203,7 @@ impl Rate {
     ///
     /// # Errors
     ///
-    /// [`InvalidRate`] if that is not between 1 per day and 1e9 per second.
+    /// [`InvalidRate`] if the rate is not between 1 per day and 1e9 per second.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -225,8 +224,8 @@ impl Rate {
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // to the nearest float
     pub fn as_per_second(self) -> f64 {
-        // What a float was made into must give the same float back, so the division is done on
-        // integers, with all powers of two set aside, and rounded once.
+        // A rate made from a float must return the same float. So the division uses integers, without
+        // their powers of two, and rounds once.
         let permits = u128::from(self.permits) * SECOND.as_nanos();
         let up = permits.leading_zeros();
         let wider_than_64_bits = 64u32.saturating_sub(self.nanos.leading_zeros());
@@ -255,9 +254,9 @@ impl Rate {
         }
     }
 
-    /// A float is a fraction over a power of two: taken as it is, without rounding.
+    /// A float is a fraction over a power of two, and is converted without rounding.
     fn from_float(n: f64, per: Duration) -> Result<Self, InvalidRate> {
-        // The widest span is a day, so anything outside these bounds is out of range in all.
+        // The widest span is a day, so a value outside these bounds is out of range for each span.
         if !(1e-6..=1e14).contains(&n) {
             return Err(InvalidRate::OutOfRange { per_second: n / per.as_secs_f64() });
         }
@@ -304,8 +303,8 @@ fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
     a
 }
 
-/// In the unit that makes it a whole number, else in permits per second. Parses back to an equal
-/// rate if it was a whole number per second, minute, hour or day or was made by
+/// Uses the unit in which the rate is a whole number, else permits per second. The text parses back to an
+/// equal rate if the rate is a whole number per second, minute, hour or day, or was made by
 /// [`Rate::per_second`].
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -327,7 +326,7 @@ impl fmt::Debug for Rate {
 /// The faster rate is the greater one.
 impl Ord for Rate {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Nanoseconds per permit, by whole ones and then by the rest, whose products fit.
+        // Compares nanoseconds per permit: whole nanoseconds first, then the remainders, whose products fit.
         let parts = |rate: &Self| {
             let permits = u128::from(rate.permits);
             (rate.nanos / permits, rate.nanos % permits, permits)
@@ -362,7 +361,7 @@ impl FromStr for Rate {
     }
 }
 
-/// Why a [`Rate`] could not be made.
+/// The error of an invalid [`Rate`].
 ///
 /// ```
 /// use tollgate::{InvalidRate, Rate};
@@ -380,7 +379,7 @@ pub enum InvalidRate {
     /// Zero, negative, not a number, infinite, below one per day or above 1e9 per second.
     #[error("a rate must be from 1 per day to 1e9 per second, not {per_second:?} per second")]
     OutOfRange {
-        /// What was asked for, in permits per second.
+        /// The requested rate, in permits per second.
         per_second: f64,
     },
     /// The text is not a rate.
@@ -400,7 +399,7 @@ mod tests {
         assert_eq!(Rate::per_second(5.0).fraction(), (1, 200_000_000));
         assert_eq!(Rate::per_second(0.75).fraction(), (3, 4_000_000_000));
         assert_eq!(Rate::per_second(1e9).fraction(), (1, 1));
-        // 0.1 is not a tenth, and must not become one.
+        // The float 0.1 is not exactly a tenth, and must not become one.
         assert_ne!(Rate::per_second(0.1), Rate::every(Duration::from_secs(10)));
         assert_eq!(Rate::per_second(0.1).as_per_second(), 0.1);
     }
@@ -431,7 +430,7 @@ mod tests {
             assert!(rates[index + 1..].iter().all(|fast| slow < fast), "{slow}");
             assert_eq!(slow.cmp(slow), Ordering::Equal);
         }
-        // Two fractions that differ by less than a float tells.
+        // Two fractions that differ by less than a float can represent.
         let (one, other) = (
             Rate::new(u64::MAX, Duration::from_secs(u64::MAX / 2)),
             Rate::new(u64::MAX - 1, Duration::from_secs(u64::MAX / 2)),

@@ -1,10 +1,10 @@
-//! Several rules together: granted when all of them would grant, and then charged in all of them at
-//! one time; else charged in none.
+//! Compositions of rules. A request is granted when all parts would grant it, and is then charged in all
+//! parts at the same time; otherwise it is charged in none.
 //!
-//! A tuple has a cost for each part, as "1 request, 800 tokens, 1 in flight" has; [`Same`] of a tuple
-//! and an array have one cost for all, as "10 a second and 1000 an hour" has. Because time alone never
-//! takes readiness away ([`Policy`]), all are ready at the latest of their times. A part of a tuple
-//! whose cost is nothing is always ready and not charged.
+//! A tuple has a cost for each part, for example "1 request, 800 tokens, 1 in flight". An array, or [`Same`]
+//! of a tuple, has one cost for all parts, for example "10 a second and 1000 an hour". Because time alone
+//! never takes readiness away ([`Policy`]), all parts are ready at the latest of their times. A part of a
+//! tuple with a cost of zero is always ready and not charged.
 
 use super::cost::sealed::Sealed;
 use super::{Cost, Policy, Ready};
@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// Several rules with one cost: every permit counts in each of them.
 ///
-/// For quotas with more than one span, "10 a second and 1000 an hour". Rules of one kind can be an
-/// array instead; rules with a cost each are a tuple.
+/// For quotas with more than one span, such as "10 a second and 1000 an hour". Rules of one type can form an
+/// array instead; rules with separate costs form a tuple.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, Same, SlidingWindowLog, TokenBucket};
@@ -35,8 +35,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Same<P>(pub P);
 
-/// Of the parts that are not ready at `now`, the one that is ready last; one of which nobody can know
-/// when before all others.
+/// The part that is ready last, of those that are not ready at `now`. A part whose time is unpredictable
+/// counts as later than all others.
 pub(super) fn last_of(parts: impl IntoIterator<Item = Option<Ready>>, now: Nanos) -> Option<usize> {
     let waits = parts.into_iter().enumerate().filter_map(|(part, ready)| {
         let ready = ready.filter(|ready| !ready.has_come(now))?;
@@ -50,8 +50,8 @@ fn least<C: Cost>(one: C, other: C) -> C {
     one.saturating_sub(one.saturating_sub(other))
 }
 
-/// A policy of several parts, each with its number, the way to it from the whole, and the way to its
-/// cost from the cost of the whole.
+/// Implements `Policy` for a composition. Each part is given with its index, its path from the whole, and the
+/// path of its cost from the whole cost.
 macro_rules! compose {
     (
         [$($generics:tt)*] $whole:ty, $cost:ty, $available:item:
@@ -165,7 +165,7 @@ macro_rules! compose {
                 last_of(parts, now)
             }
 
-            /// That of the part that needs the least.
+            /// The smallest one of all parts.
             fn catch_up(&self) -> Duration {
                 let mut least = Duration::MAX;
                 $(least = least.min(self$($way)*.catch_up());)+
@@ -192,7 +192,7 @@ macro_rules! compose {
     };
 }
 
-/// A tuple with a cost for each part, and [`Same`] of it, with one for all.
+/// Implements a tuple, with a cost for each part, and [`Same`] of it, with one cost for all parts.
 macro_rules! tuple {
     ($first:ident 0, $($part:ident $index:tt),+) => {
         impl<$first: Cost, $($part: Cost),+> Sealed for ($first, $($part),+) {}
@@ -212,7 +212,7 @@ macro_rules! tuple {
                 self.0.is_zero() $(&& self.$index.is_zero())+
             }
 
-            /// Those of all parts.
+            /// The sum over all parts.
             fn permits(self) -> u64 {
                 self.0.permits()$(.saturating_add(self.$index.permits()))+
             }

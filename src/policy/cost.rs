@@ -1,9 +1,9 @@
-//! What a caller asks for.
+//! The cost of a request.
 
 use std::fmt::Debug;
 
-/// What a caller asks for: `u32` permits, or a tuple of costs for a tuple of policies. The default is
-/// zero permits. The trait is sealed.
+/// The cost of a request: `u32` permits, or a tuple of costs for a tuple of policies. The default is zero
+/// permits. The trait is sealed.
 ///
 /// ```
 /// use tollgate::Cost;
@@ -15,22 +15,22 @@ use std::fmt::Debug;
 pub trait Cost:
     sealed::Sealed + Copy + Debug + Default + PartialEq + Send + Sync + 'static
 {
-    /// Many of these together.
+    /// The sum of many costs.
     type Sum: Copy + Debug + Default + Send + Sync + 'static;
 
-    /// `sum` and this.
+    /// `sum` plus this cost.
     fn add_to(self, sum: Self::Sum) -> Self::Sum;
 
-    /// `sum` without this, which is part of it.
+    /// `sum` minus this cost, which must be part of it.
     fn take_from(self, sum: Self::Sum) -> Self::Sum;
 
-    /// Whether this asks for nothing: granted at once, and takes nothing.
+    /// Whether the cost is zero. Such a request is granted at once and takes no permit.
     fn is_zero(self) -> bool;
 
-    /// How many permits this counts for in a line bounded by permits.
+    /// The number of permits that this cost counts for in a queue bounded by permits.
     fn permits(self) -> u64;
 
-    /// What is left of this when `other` is taken away; nothing if `other` is larger.
+    /// This cost minus `other`; zero if `other` is larger.
     #[must_use]
     fn saturating_sub(self, other: Self) -> Self;
 }

@@ -1,13 +1,13 @@
-//! Nanoseconds with 64 binary places, so that adding up intervals does not round.
+//! Nanoseconds with 64 fractional bits, so that sums of intervals do not round.
 
 use crate::units::Nanos;
 
 /// A time or a span of time: nanoseconds times 2^64.
 ///
-/// An interval is off by less than 2^-64 ns; 2^62 of them, a permit each nanosecond for 146 years,
-/// add up to less than a nanosecond.
-// In two halves: what is written as two words and read as one of 128 bits waits for both to arrive, and
-// a state with a `u128` in it would have to be aligned to it.
+/// An interval is off by less than 2^-64 ns. The errors of 2^62 intervals, one permit per nanosecond for 146
+/// years, add up to less than a nanosecond.
+// Stored as two halves: a 128-bit load after two 64-bit stores stalls until both stores complete, and a
+// `u128` would force its alignment on the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fine {
     nanos: u64,
@@ -48,11 +48,11 @@ impl Fine {
         Nanos::new(self.nanos.saturating_add(u64::from(self.fraction != 0)))
     }
 
-    /// This many times; stops at the greatest value.
+    /// This value times `n`; saturates at the greatest value.
     #[inline(always)]
     pub(crate) fn times(self, n: u64) -> Self {
         let n = u128::from(n);
-        // By halves, which is faster than a multiplication of 128 bits that looks for overflow.
+        // Multiplied by halves, which is faster than a 128-bit multiplication with an overflow check.
         let (nanos, fraction) = (u128::from(self.nanos) * n, u128::from(self.fraction) * n);
         if nanos >> 64 == 0 { Self::of((nanos << 64).saturating_add(fraction)) } else { Self::MAX }
     }
@@ -64,7 +64,7 @@ impl Fine {
         Self::of(u128::from(self.nanos) * part + ((u128::from(self.fraction) * part) >> 64))
     }
 
-    /// How often `other` goes into this, rounded down.
+    /// This value divided by `other`, rounded down.
     pub(crate) fn over(self, other: Self) -> u128 {
         self.bits() / other.bits().max(1)
     }
@@ -74,36 +74,36 @@ impl Fine {
         Self::of(self.bits().saturating_add(other.bits()))
     }
 
-    /// What is left when `other` is taken away; nothing if it is more.
+    /// This value minus `other`; zero if `other` is larger.
     #[inline(always)]
     pub(crate) fn saturating_sub(self, other: Self) -> Self {
         Self::of(self.bits().saturating_sub(other.bits()))
     }
 }
 
-/// A span to divide by, prepared so that dividing takes one multiplication.
+/// A span as a divisor, prepared so that a division takes one multiplication.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Divisor {
-    /// Brings the span's top bit to the top.
+    /// The left shift that moves the span's highest bit to the top.
     up: u32,
-    /// 2^127 over the top 64 bits of the span.
+    /// 2^127 divided by the top 64 bits of the span.
     inverse: u64,
 }
 
 impl Divisor {
-    /// For a span that is not zero.
+    /// The span must not be zero.
     pub(crate) fn new(span: Fine) -> Self {
         let up = span.bits().leading_zeros();
         let top = ((span.bits() << up) >> 64).max(1);
         Self { up, inverse: u64::try_from((1 << 127) / top).unwrap_or(u64::MAX) }
     }
 
-    /// `part`, which is not more than the span, as a fraction of it in units of 2^-64; the span
-    /// itself counts as the greatest value, or one less. Grows with `part`; right to about 2^-62.
+    /// `part` as a fraction of the span, in units of 2^-64; `part` must not exceed the span. For the span itself
+    /// the result is the greatest value, or one less. Monotonic in `part`; exact to about 2^-62.
     #[inline(always)]
     pub(crate) fn fraction(self, part: Fine) -> u64 {
-        // Of a span below a nanosecond nothing is left above the point: it has its own way, because a
-        // shift that is known to be short takes a quarter of the instructions.
+        // A span below a nanosecond has no whole part, and takes a separate path: a shift that is known to
+        // be short needs a quarter of the instructions.
         let top = if self.up < 64 {
             Fine::of(part.bits() << (self.up % 64)).nanos
         } else {
@@ -124,12 +124,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Any number of bits, so that small ones come as often as large ones; and the greatest.
+    /// Numbers of any bit length, small and large with equal frequency; and the greatest.
     fn bits() -> impl Strategy<Value = u128> {
         prop_oneof![
             8 => (any::<u128>(), 0..128u32).prop_map(|(bits, down)| bits >> down),
             1 => (0..4u128).prop_map(|less| u128::MAX - less),
-            // Whole nanoseconds, and beside them.
+            // Whole nanoseconds, and values next to them.
             1 => (any::<u64>(), 0..64u32, 0..3u128).prop_map(|(nanos, down, beside)| {
                 (u128::from(nanos >> down) << 64).saturating_add(beside).saturating_sub(1)
             }),
@@ -143,7 +143,7 @@ mod tests {
         ]
     }
 
-    /// A part of a span that is not zero: of the same size, small, or the span itself.
+    /// A nonzero span and a part of it: of similar size, small, or the span itself.
     fn parts() -> impl Strategy<Value = (u128, u128)> {
         (bits().prop_map(|span| span.max(1)), bits(), 0..4u128).prop_map(|(span, part, less)| {
             let near = span.saturating_sub(less);
@@ -151,7 +151,7 @@ mod tests {
         })
     }
 
-    /// A product of 192 bits: the high 64 and the low 128, from products of two times 64 bits.
+    /// A 192-bit product: the high 64 bits and the low 128 bits, from products of two 64-bit numbers.
     fn product(bits: u128, number: u64) -> (u128, u128) {
         let number = u128::from(number);
         let (high, low) = ((bits >> 64) * number, (bits & u128::from(u64::MAX)) * number);
@@ -159,7 +159,7 @@ mod tests {
         ((high >> 64) + u128::from(carry), sum)
     }
 
-    /// `part / span` in units of 2^-64, digit by digit: below one.
+    /// `part / span` in units of 2^-64, bit by bit; the quotient is below one.
     fn quotient(part: u128, span: u128) -> u64 {
         let (mut rest, mut quotient) = (part, 0);
         for _ in 0..64 {
@@ -185,7 +185,7 @@ mod tests {
             prop_assert_eq!(u128::from(fine.fraction), one % (1 << 64));
             prop_assert_eq!(fine.cmp(&others), one.cmp(&other));
             prop_assert_eq!(fine == others, one == other);
-            // Those that share a half, too.
+            // Also compare values that share one half.
             let beside = Fine { nanos: fine.nanos, ..others };
             prop_assert_eq!(fine.cmp(&beside), one.cmp(&beside.bits()));
             let above = Fine { fraction: fine.fraction, ..others };
@@ -193,7 +193,7 @@ mod tests {
         }
 
         #[test]
-        fn sums_and_differences_stop_at_the_ends(one in bits(), other in bits()) {
+        fn sums_and_differences_saturate(one in bits(), other in bits()) {
             let (fine, others) = (Fine::of(one), Fine::of(other));
             prop_assert_eq!(fine.plus(others).bits(), one.saturating_add(other));
             prop_assert_eq!(fine.saturating_sub(others).bits(), one.saturating_sub(other));
@@ -203,14 +203,14 @@ mod tests {
         }
 
         #[test]
-        fn many_times_stop_at_the_greatest(bits in bits(), n in numbers()) {
+        fn products_saturate_at_the_greatest(bits in bits(), n in numbers()) {
             let times = Fine::of(bits).times(n).bits();
             prop_assert_eq!(times, bits.saturating_mul(u128::from(n)));
         }
 
-        /// The greatest that still fits, and one more.
+        /// The greatest product that still fits, and one more.
         #[test]
-        fn many_times_stop_no_earlier(n in 2u64.., more in 0..2u128) {
+        fn products_saturate_no_earlier(n in 2u64.., more in 0..2u128) {
             let bits = u128::MAX / u128::from(n) + more;
             let times = Fine::of(bits).times(n).bits();
             prop_assert_eq!(times == u128::MAX, more == 1 || u128::MAX % u128::from(n) == 0);
@@ -231,7 +231,7 @@ mod tests {
         }
 
         #[test]
-        fn one_goes_into_another_so_often(one in bits(), other in bits()) {
+        fn a_quotient_is_rounded_down(one in bits(), other in bits()) {
             let often = Fine::of(one).over(Fine::of(other));
             let other = other.max(1);
             prop_assert!(often.checked_mul(other).is_some_and(|part| part <= one));
@@ -251,15 +251,15 @@ mod tests {
             prop_assert!((rest << 64) - fraction < u128::from(denominator));
         }
 
-        /// Of spans of any size, those below a nanosecond among them: right to 2^-62, and never less
-        /// for a larger part.
+        /// For spans of any size, also below a nanosecond: exact to 2^-62, and never smaller for a larger
+        /// part.
         #[test]
         fn a_fraction_is_right_and_grows_with_the_part(
             (span, part) in parts(), other in bits(), less in 0..4u128,
         ) {
             let divisor = Divisor::new(Fine::of(span));
             let fraction = |part| divisor.fraction(Fine::of(part));
-            // The span itself is the greatest value, or one less where the inverse was rounded.
+            // The span itself yields the greatest value, or one less where the inverse was rounded.
             let whole = fraction(span);
             prop_assert!(whole >= u64::MAX - 1, "{whole}");
             for part in [part, part.saturating_sub(less), other.min(span)] {
@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Where a span has its top bit just above or just below a nanosecond, the ways part.
+    /// Spans whose highest bit is just above or just below a nanosecond take different paths.
     #[test]
     fn fractions_of_spans_about_a_nanosecond() {
         for span in [1u128 << 63, (1 << 64) - 1, 1 << 64, (1 << 64) + 1, 1 << 65] {

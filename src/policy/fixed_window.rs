@@ -1,26 +1,26 @@
 //! The fixed window.
 //!
-//! Time is cut into windows of one length, and at most `limit` permits are granted in each. When a
-//! window ends, all of them are there again. So twice the limit can be granted around an edge.
+//! Time is divided into windows of equal length, and at most `limit` permits are granted in each. When a
+//! window ends, all permits are available again. So twice the limit can be granted across a boundary.
 //!
-//! With `s` the start of the present window and `c` what was granted in it: `n` are ready at once if
-//! `c + n <= limit`, else at `s + window`. Units: nanoseconds, exact.
+//! Let `s` be the start of the current window and `c` the permits granted in it. `n` permits are ready at
+//! once if `c + n <= limit`, else at `s + window`. Units: nanoseconds, exact.
 
 use super::{Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, saturating_nanos};
 use std::time::Duration;
 
-/// At most `limit` permits in each window, one window after the other.
+/// At most `limit` permits in each window; windows do not overlap.
 ///
-/// For servers that count in windows. **Twice the limit can be granted across a boundary**: all of one
-/// window at its end, and all of the next at its start. If the server's windows are aligned
-/// differently, that exceeds its limit; use a [`SlidingWindowLog`](crate::SlidingWindowLog), which fits
-/// any alignment.
+/// For servers that count in windows. **Twice the limit can be granted across a boundary**: the permits of
+/// one window at its end, and those of the next at its start. If the server's windows are aligned
+/// differently, this exceeds its limit; use a [`SlidingWindowLog`](crate::SlidingWindowLog), which fits any
+/// alignment.
 ///
-/// A window starts with the first request after the last one's end; with [`aligned`](Self::aligned)
-/// all lie on a grid. A request for more than the limit is an error at once; with a limit of zero
-/// nothing is granted.
+/// A window starts with the first request after the end of the last window; with
+/// [`aligned`](Self::aligned) all windows lie on a grid. A request for more than the limit is an error at
+/// once. With a limit of zero nothing is granted.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,8 +38,8 @@ pub struct FixedWindow {
     pub(crate) limit: u32,
     /// In nanoseconds.
     pub(crate) window: u64,
-    /// Where a window of the grid starts, before the first nanosecond of the clock. `None`: with the
-    /// first request.
+    /// The time from the start of a window on the grid to the origin of the clock. `None`: a window starts with
+    /// its first request.
     pub(crate) grid: Option<u64>,
 }
 
@@ -71,9 +71,9 @@ impl FixedWindow {
         Self { limit, window: saturating_nanos(window), grid: None }
     }
 
-    /// Windows that start at whole multiples of their length after the epoch, as "each minute" does.
-    /// `epoch` says how long before the clock's origin that was:
-    /// [`Clock::since_epoch`](crate::Clock::since_epoch) for the Unix epoch, zero for the clock's own.
+    /// Aligns the windows: they start at whole multiples of their length after the epoch, as "each minute"
+    /// does. `epoch` is the time from the epoch to the clock's origin:
+    /// [`Clock::since_epoch`](crate::Clock::since_epoch) for the Unix epoch, zero for the clock's own origin.
     ///
     /// ```
     /// use std::time::Duration;
@@ -96,10 +96,10 @@ impl FixedWindow {
         Self { grid: Some(u64::try_from(into).unwrap_or_default()), ..self }
     }
 
-    /// Where the window starts in which a request at `now` falls: before the clock's origin, perhaps.
+    /// The start of the window that contains `now`. It may lie before the clock's origin.
     #[inline]
     fn window_at(&self, state: &FixedWindowState, now: Nanos) -> i64 {
-        // A clock that has gone back does not start another window.
+        // A clock that is set back does not start another window.
         if now < self.end(state) {
             return state.start;
         }
@@ -110,7 +110,7 @@ impl FixedWindow {
         signed(now.get()) - signed(into)
     }
 
-    /// Out of line, because most calls find room in the present window.
+    /// Not inlined, because most calls find room in the current window.
     #[inline(never)]
     fn is_ready_in_the_next_window(&self, state: &FixedWindowState, now: Nanos, n: u32) -> bool {
         n <= self.limit && self.end(state) <= now
@@ -126,15 +126,15 @@ fn signed(nanos: u64) -> i64 {
     i64::try_from(nanos).unwrap_or(i64::MAX)
 }
 
-/// What a [`FixedWindow`] remembers: the window of the last grant.
+/// The state of a [`FixedWindow`]: the window of the last grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindowState {
     start: i64,
-    /// More than the limit after a lower one was set, or a [`settle`](crate::Grant::settle).
+    /// May exceed the limit after a lower limit was set, or after a [`settle`](crate::Grant::settle).
     granted: u64,
 }
 
-/// In which window a charge was made.
+/// The window of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindowReceipt {
     start: i64,
@@ -179,12 +179,12 @@ impl Policy for FixedWindow {
         if start != state.start {
             *state = FixedWindowState { start, granted: 0 };
         }
-        // As in a log, it never wraps.
+        // It never wraps; see `Log::add`.
         state.granted += u64::from(n);
         FixedWindowReceipt { start }
     }
 
-    /// Exact within the window, which stays begun; afterwards there is nothing to give back.
+    /// Exact within the window, which keeps its start. After the window there is nothing to give back.
     fn refund(
         &self,
         state: &mut FixedWindowState,
@@ -200,7 +200,7 @@ impl Policy for FixedWindow {
 
     const SMALL: bool = true;
 
-    /// What was granted in the last window counts for as long as the new one would last from there.
+    /// Permits granted in the last window count as long as a window of the new length from the same start.
     fn migrate(&self, _: &Self, _: &mut FixedWindowState, _: Nanos) {}
 
     fn available(&self, state: &FixedWindowState, now: Nanos) -> u32 {

@@ -1,11 +1,11 @@
 //! The generic cell rate algorithm.
 //!
-//! Each permit has a theoretical arrival time, one emission interval after the one before it. A
-//! request may come earlier than that by a tolerance and not more. It is the token bucket in other
-//! words: the tolerance is the time in which a bucket of `max_burst + 1` permits is filled.
+//! Each permit has a theoretical arrival time, one emission interval after that of the permit before it. A
+//! request may arrive earlier by at most a tolerance. The rule is equivalent to the token bucket: the
+//! tolerance is the time that fills a bucket of `max_burst + 1` permits.
 //!
-//! With `TAT` the theoretical arrival time: `n` permits are ready at
-//! `max(TAT, t) + n x interval - tolerance`, and then `TAT = max(TAT, t) + n x interval`.
+//! Let `TAT` be the theoretical arrival time. `n` permits are ready at
+//! `max(TAT, t) + n x interval - tolerance`; charging them sets `TAT = max(TAT, t) + n x interval`.
 //!
 //! Source: ITU-T I.371 and ATM Forum TM 4.0; the arguments and the five answers are those of
 //! redis-cell's `CL.THROTTLE`. Units: nanoseconds and fractions of permits, see
@@ -19,10 +19,10 @@ use crate::policy::lock_free::LockFree;
 use crate::units::{Nanos, Rate};
 use std::time::Duration;
 
-/// `count` permits per `period`, of which `max_burst` and one may come at once.
+/// `count` permits per `period`, of which `max_burst + 1` can be granted at once.
 ///
 /// The same limit as a [`TokenBucket`](crate::TokenBucket) of `max_burst + 1`, with the arguments of
-/// redis-cell. Its five answers are here:
+/// redis-cell. Its five results are available as:
 ///
 /// | redis-cell | tollgate |
 /// |---|---|
@@ -58,8 +58,8 @@ pub struct Gcra {
 shows!(Gcra: |policy| rate = policy.rate, max_burst = policy.max_burst, catch_up = policy.catch_up);
 
 impl Gcra {
-    /// `count` permits per `period`, and `max_burst` more than one at once. A new limiter has them
-    /// all.
+    /// `count` permits per `period`, and up to `max_burst + 1` at once. A new limiter starts with the full
+    /// burst.
     ///
     /// # Panics
     ///
@@ -79,8 +79,8 @@ impl Gcra {
         Self { rate, max_burst, catch_up: TWO_TICKS, schedule: Self::schedule(rate, max_burst) }
     }
 
-    /// How late a wake-up may be without loss of throughput: by default 2 ms. It shows only where the
-    /// burst is less than what comes in that time.
+    /// The maximum wake-up lateness that is credited back, 2 ms by default. It matters only if the burst is
+    /// less than the permits that arrive in this time.
     ///
     /// ```
     /// use std::time::Duration;
@@ -106,7 +106,7 @@ impl Policy for Gcra {
         self.schedule.full(now)
     }
 
-    /// What may come at once keeps its number.
+    /// The number of permits that are ready at once does not change.
     fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
         self.schedule.migrate_number(&old.schedule, state, now);
     }

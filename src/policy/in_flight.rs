@@ -1,7 +1,7 @@
 //! Calls in flight.
 //!
-//! At most `max` permits are out at any time; a permit comes back when its grant is dropped. Time
-//! plays no part: a semaphore, as a policy, so that it can be composed with the others.
+//! At most `max` permits are in use at any time; a permit is returned when its grant is dropped. Time plays
+//! no part. This is a semaphore, written as a policy so that it composes with the others.
 //!
 //! Source: E. W. Dijkstra's counting semaphore. Exact.
 
@@ -11,16 +11,16 @@ use crate::units::Nanos;
 
 /// At most `max` permits in flight; a permit is given back when its [`Grant`](crate::Grant) is dropped.
 ///
-/// Keep the grant as long as the call takes. It may be held across `.await`, and a panic or a
-/// cancelled future drops it, too. To move it into a task, use
+/// Keep the grant as long as the call takes. It may be held across `.await`; a panic or a cancelled future
+/// drops it as well. To move it into a task, use
 /// [`acquire_owned`](crate::RateLimiter::acquire_owned) or [`into_owned`](crate::Grant::into_owned).
 ///
 /// **A grant that is not kept limits nothing**: `limiter.acquire(1).await?;` gives its place back at
 /// the end of the statement. Write `let _place = limiter.acquire(1).await?;`, and not `let _ = ..`.
 ///
-/// It is unpredictable when a place will be free: [`retry_after`](crate::Error::retry_after) is `None`,
-/// and a timed call waits until its deadline. A grant that is leaked is never given back. With a `max`
-/// of zero nothing is granted.
+/// The time at which a place becomes free is unpredictable: [`retry_after`](crate::Error::retry_after) is
+/// `None`, and a timed call waits until its deadline. A leaked grant is never given back. With a `max` of
+/// zero nothing is granted.
 ///
 /// ```
 /// use tollgate::{InFlight, ManualClock, RateLimiter};
@@ -39,7 +39,7 @@ pub struct InFlight {
 }
 
 impl InFlight {
-    /// At most `max` permits out.
+    /// At most `max` permits in use.
     ///
     /// ```
     /// use tollgate::{InFlight, ManualClock, RateLimiter};
@@ -57,7 +57,7 @@ impl InFlight {
 
 impl Policy for InFlight {
     type Cost = u32;
-    /// Permits out. More than `max` after a policy with a lower one, or a
+    /// The permits in use. May exceed `max` after a change to a lower `max`, or after a
     /// [`settle`](crate::Grant::settle).
     type State = u64;
     type Receipt = ();

@@ -1,14 +1,12 @@
 //! The leaky bucket, as a queue and as a meter.
 //!
-//! Requests are water. It leaks out of a bucket at a steady rate, and what does not fit into the
-//! bucket is turned away. As a queue, a request is served when the water before it has leaked, so
-//! that the outflow is even; as a meter, it is served at once if it fits, so that the bucket bounds
-//! the burst.
+//! Requests are water, which leaks out of a bucket at a steady rate. A request that does not fit into the
+//! bucket is refused. As a queue, a request is granted when the water before it has leaked, so that the
+//! outflow is even. As a meter, it is granted at once if it fits, so that the bucket bounds the burst.
 //!
-//! With `v` the moment at which the bucket will be, or was, empty: as a queue `n` are ready at `v`,
-//! and there is room for them if `(v - t) x rate + n <= capacity`, those in line counted; as a meter
-//! they are ready at `v + (n - capacity) / rate`. Charging `n` at `t` makes it
-//! `v = max(v, t) + n / rate`.
+//! Let `v` be the time at which the bucket will be, or was, empty. As a queue, `n` permits are ready at `v`,
+//! and they fit if `(v - t) x rate + n <= capacity`, where queued permits count too. As a meter, they are
+//! ready at `v + (n - capacity) / rate`. Charging `n` at `t` sets `v = max(v, t) + n / rate`.
 //!
 //! Source: J. Turner, "New directions in communications", 1986 (the meter); A. Tanenbaum, "Computer
 //! Networks", on traffic shaping (the queue). Units: nanoseconds and fractions of permits, see
@@ -21,14 +19,15 @@ use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate};
 use std::time::Duration;
 
-/// A queue with an even outflow, or with [`meter`](Self::meter) a bucket that grants at once until it
-/// is full.
+/// A queue with an even outflow or, with [`meter`](Self::meter), a bucket that grants at once until it is
+/// full.
 ///
-/// As a queue it grants one request after another, `n / rate` after one for `n`, however the calls
-/// arrive; no unused time is stored. The permits granted and not leaked yet and those in the queue
-/// never exceed `capacity` together: further callers get [`Error::QueueFull`](crate::Error), with the
-/// time after which there is room. In any span of time `t` at most `rate x (t + catch_up)` permits
-/// are granted, and one request. A request for more than the capacity is an error at once.
+/// As a queue, it grants requests one at a time: after a request for `n` permits the next one waits
+/// `n / rate`, however the calls arrive. No unused time is stored. Permits that have not leaked yet and
+/// permits in the queue never exceed `capacity` together: further callers get
+/// [`Error::QueueFull`](crate::Error), with the time after which there is room. In any span of time `t` at
+/// most `rate x (t + catch_up)` permits plus one request are granted. A request for more than the capacity
+/// is an error at once.
 ///
 /// As a meter, in any span of time `t` at most `capacity + rate x (t + catch_up)` permits are granted.
 ///
@@ -74,8 +73,8 @@ impl LeakyBucket {
         Self { rate, capacity, meter: false, catch_up: TWO_TICKS, schedule }
     }
 
-    /// A meter: `capacity` at once, and then what has leaked at `rate`. The same limit as a
-    /// [`TokenBucket`](crate::TokenBucket), described by what is in the bucket instead of what is left.
+    /// A meter: grants `capacity` at once, and then permits as they leak at `rate`. The same limit as a
+    /// [`TokenBucket`](crate::TokenBucket), described by the level of the bucket instead of the tokens left.
     ///
     /// ```
     /// use tollgate::{LeakyBucket, ManualClock, Rate, RateLimiter};
@@ -92,8 +91,8 @@ impl LeakyBucket {
         Self { meter: true, schedule, ..Self::new(rate, capacity) }
     }
 
-    /// How late a wake-up may be without loss of throughput: by default 2 ms. At high rates
-    /// `rate x catch_up` permits may be granted closer together than the rate says.
+    /// The maximum wake-up lateness that is credited back, 2 ms by default. At high rates `rate x catch_up`
+    /// permits may be granted closer together than the rate allows.
     ///
     /// ```
     /// use std::time::Duration;
@@ -120,7 +119,7 @@ impl Policy for LeakyBucket {
         self.schedule.full(now)
     }
 
-    /// What is queued leaks out in the time that it had; a meter keeps what is in it.
+    /// Queued water leaks out in the same time as before; a meter keeps its level.
     fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
         if self.meter || old.meter {
             self.schedule.migrate_missing(&old.schedule, state, now);
@@ -133,9 +132,9 @@ impl Policy for LeakyBucket {
         if self.meter {
             return now;
         }
-        // What was granted leaks, but not in a pause. That, what is in line and what comes must fit.
+        // Granted permits leak, but not in a pause. They must fit together with the queue and this request.
         let here = self.schedule.position_at(now.max(state.resumed));
-        // A change of the rate may have rounded it up by a unit: that is no water.
+        // A change of the rate may have rounded the position up by a unit, which is not water.
         let water = Some(state.position - here).filter(|&water| water > 1).unwrap_or(0);
         let all = water + self.schedule.units(queued.saturating_add(u64::from(n)));
         let over = all - self.schedule.units(self.schedule.most());

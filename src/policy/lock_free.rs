@@ -1,9 +1,9 @@
-//! How a limiter decides without a lock by a policy whose state is one position.
+//! Decisions without a lock, for policies whose state is one position.
 
 use super::schedule::{RateReceipt, RateState, Schedule};
 
-/// How the line keeps the state of a policy in one atomic word: a table of functions, so that a
-/// policy that cannot be kept so needs none of them.
+/// The functions that keep the state of a policy in one atomic word. They are a table, so that a policy whose
+/// state does not fit in a word needs none of them.
 #[derive(Debug)]
 pub struct LockFree<P, S, R> {
     /// `None` if these parameters need the mutex.

@@ -1,21 +1,22 @@
 //! A penalty.
 //!
-//! A refusal by the rule starts a lock, however soon the rule itself would be ready again. A refusal during the lock does not make it longer. Those who wait are not
-//! refused, and so not punished; but they wait for the end of the lock too.
+//! A refusal by the rule starts a lock, however soon the rule itself would be ready again. A refusal during
+//! the lock does not extend it. Waiters are not refused, so they start no lock; but they also wait for its
+//! end.
 //!
-//! With `l` the end of the lock: ready when the rule is, but not before `l`; a refusal at `t >= l`
-//! by the rule makes it `l = t + duration`. Units: nanoseconds, exact.
+//! Let `l` be the end of the lock. A cost is ready when the rule is ready, but not before `l`. A refusal by
+//! the rule at `t >= l` sets `l = t + duration`. Units: nanoseconds, exact.
 
 use super::{Cost, Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
 use std::time::Duration;
 
-/// Another rule; a refusal is followed by a cooldown in which nothing is granted.
+/// Wraps another rule; a refusal is followed by a cooldown in which nothing is granted.
 ///
-/// For logins and the like, where calling too often should have a price. A refusal is an
-/// [`Error::Denied`](crate::Error) at a call that does not wait long enough for the rule; a refusal
-/// because of waiters ahead starts no cooldown, nor does a call that exceeds the capacity.
+/// For logins and similar calls, where calling too often should have a price. A refusal is an
+/// [`Error::Denied`](crate::Error) for a call that does not wait long enough for the rule. A refusal because
+/// of waiters ahead starts no cooldown, and neither does a call that exceeds the capacity.
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,8 +41,8 @@ pub struct LockOut<P> {
 }
 
 impl<P: Policy> LockOut<P> {
-    /// `policy`, and a lock of `duration` after each refusal. More than the
-    /// [horizon](Nanos::HORIZON) counts as the horizon; a lock of no time is none.
+    /// `policy`, with a lock of `duration` after each refusal. A duration of more than the
+    /// [horizon](Nanos::HORIZON) counts as the horizon; a duration of zero means no lock.
     ///
     /// ```
     /// use std::time::Duration;
@@ -57,7 +58,7 @@ impl<P: Policy> LockOut<P> {
     }
 }
 
-/// What a [`LockOut`] remembers: the rule's state, and the end of the lock.
+/// The state of a [`LockOut`]: the rule's state, and the end of the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOutState<S> {
     pub(super) state: S,
@@ -130,7 +131,7 @@ impl<P: Policy> Policy for LockOut<P> {
         self.policy.pause(&mut lock.state, now, until);
     }
 
-    /// A lock that has begun lasts as long as it was to last.
+    /// A lock that has begun keeps its end.
     fn migrate(&self, old: &Self, lock: &mut Self::State, now: Nanos) {
         self.policy.migrate(&old.policy, &mut lock.state, now);
     }

@@ -1,15 +1,15 @@
-//! What was granted in the last span of time: the memory of the sliding windows.
+//! The log of recent grants: the state of the sliding windows.
 
 use std::collections::VecDeque;
 
 use crate::units::Nanos;
 
-/// What a sliding window remembers: grants with their times, the oldest first; those of one part of
-/// the window are one entry, with the time of the last of them.
+/// The state of a sliding window: grants with their times, oldest first. The grants of one part of the window
+/// share an entry, with the time of the last one.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     entries: VecDeque<Entry>,
-    /// How many entries have gone before the first one.
+    /// The number of entries removed so far.
     gone: u64,
     /// The permits of all entries.
     granted: u64,
@@ -21,38 +21,39 @@ struct Entry {
     permits: u64,
 }
 
-/// What a refund must know of a charge of a sliding window: which entry it is in.
+/// The receipt of a charge of a sliding window: the entry that holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogReceipt {
     entry: u64,
 }
 
-/// For how long a grant counts.
+/// The time for which a grant counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Span {
-    /// Grants count from the start of their part, in nanoseconds; parts of one nanosecond are exact.
+    /// The length of a part in nanoseconds. Grants count from the start of their part; parts of one nanosecond
+    /// are exact.
     pub(crate) part: u64,
     /// In nanoseconds.
     pub(crate) window: u64,
 }
 
 impl Span {
-    /// The start of the part in which `at` lies.
+    /// The start of the part that contains `at`.
     fn part_of(self, at: Nanos) -> Nanos {
         if self.part == 1 { at } else { Nanos::new(at.get() - at.get() % self.part) }
     }
 
-    /// When what was granted at `at` no longer counts.
+    /// The time from which a grant made at `at` no longer counts.
     fn end(self, at: Nanos) -> Nanos {
         Nanos::new(self.part_of(at).get().saturating_add(self.window))
     }
 }
 
-/// Keep room for this many entries; when a crowd has gone, give the memory back.
+/// Shrinking keeps room for this number of entries. The log shrinks after many entries have expired.
 const KEEP: usize = 64;
 
 impl Log {
-    /// When no more than `others` permits count.
+    /// The time from which no more than `others` permits count.
     #[inline]
     pub(crate) fn no_more_than_at(&self, others: u64, span: Span) -> Nanos {
         let mut left = self.granted;
@@ -67,20 +68,20 @@ impl Log {
         at
     }
 
-    /// How many permits count at `now`.
+    /// The number of permits that count at `now`.
     pub(crate) fn granted_within(&self, span: Span, now: Nanos) -> u64 {
         let old = self.entries.iter().take_while(|entry| span.end(entry.at) <= now);
         self.granted - old.map(|entry| entry.permits).sum::<u64>()
     }
 
-    /// When nothing counts any more.
+    /// The time from which no permit counts.
     pub(crate) fn empty_at(&self, span: Span) -> Nanos {
         let last = self.entries.iter().rfind(|entry| entry.permits > 0);
         last.map_or(Nanos::ZERO, |entry| span.end(entry.at))
     }
 
-    /// Adds `permits` at `at`, or at the time of the last entry if the clock has gone back, and
-    /// forgets what no longer counts then.
+    /// Adds `permits` at `at`, or at the time of the last entry if the clock was set back, and removes entries
+    /// that no longer count then.
     #[inline]
     pub(crate) fn add(&mut self, at: Nanos, permits: u64, span: Span) -> LogReceipt {
         let at = self.entries.back().map_or(at, |last| at.max(last.at));
@@ -94,7 +95,7 @@ impl Log {
         if self.entries.len() < self.entries.capacity() / 8 {
             self.entries.shrink_to(KEEP.max(2 * self.entries.len()));
         }
-        // A count never wraps: permits are u32, and nobody lives to grant 2^32 of them.
+        // The count never wraps: that would take 2^32 grants of 2^32 permits.
         self.granted += permits;
         match self.entries.back_mut() {
             Some(last) if span.part_of(last.at) == span.part_of(at) => {
@@ -105,7 +106,7 @@ impl Log {
         LogReceipt { entry: self.gone + self.entries.len() as u64 - 1 }
     }
 
-    /// Takes `permits` out of an entry, if it has not been forgotten.
+    /// Takes `permits` out of an entry, if it has not been removed.
     pub(crate) fn take(&mut self, receipt: LogReceipt, permits: u64) {
         let entry = receipt.entry.checked_sub(self.gone);
         let entry = entry.and_then(|entry| usize::try_from(entry).ok());
@@ -117,7 +118,7 @@ impl Log {
     }
 }
 
-/// All of a [`Policy`](crate::Policy) that has a `limit` and a `span`.
+/// Implements [`Policy`](crate::Policy) for a type with a `limit` and a `span`.
 macro_rules! logged {
     () => {
         type Cost = u32;
@@ -146,7 +147,7 @@ macro_rules! logged {
             log.add(at, u64::from(n), self.span)
         }
 
-        /// Exact: as if it had never been granted.
+        /// Exact: as if the permits had never been granted.
         fn refund(&self, log: &mut Log, _: Nanos, part: u32, receipt: LogReceipt) -> LogReceipt {
             log.take(receipt, u64::from(part));
             receipt
@@ -154,8 +155,8 @@ macro_rules! logged {
 
         const SMALL: bool = true;
 
-        /// What was granted in the last window counts. What is older than the old window has been
-        /// forgotten, if anything was granted since, even if the new one is longer.
+        /// Grants of the last window count. Grants older than the old window may have been removed by a later
+        /// grant, even if the new window is longer.
         fn migrate(&self, _: &Self, _: &mut Log, _: Nanos) {}
 
         fn available(&self, log: &Log, now: Nanos) -> u32 {

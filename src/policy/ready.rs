@@ -1,10 +1,10 @@
-//! When a cost is ready.
+//! The time at which a cost is ready.
 
 use std::time::Duration;
 
 use crate::units::Nanos;
 
-/// When a cost is ready.
+/// The time at which a cost is ready.
 ///
 /// ```
 /// use tollgate::{InFlight, Nanos, Policy, Ready};
@@ -14,20 +14,20 @@ use crate::units::Nanos;
 /// let mut state = policy.start(now);
 /// assert_eq!(policy.ready_at(&state, now, 1)?, Ready::At(now));
 /// policy.charge(&mut state, now, 1);
-/// // Not a question of time: a permit has to be given back first.
+/// // Time alone does not help: a permit has to be given back first.
 /// assert_eq!(policy.ready_at(&state, now, 1)?, Ready::NotBefore(now));
 /// # Ok::<(), tollgate::ExceedsCapacity>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ready {
-    /// From this moment on. A moment in the past means "now".
+    /// Ready from this time on. A time in the past means "now".
     At(Nanos),
-    /// Not before this moment, and not before a permit is given back, at an unpredictable time.
+    /// Not ready before this time, and not before a permit is given back, at an unpredictable time.
     NotBefore(Nanos),
 }
 
 impl Ready {
-    /// The moment before which it is certainly not ready.
+    /// The time before which the cost is certainly not ready.
     ///
     /// ```
     /// use tollgate::{Nanos, Ready};
@@ -41,7 +41,7 @@ impl Ready {
         }
     }
 
-    /// Both this and `other`: the later one, and unknown if either is.
+    /// Combines this with `other`: the later time, unpredictable if either is.
     ///
     /// ```
     /// use tollgate::{Nanos, Ready};
@@ -59,7 +59,7 @@ impl Ready {
         }
     }
 
-    /// The time from `now` until then, if it is known.
+    /// The wait from `now`, if it is known.
     pub(crate) fn wait(self, now: Nanos) -> Option<Duration> {
         match self {
             Self::At(time) => Some(time.since(now)),
@@ -67,7 +67,7 @@ impl Ready {
         }
     }
 
-    /// Whether it is ready at `now`.
+    /// Whether the cost is ready at `now`.
     #[inline]
     pub(crate) fn has_come(self, now: Nanos) -> bool {
         matches!(self, Self::At(time) if time <= now)

@@ -1,11 +1,11 @@
-//! A clock that counts permits: the exact arithmetic behind policies with one steady rate.
+//! A clock that counts permits: the exact arithmetic of the policies with one steady rate.
 //!
-//! Time is converted into *units*, a fixed power of two of which make a permit, by one 128-bit
-//! multiplication: `position(t) = floor(t x multiplier / 2^63)`. A cost is then a whole number of
-//! units, so that adding up costs never rounds, at any rate, over any number of calls. Only the
-//! conversion of a time rounds: down, by less than a unit, and it does not add up, because it
-//! always starts from the clock's origin. A unit is chosen by rate to be between half a nanosecond
-//! and one. The multiplier has 64 significant bits: the rate is off by less than 1 part in 2^62.
+//! One 128-bit multiplication converts time into *units*: `position(t) = floor(t x multiplier / 2^63)`. A
+//! permit is a power of two of units. So a cost is a whole number of units, and sums of costs never round,
+//! at any rate, over any number of calls. Only the conversion of a time rounds: down, by less than a unit.
+//! This error does not accumulate, because each conversion starts from the clock's origin. The rate
+//! determines the unit, between half a nanosecond and one nanosecond. The multiplier has 64 significant bits,
+//! so the rate is off by less than 1 part in 2^62.
 
 use super::ready::Ready;
 use crate::error::ExceedsCapacity;
@@ -13,58 +13,58 @@ use crate::units::{Nanos, Rate};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Converts times into positions for one rate, and books costs behind a bounded store: the whole
-/// rule of every policy with one steady rate but the one that warms up.
+/// Converts times into positions for one rate, and charges costs against a bounded store. This is the whole
+/// rule of each policy with one steady rate, except the one that warms up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Schedule {
     /// Units per nanosecond, times 2^63: at least 2^63, so one to two units a nanosecond.
     pub(crate) multiplier: u64,
-    /// Nanoseconds per unit, times 2^63, rounded down: a division would take longer than all the
-    /// rest of a decision.
+    /// Nanoseconds per unit, times 2^63, rounded down. A division would take longer than the rest of a
+    /// decision.
     pub(crate) inverse: u64,
     /// A permit is 2^shift units.
     pub(crate) shift: u32,
-    /// The most that may be stored, in units.
+    /// The maximum that may be stored, in units.
     pub(crate) burst: u64,
-    /// The most permits that one request may ask for.
+    /// The maximum number of permits of one request.
     most: u64,
-    /// Whether all that is asked for must be stored. Else a request waits for those before it only.
+    /// Whether all permits of a request must be stored. If not, a request waits only for those before it.
     pub(crate) strict: bool,
 }
 
-/// What a refund must know of a charge of [`SmoothBursty`](crate::SmoothBursty),
-/// [`TokenBucket`](crate::TokenBucket), [`Gcra`](crate::Gcra) or
-/// [`LeakyBucket`](crate::LeakyBucket).
+/// The receipt of a charge of [`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket),
+/// [`Gcra`](crate::Gcra) or [`LeakyBucket`](crate::LeakyBucket).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateReceipt {
     at: Nanos,
-    /// One more than were charged, so that none is zero and an `Option` of this needs no more room.
+    /// The charged permits plus one. It is never zero, so an `Option` of the receipt takes no more room.
     permits: NonZeroU64,
-    /// How many nanoseconds the permits took at the price of then.
+    /// The nanoseconds that the permits took, at the price of the time of the charge.
     span: u64,
     /// The state's [`mark`](RateState::mark) right after the charge.
     mark: u64,
 }
 
-/// What a policy with one steady rate remembers: up to when its permits are taken. For
-/// [`SmoothBursty`](crate::SmoothBursty) that is the next free ticket, for a
-/// [`TokenBucket`](crate::TokenBucket) the moment at which it was empty.
+/// The state of a policy with one steady rate: the position up to which its permits are taken. For
+/// [`SmoothBursty`](crate::SmoothBursty) this is the next free ticket, for a
+/// [`TokenBucket`](crate::TokenBucket) the time at which it was empty.
 // Packed, because alignment to 16 bytes would cost each key eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed(8))]
 pub struct RateState {
     pub(crate) position: i128,
-    /// What refunds and changes have moved the position by since the last receipt: so that a mark
-    /// stands for one receipt, although positions come again.
+    /// The distance by which refunds and changes have moved the position since the last receipt. With it a
+    /// mark identifies one receipt, although positions can repeat.
     pub(crate) moved: i64,
-    /// The end of the last pause, or when permits were last cut off: no credit comes from before it.
+    /// The end of the last pause, or the last time at which stored permits were cut off. No credit comes from
+    /// before this time.
     pub(crate) resumed: Nanos,
-    /// When the price of a permit last changed.
+    /// The last change of the price of a permit.
     pub(crate) changed: Nanos,
 }
 
 impl RateReceipt {
-    /// `mark`: the state's after the charge.
+    /// `mark` is the state's mark after the charge.
     #[inline]
     pub(crate) fn new(at: Nanos, permits: u64, span: u64, mark: u64) -> Self {
         Self { at, permits: NonZeroU64::MIN.saturating_add(permits), span, mark }
@@ -80,14 +80,14 @@ impl RateState {
         Self { position, moved: 0, resumed: Nanos::ZERO, changed: Nanos::ZERO }
     }
 
-    /// Tells the last receipt from all others that could still be given back. Only the low bits:
-    /// they are enough.
+    /// Distinguishes the last receipt from all others that could still be given back. The low bits are
+    /// sufficient for this.
     #[inline]
     fn mark(self) -> u64 {
         low_bits(self.position + i128::from(self.moved))
     }
 
-    /// Goes elsewhere without becoming another receipt's.
+    /// Moves the position without changing the mark.
     fn move_to(&mut self, position: i128) {
         let moved = low_bits(self.position - position).cast_signed();
         self.moved = self.moved.wrapping_add(moved);
@@ -95,8 +95,7 @@ impl RateState {
     }
 }
 
-/// The half of a [`Policy`](crate::Policy) that is the same for all that keep a [`Schedule`] and a
-/// [`RateState`].
+/// The methods of [`Policy`](crate::Policy) that all policies with a [`Schedule`] and a [`RateState`] share.
 macro_rules! scheduled {
     () => {
         type Cost = u32;
@@ -155,13 +154,13 @@ macro_rules! scheduled {
 pub(super) use scheduled;
 
 impl Schedule {
-    /// A store of `max_burst` of unused time, for requests that wait for those before them only.
+    /// A store of `max_burst` of unused time, for requests that wait only for those before them.
     pub(crate) fn new(rate: Rate, max_burst: Duration) -> Self {
         let (permits, nanos) = rate.fraction();
         let (permits_zeros, nanos_zeros) =
             (u128::from(permits).leading_zeros(), nanos.leading_zeros());
-        // Both with their top bit set: the quotient has 64 or 65 bits. Rounded up, so that an
-        // interval of whole nanoseconds comes out as that.
+        // Both operands have their top bit set, so the quotient has 64 or 65 bits. It is rounded up, so
+        // that an interval of whole nanoseconds stays exact.
         let quotient =
             (u128::from(permits) << permits_zeros).div_ceil((nanos << nanos_zeros) >> 64);
         let (multiplier, shift) = match u64::try_from(quotient) {
@@ -175,8 +174,8 @@ impl Schedule {
         Self { burst, most: schedule.whole_permits(schedule.horizon()), ..schedule }
     }
 
-    /// A store of `capacity` permits, for requests that wait until all they ask for is there. No more
-    /// than comes within the horizon.
+    /// A store of `capacity` permits, for requests that wait until all their permits are stored. The store
+    /// holds at most the permits of the horizon.
     pub(crate) fn bucket(rate: Rate, capacity: u32) -> Self {
         let schedule = Self::new(rate, Duration::ZERO);
         let burst = schedule.units(u64::from(capacity)).min(schedule.horizon());
@@ -184,7 +183,7 @@ impl Schedule {
         Self { burst: fitting(burst.cast_unsigned()), most, strict: true, ..schedule }
     }
 
-    /// The same for requests of at most this many permits.
+    /// The same schedule for requests of at most `permits` permits.
     pub(crate) fn for_at_most(self, permits: u32) -> Self {
         Self { most: self.most.min(u64::from(permits)), ..self }
     }
@@ -194,17 +193,17 @@ impl Schedule {
         RateState::new(self.position_at(now))
     }
 
-    /// A state with all stored that there is room for.
+    /// A state with a full store.
     pub(crate) fn full(&self, now: Nanos) -> RateState {
         RateState::new(self.position_at(now) - i128::from(self.burst))
     }
 
-    /// From when on the store is full.
+    /// The time from which the store is full.
     pub(crate) fn full_at(&self, state: RateState) -> Nanos {
         self.time_of(state.position + i128::from(self.burst))
     }
 
-    /// Where the permit clock must have come for `permits` to be ready.
+    /// The position that the permit clock must reach for `permits` to be ready.
     #[inline]
     pub(crate) fn due(&self, position: i128, permits: u64) -> i128 {
         if self.strict { position + self.units(permits) } else { position }
@@ -217,15 +216,15 @@ impl Schedule {
         Ok(Ready::At(self.time_of(self.due(state.position, u64::from(n)))))
     }
 
-    /// Whether `n` permits are ready at `now`: what [`ready_at`](Self::ready_at) says, without the way back
-    /// from a position to a time.
+    /// Whether `n` permits are ready at `now`. Same result as [`ready_at`](Self::ready_at), without the
+    /// conversion of a position into a time.
     #[inline(always)]
     pub(crate) fn ready_now(&self, state: RateState, now: Nanos, n: u32) -> bool {
         !self.exceeds_capacity(u64::from(n))
             && self.due(state.position, u64::from(n)) <= self.position_at(now)
     }
 
-    /// Whether `n` permits may be owed; but not on top of a debt that reaches the horizon.
+    /// Checks that `n` permits may become debt. They may not if the debt already reaches the horizon.
     pub(crate) fn check_debt(
         &self,
         state: RateState,
@@ -241,7 +240,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// When `n` permits are ready behind `ahead` others.
+    /// The time at which `n` permits are ready behind `ahead` others.
     pub(crate) fn ready_behind(
         &self,
         mut state: RateState,
@@ -252,19 +251,19 @@ impl Schedule {
         if ahead == 0 {
             return now.max(self.time_of(self.due(state.position, u64::from(n))));
         }
-        // What was full overflows until the first is ready.
+        // A full store overflows until the first permit is ready.
         let first = now.max(self.time_of(self.due(state.position, ahead.min(1))));
         self.charge(&mut state, first, ahead);
         first.max(self.time_of(self.due(state.position, u64::from(n))))
     }
 
-    /// Where the permit clock stands at `time`.
+    /// The position of the permit clock at `time`.
     #[inline]
     pub(crate) fn position_at(&self, time: Nanos) -> i128 {
         ((u128::from(time.get()) * u128::from(self.multiplier)) >> 63).cast_signed()
     }
 
-    /// The first moment at which the permit clock has reached `position`.
+    /// The first time at which the permit clock has reached `position`.
     #[inline]
     pub(crate) fn time_of(&self, position: i128) -> Nanos {
         let units = position.max(0).cast_unsigned();
@@ -272,7 +271,7 @@ impl Schedule {
             // Far beyond what any clock shows.
             return Nanos::new(u64::MAX);
         }
-        // The inverse was rounded down: this is early by a few nanoseconds at most.
+        // The inverse was rounded down, so this is early by a few nanoseconds at most.
         let time = (units * u128::from(self.inverse)) >> 63;
         let mut time = Nanos::new(u64::try_from(time).unwrap_or(u64::MAX));
         while self.position_at(time) < position && time.get() < u64::MAX {
@@ -281,37 +280,37 @@ impl Schedule {
         time
     }
 
-    /// Where a charge starts if the permit clock is at `here`: not earlier than a full store.
+    /// The position at which a charge starts if the permit clock is at `here`: not before that of a full store.
     ///
-    /// But a unit earlier is left as it is: due times are rounded up to whole nanoseconds, and with
-    /// a burst of zero each grant would lose that much for good.
+    /// A position that is only a unit too early stays. Due times are rounded up to whole nanoseconds, and with a
+    /// burst of zero each grant would lose the difference.
     #[inline]
     fn start(&self, position: i128, here: i128) -> i128 {
         let full = here - i128::from(self.burst);
         if position + 1 < full { full } else { position }
     }
 
-    /// A store that keeps a number of permits is filled at another rate from `now` on: what time has given
-    /// back of an earlier receipt is no longer known.
+    /// Notes that a store of a number of permits is filled at another rate from `now` on. After this, the part
+    /// of an earlier receipt that time has restored is unknown.
     fn note_price(&self, old: &Self, state: &mut RateState, now: Nanos) {
         if (self.multiplier, self.shift) != (old.multiplier, old.shift) {
             state.changed = state.changed.max(now);
         }
     }
 
-    /// Forgets what a full store has no room for. No receipt can then be taken back any more as if it
-    /// had never been: the time for it may have been lost.
+    /// Discards permits that a full store has no room for. After this no receipt can be refunded as if it had
+    /// never been charged, because its time may have been discarded.
     fn settle(&self, state: &mut RateState, here: i128) {
         state.position = self.start(state.position, here);
     }
 
     #[inline]
     pub(crate) fn units(&self, permits: u64) -> i128 {
-        // A multiplication, because to shift 128 bits takes longer.
+        // A multiplication, because a 128-bit shift takes longer.
         (u128::from(permits) * u128::from(self.unit())).cast_signed()
     }
 
-    /// How many units make a permit: a day's are less than 2^48.
+    /// The number of units per permit. At one permit per day it is still less than 2^48.
     #[inline]
     pub(crate) fn unit(&self) -> u64 {
         1 << self.shift
@@ -321,19 +320,19 @@ impl Schedule {
         u64::try_from(units >> self.shift).unwrap_or(u64::MAX)
     }
 
-    /// Whether `permits` are more than are ever granted at once.
+    /// Whether `permits` exceeds the maximum of one request.
     #[inline]
     pub(crate) fn exceeds_capacity(&self, permits: u64) -> bool {
         permits > self.most
     }
 
-    /// The most permits that one request may ask for.
+    /// The maximum number of permits of one request.
     #[inline]
     pub(crate) fn most(&self) -> u64 {
         self.most
     }
 
-    /// All that can be stored, or what comes within the horizon.
+    /// The most units that can be stored or, if not strict, that arrive within the horizon.
     pub(crate) fn capacity(&self) -> i128 {
         if self.strict { i128::from(self.burst) } else { self.horizon() }
     }
@@ -342,7 +341,7 @@ impl Schedule {
         self.position_at(Nanos::ZERO.saturating_add(Nanos::HORIZON))
     }
 
-    /// Books `permits` at `at`: the whole rule of a store that fills with time and is drawn first.
+    /// Charges `permits` at `at`: the whole rule of a store that fills with time and is drawn first.
     #[inline(always)]
     pub(crate) fn charge(&self, state: &mut RateState, at: Nanos, permits: u64) -> RateReceipt {
         let units = self.units(permits);
@@ -352,10 +351,10 @@ impl Schedule {
 
     /// Gives back `permits` of a receipt, at the price that was paid.
     ///
-    /// All of it if nobody has charged since: as if they had never been charged. Else no more than
-    /// time has not yet given back anyway: whoever came later was counted behind the whole receipt,
-    /// so to return more would let a full store be drawn twice. And nothing across a pause, which
-    /// may have forgotten the charge.
+    /// Without a later charge, the refund is complete, as if the permits had never been charged. After a later
+    /// charge, it returns at most the part that time has not restored yet: the later charge counts behind the
+    /// whole receipt, so a larger refund would let a full store be drawn twice. Across a pause, it returns
+    /// nothing, because the pause may have discarded the charge.
     pub(crate) fn refund(
         &self,
         state: &mut RateState,
@@ -366,7 +365,7 @@ impl Schedule {
         let permits = permits.min(receipt.permits());
         let span = self.span_of(self.units(receipt.permits()));
         let same_price = span == receipt.span;
-        // Where a number of permits is stored, no more of them come back than were taken.
+        // If a number of permits is stored, a refund returns at most the number that was taken.
         let by_number = self.strict && span <= receipt.span;
         let span = if self.strict { span.min(receipt.span) } else { receipt.span };
         let share = |span: u64, permits: u64| {
@@ -389,8 +388,8 @@ impl Schedule {
                 back
             };
         } else if receipt.at >= state.resumed && !(self.strict && receipt.at < state.changed) {
-            // Whoever charged since could not before the state had come, or all that it took, even if
-            // the clock has gone back meanwhile.
+            // A later charge was ready only when the permit clock had reached the position before it or, in a
+            // strict store, the position after it, even if the clock was set back since.
             let since = state.mark().wrapping_sub(receipt.mark).cast_signed();
             let since = if self.strict { 0 } else { i128::from(since) };
             let came = self.time_of(state.position - since);
@@ -412,7 +411,7 @@ impl Schedule {
         state.resumed = state.resumed.max(until);
     }
 
-    /// Makes a state on the clock of `old` one on this clock that means the same number of stored
+    /// Converts a state on the clock of `old` into a state on this clock with the same number of stored
     /// permits, or the same owed time.
     pub(crate) fn migrate_number(&self, old: &Self, state: &mut RateState, now: Nanos) {
         let here = old.position_at(now);
@@ -425,14 +424,14 @@ impl Schedule {
         // Rounded so that no permit is gained.
         let stored = (stored << self.shift) >> old.shift;
         if stored > i128::from(self.burst) {
-            // What has no room any more is lost, and does not come back by a refund.
+            // Permits without room are lost, and a refund does not return them.
             state.resumed = state.resumed.max(now);
         }
         state.move_to(self.position_at(now) - stored.min(i128::from(self.burst)));
     }
 
-    /// Makes a state on the clock of `old` one on this clock with the same number of permits missing
-    /// from a full store; in a pause, at its end.
+    /// Converts a state on the clock of `old` into a state on this clock with the same number of permits
+    /// missing from a full store; in a pause, at its end.
     pub(crate) fn migrate_missing(&self, old: &Self, state: &mut RateState, now: Nanos) {
         old.settle(state, old.position_at(now));
         self.note_price(old, state, now);
@@ -441,13 +440,12 @@ impl Schedule {
         // Rounded so that no permit is gained.
         let missing = (((missing.max(0) << self.shift) - 1) >> old.shift) + 1;
         let position = self.full(at).position + missing;
-        // Nor by more room: nothing is stored at the end of a pause.
+        // A larger store must not gain permits either: at the end of a pause nothing is stored.
         let least = if at > now { self.position_at(at) } else { position };
         state.move_to(position.max(least));
     }
 
-    /// Makes a state on the clock of `old` one on this clock that means the same stored or owed
-    /// *time*.
+    /// Converts a state on the clock of `old` into a state on this clock with the same stored or owed *time*.
     pub(crate) fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
         let here = old.position_at(now);
         old.settle(state, here);
@@ -463,35 +461,35 @@ impl Schedule {
         state.move_to(self.position_at(now) + level);
     }
 
-    /// Whole permits stored.
+    /// The number of whole permits stored.
     pub(crate) fn stored(&self, position: i128, now: Nanos) -> u32 {
         let stored = (self.position_at(now) - position).clamp(0, i128::from(self.burst));
         u32::try_from(stored >> self.shift).unwrap_or(u32::MAX)
     }
 
-    /// How many nanoseconds so many units take, rounded down.
+    /// The nanoseconds that `units` take, rounded down.
     #[inline]
     fn span_of(&self, units: i128) -> u64 {
         nanos_of(u64::try_from(units).unwrap_or(u64::MAX), self.inverse)
     }
 }
 
-/// How many nanoseconds these units take, rounded down, by a schedule's inverse: which is 2^63 at most, so
-/// that the result fits.
+/// The nanoseconds that `units` take, rounded down. `inverse` is that of a schedule: at most 2^63, so that
+/// the result fits.
 #[allow(clippy::cast_possible_truncation)]
 #[inline]
 pub(crate) fn nanos_of(units: u64, inverse: u64) -> u64 {
     ((u128::from(units) * u128::from(inverse)) >> 63) as u64
 }
 
-/// What is known to fit.
+/// Converts a value that is known to fit.
 fn fitting(value: u128) -> u64 {
     debug_assert!(value <= u128::from(u64::MAX));
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 
 /// The low 64 bits of a position.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // that is what is asked for
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // intended
 #[inline]
 fn low_bits(position: i128) -> u64 {
     position as u64
@@ -529,8 +527,8 @@ mod tests {
         fn the_rate_is_exact_to_one_part_in_2_to_the_62(rate in rates()) {
             let schedule = Schedule::new(rate, Duration::ZERO);
             let (permits, nanos) = rate.fraction();
-            // multiplier / 2^(63 + shift) = permits / nanos, compared by cross-multiplying as
-            // floats first and, where the integers fit, exactly.
+            // Checks multiplier / 2^(63 + shift) = permits / nanos by cross-multiplication: with floats first,
+            // and exactly where the integers fit.
             if nanos < 1 << 48 && permits < 1 << 32 {
                 let ours = u128::from(schedule.multiplier) * nanos;
                 let exact = u128::from(permits) << (63 + schedule.shift).min(95);

@@ -1,12 +1,12 @@
 //! The sliding counter.
 //!
-//! A window is cut into `buckets` equal parts, and what was granted is counted for each. A request is
-//! ready when, with it, the last `buckets` counts together are no more than `limit`, the present one
-//! included.
+//! A window is divided into `buckets` equal parts, with a count of granted permits for each part. A request
+//! is ready when the last `buckets` counts, including the current one and the request, are together at most
+//! `limit`.
 //!
-//! So any span of `(1 - 1 / buckets) x window` holds no more than `limit`, because it touches no more
-//! than `buckets` parts; a whole window can hold twice that, all of it within one part at each end.
-//! Units: nanoseconds; a part is rounded up to whole ones.
+//! So any span of `(1 - 1 / buckets) x window` holds at most `limit` permits, because it touches at most
+//! `buckets` parts. A whole window can hold twice the limit, within one part at each end. Units:
+//! nanoseconds; the length of a part is rounded up to whole nanoseconds.
 
 use super::log::{Log, LogReceipt, Span, logged};
 use super::{Policy, Ready, check_span, shows};
@@ -14,11 +14,11 @@ use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
 use std::time::Duration;
 
-/// Never more than `limit` permits in any `(1 - 1 / buckets)` of a window.
+/// At most `limit` permits in any `(1 - 1 / buckets)` of a window.
 ///
-/// An approximation of [`SlidingWindowLog`](crate::SlidingWindowLog) in little memory: 16 bytes for
-/// each of the `buckets` with a grant. With ten buckets the limit holds in any nine
-/// tenths of a window. With one it is an aligned [`FixedWindow`](crate::FixedWindow).
+/// An approximation of [`SlidingWindowLog`](crate::SlidingWindowLog) that needs little memory: 16 bytes for
+/// each bucket with a grant. With ten buckets the limit holds in any nine tenths of a window. With one
+/// bucket the policy is an aligned [`FixedWindow`](crate::FixedWindow).
 ///
 /// A request for more than the limit is an error at once; with a limit of zero nothing is granted.
 ///
@@ -31,7 +31,7 @@ use std::time::Duration;
 /// let limiter = RateLimiter::with_clock(policy, clock.clone());
 /// clock.advance(Duration::from_secs(9));
 /// limiter.try_acquire(3)?;
-/// // What was granted in the first ten seconds counts until the seventh ten seconds begin.
+/// // Grants of the first ten seconds count until the seventh ten seconds begin.
 /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_secs(), 51);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
@@ -44,8 +44,8 @@ pub struct SlidingWindowCounter {
 shows!(SlidingWindowCounter: |policy| limit = policy.limit, window = Duration::from_nanos(policy.span.window), buckets = policy.span.window.div_ceil(policy.span.part));
 
 impl SlidingWindowCounter {
-    /// At most `limit` permits in the present one of `buckets` parts of a window and those before it.
-    /// The parts lie at multiples of their length after the clock's origin.
+    /// At most `limit` permits in the last `buckets` parts of `window / buckets` each, including the current
+    /// part. The parts start at multiples of their length after the clock's origin.
     ///
     /// # Panics
     ///

@@ -1,12 +1,12 @@
 //! The sliding log.
 //!
-//! The time of every grant is kept for one window. A request is ready when, with it, no more than
-//! `limit` permits lie in the window that ends now. Therefore never more than `limit` lie in *any*
-//! window, wherever it starts.
+//! The time of each grant is kept for one window. A request is ready when, including it, at most `limit`
+//! permits lie in the window that ends now. So at most `limit` permits lie in *any* window, wherever it
+//! starts.
 //!
-//! With `t1 <= t2 <= ..` the times of the permits of the last window: `n` are ready when all but
-//! `limit - n` of them are a window old. A window is half open: what was granted at `t` is out of it
-//! at `t + window`. Units: nanoseconds, exact.
+//! Let `t1 <= t2 <= ..` be the times of the permits in the last window. `n` permits are ready when all but
+//! `limit - n` of them are a window old. A window is half open: a permit granted at `t` is outside it at
+//! `t + window`. Units: nanoseconds, exact.
 
 use super::log::{Log, LogReceipt, Span, logged};
 use super::{Policy, Ready, check_span, shows};
@@ -14,12 +14,12 @@ use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, saturating_nanos};
 use std::time::Duration;
 
-/// Never more than `limit` permits in any window, wherever it starts.
+/// At most `limit` permits in any window, wherever it starts.
 ///
-/// The strictest policy, for a server whose windows are unknown: the limit holds in each of them,
-/// however they are aligned. It needs memory: 16 bytes for each moment of a grant within the window,
-/// and up to twice that while it grows; 16 to 32 MB for a million. A large request at a full limit
-/// visits each moment that has to leave the window.
+/// The strictest policy, for a server whose windows are unknown: the limit holds in each of them, however
+/// they are aligned. The log takes 16 bytes for each distinct time of a grant within the window, and up to
+/// twice that while it grows: 16 to 32 MB for a million. A large request at a full limit visits each entry
+/// that has to leave the window.
 ///
 /// A request for more than the limit is an error at once; with a limit of zero nothing is granted.
 ///

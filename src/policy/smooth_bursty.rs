@@ -1,18 +1,15 @@
 //! Guava's `SmoothBursty`.
 //!
-//! Permits come at a steady rate, and unused ones are stored, up to what `max_burst` yields. A
-//! request waits until the permits taken *before* it are paid for, never for its own: its own cost
-//! is left to the next caller. So an idle limiter grants any number at once, and then makes the
-//! next caller wait for them.
+//! Permits arrive at a steady rate. Unused permits are stored, up to the yield of `max_burst`. A request
+//! waits until the permits taken *before* it are paid for, never for its own: the next caller waits for
+//! those. So an idle limiter grants any number at once, and then makes the next caller wait for them.
 //!
-//! With `v` the virtual time of the next free state: ready at `v`; charging `n` at `t` makes it
-//! `v = max(v, t - max_burst) + n / rate`. Where `v` lies in the past, the difference is what is
-//! stored.
+//! Let `v` be the virtual time of the next free ticket. A request is ready at `v`; charging `n` at `t` sets
+//! `v = max(v, t - max_burst) + n / rate`. If `v` lies in the past, the difference is the stored time.
 //!
-//! Source: Guava, `com.google.common.util.concurrent.SmoothRateLimiter`, whose answers are replayed
-//! in `tests/guava/traces.rs`. Units: nanoseconds and fractions of permits, see
-//! [`schedule`](super::schedule). Grants are rounded up to whole nanoseconds; rounding does not add
-//! up. A refused call changes nothing.
+//! Source: Guava, `com.google.common.util.concurrent.SmoothRateLimiter`; `tests/guava/traces.rs` replays its
+//! results. Units: nanoseconds and fractions of permits, see [`schedule`](super::schedule). Grants are
+//! rounded up to whole nanoseconds, and the rounding does not accumulate. A refused call changes nothing.
 
 use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
 use super::{Policy, Rated, Ready, TWO_TICKS, shows};
@@ -23,15 +20,15 @@ use std::time::Duration;
 
 /// A steady rate; up to [`max_burst`](SmoothBursty::max_burst) of unused time is stored.
 ///
-/// This is the policy for calling an API with a quota. **The first request is always granted at
-/// once, however large**, and the next one waits for it ("prepaid waiting"): after `acquire(10)` at
-/// 5 per second the next caller waits two seconds. In any span of time `t` at most
-/// `rate x (t + max_burst + catch_up)` permits are granted, and one request.
+/// This is the policy for calling an API with a quota. **The first request is always granted at once,
+/// however large**, and the next one waits for it: after `acquire(10)` at 5 per second the next caller waits
+/// two seconds. In any span of time `t` at most `rate x (t + max_burst + catch_up)` permits plus one request
+/// are granted.
 ///
-/// A new limiter has nothing stored. The default `max_burst` is one second, as Guava's: after one
-/// idle second at 5 per second, five permits and one more request go through at once. A server that
-/// counts requests in windows sees those as over the rate: to stay under a strict quota, choose a
-/// short burst, such as 20 ms.
+/// A new limiter has nothing stored. The default `max_burst` is one second, as in Guava: after one idle
+/// second at 5 per second, five permits and one more request are granted at once. A server that counts
+/// requests in windows sees this burst as over the rate. To stay under a strict quota, choose a short burst,
+/// such as 20 ms.
 ///
 /// ```
 /// use std::time::Duration;
@@ -72,7 +69,7 @@ impl SmoothBursty {
         Self { rate, max_burst, catch_up: TWO_TICKS, schedule }
     }
 
-    /// How much unused time is stored at most. Zero spaces all permits evenly; more than the
+    /// Sets the maximum of unused time that is stored. Zero spaces all permits evenly; more than the
     /// [horizon](Nanos::HORIZON) counts as the horizon.
     ///
     /// ```
@@ -90,8 +87,8 @@ impl SmoothBursty {
         Self { max_burst, schedule: Schedule::new(self.rate, max_burst), ..self }
     }
 
-    /// How late a wake-up may be without loss of throughput: by default 2 ms. At high rates
-    /// `rate x catch_up` permits may be granted closer together than the rate says.
+    /// The maximum wake-up lateness that is credited back, 2 ms by default. At high rates `rate x catch_up`
+    /// permits may be granted closer together than the rate allows.
     ///
     /// ```
     /// use std::time::Duration;
@@ -117,7 +114,7 @@ impl Policy for SmoothBursty {
         self.schedule.full(now)
     }
 
-    /// What is stored keeps its time.
+    /// The stored time does not change.
     fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
         self.schedule.migrate(&old.schedule, state, now);
     }

@@ -1,8 +1,8 @@
 //! Guava's `SmoothWarmingUp`.
 //!
-//! Permits come at a steady rate, but after idling they come slower at first, so that a service that
-//! was cold is not hit at full rate. Unused permits are stored here too, but drawing on them costs
-//! *more* time the fuller the store is. A new limiter is cold.
+//! Permits arrive at a steady rate, but more slowly at first after an idle time, so that a cold service is
+//! not hit at full rate. Unused permits are stored here too, but drawing a permit costs *more* time the
+//! fuller the store is. A new limiter is cold.
 //!
 //! ```text
 //!    time per          cold +                         /
@@ -17,25 +17,24 @@
 //! ```
 //!
 //! Guava's formulas: `cold = cold_factor x stable`, `threshold = warm_up / 2 / stable`,
-//! `max = threshold + 2 warm_up / (stable + cold)`; the store fills from empty to full in one
-//! `warm_up`. A caller waits for the next free ticket; its cost, the area under the curve for the
-//! permits that come from the store plus `stable` for each other one, moves the ticket for the
-//! next.
+//! `max = threshold + 2 warm_up / (stable + cold)`; the store fills from empty to full in one `warm_up`. A
+//! caller waits for the next free ticket, and its cost moves the ticket for the next caller. The cost is the
+//! area under the curve for the permits drawn from the store, plus `stable` for each other permit.
 //!
 //! # How it is computed
 //!
-//! The store is kept as *time*: `s`, the idle time in it, from 0 to `warm_up`. Filling it is then
-//! exact, drawing a permit takes `warm_up / max` off it, and a change of the rate leaves it alone
-//! (which is what Guava's scaling of the stored permits does). The area is `stable` per permit
-//! plus what the ramp lies above that,
+//! The store is kept as *time*: `s`, the stored idle time, from 0 to `warm_up`. Then filling is exact,
+//! drawing a permit subtracts `warm_up / max`, and a change of the rate does not affect the store (Guava's
+//! scaling of the stored permits has the same effect). The area is `stable` per permit plus the part of the
+//! ramp above it,
 //! `ramp(s) = warm_up x (cold_factor - 1) / (cold_factor + 1) x ((s - threshold) / (max - threshold))^2`
-//! (zero below the threshold, all lengths as time), so `n` permits cost
-//! `n x stable + ramp(s before) - ramp(s after)`: the steady part is an exact multiple and the ramp
-//! cancels between calls. Nothing drifts, and `n` permits at once cost what `n` single ones do.
+//! (zero below the threshold, all lengths as time). So `n` permits cost
+//! `n x stable + ramp(s before) - ramp(s after)`: the steady part is an exact multiple, and the ramp cancels
+//! between calls. Nothing drifts, and `n` permits at once cost the same as `n` single ones.
 //!
 //! Source: Guava, `SmoothRateLimiter` (`tests/guava/traces.rs` replays it). Units:
-//! nanoseconds with 64 binary places. Grants are rounded up to whole nanoseconds; the ramp is exact
-//! to about 2^-60 of the warm-up.
+//! nanoseconds with 64 fractional bits. Grants are rounded up to whole nanoseconds; the ramp is exact to
+//! about 2^-60 of the warm-up.
 
 use super::fine::{Divisor, Fine};
 use super::{Policy, Rated, Ready, TWO_TICKS, shows};
@@ -45,11 +44,11 @@ use std::time::Duration;
 
 /// A steady rate that is approached slowly after a pause.
 ///
-/// For services that need a while to reach full speed: caches to fill, connections to open. **The
-/// first request is granted at once, however large**, and the next one waits for it; from then on
-/// the time between permits falls from `cold_factor x stable` to `stable` over `warm_up`. Idle time
-/// cools the limiter again; after `warm_up` without calls it is cold. In any span of time `t` at
-/// most `rate x (t + catch_up)` permits are granted, and one request.
+/// For services that need time to reach full speed, for example to fill caches or open connections. **The
+/// first request is granted at once, however large**, and the next one waits for it. From then on the time
+/// between permits falls from `cold_factor x stable` to `stable` over `warm_up`. Idle time cools the limiter
+/// again; after `warm_up` without calls it is cold. In any span of time `t` at most `rate x (t + catch_up)`
+/// permits plus one request are granted.
 ///
 /// ```
 /// use std::time::Duration;
@@ -77,20 +76,20 @@ pub struct SmoothWarmingUp {
 /// The trapezoid, with lengths as time.
 #[derive(Clone, Debug, PartialEq)]
 struct Curve {
-    /// Between two permits when warm.
+    /// The time between two permits when warm.
     stable: Fine,
-    /// What drawing one permit takes off the store.
+    /// The time that drawing one permit takes from the store.
     refill: Fine,
     /// A full store.
     full: Fine,
-    /// The part of the store below the threshold, and above it.
+    /// The parts of the store below and above the threshold.
     flat: Fine,
     steep: Divisor,
-    /// What the ramp lies above `stable`, in all.
+    /// The whole area of the ramp above `stable`.
     ramp: Fine,
-    /// What it adds to the cost of drawing a full store, which is what an idle limiter has.
+    /// The part of the ramp in the cost of drawing a full store, the store of an idle limiter.
     ramp_of_full: Fine,
-    /// The most that one request may ask for.
+    /// The maximum number of permits of one request.
     most: u64,
 }
 
@@ -103,7 +102,7 @@ impl Curve {
         let refill = 2.0 * (1.0 + cold_factor) / (5.0 + cold_factor);
         let whole = if refill >= 1.0 { stable } else { Fine::ZERO };
         let steep = full.scaled(binary_fraction(4.0 / (5.0 + cold_factor)));
-        // Without the ramp, which is at most a warm-up: the ticket has room for that.
+        // Without the ramp, which is at most a warm-up and for which the ticket has room.
         let most = Fine::new(saturating_nanos(Nanos::HORIZON)).over(stable);
         let curve = Self {
             stable,
@@ -118,7 +117,7 @@ impl Curve {
         Self { ramp_of_full: curve.ramp_below(full), ..curve }
     }
 
-    /// What the ramp adds to the cost of drawing the store from `stored` to empty.
+    /// The part of the ramp in the cost of drawing the store from `stored` to empty.
     #[inline(always)]
     fn ramp_below(&self, stored: Fine) -> Fine {
         let above = stored.saturating_sub(self.flat);
@@ -136,7 +135,7 @@ impl Curve {
     }
 }
 
-/// A number from 0 to below 1 in units of 2^-64.
+/// A number in `0.0..1.0`, in units of 2^-64.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in range by its meaning
 fn binary_fraction(part: f64) -> u64 {
     (part * 2f64.powi(64)) as u64
@@ -144,12 +143,12 @@ fn binary_fraction(part: f64) -> u64 {
 
 shows!(SmoothWarmingUp: |policy| rate = policy.rate, warm_up = policy.warm_up, cold_factor = policy.cold_factor, catch_up = policy.catch_up);
 
-// The cold factor is a number.
+// The cold factor is never NaN.
 impl Eq for SmoothWarmingUp {}
 
 impl std::hash::Hash for SmoothWarmingUp {
     fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
-        // Not the curve, which follows from these.
+        // Not the curve, which is derived from these.
         (self.rate, self.warm_up, self.cold_factor.to_bits(), self.catch_up).hash(hasher);
     }
 }
@@ -179,8 +178,8 @@ impl SmoothWarmingUp {
         Self { rate, warm_up, cold_factor, catch_up: TWO_TICKS, curve }
     }
 
-    /// How many times the stable interval a permit takes when cold. The default is 3; 1 means
-    /// that nothing is slower when cold.
+    /// Sets the factor by which the interval of a cold limiter exceeds the stable interval. The default is 3;
+    /// with 1 a cold limiter is not slower.
     ///
     /// # Panics
     ///
@@ -194,7 +193,7 @@ impl SmoothWarmingUp {
     /// let limiter =
     ///     RateLimiter::with_clock(policy.cold_factor(9.0), ManualClock::auto_advance());
     /// limiter.blocking_acquire(1)?;
-    /// // Not quite 9 s: the rate rises already while the first permit is drawn.
+    /// // Less than 9 s: the rate already rises while the first permit is drawn.
     /// let wait = limiter.blocking_acquire(1)?.waited();
     /// assert_eq!(wait.as_millis(), 8_666);
     /// # Ok::<(), tollgate::Error>(())
@@ -209,8 +208,8 @@ impl SmoothWarmingUp {
         Self { cold_factor, curve: Curve::new(self.rate, self.warm_up, cold_factor), ..self }
     }
 
-    /// How late a wake-up may be without loss of throughput: by default 2 ms. At high rates
-    /// `rate x catch_up` permits may be granted closer together than the rate says.
+    /// The maximum wake-up lateness that is credited back, 2 ms by default. At high rates `rate x catch_up`
+    /// permits may be granted closer together than the rate allows.
     ///
     /// ```
     /// use std::time::Duration;
@@ -224,7 +223,7 @@ impl SmoothWarmingUp {
         Self { catch_up, ..self }
     }
 
-    /// Books `permits` at `at`, all of them at once.
+    /// Charges `permits` at `at`, all at once.
     #[inline(always)]
     fn book(&self, state: &mut SmoothWarmingUpState, at: Nanos, permits: u64) {
         state.settle(at, self.curve.full);
@@ -235,23 +234,23 @@ impl SmoothWarmingUp {
     }
 }
 
-/// What a [`SmoothWarmingUp`] limiter remembers: its next free ticket and how cold it is.
+/// The state of a [`SmoothWarmingUp`] limiter: its next free ticket and its stored idle time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SmoothWarmingUpState {
     ticket: Fine,
-    /// Idle time in store: nothing when warm, the whole warm-up when cold.
+    /// The stored idle time: zero when warm, the whole warm-up when cold.
     stored: Fine,
-    /// How many charges there were, less those given back as if they had never been.
+    /// The number of charges, less those refunded as if they had never been made.
     charges: u64,
-    /// How many changes of the parameters there were.
+    /// The number of changes of the parameters.
     changes: u64,
     /// The end of the last pause: no refund reaches further back.
     resumed: Nanos,
 }
 
 impl SmoothWarmingUpState {
-    /// Idle time up to `now` goes into the store. Less than a nanosecond is left in the ticket, or
-    /// rounding grants up to whole nanoseconds would lose that much at each.
+    /// Adds the idle time up to `now` to the store. Less than a nanosecond stays in the ticket; otherwise each
+    /// grant, rounded up to a whole nanosecond, would lose the fraction.
     #[inline(always)]
     fn settle(&mut self, now: Nanos, full: Fine) {
         let now = Fine::new(now.get());
@@ -263,14 +262,14 @@ impl SmoothWarmingUpState {
     }
 }
 
-/// What a refund must know of a charge.
+/// The receipt of a charge.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SmoothWarmingUpReceipt {
     permits: u32,
     at: Nanos,
-    /// The price of each then, the ramp left out.
+    /// The price of a permit at the time of the charge, without the ramp.
     stable: Fine,
-    /// By how much the ticket moved, and what was stored before.
+    /// The distance by which the ticket moved, and the stored time before.
     moved: Fine,
     stored: Fine,
     charges: u64,
@@ -293,7 +292,7 @@ impl Policy for SmoothWarmingUp {
         }
     }
 
-    /// The store is as full as idling makes it.
+    /// The time at which the store is full.
     fn idle_at(&self, state: &SmoothWarmingUpState) -> Option<Nanos> {
         Some(state.ticket.plus(self.curve.full.saturating_sub(state.stored)).ceil())
     }
@@ -377,16 +376,15 @@ impl Policy for SmoothWarmingUp {
         let resumed = Fine::new(state.resumed.get()).min(state.ticket);
         let mut moved = receipt.moved.saturating_sub(price(part));
         if state.charges != receipt.charges {
-            // Others have charged since. At the price that was paid, without the ramp, but no more
-            // than time has not yet given back anyway, and nothing across a pause: see
-            // `Schedule::refund`.
+            // There is a later charge. Refund at the price that was paid, without the ramp, but at most
+            // the part that time has not restored yet, and nothing across a pause: see `Schedule::refund`.
             if receipt.at >= state.resumed {
                 let until = Fine::new(receipt.at.get()).plus(price(receipt.permits));
                 let left = until.saturating_sub(Fine::new(now.get()));
                 state.ticket = state.ticket.saturating_sub(price(part).min(left));
             }
         } else if rest == 0 || state.changes == receipt.changes {
-            // As if only the rest had been charged, or nothing.
+            // Refund as if only the rest had been charged, or nothing.
             state.ticket = state.ticket.saturating_sub(receipt.moved).max(resumed);
             state.stored = receipt.stored.min(self.curve.full);
             if rest > 0 {
@@ -397,7 +395,7 @@ impl Policy for SmoothWarmingUp {
                 state.charges -= 1;
             }
         } else {
-            // The same, but the rest was bought under other parameters, and keeps its price.
+            // The same, but the rest was charged under other parameters, and keeps its price.
             state.ticket = state.ticket.saturating_sub(price(part)).max(resumed);
         }
         SmoothWarmingUpReceipt { permits: rest, moved, ..receipt }
@@ -448,13 +446,13 @@ mod tests {
 
     const LONGEST: u64 = 1 << 62;
 
-    /// All rates, and their ends.
+    /// All rates, including the ends of the range.
     fn rates() -> impl Strategy<Value = Rate> {
         (-4.95f64..=9.05)
             .prop_map(|exponent| Rate::per_second(10f64.powf(exponent).clamp(1.0 / 86_400.0, 1e9)))
     }
 
-    /// From a nanosecond to 146 years, of each size as often.
+    /// From a nanosecond to 146 years, all sizes with equal frequency.
     fn warm_ups() -> impl Strategy<Value = Duration> {
         (0..=62u32, any::<u64>()).prop_map(|(size, rest)| {
             let least = 1 << size;
@@ -474,7 +472,7 @@ mod tests {
         })
     }
 
-    /// Any number of nanoseconds of each size, and the bits below.
+    /// Nanoseconds of all sizes, and the fractional bits.
     fn spans() -> impl Strategy<Value = Fine> {
         (0..=62u32, any::<u64>(), any::<u64>(), any::<bool>()).prop_map(
             |(size, rest, fraction, is_whole)| {
@@ -492,9 +490,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-        /// Charges of one permit, one after the other, leave the ticket where one of all does: not
-        /// more than a nanosecond from there. From a cold start, and from where another charge and some
-        /// time have led.
+        /// Single charges in sequence move the ticket to the same place as one charge of all permits, within a
+        /// nanosecond. From a cold start, and from a state after another charge and some time.
         #[test]
         fn single_permits_cost_what_many_at_once_do(
             policy in policies(), n in 1u32..=32, before in 0u32..100, idle in spans(),
@@ -512,7 +509,7 @@ mod tests {
             prop_assert!(singly.get().abs_diff(at_once.get()) <= 1, "{singly:?} {at_once:?}");
         }
 
-        /// And no more comes out of the store.
+        /// Single charges also take the same time from the store.
         #[test]
         fn single_permits_take_from_the_store_what_many_at_once_do(
             policy in policies(), n in 1u32..=32, stored in spans(),
@@ -526,7 +523,7 @@ mod tests {
             prop_assert_eq!(singly.ticket, at_once.ticket);
         }
 
-        /// What is kept for a full store is what is reckoned for it, however the policy came about.
+        /// The stored ramp of a full store equals the computed one, however the policy was made.
         #[test]
         fn the_ramp_of_a_full_store_is_that_of_any_other(
             policy in policies(), rate in rates(), stored in spans(),
@@ -537,23 +534,23 @@ mod tests {
                 prop_assert_eq!(curve.ramp_from(curve.full), curve.ramp_below(curve.full));
                 let stored = stored.min(curve.full);
                 prop_assert_eq!(curve.ramp_from(stored), curve.ramp_below(stored));
-                // It is a ramp: less than full costs no more.
+                // The ramp is monotonic: a store that is less than full costs no more.
                 prop_assert!(curve.ramp_from(stored) <= curve.ramp_of_full);
                 let less = curve.full.saturating_sub(stored);
                 prop_assert!(curve.ramp_from(less) <= curve.ramp_of_full);
             }
         }
 
-        /// A whole ramp is by the formula what a cold start costs more than a warm one.
+        /// By the formula, a whole ramp is the extra cost of a cold start over a warm one.
         #[test]
         fn the_ramp_of_a_full_store_is_that_of_the_formula(policy in policies()) {
             let SmoothWarmingUp { warm_up, cold_factor, curve, .. } = &policy;
-            // In steps of a 2^32nd of a nanosecond, which fit.
+            // In steps of 2^-32 ns, which fit.
             let steps = curve.ramp_of_full.over(Fine::ratio(1, 1 << 32));
             let full = warm_up.as_secs_f64() * 1e9;
             let exact = full * (cold_factor - 1.0) / (cold_factor + 1.0);
             let off = (steps as f64 / 2f64.powi(32) - exact).abs();
-            // The span that the ramp is over has 36 bits at the least.
+            // The span of the ramp has at least 36 bits.
             prop_assert!(off <= full * 1e-9, "{off} of {exact}");
         }
     }

@@ -1,8 +1,8 @@
-//! What the policies of this crate keep between calls.
+//! The states and receipts of the policies of this crate.
 //!
 //! A program seldom names these types. They are the [`Policy::State`](crate::Policy::State) and
-//! [`Policy::Receipt`](crate::Policy::Receipt) of the policies, for code that asks a policy without a
-//! limiter, or that builds a policy out of another one.
+//! [`Policy::Receipt`](crate::Policy::Receipt) of the policies, for code that uses a policy without a
+//! limiter, or that builds a policy from another one.
 //!
 //! ```
 //! use tollgate::state::{RateReceipt, RateState};

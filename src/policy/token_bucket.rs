@@ -1,16 +1,16 @@
 //! The token bucket.
 //!
-//! A bucket holds up to `capacity` tokens and is filled at a steady rate. A request takes as many
-//! tokens as it asks for, and waits until they are there. A new bucket is full.
+//! A bucket holds up to `capacity` tokens and is filled at a steady rate. A request takes one token per
+//! permit, and waits until the bucket holds all of them. A new bucket is full.
 //!
-//! With `e` the moment at which the bucket was, or would have been, empty: `n` are ready at
-//! `e + n / rate`; charging `n` at `t` makes it `e = max(e, t - capacity / rate) + n / rate`. With
-//! `refill_every` the time in all of this is that of the last step.
+//! Let `e` be the time at which the bucket was, or would have been, empty. `n` permits are ready at
+//! `e + n / rate`; charging `n` at `t` sets `e = max(e, t - capacity / rate) + n / rate`. With
+//! `refill_every`, all times in these formulas are those of the last step.
 //!
 //! Source: J. Turner, "New directions in communications (or which way to the information age?)",
 //! IEEE Communications Magazine 24(10), 1986, where it is a counter that is stepped down. Units:
 //! nanoseconds and fractions of permits, see [`schedule`](super::schedule); fractions of a token are
-//! carried and do not add up to an error. Grants are rounded up to whole nanoseconds.
+//! carried, so that no error accumulates. Grants are rounded up to whole nanoseconds.
 
 use super::schedule::{RateReceipt, RateState, Schedule};
 use super::{Policy, Rated, Ready, TWO_TICKS, shows};
@@ -19,14 +19,14 @@ use crate::policy::lock_free::LockFree;
 use crate::units::{Nanos, Rate, saturating_nanos};
 use std::time::Duration;
 
-/// Up to `capacity` tokens, filled at a steady rate; a request waits until all it asks for is there.
+/// Up to `capacity` tokens, filled at a steady rate; a request waits until the bucket holds all its tokens.
 ///
-/// For quotas that are stated as a bucket: "40 calls at once, 2 more each second". In any span of
-/// time `t` at most `capacity + rate x (t + catch_up)` permits are granted, and `rate x period` more
-/// with [`refill_every`](Self::refill_every). A request for more than the capacity is an error at once. Unlike [`SmoothBursty`](crate::SmoothBursty) nothing is granted
-/// on credit.
+/// For quotas that are stated as a bucket: "40 calls at once, 2 more each second". In any span of time `t`
+/// at most `capacity + rate x (t + catch_up)` permits are granted, and `rate x period` more with
+/// [`refill_every`](Self::refill_every). A request for more than the capacity is an error at once. Unlike
+/// [`SmoothBursty`](crate::SmoothBursty), this policy grants nothing on credit.
 ///
-/// A bucket holds at most what comes in [146 years](Nanos::HORIZON); one of no capacity grants
+/// A bucket holds at most the tokens of [146 years](Nanos::HORIZON). A bucket with a capacity of zero grants
 /// nothing.
 ///
 /// ```
@@ -43,9 +43,9 @@ use std::time::Duration;
 pub struct TokenBucket {
     pub(crate) rate: Rate,
     pub(crate) capacity: u32,
-    /// What a new bucket holds.
+    /// The tokens in a new bucket.
     pub(crate) initial: u32,
-    /// Between two steps; zero if tokens come continuously.
+    /// The time between two steps; zero if tokens arrive continuously.
     pub(crate) period: u64,
     catch_up: Duration,
     pub(crate) schedule: Schedule,
@@ -54,7 +54,7 @@ pub struct TokenBucket {
 shows!(TokenBucket: |policy| rate = policy.rate, capacity = policy.capacity, initial = policy.initial, refill_every = Duration::from_nanos(policy.period), catch_up = policy.catch_up);
 
 impl TokenBucket {
-    /// A bucket that is full at first.
+    /// A bucket that starts full.
     ///
     /// ```
     /// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
@@ -69,8 +69,8 @@ impl TokenBucket {
         Self { rate, capacity, initial: capacity, period: 0, catch_up: TWO_TICKS, schedule }
     }
 
-    /// How many tokens a new bucket holds; no more than its capacity. A program that is restarted
-    /// often should start with none.
+    /// Sets the number of tokens in a new bucket, at most its capacity. A program that is restarted often should
+    /// start with zero.
     ///
     /// ```
     /// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
@@ -84,9 +84,9 @@ impl TokenBucket {
         Self { initial: tokens, ..self }
     }
 
-    /// Tokens come in steps: each `period` all that the rate yields in it. The steps are counted from
-    /// the limiter's creation; in a [`KeyedRateLimiter`](crate::KeyedRateLimiter) from the origin of
-    /// its clock, for all keys. Fractions of a token are carried to the next step.
+    /// Adds tokens in steps: after each `period`, all tokens that the rate yields in it. Steps are counted from
+    /// the creation of the limiter; in a [`KeyedRateLimiter`](crate::KeyedRateLimiter), from the origin of its
+    /// clock, for all keys. Fractions of a token are carried to the next step.
     ///
     /// # Panics
     ///
@@ -115,8 +115,8 @@ impl TokenBucket {
         Self { period: saturating_nanos(period), ..self }
     }
 
-    /// How late a wake-up may be without loss of throughput: by default 2 ms. It shows only where the
-    /// capacity is less than what comes in that time.
+    /// The maximum wake-up lateness that is credited back, 2 ms by default. It matters only if the capacity is
+    /// less than the tokens that arrive in this time.
     ///
     /// ```
     /// use std::time::Duration;
@@ -130,20 +130,20 @@ impl TokenBucket {
         Self { catch_up, ..self }
     }
 
-    /// The last step before `now`, or `now` where there are none.
+    /// The last step before `now`, or `now` if there are no steps.
     #[inline]
     fn last_step(&self, state: &TokenBucketState, now: Nanos) -> Nanos {
         if self.period == 0 { now } else { self.step_before(state, now) }
     }
 
-    /// Out of line, because few buckets have steps.
+    /// Not inlined, because few buckets have steps.
     #[inline(never)]
     fn step_before(&self, state: &TokenBucketState, now: Nanos) -> Nanos {
         let past = now.get().saturating_sub(state.origin.get()) % self.period;
         Nanos::new(now.get() - past.min(now.get()))
     }
 
-    /// The first step at which the permit clock has reached what it has at `time`.
+    /// The first step at which the permit clock has reached its position at `time`.
     fn next_step(&self, state: &TokenBucketState, time: Nanos) -> Nanos {
         let last = self.last_step(state, time);
         if last == time { time } else { Nanos::new(last.get().saturating_add(self.period)) }
@@ -155,11 +155,11 @@ impl TokenBucket {
     }
 }
 
-/// What a [`TokenBucket`] limiter remembers.
+/// The state of a [`TokenBucket`] limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucketState {
     state: RateState,
-    /// From where steps are counted.
+    /// The time from which steps are counted.
     origin: Nanos,
 }
 
@@ -206,8 +206,8 @@ impl Policy for TokenBucket {
         n: u32,
     ) -> Option<Nanos> {
         if self.period != 0 {
-            // Behind somebody who cannot be granted before a step, time is lost if the bucket is
-            // full by then.
+            // A waiter ahead that cannot be granted before a step loses time if the bucket is full by
+            // then.
             return None;
         }
         Some(self.schedule.ready_behind(state.state, now, ahead, n))
@@ -243,8 +243,8 @@ impl Policy for TokenBucket {
         self.schedule.pause(&mut state.state, until);
     }
 
-    /// What is stored keeps its number. A step that has begun yields what the rate says when it comes;
-    /// where the steps are changed, what has come of it counts now, and only the rest comes later.
+    /// The number of stored tokens does not change. A step that has begun yields tokens at the rate in force
+    /// when it ends. If the period changes, the elapsed part of the step counts now, and only the rest later.
     fn migrate(&self, old: &Self, state: &mut TokenBucketState, now: Nanos) {
         let settled = if self.period == old.period { old.last_step(state, now) } else { now };
         self.schedule.migrate_number(&old.schedule, &mut state.state, settled);
