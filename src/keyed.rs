@@ -31,19 +31,19 @@ use table::Table;
 
 /// A [`RateLimiter`](crate::RateLimiter) for each key: per customer, per host, per token.
 ///
-/// Keys need no preparation: an absent key is **an idle one**, as if it had long been unused. Idle
-/// keys are dropped by calls, a few at a time, exactly when that changes no decision;
-/// [`remove_idle`](Self::remove_idle) drops all of them. A call names a key in any [borrowed
-/// form](ToKey), such as `&str` for `String` or `Arc<str>`.
+/// Keys need no registration: an absent key is **an idle one**, as if it had long been unused. Calls drop
+/// idle keys, a few at a time, and only when that changes no decision; [`remove_idle`](Self::remove_idle)
+/// drops all of them. A call names a key in any [borrowed form](ToKey), such as `&str` for `String` or
+/// `Arc<str>`.
 ///
-/// Each key has its own queue, with the order and the guarantees of a `RateLimiter`'s. It is made when
-/// a caller has to wait or holds a place in flight; until then a key is its policy's
-/// [state](Policy::State) and a few bytes.
+/// Each key has its own queue, with the order and the guarantees of a `RateLimiter`. The queue is created
+/// when a caller has to wait or holds a place in flight. Until then a key takes the memory of its policy's
+/// [state](Policy::State) and a few bytes more.
 ///
-/// **The number of keys is bounded**, by a million unless
-/// [`max_keys`](crate::KeyedRateLimiterBuilder::max_keys) sets another limit. When it is reached and no idle
-/// key is found, a new key gets [`Error::TooManyKeys`]; known keys are not affected. A key is not idle
-/// while it has debt, a waiter, or a grant that is kept and may be settled.
+/// **The number of keys is bounded**, by 1,048,576 unless
+/// [`max_keys`](crate::KeyedRateLimiterBuilder::max_keys) sets another limit. When the limit is reached and no
+/// idle key is found, a call at a new key fails with [`Error::TooManyKeys`]; keys in the table are not
+/// affected. A key is not idle while it has debt, a waiter, or a grant that is kept and may be settled.
 ///
 /// A limiter is a handle: clones share all keys.
 ///
@@ -64,8 +64,9 @@ pub struct KeyedRateLimiter<K, P: Policy> {
 }
 
 impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
-    /// One policy for each key, with the [system clock](Clock::system). It keeps real time under
-    /// `tokio::time::pause`: use [`with_clock`](Self::with_clock) with `Clock::tokio()` there.
+    /// Creates a limiter with one policy for all keys and the [system clock](Clock::system). This clock shows
+    /// real time even under `tokio::time::pause`: use [`with_clock`](Self::with_clock) with `Clock::tokio()`
+    /// there. Each key has its own state.
     ///
     /// ```
     /// use tollgate::{KeyedRateLimiter, Rate, SmoothBursty};
@@ -78,7 +79,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Self::with_clock(policy, Clock::system())
     }
 
-    /// One policy for each key, with another clock.
+    /// Creates a limiter with one policy for all keys and another clock.
     ///
     /// ```
     /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
@@ -92,13 +93,13 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Self::builder(policy).clock(clock).build()
     }
 
-    /// A policy by key. `policy_of` is called for a key that is new or comes back after it was dropped,
-    /// by [`refresh`](Self::refresh), and by getters and refused calls at an absent key.
+    /// Creates a limiter with a policy by key. `policy_of` is called for a key that is new or returns after it
+    /// was dropped, by [`refresh`](Self::refresh), and by getters and refused calls at an absent key.
     ///
-    /// It runs under a lock that other keys need, so it should look up and not wait. It must not use
-    /// this limiter, nor take a lock that is held during calls of this limiter: change the data that it
-    /// looks up, unlock, and then [`refresh`](Self::refresh). If it panics, so does the call that needed
-    /// it. In [`set_policies`](Self::set_policies) some keys then have their new policy already.
+    /// It runs under a lock that other keys need, so it should only look up data and must not wait. It must not
+    /// use this limiter, nor take a lock that is held during calls of this limiter: change the data, unlock, and
+    /// then call [`refresh`](Self::refresh). If `policy_of` panics, so does the call that needed it. After a
+    /// panic in [`set_policies`](Self::set_policies) some keys already have their new policy.
     ///
     /// ```
     /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
@@ -118,7 +119,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Self::builder_with_policies(policy_of).clock(clock).build()
     }
 
-    /// Takes `n` permits at `key`, and waits until they are granted.
+    /// Acquires `n` permits at `key`, waiting until they are granted.
     ///
     /// # Errors
     ///
@@ -172,7 +173,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.acquire_within(key, n, None)
     }
 
-    /// Takes `n` permits at `key` if they are ready and its queue is empty; never waits.
+    /// Acquires `n` permits at `key` if they are ready and its queue is empty; never waits.
     ///
     /// # Errors
     ///
@@ -198,7 +199,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         }
     }
 
-    /// Takes `n` permits at `key` if they come within `timeout`; fails **at once** if they cannot.
+    /// Acquires `n` permits at `key` if they can be granted within `timeout`; fails **at once** if they cannot.
     ///
     /// # Errors
     ///
@@ -236,7 +237,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         KeyedAcquire::borrowed(&self.table, key, n, Some(timeout))
     }
 
-    /// As [`acquire`](Self::acquire), for threads: parks this one until it is granted.
+    /// As [`acquire`](Self::acquire), for threads: parks the calling thread until the permits are granted.
     ///
     /// # Errors
     ///
@@ -287,7 +288,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         block_on(self.try_acquire_timeout(key, n, timeout))
     }
 
-    /// Takes a place in the key's queue without waiting; wait for it later, or drop it.
+    /// Takes a place in the key's queue without waiting. Wait for the grant later, or drop the place.
     ///
     /// # Errors
     ///
@@ -310,7 +311,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Reservation::enter(GrantOwner::owned(self.table.line(key)?), n)
     }
 
-    /// Puts **all** keys under one policy, and drops the function of the key if there was one. It also
+    /// Puts **all** keys under one policy, and drops the function of the key if there was one. The change also
     /// applies to callers already waiting; see [`RateLimiter::set_policy`](crate::RateLimiter::set_policy).
     /// Keys are changed one after another, not atomically.
     ///
@@ -342,8 +343,8 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.set_rule(&PolicySource::Each(Arc::new(policy_of)));
     }
 
-    /// Calls the function of the key again for this key, after its answer has changed. Does nothing if
-    /// the key is absent, or if all keys have [one policy](Self::set_policy).
+    /// Calls the function of the key again for this key; use it after the function's result has changed. Does
+    /// nothing if the key is absent, or if all keys have [one policy](Self::set_policy).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -396,7 +397,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Ok(())
     }
 
-    /// The permits that can be taken at `key` now without a wait for the next caller; see
+    /// The permits that can be acquired at `key` now without a wait for the next caller; see
     /// [`RateLimiter::available`](crate::RateLimiter::available).
     ///
     /// ```
@@ -458,11 +459,11 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.look(key, in_line, |_, _, _| 0)
     }
 
-    /// The number of keys in the table, with idle keys that have not been dropped yet.
+    /// The number of keys in the table, including idle keys that have not been dropped yet.
     ///
-    /// The limiter looks for idle keys while it is called, a few at a time, and less often while it
-    /// finds none. So this number is an upper bound of the keys in use, not a gauge of them: call
-    /// [`remove_idle`](Self::remove_idle) before to have that.
+    /// Calls of the limiter look for idle keys, a few at a time, and less often while they find none. So this
+    /// number is an upper bound of the keys in use. For an exact gauge, call
+    /// [`remove_idle`](Self::remove_idle) first.
     ///
     /// ```
     /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
@@ -477,10 +478,10 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.len()
     }
 
-    /// Drops all idle keys now, and returns how many there were. No decision changes by that.
+    /// Drops all idle keys now, and returns their number. This changes no decision.
     ///
-    /// It visits every key, with one short lock after another. Calls drop idle keys anyway; this is
-    /// for a gauge, or to give memory back in a program that has stopped calling.
+    /// It visits every key, under one short lock after another. Other calls drop idle keys anyway; use this for
+    /// a gauge, or to free memory in a program that has stopped calling the limiter.
     ///
     /// ```
     /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
@@ -581,7 +582,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.options.settings.absent_is_new
     }
 
-    /// The keys in the table, in no order; read in parts, not atomically.
+    /// The keys in the table, in no particular order. They are read shard by shard, not atomically.
     ///
     /// ```
     /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
@@ -603,7 +604,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.keys()
     }
 
-    /// Counters of all keys together since the limiter was made.
+    /// Counters of all keys together since the limiter was created.
     ///
     /// ```
     /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
@@ -646,7 +647,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     }
 }
 
-/// Another handle on the same keys.
+/// Another handle to the same keys.
 impl<K, P: Policy> Clone for KeyedRateLimiter<K, P> {
     fn clone(&self) -> Self {
         Self { table: Arc::clone(&self.table) }

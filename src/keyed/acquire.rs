@@ -15,11 +15,11 @@ use crate::error::Error;
 use crate::limiter::{Acquire, Grant};
 use crate::policy::Policy;
 
-/// A caller on its way to a [`Grant`] at a key: the future of
+/// A future that waits for a [`Grant`] at a key, returned by
 /// [`acquire`](crate::KeyedRateLimiter::acquire) and
 /// [`try_acquire_timeout`](crate::KeyedRateLimiter::try_acquire_timeout).
 ///
-/// `Q` is the form in which the key was named.
+/// `Q` is the borrowed form of the key that the caller passed.
 ///
 /// # Cancel safety
 ///
@@ -27,7 +27,7 @@ use crate::policy::Policy;
 ///
 /// # Panics
 ///
-/// When it is polled again after it was ready.
+/// If it is polled again after it returned `Poll::Ready`.
 ///
 /// ```
 /// use tollgate::{KeyedAcquire, KeyedRateLimiter, ManualClock, Rate, TokenBucket};
@@ -75,7 +75,7 @@ impl<'a, K, P: Policy, Q: ?Sized> KeyedAcquire<'a, K, P, Q> {
     }
 }
 
-// Nothing in it is ever pinned.
+// No field is ever pinned.
 impl<K, P: Policy, Q: ?Sized> Unpin for KeyedAcquire<'_, K, P, Q> {}
 
 impl<'a, K, P, Q> Future for KeyedAcquire<'a, K, P, Q>

@@ -9,7 +9,7 @@ use crate::policy::Policy;
 /// One key of a [`KeyedRateLimiter`], as an [`AnyRateLimiter`](crate::AnyRateLimiter); see
 /// [`KeyedRateLimiter::at`].
 ///
-/// It keeps nothing in the table: an idle key is dropped although handles of it exist.
+/// The handle does not keep its key in the table: an idle key is dropped even while handles to it exist.
 ///
 /// ```
 /// use tollgate::{AnyRateLimiter, KeyedRateLimiter, ManualClock, Rate, TokenBucket};
@@ -30,7 +30,7 @@ pub struct AtKey<K, P: Policy> {
 }
 
 impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
-    /// A handle for one key, for code that takes an [`AnyRateLimiter`](crate::AnyRateLimiter).
+    /// A handle to one key, for code that takes an [`AnyRateLimiter`](crate::AnyRateLimiter).
     ///
     /// ```
     /// # use tollgate::{InFlight, KeyedRateLimiter};

@@ -1,4 +1,4 @@
-//! What can be chosen of a limiter by key.
+//! The options of a keyed limiter.
 
 use std::fmt;
 use std::hash::Hash;
@@ -13,7 +13,8 @@ use crate::wait_queue::Bounds;
 
 /// Makes a [`KeyedRateLimiter`]; see [`KeyedRateLimiter::builder`].
 ///
-/// The default is stated at each method. What is built does not change: clones share it.
+/// The default is stated at each method. Options are fixed once the limiter is built, and its clones share
+/// them.
 ///
 /// ```
 /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
@@ -34,7 +35,7 @@ pub struct KeyedRateLimiterBuilder<K, P> {
 }
 
 impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
-    /// Chooses more than the policy: the clock, a name, bounds.
+    /// Returns a builder that sets the clock, a name and bounds.
     ///
     /// ```
     /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};

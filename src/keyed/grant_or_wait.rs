@@ -38,7 +38,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> Table<K, P> {
         Q: ToKey<K> + ?Sized,
     {
         let (admission, is_time_to_sweep) = self.arrive(key, cost, max_wait);
-        // The guard is made before the sweep, which may panic over other keys.
+        // The guard is created before the sweep, which may panic at another key.
         let outcome = admission.map(|admission| match admission {
             KeyAdmission::Granted(entry, charge) => {
                 let guard = KeyGuard::new(self, entry);

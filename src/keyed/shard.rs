@@ -1,7 +1,7 @@
-//! A part of the keys, under one lock: found by hash, gone through in order.
+//! One shard of the keys, under one lock. Keys are found by hash and swept in bucket order.
 //!
-//! A key at which nobody waits is its policy's state and nothing more. When somebody has to wait, or
-//! holds a place in flight, it becomes a line; when nobody does any more, a state again.
+//! A key without waiters is the state of its policy and nothing more. It becomes a line when a caller has to
+//! wait or holds a place in flight, and a state again when no caller does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,23 +19,23 @@ use crate::wait_queue::Bounds;
 
 pub(super) struct Shard<K, P: Policy> {
     time: Steady,
-    /// The latest time of all: after the clock was set back, nothing is granted before it.
+    /// The latest time read so far. After the clock is set back, nothing is granted before this time.
     not_before: Nanos,
     pub(super) rule: PolicySource<K, P>,
-    /// The how-manieth rule of the table it is.
+    /// The number of this rule among all rules that the table has had.
     pub(super) rule_number: u64,
     settings: Settings,
     pub(super) stats: Stats,
-    /// The place of an entry is the number of its bucket.
+    /// The place of an entry is the index of its bucket.
     entries: HashTable<Entry<K, P>>,
     next_id: u32,
-    /// The next bucket to be looked at.
+    /// The next bucket that the sweep visits.
     hand: usize,
-    /// How many there were since the last sweep.
+    /// The number of calls since the last sweep.
     calls: usize,
 }
 
-/// By which policy a key is limited.
+/// The source of a key's policy.
 pub(super) enum PolicySource<K, P> {
     One(P),
     /// A function of the key.
@@ -44,9 +44,9 @@ pub(super) enum PolicySource<K, P> {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
-    /// What each key's line may hold.
+    /// The bounds of each key's queue.
     pub(super) bounds: Bounds,
-    /// Whether an absent key is a new one and not an idle one.
+    /// Whether an absent key begins as a new one instead of an idle one.
     pub(super) absent_is_new: bool,
 }
 
@@ -54,9 +54,9 @@ pub(super) struct Entry<K, P: Policy> {
     pub(super) key: K,
     hash: u64,
     pub(super) id: u32,
-    /// Grants that may still be settled: the key is not forgotten meanwhile.
+    /// The number of grants that may still be settled. They keep the key in the table.
     pub(super) pins: u32,
-    /// Where each key has its own policy.
+    /// The key's own policy, if each key has one.
     own: Option<Box<P>>,
     pub(super) slot: Slot<P>,
 }
@@ -66,18 +66,18 @@ pub(super) enum Slot<P: Policy> {
     Busy(Arc<Shared<P>>),
 }
 
-/// What a key's state, where nobody waits, says to a call.
+/// The decision about a call at a key without waiters.
 pub(super) enum Decision<R> {
     Granted(Charge<R>),
-    /// It has to wait, or the grant is to be held: for both there must be a line.
+    /// The call has to wait, or its grant is held. Both need a line.
     NeedsLine,
 }
 
-/// A place is good until the lock is given up.
+/// A place is valid until the lock is released.
 const FOUND: &str = "found under this lock";
 
 impl<K, P: Policy> PolicySource<K, P> {
-    /// The policy of a key, to be kept with it; `None` if it is that of all.
+    /// The key's own policy, to be stored with it; `None` if all keys share one policy.
     pub(super) fn own(&self, key: &K) -> Option<Box<P>> {
         match self {
             Self::One(_) => None,
@@ -118,14 +118,14 @@ impl<K, P: Policy> Shard<K, P> {
         }
     }
 
-    /// The time. To be read under the lock, so that the order of times is the order of events.
+    /// The current time. It is read under the lock, so that times have the order of events.
     pub(super) fn now(&mut self, clock: &Clock) -> Nanos {
         let now = self.time.read(clock.now());
         self.not_before = self.not_before.max(now);
         now
     }
 
-    /// From when on refunds are reckoned.
+    /// The time from which refunds are computed.
     pub(super) fn since(&self) -> Nanos {
         self.not_before
     }
@@ -134,7 +134,7 @@ impl<K, P: Policy> Shard<K, P> {
         self.entries.find_bucket_index(hash, |entry| entry.hash == hash && is_it(&entry.key))
     }
 
-    /// Where the entry `id` is; `hint`: where it was.
+    /// The place of the entry `id`; `hint` is its last known place.
     pub(super) fn find_id(&self, hash: u64, id: u32, hint: usize) -> Option<usize> {
         let is_it = |entry: &Entry<K, P>| entry.hash == hash && entry.id == id;
         if self.entries.get_bucket(hint).is_some_and(is_it) {
@@ -163,8 +163,7 @@ impl<K, P: Policy> Shard<K, P> {
         self.entries.iter()
     }
 
-    /// A key that is not there yet, as an entry that is not in the table yet. Calls the function of
-    /// the key, which may panic.
+    /// An entry for an absent key, not in the table yet. Calls the function of the key, which may panic.
     pub(super) fn absent(&self, hash: u64, key: K, now: Nanos) -> Entry<K, P> {
         let own = self.rule.own(&key);
         let policy = self.rule.policy(own.as_deref());
@@ -178,7 +177,7 @@ impl<K, P: Policy> Shard<K, P> {
         self.entries.insert_unique(entry.hash, entry, |entry| entry.hash).bucket_index()
     }
 
-    /// Whether so many calls have come since the last sweep.
+    /// Counts this call, and returns whether `calls` calls have arrived since the last sweep.
     pub(super) fn is_time_to_sweep(&mut self, calls: usize) -> bool {
         self.calls += 1;
         let is_time = self.calls >= calls;
@@ -188,8 +187,8 @@ impl<K, P: Policy> Shard<K, P> {
         is_time
     }
 
-    /// Looks at the next buckets, no more than `most` of them, and takes out the keys that are idle.
-    /// How many it has looked at, and whether that was the last one.
+    /// Visits the next buckets, at most `most`, and removes idle keys. Returns the number of buckets visited,
+    /// and whether the last bucket was among them.
     pub(super) fn forget_idle(
         &mut self,
         now: Nanos,
@@ -199,7 +198,7 @@ impl<K, P: Policy> Shard<K, P> {
         let start = self.hand;
         while self.hand < self.buckets() && self.hand - start < most {
             let place = self.hand;
-            // Before the policy is asked: if it panics over this key, the next call goes on behind it.
+            // Advanced before the policy is called: if it panics at this key, the next sweep skips it.
             self.hand += 1;
             if self.is_taken(place)
                 && self.is_idle(place, now)
@@ -226,7 +225,7 @@ impl<K, P: Policy> Shard<K, P> {
         entry.pins == 0 && self.policy_of(entry).idle_at(state).is_some_and(|time| time <= now)
     }
 
-    /// A line that nobody needs becomes a state again.
+    /// Turns a line that is no longer needed back into a state.
     fn demote(&mut self, place: usize, now: Nanos) {
         let entry = self.entries.get_bucket_mut(place).expect(FOUND);
         if let Slot::Busy(line) = &entry.slot
@@ -238,7 +237,7 @@ impl<K, P: Policy> Shard<K, P> {
         }
     }
 
-    /// The key's line, made if there is none.
+    /// The key's line, created if there is none.
     pub(super) fn line(&mut self, place: usize, clock: &Clock) -> Arc<Shared<P>> {
         let entry = self.entries.get_bucket_mut(place).expect(FOUND);
         let line = match &entry.slot {
@@ -252,7 +251,7 @@ impl<K, P: Policy> Shard<K, P> {
         line
     }
 
-    /// Decides a call at a key that is there.
+    /// Decides a call at a key in the table.
     pub(super) fn decide(
         &mut self,
         place: usize,
@@ -269,7 +268,7 @@ impl<K, P: Policy> Shard<K, P> {
         decide(policy, state, now, self.not_before, cost, max_wait).0
     }
 
-    /// The same for one that is not; and whether it has to be remembered.
+    /// Decides a call at an absent key. Also returns whether the key has to be stored.
     pub(super) fn decide_absent(
         &self,
         entry: &mut Entry<K, P>,
@@ -300,7 +299,7 @@ impl<K, P: Policy> Shard<K, P> {
         self.rule.policy(entry.own.as_deref())
     }
 
-    /// Puts a key under another rule; `change` does it where there is a line. Its old policy.
+    /// Puts a key under another rule; `change` does this for a line. Returns the key's old policy.
     pub(super) fn renew(
         &mut self,
         place: usize,
@@ -319,7 +318,7 @@ impl<K, P: Policy> Shard<K, P> {
     }
 }
 
-/// Whether the state of the policy has changed is the second half of the answer.
+/// Also returns whether the state of the policy has changed.
 fn decide<P: Policy>(
     policy: &P,
     state: &mut P::State,

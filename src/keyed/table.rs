@@ -1,4 +1,4 @@
-//! All keys, in shards, each under its own lock.
+//! The table of all keys: shards, each with its own lock.
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -20,18 +20,19 @@ use crate::sync::{Mutex, MutexGuard, OwnLine};
 use crate::units::Nanos;
 use crate::wait_queue::AfterUnlock;
 
-/// More than processors: who comes finds its shard free. Fewer keys in each also make for shorter
-/// pauses when one grows.
+/// More shards than processors, so that a caller rarely finds its shard locked. Smaller shards also make for
+/// shorter pauses when one of them grows.
 const SHARDS: usize = 256;
 
-/// So many keys are looked at, at most, to find room for a new one.
+/// The maximum number of buckets visited to find room for a new key.
 const LOOKS: usize = 1024;
 
-/// Some keys are looked at each so many calls: twice as many buckets, so that idle keys go faster than
-/// new ones can come. While none of them is idle, less and less often.
+/// The number of calls between two sweeps. A sweep visits two buckets per call of the shortest interval,
+/// so that idle keys are removed faster than new ones can arrive. While sweeps find no idle key, the interval
+/// grows.
 const CALLS_PER_SWEEP: std::ops::Range<usize> = 32..1024;
 
-/// How many keys there may be unless the user says otherwise.
+/// The default maximum number of keys.
 pub(super) const MAX_KEYS: usize = 1 << 20;
 
 pub(super) struct Table<K, P: Policy> {
@@ -40,15 +41,15 @@ pub(super) struct Table<K, P: Policy> {
     shards: Box<[Part<K, P>]>,
     keys: AtomicUsize,
     pub(super) options: Options,
-    /// The shard at which the next sweep goes on, and after how many calls.
+    /// The shard at which the next sweep continues, and the number of calls until then.
     next: AtomicUsize,
     calls_per_sweep: AtomicUsize,
-    /// How often there was another rule.
+    /// The number of changes of the rule so far.
     rules: AtomicU64,
     this: Weak<Self>,
 }
 
-/// What was chosen when the table was made.
+/// The options chosen in the builder.
 pub(super) struct Options {
     pub(super) name: Option<Arc<str>>,
     pub(super) max_keys: usize,
@@ -57,10 +58,10 @@ pub(super) struct Options {
 
 type Part<K, P> = OwnLine<Mutex<Shard<K, P>>>;
 
-/// What became of a call.
+/// The outcome of a call.
 pub(super) enum KeyAdmission<P: Policy> {
     Granted(EntryRef, Charge<P::Receipt>),
-    /// To go on in the key's line.
+    /// The call continues in the key's line.
     Line(Arc<Shared<P>>),
 }
 
@@ -87,7 +88,7 @@ impl<K, P: Policy> Table<K, P> {
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard<K, P>> {
-        // The table of a shard goes by the other bits.
+        // The hash table of a shard uses the other bits.
         let bits = usize::try_from(hash >> 32).unwrap_or_default();
         self.shards[bits % SHARDS].0.lock()
     }
@@ -96,9 +97,9 @@ impl<K, P: Policy> Table<K, P> {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Takes `cost` at a key if it is ready there, refuses it, or sends it to the key's line. Whether it
-    /// is time for [`sweep_in_turn`](Self::sweep_in_turn) is the second half of the answer: that may
-    /// panic over other keys, which must not lose what was granted here.
+    /// Grants `cost` at a key if it is ready, refuses it, or sends the caller to the key's line. Also returns
+    /// whether it is time for [`sweep_in_turn`](Self::sweep_in_turn). The caller runs the sweep later: it may
+    /// panic at another key, and such a panic must not lose the grant made here.
     pub(super) fn arrive<Q>(
         &self,
         key: &Q,
@@ -123,7 +124,7 @@ impl<K, P: Policy> Table<K, P> {
                     absent.take().map_or_else(|| key.to_key(), |entry: Entry<K, P>| entry.key);
                 let entry = absent.insert(shard.absent(hash, key, now));
                 match shard.decide_absent(entry, now, cost, max_wait) {
-                    // Who was refused without a trace need not be remembered.
+                    // The refusal did not change the state, so the key need not be stored.
                     (Err(error), false) => {
                         shard.stats.refused += 1;
                         Err(error)
@@ -145,7 +146,7 @@ impl<K, P: Policy> Table<K, P> {
         }
     }
 
-    /// Forgets some idle keys, if it is time for that.
+    /// Removes some idle keys, if it is time for a sweep.
     pub(super) fn sweep_in_turn(&self, is_time: bool) {
         if is_time {
             let idle = self.sweep(2 * CALLS_PER_SWEEP.start, || false);
@@ -155,7 +156,7 @@ impl<K, P: Policy> Table<K, P> {
         }
     }
 
-    /// Forgets all idle keys. How many there were.
+    /// Removes all idle keys. Returns their number.
     pub(super) fn remove_idle(&self) -> usize {
         self.sweep(usize::MAX, || false)
     }
@@ -182,7 +183,7 @@ impl<K, P: Policy> Table<K, P> {
         }
     }
 
-    /// The line of a key, whether anybody waits there or not.
+    /// The line of a key, created if the key has none.
     pub(super) fn line<Q>(&self, key: &Q) -> Result<Arc<Shared<P>>, Error>
     where
         K: Borrow<Q>,
@@ -216,7 +217,7 @@ impl<K, P: Policy> Table<K, P> {
         self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Forgets idle keys until there is room for another one.
+    /// Removes idle keys until there is room for another one.
     fn make_room(&self, hash: u64) -> Result<(), Error> {
         let max = self.options.max_keys;
         self.sweep(LOOKS, || self.len() < max);
@@ -227,17 +228,17 @@ impl<K, P: Policy> Table<K, P> {
         Err(Error::TooManyKeys { max })
     }
 
-    /// Goes on through the keys, one shard after the other, and forgets those that are idle: until it
-    /// is enough, or so many buckets have been looked at. How many there were.
+    /// Continues the sweep, shard by shard, and removes idle keys until `enough` holds or `looks` buckets have
+    /// been visited. Returns the number of removed keys.
     fn sweep(&self, mut looks: usize, enough: impl Fn() -> bool) -> usize {
         let mut idle = 0;
-        // Not more than once round: the one at which it starts may be half done.
+        // At most one full round; the first shard may have been visited in part.
         for _ in 0..=SHARDS {
             if looks == 0 || enough() {
                 break;
             }
             let next = self.next.load(Ordering::Relaxed) % SHARDS;
-            // Dropped without any lock, because a key can do anything in its drop.
+            // Dropped without a lock, because the drop of a key may run any code.
             let mut forgotten = Forgotten { entries: Vec::new(), keys: &self.keys };
             let mut shard = self.shards[next].0.lock();
             let now = shard.now(&self.clock);
@@ -252,8 +253,8 @@ impl<K, P: Policy> Table<K, P> {
         idle
     }
 
-    /// Looks at a key: in its line if it has one, at its state if not, as an absent one if it is not
-    /// there.
+    /// Looks at a key: in its line if it has one, else at its state. An absent key has the state of one that
+    /// would be created now.
     pub(super) fn look<Q, R>(
         &self,
         key: &Q,
@@ -265,7 +266,7 @@ impl<K, P: Policy> Table<K, P> {
         Q: ToKey<K> + ?Sized,
     {
         let hash = self.hasher.hash_one(key);
-        // Dropped after unlocking, as all keys are.
+        // Dropped after unlocking, like all keys.
         let absent;
         let mut shard = self.shard(hash);
         let now = shard.now(&self.clock);
@@ -285,7 +286,7 @@ impl<K, P: Policy> Table<K, P> {
         }
     }
 
-    /// Puts all keys under another rule, shard by shard. Of several at once the last one holds in the end.
+    /// Puts all keys under another rule, shard by shard. If several calls run at once, the last rule wins.
     pub(super) fn set_rule(&self, rule: &PolicySource<K, P>) {
         let number = self.rules.fetch_add(1, Ordering::Relaxed) + 1;
         for shard in &self.shards {
@@ -296,12 +297,12 @@ impl<K, P: Policy> Table<K, P> {
                 continue;
             }
             let now = shard.now(&self.clock);
-            // All before any: the function of the key may panic.
+            // Compute all policies before applying any of them: the function of the key may panic.
             let places = (0..shard.buckets()).filter(|&place| shard.is_taken(place));
             let own: Vec<_> =
                 places.map(|place| (place, rule.own(&shard.entry(place).key))).collect();
-            // Keys with a policy of their own do not need the rule; those without one do, the old rule
-            // until they have got one. So that none is ever without, even if a policy panics.
+            // A key with its own policy does not need the rule. A key without one needs the old rule until
+            // it has its own. In this order each key always has a policy, even after a panic.
             let old_rule = shard.rule.clone();
             if matches!(rule, PolicySource::One(_)) {
                 shard.rule = rule.clone();
@@ -318,7 +319,7 @@ impl<K, P: Policy> Table<K, P> {
         }
     }
 
-    /// Asks the function of the keys anew for one of them.
+    /// Calls the function of the key again for one key.
     pub(super) fn refresh<Q>(&self, key: &Q)
     where
         K: Borrow<Q>,
@@ -362,7 +363,7 @@ impl<K, P: Policy> Table<K, P> {
     }
 }
 
-/// Keys that have been taken out: there is room for others, even if the policy panics over the next one.
+/// Keys that have been removed. Their room is released on drop, even if the policy panics at the next key.
 struct Forgotten<'a, K, P: Policy> {
     entries: Vec<Entry<K, P>>,
     keys: &'a AtomicUsize,
@@ -374,7 +375,7 @@ impl<K, P: Policy> Drop for Forgotten<'_, K, P> {
     }
 }
 
-/// What there is to do after unlocking: wakers and drops can do anything.
+/// The work that is left after unlocking. Wakers and drops may run any code.
 struct After<K, P: Policy> {
     lines: Vec<AfterUnlock>,
     policies: Vec<Box<P>>,

@@ -1,4 +1,4 @@
-//! The owners of the table and keeps a key there, counted by the references themselves.
+//! Ownership of the table and of its keys, checked by reference counts.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -14,10 +14,10 @@ use crate::policy::in_flight::InFlight;
 use crate::policy::smooth_bursty::SmoothBursty;
 use crate::units::Rate;
 
-/// Longer than a key of [`bursty`] takes to be idle after some permits.
+/// Longer than a key of [`bursty`] needs to become idle after a few permits.
 const LATER: Duration = Duration::from_secs(60);
 
-/// Room for one key: for another one there is room as soon as the first may be forgotten.
+/// A table with room for one key. A second key fits as soon as the first one may be removed.
 fn limiter<P: Policy>(policy: P) -> (ManualClock, KeyedRateLimiter<u64, P>) {
     let clock = ManualClock::new();
     (clock.clone(), KeyedRateLimiter::builder(policy).clock(clock).max_keys(1).build())
@@ -31,7 +31,7 @@ fn shares<P: Policy>(limiter: &KeyedRateLimiter<u64, P>) -> usize {
     Arc::strong_count(&limiter.table)
 }
 
-/// Whether the only key stays although it is idle; if not, it is gone.
+/// Whether the only key stays in the table although it is idle. If not, this call removes it.
 fn is_kept<P: Policy<Cost = u32>>(limiter: &KeyedRateLimiter<u64, P>, other: u64) -> bool {
     let asked = limiter.try_acquire(&other, 1).map(drop);
     match asked {
@@ -95,7 +95,7 @@ fn a_future_of_a_key_has_a_share_of_the_table_until_it_waits() {
     assert_eq!(shares(&limiter), 2, "that of the grant");
     drop(grant);
     assert_eq!(shares(&limiter), 1);
-    // In line: the future and its grant have a share of the key's line only.
+    // In the queue: the future and its grant hold a share of the key's line only.
     let [mut first, second] = [1, 1].map(|n| Box::pin(limiter.acquire_owned(1, n)));
     assert!(first.as_mut().poll(&mut context).is_pending());
     assert_eq!((shares(&limiter), limiter.queue_len(&1)), (2, 1));
@@ -134,7 +134,7 @@ fn a_place_in_flight_at_a_key_outlives_the_limiter() {
     assert_eq!(table.strong_count(), 0);
 }
 
-/// The first call makes the key, the second one finds it.
+/// The first call creates the key, the second one finds it.
 #[track_caller]
 fn is_asked_by<K, Q>(key: &Q, of: impl FnOnce(&KeyedRateLimiter<K, InFlight>))
 where

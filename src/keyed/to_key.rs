@@ -1,4 +1,4 @@
-//! Keys from their borrowed forms.
+//! Conversion of borrowed forms to keys.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -6,13 +6,13 @@ use std::hash::Hash;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A borrowed form of the key `K` of a [`KeyedRateLimiter`](crate::KeyedRateLimiter): how a call
-/// names a key, and how the table makes one when it has to keep it.
+/// A borrowed form of the key `K` of a [`KeyedRateLimiter`](crate::KeyedRateLimiter). A call names a key in
+/// this form, and the table converts it to a `K` when it has to store the key.
 ///
 /// Every key that is `Clone` is a form of itself. `str`, `[T]`, `Path`, `OsStr` and `CStr` are forms of
-/// their owned type and of an `Arc` or `Box` of themselves; `str` is one of `Cow<'static, str>`, too.
-/// Implement the trait for another borrowed form of a key of your own. It must hash and compare as
-/// the key does ([`Borrow`](std::borrow::Borrow)).
+/// their owned type and of an `Arc` or `Box` of themselves; `str` is also a form of `Cow<'static, str>`.
+/// Implement the trait for other borrowed forms of your own key types. A form must hash and compare as the
+/// key does ([`Borrow`](std::borrow::Borrow)).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -28,14 +28,14 @@ pub trait ToKey<K>: Hash + Eq {
     fn to_key(&self) -> K;
 }
 
-// Not "whose `ToOwned::Owned` is the key": beside that the compiler allows no `Arc<str>` for `str`.
+// Not for all `Q: ToOwned<Owned = K>`: the compiler would then reject `Arc<str>` for `str`.
 impl<K: Clone + Hash + Eq> ToKey<K> for K {
     fn to_key(&self) -> K {
         self.clone()
     }
 }
 
-/// A borrowed form, and the keys that can be named by it.
+/// Each borrowed form with the key types that it can name.
 macro_rules! keys {
     ($($borrowed:ty: $($key:ty),+;)+) => {
         $($(
@@ -55,7 +55,7 @@ keys! {
     CStr: CString, Arc<CStr>, Box<CStr>;
 }
 
-/// Whatever can be made of a slice.
+/// All key types that can be made from a slice.
 impl<T: Hash + Eq, K: for<'a> From<&'a [T]>> ToKey<K> for [T] {
     fn to_key(&self) -> K {
         self.into()

@@ -1,4 +1,4 @@
-//! Waiting, written once: the future behind every verb, and the loop that runs it on a thread.
+//! Waiting: the future that all verbs share, and the loop that runs it on a thread.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -17,8 +17,8 @@ use crate::park::block_on;
 use crate::policy::Policy;
 use crate::wait_queue::WaiterId;
 
-/// A caller on its way to a [`Grant`]: what [`acquire`](crate::RateLimiter::acquire) and
-/// [`try_acquire_timeout`](crate::RateLimiter::try_acquire_timeout) return, to be awaited.
+/// A future that waits for a [`Grant`], returned by [`acquire`](crate::RateLimiter::acquire) and
+/// [`try_acquire_timeout`](crate::RateLimiter::try_acquire_timeout).
 ///
 /// # Cancel safety
 ///
@@ -26,7 +26,7 @@ use crate::wait_queue::WaiterId;
 ///
 /// # Panics
 ///
-/// When it is polled again after it was ready.
+/// If it is polled again after it returned `Poll::Ready`.
 ///
 /// ```
 /// use tollgate::{Acquire, ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -54,7 +54,7 @@ enum WaiterState<P: Policy> {
     Over,
 }
 
-// Nothing in it is ever pinned.
+// No field is ever pinned.
 impl<P: Policy> Unpin for Acquire<'_, P> {}
 
 impl<'a, P: Policy> Acquire<'a, P> {
@@ -67,15 +67,15 @@ impl<'a, P: Policy> Acquire<'a, P> {
         Self { source, cost, max_wait, place: WaiterState::Outside }
     }
 
-    /// The line in which it waits, as long as it does.
+    /// The line of this caller.
     fn line(&self) -> &Shared<P> {
         line(&self.source)
     }
 
-    /// Joins the queue with `waker`, or is granted at once; does not wait.
+    /// Enters the queue with `waker`, or is granted at once. Does not wait.
     pub(super) fn enter(&mut self, waker: Option<&Waker>) -> Result<(), Error> {
         let Self { source, cost, max_wait, place } = self;
-        // A borrowed call has been tried so in line.
+        // A borrowed call has already tried this inline.
         if source.as_borrowed().is_none()
             && let Some(charge) = line(source).decide(*cost, *max_wait)
         {
@@ -95,13 +95,13 @@ impl<'a, P: Policy> Acquire<'a, P> {
         entered
     }
 
-    /// Enters without time to wait: it is granted or refused.
+    /// Enters with no time to wait: the caller is granted or refused at once.
     pub(crate) fn now(mut self) -> Result<Grant<'a, P>, Error> {
         let charge = enter_now(self.line(), self.cost)?;
         Ok(Grant::new(self.source.take(), self.cost, charge))
     }
 
-    /// How much longer it takes, as things stand.
+    /// The remaining wait, as far as is known now.
     pub(super) fn delay(&self) -> Duration {
         match self.place {
             WaiterState::Waiting(key) => self.line().with_lock(|inner, now| inner.delay(key, now)),
@@ -109,8 +109,9 @@ impl<'a, P: Policy> Acquire<'a, P> {
         }
     }
 
-    /// All that is not decided at once.
-    // Not a grant: what is returned by memory would keep in memory what is decided at once, too.
+    /// Polls a call that is not decided at once.
+    // Returns a charge and not a grant: a grant would be returned through memory, and would force the calls that
+    // are decided at once through memory too.
     #[inline(never)]
     fn poll_in_line(
         &mut self,
@@ -136,7 +137,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
         }
     }
 
-    /// By a future without a borrow, whose grant takes its share of the limiter along.
+    /// Polls an owned future. The grant takes over the future's share of the limiter.
     #[inline(never)]
     fn poll_owned(&mut self, context: &mut Context<'_>) -> Poll<Result<Grant<'a, P>, Error>> {
         let charge = self.poll_in_line(context);
@@ -148,7 +149,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
             let Self { source, place, .. } = self;
             let standing = line(source).with_lock(|inner, _| {
                 let standing = inner.poll(key, waker);
-                // Now, so that a panic over others leaves no grant without an owner.
+                // Stored under the lock, so that a panic of another waiter leaves no grant without an owner.
                 match standing {
                     WaitStatus::Over(Ok(charge)) => *place = WaiterState::Granted(charge),
                     WaitStatus::Over(Err(_)) => *place = WaiterState::Over,
@@ -161,7 +162,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
                     self.place = WaiterState::Over;
                     return Poll::Ready(outcome);
                 }
-                // A clock that advances by itself goes to where the line moves.
+                // A clock that advances by itself skips to the time at which the queue moves.
                 WaitStatus::Waiting(Some(due)) if self.line().clock.skip_to(due) => {}
                 WaitStatus::Waiting(_) => return Poll::Pending,
             }
@@ -180,15 +181,15 @@ impl<'a, P: Policy> Acquire<'a, P> {
     }
 }
 
-/// Of a caller that asks a line and not a key.
+/// The line of `source`, which is never a key here.
 fn line<'a, P: Policy>(source: &'a GrantOwner<'_, P>) -> &'a Shared<P> {
-    source.line().unwrap_or_else(|| unreachable!("a caller asks a line"))
+    source.line().unwrap_or_else(|| unreachable!("the source of a waiter is a line"))
 }
 
 impl<'a, P: Policy> Future for Acquire<'a, P> {
     type Output = Result<Grant<'a, P>, Error>;
 
-    // As `Line::decide`.
+    // Inlined for the reason given at `Line::decide`.
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let acquire = self.get_mut();
@@ -206,7 +207,7 @@ impl<'a, P: Policy> Future for Acquire<'a, P> {
 }
 
 impl<P: Policy> Drop for Acquire<'_, P> {
-    // As `Line::decide`.
+    // Inlined for the reason given at `Line::decide`.
     #[inline(always)]
     fn drop(&mut self) {
         if !matches!(self.place, WaiterState::Outside | WaiterState::Over) {
@@ -227,7 +228,7 @@ impl<P: Policy> fmt::Debug for Acquire<'_, P> {
     }
 }
 
-/// Takes `cost` or fails.
+/// Acquires `cost` now, or fails.
 #[inline(always)]
 pub(super) fn try_now<P: Policy>(
     shared: &Arc<Shared<P>>,
@@ -240,7 +241,7 @@ pub(super) fn try_now<P: Policy>(
     }
 }
 
-/// Takes `cost`, and parks this thread until it is granted.
+/// Acquires `cost`, and parks this thread until it is granted.
 #[inline(always)]
 pub(super) fn block<P: Policy>(
     shared: &Arc<Shared<P>>,
@@ -262,19 +263,19 @@ fn grant<P: Policy>(
     charge.map(|charge| Grant::new(GrantOwner::borrowed(shared), cost, charge))
 }
 
-// Not for a grant, as `Acquire::poll_in_line`.
+// Returns a charge and not a grant, for the reason given at `Acquire::poll_in_line`.
 #[inline(never)]
 fn enter_now<P: Policy>(shared: &Shared<P>, cost: P::Cost) -> Result<Charge<P::Receipt>, Error> {
     let mut now = None;
     shared.enter(cost, Some(Duration::ZERO), None, |entered| now = Some(entered))?;
     match now {
         Some(Admission::Granted(charge)) => Ok(charge),
-        // Who has no time to wait is granted or refused; see `Inner::try_enter`.
+        // A caller with no time to wait is granted or refused; see `Inner::try_enter`.
         _ => unreachable!("waiting without time to wait"),
     }
 }
 
-/// The same, for policies whose receipts are so large that copying them would make each call larger.
+/// The same, for policies with receipts so large that copying them would enlarge the code of each call.
 #[inline(never)]
 fn enter_now_for_grant<P: Policy>(
     shared: &Arc<Shared<P>>,

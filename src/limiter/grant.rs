@@ -10,11 +10,11 @@ use crate::policy::{Cost, Policy, Quota};
 
 /// Permits that were granted.
 ///
-/// For a rule of a rate, dropping it does nothing: the permits are taken. It tells the wait and can
-/// correct the cost. For [`InFlight`](crate::InFlight), alone or as a part of a composed policy,
-/// **dropping it gives the place back**: keep it as long as the call takes. A statement
-/// `limiter.acquire(1).await?;` drops it at once, and then limits nothing in flight. The type is not
-/// `#[must_use]`, because for all other rules that statement is right.
+/// For a rule with a rate, dropping the grant does nothing: the permits stay charged. The grant reports the
+/// wait and can correct the cost. For [`InFlight`](crate::InFlight), alone or as a part of a composed policy,
+/// **dropping the grant gives the place back**: keep it as long as the call takes. A statement
+/// `limiter.acquire(1).await?;` drops it at once, and so limits nothing in flight. The type is not
+/// `#[must_use]`, because that statement is correct for all other rules.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -30,7 +30,7 @@ use crate::policy::{Cost, Policy, Quota};
 pub struct Grant<'a, P: Policy> {
     source: GrantOwner<'a, P>,
     cost: P::Cost,
-    /// What can be given back at the price that was paid.
+    /// The part of the cost that can be given back at the price that was paid.
     returnable: P::Cost,
     charge: Charge<P::Receipt>,
 }
@@ -45,8 +45,8 @@ impl<'a, P: Policy> Grant<'a, P> {
         Self { source, cost, returnable: cost, charge }
     }
 
-    /// How long the caller waited: from its arrival to the time at which the grant was due. Its task
-    /// or thread may have run a little later.
+    /// The time that the caller waited, from its arrival to the time at which the grant was due. Its task or
+    /// thread may have run a little later.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -61,7 +61,7 @@ impl<'a, P: Policy> Grant<'a, P> {
         Duration::from_nanos(self.charge.waited)
     }
 
-    /// The permits asked for; after [`settle`](Self::settle) the corrected cost.
+    /// The requested permits; after [`settle`](Self::settle), the corrected cost.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -75,7 +75,7 @@ impl<'a, P: Policy> Grant<'a, P> {
         self.cost
     }
 
-    /// The index of the part of a composed policy that made the caller wait: the last one to be ready.
+    /// The index of the part of a composed policy that made the caller wait: the part that was ready last.
     /// `None` for a single rule, or if the caller did not wait.
     ///
     /// ```
@@ -93,7 +93,7 @@ impl<'a, P: Policy> Grant<'a, P> {
         self.charge.limited_by
     }
 
-    /// What is left of the limit now, after this and all later grants.
+    /// The quota that remains now, after this and all later grants.
     ///
     /// ```
     /// # use tollgate::{FixedWindow, ManualClock, RateLimiter};
@@ -108,7 +108,7 @@ impl<'a, P: Policy> Grant<'a, P> {
         self.source.quota()
     }
 
-    /// The same grant without the borrow, to move into a task.
+    /// Converts the grant into one without a borrow, which can move into a task.
     ///
     /// ```
     /// # use tollgate::{InFlight, ManualClock, RateLimiter};
@@ -125,19 +125,19 @@ impl<'a, P: Policy> Grant<'a, P> {
     pub fn into_owned(mut self) -> Grant<'static, P> {
         let source = self.source.to_owned();
         let (returnable, charge) = (self.returnable, self.charge);
-        // What is left here has nothing to give back.
+        // `self` keeps no permits to give back.
         Grant { source, cost: std::mem::take(&mut self.cost), returnable, charge }
     }
 
-    /// Corrects the cost once the true one is known. An excess is given back as by
-    /// [`refund`](Self::refund); a shortfall becomes debt, for which the next caller waits.
+    /// Corrects the cost once the actual one is known. An excess is given back as by
+    /// [`refund`](Self::refund); a shortfall becomes debt, which the next caller waits for.
     ///
-    /// A late correction, after other grants, gives back only what time has not given back already,
-    /// while a shortfall is always charged in full. If costs are unknown and many callers wait, ask for
-    /// the minimum and settle upwards.
+    /// A late correction, after other grants, gives back only permits that time has not restored already, while
+    /// a shortfall is always charged in full. If costs are unknown and many callers wait, acquire the minimum
+    /// and settle upwards.
     ///
-    /// It can be called again. Permits that an earlier call added are not given back by a later one,
-    /// except places in flight.
+    /// `settle` can be called again. A later call does not give back permits that an earlier call added, except
+    /// places in flight.
     ///
     /// # Errors
     ///
@@ -165,10 +165,10 @@ impl<'a, P: Policy> Grant<'a, P> {
 
     /// Gives the permits back, for a request that was not made.
     ///
-    /// While there was no later grant, this is exact, as if the permits had never been taken. After
-    /// one, other callers have waited for them already: then a refund returns what time has not given
-    /// back yet, and nothing across a pause, so that the limit is never exceeded. After a change of the
-    /// rate a bucket may return less. Windows and logs give back all permits that still count.
+    /// Before any later grant, a refund is exact, as if the permits had never been taken. After a later grant,
+    /// other callers have already waited for these permits. Then a refund returns only permits that time has not
+    /// restored yet, and none across a pause, so that the limit is never exceeded. After a change of the rate a
+    /// bucket may return less. Windows and logs give back all permits that still count.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -181,12 +181,12 @@ impl<'a, P: Policy> Grant<'a, P> {
     pub fn refund(self) {
         let (part, receipt) = (self.returnable, self.charge.receipt);
         let refund = self.source.change(Change::Refund { part, receipt });
-        debug_assert!(refund.is_ok(), "only what is missing can be too much");
+        debug_assert!(refund.is_ok(), "only a shortfall can exceed the capacity");
     }
 }
 
 impl<P: Policy> Drop for Grant<'_, P> {
-    // As `Line::decide`: else a grant that is dropped at once would be written to memory for this.
+    // Inlined like `Line::decide`; otherwise a grant that is dropped at once would be written to memory.
     #[inline(always)]
     fn drop(&mut self) {
         if P::HELD && !self.cost.is_zero() {

@@ -1,4 +1,4 @@
-//! Where permits come from: a line, or a key at which no caller waits.
+//! The source of a grant's permits: a line, or a key without waiters.
 
 use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use crate::error::Error;
 use crate::line::Change;
 use crate::policy::{Policy, Quota};
 
-/// Where permits come from: on the way at once a borrow, so that no reference is counted.
-// Dropped by hand, because dropping a borrow has nothing to do: the drop of an enum that may be one is
-// out of line, and takes a quarter of a call.
+/// The source of a grant's permits. A call that is decided at once borrows it, so that it counts no reference.
+// Dropped by hand: dropping a borrow does nothing, but the compiler calls the drop of this enum as a
+// function, which takes a quarter of the time of a call.
 pub(crate) struct GrantOwner<'a, P: Policy>(ManuallyDrop<Kind<'a, P>>);
 
 enum Kind<'a, P: Policy> {
     Borrowed(&'a Arc<Shared<P>>),
     Owned(Arc<Shared<P>>),
-    /// A key in whose line nobody waits.
+    /// A key without waiters.
     Key(KeyGuard<'a, P>),
     Dropped,
 }
@@ -25,7 +25,7 @@ enum Kind<'a, P: Policy> {
 pub(crate) trait Keys<P: Policy>: Send + Sync {
     fn change(&self, place: EntryRef, change: Change<P>) -> Result<Option<P::Receipt>, Error>;
 
-    /// `None` if the key is no longer there.
+    /// `None` if the key is no longer in the table.
     fn quota(&self, place: EntryRef) -> Option<Quota<P::Cost>>;
 
     fn pin(&self, place: EntryRef);
@@ -35,16 +35,16 @@ pub(crate) trait Keys<P: Policy>: Send + Sync {
     fn share(&self) -> Arc<dyn Keys<P>>;
 }
 
-/// Which entry of a table of keys.
+/// A reference to an entry in a table of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryRef {
     pub(crate) hash: u64,
     pub(crate) id: u32,
-    /// Where it was last.
+    /// The last known place of the entry.
     pub(crate) hint: usize,
 }
 
-/// Keeps a key from being forgotten for as long as a grant can be settled.
+/// Keeps a key in the table as long as a grant can be settled.
 pub(crate) struct KeyGuard<'a, P: Policy> {
     keys: KeysHandle<'a, P>,
     place: EntryRef,
@@ -56,7 +56,7 @@ enum KeysHandle<'a, P: Policy> {
 }
 
 impl<'a, P: Policy> KeyGuard<'a, P> {
-    /// For an entry that has been pinned.
+    /// The entry must have been pinned.
     pub(crate) fn new(keys: &'a dyn Keys<P>, place: EntryRef) -> Self {
         Self { keys: KeysHandle::Borrowed(keys), place }
     }
@@ -103,7 +103,7 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
         }
     }
 
-    /// The line, if it is one.
+    /// The line, if the source is one.
     #[inline]
     pub(super) fn line(&self) -> Option<&Shared<P>> {
         match &*self.0 {
@@ -113,7 +113,7 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
         }
     }
 
-    /// Moves it out.
+    /// Moves the source out.
     pub(super) fn take(&mut self) -> Self {
         Self(mem::replace(&mut self.0, ManuallyDrop::new(Kind::Dropped)))
     }
@@ -142,10 +142,10 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
         }
     }
 
-    /// Its grant has been dropped.
+    /// Called when the grant is dropped.
     #[inline(always)]
     pub(super) fn release(&self, cost: P::Cost) {
-        // Who holds a place in flight at a key has a line there.
+        // A key with a place in flight has a line.
         if let Some(line) = self.line() {
             line.release(cost);
         }
@@ -168,7 +168,7 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
 }
 
 impl<P: Policy> Drop for GrantOwner<'_, P> {
-    // As `Line::decide`.
+    // Inlined for the reason given at `Line::decide`.
     #[inline(always)]
     fn drop(&mut self) {
         if !matches!(*self.0, Kind::Borrowed(_)) {

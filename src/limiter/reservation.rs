@@ -12,8 +12,8 @@ use crate::policy::Policy;
 
 /// A place in the queue; see [`reserve`](crate::RateLimiter::reserve).
 ///
-/// It is granted in its turn, whether it is awaited or not. Dropping it leaves the queue or, once it
-/// is granted, gives the permits back as [`Grant::refund`] does.
+/// It is granted in FIFO order, whether it is awaited or not. Dropping it leaves the queue or, once it is
+/// granted, gives the permits back as [`Grant::refund`] does.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -38,10 +38,10 @@ impl<P: Policy> Reservation<P> {
         Ok(Self { acquire })
     }
 
-    /// The time until its turn, as far as is known now: less if waiters ahead leave, more after a
-    /// pause or a lower rate. Zero if it is granted.
+    /// The time until the grant, as far as is known now. It becomes shorter if waiters ahead leave, and longer
+    /// after a pause or at a lower rate. Zero if the reservation is granted.
     ///
-    /// Visits the waiters ahead one by one.
+    /// This method visits the waiters ahead one by one.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -57,7 +57,7 @@ impl<P: Policy> Reservation<P> {
         self.acquire.delay()
     }
 
-    /// Waits for its turn.
+    /// Waits for the grant.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl<P: Policy> Reservation<P> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives the place up, like dropping the reservation.
+    /// Dropping the future gives up the place, like dropping the reservation.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -81,7 +81,7 @@ impl<P: Policy> Reservation<P> {
         self.acquire
     }
 
-    /// Waits for its turn on this thread.
+    /// Waits for the grant on this thread.
     ///
     /// # Errors
     ///

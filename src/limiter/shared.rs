@@ -1,4 +1,4 @@
-//! What all clones of a limiter share, and what a caller holds of it.
+//! The state that all clones of a limiter share.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Bounds};
 
-/// What all clones of a limiter share.
+/// The state that all clones of a limiter share.
 pub(crate) struct Shared<P: Policy> {
     pub(super) clock: Clock,
     line: Line<P>,
@@ -56,7 +56,7 @@ impl<P: Policy> Shared<P> {
         shared
     }
 
-    /// What a limiter takes as long as one thread uses it and no caller waits.
+    /// The memory that a limiter takes as long as one thread uses it and no caller waits.
     #[cfg(all(test, not(tollgate_loom)))]
     pub(super) fn bytes() -> usize {
         let counts = 2 * size_of::<usize>();
@@ -88,7 +88,7 @@ impl<P: Policy> Shared<P> {
         self.line.enter(self, cost, max_wait, waker, entered)
     }
 
-    /// A grant has been dropped.
+    /// Called when a grant is dropped.
     #[inline(always)]
     pub(super) fn release(&self, cost: P::Cost) {
         if !self.line.release_at_once(self, cost) {
@@ -126,7 +126,7 @@ impl<P: Policy> Shared<P> {
         self.line.policy()
     }
 
-    /// As `RateLimiter::set_policy`, for who holds a lock.
+    /// As `RateLimiter::set_policy`, for a caller that holds a lock.
     pub(crate) fn set_policy_quietly(&self, policy: P) -> AfterUnlock {
         let set = |inner: &mut Inner<P>, now| inner.set_policy(now, policy);
         self.line.with_lock_deferred(self, set).1
@@ -173,8 +173,8 @@ impl<P: Policy> OnAlarm for Shared<P> {
     }
 }
 
-/// What a drop asks of a policy. If it runs because of a panic, perhaps one of the policy, it must not meet
-/// another one: twice ends the process.
+/// Runs the code of a drop that calls a policy. If the drop runs because of a panic, perhaps of the policy, a
+/// second panic is caught here, because it would abort the process.
 pub(super) fn in_drop(ask: impl FnOnce()) {
     if thread::panicking() {
         let _ = catch_unwind(AssertUnwindSafe(ask));

@@ -1,4 +1,4 @@
-//! The owners of a limiter, and for how long: counted by the references themselves.
+//! Ownership of a limiter and its lifetime, checked by reference counts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -20,24 +20,24 @@ use crate::units::{Nanos, Rate};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// One permit a second, and a clock that stands.
+/// One permit a second, and a clock that stands still.
 fn bursty() -> (ManualClock, RateLimiter<SmoothBursty>) {
     let clock = ManualClock::new();
     let policy = SmoothBursty::new(Rate::per_second(1.0));
     (clock.clone(), RateLimiter::with_clock(policy, clock))
 }
 
-/// By the mutex, and with grants that are held.
+/// A policy that needs the mutex, with grants that are held.
 fn in_flight(max: u32) -> RateLimiter<InFlight> {
     RateLimiter::with_clock(InFlight::new(max), ManualClock::new())
 }
 
-/// How many hold a share.
+/// The number of strong references.
 fn shares<P: Policy>(limiter: &RateLimiter<P>) -> usize {
     Arc::strong_count(&limiter.shared)
 }
 
-/// How many know the way to it: its own line, and its alarm if a caller has waited.
+/// The number of weak references: of its own line, and of its alarm if a caller has waited.
 fn ways<P: Policy>(limiter: &RateLimiter<P>) -> usize {
     Arc::weak_count(&limiter.shared)
 }
@@ -79,7 +79,7 @@ fn a_borrowed_grant_counts_no_reference() {
     }
     let (clock, limiter) = bursty();
     clock.advance(SECOND);
-    // Each call here is granted by what is stored, so that no alarm is made.
+    // Stored permits cover each call here, so that no alarm is created.
     let grants = [(); 2].map(|()| limiter.try_acquire(1).expect("stored"));
     assert_eq!((shares(&limiter), ways(&limiter)), (1, 1));
     drop(grants);
@@ -89,13 +89,13 @@ fn a_borrowed_grant_counts_no_reference() {
 }
 
 #[test]
-fn a_future_of_its_own_has_a_share_until_it_is_dropped() {
+fn an_owned_future_has_a_share_until_it_is_dropped() {
     let (clock, limiter) = bursty();
     let unpolled = limiter.acquire_owned(1);
     assert_eq!(shares(&limiter), 2);
     drop(unpolled);
     assert_eq!(shares(&limiter), 1);
-    // Granted and kept: the share goes on with the grant, and is not counted twice.
+    // Granted and kept: the share moves to the grant, and is not counted twice.
     let mut future = limiter.acquire_owned(1);
     let grant = ready(&mut future);
     assert_eq!(shares(&limiter), 2);
@@ -110,11 +110,11 @@ fn a_future_of_its_own_has_a_share_until_it_is_dropped() {
     assert_eq!((shares(&limiter), limiter.queue_len()), (3, 2));
     drop(second);
     assert_eq!((shares(&limiter), limiter.queue_len()), (2, 1));
-    // Granted, and dropped before anybody looked.
+    // Granted, and dropped before it is polled.
     clock.advance(SECOND);
     drop(first);
     assert_eq!((shares(&limiter), limiter.queue_len()), (1, 0));
-    // Granted after it has waited, and the grant dropped before the future.
+    // Granted after a wait, and the grant dropped before the future.
     let mut future = limiter.acquire_owned(1);
     drop(limiter.acquire_owned(1));
     clock.advance(SECOND);
@@ -122,7 +122,7 @@ fn a_future_of_its_own_has_a_share_until_it_is_dropped() {
     assert_eq!(shares(&limiter), 1);
     drop(future);
     assert_eq!(shares(&limiter), 1);
-    // The alarm is one, however often a caller waits.
+    // There is a single alarm, whatever the number of waits.
     assert!(ways(&limiter) <= 3, "{}", ways(&limiter));
 }
 
@@ -145,12 +145,12 @@ fn a_future_that_is_refused_gives_its_share_back() {
 }
 
 #[test]
-fn a_grant_that_is_made_its_own_takes_one_share() {
+fn an_owned_grant_takes_one_share() {
     let limiter = in_flight(3);
     let borrowed = limiter.try_acquire(1).expect("free");
     let owned = borrowed.into_owned();
     assert_eq!((shares(&limiter), limiter.available()), (2, 2));
-    // Again: still one, and still one place.
+    // Converted again: still one share and one place.
     let owned = owned.into_owned();
     assert_eq!((shares(&limiter), limiter.available()), (2, 2));
     let of_a_future = ready(&mut limiter.acquire_owned(1)).into_owned();
@@ -167,7 +167,7 @@ fn a_grant_that_is_made_its_own_takes_one_share() {
 #[test]
 fn a_reservation_has_a_share_until_it_is_served_or_dropped() {
     let (clock, limiter) = bursty();
-    // Served at once, and in line.
+    // Granted at once, and in the queue.
     let first = limiter.reserve(1).expect("a place");
     let second = limiter.reserve(1).expect("a place");
     let third = limiter.reserve(1).expect("a place");
@@ -185,7 +185,7 @@ fn a_reservation_has_a_share_until_it_is_served_or_dropped() {
     assert_eq!(shares(&limiter), 2);
     drop((second, grant));
     assert_eq!(shares(&limiter), 1);
-    // Served while nobody looked, and given back.
+    // Granted without a poll, and given back.
     clock.advance(SECOND);
     drop(limiter.reserve(1).expect("a place"));
     assert_eq!(shares(&limiter), 1);
@@ -225,7 +225,7 @@ fn a_grant_may_be_dropped_on_another_thread() {
     assert_eq!((shares(&limiter), limiter.available()), (1, 4));
 }
 
-/// The grant keeps what it is to be given back to.
+/// The grant keeps its source alive.
 #[test]
 fn a_grant_may_outlive_its_limiter() {
     fn shared<P: Policy>(limiter: &RateLimiter<P>) -> Weak<Shared<P>> {
@@ -245,7 +245,7 @@ fn a_grant_may_outlive_its_limiter() {
     drop(grant);
     assert_eq!(line.strong_count(), 0);
 
-    // A caller waits, and has the last share but one; then a grant has the last.
+    // A waiter holds the only share; then its grant holds it.
     let (clock, limiter) = bursty();
     let line = shared(&limiter);
     drop(limiter.try_acquire(1).expect("on credit"));
@@ -291,7 +291,7 @@ fn a_panic_gives_each_share_back_once() {
     assert_eq!((shares(&limiter), limiter.queue_len()), (1, 0));
 }
 
-/// A table that only counts.
+/// A table that only counts pins.
 struct Counted {
     pins: AtomicI64,
     changes: AtomicU64,
@@ -307,7 +307,7 @@ impl Counted {
         })
     }
 
-    /// A grant of a key, as the table makes them.
+    /// A grant at a key, as the table makes it.
     fn grant(&self) -> Grant<'_, SmoothBursty> {
         let place = EntryRef { hash: 1, id: 2, hint: 3 };
         self.pin(place);
@@ -393,7 +393,7 @@ fn a_panic_and_another_thread_unpin_a_key_once() {
     });
     assert!(panicked.join().is_err());
     assert_eq!((keys.pins(), Arc::strong_count(&keys)), (0, 1));
-    // The last share of a table that is otherwise gone.
+    // The grant holds the last share of its table.
     let grant = keys.grant().into_owned();
     let table = Arc::downgrade(&keys);
     drop(keys);
@@ -403,15 +403,15 @@ fn a_panic_and_another_thread_unpin_a_key_once() {
     assert_eq!(table.strong_count(), 0);
 }
 
-/// What is taken out of a source is given back by its owner alone.
+/// After `take`, only the new owner gives the share back.
 #[test]
-fn a_source_that_was_taken_has_nothing_to_give_back() {
+fn a_source_has_nothing_to_give_back_after_take() {
     let (_, limiter) = bursty();
     let mut source = GrantOwner::owned(Arc::clone(&limiter.shared));
     let taken = source.take();
     assert_eq!(shares(&limiter), 2);
     assert!(source.line().is_none() && taken.line().is_some());
-    // Nothing of nothing, however often.
+    // A source that was taken yields no share, even if it is taken again.
     drop((source.take(), source.to_owned()));
     drop(source);
     assert_eq!(shares(&limiter), 2);
@@ -443,7 +443,7 @@ fn a_source_that_was_taken_has_nothing_to_give_back() {
 }
 
 #[test]
-fn a_limiter_of_its_own_takes_no_more_than_512_bytes() {
+fn a_limiter_takes_no_more_than_512_bytes() {
     use crate::{FixedWindow, Gcra, LeakyBucket, SlidingWindowLog, SmoothWarmingUp, TokenBucket};
 
     let bytes = [

@@ -1,4 +1,4 @@
-//! The scripts on a real server, driven by a manual clock, against the policies in Rust.
+//! Compares the scripts, on a real server with a manual clock, with the policies in Rust.
 
 mod batches;
 mod changes;

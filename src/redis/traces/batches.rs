@@ -1,4 +1,4 @@
-//! A batch is its calls one by one; and many calls do not drift.
+//! A batch equals its calls one by one; and many calls do not drift.
 
 use super::random::Random;
 use super::server::Server;
@@ -11,7 +11,8 @@ use crate::{
 use redis::Connection;
 use std::time::Duration;
 
-/// The same batch, one by one: all of it as far as it is not refused, and what of it was booked.
+/// Compares a batch with single calls. `all` makes each call and books those that wait; `single` makes only the
+/// calls that the batch booked.
 fn compare<P: Scripted>(
     connection: &mut Connection,
     policy: &P,
@@ -36,7 +37,7 @@ fn compare<P: Scripted>(
                     Call { cost: cost(&mut random), count, limit, patience, fresh }
                 })
                 .collect();
-            // The state from which all start.
+            // `all` starts from the state of `batch`.
             let bytes: Option<Vec<u8>> =
                 redis::cmd("GET").arg(&batch.key).query(connection).expect("a string");
             if let Some(bytes) = bytes {
@@ -69,7 +70,7 @@ fn compare<P: Scripted>(
             assert_eq!(place, answers.len());
             if answers.iter().any(|answer| answer.outcome == 0) {
                 let (mut one, mut other) = (batch.bytes(connection), single.bytes(connection));
-                // The time of the expiry may be another.
+                // The expiry times may differ.
                 one[8..12].fill(0);
                 other[8..12].fill(0);
                 assert_eq!(one, other);
@@ -80,7 +81,7 @@ fn compare<P: Scripted>(
 }
 
 #[test]
-fn a_batch_is_its_calls_one_by_one() {
+fn a_batch_equals_its_calls_one_by_one() {
     let server = Server::start();
     let connection = &mut server.connection();
     let flush = |connection: &mut Connection| {
@@ -106,9 +107,9 @@ fn a_batch_is_its_calls_one_by_one() {
     compare(connection, &composed, |random| (random.cost(4) - 1, random.cost(3)));
 }
 
-/// Who is refused behind others is judged by what was granted, and locks for all that come later.
+/// A refusal behind waiters depends on the granted permits only, and starts a lock for all later calls.
 #[test]
-fn a_refusal_behind_somebody_who_waits() {
+fn a_refusal_behind_a_waiter() {
     let server = Server::start();
     let connection = &mut server.connection();
     let policy = LockOut::new(TokenBucket::new(Rate::per_second(1.0), 5), Duration::from_secs(60));
@@ -116,14 +117,14 @@ fn a_refusal_behind_somebody_who_waits() {
     let call = |cost, patience| Call { patience, ..Call::new(cost, 0) };
     subject.one(connection, START, call(3, 0));
     let before = subject.bytes(connection);
-    // Two are there: only those before are in the way.
+    // The bucket holds two tokens, so only the waiter ahead delays the others.
     let (_, answers) =
         subject.ask(connection, START, &[call(4, 3_000_000), call(1, 0), call(1, 0)]);
     let outcomes: Vec<_> = answers.iter().map(|answer| answer.outcome).collect();
     assert_eq!(outcomes, [1, 2, 2]);
     assert_eq!(answers[1].wait, Wait::Known(3_000_000));
     assert_eq!(subject.bytes(connection), before);
-    // Three are not.
+    // It does not hold three, so the rule refuses.
     let (_, answers) =
         subject.ask(connection, START, &[call(4, 3_000_000), call(3, 0), call(1, 70_000_000)]);
     let waits: Vec<_> = answers.iter().map(|answer| answer.wait).collect();
@@ -131,7 +132,7 @@ fn a_refusal_behind_somebody_who_waits() {
     assert_eq!(waits, [Wait::Known(2_000_000), lock, lock]);
     let (_, answer) = subject.one(connection, START + 1_000_000, call(1, 0));
     assert_eq!((answer.outcome, answer.wait), (2, Wait::Known(59_000_000)));
-    // Not a second time.
+    // A refusal during the lock does not start another one.
     let (_, answer) = subject.one(connection, START + 60_000_000, call(1, 0));
     assert_eq!(answer.outcome, 0);
 }
@@ -147,7 +148,7 @@ fn no_drift_over_a_million_permits() {
     for _ in 0..200 {
         let mut pipe = redis::pipe();
         for _ in 0..100 {
-            // As often as the time permits, one by one and in runs.
+            // At the limit that time permits, in single calls and in runs.
             let count = 1 + u32::from(granted.is_multiple_of(7));
             pipe.add_command(subject.take(now, &[Call { count, ..Call::new(50, 1_000_000) }]));
             granted += 50 * u64::from(count);
@@ -157,15 +158,16 @@ fn no_drift_over_a_million_permits() {
     }
     let (_, answer) = subject.one(connection, now, Call::new(1, 1_000_000_000));
     let Wait::Known(wait) = answer.wait else { panic!("{answer:?}") };
-    // A little too fast: what is owed has piled up exactly.
+    // The calls are slightly too fast, so the debt has accumulated exactly.
     let exact = (granted * 10).div_ceil(3);
     assert!(granted >= 1_000_000);
     assert!(wait.abs_diff(exact - (now - START)) <= 1, "{wait} {exact}");
 }
 
-/// Waits are rounded up to whole microseconds; who comes again then does not lose the rest.
+/// Waits are rounded up to whole microseconds. A caller that returns after this wait does not lose the
+/// remainder.
 #[test]
-fn what_is_rounded_up_is_not_lost() {
+fn rounding_waits_up_loses_no_permits() {
     let server = Server::start();
     let connection = &mut server.connection();
     let policy = SmoothBursty::new(Rate::per_second(300_000.0)).max_burst(Duration::ZERO);

@@ -1,4 +1,4 @@
-//! Pauses, and policies that are replaced while others still ask by the old one.
+//! Pauses, and policies that are replaced while other callers still use the old one.
 
 use super::random::Random;
 use super::server::Server;
@@ -13,7 +13,7 @@ use redis::{Connection, Value};
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// Random calls on both sides.
+/// Makes random calls on both sides.
 fn go_on<P: Scripted + Debug>(
     connection: &mut Connection,
     subject: &Subject<P>,
@@ -32,7 +32,7 @@ fn go_on<P: Scripted + Debug>(
     }
 }
 
-/// A pause on both sides, of so many microseconds.
+/// Pauses both sides for the given number of microseconds.
 fn halt<P: Scripted>(
     connection: &mut Connection,
     subject: &Subject<P>,
@@ -70,7 +70,7 @@ fn pauses<P: Scripted + Debug>(
 }
 
 #[test]
-fn a_pause_holds_everybody_and_stores_nothing() {
+fn a_pause_delays_all_callers_and_stores_nothing() {
     let server = Server::start();
     let connection = &mut server.connection();
     let rate = Rate::per_second(5.0);
@@ -116,12 +116,12 @@ fn replaces<P: Scripted + Debug>(
         later.first = [&7u32.to_le_bytes()[..], &subject.parameters()].concat();
         let mut now = START + round;
         let mut before = Simulation::new(&subject, now);
-        // So that the key is there.
+        // This call creates the key.
         let first = Call::new(cost(&mut random), 100_000_000);
         let (_, answer) = subject.one(connection, now, first);
         before.follow(now, first, answer);
         go_on(connection, &subject, &mut before, &mut random, &mut now, &cost);
-        // Who was booked ahead has gone: afterwards another may be due before.
+        // Callers booked ahead have left, so another caller may be due earlier from here on.
         now = (now + random.span(500_000)).max(before.since.get().div_ceil(1000));
         if round % 3 == 0 {
             halt(connection, &subject, &mut before, now, random.below(2_000_000));
@@ -137,7 +137,7 @@ fn replaces<P: Scripted + Debug>(
         after.paused_until = before.paused_until;
         new.migrate(old, &mut after.state, nanos(now));
         go_on(connection, &later, &mut after, &mut random, &mut now, &cost);
-        // Who still asks by the old one is told the new one, whatever it asks.
+        // A request with the old policy gets the new one in reply, whatever the request is.
         let bytes = subject.bytes(connection);
         let parameters = later.parameters();
         for command in [subject.take(now, &[call]), subject.change(now, b"Q")] {
@@ -145,7 +145,7 @@ fn replaces<P: Scripted + Debug>(
             let expected = (&b"adopt"[..], Some(1), Some(parameters.as_slice()));
             assert_eq!(refused_by_generation(&value), expected);
         }
-        // Another one of the same generation.
+        // Another policy of the same generation.
         later.mark = 9;
         for command in [later.take(now, &[call]), later.change(now, b"Q")] {
             let value: Value = command.query(connection).expect("an answer");
@@ -154,7 +154,7 @@ fn replaces<P: Scripted + Debug>(
         }
         assert_eq!(subject.bytes(connection), bytes);
         now = now.max(after.since.get().div_ceil(1000));
-        // And back, with the first parameters as those of the second generation.
+        // Back to the old policy: the first parameters become those of the second generation.
         (subject.generation, subject.mark) = (2, 7);
         subject.first = later.first;
         subject.do_change(connection, now, b"N");

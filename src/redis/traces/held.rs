@@ -1,4 +1,4 @@
-//! Places in flight: what each asker says it holds counts, as long as it is heard of.
+//! Places in flight: the number that each limiter reports counts until its lease ends.
 
 use super::random::Random;
 use super::server::Server;
@@ -8,7 +8,7 @@ use crate::{FixedWindow, InFlight, Policy, Rate, Same, TokenBucket};
 use std::time::Duration;
 
 #[test]
-fn askers_hold_no_more_than_all_together_may() {
+fn limiters_together_hold_no_more_than_the_maximum() {
     let server = Server::start();
     let connection = &mut server.connection();
     let mut random = Random(5);
@@ -50,24 +50,25 @@ fn askers_hold_no_more_than_all_together_may() {
 }
 
 #[test]
-fn who_is_not_heard_of_holds_nothing_when_the_lease_ends() {
+fn a_limiter_without_requests_holds_nothing_after_its_lease() {
     let server = Server::start();
     let connection = &mut server.connection();
     let mut subject = Subject::new(InFlight::new(5), "key", connection);
     subject.lease = 10_000_000.0;
     subject.held = vec![0.0];
     assert_eq!(subject.one(connection, START, Call::new(4, 0)).1.outcome, 0);
-    // Renewed after six seconds.
+    // The lease is renewed after six seconds.
     subject.held = vec![4.0];
     subject.do_change(connection, START + 6_000_000, b"H");
     (subject.id, subject.held) = (*b"another ", vec![0.0]);
     assert_eq!(subject.one(connection, START + 15_999_999, Call::new(2, 0)).1.outcome, 2);
     assert_eq!(subject.one(connection, START + 16_000_000, Call::new(5, 0)).1.outcome, 0);
-    // The answer was lost: it holds nothing, and says so with the next call, even one that is refused.
+    // The reply was lost: the limiter holds nothing, and its next request reports this, even if the
+    // request is refused.
     assert_eq!(subject.one(connection, START + 16_000_001, Call::new(6, 0)).1.outcome, 2);
     (subject.id, subject.held) = (*b"an asker", vec![0.0]);
     assert_eq!(subject.one(connection, START + 16_000_002, Call::new(5, 0)).1.outcome, 0);
-    // Held by one of whom the key knows nothing, as after a restart of the server.
+    // Places of a limiter that the key does not know, as after a restart of the server.
     redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
     subject.held = vec![3.0];
     assert_eq!(subject.one(connection, START + 16_000_003, Call::new(3, 0)).1.outcome, 2);
@@ -97,7 +98,7 @@ fn parts_with_places_in_flight() {
     assert_eq!(subject.one(connection, START, Call::new((3, 1, 0), 0)).1.outcome, 0);
 }
 
-/// Six parts, one in the other, are one script still.
+/// Six nested parts are still one script.
 #[test]
 fn many_parts() {
     let server = Server::start();
@@ -118,7 +119,7 @@ fn many_parts() {
     assert_eq!((answer.outcome, answer.part, answer.wait), (2, 2, Wait::AtLeast(0)));
 }
 
-/// One asker, as in Rust.
+/// One limiter, as in Rust.
 #[test]
 fn places_and_rates() {
     let server = Server::start();

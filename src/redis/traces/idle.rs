@@ -1,4 +1,4 @@
-//! Connections over which nothing has come for a while: here for no time at all.
+//! Connections that have been idle for a time; here the time is zero.
 
 use super::server::Server;
 use crate::redis::{Blocking, Connection, Reconnecting, RedisRateLimiter};
@@ -9,9 +9,9 @@ fn limiter<C: Connection>(idle: C) -> RedisRateLimiter<TokenBucket, C> {
     RedisRateLimiter::new(TokenBucket::new(Rate::per_second(1.0), 100), idle, "key")
 }
 
-/// Whoever comes next is not told that it may have been charged.
+/// The next caller gets no error that its permits may have been charged.
 #[tokio::test]
-async fn one_that_was_closed_is_not_used() {
+async fn a_closed_connection_is_not_used() {
     async fn closed<C: Connection>(idle: impl FnOnce(redis::Client, Duration) -> C) {
         let server = Server::start();
         let connection = &mut server.connection();
@@ -29,7 +29,7 @@ async fn one_that_was_closed_is_not_used() {
 }
 
 #[tokio::test]
-async fn one_that_is_told_no_is_alive() {
+async fn a_connection_that_refuses_ping_is_alive() {
     async fn told<C: Connection>(idle: impl FnOnce(redis::Client, Duration) -> C) {
         let server = Server::start();
         let connection = &mut server.connection();

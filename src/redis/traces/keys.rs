@@ -1,4 +1,4 @@
-//! What the key holds and for how long, and what becomes of keys that are not ours.
+//! The content and the lifetime of the key, and keys of other programs.
 
 use super::random::Random;
 use super::server::Server;
@@ -12,10 +12,10 @@ use redis::{Connection, Value};
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// A day, by which the scripts under test let keys live longer.
+/// A day. The scripts under test extend the lifetime of keys by this time.
 const DAY: i64 = 86_400_000;
 
-/// By what is left of it: `PEXPIRETIME` is not known before Redis 7.
+/// The expiry time, computed from the remaining lifetime: `PEXPIRETIME` exists only since Redis 7.
 fn expires(connection: &mut Connection, key: &str) -> i64 {
     let mut ask = redis::pipe();
     ask.cmd("TIME").cmd("PTTL").arg(key).cmd("TIME");
@@ -23,7 +23,7 @@ fn expires(connection: &mut Connection, key: &str) -> i64 {
     loop {
         let answer = ask.query::<((i64, i64), i64, (i64, i64))>(connection);
         let (before, left, after) = answer.expect("two times and a span");
-        // Or nobody knows what it is left from.
+        // If the two times differ, the start of the remaining lifetime is unknown.
         if millis(before) == millis(after) {
             return millis(before) + left;
         }
@@ -54,13 +54,13 @@ fn a_bursty_limiter_is_28_bytes_and_a_refusal_writes_nothing() {
     for after in 1..100 {
         let (_, answer) = subject.one(connection, START + after, Call::new(1, 1000));
         assert_eq!((answer.outcome, answer.wait), (2, Wait::Known(2_000_000 - after)));
-        // Nor who shall ask later.
+        // A call that has to be sent again later writes nothing either.
         let call = Call { patience: 9_000_000, count: 3, ..Call::new(1, 1000) };
         assert_eq!(subject.ask(connection, START + after, &[call]).1[0].outcome, 1);
     }
     assert_eq!(sets(connection), count);
     assert_eq!((subject.bytes(connection), expires(connection, "key")), (before, expiry));
-    // A grant that needs no longer life keeps it.
+    // A grant that needs no longer lifetime keeps the expiry.
     subject.one(connection, START + 2_000_000, Call::new(1, 0));
     assert_eq!(expires(connection, "key"), expiry);
     assert_ne!(sets(connection), count);
@@ -74,7 +74,7 @@ fn lives_long_enough<P: Scripted<Cost = u32> + Debug>(
     let mut random = Random(7);
     let subject = Subject::new(policy, &format!("life {scale}"), connection);
     let mut now = START;
-    // How far the manual clock and the expiry may be apart: the test's own time.
+    // The manual clock and the expiry may differ by the duration of the test.
     for _ in 0..300 {
         let call = Call::new(random.cost(4), random.span(scale));
         let (_, answer) = subject.one(connection, now, call);
@@ -91,7 +91,7 @@ fn lives_long_enough<P: Scripted<Cost = u32> + Debug>(
         now += random.span(scale);
     }
     redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
-    // What is written first lives for what is owed.
+    // The first write sets a lifetime that covers the debt.
     let subject = Subject::new(subject.policy, "owed", connection);
     subject.one(connection, now, Call::new(3, 0));
     let quota = subject.do_change(connection, now, b"Q");
@@ -119,7 +119,7 @@ fn a_key_lives_as_long_as_its_debt() {
 }
 
 #[test]
-fn keys_of_others_are_left_alone() {
+fn foreign_keys_are_not_changed() {
     let server = Server::start();
     let connection = &mut server.connection();
     let mut random = Random(2);
@@ -154,7 +154,7 @@ fn keys_of_others_are_left_alone() {
     assert!(Failure::from(error.expect_err("a list")).key);
 }
 
-/// After the clock has stepped, nobody waits longer than what is owed and one interval.
+/// After a step of the clock, a caller waits at most for the debt and one interval.
 fn steps<P: Scripted<Cost = u32> + Debug>(
     connection: &mut Connection,
     policy: &P,
@@ -183,14 +183,14 @@ fn steps<P: Scripted<Cost = u32> + Debug>(
                 }
             };
             let before = ask(connection, now);
-            // What has passed since the last grant was not written.
+            // The time since the last grant was not written.
             let owed = if before == 0 { 0 } else { before + now - written };
-            // There, and every other time back again.
+            // One round in four steps in the opposite direction.
             let step = if round % 4 == 3 { -step } else { step };
             now = now.checked_add_signed(step).expect("a time");
             let after = ask(connection, now);
             assert!(after <= owed + interval, "{policy:?} {step}: {owed} {after}");
-            // And it passes, although nobody is granted meanwhile.
+            // The wait ends, although no caller is granted meanwhile.
             let mut waited = 0;
             while ask(connection, now) > 0 {
                 now += interval / 3 + 1;
@@ -202,7 +202,7 @@ fn steps<P: Scripted<Cost = u32> + Debug>(
 }
 
 #[test]
-fn a_step_of_the_clock_locks_nobody_out() {
+fn a_step_of_the_clock_locks_no_caller_out() {
     let server = Server::start();
     let connection = &mut server.connection();
     let rate = Rate::per_second(5.0);

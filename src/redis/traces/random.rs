@@ -4,7 +4,7 @@
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    /// The generator known as `SplitMix64`.
+    /// The `SplitMix64` generator.
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -22,7 +22,7 @@ impl Random {
         1 + u32::try_from(self.below(u64::from(most))).expect("a cost")
     }
 
-    /// Mostly about `scale`, often much less, seldom much more.
+    /// A span of about `scale`, often much less, seldom much more.
     pub(super) fn span(&mut self, scale: u64) -> u64 {
         match self.below(20) {
             0..6 => 0,

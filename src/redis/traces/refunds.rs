@@ -1,4 +1,4 @@
-//! What comes back.
+//! Refunds.
 
 use super::random::Random;
 use super::server::Server;
@@ -12,14 +12,14 @@ use crate::{
 use redis::Connection;
 use std::time::Duration;
 
-/// Which refunds give back what the policy in Rust does.
+/// The refunds that give back the same as the policy in Rust.
 #[derive(Clone, Copy, PartialEq)]
 enum Agree {
-    /// All.
+    /// All refunds.
     All,
-    /// Of the last charge, until one has been taken back: only that one is known exactly.
+    /// Refunds of the last charge, until one has been made: only that charge is known exactly.
     Once,
-    /// Of the last charge. Of an earlier one, as much as may have been stored.
+    /// Refunds of the last charge. An earlier charge returns at most the permits that may have been stored.
     Last,
 }
 
@@ -85,9 +85,9 @@ fn refunds_are_those_of_the_policies() {
     refunds(connection, &SmoothWarmingUp::new(rate, 2 * second), Agree::Once, 4);
 }
 
-/// Of a charge that others were charged after, never more than what was stored at most.
+/// A refund of a charge before the last one returns at most the maximum that can be stored.
 #[test]
-fn an_earlier_charge_comes_back_as_far_as_it_was_stored() {
+fn an_earlier_charge_returns_at_most_the_stored_permits() {
     let server = Server::start();
     let connection = &mut server.connection();
     let rate = Rate::per_second(10.0);
@@ -103,7 +103,7 @@ fn an_earlier_charge_comes_back_as_far_as_it_was_stored() {
     }
 }
 
-/// Several in one call, in their order; and nothing to a key that is not there.
+/// Several refunds in one call, in order. A refund at an absent key does nothing.
 #[test]
 fn refunds_and_settlements_together() {
     let server = Server::start();
@@ -132,9 +132,10 @@ fn refunds_and_settlements_together() {
     assert_eq!((third, answer.wait), (second, Wait::Known(4_000_000)));
 }
 
-/// What a settlement has overdrawn, an earlier charge does not fill up again.
+/// If a later settlement overdraws the bucket, a refund returns only permits that time would restore after
+/// the debt is paid.
 #[test]
-fn nothing_comes_back_before_the_bucket_is_empty() {
+fn a_refund_counts_from_the_end_of_the_debt() {
     let server = Server::start();
     let connection = &mut server.connection();
     let mut subject = Subject::new(TokenBucket::new(Rate::per_second(1.0), 10), "key", connection);

@@ -1,11 +1,11 @@
-//! A `redis-server` of one's own.
+//! A `redis-server` for one test.
 
 use std::env;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// On a free port, without persistence; killed when dropped.
+/// A server on a free port, without persistence; killed when dropped.
 #[derive(Debug)]
 pub(super) struct Server {
     process: Child,
@@ -53,26 +53,26 @@ impl Server {
         }
     }
 
-    /// A client that may do what a limiter needs, and not `PING`.
+    /// A client with permission for the commands of a limiter, but not for `PING`.
     pub(super) fn limited_client(&self, connection: &mut redis::Connection) -> redis::Client {
         let rules = "SETUSER limited on >secret ~* +evalsha +eval +time +get +set";
         redis::cmd("ACL").arg(rules.split(' ').collect::<Vec<_>>()).exec(connection).expect("set");
         self.client_of("limited:secret@")
     }
 
-    /// How many connections there have been.
+    /// The number of connections accepted so far.
     pub(super) fn connections(connection: &mut redis::Connection) -> u64 {
         let info: redis::InfoDict =
             redis::cmd("INFO").arg("stats").query(connection).expect("statistics");
         info.get("total_connections_received").expect("a number")
     }
 
-    /// Closes all connections but this one, as it does with those that are idle for too long.
+    /// Closes all connections except this one, as a server does with connections that are idle for too long.
     pub(super) fn close_the_others(connection: &mut redis::Connection) {
         let mut close = redis::cmd("CLIENT");
         let closed: u32 =
             close.arg("KILL").arg("TYPE").arg("normal").query(connection).expect("closed");
-        assert!(closed > 0, "there are others");
+        assert!(closed > 0, "no other connections");
     }
 }
 

@@ -1,4 +1,4 @@
-//! A policy in Rust, run as the scripts run it: booked ahead, in the order of the calls.
+//! A policy in Rust, run like the scripts: charges are booked ahead, in the order of the calls.
 
 use super::subject::{Answer, Call, Subject, Wait};
 use crate::redis::Scripted;
@@ -8,16 +8,17 @@ use std::fmt::Debug;
 pub(super) struct Simulation<P: Policy> {
     pub(super) policy: P,
     pub(super) state: P::State,
-    /// Nobody is booked before: the last one booked, the end of the last pause.
+    /// No charge is booked before this time: the due time of the last booking, or the end of the last pause.
     pub(super) since: Nanos,
     pub(super) paused_until: Nanos,
-    /// How often both said that the same part holds, and that another does, which happens if both are
-    /// ready at about the same time.
+    /// The number of replies that name the same limiting part as the policy, and of those that name another one,
+    /// which happens if both parts are ready at about the same time.
     pub(super) parts: [u64; 2],
 }
 
-/// Whether what will have ended when somebody is due who is booked ahead is forgotten in Rust then, where nobody
-/// is. Redis keeps it until it has ended: whoever is booked may leave.
+/// Whether the Rust policy drops old grants that will have expired at the due time of a charge booked ahead.
+/// In Rust no caller is booked ahead. Redis keeps such grants until they expire, because a booked caller may
+/// leave.
 pub(super) fn forgets_ahead(policy: &impl Debug) -> bool {
     format!("{policy:?}").contains("SlidingWindow")
 }
@@ -51,7 +52,8 @@ impl<P: Scripted> Simulation<P> {
         }
     }
 
-    /// Compares an answer with ours, and follows it where it may be either. The receipt if it was booked.
+    /// Compares a reply with the policy, and follows the reply where two outcomes are valid. Returns the receipt
+    /// if the call was booked.
     pub(super) fn follow(
         &mut self,
         now: u64,
@@ -95,10 +97,11 @@ impl<P: Scripted> Simulation<P> {
             "{call:?} {answer:?}, but {wait:?} due {due:?} {expected:?}, {:?} at {now:?}",
             self.state,
         );
-        // What is over by less than a microsecond is over at the end of a pause only.
+        // In a pause an excess of less than a microsecond leaks only at its end, so the room may be that far
+        // away.
         let fits = room <= 1 || close(room, micros(self.paused_until.since(now)));
         assert!(answer.outcome == 2 || !call.fresh || fits || wait == Wait::Known(0));
-        // Who waits and is late has not been refused by the rule.
+        // A waiter that is late has not been refused by the rule.
         let is_refused = answer.outcome == 2 && call.fresh;
         if is_refused && self.policy.refused(&mut self.state, now, call.cost) {
             (wait, due) = self.due(now, call.cost);
@@ -116,7 +119,7 @@ impl<P: Scripted> Simulation<P> {
             "{call:?} {answer:?}, but {wait:?}, {:?} at {now:?}, since {:?}",
             self.state, self.since
         );
-        // Which part, if it is not only the order that holds.
+        // Compares the limiting part, unless only the order of the queue limits.
         if due > self.since && answer.part != 0 && matches!(answer.wait, Wait::Known(2..)) {
             let ours = limited_by.map_or(0, |part| part as u64 + 1);
             self.parts[usize::from(ours != answer.part)] += 1;

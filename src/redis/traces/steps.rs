@@ -1,4 +1,4 @@
-//! Random traces: the same answers to a microsecond.
+//! Random traces: the scripts and the policies reply the same, to a microsecond.
 
 use super::random::Random;
 use super::server::Server;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const STEPS: usize = 100_000;
 
-/// Within a microsecond, or what is available a microsecond earlier or later.
+/// Compares quotas: times to a microsecond, and permits with those a microsecond earlier or later.
 fn compare_quota<P: Scripted>(simulation: &Simulation<P>, now: u64, answer: &[i64]) {
     let (policy, state) = (&simulation.policy, &simulation.state);
     let written = |cost: P::Cost| {
@@ -41,7 +41,7 @@ fn compare_quota<P: Scripted>(simulation: &Simulation<P>, now: u64, answer: &[i6
     }
 }
 
-/// `steps` random calls, `scale` being about the time between two.
+/// Makes `steps` random calls; `scale` is about the time between two calls.
 fn trace<P: Scripted + Debug>(
     connection: &mut Connection,
     policy: P,

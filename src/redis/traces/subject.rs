@@ -1,9 +1,9 @@
-//! Both scripts of a policy with the time as an argument, and what they are told and say.
+//! Both scripts of a policy with the time as an argument, their requests and their replies.
 
 use crate::redis::Scripted;
 use redis::{Connection, Value};
 
-/// A moment in microseconds since the epoch.
+/// A time in microseconds since the epoch.
 pub(super) const START: u64 = 1_790_000_000_123_457;
 
 /// A run of equal calls.
@@ -34,7 +34,7 @@ pub(super) struct Answer {
     pub(super) wait: Wait,
     /// 0 booked, 1 later, 2 refused, 3 no room.
     pub(super) outcome: u64,
-    /// Counted from one, zero is none.
+    /// The index of the part plus one; zero is none.
     pub(super) part: u64,
 }
 
@@ -45,11 +45,12 @@ pub(super) struct Subject<P> {
     pub(super) generation: u32,
     pub(super) mark: u32,
     pub(super) idle: bool,
-    /// What the asker holds in each part with places in flight; its id; how long a lease lasts.
+    /// The places that the limiter holds in each part with places in flight, its id, and the duration of its
+    /// lease.
     pub(super) held: Vec<f64>,
     pub(super) id: [u8; 8],
     pub(super) lease: f64,
-    /// Mark and parameters of the first generation.
+    /// The mark and the parameters of the first generation.
     pub(super) first: Vec<u8>,
     take: String,
     change: String,
@@ -60,7 +61,7 @@ impl<P: Scripted> Subject<P> {
     pub(super) fn new(policy: P, key: &str, connection: &mut Connection) -> Self {
         let scripts = P::lua().scripts();
         let mut load = |text: &str| -> String {
-            // Taken off the list, because some arguments are left out.
+            // Removed from the list, because some arguments are optional.
             let moment = "local micros, seconds = table.remove(ARGV), table.remove(ARGV)\n\
                           local time = {seconds, micros}";
             let text = text
@@ -138,7 +139,7 @@ impl<P: Scripted> Subject<P> {
         self.command(&self.change, now, &arguments)
     }
 
-    /// What `take` answered to `calls` calls, and the sequence after the last that was booked.
+    /// The sequence number after the last booking, and the replies of `take` to each call.
     pub(super) fn answers(&self, value: &Value) -> (u64, Vec<Answer>) {
         match value {
             Value::Int(number) => {
@@ -162,7 +163,7 @@ impl<P: Scripted> Subject<P> {
                     })
                     .collect();
                 let at_once = Answer { wait: Wait::Known(0), outcome: 0, part: 0 };
-                let count = usize::try_from(numbers[1]).expect("so many calls");
+                let count = usize::try_from(numbers[1]).expect("a count");
                 let at_once = std::iter::repeat_n(at_once, count);
                 let others =
                     numbers[2..].chunks(if self.parts { 2 } else { 1 }).map(|answer| Answer {
@@ -207,20 +208,20 @@ impl<P: Scripted> Subject<P> {
         self.change(now, todo).query(connection).expect("an answer")
     }
 
-    /// What the key holds, byte by byte.
+    /// The bytes at the key.
     pub(super) fn bytes(&self, connection: &mut Connection) -> Vec<u8> {
         redis::cmd("GET").arg(&self.key).query(connection).expect("a string")
     }
 }
 
-/// A cost as the scripts read it.
+/// A cost in the encoding of the scripts.
 pub(super) fn numbers<P: Scripted>(cost: P::Cost) -> Vec<u8> {
     let mut numbers = Vec::new();
     P::write_cost(cost, &mut numbers);
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// `part` of `all` back that was due `ago` microseconds ago.
+/// A refund of `part` of a charge of `all` that was due `ago` microseconds ago.
 pub(super) fn refund<P: Scripted>(
     part: P::Cost,
     all: P::Cost,
@@ -242,7 +243,7 @@ pub(super) fn pause(duration: f64) -> Vec<u8> {
     [b"P".as_slice(), &duration.to_le_bytes()].concat()
 }
 
-/// `cost` that has been spent already.
+/// A settlement of `cost`, which has been spent already.
 pub(super) fn settle<P: Scripted>(cost: P::Cost) -> Vec<u8> {
     [b"S".to_vec(), numbers::<P>(cost)].concat()
 }
