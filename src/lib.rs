@@ -67,7 +67,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Verbs
+//! # Methods
 //!
 //! [`acquire`](RateLimiter::acquire) waits; [`try_acquire`](RateLimiter::try_acquire) does not;
 //! [`try_acquire_timeout`](RateLimiter::try_acquire_timeout) fails at once if the timeout is too

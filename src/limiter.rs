@@ -1,4 +1,4 @@
-//! The limiter: every verb, written once.
+//! The limiter: every method, written once.
 
 mod acquire;
 pub(crate) mod builder;

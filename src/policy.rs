@@ -1,7 +1,7 @@
 //! Policies: the rules by which permits are granted, as pure arithmetic.
 //!
 //! A policy has no clock, no lock and no I/O. It computes two things from a small state: the time at which a
-//! cost is ready, and the state after the cost is charged. Every verb of a limiter is built on these two.
+//! cost is ready, and the state after the cost is charged. Every method of a limiter is built on these two.
 
 pub(crate) mod any;
 pub(crate) mod compose;
@@ -38,7 +38,7 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 /// A rule by which permits are granted, as arithmetic on a small state.
 ///
 /// The policy holds the parameters, and its [`State`](Policy::State) holds the history. A policy has no
-/// clock and no lock: time is an argument. A custom rule works with all verbs of
+/// clock and no lock: time is an argument. A custom rule works with all methods of
 /// [`RateLimiter`](crate::RateLimiter) and [`KeyedRateLimiter`](crate::KeyedRateLimiter), and composes with
 /// others as part of a tuple, an array or [`Same`](crate::Same).
 ///

@@ -12,8 +12,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A [`RedisRateLimiter`] has the verbs of a [`RateLimiter`](crate::RateLimiter). Its futures and grants
-//! borrow nothing, and verbs that need a reply from Redis are async. Its decisions are the same to a
+//! A [`RedisRateLimiter`] has the methods of a [`RateLimiter`](crate::RateLimiter). Its futures and grants
+//! borrow nothing, and methods that need a reply from Redis are async. Its decisions are the same to a
 //! microsecond, by the server's clock. A lone call costs a round trip; under load all calls that come while
 //! a request is in flight share the next. Refusals are cached until the call can be granted.
 //!

@@ -35,7 +35,7 @@ fn limiters(clock: &ManualClock) -> [Arc<dyn AnyRateLimiter>; 3] {
 }
 
 #[test]
-fn every_verb_is_that_of_the_limiter() {
+fn every_method_is_that_of_the_limiter() {
     let clock = ManualClock::new();
     for limiter in limiters(&clock) {
         assert_eq!(limiter.name(), Some("any"));

@@ -1,4 +1,4 @@
-//! The future behind the verbs that wait at a key.
+//! The future behind the methods that wait at a key.
 
 use std::borrow::Borrow;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Waiting: the future that all verbs share, and the loop that runs it on a thread.
+//! Waiting: the future that all methods share, and the loop that runs it on a thread.
 
 use std::fmt;
 use std::future::poll_fn;

@@ -1,4 +1,4 @@
-//! What can be chosen of a limiter.
+//! The builder of a limiter.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct RateLimiterBuilder<P> {
 }
 
 impl<P: Policy> RateLimiter<P> {
-    /// Chooses more than the policy: the clock, a name, bounds of the queue.
+    /// A builder for more than the policy: the clock, a name, bounds of the queue.
     ///
     /// ```
     /// use tollgate::{Rate, RateLimiter, SmoothBursty};

@@ -1,4 +1,4 @@
-//! Waiting for a shared limiter: the future behind every verb.
+//! Waiting for a shared limiter: the future behind every method.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use crate::policy::Cost;
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 
-/// The future of a [`RedisGrant`], returned by the verbs of a [`RedisRateLimiter`](super::RedisRateLimiter).
+/// The future of a [`RedisGrant`], returned by the methods of a [`RedisRateLimiter`](super::RedisRateLimiter).
 ///
 /// # Cancel safety
 ///

@@ -1,4 +1,4 @@
-//! The blocking verbs, for threads: each waits for the async verb of the same name.
+//! The blocking methods, for threads: each waits for the async method of the same name.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use crate::policy::{Quota, Rated};
 use crate::units::Rate;
 
 macro_rules! blocking {
-    ($($(#[$more:meta])* $name:ident = $verb:ident($($argument:ident: $type:ty),*) -> $output:ty;)+) => {
+    ($($(#[$more:meta])* $name:ident = $method:ident($($argument:ident: $type:ty),*) -> $output:ty;)+) => {
         $(
-            #[doc = concat!("As [`", stringify!($verb), "`](Self::", stringify!($verb), "), for threads.")]
+            #[doc = concat!("As [`", stringify!($method), "`](Self::", stringify!($method), "), for threads.")]
             ///
             $(#[$more])*
             ///
             /// # Errors
             ///
-            #[doc = concat!("As [`", stringify!($verb), "`](Self::", stringify!($verb), ").")]
+            #[doc = concat!("As [`", stringify!($method), "`](Self::", stringify!($method), ").")]
             pub fn $name(&self $(, $argument: $type)*) -> Result<$output, Error> {
-                block_on(self.$verb($($argument),*))
+                block_on(self.$method($($argument),*))
             }
         )+
     };

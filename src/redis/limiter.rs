@@ -1,4 +1,4 @@
-//! The verbs of a shared limiter.
+//! The methods of a shared limiter.
 
 use std::fmt;
 use std::sync::Arc;

@@ -28,7 +28,7 @@ fn denied<T>(result: Result<T, Error>) -> Duration {
     error.retry_after().expect("a known wait")
 }
 
-/// All verbs say that `n` takes `wait`: refused with a nanosecond less, and granted with just that, at
+/// All methods say that `n` takes `wait`: refused with a nanosecond less, and granted with just that, at
 /// that very time.
 #[track_caller]
 fn assert_wait<P: Policy<Cost = u32>>(

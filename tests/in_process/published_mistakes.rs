@@ -7,7 +7,7 @@
 //! - *callers that give up leave holes*: `line/load.rs`;
 //! - the first waiter that is not polled, for [`tollgate::SmoothBursty`] and with runtimes that end:
 //!   `cancel/neglect.rs`, `runtimes/several.rs`;
-//! - tokio's paused clock, verb by verb: `runtimes/paused.rs`.
+//! - tokio's paused clock, method by method: `runtimes/paused.rs`.
 //!
 //! A fixed EXPIRE, rate and count as KEYS, clients' clocks in scripts, `zadd` with score and member
 //! exchanged, and times compared as strings in Lua are mistakes that need Redis: `docs/redis.md` says

@@ -133,7 +133,7 @@ impl<P: Policy> Caller<P> {
                 }
             }
             Verb::Pause => self.pause(limiter, before, timeout / 2),
-            Verb::Clone => unreachable!("done by who owns the handle"),
+            Verb::Clone => unreachable!("done by the owner of the handle"),
         }
     }
 

@@ -18,11 +18,11 @@ use super::{Connection, IDLE, Runtime, Task, evaluate, is_answer, without_delay}
 use crate::park::block_on;
 use crate::sync::Mutex;
 
-/// A connection for the blocking verbs of a program without a runtime: it has a thread of its own,
+/// A connection for the blocking methods of a program without a runtime: it has a thread of its own,
 /// which ends with the last clone. It is made at the first use, and again when it is lost. After ten idle
 /// seconds it is tried by a `PING` first, so that no request is lost with it.
 ///
-/// The async verbs work over it, too.
+/// The async methods work over it, too.
 ///
 /// ```no_run
 /// use tollgate::redis::{Blocking, RedisRateLimiter};

@@ -7,7 +7,7 @@ use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty, SmoothWarmin
 use crate::support::bucket::Bucket;
 use crate::support::{Limiter, bounded, bursty, finishes, ms, outcome, secs};
 
-/// Every verb with a cost of nothing.
+/// Every method with a cost of nothing.
 #[track_caller]
 fn assert_nothing_is_free(limiter: &Limiter) {
     let waits = [

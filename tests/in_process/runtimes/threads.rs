@@ -1,4 +1,4 @@
-//! The blocking verbs on plain threads, and tasks on runtimes with several threads.
+//! The blocking methods on plain threads, and tasks on runtimes with several threads.
 
 use std::thread;
 use std::time::{Duration, Instant};
