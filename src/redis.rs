@@ -43,6 +43,7 @@ mod rules;
 mod script;
 mod shared;
 #[cfg(test)]
+#[path = "../tests/redis_scripts/mod.rs"]
 mod traces;
 
 pub use crate::error::store::StoreError;

@@ -90,7 +90,7 @@ fn read_modules(folder: &Path, parent: &str, modules: &mut BTreeMap<String, Modu
             ("", stem) => stem.to_owned(),
             (parent, stem) => format!("{parent}::{stem}"),
         };
-        if ["tests", "loom", "testing", "traces"].contains(&stem.as_str()) {
+        if ["tests", "loom", "testing"].contains(&stem.as_str()) {
             continue;
         } else if path.is_dir() {
             read_modules(&path, &name, modules);

@@ -8,7 +8,7 @@
 mod chance;
 // The scripts' traces use more of it.
 #[allow(dead_code)]
-#[path = "../../src/redis/traces/random.rs"]
+#[path = "../redis_scripts/random.rs"]
 mod random;
 mod run;
 mod wire;

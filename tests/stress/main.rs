@@ -19,7 +19,7 @@ mod mix;
 mod places;
 // The scripts' traces use more of it.
 #[allow(dead_code)]
-#[path = "../../src/redis/traces/random.rs"]
+#[path = "../redis_scripts/random.rs"]
 mod random;
 mod scenario;
 #[path = "../in_process/support/mod.rs"]

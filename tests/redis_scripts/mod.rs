@@ -1,4 +1,6 @@
 //! Compares the scripts, on a real server with a manual clock, with the policies in Rust.
+//!
+//! Unit tests of `src/redis`, which includes them: they run private functions, without a limiter.
 
 mod batches;
 mod changes;
