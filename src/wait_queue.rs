@@ -1,7 +1,7 @@
 //! Callers that wait: in FIFO order, with their deadlines, their wakers and the alarm that ends their waits.
 //!
-//! What is decided about them is not here. A waiter leaves the order when it is decided; its entry stays until
-//! the caller takes it. Wakers are called, and dropped, after the owner's lock is released: both can run
+//! Decisions are made elsewhere. A waiter leaves the order when it is granted or refused; its entry stays until
+//! the caller takes the outcome. Wakers are called, and dropped, after the owner's lock is released: both can run
 //! anything.
 
 mod fifo;

@@ -45,7 +45,7 @@ impl StoreError {
         Self::new(key, Kind::Conflict, None)
     }
 
-    /// For a call that was not sent, because others got no answer.
+    /// For a call that was not sent, because earlier requests got no reply.
     pub(crate) fn unsent(&self, key: &Arc<str>) -> Self {
         Self::new(key, Kind::Unavailable { may_have_charged: false }, self.source.clone())
     }
@@ -54,20 +54,20 @@ impl StoreError {
         Self { key: Arc::clone(key), kind, source }
     }
 
-    /// The key that was asked for.
+    /// The key of the limiter.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Whether the request may have been carried out although nobody knows: an answer was lost. Then the
-    /// permits count as taken.
+    /// Whether the request may have been carried out: its reply was lost. The permits then count as
+    /// taken.
     #[must_use]
     pub fn may_have_charged(&self) -> bool {
         self.kind == Kind::Unavailable { may_have_charged: true }
     }
 
-    /// Whether Redis, or the way to it, is down; else the key is at fault.
+    /// Whether Redis cannot be reached. Otherwise the key is at fault.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self.kind, Kind::Unavailable { .. })

@@ -10,7 +10,7 @@ use crate::wait_queue::Bounds;
 
 /// Makes a [`RateLimiter`]; see [`RateLimiter::builder`].
 ///
-/// The default is stated at each method. What is built does not change: clones share it.
+/// Each method states its default. A limiter that was built keeps its settings, and clones share them.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};

@@ -437,7 +437,7 @@ pub struct AllOf {
 #[derive(Clone, Debug)]
 pub struct AllOfState {
     parts: Vec<AnyState>,
-    /// How often parts were added: their epochs are those of no part before.
+    /// The number of times that parts were added, so that no new part has an old epoch.
     added: u64,
 }
 

@@ -23,7 +23,7 @@ pub use request::{Reply, Request, Script};
 ///
 /// Every asynchronous connection of redis-rs that can be cloned is one: `ConnectionManager`,
 /// `ClusterConnection`, and `MultiplexedConnection`, which does not come back once it is cut.
-/// [`Reconnecting`](super::Reconnecting) and [`Blocking`](super::Blocking) are here. What is charged must
+/// [`Reconnecting`](super::Reconnecting) and [`Blocking`](super::Blocking) are here. A charge must
 /// be charged once: an implementation **never sends a request again** that may have reached the server.
 /// redis-rs's cluster client does so unless it is built with `ClusterClientBuilder::retries(0)`.
 ///

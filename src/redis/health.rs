@@ -58,8 +58,8 @@ struct Trouble {
 /// At least this often a key looks again while requests of other keys try Redis.
 const SOON: Duration = Duration::from_millis(10);
 
-/// Requests that fail one after the other, of one key or of all: how long callers wait for the end of
-/// that, and when the next request may try.
+/// Consecutive failures of the requests for one key, or for all: how long callers wait for the end of the
+/// outage, and when the next request may try.
 #[derive(Debug)]
 pub(super) struct Outage {
     since: Nanos,

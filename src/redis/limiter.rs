@@ -269,7 +269,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     ///
     /// # Cancel safety
     ///
-    /// It only waits: Redis is told in any case, as long as the process lives.
+    /// The future only waits: the requests are sent in any case, while the process lives.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -308,7 +308,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     pub async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
         let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(vec![b'Q'])));
         let quota = confirmed(answer).await?;
-        Ok(quota.unwrap_or_else(|| unreachable!("who asks for a quota is told one")))
+        Ok(quota.unwrap_or_else(|| unreachable!("a request for a quota gets one")))
     }
 
     /// Returns the policy in force, as far as this process knows.

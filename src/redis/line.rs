@@ -60,7 +60,7 @@ pub(crate) struct KeyLine<P: Scripted> {
     changes_made: u64,
     /// The head is not asked for before this. `None`: at once.
     ask_at: Option<Nanos>,
-    /// How often other processes were quicker than the head.
+    /// How many times other processes were quicker than the head.
     passed: u32,
     /// Set while requests for this key fail.
     failing: Option<KeyOutage>,

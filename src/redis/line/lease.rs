@@ -23,7 +23,7 @@ impl Lease {
         !self.released && self.held.iter().all(|&held| held == 0)
     }
 
-    /// Redis was last told at `told` what is held.
+    /// The last report of held permits was sent at `told`.
     pub(super) fn renew_from<P>(&mut self, rules: &Rules<P>, told: Nanos) {
         let holds = self.held.iter().any(|&held| held > 0);
         self.renew_at = holds.then(|| told.saturating_add(rules.options.lease / 3));

@@ -273,7 +273,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Books the first waiter without a booking.
     pub(super) fn book(&mut self, id: WaiterId, booking: Booking) {
-        debug_assert_eq!(self.head, Some(id), "bookings go to the first in line");
+        debug_assert_eq!(self.head, Some(id), "bookings go to the head");
         self.queue.cancel_deadline(id);
         self.head = self.queue.behind(id);
         self.waiting -= 1;

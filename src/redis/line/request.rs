@@ -15,7 +15,7 @@ use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 
-/// What a request asks for, and whom its reply concerns.
+/// The kind of a request, and the callers that its reply is for.
 pub(crate) enum RequestKind<C> {
     Take(Vec<WaiterId>),
     Change(Vec<KeyChange<C>>),

@@ -62,7 +62,7 @@ pub(crate) enum Stage {
     Stale(Option<Outcome>),
 }
 
-/// What is known of the turn of a waiter without a booking.
+/// The last reply about the turn of a waiter without a booking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Redis has not answered for it.
@@ -78,7 +78,7 @@ impl Stage {
         matches!(self, Self::Asked(_))
     }
 
-    /// What is known of its turn, if it has no booking.
+    /// The same, if it has no booking.
     pub(super) fn turn(&self) -> Option<Turn> {
         match *self {
             Self::Waiting(turn) | Self::Asked(turn) => Some(turn),

@@ -153,7 +153,7 @@ fn java_min(a: f64, b: f64) -> f64 {
 
 /// Java's cast of a double to a long: toward zero, NaN to 0, else to the nearer end. Rust's `as` is
 /// the same.
-#[expect(clippy::cast_possible_truncation, reason = "the cut is what is wanted")]
+#[expect(clippy::cast_possible_truncation, reason = "truncated as Guava does")]
 fn cut(micros: f64) -> i64 {
     micros as i64
 }

@@ -111,7 +111,7 @@ fn a_store_at_three_hundred_million_a_second_fills_no_faster_either() {
         for _ in 0..1000 {
             clock.advance(ms(1));
             let n = limiter.available();
-            limiter.try_acquire(n).expect("what is said to be there");
+            limiter.try_acquire(n).expect("the available permits");
             got += u64::from(n);
         }
         assert!((299_999_999..=300_000_000).contains(&got), "{got}");
@@ -206,7 +206,7 @@ fn a_rate_change_does_not_credit_the_past_at_the_new_rate() {
     check(LeakyBucket::meter(rate, 100_000));
 }
 
-/// The smooth pair keeps stored permits as time, as Guava does, and what is owed keeps its price: the
+/// The smooth pair keeps stored permits as time, as Guava does, and debt keeps its price: the
 /// debt is not credited at the new rate.
 #[test]
 fn a_rate_change_does_not_pay_a_debt_at_the_new_rate() {

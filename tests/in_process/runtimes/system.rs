@@ -16,7 +16,7 @@ fn limiter() -> RateLimiter<SmoothBursty> {
     RateLimiter::new(SmoothBursty::new(Rate::every(INTERVAL)))
 }
 
-/// Counts how often a future is polled.
+/// Counts the polls of a future.
 struct Polls<F>(F, u32);
 
 impl<F: Future + Unpin> Future for Polls<F> {

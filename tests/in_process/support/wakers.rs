@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 
-/// Counts how often it is called.
+/// Counts its calls.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicUsize);
 

@@ -283,8 +283,8 @@ fn read_command(requests: &mut impl BufRead) -> Option<Vec<String>> {
     Some(command)
 }
 
-/// redis-rs gives up what is under way with the error of its search for the nodes, which says nothing of
-/// what became of it: here "connection refused", of a request that was sent.
+/// redis-rs ends requests in flight with the error of its search for the nodes, which says nothing about the
+/// request: here "connection refused", for a request that was sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sent_request_may_be_charged_although_the_nodes_are_not_found_again() {
     let nodes = Pretended::start();

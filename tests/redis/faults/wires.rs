@@ -87,7 +87,7 @@ pub(super) struct Hand {
 }
 
 impl Hand {
-    /// How often all tasks are polled: more often than any lets others run.
+    /// The number of polls of all tasks: more than any task yields.
     const ROUNDS: u32 = 10;
 
     /// Sends all pending requests.

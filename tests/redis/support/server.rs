@@ -18,7 +18,7 @@ use super::clock::Clock;
 use super::process::Process;
 use super::{LIMIT, lock, ports, until, until_some};
 
-/// How often another port is tried.
+/// The number of ports to try.
 const ATTEMPTS: usize = 10;
 
 /// A server on a port of its own, in a directory of its own, that keeps nothing on disk by default.
@@ -246,7 +246,7 @@ impl Server {
         Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
-    /// How often a command has run, such as `evalsha`, and the microseconds it took in all.
+    /// The number of runs of a command, such as `evalsha`, and the microseconds they took.
     pub(crate) fn commandstats(&self, command: &str) -> (u64, u64) {
         let info = self.info("commandstats");
         let Some(line) = info.get(&format!("cmdstat_{command}")) else { return (0, 0) };

@@ -139,7 +139,7 @@ pub(crate) struct Run<P: Scripted> {
     sleep_until: Duration,
     /// A connection that no process uses.
     wire: Wire,
-    /// How often the key was lost or the server's clock was set ahead.
+    /// The number of times that the key was lost or the server's clock set ahead.
     mishaps: Vec<u32>,
     /// Until when more places than the maximum may be out, and how many.
     excused: Vec<Duration>,
