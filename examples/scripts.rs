@@ -1,4 +1,5 @@
-//! Writes the script of each policy as Redis runs it.
+//! Writes the script of each policy as Redis runs it. `Gcra` has that of `TokenBucket`, and the two sliding
+//! windows share one.
 //!
 //! ```text
 //! cargo run --features redis --example scripts    # writes docs/scripts/*.lua
@@ -10,8 +11,8 @@ use std::path::Path;
 
 use tollgate::redis::Scripted;
 use tollgate::{
-    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Same, SlidingWindowCounter,
-    SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+    FixedWindow, InFlight, LeakyBucket, LockOut, Same, SlidingWindowLog, SmoothBursty,
+    SmoothWarmingUp, TokenBucket,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -21,11 +22,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("smooth_bursty", SmoothBursty::lua()),
         ("smooth_warming_up", SmoothWarmingUp::lua()),
         ("token_bucket", TokenBucket::lua()),
-        ("gcra", Gcra::lua()),
         ("leaky_bucket", LeakyBucket::lua()),
         ("fixed_window", FixedWindow::lua()),
-        ("sliding_window_log", SlidingWindowLog::lua()),
-        ("sliding_window_counter", SlidingWindowCounter::lua()),
+        ("sliding_window", SlidingWindowLog::lua()),
         ("in_flight", InFlight::lua()),
         ("lock_out", LockOut::<TokenBucket>::lua()),
         ("tuple", <(SlidingWindowLog, InFlight)>::lua()),
