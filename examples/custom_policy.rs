@@ -67,7 +67,7 @@ impl Policy for DailyBudget {
     fn ready_at(&self, day: &Day, _: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
         if n > self.permits {
             // Waiting would not help.
-            return Err(ExceedsCapacity::new(u64::from(self.permits)));
+            return Err(ExceedsCapacity::new(n, u64::from(self.permits)));
         }
         let fits = u64::from(n) <= self.left(day);
         Ok(Ready::At(if fits { self.next(day) } else { day.midnight }))

@@ -3,6 +3,7 @@
 #[cfg(feature = "redis")]
 pub(crate) mod store;
 
+use std::fmt;
 use std::time::Duration;
 
 /// Why permits were not granted.
@@ -22,7 +23,7 @@ use std::time::Duration;
 /// assert_eq!(error.retry_after(), Some(Duration::from_millis(200)));
 /// # Ok::<(), Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The permits are not available now, or not within the caller's timeout: the limit is reached, the
@@ -49,11 +50,12 @@ pub enum Error {
         /// The maximum number of keys.
         max: usize,
     },
-    /// The queue holds its maximum number of waiters or permits: the `max_waiters` or
-    /// `max_queued_permits` of the builder, or the capacity of a [`LeakyBucket`](crate::LeakyBucket).
-    #[error("the queue is full{}", display_retry(*retry_after))]
+    /// The queue is full.
+    #[error("the queue is full: {limit}{}", display_retry(*retry_after))]
     #[non_exhaustive]
     QueueFull {
+        /// The limit that the call would exceed.
+        limit: QueueLimit,
         /// The time until the queue moves, if it is known.
         retry_after: Option<Duration>,
     },
@@ -98,7 +100,7 @@ impl Error {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Denied { retry_after, .. } | Self::QueueFull { retry_after } => *retry_after,
+            Self::Denied { retry_after, .. } | Self::QueueFull { retry_after, .. } => *retry_after,
             Self::ExceedsCapacity(_) | Self::TooManyKeys { .. } => None,
             #[cfg(feature = "redis")]
             Self::Store(_) => None,
@@ -122,12 +124,47 @@ impl Error {
     #[must_use]
     pub fn part(&self) -> Option<usize> {
         match self {
-            Self::Denied { part, .. } | Self::ExceedsCapacity(ExceedsCapacity { part, .. }) => {
-                *part
-            }
+            Self::Denied { part, .. } => *part,
+            Self::ExceedsCapacity(error) => error.part(),
             Self::QueueFull { .. } | Self::TooManyKeys { .. } => None,
             #[cfg(feature = "redis")]
             Self::Store(_) => None,
+        }
+    }
+}
+
+/// Which limit of a queue a call would exceed.
+///
+/// ```
+/// use tollgate::{Error, LeakyBucket, ManualClock, QueueLimit, Rate, RateLimiter};
+///
+/// let policy = LeakyBucket::new(Rate::per_second(1.0), 10);
+/// let limiter =
+///     RateLimiter::builder(policy).max_waiters(1).clock(ManualClock::new()).build();
+/// limiter.try_acquire(1)?;
+/// let _place = limiter.reserve(1)?;
+/// let error = limiter.reserve(1).unwrap_err();
+/// assert!(matches!(error, Error::QueueFull { limit: QueueLimit::Waiters(1), .. }));
+/// assert_eq!(error.to_string(), "the queue is full: at most 1 callers may wait, retry after 1s");
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum QueueLimit {
+    /// The `max_waiters` of the builder; `u32::MAX` if that is larger.
+    Waiters(u32),
+    /// The `max_queued_permits` of the builder; `u32::MAX` if that is larger.
+    Permits(u32),
+    /// The capacity of the policy: see [`LeakyBucket`](crate::LeakyBucket).
+    Capacity,
+}
+
+impl fmt::Display for QueueLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waiters(max) => write!(f, "at most {max} callers may wait"),
+            Self::Permits(max) => write!(f, "callers may wait for at most {max} permits"),
+            Self::Capacity => f.write_str("the capacity of the policy is reached"),
         }
     }
 }
@@ -141,33 +178,46 @@ impl Error {
 /// let daily = SmoothBursty::new("1/day".parse()?);
 /// let limiter = RateLimiter::with_clock(daily, ManualClock::new());
 /// let Err(Error::ExceedsCapacity(error)) = limiter.try_acquire(u32::MAX) else { panic!() };
-/// assert_eq!(error.to_string(), "request exceeds capacity: ask for at most 53375 permits at once");
+/// assert_eq!(error.to_string(), "4294967295 permits exceed the capacity: ask for at most 53375 at once");
 /// # Ok::<(), tollgate::InvalidRate>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("request exceeds capacity{}: ask for at most {max} permits at once", display_part(" of", *part))]
+#[error("{asked} permits exceed the capacity{}: ask for at most {max} at once", display_part(" of", self.part()))]
 #[non_exhaustive]
 pub struct ExceedsCapacity {
+    /// The permits that were asked for.
+    pub asked: u32,
     /// The maximum for one request.
     pub max: u64,
-    /// The index of the part of a composed policy whose capacity it exceeds. `None` for a single rule.
-    pub part: Option<usize>,
+    // Small, because an error is returned by each call: see `Error::part`.
+    part: Option<u32>,
 }
 
 impl ExceedsCapacity {
-    /// For a policy to return: at most `max` permits can be granted at once.
+    /// For a policy to return: at most `max` permits can be granted at once, and `asked` are more.
     ///
     /// ```
-    /// assert_eq!(tollgate::ExceedsCapacity::new(10).max, 10);
+    /// assert_eq!(tollgate::ExceedsCapacity::new(11, 10).max, 10);
     /// ```
     #[must_use]
-    pub fn new(max: u64) -> Self {
-        Self { max, part: None }
+    pub fn new(asked: u32, max: u64) -> Self {
+        Self { asked, max, part: None }
+    }
+
+    /// The index of the part of a composed policy whose capacity the request exceeds. `None` for a single
+    /// rule.
+    ///
+    /// ```
+    /// assert_eq!(tollgate::ExceedsCapacity::new(11, 10).part(), None);
+    /// ```
+    #[must_use]
+    pub fn part(&self) -> Option<usize> {
+        self.part.map(|part| part as usize)
     }
 
     /// The same of one part of a composed policy.
     pub(crate) fn in_part(self, part: usize) -> Self {
-        Self { part: Some(part), ..self }
+        Self { part: u32::try_from(part).ok(), ..self }
     }
 }
 
@@ -188,14 +238,14 @@ mod tests {
         assert_eq!(denied(0), "no permits available, retry after 0ns");
         let unknown = Error::Denied { retry_after: None, part: Some(2) };
         assert_eq!(unknown.to_string(), "no permits available in part 2 of the policy");
-        let longest = Error::QueueFull { retry_after: Some(Duration::MAX) };
-        assert!(
-            longest.to_string().starts_with("the queue is full, retry after 18446744073709551615")
-        );
-        let large = ExceedsCapacity::new(10).in_part(1).to_string();
+        let longest =
+            Error::QueueFull { limit: QueueLimit::Capacity, retry_after: Some(Duration::MAX) };
+        let told = "the queue is full: the capacity of the policy is reached, retry after 18446744073709551615";
+        assert!(longest.to_string().starts_with(told));
+        let large = ExceedsCapacity::new(11, 10).in_part(1).to_string();
         assert_eq!(
             large,
-            "request exceeds capacity of part 1 of the policy: ask for at most 10 permits at once"
+            "11 permits exceed the capacity of part 1 of the policy: ask for at most 10 at once"
         );
     }
 }

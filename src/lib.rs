@@ -108,7 +108,7 @@ mod wait_queue;
 
 pub use any::{AnyFuture, AnyGrant, AnyRateLimiter};
 pub use clock::{Clock, ManualClock};
-pub use error::{Error, ExceedsCapacity};
+pub use error::{Error, ExceedsCapacity, QueueLimit};
 pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;
 pub use keyed::{KeyedAcquire, KeyedRateLimiter, ToKey};

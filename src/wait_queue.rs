@@ -15,6 +15,7 @@ use std::task::Waker;
 use smallvec::SmallVec;
 
 use crate::clock::{Alarm, TimerTask};
+use crate::error::QueueLimit;
 use crate::units::Nanos;
 pub(crate) use fifo::EntryId as WaiterId;
 use fifo::Fifo;
@@ -53,6 +54,16 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     pub(crate) const NONE: Self = Self { waiters: usize::MAX, permits: u64::MAX };
+
+    /// Which of the bounds one more waiter would exceed, with which all together ask for `permits`.
+    pub(crate) fn exceeded(self, waiters: usize, permits: u64) -> Option<QueueLimit> {
+        if waiters >= self.waiters {
+            Some(QueueLimit::Waiters(u32::try_from(self.waiters).unwrap_or(u32::MAX)))
+        } else {
+            let most = u32::try_from(self.permits).unwrap_or(u32::MAX);
+            (permits > self.permits).then_some(QueueLimit::Permits(most))
+        }
+    }
 }
 
 impl<T> WaitQueue<T> {

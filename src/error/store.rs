@@ -1,6 +1,7 @@
 //! Errors of the store that keeps a shared limit.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Why Redis gave no usable reply. It names the key; the cause is its
@@ -25,7 +26,7 @@ pub struct StoreError {
 
 type Source = Arc<dyn std::error::Error + Send + Sync>;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Unavailable { may_have_charged: bool },
     Foreign,
@@ -118,3 +119,9 @@ impl PartialEq for StoreError {
 }
 
 impl Eq for StoreError {}
+
+impl Hash for StoreError {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.key, self.kind).hash(state);
+    }
+}

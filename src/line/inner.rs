@@ -11,7 +11,7 @@ use super::timer::Timer;
 use super::waiting::{Waiter, Waiting};
 use super::word::{Published, Word};
 use crate::clock::Steady;
-use crate::error::Error;
+use crate::error::{Error, QueueLimit};
 use crate::policy::{Policy, Quota, Ready, TWO_TICKS};
 use crate::stats::Stats;
 use crate::units::{Nanos, saturating_nanos};
@@ -135,15 +135,16 @@ impl<P: Policy> Inner<P> {
             return Err(self.denial(now, cost));
         }
         let waiting = self.waiting();
-        let (queued, is_full) = (waiting.queued, waiting.is_full_for(cost));
-        if is_full {
+        let (queued, exceeded) = (waiting.queued, waiting.exceeded_by(cost));
+        if let Some(limit) = exceeded {
             let (due, _) = self.projected(now, cost, 0);
             let moves = self.due().map_or_else(|| due.wait(now), |due| Some(due.since(now)));
-            return Err(Error::QueueFull { retry_after: moves });
+            return Err(Error::QueueFull { limit, retry_after: moves });
         }
         let room = self.policy.room_at(&self.state, now, queued, cost);
         if room > now {
-            return Err(Error::QueueFull { retry_after: Some(room.since(now)) });
+            let (limit, retry_after) = (QueueLimit::Capacity, Some(room.since(now)));
+            return Err(Error::QueueFull { limit, retry_after });
         }
         if self.queue_len() == 0 {
             self.forget_tail();

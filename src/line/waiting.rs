@@ -2,7 +2,7 @@
 
 use super::charge::Charge;
 use super::tail::Tail;
-use crate::error::Error;
+use crate::error::{Error, QueueLimit};
 use crate::policy::{Cost, Policy};
 use crate::units::Nanos;
 use crate::wait_queue::{Bounds, WaitQueue, WaiterId};
@@ -44,10 +44,10 @@ impl<P: Policy> Waiting<P> {
         }
     }
 
-    /// Whether `cost` more would exceed the bounds.
-    pub(super) fn is_full_for(&self, cost: P::Cost) -> bool {
+    /// Which bound `cost` more would exceed.
+    pub(super) fn exceeded_by(&self, cost: P::Cost) -> Option<QueueLimit> {
         let permits = self.permits.saturating_add(cost.permits());
-        self.queue.len() >= self.bounds.waiters || permits > self.bounds.permits
+        self.bounds.exceeded(self.queue.len(), permits)
     }
 
     /// Counts what a caller that joins asks for.

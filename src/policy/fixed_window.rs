@@ -161,7 +161,7 @@ impl Policy for FixedWindow {
         n: u32,
     ) -> Result<Ready, ExceedsCapacity> {
         if n > self.limit {
-            return Err(ExceedsCapacity::new(u64::from(self.limit)));
+            return Err(ExceedsCapacity::new(n, u64::from(self.limit)));
         }
         let fits = state.granted + u64::from(n) <= u64::from(self.limit);
         Ok(Ready::At(if fits { now } else { self.end(state) }))

@@ -74,7 +74,7 @@ impl Policy for InFlight {
     fn ready_at(&self, out: &u64, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
         let max = u64::from(self.max);
         if u64::from(n) > max {
-            return Err(ExceedsCapacity::new(max));
+            return Err(ExceedsCapacity::new(n, max));
         }
         Ok(if *out + u64::from(n) <= max { Ready::At(now) } else { Ready::NotBefore(now) })
     }

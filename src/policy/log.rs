@@ -136,7 +136,7 @@ macro_rules! logged {
         #[inline]
         fn ready_at(&self, log: &Log, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
             let Some(others) = self.limit.checked_sub(n) else {
-                return Err(ExceedsCapacity::new(u64::from(self.limit)));
+                return Err(ExceedsCapacity::new(n, u64::from(self.limit)));
             };
             let at = log.no_more_than_at(u64::from(others), self.span);
             Ok(Ready::At(at.max(now)))

@@ -211,7 +211,7 @@ impl Schedule {
 
     pub(crate) fn ready_at(&self, state: RateState, n: u32) -> Result<Ready, ExceedsCapacity> {
         if self.exceeds_capacity(u64::from(n)) {
-            return Err(ExceedsCapacity::new(self.most()));
+            return Err(ExceedsCapacity::new(n, self.most()));
         }
         Ok(Ready::At(self.time_of(self.due(state.position, u64::from(n)))))
     }
@@ -232,10 +232,10 @@ impl Schedule {
         n: u32,
     ) -> Result<(), ExceedsCapacity> {
         if self.units(u64::from(n)) > self.horizon() {
-            return Err(ExceedsCapacity::new(self.whole_permits(self.horizon())));
+            return Err(ExceedsCapacity::new(n, self.whole_permits(self.horizon())));
         }
         if self.time_of(state.position).since(now) > Nanos::HORIZON {
-            return Err(ExceedsCapacity::new(0));
+            return Err(ExceedsCapacity::new(n, 0));
         }
         Ok(())
     }

@@ -304,7 +304,7 @@ impl Policy for SmoothWarmingUp {
         cost: u32,
     ) -> Result<Ready, ExceedsCapacity> {
         if u64::from(cost) > self.curve.most {
-            return Err(ExceedsCapacity::new(self.curve.most));
+            return Err(ExceedsCapacity::new(cost, self.curve.most));
         }
         Ok(Ready::At(state.ticket.ceil()))
     }
@@ -338,7 +338,7 @@ impl Policy for SmoothWarmingUp {
     ) -> Result<(), ExceedsCapacity> {
         let ready = self.ready_at(state, now, cost)?;
         if ready.earliest().since(now) > Nanos::HORIZON {
-            return Err(ExceedsCapacity::new(0));
+            return Err(ExceedsCapacity::new(cost, 0));
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use super::handover::put_aside;
 use super::request::{InFlightRequest, RequestKind, Rest, reach};
 use super::waiter::{Booking, Outcome, Stage, Turn};
 use super::{BATCH, KeyLine};
-use crate::error::Error;
+use crate::error::{Error, QueueLimit};
 use crate::policy::Quota;
 use crate::redis::connection::{Failure, Reply};
 use crate::redis::rules::Rules;
@@ -194,7 +194,8 @@ impl<P: Scripted> KeyLine<P> {
                 later.get_or_insert((id, answer.wait));
             }
             Verdict::Full => {
-                let error = Error::QueueFull { retry_after: answer.wait };
+                let limit = QueueLimit::Capacity;
+                let error = Error::QueueFull { limit, retry_after: answer.wait };
                 self.turn_away(id, Outcome::Refused(error));
             }
             Verdict::Refused | Verdict::Booked(_) => {

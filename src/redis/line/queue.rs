@@ -9,10 +9,11 @@ use super::{BATCH, KeyLine};
 use crate::error::Error;
 use crate::policy::Cost;
 use crate::redis::connection::Failure;
+use crate::redis::options::Options;
 use crate::redis::rules::Rules;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
-use crate::wait_queue::WaiterId;
+use crate::wait_queue::{Bounds, WaiterId};
 
 impl<P: Scripted> KeyLine<P> {
     /// Joins the queue. `Err` if the caller need not wait.
@@ -73,9 +74,11 @@ impl<P: Scripted> KeyLine<P> {
             return refused(Error::Denied { retry_after: Some(due.since(now)), part });
         }
         let permits = self.permits.saturating_add(cost.permits());
-        if self.len() >= rules.options.max_waiters || permits > rules.options.max_queued_permits {
+        let Options { max_waiters: waiters, max_queued_permits, .. } = rules.options;
+        let bounds = Bounds { waiters, permits: max_queued_permits };
+        if let Some(limit) = bounds.exceeded(self.len(), permits) {
             let retry_after = self.next_move().map(|at| at.since(now));
-            return refused(Error::QueueFull { retry_after });
+            return refused(Error::QueueFull { limit, retry_after });
         }
         Ok(())
     }

@@ -109,7 +109,7 @@ fn too_much_for_one_part_names_it_and_charges_no_part() {
         let Err(Error::ExceedsCapacity(exceeds)) = limiter.try_acquire(cost) else {
             panic!("{cost:?}")
         };
-        assert_eq!((exceeds.part, exceeds.max), (Some(part), max));
+        assert_eq!((exceeds.part(), exceeds.max), (Some(part), max));
     }
     assert_eq!(limiter.available(), (10, 5, 30));
     let (_, limiter) = on_hold([part(30), part(10)]);

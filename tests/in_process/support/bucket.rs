@@ -38,7 +38,7 @@ impl Policy for Bucket {
 
     fn ready_at(&self, empty: &Nanos, _: Nanos, cost: u32) -> Result<Ready, ExceedsCapacity> {
         if cost > self.capacity {
-            return Err(ExceedsCapacity::new(u64::from(self.capacity)));
+            return Err(ExceedsCapacity::new(cost, u64::from(self.capacity)));
         }
         Ok(Ready::At(self.filled(*empty, u64::from(cost))))
     }
