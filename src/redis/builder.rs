@@ -66,6 +66,7 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
             horizon: Duration::from_millis(250),
             deadline: Duration::from_millis(500),
             lease: Duration::from_secs(10),
+            refresh: Duration::from_secs(1),
             absent_is_idle: false,
             unavailable: Unavailable::Fail,
             max_waiters: usize::MAX,
@@ -162,6 +163,25 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// ```
     pub fn lease(self, lease: Duration) -> Self {
         self.with(|options| options.lease = lease.max(Duration::from_millis(100)))
+    }
+
+    /// How long this process relies on what Redis last said about a wait; by default a second. Within that
+    /// time it hears of what other processes change: a higher rate, permits given back, a key deleted by an
+    /// operator.
+    ///
+    /// After a random time from half of it on, the next call asks Redis again even if the last refusal named a
+    /// longer wait, and so does the first waiter. So a key whose callers are refused, or wait for long, costs
+    /// at most two requests in that time and three in two. With many thousands of such keys choose a longer one.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use tollgate::redis::{Builder, Reconnecting};
+    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
+    /// let limiter = builder.refresh(Duration::from_secs(10)).build();
+    /// # }
+    /// ```
+    pub fn refresh(self, refresh: Duration) -> Self {
+        self.with(|options| options.refresh = refresh)
     }
 
     /// The maximum number of callers of a key that wait in this process, including callers whose request is

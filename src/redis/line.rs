@@ -58,8 +58,11 @@ pub(crate) struct KeyLine<P: Scripted> {
     changed_last: bool,
     pub(crate) changes: VecDeque<KeyChange<P::Cost>>,
     changes_made: u64,
-    /// The head is not asked for before this. `None`: at once.
+    /// The head cannot be booked before this. `None`: it is asked for at once.
     ask_at: Option<Nanos>,
+    /// Until then the last reply about the head, or about the last caller that was refused, counts: what other
+    /// processes have changed since is heard then.
+    refresh_at: Nanos,
     /// How many times other processes were quicker than the head.
     passed: u32,
     /// Set while requests for this key fail.
@@ -103,6 +106,7 @@ impl<P: Scripted> KeyLine<P> {
             changes: VecDeque::new(),
             changes_made: 0,
             ask_at: None,
+            refresh_at: Nanos::ZERO,
             passed: 0,
             failing: None,
             denied: None,
@@ -129,7 +133,7 @@ impl<P: Scripted> KeyLine<P> {
             // If Redis loses the policy that was set, only a process that knows it can restore it.
             && self.header.generation == 0
             && self.lease.is_free()
-            && self.denied.is_none_or(|(_, due, _)| due <= now)
+            && self.denied.is_none_or(|(_, due, _)| due.min(self.refresh_at) <= now)
     }
 
     /// Whether Redis knows of everything that was given back.

@@ -37,6 +37,7 @@ pub(super) struct Options<P> {
     pub(super) horizon: Duration,
     pub(super) deadline: Duration,
     pub(super) lease: Duration,
+    pub(super) refresh: Duration,
     pub(super) absent_is_idle: bool,
     pub(super) unavailable: Unavailable<P>,
     pub(super) max_waiters: usize,

@@ -25,7 +25,9 @@ impl<P: Scripted, const MILLIS: u64> Subject<P> for Ahead<P, MILLIS> {
         let connection = Manual::new(clock);
         let builder = RedisRateLimiter::builder(policy.clone(), connection.clone(), new_key());
         let horizon = Duration::from_millis(MILLIS);
-        let limiter = builder.clock(clock).horizon(horizon).lease(LEASE).build();
+        let builder = builder.clock(clock).horizon(horizon).lease(LEASE);
+        // No other process changes the key, and a wait may be a day.
+        let limiter = builder.refresh(LEASE).build();
         let idle_from = policy.idle_at(&policy.start(Nanos::ZERO));
         if MILLIS == 0 || idle_from.is_none_or(|from| from > Nanos::ZERO) {
             // A limiter in process starts when it is made, and a key when it is first written: so

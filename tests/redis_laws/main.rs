@@ -3,6 +3,7 @@
 #![cfg(unix)]
 
 mod ahead;
+mod heard;
 #[path = "../redis/manual.rs"]
 mod manual;
 mod measure;

@@ -23,7 +23,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// The same as long as Redis is there.
     fn next_event(&self) -> Option<Nanos> {
-        let ask = self.ask_at.filter(|_| !self.under_way && self.head.is_some());
+        let ask = self.asks_at().filter(|_| !self.under_way && self.head.is_some());
         let renew = self.lease.renew_at.filter(|_| !self.under_way);
         self.next_turn().into_iter().chain(ask).chain(renew).min()
     }

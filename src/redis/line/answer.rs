@@ -153,6 +153,8 @@ impl<P: Scripted> KeyLine<P> {
         if self.lease.renew_at.is_none() {
             self.lease.renew_from(rules, sent);
         }
+        let refresh = rules.options.refresh;
+        self.refresh_at = now.saturating_add((refresh / 4).saturating_add(self.about(refresh / 2)));
         match later {
             None => self.ask_at = None,
             Some((id, wait)) => {
@@ -237,6 +239,11 @@ impl<P: Scripted> KeyLine<P> {
         let pace = horizon / PACE;
         let pause = wait.saturating_sub(ahead).max(self.about(pace));
         self.ask_at = Some(now.saturating_add(pause));
+    }
+
+    /// When the head is asked for. `None`: at once.
+    pub(super) fn asks_at(&self) -> Option<Nanos> {
+        self.ask_at.map(|at| at.min(self.refresh_at))
     }
 
     /// Permits may have come back: plans a request at once.

@@ -68,6 +68,7 @@ impl<P: Scripted> KeyLine<P> {
         if let (Some(deadline), Some((denied, due, part))) = (deadline, self.denied)
             && denied == cost
             && deadline < due
+            && now < self.refresh_at
             && self.waiting == 0
         {
             rules.counters.denied_locally.add(1);

@@ -190,7 +190,7 @@ impl<P: Scripted> KeyLine<P> {
     /// its effect.
     fn choose(&mut self, rules: &Rules<P>, now: Nanos) -> Vec<WaiterId> {
         let changes_sent = self.changes_made.saturating_sub(self.changes.len() as u64);
-        let is_time = self.ask_at.is_none_or(|at| at <= now);
+        let is_time = self.asks_at().is_none_or(|at| at <= now);
         let mut ids = Vec::new();
         let mut wanted = 0;
         for id in self.unbooked().take(BATCH) {

@@ -1,4 +1,5 @@
-//! Refusals are cached until the call could be granted, or until a change by this process.
+//! Refusals are cached until the call could be granted, at most for the refresh time, or until a change by this
+//! process.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ fn runs(server: &Server) -> u64 {
 
 /// A limiter with a cached denial.
 async fn knows(server: &Server) -> (Limiter, Grant) {
-    let limiter = builder(slow(), reconnecting(&server.url())).build();
+    let builder = builder(slow(), reconnecting(&server.url()));
+    let limiter = builder.refresh(Duration::from_secs(60)).build();
     let grant = limiter.try_acquire(1).await.expect("the first is prepaid");
     denied(limiter.try_acquire(1).await);
     server.reset_stats();
