@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot::Receiver;
+
 use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
-use super::line::change::{KeyChange, Refund, confirmed};
+use super::line::change::{Done, KeyChange, Refund, confirmed};
 use super::line::waiter::GrantInfo;
 use super::script::{Scripted, wire};
 use super::shared::SharedKey;
@@ -38,7 +40,18 @@ pub struct RedisGrant<P: Scripted, C: Connection = Reconnecting> {
     cost: P::Cost,
     /// The permits that can be given back at the price that was paid.
     returnable: P::Cost,
+    settling: Option<Settlement<P::Cost>>,
     origin: Origin<P>,
+}
+
+/// A settlement that was sent. The lease counts it already.
+struct Settlement<C> {
+    answer: Receiver<Done<C>>,
+    actual: C,
+    more: C,
+    less: C,
+    /// What is given back of `less`.
+    part: C,
 }
 
 enum Origin<P: Scripted> {
@@ -48,12 +61,12 @@ enum Origin<P: Scripted> {
 
 impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     pub(super) fn new(shared: Arc<SharedKey<P, C>>, cost: P::Cost, info: GrantInfo) -> Self {
-        Self { shared, cost, returnable: cost, origin: Origin::Redis(info) }
+        Self { shared, cost, returnable: cost, settling: None, origin: Origin::Redis(info) }
     }
 
     pub(super) fn of_local(shared: Arc<SharedKey<P, C>>, grant: Grant<'static, P>) -> Self {
         let cost = grant.cost();
-        Self { shared, cost, returnable: cost, origin: Origin::Local(grant) }
+        Self { shared, cost, returnable: cost, settling: None, origin: Origin::Local(grant) }
     }
 
     /// Returns how long the caller waited: from its arrival until the permits were due.
@@ -71,7 +84,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         }
     }
 
-    /// Returns the cost: as asked for, or as settled.
+    /// Returns the cost: as asked for, or as settled since.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Blocking, RedisGrant};
@@ -118,11 +131,15 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// # Errors
     ///
     /// [`Error::Store`] if Redis has not confirmed it, [`Error::ExceedsCapacity`] if it can never be paid
-    /// off.
+    /// off. It can then be tried again. After an error that
+    /// [may have charged](super::StoreError::may_have_charged) a retry charges the difference, perhaps for the
+    /// second time, and gives nothing back twice: permits may be lost, and the limit holds. [`cost`](Self::cost)
+    /// says from which cost the next one starts.
     ///
     /// # Cancel safety
     ///
-    /// It is done from the first poll on, even if the future is dropped.
+    /// It is sent from the first poll on, even if the future is dropped. The next settlement first waits for the
+    /// outcome of that one.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Blocking, RedisGrant};
@@ -132,6 +149,13 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// # }
     /// ```
     pub async fn settle(&mut self, actual: P::Cost) -> Result<(), Error> {
+        // One whose future was dropped: its outcome says how much is still to be settled.
+        let _ = self.settled().await;
+        self.send_settlement(actual)?;
+        self.settled().await
+    }
+
+    fn send_settlement(&mut self, actual: P::Cost) -> Result<(), Error> {
         let booking = match &mut self.origin {
             Origin::Redis(info) => info.booking,
             Origin::Local(grant) => {
@@ -160,12 +184,40 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
                 Ok(is_any.then(|| line.request(KeyChange { refund, ..KeyChange::of(todo) })))
             })?,
         };
-        self.returnable = self.returnable.saturating_sub(part);
-        self.cost = actual;
         match answer {
-            Some(answer) => confirmed(answer).await.map(drop),
-            None => Ok(()),
+            Some(answer) => {
+                self.settling = Some(Settlement { answer, actual, more, less, part });
+            }
+            None => {
+                self.returnable = self.returnable.saturating_sub(part);
+                self.cost = actual;
+            }
         }
+        Ok(())
+    }
+
+    /// Waits for the outcome of a settlement that was sent. What has not happened, for certain or perhaps, is
+    /// left to the next: a charge is made again, and a refund only if it was not made.
+    async fn settled(&mut self) -> Result<(), Error> {
+        let Some(settling) = &mut self.settling else { return Ok(()) };
+        let outcome = confirmed(&mut settling.answer).await;
+        let Some(Settlement { actual, more, less, part, .. }) = self.settling.take() else {
+            unreachable!("it is taken here only")
+        };
+        let is_unknown = matches!(&outcome, Err(Error::Store(error)) if error.may_have_charged());
+        if outcome.is_err() {
+            self.shared.with_lock(|line, _| {
+                line.let_go(more);
+                if !is_unknown {
+                    line.hold(less);
+                }
+            });
+        }
+        if outcome.is_ok() || is_unknown {
+            self.returnable = self.returnable.saturating_sub(part);
+            self.cost = if is_unknown { self.cost.saturating_sub(less) } else { actual };
+        }
+        outcome.map(drop)
     }
 
     /// As [`settle`](Self::settle), for threads.
@@ -197,7 +249,8 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     pub fn refund(self) {
         let mut grant = self;
         if let Origin::Redis(GrantInfo { booking: Some(booking), .. }) = grant.origin {
-            let all = grant.returnable;
+            let part = grant.settling.as_ref().map_or(P::Cost::default(), |settling| settling.part);
+            let all = grant.returnable.saturating_sub(part);
             grant.shared.with_lock(|line, _| line.refund(all, all, booking));
         } else if let Origin::Local(local) = &mut grant.origin {
             // After that the drop gives nothing back.
@@ -208,12 +261,12 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
 
 impl<P: Scripted, C: Connection> Drop for RedisGrant<P, C> {
     fn drop(&mut self) {
+        let held = self.settling.as_ref().map_or(self.cost, |settling| settling.actual);
         if P::HELD
-            && !self.cost.is_zero()
+            && !held.is_zero()
             && let Origin::Redis(GrantInfo { booking: Some(_), .. }) = self.origin
         {
-            let cost = self.cost;
-            self.shared.with_lock(|line, _| line.let_go(cost));
+            self.shared.with_lock(|line, _| line.let_go(held));
         }
     }
 }

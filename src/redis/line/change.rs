@@ -11,7 +11,9 @@ use crate::policy::Quota;
 pub(crate) type Done<C> = Result<Option<Quota<C>>, Error>;
 
 /// Waits for the end of a change. The line that reports it lives as long as the caller's handle.
-pub(crate) async fn confirmed<C>(answer: oneshot::Receiver<Done<C>>) -> Done<C> {
+pub(crate) async fn confirmed<C>(
+    answer: impl Future<Output = Result<Done<C>, oneshot::error::RecvError>>,
+) -> Done<C> {
     answer.await.unwrap_or(Ok(None))
 }
 

@@ -31,11 +31,11 @@ fn crowd(limiter: &Limiter<Hand>, hand: &Hand, callers: u32) -> Vec<Call> {
     callers
 }
 
-fn refused() -> Result<Reply, Failure> {
+pub(super) fn refused() -> Result<Reply, Failure> {
     Err(Failure::new(Effect::None, "connection refused".into()))
 }
 
-fn silence() -> Result<Reply, Failure> {
+pub(super) fn silence() -> Result<Reply, Failure> {
     Err(Failure::new(Effect::Unknown, "no answer".into()))
 }
 

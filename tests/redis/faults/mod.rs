@@ -18,6 +18,7 @@ mod refusals;
 mod report;
 mod restart;
 mod runtimes;
+mod settling;
 mod waiting;
 mod wires;
 mod without;
