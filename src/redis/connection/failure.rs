@@ -55,11 +55,12 @@ impl Failure {
 }
 
 impl From<RedisError> for Failure {
-    /// A script writes once, as the last thing that can fail: an error of the server's means that it
-    /// did not. Nor did it where there was no connection to send it over. Errors of other kinds may also be
-    /// those of redis-rs's own search for the nodes of a cluster, with which it ends what it has sent.
+    /// A script writes once, as the last thing that can fail: an error that the server is known to send means
+    /// that it did not. Nor did it where there was no connection to send it over. Other error replies may be those
+    /// of a proxy that has lost the answer, and errors of other kinds those of redis-rs's own search for the nodes
+    /// of a cluster, with which it ends what it has sent.
     fn from(error: RedisError) -> Self {
-        let refused = error.code().is_some()
+        let refused = is_refusal(&error)
             || error.is_connection_refusal()
             || error.kind() == ErrorKind::ClusterConnectionNotFound;
         let effect = if refused { Effect::None } else { Effect::Unknown };
@@ -70,6 +71,54 @@ impl From<RedisError> for Failure {
             || said.is_some_and(|text| text.starts_with("WRONGTYPE "))
             || stumbled;
         Self { effect, key, source: Arc::new(error) }
+    }
+}
+
+/// Codes with which Redis 6 to 8 and Valkey refuse a request, or a command in its script.
+const REFUSALS: [&str; 20] = [
+    "ASK",
+    "BUSY",
+    "CLUSTERDOWN",
+    "CROSSSLOT",
+    "DENIED",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "MOVED",
+    "NOAUTH",
+    "NOPERM",
+    "NOPROTO",
+    "NOREPLICAS",
+    "NOSCRIPT",
+    "OOM",
+    "READONLY",
+    "REDIRECT",
+    "TRYAGAIN",
+    "WRONGPASS",
+    "WRONGTYPE",
+];
+
+/// The same for errors without a code of their own.
+const REFUSALS_OF_NO_CODE: [&str; 6] = [
+    "Error compiling script",
+    "Error running script",
+    "Script killed by user",
+    "The user executing the script",
+    "max number of clients reached",
+    "unknown command",
+];
+
+/// Whether the server is known to send this error only before it executes a request, or for a script that has
+/// not written.
+fn is_refusal(error: &RedisError) -> bool {
+    match error.code() {
+        Some("ERR") => error.detail().is_some_and(|text| {
+            let is_start = |start: &&str| text.starts_with(*start);
+            // A script that failed is named with the line.
+            REFUSALS_OF_NO_CODE.iter().any(is_start) || text.contains("user_script:")
+        }),
+        Some(code) => REFUSALS.contains(&code),
+        None => false,
     }
 }
 
@@ -107,6 +156,22 @@ mod tests {
         }
         let unknown_to_redis_rs = redis::make_extension_error("OOM".to_owned(), None);
         assert_eq!(effect(unknown_to_redis_rs), Effect::None);
+        for said in [
+            "NOSCRIPT No matching script.",
+            "MISCONF Errors writing to the AOF file: No space left on device",
+            "NOREPLICAS Not enough good replicas to write.",
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            "DENIED Redis is running in protected mode",
+            "ERR unknown command 'EVALSHA', with args beginning with: 'aa' '1' 'key' ",
+            "ERR max number of clients reached",
+            "ERR The user executing the script can't run this command or subcommand",
+            "ERR Error running script (call to f_5f): @user_script: 1: Script killed by user",
+        ] {
+            assert_eq!(effect(failed(said)), Effect::None, "{said}");
+        }
+        for said in ["ERR timed out", "TIMEOUT", "upstream failure", "UNKNOWN code", "ERR"] {
+            assert_eq!(effect(failed(said)), Effect::Unknown, "{said}");
+        }
         assert_eq!(effect(std::io::Error::from(ConnectionRefused)), Effect::None);
         assert_eq!(effect((ErrorKind::ClusterConnectionNotFound, "")), Effect::None);
         for kind in [

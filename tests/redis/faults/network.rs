@@ -81,6 +81,37 @@ async fn a_request_that_was_cut_off_is_not_sent_again_by_a_thread() {
     cut("Blocking", &server, &proxy, blocking(&proxy.url())).await;
 }
 
+/// Such an error does not say that nothing was executed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_that_a_proxy_answers_after_executing_is_not_sent_again() {
+    async fn behind<C: Connection>(name: &'static str, connection: impl Fn(&str) -> C) {
+        let server = Server::start();
+        let proxy = Proxy::to(&server);
+        let events = Events::default();
+        // The key does not expire meanwhile.
+        let policy = bursty(1_000.0).max_burst(Duration::from_secs(60));
+        let limiter = builder(policy, connection(&proxy.url())).deadline(DEADLINE).build();
+        warm(&limiter, &events).await;
+        for error in ["ERR timed out", "upstream failure", "ERR Connection timed out"] {
+            let before = sequence(&server);
+            let lost = limiter.counters().lost;
+            proxy.set_once(Mode::Answer(error));
+            let answer = store(limiter.acquire(1).await);
+            assert!(answer.may_have_charged() && answer.is_unavailable(), "{answer}");
+            let back = is(&limiter, State::Up).await;
+            assert_eq!(sequence(&server).wrapping_sub(before), 1, "{error}: charged once");
+            assert_eq!(limiter.counters().lost, lost + 1);
+            fault("a proxy answers an error after the script ran", name)
+                .answer("Store: may have charged")
+                .under(1.0, 1.0)
+                .back(back)
+                .done();
+        }
+    }
+    behind("Reconnecting", reconnecting).await;
+    behind("Blocking", blocking).await;
+}
+
 /// Connections are accepted and never answered.
 async fn mute<C: Connection>(name: &'static str, server: &Server, connection: C) {
     let events = Events::default();

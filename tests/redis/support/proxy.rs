@@ -26,6 +26,8 @@ pub(crate) enum Mode {
     CutBeforeRequest,
     /// A connection ends when its next answer arrives: the server has executed the request.
     CutBeforeAnswer,
+    /// The server has executed the request, and the client gets this error instead of the answer.
+    Answer(&'static str),
     /// Connections there are pass, new ones are refused.
     Refuse,
 }
@@ -71,6 +73,7 @@ enum Side {
 
 enum Verdict {
     Forward(Duration),
+    Instead(&'static str),
     Swallow,
     Cut,
 }
@@ -244,8 +247,10 @@ impl Shared {
             }
             match self.judge(side) {
                 Verdict::Forward(delay) if forward(delay, &bytes[..count]) => {}
+                Verdict::Instead(error)
+                    if forward(Duration::ZERO, format!("-{error}\r\n").as_bytes()) => {}
                 Verdict::Swallow => lost = true,
-                Verdict::Forward(_) | Verdict::Cut => return,
+                Verdict::Forward(_) | Verdict::Instead(_) | Verdict::Cut => return,
             }
         }
     }
@@ -254,6 +259,7 @@ impl Shared {
         let mut state = lock(&self.state);
         let verdict = match (state.mode, side) {
             (Mode::DelayAnswers(delay), Side::Answers) => return Verdict::Forward(delay),
+            (Mode::Answer(error), Side::Answers) => Verdict::Instead(error),
             (Mode::SwallowRequests, Side::Requests) | (Mode::SwallowAnswers, Side::Answers) => {
                 Verdict::Swallow
             }
