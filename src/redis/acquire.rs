@@ -122,16 +122,18 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         }
     }
 
+    /// What is left of its timeout.
+    fn time_left(&self) -> Option<Duration> {
+        let waited = self.shared.core.rules.options.clock.now().since(self.entered);
+        self.max_wait.map(|wait| wait.saturating_sub(waited))
+    }
+
     /// Redis is away: asks the local limiter.
     fn ask_local_limiter(&self) -> Result<GrantOrWait<'static, P>, Error> {
-        let Self { shared, cost, max_wait, entered, .. } = self;
-        let Some(local) = &shared.core.local else {
+        let Some(local) = &self.shared.core.local else {
             unreachable!("`Outcome::Local` needs a local limiter")
         };
-        // With the time that is left.
-        let waited = shared.core.rules.options.clock.now().since(*entered);
-        let max_wait = max_wait.map(|wait| wait.saturating_sub(waited));
-        local.grant_or_wait(&shared.key, *cost, max_wait)
+        local.grant_or_wait(&self.shared.key, self.cost, self.time_left())
     }
 
     fn served_locally(
@@ -188,9 +190,10 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                 },
                 Progress::Local(acquire, was_away) => {
                     let is_away = this.shared.is_away();
-                    if *was_away && !is_away && this.max_wait.is_none() {
+                    if *was_away && !is_away {
                         // Redis is back, and a local grant would come on top of the fleet's. This caller
                         // returns to it; that gives its local turn to the next, so one turn brings all back.
+                        this.max_wait = this.time_left();
                         this.progress = Progress::Outside;
                         continue;
                     }

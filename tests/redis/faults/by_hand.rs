@@ -623,6 +623,37 @@ fn waiters_for_the_share_of_one_key_return_to_redis() {
     }
 }
 
+/// With the time that they have left.
+#[test]
+fn timed_waiters_for_a_share_return_to_redis() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock);
+    let limiter = limiter.unavailable(Unavailable::Local(bursty(1.0))).build();
+    let mut callers = [1, 1, 1].map(|n| limiter.try_acquire_timeout(n, ms(5_000)));
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    hand.answer(refused());
+    clock.advance(ms(500));
+    hand.answer(refused());
+    assert_eq!(limiter.state(), State::Down);
+    let [first, mut second, mut third] = callers;
+    let grant = first.now_or_never().expect("the first is prepaid").expect("granted");
+    assert!(!grant.is_shared());
+    assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
+    clock.advance(ms(300));
+    hand.answer(Ok(Reply::Numbers(vec![0])));
+    assert_eq!(limiter.state(), State::Up);
+    // The local turn of the second brings both back. By then they have waited for 1.8 seconds.
+    clock.advance(ms(1_000));
+    assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
+    hand.answer(Ok(Reply::Number(100_000 * 4)));
+    let patience = &hand.last()[0][hand.last()[0].len() - 9..][..8];
+    assert_eq!(patience, 3_200_000_f64.to_le_bytes());
+    hand.answer(Ok(Reply::Number((3_300_000 << 2) + 2)));
+    clock.advance(ms(100));
+    assert!(second.now_or_never().expect("granted").expect("granted").is_shared());
+    assert!(matches!(third.now_or_never(), Some(Err(Error::Denied { .. }))));
+}
+
 /// A caller that left counts as given up, also without a request.
 #[test]
 fn a_caller_that_leaves_before_its_share_is_counted() {
