@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tollgate::{
     Error, FixedWindow, InFlight, LockOut, ManualClock, Policy, Rate, RateLimiter, Same,
-    SlidingWindowCounter, SlidingWindowLog, TokenBucket,
+    SlidingWindowLog, TokenBucket,
 };
 
 use crate::support::wakers::Count;
@@ -66,15 +66,6 @@ fn behind_a_queue_of_a_fixed_window() {
     }
 }
 
-/// The same on a grid, and with windows that start where the queue starts them.
-#[test]
-fn behind_a_queue_of_a_fixed_window_on_a_grid() {
-    let (clock, limiter) = on_hold(FixedWindow::new(10, secs(10)).aligned(secs(7)));
-    limiter.try_acquire(10).expect("a window");
-    let _line: Vec<_> = [4, 7, 3, 6].map(|n| limiter.reserve(n).expect("a place")).into();
-    assert_wait(&clock, &limiter, 5, secs(33));
-}
-
 /// Ten in any ten seconds, taken at 0 s, 1 s, 2 s, .. 9 s and, the first being gone, 10 s. The
 /// queue is 3, 7, 3: the 3 at 13 s; the 7 fit with those when all that is older has gone, at 20 s;
 /// the last 3 when the first 3 go, at 23 s. Then one more at 30 s, when the 7 go, or ten at 33 s,
@@ -93,21 +84,6 @@ fn behind_a_queue_of_a_sliding_log() {
         assert_wait(&clock, &limiter, n, secs(wait));
         assert_eq!(line.into_iter().map(waited).collect::<Vec<_>>(), [3, 10, 13].map(secs));
     }
-}
-
-#[test]
-fn behind_a_queue_of_a_sliding_counter() {
-    let (clock, limiter) = on_hold(SlidingWindowCounter::new(10, secs(10), 10));
-    clock.advance(ms(500));
-    limiter.try_acquire(6).expect("free");
-    clock.advance(secs(3));
-    limiter.try_acquire(4).expect("free");
-    // At 3.5 s: the 6 go at 10 s, the 4 at 13 s.
-    let line: Vec<_> = [5, 5, 1].map(|n| limiter.reserve(n).expect("a place")).into();
-    // 5 at 10 s, 5 at 13 s, and then ten are there: the 1 when the first five go, at 20 s, and 4 with it.
-    assert_wait(&clock, &limiter, 4, ms(16_500));
-    let waits: Vec<_> = line.into_iter().map(waited).collect();
-    assert_eq!(waits, [6500, 9500, 16_500].map(ms));
 }
 
 /// Two policies with one cost: each waiter waits for the policy that is ready last.
@@ -148,23 +124,6 @@ fn behind_a_queue_of_a_tuple() {
     clock.advance(secs(60));
     assert_eq!(outcome(&mut timed).expect("just enough").waited(), secs(60));
     assert_eq!([waited(second), waited(third)], [secs(10), secs(60)]);
-}
-
-/// Without the 4 or the 7 the queue is `7 3 | 6` or `4 3 | 6`, and five more come in a third
-/// window; without the 3 it is `4 | 7 | 6`, and they come in a fourth; without the 6, `4 | 7 3`, in
-/// a third.
-#[test]
-fn after_a_waiter_ahead_has_left() {
-    for (leaver, wait) in [(0, 29), (1, 29), (2, 39), (3, 29)] {
-        let (clock, limiter) = on_hold(FixedWindow::new(10, secs(10)));
-        limiter.try_acquire(10).expect("a window");
-        clock.advance(secs(1));
-        let mut line: Vec<_> = [4, 7, 3, 6].map(|n| limiter.reserve(n).expect("a place")).into();
-        // Compute the prediction once with all of them.
-        assert_eq!(denied(limiter.try_acquire(5)), secs(39));
-        drop(line.remove(leaver));
-        assert_wait(&clock, &limiter, 5, secs(wait));
-    }
 }
 
 #[test]
@@ -221,24 +180,6 @@ fn after_another_policy() {
     assert_eq!(outcome(&mut line[0]).expect("a grant").waited(), secs(20));
     assert!(matches!(outcome(&mut line[1]), Err(Error::ExceedsCapacity(_))));
     assert_eq!(outcome(&mut line[2]).expect("a grant").waited(), secs(40));
-}
-
-#[test]
-fn after_a_refund_and_a_settled_grant() {
-    let (clock, limiter) = on_hold(SlidingWindowLog::new(10, secs(10)));
-    let first = limiter.try_acquire(5).expect("free");
-    clock.advance(secs(4));
-    let mut second = limiter.try_acquire(5).expect("free");
-    let line: Vec<_> = [4, 7].map(|n| limiter.reserve(n).expect("a place")).into();
-    // The 4 at 10 s, the 7 at 20 s.
-    assert_eq!(denied(limiter.try_acquire(3)), secs(16));
-    first.refund();
-    // The 4 at once, at 4 s; the 7 at 14 s.
-    assert_eq!(denied(limiter.try_acquire(3)), secs(10));
-    second.settle(2).expect("less");
-    // 2 and 4 at 4 s: no change for the 7.
-    assert_wait(&clock, &limiter, 3, secs(10));
-    assert_eq!(line.into_iter().map(waited).collect::<Vec<_>>(), [0, 10].map(secs));
 }
 
 /// Tokio's clock does not stop at due times when it is moved by hand, so alarms go off late.

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{ManualClock, Rate, RateLimiter, Reservation, SmoothWarmingUp};
+use tollgate::{ManualClock, Rate, RateLimiter, Reservation, SmoothWarmingUp, TokenBucket};
 
 use crate::support::bucket::Bucket;
 use crate::support::wakers::Count;
@@ -19,6 +19,21 @@ fn before_the_first_poll_there_is_nothing_to_leave() {
     assert!(limiter.try_acquire(1).is_ok());
     clock.advance(ms(200));
     assert!(limiter.try_acquire(1).is_ok());
+}
+
+/// It could have had its permit before, had the other not been there. So that it may catch up after a late
+/// alarm does not count here.
+#[test]
+fn the_waiter_behind_a_head_that_leaves_has_waited_until_then() {
+    let clock = ManualClock::new();
+    let policy = TokenBucket::new(Rate::per_second(10_000.0), 100);
+    let limiter = RateLimiter::with_clock(policy, clock.clone());
+    limiter.try_acquire(100).expect("a full bucket");
+    let head = limiter.reserve(100).expect("a place");
+    let next = limiter.reserve(1).expect("a place");
+    clock.advance(ms(5));
+    drop(head);
+    assert_eq!(waited(next), ms(5));
 }
 
 /// Six callers with different costs, one of which leaves after 100 ms: the waits of the others.

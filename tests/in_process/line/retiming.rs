@@ -35,26 +35,6 @@ fn assert_times(
 }
 
 #[test]
-fn a_higher_rate_moves_a_hundred_waiters_forward() {
-    let (clock, limiter) = busy(5.0);
-    let line = a_hundred(&limiter);
-    clock.advance(secs(1));
-    limiter.set_rate(Rate::per_second(50.0));
-    clock.advance(secs(600));
-    assert_times(waits(line), changed_after_a_second(ms(20)), 1);
-}
-
-#[test]
-fn a_lower_rate_moves_a_hundred_waiters_back() {
-    let (clock, limiter) = busy(5.0);
-    let line = a_hundred(&limiter);
-    clock.advance(secs(1));
-    limiter.set_rate(Rate::per_second(0.5));
-    clock.advance(secs(600));
-    assert_times(waits(line), changed_after_a_second(secs(2)), 1);
-}
-
-#[test]
 fn rates_that_go_up_and_down_leave_no_trace() {
     let (clock, limiter) = busy(5.0);
     let line = a_hundred(&limiter);
@@ -66,22 +46,6 @@ fn rates_that_go_up_and_down_leave_no_trace() {
     }
     clock.advance(secs(600));
     assert_times(waits(line), changed_after_a_second(ms(200)), 300);
-}
-
-/// As in Guava: permits taken before the change are paid for at the old price.
-#[test]
-fn a_debt_keeps_its_old_price() {
-    let (clock, limiter) = bursty(1.0);
-    limiter.try_acquire(10).expect("a new limiter grants at once");
-    let mut first = limiter.acquire(10);
-    assert!(is_waiting(&mut first));
-    limiter.set_rate(Rate::per_second(100.0));
-    let mut second = limiter.acquire(1);
-    assert!(is_waiting(&mut second));
-    clock.advance(secs(60));
-    assert_eq!(outcome(&mut first).expect("a grant").waited(), secs(10));
-    // Ten at the new price.
-    assert_eq!(outcome(&mut second).expect("a grant").waited(), ms(10_100));
 }
 
 #[test]
