@@ -69,7 +69,7 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
             refresh: Duration::from_secs(1),
             absent_is_idle: false,
             unavailable: Unavailable::Fail,
-            max_waiters: usize::MAX,
+            max_waiters: 100_000,
             max_queued_permits: u64::MAX,
             listener: None,
             clock: Clock::system(),
@@ -185,7 +185,10 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     }
 
     /// The maximum number of callers of a key that wait in this process, including callers whose request is
-    /// in flight; by default unlimited. See [`RateLimiter::max_waiters`](crate::RateLimiter::max_waiters).
+    /// in flight; by default 100,000: a Redis that has become slow must not exhaust the memory of its clients. See [`RateLimiter::max_waiters`](crate::RateLimiter::max_waiters).
+    ///
+    /// Changes of a key that wait to be sent (`settle`, `pause_for`, `set_policy`, `quota`, `flush`) are
+    /// bounded by 100,000 as well; more get [`Error::QueueFull`](crate::Error::QueueFull).
     ///
     /// ```no_run
     /// # use tollgate::redis::{Builder, Reconnecting};

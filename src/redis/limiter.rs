@@ -67,7 +67,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     /// The same limit for another key, over the same connection: a quota for each user, for example. It is
     /// cheap, and need not be kept; but the [`stats`](Self::stats) of a key are dropped when it has no
-    /// handle and no waiter.
+    /// handle and no waiter, a second after its last use.
     ///
     /// [`set_policy`](Self::set_policy) sets the policy of one key. Calls for different keys share no
     /// request; at most 512 requests are in flight at a time.
@@ -337,8 +337,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.shared.core.rules.options.name.as_deref()
     }
 
-    /// Returns the maximum number of waiters of a key in this process; `usize::MAX` if the
-    /// [builder](super::Builder::max_waiters) set none.
+    /// Returns the maximum number of waiters of a key in this process: see the
+    /// [builder](super::Builder::max_waiters).
     ///
     /// ```no_run
     /// # use tollgate::redis::{Builder, Reconnecting};

@@ -18,10 +18,12 @@ pub(super) mod waiter;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use crate::clock::Steady;
+use crate::error::Error;
 use crate::redis::events::Event;
 use crate::redis::health::KeyOutage;
 use crate::redis::script::Scripted;
@@ -35,6 +37,13 @@ use waiter::{Booking, KeyWaiter};
 
 /// Maximum calls or changes in one request: a script blocks the server.
 const BATCH: usize = 1024;
+
+/// Maximum changes that wait to be sent, but for refunds: each of these ends a grant.
+const MOST_CHANGES: usize = 100_000;
+
+/// A line is kept for this long after its last use; and if a policy was set for its key.
+const UNUSED: Duration = Duration::from_secs(1);
+const UNUSED_BUT_SET: Duration = Duration::from_secs(86_400);
 
 pub(crate) struct KeyLine<P: Scripted> {
     key: Arc<str>,
@@ -127,11 +136,12 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Whether the line can be dropped without a loss.
     pub(crate) fn is_quiet(&self, now: Nanos) -> bool {
-        self.queue.len() == 0
+        // If Redis loses the policy that was set, only a process that knows it can restore it.
+        let kept = if self.header.generation == 0 { UNUSED } else { UNUSED_BUT_SET };
+        now.since(self.time.latest()) >= kept
+            && self.queue.len() == 0
             && !self.under_way
             && self.changes.is_empty()
-            // If Redis loses the policy that was set, only a process that knows it can restore it.
-            && self.header.generation == 0
             && self.lease.is_free()
             && self.denied.is_none_or(|(_, due, _)| due.min(self.refresh_at) <= now)
     }
@@ -146,13 +156,17 @@ impl<P: Scripted> KeyLine<P> {
         self.change(KeyChange { refund, ..KeyChange::of(Vec::new()) });
     }
 
-    /// Queues a change, and reports its end.
+    /// Queues a change, if there is room for it, and reports its end.
     pub(crate) fn request(
         &mut self,
         change: KeyChange<P::Cost>,
     ) -> oneshot::Receiver<Done<P::Cost>> {
         let (done, answer) = oneshot::channel();
-        self.change(KeyChange { done: Some(done), ..change });
+        if self.changes.len() < MOST_CHANGES {
+            self.change(KeyChange { done: Some(done), ..change });
+        } else {
+            let _ = done.send(Err(Error::QueueFull { retry_after: None }));
+        }
         answer
     }
 

@@ -1,6 +1,6 @@
 //! What all handles of a limiter share, and what all handles of one key share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 
@@ -37,31 +37,52 @@ pub(super) struct SharedLimiter<P: Scripted, C> {
 /// The lines of all keys.
 pub(super) struct Keys<P: Scripted, C> {
     core: Arc<SharedLimiter<P, C>>,
-    lines: Mutex<LineByKey<P, C>>,
+    lines: Mutex<Lines<P, C>>,
 }
 
-type LineByKey<P, C> = HashMap<Arc<str>, Arc<SharedKey<P, C>>>;
+struct Lines<P: Scripted, C> {
+    by_key: HashMap<Arc<str>, Arc<SharedKey<P, C>>>,
+    /// All of them, in the order in which they are looked at next.
+    round: VecDeque<Arc<SharedKey<P, C>>>,
+}
 
 impl<P: Scripted, C: Connection> Keys<P, C> {
     pub(super) fn new(core: Arc<SharedLimiter<P, C>>) -> Arc<Self> {
-        Arc::new(Self { core, lines: Mutex::default() })
+        let lines = Lines { by_key: HashMap::new(), round: VecDeque::new() };
+        Arc::new(Self { core, lines: Mutex::new(lines) })
     }
 
-    /// The line of a key. Lines of keys that are no longer in use are dropped from time to time.
+    /// The line of a key.
     pub(super) fn of(&self, key: Arc<str>) -> Arc<SharedKey<P, C>> {
         let mut lines = self.lines.lock();
-        if let Some(line) = lines.get(&key) {
+        // Two, as there may be a new one.
+        for _ in 0..2 {
+            lines.look_at_next();
+        }
+        if let Some(line) = lines.by_key.get(&key) {
             return Arc::clone(line);
         }
-        if lines.len() == lines.capacity() {
-            lines.retain(|_, line| Arc::strong_count(line) > 1 || !line.is_quiet());
-            // The next time when their number has doubled.
-            let live = lines.len();
-            lines.reserve(live + 1);
-        }
         let line = SharedKey::new(Arc::clone(&self.core), Arc::clone(&key));
-        lines.insert(key, Arc::clone(&line));
+        lines.by_key.insert(key, Arc::clone(&line));
+        lines.round.push_back(Arc::clone(&line));
         line
+    }
+}
+
+impl<P: Scripted, C: Connection> Lines<P, C> {
+    /// The line whose turn it is stays if it is in use.
+    fn look_at_next(&mut self) {
+        let Some(line) = self.round.pop_front() else { return };
+        // It is known here and by its key.
+        if Arc::strong_count(&line) > 2 || !line.is_quiet() {
+            self.round.push_back(line);
+            return;
+        }
+        self.by_key.remove(&line.key);
+        if self.round.len() < self.round.capacity() / 8 {
+            self.by_key.shrink_to(2 * self.round.len());
+            self.round.shrink_to(2 * self.round.len());
+        }
     }
 }
 

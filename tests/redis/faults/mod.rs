@@ -2,6 +2,7 @@
 //! and the time until service is back. Each test writes a row of the fault table to
 //! `target/fault_table`.
 
+mod bounds;
 mod by_hand;
 #[cfg(target_os = "linux")]
 mod clock_steps;

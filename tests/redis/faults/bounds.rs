@@ -1,0 +1,86 @@
+//! Nothing grows for ever: waiters, changes, and the lines of keys.
+
+use std::time::Duration;
+
+use futures::future::FutureExt;
+use tollgate::redis::{Connection, Failure, Reply, Request, Runtime, Task};
+use tollgate::{Error, ManualClock, Rate, Rated};
+
+use super::wires::Hand;
+use super::{builder, bursty, ms, slow};
+
+#[test]
+fn waiters_of_a_key_are_bounded_by_default() {
+    let hand = Hand::default();
+    let limiter = builder(slow(), hand).clock(ManualClock::new()).build();
+    assert_eq!(limiter.max_waiters(), 100_000);
+    let mut callers: Vec<_> = (0..=100_000).map(|_| limiter.acquire(1)).collect();
+    let last = callers.pop().expect("one more");
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    assert!(matches!(last.now_or_never(), Some(Err(Error::QueueFull { .. }))));
+}
+
+/// The server does not answer, and callers give up and ask again.
+#[test]
+fn questions_of_callers_that_left_are_bounded() {
+    let limiter = builder(slow(), Hand::default()).clock(ManualClock::new()).build();
+    let ask = || Box::pin(limiter.quota()).now_or_never();
+    let pending = (0..200_000).filter(|_| ask().is_none()).count();
+    // One is in flight.
+    assert_eq!(pending, 100_001);
+    assert!(matches!(ask(), Some(Err(Error::QueueFull { .. }))));
+}
+
+/// Answers at once.
+#[derive(Clone)]
+struct AtOnce;
+
+impl Connection for AtOnce {
+    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+        let is_take = request.script.text().contains("local function ask(");
+        Ok(if is_take { Reply::Number(0) } else { Reply::Numbers(vec![0]) })
+    }
+
+    fn spawn(&self, _: &Runtime, mut task: Task) {
+        while (&mut task).now_or_never().is_none() {}
+    }
+}
+
+/// The line of a key counts what it has granted, until it is dropped.
+#[test]
+fn lines_of_keys_that_are_not_used_are_dropped_without_a_new_key() {
+    let clock = ManualClock::new();
+    let limiter = builder(bursty(1_000.0), AtOnce).clock(&clock).build();
+    let call = |key: u32| {
+        let answer = limiter.at(key.to_string()).acquire(1).now_or_never();
+        answer.expect("answered").expect("granted");
+    };
+    let kept = |keys: std::ops::Range<u32>| {
+        keys.filter(|key| limiter.at(key.to_string()).stats().granted > 0).count()
+    };
+    (0..1_000).for_each(call);
+    assert_eq!(kept(0..1_000), 1_000, "those that were just used are kept");
+    clock.advance(ms(999));
+    call(0);
+    clock.advance(ms(1));
+    (0..1_000).for_each(|_| call(0));
+    assert_eq!((kept(0..1), kept(1..1_000)), (1, 0));
+}
+
+/// Such a line can restore what Redis has lost.
+#[test]
+fn a_policy_that_was_set_is_known_for_a_day() {
+    let clock = ManualClock::new();
+    let limiter = builder(bursty(10.0), AtOnce).clock(&clock).build();
+    let set = Box::pin(limiter.at("set").set_rate(Rate::per_second(20.0))).now_or_never();
+    set.expect("answered").expect("set");
+    let rate_after = |hours: u64| {
+        clock.advance(Duration::from_secs(3_600 * hours));
+        for _ in 0..10 {
+            limiter.at("other").acquire(1).now_or_never().expect("answered").expect("granted");
+        }
+        limiter.at("set").rate()
+    };
+    assert_eq!(rate_after(23), Rate::per_second(20.0));
+    assert_eq!(rate_after(24), bursty(10.0).rate());
+}
