@@ -39,8 +39,8 @@ local function read(bytes, at, last)
   end
   keep(-1)
 end
-local function write()
-  return (held > 0 and struct.pack('<c8I4d', own, held, age + lasts) or '') .. leases
+local function write(head)
+  return head .. (held > 0 and struct.pack('<c8I4d', own, held, age + lasts) or '') .. leases
 end
 local function resume(elapsed)
   age = age + elapsed
@@ -111,7 +111,7 @@ local function save()
   else
     value = struct.pack('<I4I4I4dd', mark, sequence, deadline, now, age)
   end
-value = value .. write()
+value = write(value)
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
   else

@@ -63,8 +63,8 @@ end
 local function read(bytes, at, last)
   rule.load(bytes, at, last)
 end
-local function write()
-  return rule.save()
+local function write(head)
+  return head .. rule.save()
 end
 local function resume(elapsed)
   locked = locked - elapsed
@@ -92,7 +92,7 @@ local function forget()
   local after, unknown = rule.forget()
   return math.max(after, locked), unknown
 end
-local function state() return struct.pack('<d', locked) .. write() end
+local function state() return write(struct.pack('<d', locked)) end
 local function restore(bytes)
   local at, last = 1, #bytes
   locked, at = struct.unpack('<d', bytes, at) read(bytes, at, last)
@@ -145,7 +145,7 @@ local function save()
   else
     value = struct.pack('<I4I4I4dd', mark, sequence, deadline, now, locked)
   end
-value = value .. write()
+value = write(value)
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
   else

@@ -107,11 +107,11 @@ local function read(bytes, at, last)
     at = at + size
   end
 end
-local function write()
-  local states = {}
+local function write(head)
+  local states = {head}
   for i = 1, #parts do
     local state = parts[i].save()
-    states[2 * i - 1], states[2 * i] = struct.pack('<I4', #state), state
+    states[2 * i], states[2 * i + 1] = struct.pack('<I4', #state), state
   end
   return table.concat(states)
 end
@@ -197,7 +197,7 @@ local function save()
   else
     value = struct.pack('<I4I4I4dd', mark, sequence, deadline, now, since)
   end
-value = value .. write()
+value = write(value)
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
   else

@@ -6,15 +6,28 @@ local mark, generation, idle, most, window, part, cost, count, limit, patience, 
 local sequence, deadline, last, elapsed = 0, 0, now, 0
 local pause, known, theirs, dirty = 0, 0, nil, false
 local age, granted, newest
-local log, first = '', 1
+local log, first, stop, behind = '', 1, 0, 1
+local added, looked, sum = {}, 1, 0
 local function begin()
   age, granted, newest = 0, 0, 0
 end
 local function read(bytes, at, last)
-  log, first = bytes:sub(at, last), 1
+  log, first, stop, behind = bytes, at, last, last + 1
+  looked, sum = at, 0
 end
-local function write()
-  return log:sub(first)
+local function entry(at)
+  if at <= stop then return struct.unpack('<dI4I4', log, at) end
+  at = (at - stop - 1) / 16 * 3
+  return added[at + 1], added[at + 2], added[at + 3]
+end
+local function put_added(pieces)
+  for at = math.max(first, stop + 1), behind - 1, 16 do
+    pieces[#pieces + 1] = struct.pack('<dI4I4', entry(at))
+  end
+  return table.concat(pieces)
+end
+local function write(head)
+  return head .. log:sub(first, stop) .. put_added({})
 end
 local function part_of(at)
   if part <= 1 then return at end
@@ -29,41 +42,49 @@ local function resume(elapsed)
 end
 local function ready(n)
   if n > most then return math.huge end
-  local over, after, at = granted + n - most, newest - age, first
-  local time, permits, _
-  while over > 0 do
-    time, permits, _, at = struct.unpack('<dI4I4', log, at)
-    over = over - permits
-    if over <= 0 then after = math.max(after, ended(time)) end
+  local over = granted + n - most
+  if over <= 0 then return newest - age end
+  local time, permits
+  while looked > first do
+    time, permits = entry(looked - 16)
+    if sum - permits < over then break end
+    looked, sum = looked - 16, sum - permits
   end
-  return after
+  while sum < over do
+    time, permits = entry(looked)
+    looked, sum = looked + 16, sum + permits
+  end
+  return math.max(newest - age, ended(time))
+end
+local function drop_ended()
+  while first < behind do
+    local oldest, permits = entry(first)
+    if ended(oldest) > 0.001 then return end
+    first, granted = first + 16, granted - permits
+    if looked < first then looked = first else sum = sum - permits end
+  end
 end
 local function charge(at, n)
   local time = math.max(age + at, newest)
-  while first <= #log do
-    local oldest, permits = struct.unpack('<dI4', log, first)
-    if ended(oldest) > 0.001 then break end
-    first, granted = first + 16, granted - permits
-  end
+  drop_ended()
   newest = time
-  local number = (sequence + 1) % 4294967296
-  if first <= #log then
-    local last, permits, its_number = struct.unpack('<dI4I4', log, #log - 15)
+  local place, total, number = behind, n, (sequence + 1) % 4294967296
+  if first < behind then
+    local last, permits, its_number = entry(behind - 16)
     if math.abs(part_of(last - age) - part_of(time - age)) < (part <= 1 and 0.001 or 0.5) then
       n = math.min(n, 4294967295 - permits)
-      granted = granted - permits
-      log, n, number = log:sub(1, -17), n + permits, its_number
+      place, total, number = behind - 16, n + permits, its_number
+      if looked == behind then sum = sum + n end
+      if place < stop then stop = place - 1 end
     end
   end
-  granted = granted + n
-  log = log .. struct.pack('<dI4I4', time, n, number)
+  granted, behind = granted + n, place + 16
+  local i = (place - stop - 1) / 16 * 3
+  added[i + 1], added[i + 2], added[i + 3] = time, total, number
 end
 local function forget()
-  for at = #log - 15, first, -16 do
-    local time, permits = struct.unpack('<dI4', log, at)
-    if permits > 0 then return ended(time) end
-  end
-  return 0
+  if first == behind then return 0 end
+  return ended((entry(behind - 16)))
 end
 if not blob then
   sequence = now % 4294967296
@@ -113,7 +134,7 @@ local function save()
   else
     value = struct.pack('<I4I4I4dddd', mark, sequence, deadline, now, age, granted, newest)
   end
-value = value .. write()
+value = write(value)
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
   else

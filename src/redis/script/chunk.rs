@@ -47,7 +47,8 @@ impl ChunkHeader {
         for field in &self.fields {
             let _ = write!(pack, ", {field}");
         }
-        pack + if self.tail { ") .. write()" } else { ")" }
+        pack.push(')');
+        if self.tail { format!("write({pack})") } else { pack }
     }
 
     /// The state from `bytes`, from `at` to `last`.

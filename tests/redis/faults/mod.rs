@@ -12,6 +12,7 @@ mod failover;
 mod keys;
 mod leaving;
 mod load;
+mod long_logs;
 mod network;
 mod policies;
 mod processes;

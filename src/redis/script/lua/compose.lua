@@ -27,11 +27,11 @@ local function read(bytes, at, last)
   end
 end
 
-local function write()
-  local states = {}
+local function write(head)
+  local states = {head}
   for i = 1, #parts do
     local state = parts[i].save()
-    states[2 * i - 1], states[2 * i] = struct.pack('<I4', #state), state
+    states[2 * i], states[2 * i + 1] = struct.pack('<I4', #state), state
   end
   return table.concat(states)
 end

@@ -46,8 +46,8 @@ local function read(bytes, at, last)
   keep(-1)
 end
 
-local function write()
-  return (held > 0 and struct.pack('<c8I4d', own, held, age + lasts) or '') .. leases
+local function write(head)
+  return head .. (held > 0 and struct.pack('<c8I4d', own, held, age + lasts) or '') .. leases
 end
 
 local function resume(elapsed)

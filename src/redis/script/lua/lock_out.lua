@@ -16,8 +16,8 @@ local function read(bytes, at, last)
   rule.load(bytes, at, last)
 end
 
-local function write()
-  return rule.save()
+local function write(head)
+  return head .. rule.save()
 end
 
 local function resume(elapsed)

@@ -19,7 +19,7 @@ local function save()
   else
     value = struct.pack('<I4I4I4d$FORMAT', mark, sequence, deadline, now, $FIELDS)
   end
-  --@tail value = value .. write()
+  --@tail value = write(value)
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
   else

@@ -3,21 +3,42 @@
 -- of the first charge; the oldest first. Times are microseconds after the log's base, which was `age`
 -- ago, so that nothing has to be rewritten as time goes by. `granted` is the sum of all, `newest` the
 -- time of the last. A `part` of a nanosecond makes it exact.
+--
+-- A log may be long: no call copies it, and it is put together once, by `write`. An entry has a place,
+-- 16 to the next: from `first` to `stop` it is one in the bytes of `log`, from there to `behind` one of
+-- `added`, three numbers each. `looked` is the place up to which `ready` has looked, and `sum` what was
+-- granted before that, so that the next call goes on from there.
 --@ params most window part
 --@ fields ddd age granted newest
 --@ tail
-local log, first = '', 1
+local log, first, stop, behind = '', 1, 0, 1
+local added, looked, sum = {}, 1, 0
 
 local function begin()
   age, granted, newest = 0, 0, 0
 end
 
 local function read(bytes, at, last)
-  log, first = bytes:sub(at, last), 1
+  log, first, stop, behind = bytes, at, last, last + 1
+  looked, sum = at, 0
 end
 
-local function write()
-  return log:sub(first)
+local function entry(at)
+  if at <= stop then return struct.unpack('<dI4I4', log, at) end
+  at = (at - stop - 1) / 16 * 3
+  return added[at + 1], added[at + 2], added[at + 3]
+end
+
+-- The entries of `added`, as bytes behind `pieces`.
+local function put_added(pieces)
+  for at = math.max(first, stop + 1), behind - 1, 16 do
+    pieces[#pieces + 1] = struct.pack('<dI4I4', entry(at))
+  end
+  return table.concat(pieces)
+end
+
+local function write(head)
+  return head .. log:sub(first, stop) .. put_added({})
 end
 
 -- Where the part begins in which `at` lies. An edge that comes within half a microsecond has come: the
@@ -39,63 +60,103 @@ end
 -- When enough has gone; not before who came earlier.
 local function ready(n)
   if n > most then return math.huge end
-  local over, after, at = granted + n - most, newest - age, first
-  local time, permits, _
-  while over > 0 do
-    time, permits, _, at = struct.unpack('<dI4I4', log, at)
-    over = over - permits
-    if over <= 0 then after = math.max(after, ended(time)) end
+  local over = granted + n - most
+  if over <= 0 then return newest - age end
+  local time, permits
+  while looked > first do
+    time, permits = entry(looked - 16)
+    if sum - permits < over then break end
+    looked, sum = looked - 16, sum - permits
   end
-  return after
+  while sum < over do
+    time, permits = entry(looked)
+    looked, sum = looked + 16, sum + permits
+  end
+  return math.max(newest - age, ended(time))
 end
 
 -- What has ended by now is forgotten, and not what will have by then: who was booked ahead may leave.
+local function drop_ended()
+  while first < behind do
+    local oldest, permits = entry(first)
+    if ended(oldest) > 0.001 then return end
+    first, granted = first + 16, granted - permits
+    if looked < first then looked = first else sum = sum - permits end
+  end
+end
+
 local function charge(at, n)
   local time = math.max(age + at, newest)
-  while first <= #log do
-    local oldest, permits = struct.unpack('<dI4', log, first)
-    if ended(oldest) > 0.001 then break end
-    first, granted = first + 16, granted - permits
-  end
+  drop_ended()
   newest = time
-  local number = (sequence + 1) % 4294967296
-  if first <= #log then
-    local last, permits, its_number = struct.unpack('<dI4I4', log, #log - 15)
+  local place, total, number = behind, n, (sequence + 1) % 4294967296
+  if first < behind then
+    local last, permits, its_number = entry(behind - 16)
     if math.abs(part_of(last - age) - part_of(time - age)) < (part <= 1 and 0.001 or 0.5) then
       n = math.min(n, 4294967295 - permits)
-      granted = granted - permits
-      log, n, number = log:sub(1, -17), n + permits, its_number
+      place, total, number = behind - 16, n + permits, its_number
+      if looked == behind then sum = sum + n end
+      if place < stop then stop = place - 1 end
     end
   end
-  granted = granted + n
-  log = log .. struct.pack('<dI4I4', time, n, number)
+  granted, behind = granted + n, place + 16
+  local i = (place - stop - 1) / 16 * 3
+  added[i + 1], added[i + 2], added[i + 3] = time, total, number
 end
 
 local function forget()
-  for at = #log - 15, first, -16 do
-    local time, permits = struct.unpack('<dI4', log, at)
-    if permits > 0 then return ended(time) end
-  end
-  return 0
+  if first == behind then return 0 end
+  return ended((entry(behind - 16)))
 end
 --@ change
 
--- Exact: as if it had never been granted.
-local function refund(n, _, _, _, charge_sequence)
-  for at = #log - 15, first, -16 do
-    local time, permits, number = struct.unpack('<dI4I4', log, at)
-    if (charge_sequence - number) % 4294967296 < 2147483648 then
-      n = math.min(n, permits)
-      granted = granted - n
-      local entry = struct.pack('<dI4I4', time, permits - n, number)
-      if n == permits and at + 16 > #log then
-        entry = ''
-        newest = at > first and struct.unpack('<d', log, at - 16) or 0
-      end
-      log = log:sub(1, at - 1) .. entry .. log:sub(at + 16)
-      return
-    end
+-- What refunds have left of entries of `log`.
+local left, entry_as_read = {}, entry
+
+entry = function(at)
+  local time, permits, number = entry_as_read(at)
+  return time, at <= stop and left[at] or permits, number
+end
+
+write = function(head)
+  local places, pieces, from = {}, {head}, first
+  for at in pairs(left) do
+    if at >= first and at <= stop then places[#places + 1] = at end
   end
+  table.sort(places)
+  for i, at in ipairs(places) do
+    pieces[2 * i], pieces[2 * i + 1] = log:sub(from, at + 7), struct.pack('<I4', left[at])
+    from = at + 12
+  end
+  pieces[#pieces + 1] = log:sub(from, stop)
+  return put_added(pieces)
+end
+
+-- Exact: as if it had never been granted. The entry is the last one whose first charge was not later.
+local function refund(n, _, _, _, charge_sequence)
+  local low, high = 0, (behind - first) / 16
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local _, _, number = entry(first + 16 * middle)
+    if (charge_sequence - number) % 4294967296 < 2147483648 then low = middle + 1 else high = middle end
+  end
+  if low == 0 then return end
+  local at = first + 16 * (low - 1)
+  local _, permits = entry(at)
+  n = math.min(n, permits)
+  granted = granted - n
+  if looked > at then sum = sum - n end
+  if at <= stop then left[at] = permits - n else added[(at - stop - 1) / 16 * 3 + 2] = permits - n end
+  -- Nothing is left of the last: the one before it is the newest then.
+  while first < behind do
+    local time, permits = entry(behind - 16)
+    newest = time
+    if permits > 0 then return end
+    behind = behind - 16
+    if behind <= stop then stop = behind - 1 end
+    looked = math.min(looked, behind)
+  end
+  newest = 0
 end
 
 local function halt() end
@@ -104,13 +165,8 @@ local function halt() end
 local function migrate() end
 
 local function available()
-  local count = granted
-  for at = first, #log, 16 do
-    local time, permits = struct.unpack('<dI4', log, at)
-    if ended(time) > 0.001 then break end
-    count = count - permits
-  end
-  return math.max(most - count, 0)
+  drop_ended()
+  return math.max(most - granted, 0)
 end
 
 local function limit()
