@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::clock::Steady;
-use crate::error::Error;
+use crate::error::{Error, QueueLimit};
 use crate::redis::events::Event;
 use crate::redis::health::KeyOutage;
 use crate::redis::script::Scripted;
@@ -39,7 +39,7 @@ use waiter::{Booking, KeyWaiter};
 const BATCH: usize = 1024;
 
 /// Maximum changes that wait to be sent, but for refunds: each of these ends a grant.
-const MOST_CHANGES: usize = 100_000;
+const MOST_CHANGES: u32 = 100_000;
 
 /// A line is kept for this long after its last use; and if a policy was set for its key.
 const UNUSED: Duration = Duration::from_secs(1);
@@ -162,10 +162,11 @@ impl<P: Scripted> KeyLine<P> {
         change: KeyChange<P::Cost>,
     ) -> oneshot::Receiver<Done<P::Cost>> {
         let (done, answer) = oneshot::channel();
-        if self.changes.len() < MOST_CHANGES {
+        if self.changes.len() < MOST_CHANGES as usize {
             self.change(KeyChange { done: Some(done), ..change });
         } else {
-            let _ = done.send(Err(Error::QueueFull { retry_after: None }));
+            let limit = QueueLimit::Waiters(MOST_CHANGES);
+            let _ = done.send(Err(Error::QueueFull { limit, retry_after: None }));
         }
         answer
     }
