@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::history::History;
+use crate::history::{Grant, History};
 use crate::job::{Callers, Change, HORIZON, Job, PROCESSES, Rule, To, micros, ms};
 use crate::processes;
 use crate::support::server::Server;
@@ -42,7 +42,10 @@ fn a_pause(rule: Rule, pause: Duration, after: Duration) {
     let change = [Change { at: start, to: To::Pause(pause) }];
     let (history, excess) = run(rule, lasts, &change, law_1);
     let (holds, over, change) = (holds(&history), over(&history), history.changes[0]);
-    let last = history.grants.iter().rfind(|grant| grant.due < over).expect("some came before");
+    // Due times count from before each call, so they are early where a process stood still there: a caller
+    // that went on after the pause was not granted in it.
+    let during = |grant: &&Grant| grant.due < over && grant.seen < over;
+    let last = history.grants.iter().rfind(during).expect("some came before");
     let took = Duration::from_micros(last.due.saturating_sub(change.called));
     let since = over - history.start;
     let used = history.utilisation(&vec![(0, rule.rate)], since, micros(lasts) - 250_000);
