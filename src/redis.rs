@@ -35,6 +35,7 @@ mod driver;
 mod events;
 mod grant;
 mod health;
+mod inspect;
 mod limiter;
 mod line;
 mod options;
@@ -59,6 +60,7 @@ pub use connection::{Connection, Effect, Failure, Reply, Request, Runtime, Scrip
 pub use events::{Counters, Event};
 pub use grant::RedisGrant;
 pub use health::State;
+pub use inspect::KeyState;
 pub use limiter::RedisRateLimiter;
 pub use options::Unavailable;
 pub use reservation::RedisReservation;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::connection::Connection;
 use super::grant::RedisGrant;
+use super::inspect::KeyState;
 use super::limiter::RedisRateLimiter;
 use super::reservation::RedisReservation;
 use super::script::Scripted;
@@ -49,6 +50,9 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         blocking_pause_for = pause_for(duration: Duration) -> ();
         blocking_flush = flush() -> ();
         blocking_quota = quota() -> Quota<P::Cost>;
+        blocking_ping = ping() -> ();
+        blocking_inspect = inspect() -> KeyState<P>;
+        blocking_reset = reset() -> ();
     }
 }
 

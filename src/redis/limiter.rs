@@ -15,7 +15,7 @@ use super::reservation::RedisReservation;
 use super::script::{Scripted, wire};
 use super::shared::{Keys, SharedKey};
 use crate::error::Error;
-use crate::policy::{Quota, Rated};
+use crate::policy::Rated;
 use crate::stats::Stats;
 use crate::units::Rate;
 
@@ -36,7 +36,7 @@ use crate::units::Rate;
 /// ```
 pub struct RedisRateLimiter<P: Scripted, C: Connection = Reconnecting> {
     keys: Arc<Keys<P, C>>,
-    shared: Arc<SharedKey<P, C>>,
+    pub(super) shared: Arc<SharedKey<P, C>>,
 }
 
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
@@ -291,24 +291,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             };
         }
         Ok(())
-    }
-
-    /// Returns how much of the limit is left for the whole fleet.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Store`].
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
-    /// println!("{} left", limiter.quota().await?.remaining);
-    /// # Ok(()) }
-    /// ```
-    pub async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
-        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(vec![b'Q'])));
-        let quota = confirmed(answer).await?;
-        Ok(quota.unwrap_or_else(|| unreachable!("a request for a quota gets one")))
     }
 
     /// Returns the policy in force, as far as this process knows.

@@ -94,7 +94,7 @@ fn parts_with_places_in_flight() {
     let (_, answer) = subject.one(connection, START, Call::new((0, 9, 1), 0));
     assert_eq!((answer.part, answer.wait), (3, Wait::AtLeast(2_000_000)));
     subject.held = vec![0.0, 2.0];
-    assert_eq!(subject.do_change(connection, START, b"HQ")[1..], [3, 7, 0, 3, 9, 2, -1]);
+    assert_eq!(subject.do_change(connection, START, b"HQ")[1..8], [3, 7, 0, 3, 9, 2, -1]);
     assert_eq!(subject.one(connection, START, Call::new((3, 1, 0), 0)).1.outcome, 0);
 }
 
@@ -114,7 +114,7 @@ fn many_parts() {
     assert_eq!(subject.one(connection, START, call).1.outcome, 0);
     subject.held = vec![1.0, 2.0, 3.0, 1.0, 1.0, 2.0];
     let quota = subject.do_change(connection, START, b"Q");
-    assert_eq!(quota[1..], [2, 1, 0, 5, 2, 2, 1, 3, 3, 3, 9, 3, 3, 3, -1]);
+    assert_eq!(quota[1..16], [2, 1, 0, 5, 2, 2, 1, 3, 3, 3, 9, 3, 3, 3, -1]);
     let (_, answer) = subject.one(connection, START, call);
     assert_eq!((answer.outcome, answer.part, answer.wait), (2, 2, Wait::AtLeast(0)));
 }

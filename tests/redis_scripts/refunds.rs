@@ -127,7 +127,7 @@ fn refunds_and_settlements_together() {
     ];
     let answer = subject.do_change(connection, START, &todo.concat());
     let after = i64::try_from(first).expect("a sequence");
-    assert_eq!(answer, [after, 0, 0, 10, 1, 13_000_000]);
+    assert_eq!(answer[..6], [after, 0, 0, 10, 1, 13_000_000]);
     let (third, answer) = subject.one(connection, START, Call::new((1, 0), 4_000_000));
     assert_eq!((third, answer.wait), (second, Wait::Known(4_000_000)));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::change::KeyChange;
+use super::change::{KeyChange, KeyReport};
 use super::handover::put_aside;
 use super::request::{InFlightRequest, RequestKind, Rest, reach};
 use super::waiter::{Booking, Outcome, Stage, Turn};
@@ -24,30 +24,35 @@ const PACE: u32 = 16;
 /// server, too.
 const FEW: usize = 16;
 
-/// The quotas in the reply to changes, for the changes that ask for one. `None` if the reply is malformed.
+/// The reports in the reply to changes, for the changes that ask for one. `None` if the reply is malformed.
 fn made<P: Scripted>(
     changes: &[KeyChange<P::Cost>],
     reply: &Reply,
-) -> Option<Vec<Option<Quota<P::Cost>>>> {
+) -> Option<Vec<Option<KeyReport<P::Cost>>>> {
     let Reply::Numbers(numbers) = reply else { return None };
     let mut cost = Vec::new();
     P::write_cost(P::Cost::default(), &mut cost);
-    let size = 2 * cost.len() + 1;
+    let size = 2 * cost.len() + 3;
     let mut told = numbers.get(1..)?.chunks(size);
-    let mut quota = || {
-        let (reset, costs) = told.next().filter(|told| told.len() == size)?.split_last()?;
+    let mut report = || {
+        let (costs, &[reset, pause, expiry]) =
+            told.next().filter(|told| told.len() == size)?.split_last_chunk()?;
+        let time = |number, unit: fn(u64) -> Duration| u64::try_from(number).ok().map(unit);
         let mut costs = costs.iter().map(|&number| u32::try_from(number).unwrap_or(u32::MAX));
         let remaining = P::read_cost(&mut costs);
         let limit = P::read_cost(&mut costs);
-        let reset_after = u64::try_from(*reset).ok().map(Duration::from_micros);
-        Some(Quota { limit, remaining, reset_after })
+        let reset_after = time(reset, Duration::from_micros);
+        let paused_for = time(pause, Duration::from_micros)?;
+        let expires_in = time(expiry, Duration::from_millis);
+        let quota = Quota { limit, remaining, reset_after };
+        Some(KeyReport { quota, paused_for, expires_in })
     };
     let asks = |change: &KeyChange<P::Cost>| change.todo.first() == Some(&b'Q');
-    let quotas: Option<_> = changes
+    let reports: Option<_> = changes
         .iter()
-        .map(|change| if asks(change) { quota().map(Some) } else { Some(None) })
+        .map(|change| if asks(change) { report().map(Some) } else { Some(None) })
         .collect();
-    quotas.filter(|_| told.next().is_none())
+    reports.filter(|_| told.next().is_none())
 }
 
 impl<P: Scripted> KeyLine<P> {
@@ -74,14 +79,14 @@ impl<P: Scripted> KeyLine<P> {
                 }
             }
             RequestKind::Change(changes) => {
-                if let Some(quotas) = made::<P>(changes, reply) {
+                if let Some(reports) = made::<P>(changes, reply) {
                     self.well(rules, now);
                     if !changes.is_empty() {
                         // Earlier replies are from before these changes.
                         self.ask_again();
                     }
-                    for (change, quota) in changes.drain(..).zip(quotas) {
-                        let _ = change.done.map(|done| done.send(Ok(quota)));
+                    for (change, report) in changes.drain(..).zip(reports) {
+                        let _ = change.done.map(|done| done.send(Ok(report)));
                     }
                     return Rest::Settled;
                 }

@@ -1,5 +1,7 @@
 //! Changes of a key besides taking permits.
 
+use std::time::Duration;
+
 use tokio::sync::oneshot;
 
 use super::waiter::Booking;
@@ -7,8 +9,16 @@ use crate::error::Error;
 use crate::error::store::StoreError;
 use crate::policy::Quota;
 
-/// The end of a change; with a quota if that was asked for.
-pub(crate) type Done<C> = Result<Option<Quota<C>>, Error>;
+/// The end of a change; with the state of the key if that was asked for.
+pub(crate) type Done<C> = Result<Option<KeyReport<C>>, Error>;
+
+/// The state of a key as the script reports it.
+pub(crate) struct KeyReport<C> {
+    pub(crate) quota: Quota<C>,
+    pub(crate) paused_for: Duration,
+    /// `None` if there is no key.
+    pub(crate) expires_in: Option<Duration>,
+}
 
 /// Waits for the end of a change. The line that reports it lives as long as the caller's handle.
 pub(crate) async fn confirmed<C>(

@@ -14,6 +14,7 @@ mod leaving;
 mod load;
 mod long_logs;
 mod network;
+mod operators;
 mod policies;
 mod processes;
 mod refusals;

@@ -5,14 +5,17 @@
 --      (microseconds), the sequence, whether it is all
 --   S  settle: cost, charged whether it is ready or not
 --   P  pause: how long (microseconds)
---   Q  quota: asks what is available, what the limit is, and when all is there again
+--   Q  quota: asks what is available, what the limit is, when all is there again, how long a pause lasts and
+--      when the key expires
+--   X  deletes the key, after all else
 --   H  held: writes how much the asker holds, for policies with places in flight
 --   N  make the key this policy's, if it is one of an earlier generation's or not there
 --
--- The answer is the sequence, and for each Q its three parts: the numbers of `available` and of `limit`,
--- and the microseconds until all is there, or -1 if time does not tell.
+-- The answer is the sequence, and for each Q its parts: the numbers of `available` and of `limit`, the
+-- microseconds until all is there, or -1 if time does not tell, those until a pause ends, and the
+-- milliseconds until the key expires, as PTTL says it.
 --@early
-local values, at, size = {0}, 1, #todo
+local values, at, size, gone = {0}, 1, #todo, false
 while at <= size do
   local what = todo:sub(at, at)
   at = at + 1
@@ -51,11 +54,15 @@ while at <= size do
     local reset, unknown = forget()
     reset = math.max(reset, pause)
     values[#values + 1] = unknown and -1 or math.ceil(math.min(math.max(reset - 0.001, 0), 9007199254740991))
+    values[#values + 1] = math.ceil(math.min(math.max(pause, 0), 9007199254740991))
+    values[#values + 1] = redis.call('PTTL', key)
+  elseif what == 'X' then
+    gone = true
   else
     dirty = true
   end
 end
 if renewed then dirty, sequence = true, (sequence + 1) % 4294967296 end
-if dirty then save() end
+if gone then redis.call('DEL', key) elseif dirty then save() end
 values[1] = sequence
 return values

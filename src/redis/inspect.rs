@@ -1,0 +1,119 @@
+//! What an operator asks and does: whether Redis answers, the state of a key, a new start for it.
+
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::limiter::RedisRateLimiter;
+use super::line::change::{KeyChange, KeyReport, confirmed};
+use super::script::Scripted;
+use crate::error::Error;
+use crate::policy::{Policy, Quota};
+
+/// The state of a key in Redis, from [`RedisRateLimiter::inspect`].
+///
+/// ```no_run
+/// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+/// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+/// let state = limiter.inspect().await?;
+/// println!("{:?}: {} of {} left", state.policy, state.quota.remaining, state.quota.limit);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct KeyState<P: Policy> {
+    /// The policy in force.
+    pub policy: P,
+    /// What is left for the whole fleet.
+    pub quota: Quota<P::Cost>,
+    /// How long the fleet is paused from now.
+    pub paused_for: Duration,
+    /// When Redis forgets the key if it is not used until then. `None` if there is no key: then the limit is
+    /// unused.
+    pub expires_in: Option<Duration>,
+}
+
+impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
+    /// Whether Redis answers, runs scripts and holds the policy of this limiter under the key, for a readiness
+    /// probe. Takes no permits and writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`].
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
+    /// let is_ready = limiter.ping().await.is_ok();
+    /// # }
+    /// ```
+    pub async fn ping(&self) -> Result<(), Error> {
+        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(Vec::new())));
+        confirmed(answer).await.map(drop)
+    }
+
+    /// Returns how much of the limit is left for the whole fleet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`].
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// println!("{} left", limiter.quota().await?.remaining);
+    /// # Ok(()) }
+    /// ```
+    pub async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
+        Ok(self.report().await?.quota)
+    }
+
+    /// Returns the state of the key. Writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`].
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// let state = limiter.at("quota:user:7").inspect().await?;
+    /// println!("{state:?}");
+    /// # Ok(()) }
+    /// ```
+    pub async fn inspect(&self) -> Result<KeyState<P>, Error> {
+        let KeyReport { quota, paused_for, expires_in } = self.report().await?;
+        Ok(KeyState { policy: self.policy(), quota, paused_for, expires_in })
+    }
+
+    async fn report(&self) -> Result<KeyReport<P::Cost>, Error> {
+        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(vec![b'Q'])));
+        let report = confirmed(answer).await?;
+        Ok(report.unwrap_or_else(|| unreachable!("a request for the state of a key gets it")))
+    }
+
+    /// Deletes the key: the limit is as unused for the whole fleet, and a pause and a policy that was
+    /// [set](Self::set_policy) are gone, unless a process that knows of it restores it. Other processes notice
+    /// with their next request, at most a [refresh](super::Builder::refresh) later. Permits in flight are counted
+    /// again as their processes report them.
+    ///
+    /// What is booked already is still granted, so that for a moment more than the limit may be granted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`]; the key may be gone nevertheless. A key that holds something else is left alone.
+    ///
+    /// # Cancel safety
+    ///
+    /// It is done from the first poll on, even if the future is dropped.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// limiter.at("quota:user:7").reset().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn reset(&self) -> Result<(), Error> {
+        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(vec![b'X'])));
+        confirmed(answer).await.map(drop)
+    }
+}

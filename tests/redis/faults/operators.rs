@@ -1,0 +1,73 @@
+//! What an operator asks of a key and does to it.
+
+use std::time::Instant;
+
+use tollgate::redis::RedisRateLimiter;
+use tollgate::{Error, Rate, TokenBucket};
+
+use super::{KEY, builder, ms, reconnecting, slow};
+use crate::support::LIMIT;
+use crate::support::server::Server;
+
+fn bucket(server: &Server, key: &str) -> RedisRateLimiter<TokenBucket> {
+    let policy = TokenBucket::new(Rate::per_minute(1.0), 10);
+    RedisRateLimiter::new(policy, reconnecting(&server.url()), key)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_state_of_a_key_is_that_in_redis() {
+    let server = Server::start();
+    let limiter = bucket(&server, "tokens");
+    let state = limiter.inspect().await.expect("a state");
+    assert_eq!((state.quota.remaining, state.expires_in), (10, None));
+    limiter.try_acquire(7).await.expect("a full bucket");
+    let elsewhere = bucket(&server, "tokens");
+    let state = elsewhere.inspect().await.expect("a state");
+    assert_eq!((state.policy, state.quota.remaining), (elsewhere.policy(), 3));
+    assert!(state.paused_for.is_zero());
+    assert!(state.expires_in.is_some_and(|time| time > ms(60_000)));
+    limiter.pause_for(ms(60_000)).await.expect("a pause");
+    let state = elsewhere.inspect().await.expect("a state");
+    assert_eq!(state.quota.remaining, 0);
+    assert!(state.paused_for > ms(30_000) && state.paused_for <= ms(60_000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reset_is_heard_by_other_processes_within_a_second() {
+    let server = Server::start();
+    let (limiter, elsewhere) = (bucket(&server, "tokens"), bucket(&server, "tokens"));
+    limiter.try_acquire(10).await.expect("a full bucket");
+    assert!(matches!(elsewhere.try_acquire(1).await, Err(Error::Denied { .. })));
+    limiter.reset().await.expect("a reset");
+    assert_eq!(limiter.inspect().await.expect("a state").expires_in, None);
+    let start = Instant::now();
+    while elsewhere.try_acquire(1).await.is_err() {
+        assert!(start.elapsed() < ms(2_000), "it still refuses by its cache");
+        tokio::time::sleep(ms(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_of_another_program_is_not_reset() {
+    let server = Server::start();
+    server.command(&["SET", "tokens", "something else"]);
+    let error = bucket(&server, "tokens").reset().await.expect_err("it is not ours");
+    assert!(matches!(error, Error::Store(error) if !error.is_unavailable()));
+    assert_eq!(server.query::<String>(&["GET", "tokens"]), "something else");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ping_fails_while_the_server_is_away_and_writes_nothing() {
+    let server = Server::start();
+    let limiter = builder(slow(), reconnecting(&server.url())).build();
+    limiter.ping().await.expect("it answers");
+    assert_eq!(server.query::<u32>(&["EXISTS", KEY]), 0);
+    server.kill();
+    let error = limiter.ping().await.expect_err("it is away");
+    assert!(matches!(error, Error::Store(error) if error.is_unavailable()));
+    server.restart();
+    let start = Instant::now();
+    while limiter.ping().await.is_err() {
+        assert!(start.elapsed() < LIMIT, "the server is back");
+    }
+}
