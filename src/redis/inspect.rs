@@ -27,8 +27,8 @@ pub struct KeyState<P: Policy> {
     pub quota: Quota<P::Cost>,
     /// How long the fleet is paused from now.
     pub paused_for: Duration,
-    /// When Redis forgets the key if it is not used until then. `None` if there is no key: then the limit is
-    /// unused.
+    /// How long Redis keeps the key at least, even if it is not used. `None` if there is no key: then the limit
+    /// is unused.
     pub expires_in: Option<Duration>,
 }
 

@@ -37,13 +37,13 @@ fn made<P: Scripted>(
     let mut report = || {
         let (costs, &[reset, pause, expiry]) =
             told.next().filter(|told| told.len() == size)?.split_last_chunk()?;
-        let time = |number, unit: fn(u64) -> Duration| u64::try_from(number).ok().map(unit);
+        let time = |number| u64::try_from(number).ok().map(Duration::from_micros);
         let mut costs = costs.iter().map(|&number| u32::try_from(number).unwrap_or(u32::MAX));
         let remaining = P::read_cost(&mut costs);
         let limit = P::read_cost(&mut costs);
-        let reset_after = time(reset, Duration::from_micros);
-        let paused_for = time(pause, Duration::from_micros)?;
-        let expires_in = time(expiry, Duration::from_millis);
+        let reset_after = time(reset);
+        let paused_for = time(pause)?;
+        let expires_in = time(expiry);
         let quota = Quota { limit, remaining, reset_after };
         Some(KeyReport { quota, paused_for, expires_in })
     };

@@ -13,6 +13,7 @@ use redis::cluster_async::ClusterConnection;
 use tollgate::redis::{Connection, State};
 
 use super::load::{Load, permits};
+use super::refusals::documented_rules;
 use super::report::fault;
 use super::{Events, HORIZON, KEY, builder, bursty, eventually, is, ms, sequence, store, timed};
 use crate::support::cluster::Cluster;
@@ -119,6 +120,29 @@ async fn in_the_middle_of_a_migration_the_new_owner_can_be_asked() {
         .longest(longest, DEADLINE)
         .back(back)
         .done();
+}
+
+/// The rules of `docs/redis.md` for a cluster are enough, in the middle of a migration too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_with_the_permissions_documented_for_a_cluster() {
+    let cluster = Cluster::start(2, 0);
+    for node in 0..cluster.len() {
+        let user = ["ACL", "SETUSER", "limited", "on", ">secret"];
+        let rules = [documented_rules("+set"), documented_rules("+asking")].concat();
+        cluster.node(node).command(&[&user[..], &rules].concat());
+    }
+    let client = ClusterClientBuilder::new(cluster.urls())
+        .retries(0)
+        .username("limited")
+        .password("secret")
+        .build()
+        .expect("URLs");
+    let connection = client.get_async_connection().await.expect("it may ask for the slots");
+    let connection = tollgate::redis::Cluster::new(connection);
+    let served =
+        async |limiter: &super::Limiter<_>| drop(limiter.acquire(1).await.expect("granted"));
+    let (_, charges) = in_the_middle(&cluster, connection, served).await;
+    assert_eq!(charges, 3);
 }
 
 /// Each grant was charged once and each charge was granted, on either node.

@@ -132,14 +132,20 @@ async fn a_user_without_permission_for_the_key() {
     refused(name, "Reconnecting", "NoPerm", &server, reconnecting(&url), mend).await;
 }
 
+/// The rules that follow `ACL SETUSER tollgate ` in `docs/redis.md`, from the line that ends in `last`.
+pub(super) fn documented_rules(last: &str) -> Vec<&'static str> {
+    let documentation = include_str!("../../../docs/redis.md");
+    let mut lines =
+        documentation.lines().filter_map(|line| line.strip_prefix("ACL SETUSER tollgate "));
+    let rules = lines.find(|rules| rules.ends_with(last)).expect("the rules");
+    rules.split(' ').filter(|&rule| rule != "on" && rule != ">secret").collect()
+}
+
 /// The rule of `docs/redis.md` is enough for all calls of a limiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_with_the_documented_permissions() {
-    const RULE: &str = "ACL SETUSER tollgate on >secret ";
     let server = Server::start();
-    let documentation = include_str!("../../../docs/redis.md");
-    let rules = documentation.lines().find_map(|line| line.strip_prefix(RULE)).expect("the rule");
-    let url = user(&server, &rules.split(' ').collect::<Vec<_>>());
+    let url = user(&server, &documented_rules("+set"));
     let policy = (TokenBucket::new(Rate::per_second(100.0), 10), InFlight::new(5));
     let limiter = RedisRateLimiter::new(policy.clone(), reconnecting(&url), KEY);
     let mut grant = limiter.acquire((3, 1)).await.expect("granted");
@@ -148,8 +154,27 @@ async fn a_user_with_the_documented_permissions() {
     limiter.pause_for(ms(1)).await.expect("paused");
     limiter.set_policy(policy).await.expect("set");
     limiter.quota().await.expect("answered");
+    limiter.ping().await.expect("answered");
+    limiter.inspect().await.expect("answered");
     limiter.at("quota:another").acquire((1, 1)).await.expect("granted");
     store(limiter.at("another").try_acquire((1, 1)).await);
+
+    // Each time another limiter: the one before takes Redis to be down for a moment.
+    let bucket = |url: &str| {
+        let policy = TokenBucket::new(Rate::per_second(100.0), 10);
+        RedisRateLimiter::new(policy, reconnecting(url), "quota:bucket")
+    };
+    let allow = |last| {
+        let words = [&["ACL", "SETUSER", "limited"], &documented_rules(last)[..]].concat();
+        server.command(&words);
+    };
+    store(bucket(&url).reset().await);
+    allow("+del");
+    bucket(&url).reset().await.expect("deleted");
+    let of_another_database = format!("{url}3");
+    store(bucket(&of_another_database).ping().await);
+    allow("+select");
+    bucket(&of_another_database).acquire(1).await.expect("granted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,15 +5,15 @@
 --      (microseconds), the sequence, whether it is all
 --   S  settle: cost, charged whether it is ready or not
 --   P  pause: how long (microseconds)
---   Q  quota: asks what is available, what the limit is, when all is there again, how long a pause lasts and
---      when the key expires
+--   Q  asks what is available, what the limit is, when all is there again, how long a pause lasts and how long
+--      the key lives at least
 --   X  deletes the key, after all else
 --   H  held: writes how much the asker holds, for policies with places in flight
 --   N  make the key this policy's, if it is one of an earlier generation's or not there
 --
 -- The answer is the sequence, and for each Q its parts: the numbers of `available` and of `limit`, the
--- microseconds until all is there, or -1 if time does not tell, those until a pause ends, and the
--- milliseconds until the key expires, as PTTL says it.
+-- microseconds until all is there, or -1 if time does not tell, those until a pause ends, and those until
+-- the key may expire, or -1 if there is none.
 --@early
 local values, at, size, gone = {0}, 1, #todo, false
 while at <= size do
@@ -55,7 +55,7 @@ while at <= size do
     reset = math.max(reset, pause)
     values[#values + 1] = unknown and -1 or math.ceil(math.min(math.max(reset - 0.001, 0), 9007199254740991))
     values[#values + 1] = math.ceil(math.min(math.max(pause, 0), 9007199254740991))
-    values[#values + 1] = redis.call('PTTL', key)
+    values[#values + 1] = blob and math.max(deadline * 1000000 - now, 0) or -1
   elseif what == 'X' then
     gone = true
   else
