@@ -1,6 +1,7 @@
 //! The cost of a call for the Redis server, and the gain of shared requests.
 //!
-//! `cargo bench --features redis --bench redis`. Starts a server of its own. Floor B is a script
+//! `cargo bench --features redis --bench redis`; with `overload` at the end, only what a call costs behind
+//! many others. Starts a server of its own. Floor B is a script
 //! that does `TIME`, `GET` and `SET`, measured just before each comparison; ratios are medians of
 //! several rounds, because the machine is not ours alone.
 //!
@@ -52,6 +53,9 @@ impl Connection for Tap {
 
 fn main() {
     let bench = Bench::on(Runtime::new());
+    if std::env::args().any(|argument| argument == "overload") {
+        return bench.overload();
+    }
     println!("redis-server {}", bench.server.info("server")["redis_version"]);
     bench.each_policy();
     let one_thread = Bench::on(Builder::new_current_thread().enable_all().build());
@@ -64,6 +68,7 @@ fn main() {
         }
     }
     bench.attack();
+    bench.overload();
 }
 
 async fn connect(server: &Server) -> MultiplexedConnection {
@@ -287,6 +292,62 @@ impl Bench {
             of(&|raw, _, _| raw.p50),
             of(&|_, ours, _| ours.usec),
             of(&|raw, _, _| raw.usec),
+        );
+    }
+
+    /// Calls with a timeout that is too short, behind callers that wait.
+    fn overload(&self) {
+        println!(
+            "\na call with a timeout behind 100, 1,000 and 10,000 callers: bytes, and server time"
+        );
+        let (rate, span) = (Rate::new(1, Duration::from_secs(10)), Duration::from_secs(10));
+        self.behind("SmoothBursty", &SmoothBursty::new(rate), 1);
+        self.behind("SmoothWarmingUp", &SmoothWarmingUp::new(rate, span), 1);
+        self.behind("TokenBucket", &TokenBucket::new(rate, 1), 1);
+        self.behind("LeakyBucket", &LeakyBucket::meter(rate, 1), 1);
+        self.behind("FixedWindow", &FixedWindow::new(1, span), 1);
+        self.behind("SlidingWindowLog", &SlidingWindowLog::new(1, span), 1);
+        self.behind("SlidingWindowCounter", &SlidingWindowCounter::new(1, span, 10), 1);
+        let two = Same((TokenBucket::new(rate, 1), FixedWindow::new(1, span)));
+        self.behind("Same((TokenBucket, FixedWindow))", &two, 1);
+    }
+
+    fn behind<P: Scripted>(&self, name: &str, policy: &P, cost: P::Cost) {
+        let commands = [100, 1_000, 10_000].map(|waiting| {
+            let tap = Tap { connection: self.connection.clone(), last: Arc::default() };
+            let key = format!("{name} {waiting}");
+            let limiter = RedisRateLimiter::new(policy.clone(), tap.clone(), key);
+            self.runtime.block_on(async {
+                let _first = limiter.acquire(cost).await.expect("granted");
+                let waiters: Vec<_> =
+                    (0..waiting).map(|_| tokio::spawn(limiter.acquire(cost))).collect();
+                while limiter.queue_len() < waiting {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                let _ = limiter.try_acquire_timeout(cost, Duration::from_millis(100)).await;
+                waiters.iter().for_each(|waiter| waiter.abort());
+            });
+            let last = tap.last.lock().ok().and_then(|mut last| last.take());
+            last.expect("a request")
+        });
+        let rounds: Vec<_> = (0..ROUNDS)
+            .map(|_| {
+                let floor = self.floor();
+                let times = commands.each_ref().map(|command| {
+                    self.server.reset_stats();
+                    self.replay(&vec![command.clone(); CALLS / 10]);
+                    self.usec() / floor
+                });
+                (times[0], times[1] / times[0], times[2] / times[0])
+            })
+            .collect();
+        let of = |pick: fn(&(f64, f64, f64)) -> f64| median(rounds.iter().map(pick).collect());
+        let bytes = commands.map(|command| command.get_packed_command().len());
+        println!(
+            "{name:<40} {bytes:>4?} B {:>6.1} x floor B, then {:.2} and {:.2} x that",
+            of(|round| round.0),
+            of(|round| round.1),
+            of(|round| round.2),
         );
     }
 

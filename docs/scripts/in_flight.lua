@@ -52,8 +52,8 @@ local function ready(n)
   if n > most then return math.huge end
   return 0, held + others + n > most
 end
-local function charge(_, n)
-  held = held + n
+local function charge(_, n, count)
+  held = held + n * (count or 1)
 end
 local function forget()
   local latest = held > 0 and lasts or 0
@@ -152,7 +152,27 @@ local function ask(cost, limit, patience, fresh)
   opaque = unknown
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
+local function reckon(cost, count, each)
+  if dirty then save() end
+  blocked, dirty = true, false
+  local after
+  for _ = 1, math.min(count, 64) do
+    after, opaque = due(cost)
+    latest = after > 0 and after or 0
+    charge(latest, each > 0 and each or cost)
+    if opaque then return end
+  end
+  count = count - 64
+  if count < 1 then return end
+  after, opaque = due(cost)
+  latest = after > 0 and after or 0
+charge(latest, cost, count)
+end
 while true do
+  if fresh > 3 then
+    reckon(cost, count, limit)
+    count, fresh = 0, 0
+  end
   local mixed = fresh > 1
   fresh = fresh % 2
   for call = first, count do

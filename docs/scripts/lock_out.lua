@@ -85,8 +85,9 @@ local function refused(cost)
   locked = duration
   return true
 end
-local function charge(at, cost)
-  rule.charge(at, cost)
+local function charge(at, cost, count)
+  if count and not rule.several then cost = cost * count end
+  rule.charge(at, cost, count)
 end
 local function forget()
   local after, unknown = rule.forget()
@@ -202,7 +203,28 @@ kept = state()
   opaque = unknown
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
+local function reckon(cost, count, each)
+  if dirty then save() end
+  blocked, dirty = true, false
+kept = state()
+  local after
+  for _ = 1, math.min(count, 64) do
+    after, opaque = due(cost)
+    latest = after > 0 and after or 0
+    charge(latest, each > 0 and each or cost)
+    if opaque then return end
+  end
+  count = count - 64
+  if count < 1 then return end
+  after, opaque = due(cost)
+  latest = after > 0 and after or 0
+charge(latest, cost, count)
+end
 while true do
+  if fresh > 3 then
+    reckon(cost, count, limit)
+    count, fresh = 0, 0
+  end
   local mixed = fresh > 1
   fresh = fresh % 2
   for call = first, count do

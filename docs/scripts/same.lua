@@ -74,7 +74,7 @@ local function ready(n)
   if n > most then return math.huge end
   return granted + n <= most and start or start + window
 end
-local function charge(at, n)
+local function charge(at, n, count)
   local number = (sequence + 1) % 4294967296
   if at > start + window - 0.001 then
     start, granted, began = edge(at), 0, number
@@ -82,13 +82,21 @@ local function charge(at, n)
     began = number
   end
   granted = granted + n
+  if count and granted + n * (count - 1) > most then
+    local each = math.floor(most / n)
+    count = count - 1 - math.floor((most - granted) / n)
+    local windows = math.ceil(count / each)
+    start, granted = start + windows * window, (count - (windows - 1) * each) * n
+  elseif count then
+    granted = granted + n * (count - 1)
+  end
 end
 local function forget()
   return math.max(start + window, 0)
 end
 local function load(bytes, at, last) start, granted, began, at = struct.unpack('<ddI4', bytes, at) end
 local function save() return struct.pack('<ddI4', start, granted, began) end
-return {load = load, save = save, begin = begin, resume = resume, ready = ready, charge = charge, forget = forget}
+return {load = load, save = save, begin = begin, resume = resume, ready = ready, charge = charge, forget = forget, several = true}
 end)(),
 }
 local function share(cost, i)
@@ -134,11 +142,12 @@ local function ready(cost)
   end
   return after, unknown, holding
 end
-local function charge(at, cost)
+local function charge(at, cost, count)
   if at > since then since = at end
   for i = 1, #parts do
     local share = share(cost, i)
-    if share then parts[i].charge(at, share) end
+    if share and count and not parts[i].several then share = share * count end
+    if share then parts[i].charge(at, share, count) end
   end
 end
 local function forget()
@@ -238,7 +247,27 @@ local function ask(cost, limit, patience, fresh)
   opaque = unknown
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
+local function reckon(cost, count, each)
+  if dirty then save() end
+  blocked, dirty = true, false
+  local after
+  for _ = 1, math.min(count, 64) do
+    after, opaque = due(cost)
+    latest = after > 0 and after or 0
+    charge(latest, each > 0 and each or cost)
+    if opaque then return end
+  end
+  count = count - 64
+  if count < 1 then return end
+  after, opaque = due(cost)
+  latest = after > 0 and after or 0
+charge(latest, cost, count)
+end
 while true do
+  if fresh > 3 then
+    reckon(cost, count, limit)
+    count, fresh = 0, 0
+  end
   local mixed = fresh > 1
   fresh = fresh % 2
   for call = first, count do

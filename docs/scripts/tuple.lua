@@ -82,7 +82,13 @@ local function drop_ended()
     if looked < first then looked = first else sum = sum - permits end
   end
 end
-local function charge(at, n)
+local function charge(at, n, count)
+  if count then
+    local each = math.floor(most / n)
+    age = age - math.floor(count / each) * window
+    if count % each == 0 then return end
+    at, n = ready(n), n * (count % each)
+  end
   local time = math.max(age + at, newest)
   drop_ended()
   newest = time
@@ -106,7 +112,7 @@ local function forget()
 end
 local function load(bytes, at, last) age, granted, newest, at = struct.unpack('<ddd', bytes, at) read(bytes, at, last) end
 local function save() return write(struct.pack('<ddd', age, granted, newest)) end
-return {load = load, save = save, begin = begin, resume = resume, ready = ready, charge = charge, forget = forget}
+return {load = load, save = save, begin = begin, resume = resume, ready = ready, charge = charge, forget = forget, several = true}
 end)(),
 (function()
 local most = struct.unpack('<d', params, 34)
@@ -157,8 +163,8 @@ local function ready(n)
   if n > most then return math.huge end
   return 0, held + others + n > most
 end
-local function charge(_, n)
-  held = held + n
+local function charge(_, n, count)
+  held = held + n * (count or 1)
 end
 local function forget()
   local latest = held > 0 and lasts or 0
@@ -170,7 +176,7 @@ local function forget()
 end
 local function load(bytes, at, last) age, at = struct.unpack('<d', bytes, at) read(bytes, at, last) end
 local function save() return write(struct.pack('<d', age)) end
-return {load = load, save = save, begin = begin, resume = resume, ready = ready, charge = charge, forget = forget}
+return {load = load, save = save, begin = begin, resume = resume, ready = ready, charge = charge, forget = forget, several = true}
 end)(),
 }
 local function share(cost, i)
@@ -216,11 +222,12 @@ local function ready(cost)
   end
   return after, unknown, holding
 end
-local function charge(at, cost)
+local function charge(at, cost, count)
   if at > since then since = at end
   for i = 1, #parts do
     local share = share(cost, i)
-    if share then parts[i].charge(at, share) end
+    if share and count and not parts[i].several then share = share * count end
+    if share then parts[i].charge(at, share, count) end
   end
 end
 local function forget()
@@ -320,7 +327,27 @@ local function ask(cost, limit, patience, fresh)
   opaque = unknown
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
+local function reckon(cost, count, each)
+  if dirty then save() end
+  blocked, dirty = true, false
+  local after
+  for _ = 1, math.min(count, 64) do
+    after, opaque = due(cost)
+    latest = after > 0 and after or 0
+    charge(latest, each > 0 and each or cost)
+    if opaque then return end
+  end
+  count = count - 64
+  if count < 1 then return end
+  after, opaque = due(cost)
+  latest = after > 0 and after or 0
+charge(latest, cost, count)
+end
 while true do
+  if fresh > 3 then
+    reckon(cost, count, limit)
+    count, fresh = 0, 0
+  end
   local mixed = fresh > 1
   fresh = fresh % 2
   for call = first, count do

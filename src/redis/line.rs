@@ -33,7 +33,7 @@ use crate::units::Nanos;
 use crate::wait_queue::{WaitQueue, WaiterId};
 use change::{Done, KeyChange, Refund};
 use lease::Lease;
-use waiter::{Booking, KeyWaiter};
+use waiter::{Answered, Booking, KeyWaiter};
 
 /// Maximum calls or changes in one request: a script blocks the server.
 const BATCH: usize = 1024;
@@ -58,6 +58,8 @@ pub(crate) struct KeyLine<P: Scripted> {
     queue: WaitQueue<KeyWaiter<P::Cost>>,
     /// The first waiter without a booking.
     head: Option<WaiterId>,
+    /// The waiters from the head on that need no answer now.
+    later: Answered<P::Cost>,
     /// Waiters without a booking; and stale entries, which stay in the queue until the reply.
     waiting: usize,
     gone: usize,
@@ -107,6 +109,7 @@ impl<P: Scripted> KeyLine<P> {
             header,
             queue: WaitQueue::new(),
             head: None,
+            later: Answered::default(),
             waiting: 0,
             gone: 0,
             permits: 0,

@@ -2,11 +2,13 @@
 
 use super::random::Random;
 use super::server::Server;
-use super::subject::{Answer, Call, START, Subject, Wait};
+use super::subject::{Ahead, Answer, Call, START, Subject, Wait};
+use crate::policy::Cost;
 use crate::redis::Scripted;
+use crate::units::Nanos;
 use crate::{
-    FixedWindow, LeakyBucket, LockOut, Rate, Same, SlidingWindowLog, SmoothBursty, SmoothWarmingUp,
-    TokenBucket,
+    FixedWindow, InFlight, LeakyBucket, LockOut, Rate, Same, SlidingWindowCounter,
+    SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 use redis::Connection;
 use std::time::Duration;
@@ -105,6 +107,103 @@ fn a_batch_equals_its_calls_one_by_one() {
     flush(connection);
     let composed = (Same((TokenBucket::new(rate, 5), log)), window);
     compare(connection, &composed, |random| (random.cost(4) - 1, random.cost(3)));
+}
+
+/// Callers who need no answer count for those behind them as if they asked again.
+fn behind<P: Scripted>(
+    connection: &mut Connection,
+    policy: &P,
+    cost: impl Fn(&mut Random) -> P::Cost,
+) {
+    let mut random = Random(7);
+    let mut subject = Subject::new(policy.clone(), "behind", connection);
+    if P::HELD {
+        subject.held = vec![2.0];
+    }
+    redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+    let (mut compared, mut told, mut exact) = (0, 0, 0);
+    for round in 0..200 {
+        subject.key = format!("{round} behind");
+        let mut now = START + round;
+        for _ in 0..1 + random.below(8) {
+            subject.one(connection, now, Call::new(cost(&mut random), 2_000_000));
+            now += random.span(300_000);
+        }
+        let first = cost(&mut random);
+        let sum = policy.ready_behind(&policy.idle(Nanos::ZERO), Nanos::ZERO, 0, first).is_some();
+        let mut costs = vec![first];
+        let most = if round % 4 == 0 { 300 } else { 64 };
+        costs.extend((1..random.cost(most)).map(|_| if sum { cost(&mut random) } else { first }));
+        let newcomers: Vec<_> = (0..=random.below(3))
+            .map(|_| Call { patience: random.span(20_000_000), ..Call::new(cost(&mut random), 0) })
+            .collect();
+        let waits = |&cost| Call { patience: 1 << 48, fresh: false, ..Call::new(cost, 0) };
+        let all: Vec<_> = costs.iter().map(waits).chain(newcomers.iter().copied()).collect();
+        let before = subject.bytes(connection);
+        let (_, answers) = subject.ask(connection, now, &all);
+        let (first_ones, expected) = answers.split_at(costs.len());
+        if first_ones.iter().any(|answer| answer.outcome != 1) {
+            continue;
+        }
+        let after = subject.bytes(connection);
+        redis::cmd("SET").arg(&subject.key).arg(before).query::<()>(connection).expect("ok");
+        #[allow(clippy::cast_precision_loss)] // few
+        let each = costs.iter().map(|cost| cost.permits()).sum::<u64>() as f64;
+        let count = u32::try_from(costs.len()).expect("few");
+        let (count, each) = if sum { (1, each) } else { (count, 0.0) };
+        let ahead = Ahead { cost: first, count, each };
+        let request = subject.take_behind(now, Some(ahead), &newcomers);
+        let reply = request.query(connection).expect("an answer");
+        let (_, answers) = subject.answers(&reply);
+        assert_eq!(answers.len(), expected.len());
+        for (answer, expected) in answers.iter().zip(expected) {
+            let (Wait::Known(a) | Wait::AtLeast(a)) = answer.wait else { panic!("{answer:?}") };
+            let (Wait::Known(b) | Wait::AtLeast(b)) = expected.wait else { panic!("{expected:?}") };
+            // Behind more than 64 that may be a bound. The time until there is room is rounded up without a
+            // tolerance.
+            let is_same = match (costs.len(), expected.outcome) {
+                (65.., _) if !sum => a <= b,
+                (_, 3) => a.abs_diff(b) <= 1 && answer.outcome == 3,
+                _ => answer == expected,
+            };
+            assert!(is_same, "{ahead:?} {newcomers:?} {answer:?} {expected:?}");
+            if costs.len() > 64 {
+                (told, exact) = (told + a, exact + b);
+            }
+        }
+        assert_eq!(subject.bytes(connection), after, "{ahead:?} {newcomers:?}");
+        compared += 1;
+    }
+    assert!(compared > 50, "{compared}");
+    assert!(told >= exact / 100 * 85, "the bound is too low: {told} {exact}");
+}
+
+#[test]
+fn callers_behind_those_who_need_no_answer_hear_the_same() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(5.0);
+    let second = Duration::from_secs(1);
+    behind(connection, &SmoothBursty::new(rate), |random| random.cost(6));
+    let warming = SmoothWarmingUp::new(rate, Duration::from_secs(2));
+    behind(connection, &warming, |random| random.cost(6));
+    let bucket = TokenBucket::new(rate, 6);
+    behind(connection, &bucket, |random| random.cost(6));
+    let stepwise = bucket.clone().refill_every(Duration::from_millis(700));
+    behind(connection, &stepwise, |random| random.cost(6));
+    behind(connection, &LeakyBucket::new(rate, 6), |random| random.cost(6));
+    behind(connection, &LeakyBucket::meter(rate, 6), |random| random.cost(6));
+    let window = FixedWindow::new(4, second);
+    behind(connection, &window, |random| random.cost(4));
+    behind(connection, &window.clone().aligned(Duration::ZERO), |random| random.cost(4));
+    let log = SlidingWindowLog::new(4, second);
+    behind(connection, &log, |random| random.cost(4));
+    behind(connection, &SlidingWindowCounter::new(4, second, 4), |random| random.cost(4));
+    behind(connection, &LockOut::new(bucket.clone(), second), |random| random.cost(6));
+    behind(connection, &InFlight::new(3), |random| random.cost(3));
+    behind(connection, &Same((bucket, InFlight::new(4))), |random| random.cost(2));
+    let composed = (Same((TokenBucket::new(rate, 5), log)), window);
+    behind(connection, &composed, |random| (random.cost(4), random.cost(3)));
 }
 
 /// A refusal behind waiters depends on the granted permits only, and starts a lock for all later calls.

@@ -22,6 +22,15 @@ impl<C> Call<C> {
     }
 }
 
+/// Callers who need no answer, as they know that they have to ask later.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ahead<C> {
+    pub(super) cost: C,
+    pub(super) count: u32,
+    /// What is charged for each, if not the cost.
+    pub(super) each: f64,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wait {
     Known(u64),
@@ -113,9 +122,25 @@ impl<P: Scripted> Subject<P> {
     }
 
     pub(super) fn take(&self, now: u64, calls: &[Call<P::Cost>]) -> redis::Cmd {
+        self.take_behind(now, None, calls)
+    }
+
+    /// The same behind callers who need no answer.
+    pub(super) fn take_behind(
+        &self,
+        now: u64,
+        ahead: Option<Ahead<P::Cost>>,
+        calls: &[Call<P::Cost>],
+    ) -> redis::Cmd {
         let mut arguments = vec![self.header()];
+        if let Some(Ahead { cost, count, each }) = ahead {
+            arguments[0].extend(numbers::<P>(cost));
+            arguments[0].extend(count.to_le_bytes());
+            arguments[0].extend([each, 0.0].map(f64::to_le_bytes).concat());
+            arguments[0].push(4);
+        }
         for (index, call) in calls.iter().enumerate() {
-            if index == 1 {
+            if index + usize::from(ahead.is_some()) == 1 {
                 arguments.push(Vec::new());
             }
             let run = arguments.last_mut().expect("the header");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::change::{KeyChange, KeyReport};
 use super::handover::put_aside;
 use super::request::{InFlightRequest, RequestKind, Rest, reach};
-use super::waiter::{Booking, Outcome, Stage, Turn};
+use super::waiter::{Booking, Outcome};
 use super::{BATCH, KeyLine};
 use crate::error::{Error, QueueLimit};
 use crate::policy::Quota;
@@ -71,10 +71,18 @@ impl<P: Scripted> KeyLine<P> {
         // The key's policy is the one of the request.
         self.unheard &= request.generation != self.header.generation;
         match &mut request.kind {
-            RequestKind::Take(ids) => {
+            RequestKind::Take(ahead, ids) => {
                 if let Some(answers) = wire::answers(reply, ids.len(), rules.scripts.parts) {
                     self.well(rules, now);
-                    self.taken(rules, now, ids, (request.at, request.generation), answers);
+                    let is_whole = ahead.is_none();
+                    self.taken(
+                        rules,
+                        now,
+                        ids,
+                        (request.at, request.generation),
+                        answers,
+                        is_whole,
+                    );
                     return Rest::Settled;
                 }
             }
@@ -106,6 +114,7 @@ impl<P: Scripted> KeyLine<P> {
         ids: &[WaiterId],
         (sent, generation): (Nanos, u32),
         answers: Vec<Answer>,
+        is_whole: bool,
     ) {
         rules.counters.asked.add(ids.len());
         let was_time = self.ask_at.is_some_and(|at| at <= sent);
@@ -152,12 +161,16 @@ impl<P: Scripted> KeyLine<P> {
         }
         // Waiters may have come meanwhile.
         self.hand_on(self.head, spare_cost, spare);
-        // If all were booked there may be room for more, else for about the same number.
-        self.reach = if booked == ids.len() { 2 * self.reach.max(booked) } else { 2 * booked };
-        self.reach = self.reach.clamp(FEW, BATCH);
         if self.lease.renew_at.is_none() {
             self.lease.renew_from(rules, sent);
         }
+        if !is_whole {
+            // The head was not asked for.
+            return;
+        }
+        // If all were booked there may be room for more, else for about the same number.
+        self.reach = if booked == ids.len() { 2 * self.reach.max(booked) } else { 2 * booked };
+        self.reach = self.reach.clamp(FEW, BATCH);
         let refresh = rules.options.refresh;
         self.refresh_at = now.saturating_add((refresh / 4).saturating_add(self.about(refresh / 2)));
         match later {
@@ -197,7 +210,7 @@ impl<P: Scripted> KeyLine<P> {
         match answer.verdict {
             Verdict::Later => {
                 self.reserved(id);
-                self.queue[id].stage = Stage::Waiting(Turn::Later);
+                self.later(id);
                 later.get_or_insert((id, answer.wait));
             }
             Verdict::Full => {

@@ -83,7 +83,7 @@ impl<P: Scripted> KeyLine<P> {
     fn repeat(&mut self, kind: RequestKind<P::Cost>) {
         self.lease.released |= P::HELD;
         match kind {
-            RequestKind::Take(ids) => {
+            RequestKind::Take(_, ids) => {
                 for id in ids {
                     self.unask(id);
                 }
@@ -105,7 +105,7 @@ impl<P: Scripted> KeyLine<P> {
         // Redis may not know of the permits that came back; but a key at fault is left alone.
         self.lease.released |= P::HELD && error.is_unavailable();
         match kind {
-            RequestKind::Take(ids) => {
+            RequestKind::Take(_, ids) => {
                 for id in ids {
                     if self.unask(id) {
                         let outcome = match error.is_unavailable() {

@@ -44,6 +44,11 @@ impl<P: Scripted> KeyLine<P> {
         let id = self.queue.push(waiter, deadline.filter(|&at| at > now), waker);
         self.head.get_or_insert(id);
         self.waiting += 1;
+        let next = *self.later.next.get_or_insert(id);
+        if next == id && turn == Turn::New && deadline.is_none() && !rules.scripts.room {
+            // It waits as long as it takes.
+            self.later(id);
+        }
         Ok(id)
     }
 
@@ -239,6 +244,7 @@ impl<P: Scripted> KeyLine<P> {
         self.waiting -= 1;
         // It may have counted this waiter.
         self.denied = None;
+        self.not_later(id);
         let waiter = &mut self.queue[id];
         if waiter.stage.is_asked() {
             waiter.stage = Stage::Stale(outcome);
@@ -283,7 +289,25 @@ impl<P: Scripted> KeyLine<P> {
         self.waiting -= 1;
         self.passed = 0;
         self.reserved(id);
+        self.not_later(id);
         self.queue[id].stage = Stage::Booked(booking);
+    }
+
+    /// A waiter needs no answer until the head is due.
+    pub(super) fn later(&mut self, id: WaiterId) {
+        if self.queue[id].stage.turn() != Some(Turn::Later) {
+            self.later.join(self.queue[id].cost, self.queue.behind(id));
+        }
+        self.queue[id].stage = Stage::Waiting(Turn::Later);
+    }
+
+    /// A waiter without a booking gets one, or leaves.
+    fn not_later(&mut self, id: WaiterId) {
+        if self.queue[id].stage.turn() == Some(Turn::Later) {
+            self.later.leave(self.queue[id].cost);
+        } else if self.later.next == Some(id) {
+            self.later.next = self.queue.behind(id);
+        }
     }
 
     /// A reservation learns when its turn comes.
@@ -315,6 +339,9 @@ impl<P: Scripted> KeyLine<P> {
     pub(super) fn unlink(&mut self, id: WaiterId) {
         if self.head == Some(id) {
             self.head = self.queue.behind(id);
+        }
+        if self.later.next == Some(id) {
+            self.later.next = self.queue.behind(id);
         }
         self.queue.unlink(id);
         self.permits = self.permits.saturating_sub(self.queue[id].cost.permits());

@@ -10,14 +10,15 @@ use crate::policy::Cost;
 use crate::redis::connection::{Failure, Reply};
 use crate::redis::health::SendPermission;
 use crate::redis::rules::Rules;
-use crate::redis::script::wire::Call;
+use crate::redis::script::wire::{Ahead, Call};
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 
 /// The kind of a request, and the callers that its reply is for.
 pub(crate) enum RequestKind<C> {
-    Take(Vec<WaiterId>),
+    /// Behind waiters that are only reckoned with, if there are any.
+    Take(Option<Ahead<C>>, Vec<WaiterId>),
     Change(Vec<KeyChange<C>>),
     /// Whether the server is back.
     Probe,
@@ -35,7 +36,7 @@ pub(crate) struct InFlightRequest<C> {
 
 impl<C> InFlightRequest<C> {
     pub(crate) fn is_take(&self) -> bool {
-        matches!(self.kind, RequestKind::Take(_))
+        matches!(self.kind, RequestKind::Take(..))
     }
 
     pub(crate) fn is_probe(&self) -> bool {
@@ -123,13 +124,13 @@ impl<P: Scripted> KeyLine<P> {
     ) -> Vec<Vec<u8>> {
         let header = || self.header.bytes.clone();
         let mut arguments = match kind {
-            RequestKind::Take(ids) => self.calls(rules, now, ids),
+            RequestKind::Take(ahead, ids) => self.calls(rules, now, *ahead, ids),
             RequestKind::Change(changes) => vec![header(), self.todo(now, changes)],
             // It writes: a read-only server is of no use.
             RequestKind::Probe => vec![header(), vec![b'H']],
         };
         let lease = if P::HELD { self.lease.write(rules, now) } else { Vec::new() };
-        if matches!(kind, RequestKind::Take(_)) {
+        if matches!(kind, RequestKind::Take(..)) {
             if P::HELD {
                 arguments.resize(2, Vec::new());
                 arguments.push(lease);
@@ -170,9 +171,9 @@ impl<P: Scripted> KeyLine<P> {
             SendPermission::Wait => return None,
         }
         if self.changed_last || self.changes.is_empty() {
-            let ids = self.choose(rules, now);
+            let (ahead, ids) = self.choose(rules, now);
             if !ids.is_empty() {
-                return Some(RequestKind::Take(ids));
+                return Some(RequestKind::Take(ahead, ids));
             }
         }
         if !self.changes.is_empty() {
@@ -186,14 +187,16 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Chooses the waiters to ask for: all within reach, if the head is due; else up to the last newcomer
-    /// that needs a reply at once. No waiter goes before a change that was made before it came: it must see
-    /// its effect.
-    fn choose(&mut self, rules: &Rules<P>, now: Nanos) -> Vec<WaiterId> {
+    /// that needs a reply at once, behind those that need none. No waiter goes before a change that was made
+    /// before it came: it must see its effect.
+    fn choose(&mut self, rules: &Rules<P>, now: Nanos) -> (Option<Ahead<P::Cost>>, Vec<WaiterId>) {
         let changes_sent = self.changes_made.saturating_sub(self.changes.len() as u64);
         let is_time = self.asks_at().is_none_or(|at| at <= now);
+        let ahead = if is_time { None } else { self.ahead(now) };
+        let first = if ahead.is_some() { self.later.next } else { self.head };
         let mut ids = Vec::new();
         let mut wanted = 0;
-        for id in self.unbooked().take(BATCH) {
+        for id in std::iter::successors(first, |&id| self.queue.behind(id)).take(BATCH) {
             let waiter = &self.queue[id];
             if waiter.changes > changes_sent {
                 break;
@@ -211,13 +214,26 @@ impl<P: Scripted> KeyLine<P> {
             let stage = &mut self.queue[id].stage;
             *stage = Stage::Asked(stage.turn().unwrap_or(Turn::Later));
         }
-        ids
+        (ahead, ids)
     }
 
-    fn calls(&self, rules: &Rules<P>, now: Nanos, ids: &[WaiterId]) -> Vec<Vec<u8>> {
-        let head = ids.first().copied();
+    fn ahead(&self, now: Nanos) -> Option<Ahead<P::Cost>> {
+        let first = self.queue[self.head?].cost;
+        let sum = self.policy.ready_behind(&self.policy.idle(now), now, 0, first).is_some();
+        self.later.ahead(first, sum)
+    }
+
+    fn calls(
+        &self,
+        rules: &Rules<P>,
+        now: Nanos,
+        ahead: Option<Ahead<P::Cost>>,
+        ids: &[WaiterId],
+    ) -> Vec<Vec<u8>> {
+        let head = ids.first().copied().filter(|_| ahead.is_none());
         wire::calls::<P>(
             &self.header,
+            ahead,
             ids.iter().map(|&id| {
                 let waiter = &self.queue[id];
                 let patience = waiter.deadline.map(|deadline| deadline.since(now));

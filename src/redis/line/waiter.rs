@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::policy::Cost;
+use crate::redis::script::wire::Ahead;
 use crate::units::Nanos;
+use crate::wait_queue::WaiterId;
 
 /// Permits that Redis has charged to a waiter.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +72,7 @@ pub(crate) enum Turn {
     New,
     /// The same, and the caller waits to know it: a reservation.
     Reserving,
-    /// Redis has answered: later.
+    /// Redis has answered: later. Or the caller waits as long as it takes.
     Later,
 }
 
@@ -84,5 +87,38 @@ impl Stage {
             Self::Waiting(turn) | Self::Asked(turn) => Some(turn),
             _ => None,
         }
+    }
+}
+
+/// The waiters that need no answer until the head is due: the first ones of all without a booking.
+#[derive(Debug, Default)]
+pub(super) struct Answered<C> {
+    count: usize,
+    permits: u64,
+    /// What all of them ask for; `None` if not all ask for the same.
+    cost: Option<C>,
+    /// The first that needs one.
+    pub(super) next: Option<WaiterId>,
+}
+
+impl<C: Cost> Answered<C> {
+    pub(super) fn join(&mut self, cost: C, next: Option<WaiterId>) {
+        self.cost = Some(cost).filter(|_| self.count == 0 || self.cost == Some(cost));
+        self.count += 1;
+        self.permits += cost.permits();
+        self.next = next;
+    }
+
+    pub(super) fn leave(&mut self, cost: C) {
+        self.count -= 1;
+        self.permits -= cost.permits();
+    }
+
+    /// What a request says of them, if that is less than to ask for them again. `first`: what the first asks for;
+    /// `sum`: whether one charge for all is the same as one for each.
+    pub(super) fn ahead(&self, first: C, sum: bool) -> Option<Ahead<C>> {
+        let sum = sum.then_some(self.permits);
+        let cost = if sum.is_some() { Some(first) } else { self.cost };
+        cost.filter(|_| self.count > 0).map(|cost| Ahead { cost, count: self.count, sum })
     }
 }

@@ -12,7 +12,8 @@ pub(super) struct ChunkHeader {
     pub(super) format: &'static str,
     pub(super) fields: Vec<&'static str>,
     pub(super) tail: bool,
-    /// Functions besides the five that every policy has.
+    /// Functions besides the five that every policy has; and `several`, if `charge` takes a number of callers:
+    /// otherwise a charge for the sum is the same as one for each.
     pub(super) also: Vec<&'static str>,
 }
 

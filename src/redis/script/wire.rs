@@ -85,16 +85,37 @@ fn put_cost<P: Scripted>(cost: P::Cost, numbers: &mut Vec<u32>, bytes: &mut Vec<
     bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
 }
 
+/// Callers ahead who need no answer, as they know that they have to ask later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead<C> {
+    /// What each of them asks for, or the first if `sum` stands for all.
+    pub(crate) cost: C,
+    pub(crate) count: usize,
+    /// What all of them ask for, if one charge for it is the same as one for each.
+    pub(crate) sum: Option<u64>,
+}
+
 /// Writes calls in their order; calls that differ only in cost form a run. The first run goes behind the
 /// header, the others into the second argument, if there are any.
 pub(crate) fn calls<P: Scripted>(
     header: &PolicyHeader,
+    ahead: Option<Ahead<P::Cost>>,
     calls: impl Iterator<Item = Call<P::Cost>>,
 ) -> Vec<Vec<u8>> {
     let mut arguments = vec![Vec::new()];
     let mut bytes = Vec::with_capacity(header.bytes.len() + 64);
     bytes.extend(&header.bytes);
     let (mut numbers, mut costs) = (Vec::new(), Vec::new());
+    if let Some(Ahead { cost, count, sum }) = ahead {
+        let count = if sum.is_some() { 1 } else { count };
+        put_cost::<P>(cost, &mut numbers, &mut bytes);
+        bytes.extend(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
+        #[allow(clippy::cast_precision_loss)] // 2^53 permits
+        bytes.extend((sum.unwrap_or(0) as f64).to_le_bytes());
+        bytes.extend([0; 8]);
+        bytes.push(4);
+        arguments[0] = std::mem::take(&mut bytes);
+    }
     let mut calls = calls.peekable();
     while let Some(call) = calls.next() {
         costs.clear();

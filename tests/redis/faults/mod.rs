@@ -15,6 +15,7 @@ mod load;
 mod long_logs;
 mod network;
 mod operators;
+mod overload;
 mod policies;
 mod processes;
 mod refusals;

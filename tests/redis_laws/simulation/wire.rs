@@ -136,7 +136,13 @@ impl Wire {
         for mut runs in [first, others] {
             while !runs.is_empty() {
                 let (cost, count) = (number(runs), number(&runs[size..]));
-                let mixed = runs[size + 20] > 1;
+                let kind = runs[size + 20];
+                if kind == 4 {
+                    // They get no answer.
+                    runs = &runs[size + 21..];
+                    continue;
+                }
+                let mixed = kind > 1;
                 costs.push(cost);
                 runs = &runs[size + 21..];
                 for _ in 1..count {

@@ -3,6 +3,7 @@
 -- begin with their first charge.
 --@ params most window grid
 --@ fields ddI4 start granted began
+--@ also several
 local function begin()
   -- Long ago, or a longer window that is set later would have begun already.
   start, granted, began = -4503599627370496, 0, 0
@@ -28,7 +29,8 @@ local function ready(n)
 end
 
 -- A number from before the window was begun is used again if all that was charged since has come back.
-local function charge(at, n)
+-- Several callers are charged each when it is ready.
+local function charge(at, n, count)
   local number = (sequence + 1) % 4294967296
   if at > start + window - 0.001 then
     start, granted, began = edge(at), 0, number
@@ -36,6 +38,14 @@ local function charge(at, n)
     began = number
   end
   granted = granted + n
+  if count and granted + n * (count - 1) > most then
+    local each = math.floor(most / n)
+    count = count - 1 - math.floor((most - granted) / n)
+    local windows = math.ceil(count / each)
+    start, granted = start + windows * window, (count - (windows - 1) * each) * n
+  elseif count then
+    granted = granted + n * (count - 1)
+  end
 end
 
 local function forget()

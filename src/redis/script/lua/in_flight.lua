@@ -8,7 +8,7 @@
 --@ params most
 --@ fields d age
 --@ tail
---@ also held
+--@ also held several
 local own, told = ARGV[3]:sub(1, 8), struct.unpack('<d', ARGV[3], held_at)
 local lasts = struct.unpack('<d', ARGV[3], #ARGV[3] - 7)
 local leases, others, held, own_ends = '', 0, 0, 0
@@ -63,8 +63,8 @@ local function ready(n)
   return 0, held + others + n > most
 end
 
-local function charge(_, n)
-  held = held + n
+local function charge(_, n, count)
+  held = held + n * (count or 1)
 end
 
 -- Nobody knows when all is free; the leases end at last.

@@ -2,7 +2,7 @@
 --@ params duration
 --@ fields d locked
 --@ tail
---@ also refused
+--@ also refused several
 local rule = ({
 --@parts
 })[1]
@@ -43,8 +43,9 @@ local function refused(cost)
   return true
 end
 
-local function charge(at, cost)
-  rule.charge(at, cost)
+local function charge(at, cost, count)
+  if count and not rule.several then cost = cost * count end
+  rule.charge(at, cost, count)
 end
 
 local function forget()

@@ -11,6 +11,7 @@
 --@ params most window part
 --@ fields ddd age granted newest
 --@ tail
+--@ also several
 local log, first, stop, behind = '', 1, 0, 1
 local added, looked, sum = {}, 1, 0
 
@@ -85,7 +86,14 @@ local function drop_ended()
   end
 end
 
-local function charge(at, n)
+-- Several callers, of whom no window has room for more than `each`, take at least whole windows.
+local function charge(at, n, count)
+  if count then
+    local each = math.floor(most / n)
+    age = age - math.floor(count / each) * window
+    if count % each == 0 then return end
+    at, n = ready(n), n * (count % each)
+  end
   local time = math.max(age + at, newest)
   drop_ended()
   newest = time

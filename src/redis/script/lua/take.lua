@@ -1,7 +1,9 @@
 -- Takes for callers in their order, who come in runs: cost, how many, how long ahead they may be booked,
 -- how long they wait at most (microseconds), and 1 if they have come just now, plus 2 if the costs of the
 -- others of the run follow because they are not all the same. The first run is behind the parameters, so
--- that a call alone is read at one go; ARGV[2] has the others, if any.
+-- that a call alone is read at one go; ARGV[2] has the others, if any. A first run with a 4 is of callers
+-- who need no answer, as they know that they have to ask later: they are only reckoned with. Its third
+-- number is what to charge for each, if that is not the cost: one charge may stand for all.
 --
 -- The answer is a number for each call, its wait x 4 + what became of it: 0 booked, 1 to be asked
 -- for later, 2 refused, 3 no room in the line. Waits are cut off at 2^49 - 1; 2^49 + the least if nobody
@@ -34,6 +36,7 @@ local values, filled, source, first = {sequence, 0}, 2, params, 1
 -- As for a call alone, as long as nobody has to be told more: for that far more is needed.
 --@pasted local told
 --@pasted repeat
+--@pasted   if fresh > 3 then break end
 --@pasted   local mixed = fresh > 1
 --@pasted   for call = 1, count do
 --@pasted     if mixed and call > 1 then cost, at = $NEXT_COST end
@@ -124,7 +127,32 @@ local function ask(cost, limit, patience, fresh)
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
 
+-- The callers ahead who get no answer: the first one by one. Of the others it is only certain that they
+-- take no less time than by each part of the policy alone.
+local function reckon(cost, count, each)
+  if dirty then save() end
+  blocked, dirty = true, false
+  --@punish kept = state()
+  local after
+  for _ = 1, math.min(count, 64) do
+    after, opaque = due(cost)
+    latest = after > 0 and after or 0
+    charge(latest, each > 0 and each or cost)
+    if opaque then return end
+  end
+  count = count - 64
+  if count < 1 then return end
+  after, opaque = due(cost)
+  latest = after > 0 and after or 0
+  --@several charge(latest, cost, count)
+  --@linear charge(latest, cost * count)
+end
+
 while true do
+  if fresh > 3 then
+    reckon(cost, count, limit)
+    count, fresh = 0, 0
+  end
   local mixed = fresh > 1
   fresh = fresh % 2
   for call = first, count do
