@@ -324,7 +324,10 @@ impl Bench {
                 while limiter.queue_len() < waiting {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
-                let _ = limiter.try_acquire_timeout(cost, Duration::from_millis(100)).await;
+                // The first refusal comes only after all ahead have the answer that they need.
+                for _ in 0..2 {
+                    let _ = limiter.try_acquire_timeout(cost, Duration::from_secs(1)).await;
+                }
                 waiters.iter().for_each(|waiter| waiter.abort());
             });
             let last = tap.last.lock().ok().and_then(|mut last| last.take());

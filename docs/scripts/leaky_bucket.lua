@@ -93,6 +93,11 @@ local function due(cost)
   return after, unknown or opaque, part, after > 0 and math.min(math.ceil(after - 0.001), 562949953421311) or 0
 end
 local function full_for(cost) return math.min(math.ceil(room(cost)), 562949953421311) end
+local function block()
+  if blocked then return end
+  if booked or dirty then save() end
+  blocked, booked, dirty = true, false, false
+end
 local function ask(cost, limit, patience, fresh)
   local after, unknown, part, wait = due(cost)
   if after == math.huge then return 4503599627370498, part end
@@ -108,11 +113,7 @@ if wait > 0 and fresh == 1 then local full = full_for(cost) if full > 0 then ret
     return (unknown and wait + 562949953421312 or wait) * 4 + 2, part
   end
 if fresh == 1 then local full = full_for(cost) if full > 0 then return full * 4 + 3, part end end
-  if not blocked then
-    blocked = true
-    if booked or dirty then save() end
-    booked, dirty = false, false
-  end
+  block()
   if not opaque then
     latest = after > 0 and after or 0
     charge(latest, cost)
@@ -121,16 +122,16 @@ if fresh == 1 then local full = full_for(cost) if full > 0 then return full * 4 
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
 local function reckon(cost, count, each)
-  if dirty then save() end
-  blocked, dirty = true, false
+  block()
+  if opaque then return end
   local after
-  for _ = 1, math.min(count, 64) do
+  for _ = 1, math.min(count, 16) do
     after, opaque = due(cost)
     latest = after > 0 and after or 0
     charge(latest, each > 0 and each or cost)
     if opaque then return end
   end
-  count = count - 64
+  count = count - 16
   if count < 1 then return end
   after, opaque = due(cost)
   latest = after > 0 and after or 0

@@ -173,6 +173,12 @@ local function punish(cost)
   if locked then refused(cost) end
   return locked
 end
+local function block()
+  if blocked then return end
+  if booked or dirty then save() end
+  blocked, booked, dirty = true, false, false
+kept = state()
+end
 local function ask(cost, limit, patience, fresh)
   local after, unknown, part, wait = due(cost)
   if after == math.huge then return 4503599627370498, part end
@@ -190,12 +196,7 @@ if fresh == 1 and punish(cost) then
 end
     return (unknown and wait + 562949953421312 or wait) * 4 + 2, part
   end
-  if not blocked then
-    blocked = true
-    if booked or dirty then save() end
-    booked, dirty = false, false
-kept = state()
-  end
+  block()
   if not opaque then
     latest = after > 0 and after or 0
     charge(latest, cost)
@@ -204,17 +205,16 @@ kept = state()
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
 local function reckon(cost, count, each)
-  if dirty then save() end
-  blocked, dirty = true, false
-kept = state()
+  block()
+  if opaque then return end
   local after
-  for _ = 1, math.min(count, 64) do
+  for _ = 1, math.min(count, 16) do
     after, opaque = due(cost)
     latest = after > 0 and after or 0
     charge(latest, each > 0 and each or cost)
     if opaque then return end
   end
-  count = count - 64
+  count = count - 16
   if count < 1 then return end
   after, opaque = due(cost)
   latest = after > 0 and after or 0

@@ -109,6 +109,11 @@ local function due(cost)
   if pause > 0 and pause > after then after, part = pause, 0 end
   return after, unknown or opaque, part, after > 0 and math.min(math.ceil(after - 0.001), 562949953421311) or 0
 end
+local function block()
+  if blocked then return end
+  if booked or dirty then save() end
+  blocked, booked, dirty = true, false, false
+end
 local function ask(cost, limit, patience, fresh)
   local after, unknown, part, wait = due(cost)
   if after == math.huge then return 4503599627370498, part end
@@ -122,11 +127,7 @@ local function ask(cost, limit, patience, fresh)
   if wait > patience or (unknown and patience == 0) then
     return (unknown and wait + 562949953421312 or wait) * 4 + 2, part
   end
-  if not blocked then
-    blocked = true
-    if booked or dirty then save() end
-    booked, dirty = false, false
-  end
+  block()
   if not opaque then
     latest = after > 0 and after or 0
     charge(latest, cost)
@@ -135,16 +136,16 @@ local function ask(cost, limit, patience, fresh)
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
 local function reckon(cost, count, each)
-  if dirty then save() end
-  blocked, dirty = true, false
+  block()
+  if opaque then return end
   local after
-  for _ = 1, math.min(count, 64) do
+  for _ = 1, math.min(count, 16) do
     after, opaque = due(cost)
     latest = after > 0 and after or 0
     charge(latest, each > 0 and each or cost)
     if opaque then return end
   end
-  count = count - 64
+  count = count - 16
   if count < 1 then return end
   after, opaque = due(cost)
   latest = after > 0 and after or 0

@@ -132,17 +132,26 @@ fn behind<P: Scripted>(
         let first = cost(&mut random);
         let sum = policy.ready_behind(&policy.idle(Nanos::ZERO), Nanos::ZERO, 0, first).is_some();
         let mut costs = vec![first];
-        let most = if round % 4 == 0 { 300 } else { 64 };
+        let most = if round % 4 == 0 { 300 } else { 16 };
         costs.extend((1..random.cost(most)).map(|_| if sum { cost(&mut random) } else { first }));
         let newcomers: Vec<_> = (0..=random.below(3))
             .map(|_| Call { patience: random.span(20_000_000), ..Call::new(cost(&mut random), 0) })
             .collect();
+        // Some of those before them are asked for.
+        let asked: Vec<_> = (0..random.below(3))
+            .map(|_| Call {
+                patience: random.span(4_000_000),
+                ..Call::new(cost(&mut random), random.span(2_000_000))
+            })
+            .collect();
         let waits = |&cost| Call { patience: 1 << 48, fresh: false, ..Call::new(cost, 0) };
-        let all: Vec<_> = costs.iter().map(waits).chain(newcomers.iter().copied()).collect();
+        let others = costs.iter().map(waits).chain(newcomers.iter().copied());
+        let all: Vec<_> = asked.iter().copied().chain(others).collect();
         let before = subject.bytes(connection);
         let (_, answers) = subject.ask(connection, now, &all);
-        let (first_ones, expected) = answers.split_at(costs.len());
-        if first_ones.iter().any(|answer| answer.outcome != 1) {
+        let (expected_first, expected) = answers.split_at(asked.len());
+        let (waiting, expected) = expected.split_at(costs.len());
+        if waiting.iter().any(|answer| answer.outcome != 1) {
             continue;
         }
         let after = subject.bytes(connection);
@@ -151,23 +160,26 @@ fn behind<P: Scripted>(
         let each = costs.iter().map(|cost| cost.permits()).sum::<u64>() as f64;
         let count = u32::try_from(costs.len()).expect("few");
         let (count, each) = if sum { (1, each) } else { (count, 0.0) };
-        let ahead = Ahead { cost: first, count, each };
-        let request = subject.take_behind(now, Some(ahead), &newcomers);
+        let ahead = Ahead { behind: asked.len(), cost: first, count, each };
+        let calls = [asked.clone(), newcomers.clone()].concat();
+        let request = subject.take_behind(now, Some(ahead), &calls);
         let reply = request.query(connection).expect("an answer");
         let (_, answers) = subject.answers(&reply);
-        assert_eq!(answers.len(), expected.len());
+        assert_eq!(answers.len(), asked.len() + newcomers.len());
+        let (first, answers) = answers.split_at(asked.len());
+        assert_eq!(first, expected_first, "{asked:?}");
         for (answer, expected) in answers.iter().zip(expected) {
             let (Wait::Known(a) | Wait::AtLeast(a)) = answer.wait else { panic!("{answer:?}") };
             let (Wait::Known(b) | Wait::AtLeast(b)) = expected.wait else { panic!("{expected:?}") };
-            // Behind more than 64 that may be a bound. The time until there is room is rounded up without a
+            // Behind more than 16 that may be a bound. The time until there is room is rounded up without a
             // tolerance.
             let is_same = match (costs.len(), expected.outcome) {
-                (65.., _) if !sum => a <= b,
+                (17.., _) if !sum => a <= b,
                 (_, 3) => a.abs_diff(b) <= 1 && answer.outcome == 3,
                 _ => answer == expected,
             };
             assert!(is_same, "{ahead:?} {newcomers:?} {answer:?} {expected:?}");
-            if costs.len() > 64 {
+            if costs.len() > 16 {
                 (told, exact) = (told + a, exact + b);
             }
         }

@@ -25,6 +25,8 @@ impl<C> Call<C> {
 /// Callers who need no answer, as they know that they have to ask later.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ahead<C> {
+    /// How many calls come before them.
+    pub(super) behind: usize,
     pub(super) cost: C,
     pub(super) count: u32,
     /// What is charged for each, if not the cost.
@@ -132,25 +134,28 @@ impl<P: Scripted> Subject<P> {
         ahead: Option<Ahead<P::Cost>>,
         calls: &[Call<P::Cost>],
     ) -> redis::Cmd {
-        let mut arguments = vec![self.header()];
-        if let Some(Ahead { cost, count, each }) = ahead {
-            arguments[0].extend(numbers::<P>(cost));
-            arguments[0].extend(count.to_le_bytes());
-            arguments[0].extend([each, 0.0].map(f64::to_le_bytes).concat());
-            arguments[0].push(4);
-        }
+        let mut runs: Vec<Vec<u8>> = Vec::new();
         for (index, call) in calls.iter().enumerate() {
-            if index + usize::from(ahead.is_some()) == 1 {
-                arguments.push(Vec::new());
+            if let Some(ahead) = ahead.filter(|ahead| ahead.behind == index) {
+                let mut run = numbers::<P>(ahead.cost);
+                run.extend(ahead.count.to_le_bytes());
+                run.extend([ahead.each, 0.0].map(f64::to_le_bytes).concat());
+                run.push(4);
+                runs.push(run);
             }
-            let run = arguments.last_mut().expect("the header");
-            run.extend(numbers::<P>(call.cost));
+            let mut run = numbers::<P>(call.cost);
             run.extend(call.count.to_le_bytes());
             #[allow(clippy::cast_precision_loss)] // spans that a float has room for
             run.extend(
                 [call.limit, call.patience].map(|span| (span as f64).to_le_bytes()).concat(),
             );
             run.push(u8::from(call.fresh));
+            runs.push(run);
+        }
+        let (first, others) = runs.split_first().expect("a call");
+        let mut arguments = vec![[self.header(), first.clone()].concat()];
+        if !others.is_empty() {
+            arguments.push(others.concat());
         }
         if P::HELD {
             arguments.resize(2, Vec::new());

@@ -74,15 +74,10 @@ impl<P: Scripted> KeyLine<P> {
             RequestKind::Take(ahead, ids) => {
                 if let Some(answers) = wire::answers(reply, ids.len(), rules.scripts.parts) {
                     self.well(rules, now);
-                    let is_whole = ahead.is_none();
-                    self.taken(
-                        rules,
-                        now,
-                        ids,
-                        (request.at, request.generation),
-                        answers,
-                        is_whole,
-                    );
+                    // Those within reach, and newcomers behind waiters that were not asked for.
+                    let within = ahead.map_or(ids.len(), |ahead| ahead.behind);
+                    let sent = (request.at, request.generation);
+                    self.taken(rules, now, (ids, within), sent, answers);
                     return Rest::Settled;
                 }
             }
@@ -111,10 +106,9 @@ impl<P: Scripted> KeyLine<P> {
         &mut self,
         rules: &Rules<P>,
         now: Nanos,
-        ids: &[WaiterId],
+        (ids, within): (&[WaiterId], usize),
         (sent, generation): (Nanos, u32),
         answers: Vec<Answer>,
-        is_whole: bool,
     ) {
         rules.counters.asked.add(ids.len());
         let was_time = self.ask_at.is_some_and(|at| at <= sent);
@@ -126,7 +120,10 @@ impl<P: Scripted> KeyLine<P> {
         let mut spare_cost = self.spare_cost;
         let mut later = None;
         let mut booked = 0;
-        for (&id, answer) in ids.iter().zip(answers) {
+        for (index, (&id, answer)) in ids.iter().zip(answers).enumerate() {
+            if index == within {
+                self.hand_on(self.head, spare_cost, std::mem::take(&mut spare));
+            }
             let cost = self.queue[id].cost;
             if spare_cost != cost {
                 self.return_all(spare_cost, &mut spare);
@@ -164,12 +161,12 @@ impl<P: Scripted> KeyLine<P> {
         if self.lease.renew_at.is_none() {
             self.lease.renew_from(rules, sent);
         }
-        if !is_whole {
+        if within == 0 {
             // The head was not asked for.
             return;
         }
         // If all were booked there may be room for more, else for about the same number.
-        self.reach = if booked == ids.len() { 2 * self.reach.max(booked) } else { 2 * booked };
+        self.reach = if booked == within { 2 * self.reach.max(booked) } else { 2 * booked };
         self.reach = self.reach.clamp(FEW, BATCH);
         let refresh = rules.options.refresh;
         self.refresh_at = now.saturating_add((refresh / 4).saturating_add(self.about(refresh / 2)));

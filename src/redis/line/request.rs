@@ -17,7 +17,7 @@ use crate::wait_queue::WaiterId;
 
 /// The kind of a request, and the callers that its reply is for.
 pub(crate) enum RequestKind<C> {
-    /// Behind waiters that are only reckoned with, if there are any.
+    /// Some of them behind waiters that are only reckoned with, if there are any.
     Take(Option<Ahead<C>>, Vec<WaiterId>),
     Change(Vec<KeyChange<C>>),
     /// Whether the server is back.
@@ -186,26 +186,30 @@ impl<P: Scripted> KeyLine<P> {
         self.failing.is_some().then_some(RequestKind::Probe)
     }
 
-    /// Chooses the waiters to ask for: all within reach, if the head is due; else up to the last newcomer
-    /// that needs a reply at once, behind those that need none. No waiter goes before a change that was made
-    /// before it came: it must see its effect.
+    /// Chooses the waiters to ask for: all within reach, if the head is due; and all up to the last newcomer
+    /// that needs a reply at once, but for those between that need none. No waiter goes before a change that
+    /// was made before it came: it must see its effect.
     fn choose(&mut self, rules: &Rules<P>, now: Nanos) -> (Option<Ahead<P::Cost>>, Vec<WaiterId>) {
         let changes_sent = self.changes_made.saturating_sub(self.changes.len() as u64);
+        let may = |id: &WaiterId| self.queue[*id].changes <= changes_sent;
         let is_time = self.asks_at().is_none_or(|at| at <= now);
-        let ahead = if is_time { None } else { self.ahead(now) };
-        let first = if ahead.is_some() { self.later.next } else { self.head };
-        let mut ids = Vec::new();
-        let mut wanted = 0;
-        for id in std::iter::successors(first, |&id| self.queue.behind(id)).take(BATCH) {
+        let reach = if is_time { self.reach } else { 0 };
+        let mut ids: Vec<_> = self.unbooked().take_while(may).take(reach).collect();
+        let ahead = self.ahead(now, &ids);
+        let next = match (&ahead, ids.last()) {
+            (Some(_), _) => self.later.next,
+            (None, Some(&last)) => self.queue.behind(last),
+            (None, None) => self.head,
+        };
+        let (within, mut wanted) = (ids.len(), ids.len());
+        let others = std::iter::successors(next, |&id| self.queue.behind(id)).take_while(may);
+        for id in others.take(BATCH - within) {
             let waiter = &self.queue[id];
-            if waiter.changes > changes_sent {
-                break;
-            }
             ids.push(id);
             let turn = waiter.stage.turn();
             let wants = turn == Some(Turn::Reserving)
                 || turn == Some(Turn::New) && (waiter.deadline.is_some() || rules.scripts.room);
-            if (is_time && ids.len() <= self.reach) || wants {
+            if wants {
                 wanted = ids.len();
             }
         }
@@ -214,13 +218,16 @@ impl<P: Scripted> KeyLine<P> {
             let stage = &mut self.queue[id].stage;
             *stage = Stage::Asked(stage.turn().unwrap_or(Turn::Later));
         }
-        (ahead, ids)
+        (ahead.filter(|_| wanted > within), ids)
     }
 
-    fn ahead(&self, now: Nanos) -> Option<Ahead<P::Cost>> {
-        let first = self.queue[self.head?].cost;
-        let sum = self.policy.ready_behind(&self.policy.idle(now), now, 0, first).is_some();
-        self.later.ahead(first, sum)
+    /// The waiters behind those of `ids` that need no answer.
+    fn ahead(&self, now: Nanos, ids: &[WaiterId]) -> Option<Ahead<P::Cost>> {
+        let first = ids.last().map_or(self.head, |&last| self.queue.behind(last))?;
+        let (first, idle) = (self.queue[first].cost, self.policy.idle(now));
+        let sum = self.policy.ready_behind(&idle, now, 0, first).is_some();
+        let costs: Vec<_> = ids.iter().map(|&id| self.queue[id].cost).collect();
+        self.later.ahead(first, &costs, sum)
     }
 
     fn calls(
@@ -230,7 +237,7 @@ impl<P: Scripted> KeyLine<P> {
         ahead: Option<Ahead<P::Cost>>,
         ids: &[WaiterId],
     ) -> Vec<Vec<u8>> {
-        let head = ids.first().copied().filter(|_| ahead.is_none());
+        let head = ids.first().copied().filter(|_| ahead.is_none_or(|ahead| ahead.behind > 0));
         wire::calls::<P>(
             &self.header,
             ahead,

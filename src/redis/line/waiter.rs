@@ -114,11 +114,13 @@ impl<C: Cost> Answered<C> {
         self.permits -= cost.permits();
     }
 
-    /// What a request says of them, if that is less than to ask for them again. `first`: what the first asks for;
-    /// `sum`: whether one charge for all is the same as one for each.
-    pub(super) fn ahead(&self, first: C, sum: bool) -> Option<Ahead<C>> {
-        let sum = sum.then_some(self.permits);
-        let cost = if sum.is_some() { Some(first) } else { self.cost };
-        cost.filter(|_| self.count > 0).map(|cost| Ahead { cost, count: self.count, sum })
+    /// What a request says of them behind those with the costs `asked`, that it asks for, if that is less than to
+    /// ask for all of them. `first`: what the first of them asks for; `sum`: whether one charge for all is
+    /// the same as one for each.
+    pub(super) fn ahead(&self, first: C, asked: &[C], sum: bool) -> Option<Ahead<C>> {
+        let permits = || asked.iter().fold(self.permits, |all, cost| all - cost.permits());
+        let cost = if sum { Some(first) } else { self.cost };
+        let count = self.count.checked_sub(asked.len()).filter(|&count| count > 0)?;
+        cost.map(|cost| Ahead { behind: asked.len(), cost, count, sum: sum.then(permits) })
     }
 }

@@ -88,11 +88,23 @@ fn put_cost<P: Scripted>(cost: P::Cost, numbers: &mut Vec<u32>, bytes: &mut Vec<
 /// Callers ahead who need no answer, as they know that they have to ask later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead<C> {
+    /// How many calls come before them.
+    pub(crate) behind: usize,
     /// What each of them asks for, or the first if `sum` stands for all.
     pub(crate) cost: C,
     pub(crate) count: usize,
     /// What all of them ask for, if one charge for it is the same as one for each.
     pub(crate) sum: Option<u64>,
+}
+
+fn put_ahead<P: Scripted>(ahead: Ahead<P::Cost>, numbers: &mut Vec<u32>, bytes: &mut Vec<u8>) {
+    let count = if ahead.sum.is_some() { 1 } else { ahead.count };
+    put_cost::<P>(ahead.cost, numbers, bytes);
+    bytes.extend(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
+    #[allow(clippy::cast_precision_loss)] // 2^53 permits
+    bytes.extend((ahead.sum.unwrap_or(0) as f64).to_le_bytes());
+    bytes.extend([0; 8]);
+    bytes.push(4);
 }
 
 /// Writes calls in their order; calls that differ only in cost form a run. The first run goes behind the
@@ -106,22 +118,24 @@ pub(crate) fn calls<P: Scripted>(
     let mut bytes = Vec::with_capacity(header.bytes.len() + 64);
     bytes.extend(&header.bytes);
     let (mut numbers, mut costs) = (Vec::new(), Vec::new());
-    if let Some(Ahead { cost, count, sum }) = ahead {
-        let count = if sum.is_some() { 1 } else { count };
-        put_cost::<P>(cost, &mut numbers, &mut bytes);
-        bytes.extend(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
-        #[allow(clippy::cast_precision_loss)] // 2^53 permits
-        bytes.extend((sum.unwrap_or(0) as f64).to_le_bytes());
-        bytes.extend([0; 8]);
-        bytes.push(4);
-        arguments[0] = std::mem::take(&mut bytes);
-    }
-    let mut calls = calls.peekable();
-    while let Some(call) = calls.next() {
+    let mut close = |bytes: &mut Vec<u8>| {
+        if arguments[0].is_empty() {
+            arguments[0] = std::mem::take(bytes);
+        }
+    };
+    let mut calls = calls.enumerate().peekable();
+    while let Some((index, call)) = calls.next() {
+        if let Some(ahead) = ahead.filter(|ahead| ahead.behind == index) {
+            put_ahead::<P>(ahead, &mut numbers, &mut bytes);
+            close(&mut bytes);
+        }
         costs.clear();
         costs.push(call.cost);
-        let like = |next: &Call<P::Cost>| Call { cost: call.cost, ..*next } == call;
-        while let Some(next) = calls.next_if(like) {
+        let like = |(index, next): &(usize, Call<P::Cost>)| {
+            Call { cost: call.cost, ..*next } == call
+                && ahead.is_none_or(|ahead| ahead.behind != *index)
+        };
+        while let Some((_, next)) = calls.next_if(like) {
             costs.push(next.cost);
         }
         let mixed = costs.iter().any(|&cost| cost != call.cost);
@@ -133,9 +147,7 @@ pub(crate) fn calls<P: Scripted>(
         for &cost in costs.iter().skip(1).filter(|_| mixed) {
             put_cost::<P>(cost, &mut numbers, &mut bytes);
         }
-        if arguments[0].is_empty() {
-            arguments[0] = std::mem::take(&mut bytes);
-        }
+        close(&mut bytes);
     }
     if !bytes.is_empty() {
         arguments.push(bytes);

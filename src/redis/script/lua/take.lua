@@ -1,7 +1,7 @@
 -- Takes for callers in their order, who come in runs: cost, how many, how long ahead they may be booked,
 -- how long they wait at most (microseconds), and 1 if they have come just now, plus 2 if the costs of the
 -- others of the run follow because they are not all the same. The first run is behind the parameters, so
--- that a call alone is read at one go; ARGV[2] has the others, if any. A first run with a 4 is of callers
+-- that a call alone is read at one go; ARGV[2] has the others, if any. A run with a 4 is of callers
 -- who need no answer, as they know that they have to ask later: they are only reckoned with. Its third
 -- number is what to charge for each, if that is not the cost: one charge may stand for all.
 --
@@ -93,6 +93,13 @@ end
 --@punish   return locked
 --@punish end
 
+local function block()
+  if blocked then return end
+  if booked or dirty then save() end
+  blocked, booked, dirty = true, false, false
+  --@punish kept = state()
+end
+
 local function ask(cost, limit, patience, fresh)
   local after, unknown, part, wait = due(cost)
   if after == math.huge then return 4503599627370498, part end
@@ -112,12 +119,7 @@ local function ask(cost, limit, patience, fresh)
     return (unknown and wait + 562949953421312 or wait) * 4 + 2, part
   end
   --@room if fresh == 1 then local full = full_for(cost) if full > 0 then return full * 4 + 3, part end end
-  if not blocked then
-    blocked = true
-    if booked or dirty then save() end
-    booked, dirty = false, false
-    --@punish kept = state()
-  end
+  block()
   -- Behind somebody of whom nobody knows when, nobody is reckoned.
   if not opaque then
     latest = after > 0 and after or 0
@@ -130,17 +132,16 @@ end
 -- The callers ahead who get no answer: the first one by one. Of the others it is only certain that they
 -- take no less time than by each part of the policy alone.
 local function reckon(cost, count, each)
-  if dirty then save() end
-  blocked, dirty = true, false
-  --@punish kept = state()
+  block()
+  if opaque then return end
   local after
-  for _ = 1, math.min(count, 64) do
+  for _ = 1, math.min(count, 16) do
     after, opaque = due(cost)
     latest = after > 0 and after or 0
     charge(latest, each > 0 and each or cost)
     if opaque then return end
   end
-  count = count - 64
+  count = count - 16
   if count < 1 then return end
   after, opaque = due(cost)
   latest = after > 0 and after or 0
