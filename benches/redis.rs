@@ -1,9 +1,7 @@
 //! The cost of a call for the Redis server, and the gain of shared requests.
 //!
-//! `cargo bench --features redis --bench redis`; with `overload` at the end, only what a call costs behind
-//! many others. Starts a server of its own. Floor B is a script
-//! that does `TIME`, `GET` and `SET`, measured just before each comparison; ratios are medians of
-//! several rounds, because the machine is not ours alone.
+//! `cargo bench --features redis --bench redis`; with `policies`, `alone`, `crowd`, `attack` or `overload` at the
+//! end, only that part. Starts a server of its own. Floor B is a script that does `TIME`, `GET` and `SET`, measured just before each comparison; ratios are medians of several rounds, because the machine is not ours alone.
 //!
 //! With one request at a time, each caller is bounded by one round trip: at most `callers` permits
 //! per round trip, whatever the limiter costs. The bench prints this bound, because it is not much
@@ -22,7 +20,9 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd};
 use support::server::Server;
 use tokio::runtime::{Builder, Runtime};
-use tollgate::redis::{Connection, Failure, RedisRateLimiter, Reply, Request, Scripted};
+use tollgate::redis::{
+    Connection, Failure, Reconnecting, RedisRateLimiter, Reply, Request, Scripted,
+};
 use tollgate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, Rate, Same, SlidingWindowCounter, SlidingWindowLog,
     SmoothBursty, SmoothWarmingUp, TokenBucket,
@@ -52,23 +52,35 @@ impl Connection for Tap {
 }
 
 fn main() {
+    let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let wants = |part: &str| words.is_empty() || words.iter().any(|word| word == part);
     let bench = Bench::on(Runtime::new());
-    if std::env::args().any(|argument| argument == "overload") {
-        return bench.overload();
-    }
     println!("redis-server {}", bench.server.info("server")["redis_version"]);
-    bench.each_policy();
+    if wants("policies") {
+        bench.each_policy();
+    }
     let one_thread = Bench::on(Builder::new_current_thread().enable_all().build());
     for (bench, threads) in [(&bench, "a runtime of many threads"), (&one_thread, "of one")] {
-        println!("\n{threads}");
-        bench.round_trip();
-        for callers in [4, 16, 64, 256, 1024] {
-            bench.crowd(callers, false);
-            bench.crowd(callers, true);
+        if wants("alone") || wants("crowd") {
+            println!("\n{threads}");
+        }
+        if wants("alone") {
+            bench.round_trip();
+        }
+        if wants("crowd") {
+            let callers = if words.is_empty() { &[4, 16, 64, 256, 1024][..] } else { &[16, 256] };
+            for &callers in callers {
+                bench.crowd(callers, false);
+                bench.crowd(callers, true);
+            }
         }
     }
-    bench.attack();
-    bench.overload();
+    if wants("attack") {
+        bench.attack();
+    }
+    if wants("overload") {
+        bench.overload();
+    }
 }
 
 async fn connect(server: &Server) -> MultiplexedConnection {
@@ -202,11 +214,18 @@ impl Bench {
         self.cost_of("(TokenBucket, FixedWindow, InFlight)", &three, (1, 1, 1));
     }
 
-    /// A call alone, against its request alone.
+    /// A call alone, against its request alone over a connection of the caller's runtime.
     fn round_trip(&self) {
+        let own = self.connection.clone();
+        let theirs = Reconnecting::open(&self.server.url()).expect("an address");
+        self.alone("a connection of the runtime", own);
+        self.alone("`Reconnecting`", theirs);
+    }
+
+    fn alone<C: Connection>(&self, name: &str, connection: C) {
         let policy = SmoothBursty::new(Rate::per_second(1e9));
         let command = self.commands(&policy, 1).swap_remove(0);
-        let limiter = RedisRateLimiter::new(policy, self.connection.clone(), "alone");
+        let limiter = RedisRateLimiter::new(policy, connection, "alone");
         let time = |raw: bool| {
             let mut times: Vec<f64> = Vec::new();
             self.runtime.block_on(async {
@@ -227,14 +246,17 @@ impl Bench {
         let pairs: Vec<(f64, f64)> = (0..ROUNDS).map(|_| (time(true), time(false))).collect();
         let ratio = median(pairs.iter().map(|(raw, ours)| ours / raw).collect());
         let ours = median(pairs.iter().map(|pair| pair.1).collect());
-        println!("\na call alone: {ours:.0} us, {ratio:.2} x its request without a limiter");
+        println!(
+            "a call alone over {name}: {ours:.0} us, {ratio:.2} x its request without a limiter"
+        );
     }
 
     /// Many callers of one limiter, against one request for each permit on the same connection.
     fn crowd(&self, callers: u32, mixed: bool) {
         let policy = SmoothBursty::new(Rate::per_second(1e9));
         let command = Arc::new(self.commands(&policy, 1).swap_remove(0));
-        let limiter = RedisRateLimiter::new(policy, self.connection.clone(), "crowd");
+        let connection = Reconnecting::open(&self.server.url()).expect("an address");
+        let limiter = RedisRateLimiter::new(policy, connection, "crowd");
         let run = |raw: bool, callers: u32| {
             let done = Arc::new(AtomicU64::new(0));
             let waits = Arc::new(Mutex::new(Vec::new()));

@@ -21,8 +21,9 @@
 //! default 250 ms; until then it waits in a queue of this process and costs nothing. So giving up is free,
 //! and a pause or another rate takes effect for the fleet within the horizon and a round trip.
 //!
-//! **Nothing hangs.** Each request has a deadline, and [`Unavailable`] decides at construction what callers
-//! get while Redis is away. A request that may have been charged is never repeated, so a lost reply can
+//! **Nothing hangs.** A thread of this crate sends the requests, whatever the runtimes of the callers do. Each
+//! request has a deadline, which the queue of the key watches itself, and [`Unavailable`] decides at construction
+//! what callers get while Redis is away. A request that may have been charged is never repeated, so a lost reply can
 //! waste permits and never exceeds the limit.
 //!
 //! `docs/redis.md` has more: keys, expiry, clusters, and the cost of each fault.
@@ -42,6 +43,7 @@ mod options;
 mod reservation;
 mod rules;
 mod script;
+mod sender;
 mod shared;
 #[cfg(test)]
 #[path = "../tests/redis_scripts/mod.rs"]
@@ -52,11 +54,10 @@ pub use crate::error::store::StoreError;
 pub use ::redis;
 pub use acquire::RedisAcquire;
 pub use builder::Builder;
-pub use connection::blocking::Blocking;
 #[cfg(feature = "redis-cluster")]
 pub use connection::cluster::Cluster;
 pub use connection::reconnecting::Reconnecting;
-pub use connection::{Connection, Effect, Failure, Reply, Request, Runtime, Script, Task};
+pub use connection::{Connection, Effect, Failure, Reply, Request, Script, Task};
 pub use events::{Counters, Event};
 pub use grant::RedisGrant;
 pub use health::State;

@@ -100,5 +100,4 @@ fn a_limiter_over_redis_is_one_of_them() {
         Arc::new(limiter)
     }
     let _ = fits::<crate::redis::Reconnecting>;
-    let _ = fits::<crate::redis::Blocking>;
 }

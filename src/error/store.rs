@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// [`source`](std::error::Error::source).
 ///
 /// ```no_run
-/// # fn limiter() -> tollgate::redis::RedisRateLimiter<tollgate::InFlight, tollgate::redis::Blocking> { todo!() }
+/// # fn limiter() -> tollgate::redis::RedisRateLimiter<tollgate::InFlight> { todo!() }
 /// use tollgate::Error;
 ///
 /// match limiter().blocking_acquire(1) {

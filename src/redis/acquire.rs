@@ -70,7 +70,6 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
 
     /// Joins the queue. `waker` is called when there is an outcome.
     pub(super) fn enter(&mut self, turn: Turn, waker: Option<&Waker>) {
-        self.shared.core.runtime.remember();
         if self.cost.is_zero() {
             self.progress = Progress::Over(Some(Outcome::Granted(GrantInfo::default())));
             return;
@@ -112,6 +111,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
                 Ok(outcome) => {
                     if outcome.is_some() {
                         self.progress = Progress::Over(outcome);
+                        self.shared.taken();
                     }
                     return Poll::Ready(());
                 }
@@ -162,7 +162,10 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                         && !this.shared.core.rules.options.clock.advances_by_itself()
                     {
                         match this.shared.outcome(id) {
-                            Some(outcome) => this.progress = Progress::Over(Some(outcome)),
+                            Some(outcome) => {
+                                this.progress = Progress::Over(Some(outcome));
+                                this.shared.taken();
+                            }
                             None => return Poll::Pending,
                         }
                     }

@@ -32,12 +32,12 @@ macro_rules! blocking {
 
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     blocking! {
-        /// Over an asynchronous connection, do not call it on a thread that the runtime needs to send
-        /// requests: it would wait for itself for ever. `spawn_blocking` provides a thread.
+        /// It works on any thread, even the only one of a runtime, which it then blocks. Only a connection of
+        /// your own that was made in that runtime cannot reply meanwhile: the call gets an error at the deadline.
         ///
         /// ```no_run
-        /// # use tollgate::redis::{Blocking, RedisRateLimiter};
-        /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
+        /// # use tollgate::redis::RedisRateLimiter;
+        /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket>) -> Result<(), tollgate::Error> {
         /// limiter.blocking_acquire(1)?;
         /// # Ok(()) }
         /// ```

@@ -67,6 +67,8 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
             deadline: Duration::from_millis(500),
             lease: Duration::from_secs(10),
             refresh: Duration::from_secs(1),
+            max_requests: 512,
+            max_retry_pause: Duration::from_millis(250),
             absent_is_idle: false,
             unavailable: Unavailable::Fail,
             max_waiters: 100_000,
@@ -182,6 +184,36 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// ```
     pub fn refresh(self, refresh: Duration) -> Self {
         self.with(|options| options.refresh = refresh)
+    }
+
+    /// The maximum number of requests in flight, at most one for each key; by default 512. More would only queue
+    /// on the way to a server that does one thing at a time, the last of them beyond their deadline; over a long
+    /// way, where a request takes `t`, the limiter sends at most `requests / t` a second. Keys whose requests
+    /// fail have 16 of their own.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Builder, Reconnecting};
+    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
+    /// let limiter = builder.max_requests(4_096).build();
+    /// # }
+    /// ```
+    pub fn max_requests(self, requests: usize) -> Self {
+        let most = tokio::sync::Semaphore::MAX_PERMITS;
+        self.with(|options| options.max_requests = requests.clamp(1, most))
+    }
+
+    /// The longest pause between two attempts while requests fail, on average; by default 250 ms. Each pause is
+    /// random, from half of that to one and a half, so that processes do not keep step.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use tollgate::redis::{Builder, Reconnecting};
+    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
+    /// let limiter = builder.max_retry_pause(Duration::from_secs(2)).build();
+    /// # }
+    /// ```
+    pub fn max_retry_pause(self, pause: Duration) -> Self {
+        self.with(|options| options.max_retry_pause = pause)
     }
 
     /// The maximum number of callers of a key that wait in this process, including callers whose request is

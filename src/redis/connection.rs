@@ -1,6 +1,5 @@
 //! Connections: one small trait between the limiter and redis-rs.
 
-pub(super) mod blocking;
 #[cfg(feature = "redis-cluster")]
 pub(super) mod cluster;
 mod failure;
@@ -13,18 +12,19 @@ use std::time::Duration;
 
 use redis::aio::ConnectionLike;
 use redis::{Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
-use tokio::runtime::Handle;
 
-use crate::sync::Mutex;
+use super::sender;
 pub use failure::{Effect, Failure};
 pub use request::{Reply, Request, Script};
+
+/// A task that sends requests.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A connection over which a [`RedisRateLimiter`](super::RedisRateLimiter) runs its scripts.
 ///
 /// Every asynchronous connection of redis-rs that can be cloned is one: `ConnectionManager`,
 /// `ClusterConnection`, and `MultiplexedConnection`, which does not come back once it is cut.
-/// [`Reconnecting`](super::Reconnecting) and [`Blocking`](super::Blocking) are here. A charge must
-/// be charged once: an implementation **never sends a request again** that may have reached the server.
+/// [`Reconnecting`](super::Reconnecting) is here. A charge must be charged once: an implementation **never sends a request again** that may have reached the server.
 /// redis-rs's cluster client does so unless it is built with `ClusterClientBuilder::retries(0)`.
 ///
 /// ```
@@ -33,40 +33,15 @@ pub use request::{Reply, Request, Script};
 /// fn is_connection<C: Connection>() {}
 /// is_connection::<redis::aio::MultiplexedConnection>();
 /// is_connection::<tollgate::redis::Reconnecting>();
-/// is_connection::<tollgate::redis::Blocking>();
 /// ```
 pub trait Connection: Clone + Send + Sync + 'static {
     /// Runs a script, and answers within [`Request::deadline`].
     fn run(&self, request: &Request) -> impl Future<Output = Result<Reply, Failure>> + Send;
 
-    /// Spawns a task that sends requests. By default on the tokio runtime of the caller, or the one in which
-    /// the limiter was last used.
-    fn spawn(&self, runtime: &Runtime, task: Task) {
-        runtime.spawn(task);
-    }
-}
-
-/// A task that sends requests.
-pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// The tokio runtime in which a limiter was last used.
-#[derive(Debug, Default)]
-pub struct Runtime(Mutex<Option<Handle>>);
-
-impl Runtime {
-    /// Remembers the runtime of the caller, if it is in one.
-    pub(crate) fn remember(&self) {
-        if let Ok(handle) = Handle::try_current() {
-            *self.0.lock() = Some(handle);
-        }
-    }
-
-    /// Spawns a task on the caller's runtime, or the one remembered; drops it if there is none.
-    pub fn spawn(&self, task: Task) {
-        let handle = Handle::try_current().ok().or_else(|| self.0.lock().clone());
-        if let Some(handle) = handle {
-            drop(handle.spawn(task));
-        }
+    /// Runs a task, which calls [`run`](Self::run). By default on a thread of this crate, in a tokio runtime of
+    /// its own. A test whose time is simulated runs it elsewhere: under `tokio::time::pause` by `tokio::spawn`.
+    fn spawn(&self, task: Task) {
+        sender::spawn(task);
     }
 }
 

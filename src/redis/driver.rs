@@ -1,11 +1,12 @@
 //! The task that sends the requests of a key, and the way into its queue that starts it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
 use super::connection::{Connection, Request};
 use super::line::KeyLine;
-use super::line::request::{InFlightRequest, RequestEnd};
+use super::line::flight::{RequestEnd, Step};
 use super::line::waiter::Outcome;
 use super::rules::Rules;
 use super::script::Scripted;
@@ -20,7 +21,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     pub(super) fn with_lock<R>(&self, act: impl FnOnce(&mut KeyLine<P>, Nanos) -> R) -> R {
         let (result, driver) = self.act(act);
         if let Some(driver) = driver {
-            self.core.connection.spawn(&self.core.runtime, Box::pin(driver.drive()));
+            self.core.connection.spawn(Box::pin(driver.drive()));
         }
         result
     }
@@ -46,6 +47,8 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         let now = line.time.read(rules.options.clock.now());
         line.pump(rules, now);
         let result = act(&mut line, now);
+        // Not before: a reply that is late, but here, counts.
+        line.give_up_on_flight(rules, now);
         line.pump(rules, now);
         let driver = self.driver(&mut line, now);
         let after_unlock = line.arm(rules, now, || self.alarm());
@@ -59,27 +62,28 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         (result, driver)
     }
 
+    /// A caller has taken its outcome: the request that waits for such callers may be due.
+    pub(super) fn taken(&self) {
+        let is_due = self.line.lock().has_collected();
+        if is_due {
+            self.with_lock(|_, _| ());
+        }
+    }
+
     /// Takes the next request, if one is due. Its driver answers for it even if a waker or listener panics.
     fn driver(&self, line: &mut KeyLine<P>, now: Nanos) -> Option<Driver<P, C>> {
-        if line.under_way {
-            return None;
-        }
         let shared = self.this.upgrade()?;
-        let request = line.next(&self.core.rules, now)?;
-        Some(Driver { shared, step: Step::Due(request) })
+        let flight = line.next(&self.core.rules, now)?;
+        Some(Driver { shared, flight: Some(flight) })
     }
 
-    fn end(&self, request: InFlightRequest<P::Cost>, end: RequestEnd) {
-        self.act(|line, now| line.end(&self.core.rules, now, request, end));
-    }
-
-    fn request(&self, request: &mut InFlightRequest<P::Cost>) -> Request {
+    fn request(&self, arguments: Vec<Vec<u8>>, is_take: bool) -> Request {
         let Rules { scripts, options, .. } = &self.core.rules;
-        let script = if request.is_take() { &scripts.take } else { &scripts.change };
+        let script = if is_take { &scripts.take } else { &scripts.change };
         Request {
             script: Arc::clone(script),
             key: Arc::clone(&self.key),
-            arguments: std::mem::take(&mut request.arguments),
+            arguments,
             deadline: options.deadline,
         }
     }
@@ -101,93 +105,44 @@ impl<P: Scripted, C: Connection> OnAlarm for SharedKey<P, C> {
 /// Sends one request after the other until none is due.
 struct Driver<P: Scripted, C: Connection> {
     shared: Arc<SharedKey<P, C>>,
-    step: Step<P::Cost>,
-}
-
-enum Step<C> {
-    /// Nothing has been sent yet.
-    Due(InFlightRequest<C>),
-    InFlight(InFlightRequest<C>),
-    /// Lets callers that were just served come again for the next request; or waits for a slot.
-    Collecting,
-    Done,
+    /// The number of its flight; `None` when it is done.
+    flight: Option<u64>,
 }
 
 impl<P: Scripted, C: Connection> Driver<P, C> {
-    fn take(&mut self, next: Step<P::Cost>) -> Step<P::Cost> {
-        std::mem::replace(&mut self.step, next)
-    }
-
     async fn drive(mut self) {
-        let slots = Arc::clone(&self.shared.core.slots);
+        let shared = Arc::clone(&self.shared);
+        let rules = &shared.core.rules;
         let mut slot = None;
-        while let Step::Due(mut request) = self.take(Step::Collecting) {
-            slot = slot.or_else(|| Arc::clone(&slots).try_acquire_owned().ok());
-            let core = &self.shared.core;
-            if slot.is_none() {
-                self.shared.end(request, RequestEnd::NoSlot);
-                slot = Arc::clone(&slots).acquire_owned().await.ok();
-            } else if core.rules.health.down().is_some() && !request.is_probe() {
-                // Another key has found out while this one waited for the connection.
-                self.shared.end(request, RequestEnd::Withdrawn);
-            } else {
-                let script = self.shared.request(&mut request);
-                core.rules.counters.requests.add(1);
-                self.step = Step::InFlight(request);
-                let outcome = core.connection.run(&script).await;
-                let end = outcome.map_or_else(RequestEnd::Failed, RequestEnd::Replied);
-                if let Step::InFlight(request) = self.take(Step::Collecting) {
-                    self.shared.end(request, end);
+        while let Some(flight) = self.flight {
+            let (step, _) = shared.act(|line, now| line.begin(rules, now, flight, slot.take()));
+            let (_, next) = match step {
+                Step::Send(arguments, is_take) => {
+                    let request = shared.request(arguments, is_take);
+                    rules.counters.requests.add(1);
+                    let outcome = shared.core.connection.run(&request).await;
+                    let end = outcome.map_or_else(RequestEnd::Failed, RequestEnd::Replied);
+                    shared.act(|line, now| line.land(rules, now, flight, end))
                 }
-                slot = None;
-            }
-            yield_now().await;
-            let Self { shared, step } = &mut self;
-            let next = shared.act(|line, _| {
-                line.free();
-                // If a listener panics now, another may be under way already.
-                *step = Step::Done;
-            });
-            self.step = next.1.map_or(Step::Done, |mut next| next.take(Step::Done));
+                Step::WaitForSlot(slots) => {
+                    slot = slots.acquire_owned().await.ok();
+                    shared.act(|line, _| line.free(flight))
+                }
+                Step::Next => shared.act(|line, _| line.free(flight)),
+            };
+            self.flight = next.and_then(|mut next| next.flight.take());
         }
-        self.step = Step::Done;
     }
 }
 
-/// Lets other tasks run first.
-async fn yield_now() {
-    let mut yielded = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
-/// The runtime has ended, with a request in flight or before the next: another task must go on.
+/// The task has ended early, by a panic or because there is no thread for it: another must go on.
 impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
     fn drop(&mut self) {
-        let step = self.take(Step::Done);
-        if matches!(step, Step::Done) {
-            return;
-        }
-        let rules = &self.shared.core.rules;
-        let mut line = self.shared.line.lock();
-        let now = line.time.latest();
-        match step {
-            // Another task would only find the same runtime.
-            Step::Due(request) => line.end(rules, now, request, RequestEnd::Unsent),
-            Step::InFlight(request) => line.end(rules, now, request, RequestEnd::Abandoned),
-            Step::Collecting | Step::Done => {}
-        }
-        line.free();
-        // There may be no other task for these.
-        line.refuse_changes();
-        line.wake_all();
-        let after_unlock = line.arm(rules, now, || self.shared.alarm());
-        self.shared.unlock(line, after_unlock);
+        let Some(flight) = self.flight.take() else { return };
+        // A second panic would end the process.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            let rules = &self.shared.core.rules;
+            self.shared.with_lock(|line, now| line.abandon(rules, now, flight));
+        }));
     }
 }

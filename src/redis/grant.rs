@@ -72,8 +72,8 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// Returns how long the caller waited: from its arrival until the permits were due.
     ///
     /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisGrant};
-    /// # fn grant() -> RedisGrant<tollgate::InFlight, Blocking> { todo!() }
+    /// # use tollgate::redis::RedisGrant;
+    /// # fn grant() -> RedisGrant<tollgate::InFlight> { todo!() }
     /// println!("{:?}", grant().waited());
     /// ```
     #[must_use]
@@ -87,8 +87,8 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// Returns the cost: as asked for, or as settled since.
     ///
     /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisGrant};
-    /// # fn grant() -> RedisGrant<tollgate::InFlight, Blocking> { todo!() }
+    /// # use tollgate::redis::RedisGrant;
+    /// # fn grant() -> RedisGrant<tollgate::InFlight> { todo!() }
     /// println!("{}", grant().cost());
     /// ```
     #[must_use]
@@ -99,8 +99,8 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// Returns which part of a composed policy made it wait: see [`Grant::limited_by`].
     ///
     /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisGrant};
-    /// # fn grant() -> RedisGrant<tollgate::InFlight, Blocking> { todo!() }
+    /// # use tollgate::redis::RedisGrant;
+    /// # fn grant() -> RedisGrant<tollgate::InFlight> { todo!() }
     /// println!("{:?}", grant().limited_by());
     /// ```
     #[must_use]
@@ -115,8 +115,8 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// of zero.
     ///
     /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisGrant};
-    /// # fn grant() -> RedisGrant<tollgate::InFlight, Blocking> { todo!() }
+    /// # use tollgate::redis::RedisGrant;
+    /// # fn grant() -> RedisGrant<tollgate::InFlight> { todo!() }
     /// if !grant().is_shared() {
     ///     eprintln!("granted without Redis");
     /// }
@@ -142,8 +142,8 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// outcome of that one.
     ///
     /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisGrant};
-    /// # fn grant() -> RedisGrant<tollgate::TokenBucket, Blocking> { todo!() }
+    /// # use tollgate::redis::RedisGrant;
+    /// # fn grant() -> RedisGrant<tollgate::TokenBucket> { todo!() }
     /// # async fn example() -> Result<(), tollgate::Error> {
     /// grant().settle(1_100).await
     /// # }
@@ -227,8 +227,8 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// As [`settle`](Self::settle).
     ///
     /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisGrant};
-    /// # fn grant() -> RedisGrant<tollgate::TokenBucket, Blocking> { todo!() }
+    /// # use tollgate::redis::RedisGrant;
+    /// # fn grant() -> RedisGrant<tollgate::TokenBucket> { todo!() }
     /// grant().blocking_settle(1_100)?;
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -242,8 +242,8 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// It is sent at once, and only once; if Redis cannot be reached, nothing comes back.
     ///
     /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisGrant};
-    /// # fn grant() -> RedisGrant<tollgate::TokenBucket, Blocking> { todo!() }
+    /// # use tollgate::redis::RedisGrant;
+    /// # fn grant() -> RedisGrant<tollgate::TokenBucket> { todo!() }
     /// grant().refund();
     /// ```
     pub fn refund(self) {

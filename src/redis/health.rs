@@ -35,13 +35,17 @@ pub(super) enum SendPermission {
     Wait,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Health {
     /// Whether `trouble` is set: without any, nothing locks.
     troubled: AtomicBool,
     trouble: Mutex<Option<Trouble>>,
     /// When the last reply came, in nanoseconds.
     answered: AtomicU64,
+    /// When the latest of the requests that were answered was sent.
+    answered_sent: AtomicU64,
+    max_pause: Duration,
+    random: u64,
 }
 
 /// An outage of all of Redis.
@@ -68,22 +72,33 @@ pub(super) struct Outage {
     /// The next attempt: at once after the first failure, then ever later.
     pub(super) retry_at: Nanos,
     pause: Duration,
+    max_pause: Duration,
+    random: u64,
+    /// When the last attempt failed.
+    failed: Nanos,
     /// What the last request said.
     pub(super) error: StoreError,
 }
 
 impl Outage {
-    /// The longest time from the end of an attempt to the next: service is back within a second of the server.
-    const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-
-    pub(super) fn new(since: Nanos, now: Nanos, deadline: Duration, error: StoreError) -> Self {
+    /// `health`: how long the pauses may become.
+    pub(super) fn new(
+        health: &Health,
+        since: Nanos,
+        deadline: Duration,
+        error: StoreError,
+        random: u64,
+    ) -> Self {
         let until = since.saturating_add(deadline);
-        Self { since, until, retry_at: now, pause: Duration::ZERO, error }
+        let (pause, max_pause) = (Duration::ZERO, health.max_pause);
+        Self { since, until, retry_at: since, pause, max_pause, random, failed: since, error }
     }
 
-    pub(super) fn failed(&mut self, now: Nanos) {
-        self.retry_at = now.saturating_add(self.pause);
-        self.pause = (self.pause * 2).clamp(Duration::from_millis(1), Self::LONGEST_PAUSE);
+    pub(super) fn failed(&mut self, now: Nanos, error: &StoreError) {
+        self.failed = now;
+        self.error = error.clone();
+        self.retry_at = now.saturating_add(about(&mut self.random, self.pause));
+        self.pause = (self.pause * 2).max(Duration::from_millis(1)).min(self.max_pause);
     }
 
     pub(super) fn exceeds_deadline(&self, now: Nanos) -> bool {
@@ -96,11 +111,33 @@ pub(super) struct KeyOutage {
     pub(super) outage: Outage,
     /// Probes since a caller last needed this key.
     pub(super) probes: u32,
-    /// Nothing has failed: too many other requests are in flight.
-    pub(super) crowded: bool,
+}
+
+/// A random time from half of `duration` to one and a half.
+pub(super) fn about(random: &mut u64, duration: Duration) -> Duration {
+    // Xorshift.
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    let about = duration / 2 + duration.mul_f64((*random >> 40) as f64 / (1u64 << 24) as f64);
+    // Whole microseconds, as scripts count.
+    about - Duration::from_nanos(u64::from(about.subsec_nanos() % 1_000))
 }
 
 impl Health {
+    pub(super) fn new(max_pause: Duration, random: u64) -> Self {
+        let (troubled, trouble, answered, answered_sent) = Default::default();
+        Self { troubled, trouble, answered, answered_sent, max_pause, random: random | 1 }
+    }
+
+    /// Whether a request that was sent at `sent` is not just one of many in front of a server: a later one was
+    /// answered, or none for a time.
+    pub(super) fn has_passed_over(&self, sent: Nanos, now: Nanos, time: Duration) -> bool {
+        let read = |time: &AtomicU64| Nanos::new(time.load(Ordering::Relaxed));
+        read(&self.answered_sent) > sent.saturating_add(SOON)
+            || read(&self.answered).max(sent).saturating_add(time) <= now
+    }
+
     pub(super) fn is_well(&self) -> bool {
         !self.troubled.load(Ordering::SeqCst)
     }
@@ -146,32 +183,40 @@ impl Health {
         self.trouble(|trouble| trouble.again(now, needed, fails))?
     }
 
+    /// A request of a key has failed that was sent at `sent`. `key`: the outage of that key before.
     pub(super) fn failed(
         &self,
         now: Nanos,
         sent: Nanos,
         deadline: Duration,
+        key: Option<&KeyOutage>,
         error: &StoreError,
     ) -> Option<Event> {
+        let unheard = key.map_or(sent, |key| key.outage.failed);
+        if Nanos::new(self.answered.load(Ordering::SeqCst)) > unheard {
+            // Redis has answered other keys since: this one cannot be reached.
+            self.abandoned();
+            return None;
+        }
         let mut trouble = self.trouble.lock();
         // Either this sees a reply that comes now, or the key that gets it sees the trouble.
         self.troubled.store(true, Ordering::SeqCst);
         // Redis was there when it last replied.
         let since = sent.max(Nanos::new(self.answered.load(Ordering::SeqCst)));
         let trouble = trouble.get_or_insert_with(|| Trouble {
-            outage: Outage::new(since, now, deadline, error.clone()),
+            outage: Outage::new(self, since, deadline, error.clone(), self.random),
             is_down: false,
             probing: false,
             others_wait: false,
         });
         trouble.probing = false;
-        trouble.outage.error = error.clone();
-        trouble.outage.failed(now);
+        trouble.outage.failed(now, error);
         trouble.pass(now)
     }
 
     /// A request was answered.
-    pub(super) fn well(&self, now: Nanos) -> Option<Event> {
+    pub(super) fn well(&self, now: Nanos, sent: Nanos) -> Option<Event> {
+        self.answered_sent.fetch_max(sent.get(), Ordering::Relaxed);
         self.answered.fetch_max(now.get(), Ordering::SeqCst);
         if self.is_well() {
             return None;
@@ -182,17 +227,9 @@ impl Health {
         trouble.is_down.then(|| Event::Up { after: now.since(trouble.outage.since) })
     }
 
-    /// A request ended without a reply or failure: its task has ended.
+    /// A request says nothing about Redis: it was not sent, or another key is well.
     pub(super) fn abandoned(&self) {
         self.trouble(|trouble| trouble.probing = false);
-    }
-
-    /// A request could not be sent: the next waits.
-    pub(super) fn unsent(&self, now: Nanos) {
-        self.trouble(|trouble| {
-            trouble.probing = false;
-            trouble.outage.failed(now);
-        });
     }
 }
 

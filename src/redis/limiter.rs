@@ -22,15 +22,15 @@ use crate::units::Rate;
 /// A [`RateLimiter`](crate::RateLimiter) whose quota is shared by all processes that use the same key of a
 /// Redis server: see the [module](super).
 ///
-/// It is a handle: clones share one queue, and [`key`](Self::key) returns a handle for another key.
+/// It is a handle: clones share one queue, and [`at`](Self::at) returns a handle for another key.
 ///
 /// ```no_run
-/// use tollgate::redis::{Blocking, RedisRateLimiter};
+/// use tollgate::redis::{Reconnecting, RedisRateLimiter};
 /// use tollgate::{Rate, SmoothBursty};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let policy = SmoothBursty::new(Rate::per_second(50.0));
-/// let limiter = RedisRateLimiter::new(policy, Blocking::open("redis://127.0.0.1/")?, "quota:search");
+/// let limiter = RedisRateLimiter::new(policy, Reconnecting::open("redis://127.0.0.1/")?, "quota:search");
 /// limiter.blocking_acquire(1)?;
 /// # Ok(()) }
 /// ```

@@ -10,10 +10,12 @@ mod alarm;
 mod answer;
 pub(super) mod change;
 mod failure;
+pub(super) mod flight;
 mod handover;
 mod lease;
 mod queue;
-pub(super) mod request;
+mod request;
+mod sending;
 pub(super) mod waiter;
 
 use std::collections::VecDeque;
@@ -26,12 +28,14 @@ use crate::clock::Steady;
 use crate::error::{Error, QueueLimit};
 use crate::redis::events::Event;
 use crate::redis::health::KeyOutage;
+use crate::redis::rules::Slot;
 use crate::redis::script::Scripted;
 use crate::redis::script::wire::PolicyHeader;
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::{WaitQueue, WaiterId};
 use change::{Done, KeyChange, Refund};
+use flight::Flight;
 use lease::Lease;
 use waiter::{Answered, Booking, KeyWaiter};
 
@@ -64,7 +68,15 @@ pub(crate) struct KeyLine<P: Scripted> {
     waiting: usize,
     gone: usize,
     permits: u64,
-    pub(crate) under_way: bool,
+    /// The request in flight, or the task that is about to send one.
+    pub(crate) flight: Option<Flight<P::Cost>>,
+    flights: u64,
+    /// Callers that the last reply has served and that have not taken their outcome, and how long the next
+    /// request waits for them.
+    served: usize,
+    collect_until: Nanos,
+    /// The slot of the last request: dropped after the lock is released, as it wakes a task.
+    pub(crate) returned: Option<Slot>,
     /// The last request was for changes: the next is for waiters.
     changed_last: bool,
     pub(crate) changes: VecDeque<KeyChange<P::Cost>>,
@@ -78,6 +90,8 @@ pub(crate) struct KeyLine<P: Scripted> {
     passed: u32,
     /// Set while requests for this key fail.
     failing: Option<KeyOutage>,
+    /// Since when no request was sent because too many of other keys are in flight.
+    crowded: Option<Nanos>,
     /// The cost of the last refusal, when it will be ready, and the part that limits it.
     denied: Option<(P::Cost, Nanos, Option<usize>)>,
     /// Bookings of callers that left while the waiters behind them were asked for, all of one cost.
@@ -113,7 +127,11 @@ impl<P: Scripted> KeyLine<P> {
             waiting: 0,
             gone: 0,
             permits: 0,
-            under_way: false,
+            flight: None,
+            flights: 0,
+            served: 0,
+            collect_until: Nanos::ZERO,
+            returned: None,
             changed_last: false,
             changes: VecDeque::new(),
             changes_made: 0,
@@ -121,6 +139,7 @@ impl<P: Scripted> KeyLine<P> {
             refresh_at: Nanos::ZERO,
             passed: 0,
             failing: None,
+            crowded: None,
             denied: None,
             spare: VecDeque::new(),
             spare_cost: P::Cost::default(),
@@ -143,7 +162,7 @@ impl<P: Scripted> KeyLine<P> {
         let kept = if self.header.generation == 0 { UNUSED } else { UNUSED_BUT_SET };
         now.since(self.time.latest()) >= kept
             && self.queue.len() == 0
-            && !self.under_way
+            && self.flight.is_none()
             && self.changes.is_empty()
             && self.lease.is_free()
             && self.denied.is_none_or(|(_, due, _)| due.min(self.refresh_at) <= now)
@@ -151,7 +170,10 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Whether Redis knows of everything that was given back.
     pub(crate) fn has_told_all(&self) -> bool {
-        !self.under_way && self.changes.is_empty() && self.spare.is_empty() && !self.lease.released
+        self.flight.is_none()
+            && self.changes.is_empty()
+            && self.spare.is_empty()
+            && !self.lease.released
     }
 
     pub(crate) fn refund(&mut self, part: P::Cost, all: P::Cost, booking: Booking) {
@@ -175,7 +197,7 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     fn change(&mut self, change: KeyChange<P::Cost>) {
-        self.changes.push_back(change);
+        self.changes.push_back(KeyChange { made: self.time.latest(), ..change });
         self.changes_made += 1;
         self.ask_again();
     }

@@ -38,6 +38,8 @@ pub(super) struct Options<P> {
     pub(super) deadline: Duration,
     pub(super) lease: Duration,
     pub(super) refresh: Duration,
+    pub(super) max_requests: usize,
+    pub(super) max_retry_pause: Duration,
     pub(super) absent_is_idle: bool,
     pub(super) unavailable: Unavailable<P>,
     pub(super) max_waiters: usize,

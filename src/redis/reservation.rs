@@ -15,8 +15,8 @@ use crate::park::block_on;
 /// [`RedisAcquire`].
 ///
 /// ```no_run
-/// # use tollgate::redis::{Blocking, RedisRateLimiter};
-/// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Blocking>) -> Result<(), tollgate::Error> {
+/// # use tollgate::redis::RedisRateLimiter;
+/// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket>) -> Result<(), tollgate::Error> {
 /// let place = limiter.blocking_reserve(5)?;
 /// if place.delay().as_secs() < 3 {
 ///     place.blocking_wait()?;
@@ -37,8 +37,8 @@ impl<P: Scripted, C: Connection> RedisReservation<P, C> {
     /// booked. Zero if it has come.
     ///
     /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisReservation};
-    /// # fn place() -> RedisReservation<tollgate::TokenBucket, Blocking> { todo!() }
+    /// # use tollgate::redis::RedisReservation;
+    /// # fn place() -> RedisReservation<tollgate::TokenBucket> { todo!() }
     /// println!("in {:?}", place().delay());
     /// ```
     #[must_use]
@@ -74,8 +74,8 @@ impl<P: Scripted, C: Connection> RedisReservation<P, C> {
     /// As [`wait`](Self::wait).
     ///
     /// ```no_run
-    /// # use tollgate::redis::{Blocking, RedisReservation};
-    /// # fn place() -> RedisReservation<tollgate::TokenBucket, Blocking> { todo!() }
+    /// # use tollgate::redis::RedisReservation;
+    /// # fn place() -> RedisReservation<tollgate::TokenBucket> { todo!() }
     /// place().blocking_wait()?;
     /// # Ok::<(), tollgate::Error>(())
     /// ```

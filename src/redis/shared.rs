@@ -4,9 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 
-use tokio::sync::Semaphore;
-
-use super::connection::{Connection, Runtime};
+use super::connection::Connection;
 use super::line::KeyLine;
 use super::line::waiter::Outcome;
 use super::options::{Options, Unavailable};
@@ -18,17 +16,10 @@ use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard};
 use crate::wait_queue::{AfterUnlock, WaiterId};
 
-/// Maximum requests in flight, at most one for each key. More would only queue on the way to a server that
-/// does one thing at a time, the last of them beyond their deadline.
-const SLOTS: usize = 512;
-
 /// What all keys of a limiter share.
 pub(super) struct SharedLimiter<P: Scripted, C> {
     pub(super) connection: C,
     pub(super) rules: Rules<P>,
-    pub(super) runtime: Runtime,
-    /// Slots for requests in flight, of all keys.
-    pub(super) slots: Arc<Semaphore>,
     /// In use while Redis is away.
     pub(super) local: Option<KeyedRateLimiter<Arc<str>, P>>,
     policy: P,
@@ -99,16 +90,7 @@ impl<P: Scripted, C> SharedLimiter<P, C> {
             }
             _ => None,
         };
-        let runtime = Runtime::default();
-        runtime.remember();
-        Arc::new(Self {
-            connection,
-            rules: Rules::new(options, random().to_le_bytes()),
-            runtime,
-            slots: Arc::new(Semaphore::new(SLOTS)),
-            local,
-            policy,
-        })
+        Arc::new(Self { connection, rules: Rules::new(options, random()), local, policy })
     }
 }
 
@@ -154,7 +136,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     /// Whether callers are served without Redis, for this key or for all.
     pub(super) fn is_away(&self) -> bool {
         let Rules { options, health, .. } = &self.core.rules;
-        health.down().is_some() || self.line.lock().is_away(options.clock.now())
+        health.down().is_some() || self.line.lock().is_away(options.deadline, options.clock.now())
     }
 
     /// The outcome of a caller, if there is one yet. It does not depend on the time.
@@ -164,8 +146,9 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
 
     /// Unlocks, and does what must not be done under the lock.
     pub(super) fn unlock(&self, mut line: MutexGuard<'_, KeyLine<P>>, after_unlock: AfterUnlock) {
-        let events = std::mem::take(&mut line.events);
+        let (events, slot) = (std::mem::take(&mut line.events), line.returned.take());
         drop(line);
+        drop(slot);
         // The listener runs before the callers of the same request wake up; they do even if it panics.
         let told = self.core.rules.options.listener.as_ref().map(|listener| {
             catch_unwind(AssertUnwindSafe(|| events.iter().for_each(|event| listener(event))))

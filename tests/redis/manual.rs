@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tollgate::ManualClock;
-use tollgate::redis::{Connection, Failure, Reply, Request, Runtime, Script, Task};
+use tollgate::redis::{Connection, Failure, Reply, Request, Script, Task};
 
 use support::server::Server;
 
@@ -74,7 +74,7 @@ impl Connection for Manual {
         ready(answer.map_err(Failure::from).and_then(Reply::try_from))
     }
 
-    fn spawn(&self, _: &Runtime, mut task: Task) {
+    fn spawn(&self, mut task: Task) {
         // All its replies are ready at once, but it yields between two requests.
         while task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {}
     }

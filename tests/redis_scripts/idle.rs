@@ -1,7 +1,7 @@
 //! Connections that have been idle for a time; here the time is zero.
 
 use super::server::Server;
-use crate::redis::{Blocking, Connection, Reconnecting, RedisRateLimiter};
+use crate::redis::{Connection, Reconnecting, RedisRateLimiter};
 use crate::{Rate, TokenBucket};
 use std::time::Duration;
 
@@ -24,8 +24,7 @@ async fn a_closed_connection_is_not_used() {
         limiter.acquire(1).await.expect("granted");
         assert_eq!((limiter.counters().lost, limiter.stats().granted), (0, 7));
     }
-    closed(Reconnecting::asking_after).await;
-    closed(Blocking::asking_after).await;
+    closed(|client, idle| Reconnecting::of(client, Duration::from_secs(5), idle)).await;
 }
 
 #[tokio::test]
@@ -39,6 +38,5 @@ async fn a_connection_that_refuses_ping_is_alive() {
         limiter.acquire(1).await.expect("granted");
         assert_eq!(Server::connections(connection), before);
     }
-    told(Reconnecting::asking_after).await;
-    told(Blocking::asking_after).await;
+    told(|client, idle| Reconnecting::of(client, Duration::from_secs(5), idle)).await;
 }

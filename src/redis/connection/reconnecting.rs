@@ -6,19 +6,25 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisError};
-use tokio::task::AbortHandle;
-use tokio::time::Instant;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::{Effect, Failure, is_demoted};
 use super::request::{Reply, Request};
 use super::{Connection, IDLE, evaluate, is_answer, send, without_delay};
+use crate::redis::sender;
 use crate::sync::Mutex;
+
+/// How long a connection over which a reply was late may leave a `PING` unanswered.
+const DOUBT: Duration = Duration::from_secs(1);
 
 /// A connection that is made at the first use, and again when it is lost or the server has become a replica.
 /// Clones share it. Nothing is sent twice.
 ///
-/// After ten idle seconds it is tried by a `PING` first, and if its tokio runtime has ended it is made anew,
-/// so that no request is lost with it.
+/// It is made by a task of its own, on the thread of this crate that sends requests, so it depends on no runtime
+/// of yours, and a request that is too short of time to wait for it does not end the attempt. A late reply does
+/// not end the connection, unless a `PING` is not answered within a second either. After ten idle seconds it is
+/// tried by a `PING` first, so that no request is lost with it.
 ///
 /// ```no_run
 /// use tollgate::redis::{RedisRateLimiter, Reconnecting};
@@ -37,48 +43,38 @@ pub struct Reconnecting {
 
 struct ReconnectingState {
     client: Client,
-    /// Locked only for a look.
-    current: Mutex<Option<Arc<Open>>>,
-    /// Held while connecting.
-    connecting: tokio::sync::Mutex<()>,
+    connect_timeout: Duration,
     idle: Duration,
+    current: Mutex<Current>,
 }
+
+#[derive(Default)]
+struct Current {
+    open: Option<Arc<Open>>,
+    /// The outcome of the task that makes the next, if there is one.
+    renewal: Option<Renewal>,
+}
+
+type Renewal = watch::Receiver<Option<Result<Arc<Open>, Failure>>>;
 
 struct Open {
     connection: MultiplexedConnection,
-    /// A task that lives as long as the runtime that reads and writes for this connection.
-    runtime: AbortHandle,
     answered: Mutex<Instant>,
 }
 
 impl Open {
-    fn new(connection: MultiplexedConnection) -> Self {
-        let runtime = tokio::spawn(std::future::pending::<()>()).abort_handle();
-        Self { connection, runtime, answered: Mutex::new(Instant::now()) }
-    }
-
-    /// Whether there is no reason to doubt that it is alive.
-    fn is_fresh(&self, idle: Duration) -> bool {
-        !self.runtime.is_finished() && self.answered.lock().elapsed() < idle
-    }
-
     /// Tries it by a `PING`.
     async fn answers(&self, time: Duration) -> bool {
-        if self.runtime.is_finished() {
-            return false;
-        }
         let ping = send(self.connection.clone(), redis::cmd("PING"));
-        let said = tokio::time::timeout(time, ping).await.is_ok_and(|outcome| is_answer(&outcome));
+        let said = timeout(time, ping).await.is_ok_and(|outcome| is_answer(&outcome));
         if said {
-            *self.answered.lock() = Instant::now();
+            self.answered();
         }
         said
     }
-}
 
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.runtime.abort();
+    fn answered(&self) {
+        *self.answered.lock() = Instant::now();
     }
 }
 
@@ -112,62 +108,112 @@ impl Reconnecting {
     /// ```
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self::asking_after(client, IDLE)
+        Self::of(client, Duration::from_secs(5), IDLE)
     }
 
-    pub(crate) fn asking_after(client: Client, idle: Duration) -> Self {
-        let (current, connecting) = Default::default();
-        Self { state: Arc::new(ReconnectingState { client, current, connecting, idle }) }
+    /// How long connecting may take, handshakes and all; by default 5 s. Requests meanwhile wait until their own
+    /// deadline. What this returns shares no connection with `self`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::redis::Reconnecting;
+    ///
+    /// let connection = Reconnecting::open("rediss://10.0.0.1/");
+    /// # let connection = Reconnecting::open("redis://10.0.0.1/");
+    /// let connection = connection?.connect_timeout(Duration::from_secs(1));
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    #[must_use]
+    pub fn connect_timeout(self, timeout: Duration) -> Self {
+        Self::of(self.state.client.clone(), timeout, self.state.idle)
+    }
+
+    pub(crate) fn of(client: Client, connect_timeout: Duration, idle: Duration) -> Self {
+        let current = Mutex::default();
+        Self { state: Arc::new(ReconnectingState { client, connect_timeout, idle, current }) }
     }
 }
 
 impl ReconnectingState {
-    async fn connection(&self, deadline: Duration) -> Result<Arc<Open>, RedisError> {
-        let current = || self.current.lock().clone();
-        if let Some(open) = current().filter(|open| open.is_fresh(self.idle)) {
-            return Ok(open);
-        }
-        // Not without a limit: the runtime of the task that connects may be blocked.
-        let _turn = tokio::time::timeout(deadline / 4 * 3, self.connecting.lock()).await.ok();
-        if let Some(open) = current() {
-            if open.is_fresh(self.idle) || open.answers(deadline / 2).await {
-                return Ok(open);
+    async fn connection(self: &Arc<Self>, deadline: Duration) -> Result<Arc<Open>, Failure> {
+        let mut renewal = {
+            let mut current = self.current.lock();
+            let idle = |open: &&Arc<Open>| open.answered.lock().elapsed() < self.idle;
+            if let Some(open) = current.open.as_ref().filter(idle) {
+                return Ok(Arc::clone(open));
             }
-            self.forget(&open);
+            self.renewal(&mut current, deadline / 2)
+        };
+        let outcome = renewal.wait_for(Option::is_some).await;
+        let outcome = outcome.ok().and_then(|outcome| outcome.clone());
+        outcome.unwrap_or_else(|| {
+            Err(Failure::new(Effect::None, "the task that connects has ended".into()))
+        })
+    }
+
+    /// The task that makes the next connection, or finds within `time` that the last one answers.
+    fn renewal(self: &Arc<Self>, current: &mut Current, time: Duration) -> Renewal {
+        // Closed if the task has ended early.
+        if let Some(renewal) = current.renewal.as_ref().filter(|it| it.has_changed().is_ok()) {
+            return renewal.clone();
         }
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(deadline))
-            .set_response_timeout(None);
-        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        let open = Arc::new(Open::new(connection));
-        *self.current.lock() = Some(Arc::clone(&open));
-        Ok(open)
+        let (done, renewal) = watch::channel(None);
+        current.renewal = Some(renewal.clone());
+        let (state, old) = (Arc::clone(self), current.open.clone());
+        sender::spawn(async move {
+            let outcome = match old {
+                Some(open) if open.answers(time).await => Ok(open),
+                _ => state.connect().await,
+            };
+            *state.current.lock() = Current { open: outcome.clone().ok(), renewal: None };
+            done.send_replace(Some(outcome));
+        });
+        renewal
+    }
+
+    async fn connect(&self) -> Result<Arc<Open>, Failure> {
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
+        let connected = timeout(self.connect_timeout, connecting).await;
+        let connection = connected.map_err(|_| not_connected(self.connect_timeout))??;
+        Ok(Arc::new(Open { connection, answered: Mutex::new(Instant::now()) }))
+    }
+
+    /// A request that was sent at `sent` has got no reply in time.
+    fn doubt(self: &Arc<Self>, open: &Arc<Open>, sent: Instant) {
+        let mut current = self.current.lock();
+        let is_current = current.open.as_ref().is_some_and(|current| Arc::ptr_eq(current, open));
+        if is_current && *open.answered.lock() < sent {
+            drop(self.renewal(&mut current, DOUBT));
+        }
     }
 
     /// Others may have a new one already.
     fn forget(&self, open: &Arc<Open>) {
-        self.current.lock().take_if(|current| Arc::ptr_eq(current, open));
+        self.current.lock().open.take_if(|current| Arc::ptr_eq(current, open));
     }
+}
+
+fn not_connected(time: Duration) -> Failure {
+    Failure::new(Effect::None, format!("not connected within {time:?}").into())
 }
 
 impl Connection for Reconnecting {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-        let state = &*self.state;
+        let state = &self.state;
         let start = Instant::now();
-        let connecting = tokio::time::timeout(request.deadline, state.connection(request.deadline));
+        let end = start + request.deadline;
         // Nothing is sent yet, however that ends.
-        let open = match connecting.await {
-            Ok(connecting) => connecting.map_err(Failure::from),
-            Err(_) => Err(Failure::late(request.deadline)),
-        };
+        let open = timeout_at(end, state.connection(request.deadline)).await;
+        let open = open.unwrap_or_else(|_| Err(not_connected(request.deadline)));
         let open = open.map_err(|failure| Failure { effect: Effect::None, ..failure })?;
         let outcome = evaluate(request, |command| send(open.connection.clone(), command));
-        let Ok(outcome) = tokio::time::timeout_at(start + request.deadline, outcome).await else {
-            // A late reply on this connection is of no use.
-            state.forget(&open);
+        let Ok(outcome) = timeout_at(end, outcome).await else {
+            state.doubt(&open, start);
             return Err(Failure::late(request.deadline));
         };
-        *open.answered.lock() = Instant::now();
+        open.answered();
         if let Err(error) = &outcome
             && (error.is_unrecoverable_error() || error.is_io_error() || is_demoted(error))
         {

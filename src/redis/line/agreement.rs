@@ -6,7 +6,8 @@ use tokio::sync::oneshot;
 
 use super::KeyLine;
 use super::change::{Done, KeyChange};
-use super::request::{RequestKind, Rest};
+use super::flight::RequestKind;
+use super::request::Rest;
 use crate::error::store::StoreError;
 use crate::redis::events::Event;
 use crate::redis::rules::Rules;

@@ -11,7 +11,7 @@ use crate::wait_queue::AfterUnlock;
 impl<P: Scripted> KeyLine<P> {
     /// When the line may move by itself: with a request in flight not before the reply.
     pub(crate) fn moves_at(&self, rules: &Rules<P>, now: Nanos) -> Option<Nanos> {
-        if self.under_way { None } else { self.next_alarm(rules, now) }
+        if self.flight.is_some() { None } else { self.next_alarm(rules, now) }
     }
 
     /// When the next waiter is granted or refused by itself.
@@ -23,8 +23,8 @@ impl<P: Scripted> KeyLine<P> {
 
     /// The same as long as Redis is there.
     fn next_event(&self) -> Option<Nanos> {
-        let ask = self.asks_at().filter(|_| !self.under_way && self.head.is_some());
-        let renew = self.lease.renew_at.filter(|_| !self.under_way);
+        let ask = self.asks_at().filter(|_| self.flight.is_none() && self.head.is_some());
+        let renew = self.lease.renew_at.filter(|_| self.flight.is_none());
         self.next_turn().into_iter().chain(ask).chain(renew).min()
     }
 
@@ -47,7 +47,7 @@ impl<P: Scripted> KeyLine<P> {
                 again.map(|at| own.unwrap_or(at).max(at))
             }
         };
-        let again = again.filter(|_| !self.under_way);
+        let again = again.filter(|_| self.flight.is_none());
         let until = failing.as_ref().map(|failing| failing.outage.until);
         let until = until.filter(|&at| at > now && is_needed);
         self.next_turn().into_iter().chain(again).chain(until).min()
@@ -60,8 +60,9 @@ impl<P: Scripted> KeyLine<P> {
         now: Nanos,
         alarm: impl FnOnce() -> Alarm,
     ) -> AfterUnlock {
-        let due = self.next_alarm(rules, now);
-        if due.is_some() && rules.options.clock.advances_by_itself() && !self.under_way {
+        let overdue = self.overdue_at(rules, now);
+        let due = self.next_alarm(rules, now).into_iter().chain(overdue).min();
+        if due.is_some() && rules.options.clock.advances_by_itself() && self.flight.is_none() {
             // The first waiter that sees how long it has to wait moves the clock.
             self.queue.wake_all();
         }

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use super::change::{KeyChange, KeyReport};
+use super::flight::{InFlightRequest, RequestKind};
 use super::handover::put_aside;
-use super::request::{InFlightRequest, RequestKind, Rest, reach};
+use super::request::{Rest, reach};
 use super::waiter::{Booking, Outcome};
 use super::{BATCH, KeyLine};
 use crate::error::{Error, QueueLimit};
 use crate::policy::Quota;
 use crate::redis::connection::{Failure, Reply};
+use crate::redis::health::about;
 use crate::redis::rules::Rules;
 use crate::redis::script::wire::{Answer, Verdict};
 use crate::redis::script::{Scripted, wire};
@@ -65,7 +67,7 @@ impl<P: Scripted> KeyLine<P> {
         reply: &Reply,
     ) -> Rest {
         if let Reply::PolicyMismatch(word, generation, parameters) = reply {
-            self.well(rules, now);
+            self.well(rules, now, request.at);
             return self.disagree(rules, &request.kind, word, *generation, parameters);
         }
         // The key's policy is the one of the request.
@@ -73,7 +75,7 @@ impl<P: Scripted> KeyLine<P> {
         match &mut request.kind {
             RequestKind::Take(ahead, ids) => {
                 if let Some(answers) = wire::answers(reply, ids.len(), rules.scripts.parts) {
-                    self.well(rules, now);
+                    self.well(rules, now, request.at);
                     // Those within reach, and newcomers behind waiters that were not asked for.
                     let within = ahead.map_or(ids.len(), |ahead| ahead.behind);
                     let sent = (request.at, request.generation);
@@ -83,7 +85,7 @@ impl<P: Scripted> KeyLine<P> {
             }
             RequestKind::Change(changes) => {
                 if let Some(reports) = made::<P>(changes, reply) {
-                    self.well(rules, now);
+                    self.well(rules, now, request.at);
                     if !changes.is_empty() {
                         // Earlier replies are from before these changes.
                         self.ask_again();
@@ -95,7 +97,7 @@ impl<P: Scripted> KeyLine<P> {
                 }
             }
             RequestKind::Probe => {
-                self.well(rules, now);
+                self.well(rules, now, request.at);
                 return Rest::Settled;
             }
         }
@@ -270,13 +272,6 @@ impl<P: Scripted> KeyLine<P> {
 
     /// A random time from half of `duration` to one and a half.
     fn about(&mut self, duration: Duration) -> Duration {
-        // Xorshift.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let about =
-            duration / 2 + duration.mul_f64((self.random >> 40) as f64 / (1u64 << 24) as f64);
-        // Whole microseconds, as scripts count.
-        about - Duration::from_nanos(u64::from(about.subsec_nanos() % 1_000))
+        about(&mut self.random, duration)
     }
 }

@@ -8,6 +8,7 @@ use super::waiter::Booking;
 use crate::error::Error;
 use crate::error::store::StoreError;
 use crate::policy::Quota;
+use crate::units::Nanos;
 
 /// The end of a change; with the state of the key if that was asked for.
 pub(crate) type Done<C> = Result<Option<KeyReport<C>>, Error>;
@@ -34,11 +35,13 @@ pub(crate) struct KeyChange<C> {
     /// Whether it sets a new policy.
     pub(crate) policy: bool,
     pub(crate) refund: Option<Refund<C>>,
+    /// Set when it joins the queue.
+    pub(crate) made: Nanos,
 }
 
 impl<C> KeyChange<C> {
     pub(crate) fn of(todo: Vec<u8>) -> Self {
-        Self { todo, done: None, policy: false, refund: None }
+        Self { todo, done: None, policy: false, refund: None, made: Nanos::ZERO }
     }
 }
 

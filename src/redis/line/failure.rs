@@ -1,8 +1,11 @@
 //! How a request ends, and what callers get while Redis is away.
 
+use std::time::Duration;
+
 use super::KeyLine;
 use super::change::refuse_all;
-use super::request::{InFlightRequest, RequestEnd, RequestKind, Rest};
+use super::flight::{InFlightRequest, RequestEnd, RequestKind};
+use super::request::Rest;
 use super::waiter::{GrantInfo, Outcome};
 use crate::error::store::StoreError;
 use crate::redis::connection::{Effect, Failure, Reply};
@@ -39,32 +42,12 @@ impl<P: Scripted> KeyLine<P> {
             RequestEnd::Failed(failure) => self.failed(rules, now, &request, failure),
             RequestEnd::NoSlot | RequestEnd::Withdrawn => {
                 if matches!(end, RequestEnd::NoSlot) {
-                    let error =
-                        self.unavailable(Effect::None, "too many other requests are under way");
-                    self.wait_for_slot(rules, now, error);
+                    self.crowded.get_or_insert(now);
                 }
                 if request.tries {
                     rules.health.abandoned();
                 }
                 Rest::Repeat
-            }
-            RequestEnd::Unsent => {
-                // The alarm may try again, and find the same runtime.
-                rules.health.unsent(now);
-                if let Some(failing) = &mut self.failing {
-                    failing.outage.failed(now);
-                }
-                Rest::Refuse(self.no_runtime())
-            }
-            RequestEnd::Abandoned => {
-                rules.health.abandoned();
-                let cost = self.spare_cost;
-                for _ in std::mem::take(&mut self.spare) {
-                    self.let_go(cost);
-                }
-                Rest::Refuse(
-                    self.unavailable(Effect::Unknown, "the runtime that sent it has ended"),
-                )
             }
         };
         match rest {
@@ -75,9 +58,7 @@ impl<P: Scripted> KeyLine<P> {
         if let RequestEnd::Replied(Reply::PolicyMismatch(..)) = end {
             self.turn_away_the_too_large(now);
         }
-        if !matches!(end, RequestEnd::Unsent) {
-            self.hand_on_spare();
-        }
+        self.hand_on_spare();
     }
 
     fn repeat(&mut self, kind: RequestKind<P::Cost>) {
@@ -121,13 +102,6 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// Refuses the changes that wait, after the task that was to send them has ended.
-    pub(crate) fn refuse_changes(&mut self) {
-        self.lease.released |= P::HELD;
-        let error = self.no_runtime();
-        refuse_all(std::mem::take(&mut self.changes), &error);
-    }
-
     pub(super) fn failed(
         &mut self,
         rules: &Rules<P>,
@@ -138,43 +112,29 @@ impl<P: Scripted> KeyLine<P> {
         let error = failure.error(&self.key);
         if failure.key {
             // The server is there.
-            self.well(rules, now);
+            self.well(rules, now, request.at);
             self.ask_again();
             return Rest::Refuse(error);
         }
         let deadline = rules.options.deadline;
+        let down = rules.health.failed(now, request.at, deadline, self.failing.as_ref(), &error);
+        self.events.extend(down);
+        let random = self.random;
         let failing = self.failing.get_or_insert_with(|| {
-            let outage = Outage::new(request.at, now, deadline, error.clone());
-            KeyOutage { outage, probes: 0, crowded: false }
+            let outage = Outage::new(&rules.health, request.at, deadline, error.clone(), random);
+            KeyOutage { outage, probes: 0 }
         });
-        failing.outage.failed(now);
-        failing.outage.error = error.clone();
+        failing.outage.failed(now, &error);
         failing.probes += u32::from(request.is_probe());
         // There may be many keys that cannot be reached and that no caller needs.
         self.failing.take_if(|failing| failing.probes > PROBES);
-        let down = rules.health.failed(now, request.at, deadline, &error);
-        self.events.extend(down);
         if failure.effect == Effect::None { Rest::Repeat } else { Rest::Refuse(error) }
     }
 
-    /// No caller waits for a slot longer than for a reply.
-    pub(super) fn wait_for_slot(&mut self, rules: &Rules<P>, now: Nanos, error: StoreError) {
-        self.failing.get_or_insert_with(|| {
-            let outage = Outage::new(now, now, rules.options.deadline, error);
-            KeyOutage { outage, probes: 0, crowded: true }
-        });
-    }
-
-    /// The task that sends is done with a request.
-    pub(crate) fn free(&mut self) {
-        self.under_way = false;
-        self.failing.take_if(|failing| failing.crowded);
-    }
-
-    /// The server has answered.
-    pub(super) fn well(&mut self, rules: &Rules<P>, now: Nanos) {
+    /// The server has answered a request that was sent at `sent`.
+    pub(super) fn well(&mut self, rules: &Rules<P>, now: Nanos, sent: Nanos) {
         self.failing = None;
-        let up = rules.health.well(now);
+        let up = rules.health.well(now, sent);
         self.events.extend(up);
     }
 
@@ -201,23 +161,16 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    fn unavailable(&self, effect: Effect, why: &str) -> StoreError {
-        Failure::new(effect, why.into()).error(&self.key)
-    }
-
-    fn no_runtime(&self) -> StoreError {
-        let why = "no tokio runtime to send it, or one that has ended: without one use `Blocking`";
-        self.unavailable(Effect::None, why)
-    }
-
     /// Whether requests for this key have failed for so long that callers are served without Redis.
-    pub(crate) fn is_away(&self, now: Nanos) -> bool {
+    pub(crate) fn is_away(&self, deadline: Duration, now: Nanos) -> bool {
         self.failing.as_ref().is_some_and(|failing| failing.outage.exceeds_deadline(now))
+            || self.is_crowded_out(deadline, now)
     }
 
     /// Why Redis is not asked as usual, if it is not.
     pub(super) fn trouble(&self, rules: &Rules<P>) -> Option<StoreError> {
         let own = self.failing.as_ref().map(|failing| failing.outage.error.clone());
-        own.or_else(|| rules.health.doubt())
+        let crowd = || self.crowded.map(|_| self.crowd(Effect::None));
+        own.or_else(crowd).or_else(|| rules.health.doubt())
     }
 }

@@ -99,10 +99,13 @@ impl<P: Scripted> KeyLine<P> {
     pub(crate) fn take(&mut self, id: WaiterId) -> Option<Outcome> {
         match &mut self.queue[id].stage {
             Stage::Stale(outcome) => outcome.take(),
-            Stage::Over(_) => match self.queue.remove(id).stage {
-                Stage::Over(outcome) => Some(outcome),
-                _ => None,
-            },
+            Stage::Over(_) => {
+                self.served = self.served.saturating_sub(1);
+                match self.queue.remove(id).stage {
+                    Stage::Over(outcome) => Some(outcome),
+                    _ => None,
+                }
+            }
             _ => None,
         }
     }
@@ -165,6 +168,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Grants bookings that are due, and refuses waiters whose deadline has passed.
     pub(crate) fn pump(&mut self, rules: &Rules<P>, now: Nanos) {
+        self.give_up_on_flight(rules, now);
         while let Some(id) = self.queue.front()
             && let Stage::Booked(booking) = self.queue[id].stage
             && booking.due <= now
@@ -268,6 +272,7 @@ impl<P: Scripted> KeyLine<P> {
             self.queue.remove(id);
             return;
         };
+        self.served += 1;
         self.queue[id].stage = Stage::Over(outcome);
         self.queue.wake(id);
     }

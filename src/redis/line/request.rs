@@ -3,60 +3,17 @@
 use std::time::Duration;
 
 use super::change::{KeyChange, Refund};
+use super::flight::{InFlightRequest, RequestKind};
 use super::waiter::{Stage, Turn};
 use super::{BATCH, KeyLine};
 use crate::error::store::StoreError;
 use crate::policy::Cost;
-use crate::redis::connection::{Failure, Reply};
 use crate::redis::health::SendPermission;
 use crate::redis::rules::Rules;
 use crate::redis::script::wire::{Ahead, Call};
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
-
-/// The kind of a request, and the callers that its reply is for.
-pub(crate) enum RequestKind<C> {
-    /// Some of them behind waiters that are only reckoned with, if there are any.
-    Take(Option<Ahead<C>>, Vec<WaiterId>),
-    Change(Vec<KeyChange<C>>),
-    /// Whether the server is back.
-    Probe,
-}
-
-pub(crate) struct InFlightRequest<C> {
-    pub(crate) arguments: Vec<Vec<u8>>,
-    pub(crate) kind: RequestKind<C>,
-    pub(crate) at: Nanos,
-    /// Of the policy of the request.
-    pub(crate) generation: u32,
-    /// Whether it tries Redis for all keys, after a failure.
-    pub(crate) tries: bool,
-}
-
-impl<C> InFlightRequest<C> {
-    pub(crate) fn is_take(&self) -> bool {
-        matches!(self.kind, RequestKind::Take(..))
-    }
-
-    pub(crate) fn is_probe(&self) -> bool {
-        matches!(self.kind, RequestKind::Probe)
-    }
-}
-
-/// How a request ends.
-pub(crate) enum RequestEnd {
-    Replied(Reply),
-    Failed(Failure),
-    /// Not sent yet: too many requests for other keys are in flight.
-    NoSlot,
-    /// Not sent: Redis turned out to be down.
-    Withdrawn,
-    /// Not sent: the runtime has ended.
-    Unsent,
-    /// The runtime ended while the request was in flight.
-    Abandoned,
-}
 
 /// What becomes of the waiters and changes of a request that the reply did not settle.
 pub(super) enum Rest {
@@ -87,15 +44,20 @@ fn ago(now: Nanos, earliest: Nanos) -> f64 {
 }
 
 impl<P: Scripted> KeyLine<P> {
-    /// Returns the request to send now, if one is due.
-    pub(crate) fn next(
-        &mut self,
-        rules: &Rules<P>,
-        now: Nanos,
-    ) -> Option<InFlightRequest<P::Cost>> {
-        if self.under_way
-            || self.failing.as_ref().is_some_and(|failing| now < failing.outage.retry_at)
-        {
+    /// Makes the next request, if one is due. Returns the number of its flight.
+    pub(crate) fn next(&mut self, rules: &Rules<P>, now: Nanos) -> Option<u64> {
+        if self.flight.is_some() || self.is_collecting() && now < self.collect_until {
+            return None;
+        }
+        let request = self.next_request(rules, now);
+        if request.is_none() {
+            self.crowded = None;
+        }
+        request.map(|request| self.take_off(rules, now, request))
+    }
+
+    fn next_request(&mut self, rules: &Rules<P>, now: Nanos) -> Option<InFlightRequest<P::Cost>> {
+        if self.failing.as_ref().is_some_and(|failing| now < failing.outage.retry_at) {
             return None;
         }
         let may = rules.health.may_ask(now, self.failing.is_some());
@@ -106,7 +68,6 @@ impl<P: Scripted> KeyLine<P> {
             return None;
         };
         self.changed_last = matches!(kind, RequestKind::Change(_));
-        self.under_way = true;
         Some(InFlightRequest {
             arguments: self.arguments(rules, now, &kind),
             kind,

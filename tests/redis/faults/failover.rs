@@ -7,8 +7,8 @@ use tollgate::redis::{Connection, State};
 use super::load::{Load, permits};
 use super::report::fault;
 use super::{
-    Events, HORIZON, KEY, blocking, builder, bursty, eventually, is, manager, ms, reconnecting,
-    sequence, store, timed, warm,
+    Events, HORIZON, KEY, builder, bursty, eventually, is, manager, ms, reconnecting, sequence,
+    store, timed, warm,
 };
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::replica::{Replica, demote};
@@ -106,11 +106,6 @@ async fn demoted<C: Connection>(name: &'static str, connection: impl AsyncFn(&st
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_demoted_primary_is_left() {
     demoted("Reconnecting", async |url| reconnecting(url)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_demoted_primary_is_left_by_a_thread() {
-    demoted("Blocking", async |url| blocking(url)).await;
 }
 
 /// It does not know that the primary has moved, and fails until the connection is cut.

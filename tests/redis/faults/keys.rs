@@ -7,8 +7,8 @@ use tollgate::redis::{Connection, State};
 use super::load::Load;
 use super::report::fault;
 use super::{
-    Events, HORIZON, KEY, Limiter, blocking, builder, bursty, eventually, ms, reconnecting, slow,
-    store, stored, timed,
+    Events, HORIZON, KEY, Limiter, builder, bursty, eventually, ms, reconnecting, slow, store,
+    stored, timed,
 };
 use crate::support::server::Server;
 
@@ -116,7 +116,7 @@ async fn a_key_with_junk_in_it() {
 fn a_thread_gets_the_same_error() {
     let server = Server::start();
     server.command(&["RPUSH", KEY, "a"]);
-    let limiter = builder(slow(), blocking(&server.url())).build();
+    let limiter = builder(slow(), reconnecting(&server.url())).build();
     let error = store(limiter.blocking_acquire(1));
     assert!(!error.is_unavailable() && error.to_string().contains(KEY), "{error}");
     assert_eq!(limiter.state(), State::Up);

@@ -13,6 +13,7 @@ mod keys;
 mod leaving;
 mod load;
 mod long_logs;
+mod mute_node;
 mod network;
 mod operators;
 mod overload;
@@ -21,9 +22,10 @@ mod processes;
 mod refusals;
 mod report;
 mod restart;
-mod runtimes;
+mod sender;
 mod settling;
 mod waiting;
+mod watchdog;
 mod wires;
 mod without;
 
@@ -32,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
 use tollgate::redis::{
-    Blocking, Builder, Connection, Event, Reconnecting, RedisRateLimiter, State, StoreError,
+    Builder, Connection, Event, Reconnecting, RedisRateLimiter, State, StoreError,
 };
 use tollgate::{Error, Rate, SmoothBursty};
 
@@ -67,10 +69,6 @@ fn slow() -> SmoothBursty {
 
 fn reconnecting(url: &str) -> Reconnecting {
     Reconnecting::open(url).expect("the URL is one")
-}
-
-fn blocking(url: &str) -> Blocking {
-    Blocking::open(url).expect("the URL is one")
 }
 
 /// Its own waits between two attempts are seconds unless they are chosen.

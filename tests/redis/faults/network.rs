@@ -7,7 +7,7 @@ use tollgate::redis::{Connection, State};
 use super::load::Load;
 use super::report::fault;
 use super::{
-    Events, Limiter, blocking, builder, bursty, denied, eventually, is, manager, ms, multiplexed,
+    Events, Limiter, builder, bursty, denied, eventually, is, manager, ms, multiplexed,
     reconnecting, sequence, served, slow, store, timed, warm,
 };
 use crate::support::proxy::{Mode, Proxy};
@@ -74,13 +74,6 @@ async fn a_request_that_was_cut_off_is_not_sent_again_by_a_manager() {
     cut("ConnectionManager", &server, &proxy, manager(&proxy.url()).await).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_was_cut_off_is_not_sent_again_by_a_thread() {
-    let server = Server::start();
-    let proxy = Proxy::to(&server);
-    cut("Blocking", &server, &proxy, blocking(&proxy.url())).await;
-}
-
 /// Such an error does not say that nothing was executed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_that_a_proxy_answers_after_executing_is_not_sent_again() {
@@ -109,7 +102,6 @@ async fn an_error_that_a_proxy_answers_after_executing_is_not_sent_again() {
         }
     }
     behind("Reconnecting", reconnecting).await;
-    behind("Blocking", blocking).await;
 }
 
 /// Connections are accepted and never answered.
@@ -171,39 +163,6 @@ async fn no_caller_waits_for_a_mute_server_over_a_plain_connection() {
     mute("MultiplexedConnection", &server, multiplexed(&server.url()).await).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_caller_waits_for_a_mute_server_over_a_thread() {
-    let server = Server::start();
-    mute("Blocking", &server, blocking(&server.url())).await;
-}
-
-/// All of them use the thread of the connection: the first detects the fault for all.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_on_a_thread_do_not_wait_in_turn_for_a_mute_server() {
-    let server = Server::start();
-    let limiter = builder(slow(), blocking(&server.url())).deadline(DEADLINE).build();
-    served(&limiter).await;
-    server.stop_process();
-    let calls: Vec<_> = (0..20)
-        .map(|number| {
-            let key = format!("quota:{number}");
-            let limiter = limiter.at(key.clone());
-            (key, tokio::spawn(async move { timed(limiter.acquire(1)).await }))
-        })
-        .collect();
-    let mut sent = 0;
-    for (key, call) in calls {
-        let (answer, took) = call.await.expect("no panic");
-        let error = store(answer);
-        assert!(error.is_unavailable() && error.key() == key, "{error}");
-        sent += u32::from(error.may_have_charged());
-        assert!(took < DEADLINE * 2 + super::SLACK, "{took:?}");
-    }
-    assert_eq!(sent, 1, "certainly nothing was charged to the others");
-    server.continue_process();
-    is(&limiter, State::Up).await;
-}
-
 /// The server was mute before the first connection, so nothing can have been charged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_mute_from_the_beginning_has_charged_nothing() {
@@ -217,7 +176,6 @@ async fn a_server_that_is_mute_from_the_beginning_has_charged_nothing() {
     let server = Server::start();
     server.stop_process();
     never_connected(reconnecting(&server.url())).await;
-    never_connected(blocking(&server.url())).await;
     server.continue_process();
 }
 
@@ -302,8 +260,6 @@ async fn a_deadline_is_for_all_that_a_request_takes() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     unknown(&server, &proxy, reconnecting(&proxy.url())).await;
-    server.command(&["FLUSHALL"]);
-    unknown(&server, &proxy, blocking(&proxy.url())).await;
 }
 
 /// One key tries to reconnect, and does not delay the deadline of another's request.

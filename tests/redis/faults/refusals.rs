@@ -9,8 +9,7 @@ use tollgate::{InFlight, Rate, TokenBucket};
 
 use super::report::fault;
 use super::{
-    Events, KEY, Limiter, blocking, builder, bursty, is, manager, ms, reconnecting, store, stored,
-    timed,
+    Events, KEY, Limiter, builder, bursty, is, manager, ms, reconnecting, store, stored, timed,
 };
 use crate::support::server::Server;
 
@@ -69,7 +68,6 @@ async fn out_of_memory() {
     }
     let server = Server::with(&["--maxmemory-policy", "noeviction"]);
     full("Reconnecting", &server, reconnecting(&server.url())).await;
-    full("Blocking", &server, blocking(&server.url())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,7 +186,6 @@ async fn a_wrong_password() {
     }
     let server = Server::start();
     wrong("Reconnecting", &server, reconnecting).await;
-    wrong("Blocking", &server, blocking).await;
 }
 
 /// The manager does not affect refusals of the server: the errors are the same.

@@ -7,7 +7,7 @@ use tollgate::redis::{Connection, State, Unavailable};
 use super::load::{Load, permits};
 use super::report::fault;
 use super::{
-    Events, HORIZON, KEY, Limiter, blocking, builder, bursty, denied, eventually, is, manager, ms,
+    Events, HORIZON, KEY, Limiter, builder, bursty, denied, eventually, is, manager, ms,
     multiplexed, reconnecting, sequence, slow, store, stored, timed, warm,
 };
 use crate::support::proxy::{Mode, Proxy};
@@ -71,13 +71,6 @@ async fn a_server_that_lost_everything_is_found_again_by_a_manager() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     killed("ConnectionManager", &server, &proxy, manager(&proxy.url()).await).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_lost_everything_is_found_again_by_a_thread() {
-    let server = Server::start();
-    let proxy = Proxy::to(&server);
-    killed("Blocking", &server, &proxy, blocking(&proxy.url())).await;
 }
 
 /// Every call fails, and quickly.
@@ -167,7 +160,7 @@ async fn scripts_that_were_flushed_are_sent_again() {
 #[test]
 fn blocking_calls_recover_by_themselves() {
     let server = Server::start();
-    let limiter = builder(bursty(RATE), blocking(&server.url()))
+    let limiter = builder(bursty(RATE), reconnecting(&server.url()))
         .deadline(DEADLINE)
         .unavailable(Unavailable::Fail)
         .build();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Semaphore;
-use tollgate::redis::{Connection, Failure, Reconnecting, Reply, Request, Runtime, Task};
+use tollgate::redis::{Connection, Failure, Reconnecting, Reply, Request, Task};
 
 use super::{LIMIT, lock, reconnecting};
 
@@ -82,7 +82,7 @@ pub(super) struct Hand {
     answers: Arc<Mutex<VecDeque<Result<Reply, Failure>>>>,
     sent: Arc<AtomicUsize>,
     last: Arc<Mutex<Vec<Vec<u8>>>>,
-    /// Tasks spawned after the end of the runtime; `None` while it runs.
+    /// Tasks spawned after the end of the thread; `None` while it runs.
     late: Arc<Mutex<Option<usize>>>,
 }
 
@@ -110,16 +110,11 @@ impl Hand {
         self.sent.load(Ordering::SeqCst)
     }
 
-    /// The runtime ends with all its tasks, and later tasks are dropped, as in tokio.
+    /// The thread ends with all its tasks, and later tasks are dropped.
     pub(super) fn end(&self) {
         *lock(&self.late) = Some(0);
         let tasks = std::mem::take(&mut *lock(&self.tasks));
         drop(tasks);
-    }
-
-    /// There is another runtime.
-    pub(super) fn begin(&self) {
-        *lock(&self.late) = None;
     }
 
     /// The arguments of the last request.
@@ -139,7 +134,7 @@ impl Connection for Hand {
         .await
     }
 
-    fn spawn(&self, _: &Runtime, task: Task) {
+    fn spawn(&self, task: Task) {
         if let Some(late) = &mut *lock(&self.late) {
             *late += 1;
             assert!(*late < 100 || std::thread::panicking(), "again and again");

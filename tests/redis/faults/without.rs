@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use tollgate::redis::{
-    Connection, Effect, Failure, RedisRateLimiter, Reply, Request, State, Unavailable,
+    Connection, Effect, Failure, RedisRateLimiter, Reply, Request, State, Task, Unavailable,
 };
 use tollgate::{Clock, Rate, SmoothBursty};
 
 use super::load::{Load, excess};
 use super::report::fault;
 use super::{
-    Events, Limiter, blocking, builder, bursty, denied, eventually, is, ms, reconnecting, store,
-    stored, timed, warm,
+    Events, Limiter, builder, bursty, denied, eventually, is, ms, reconnecting, store, stored,
+    timed, warm,
 };
 use crate::support::server::Server;
 
@@ -126,17 +126,11 @@ async fn a_share() {
     share("Reconnecting", &server, reconnecting(&server.url())).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_share_over_a_thread() {
-    let server = Server::start();
-    share("Blocking", &server, blocking(&server.url())).await;
-}
-
 /// Threads without a runtime get theirs, too.
 #[test]
 fn a_share_for_threads() {
     let server = Server::start();
-    let limiter = builder(bursty(1000.0), blocking(&server.url()))
+    let limiter = builder(bursty(1000.0), reconnecting(&server.url()))
         .deadline(DEADLINE)
         .unavailable(Unavailable::Local(bursty(200.0)))
         .build();
@@ -184,6 +178,10 @@ async fn a_connection_that_leads_nowhere() {
     impl Connection for Nowhere {
         async fn run(&self, _: &Request) -> Result<Reply, Failure> {
             Err(Failure::new(Effect::None, "there is no Redis".into()))
+        }
+
+        fn spawn(&self, task: Task) {
+            tokio::spawn(task);
         }
     }
 

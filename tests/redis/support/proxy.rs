@@ -18,6 +18,8 @@ pub(crate) enum Mode {
     Pass,
     /// Each reply arrives later by this delay, however many are on their way.
     DelayAnswers(Duration),
+    /// The first reply on each connection arrives later by this delay.
+    DelayConnecting(Duration),
     /// Requests reach the server, answers are lost.
     SwallowAnswers,
     /// Nothing reaches the server.
@@ -241,11 +243,12 @@ impl Shared {
     ) {
         let mut bytes = [0; 16 * 1024];
         let mut lost = false;
+        let mut is_first = true;
         while let Ok(count @ 1..) = from.read(&mut bytes) {
             if lost {
                 continue;
             }
-            match self.judge(side) {
+            match self.judge(side, std::mem::take(&mut is_first)) {
                 Verdict::Forward(delay) if forward(delay, &bytes[..count]) => {}
                 Verdict::Instead(error)
                     if forward(Duration::ZERO, format!("-{error}\r\n").as_bytes()) => {}
@@ -255,11 +258,14 @@ impl Shared {
         }
     }
 
-    fn judge(&self, side: Side) -> Verdict {
+    fn judge(&self, side: Side, is_first: bool) -> Verdict {
         let mut state = lock(&self.state);
         let verdict = match (state.mode, side) {
             (Mode::DelayAnswers(delay), Side::Answers) => return Verdict::Forward(delay),
             (Mode::Answer(error), Side::Answers) => Verdict::Instead(error),
+            (Mode::DelayConnecting(delay), Side::Answers) if is_first => {
+                return Verdict::Forward(delay);
+            }
             (Mode::SwallowRequests, Side::Requests) | (Mode::SwallowAnswers, Side::Answers) => {
                 Verdict::Swallow
             }

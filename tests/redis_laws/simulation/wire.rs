@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::FutureExt;
 use tollgate::ManualClock;
-use tollgate::redis::{Connection, Effect, Failure, Reply, Request, Runtime, Task};
+use tollgate::redis::{Connection, Effect, Failure, Reply, Request, Task};
 
 use super::chance::Chance;
 use crate::manual::Manual;
@@ -269,21 +269,23 @@ impl Connection for Wire {
         if !Self::is_take(request) && plan.fails != Some(Effect::None) && !is_mismatch {
             world.given_back[plan.line] += self.changes(request).0;
         }
+        // The queue has gone on without it, and reports that it may have charged.
+        let is_lost = self.clock.elapsed() - sent >= request.deadline + request.deadline / 8;
+        if (is_lost || plan.fails == Some(Effect::Unknown)) && Self::is_take(request) {
+            world.unknown[plan.line] += self.costs(request).len() as u64;
+        }
         if let Some(effect) = plan.fails {
-            if effect == Effect::Unknown && Self::is_take(request) {
-                world.unknown[plan.line] += self.costs(request).len() as u64;
-            }
             return Err(Failure::new(effect, "chance".into()));
         }
         let (reply, charged) = ran.expect("a request that does not fail has run");
         for charged in &mut world.charged[charged] {
-            charged.answered = true;
+            charged.answered = !is_lost;
             charged.late = self.clock.elapsed().saturating_sub(charged.late);
         }
         Ok(reply)
     }
 
-    fn spawn(&self, _: &Runtime, task: Task) {
+    fn spawn(&self, task: Task) {
         let mut world = lock(&self.world);
         let ends = world.weather.ends;
         if world.chance.of_thousand(ends) {

@@ -1,0 +1,76 @@
+//! The request in flight, and how it ends.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::change::KeyChange;
+use crate::redis::connection::{Failure, Reply};
+use crate::redis::rules::Slot;
+use crate::redis::script::wire::Ahead;
+use crate::units::Nanos;
+use crate::wait_queue::WaiterId;
+
+/// The kind of a request, and the callers that its reply is for.
+pub(crate) enum RequestKind<C> {
+    /// Some of them behind waiters that are only reckoned with, if there are any.
+    Take(Option<Ahead<C>>, Vec<WaiterId>),
+    Change(Vec<KeyChange<C>>),
+    /// Whether the server is back.
+    Probe,
+}
+
+pub(crate) struct InFlightRequest<C> {
+    pub(crate) arguments: Vec<Vec<u8>>,
+    pub(crate) kind: RequestKind<C>,
+    pub(crate) at: Nanos,
+    /// Of the policy of the request.
+    pub(crate) generation: u32,
+    /// Whether it tries Redis for all keys, after a failure.
+    pub(crate) tries: bool,
+}
+
+impl<C> InFlightRequest<C> {
+    pub(crate) fn is_take(&self) -> bool {
+        matches!(self.kind, RequestKind::Take(..))
+    }
+
+    pub(crate) fn is_probe(&self) -> bool {
+        matches!(self.kind, RequestKind::Probe)
+    }
+}
+
+/// How a request ends.
+pub(crate) enum RequestEnd {
+    Replied(Reply),
+    Failed(Failure),
+    /// Not sent yet: too many requests for other keys are in flight.
+    NoSlot,
+    /// Not sent: Redis turned out to be down.
+    Withdrawn,
+}
+
+/// It belongs to the line, not to the task that sends it: if that task stands still, the line goes on without it.
+pub(crate) struct Flight<C> {
+    /// Tells it from earlier ones, whose tasks may still be there.
+    pub(super) number: u64,
+    /// `None`: the task waits for a slot.
+    pub(super) request: Option<InFlightRequest<C>>,
+    /// When it was sent.
+    pub(super) sent: Option<Nanos>,
+    /// When to look whether it keeps its slot.
+    pub(super) look_at: Option<Nanos>,
+    /// Held from when the request is sent until it ends, or others pass it.
+    pub(super) slot: Option<Slot>,
+    /// When the line goes on without the task. `None`: it waits for a slot.
+    pub(super) until: Option<Nanos>,
+}
+
+/// What the task does next.
+pub(crate) enum Step {
+    /// Send these arguments, as a call or as a change.
+    Send(Vec<Vec<u8>>, bool),
+    WaitForSlot(Arc<Semaphore>),
+    /// There is nothing to send, or the line goes on without this task.
+    Next,
+}

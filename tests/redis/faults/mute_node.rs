@@ -1,0 +1,83 @@
+//! One node of several is mute: its keys must not take the others' place. In simulated time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tollgate::redis::{Connection, Effect, Failure, RedisRateLimiter, Reply, Request, State, Task};
+use tollgate::{Clock, Error, SmoothBursty};
+
+use super::{bursty, ms, store};
+
+/// Answers within a millisecond, but for the keys of one node, which get no answer.
+#[derive(Clone)]
+struct Nodes;
+
+impl Connection for Nodes {
+    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+        if request.key.starts_with("mute:") {
+            tokio::time::sleep(request.deadline).await;
+            return Err(Failure::new(Effect::Unknown, "no answer".into()));
+        }
+        tokio::time::sleep(ms(1)).await;
+        Ok(Reply::Number(0))
+    }
+
+    fn spawn(&self, task: Task) {
+        tokio::spawn(task);
+    }
+}
+
+const DEADLINE: Duration = ms(500);
+
+/// Calls one key until the time is over. How long each call took.
+async fn ask(
+    limiter: RedisRateLimiter<SmoothBursty, Nodes>,
+    every: Duration,
+    end: Instant,
+) -> Vec<(Duration, Result<(), Error>)> {
+    let mut calls = Vec::new();
+    while Instant::now() < end {
+        let start = Instant::now();
+        let answer = limiter.acquire(1).await.map(drop);
+        calls.push((start.elapsed(), answer));
+        tokio::time::sleep(every).await;
+    }
+    calls
+}
+
+/// The 99th percentile of calls for keys of the nodes that are well; they get no error.
+async fn healthy(limiter: &RedisRateLimiter<SmoothBursty, Nodes>, end: Instant) -> Duration {
+    let callers: Vec<_> = (0..20)
+        .map(|key| tokio::spawn(ask(limiter.at(format!("well:{key}")), ms(5), end)))
+        .collect();
+    let mut took = Vec::new();
+    for caller in callers {
+        for (time, answer) in caller.await.expect("no panic") {
+            answer.expect("this node is well");
+            took.push(time);
+        }
+    }
+    took.sort_unstable();
+    took[took.len() * 99 / 100]
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_thousand_keys_of_a_mute_node_do_not_hold_up_the_others() {
+    let limiter = RedisRateLimiter::builder(bursty(1e9), Nodes, "any");
+    let limiter = limiter.deadline(DEADLINE).clock(Clock::tokio()).build();
+    let alone = healthy(&limiter, Instant::now() + Duration::from_secs(1)).await;
+    // All at once, and again and again: the first requests of all of them are on their way together.
+    let end = Instant::now() + Duration::from_secs(4);
+    let mute: Vec<_> = (0..3_000)
+        .map(|key| tokio::spawn(ask(limiter.at(format!("mute:{key}")), ms(300), end)))
+        .collect();
+    let beside = healthy(&limiter, end).await;
+    assert!(beside <= 2 * alone, "{beside:?} beside them, {alone:?} alone");
+    for caller in mute {
+        for (time, answer) in caller.await.expect("no panic") {
+            assert!(store(answer).is_unavailable());
+            assert!(time <= DEADLINE + ms(2), "{time:?}");
+        }
+    }
+    assert_eq!(limiter.state(), State::Up);
+}

@@ -1,0 +1,177 @@
+//! The task that sends stands still, panics, or is never run: no caller waits for it longer than for Redis.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::FutureExt;
+use tollgate::ManualClock;
+use tollgate::redis::{Connection, Effect, Failure, Reply, Request, State, Task};
+
+use super::wires::Hand;
+use super::{Limiter, builder, bursty, ms, store};
+use crate::support::{lock, until};
+
+/// The deadline, and what the connection gets to say that there was no answer.
+const PATIENCE: Duration = Duration::from_micros(562_500);
+
+fn limiter(clock: &ManualClock) -> (Limiter<Hand>, Hand) {
+    let hand = Hand::default();
+    (builder(bursty(10.0), hand.clone()).clock(clock).build(), hand)
+}
+
+fn refused() -> Failure {
+    Failure::new(Effect::None, "connection refused".into())
+}
+
+#[test]
+fn a_task_that_never_begins_hangs_no_caller() {
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(&clock);
+    let mut caller = limiter.acquire(1);
+    let another = limiter.at("another");
+    let mut quota = Box::pin(another.quota());
+    assert!((&mut caller).now_or_never().is_none() && (&mut quota).now_or_never().is_none());
+    clock.advance(PATIENCE);
+    assert!(!store(caller.now_or_never().expect("answered")).may_have_charged());
+    assert!(!store(quota.now_or_never().expect("answered")).may_have_charged());
+    assert_eq!((limiter.state(), limiter.counters().lost), (State::Down, 0));
+    // When the task goes on it sends nothing for them: one request probes.
+    hand.send();
+    assert_eq!(hand.sent(), 1);
+    hand.answer(Ok(Reply::Numbers(vec![0])));
+    assert_eq!(limiter.state(), State::Up);
+}
+
+#[test]
+fn a_task_that_stands_still_with_a_request_hangs_no_caller() {
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(&clock);
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.send();
+    let mut later = limiter.acquire(1);
+    assert!((&mut later).now_or_never().is_none());
+    clock.advance(PATIENCE);
+    assert!(store(caller.now_or_never().expect("answered")).may_have_charged());
+    assert!(!store(later.now_or_never().expect("answered")).may_have_charged());
+    assert_eq!((limiter.state(), limiter.counters().lost), (State::Down, 1));
+    // It is of no use to its caller, but shows that Redis is there.
+    hand.answer(Ok(Reply::Number(0)));
+    assert_eq!((limiter.state(), limiter.queue_len()), (State::Up, 0));
+}
+
+#[test]
+fn no_wait_for_a_slot_and_a_reply_is_longer_than_the_deadline() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).max_requests(1).build();
+    let mut first = limiter.at("first").acquire(1);
+    assert!((&mut first).now_or_never().is_none());
+    hand.send();
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.send();
+    assert_eq!(hand.sent(), 1);
+    clock.advance(ms(300));
+    hand.answer(Ok(Reply::Number(0)));
+    assert_eq!(hand.sent(), 2, "it has a slot");
+    clock.advance(ms(199));
+    assert!((&mut caller).now_or_never().is_none());
+    clock.advance(ms(1));
+    assert!(store(caller.now_or_never().expect("answered")).may_have_charged());
+    // What it has booked is given back.
+    hand.answer(Ok(Reply::Number(0)));
+    assert_eq!(hand.last()[1][0], b'R', "{:?}", hand.last());
+}
+
+/// Panics in its first request.
+#[derive(Clone, Default)]
+struct Panics(Arc<AtomicUsize>);
+
+impl Connection for Panics {
+    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+        let is_probe = request.arguments.len() > 1;
+        assert!(self.0.fetch_add(1, Ordering::SeqCst) > 0, "of this test");
+        Ok(if is_probe { Reply::Numbers(vec![0]) } else { Reply::Number(0) })
+    }
+}
+
+#[test]
+fn a_panic_in_a_connection_ends_only_its_request() {
+    let limiter = builder(bursty(1e6), Panics::default()).build();
+    assert!(store(limiter.blocking_acquire(1)).may_have_charged());
+    until("it goes on", || limiter.blocking_acquire(1).is_ok());
+    assert_eq!(limiter.state(), State::Up);
+}
+
+/// Refuses a number of requests.
+#[derive(Clone)]
+struct Refuses(Arc<AtomicUsize>);
+
+impl Connection for Refuses {
+    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+        let left = |left: usize| left.checked_sub(1);
+        if self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_ok() {
+            return Err(refused());
+        }
+        let is_probe = request.arguments.len() > 1;
+        Ok(if is_probe { Reply::Numbers(vec![0]) } else { Reply::Number(0) })
+    }
+}
+
+#[test]
+fn a_listener_that_panics_hangs_no_caller() {
+    let heard = Arc::new(AtomicUsize::new(0));
+    let listener = {
+        let heard = Arc::clone(&heard);
+        move |_: &_| {
+            heard.fetch_add(1, Ordering::SeqCst);
+            panic!("of this test");
+        }
+    };
+    let connection = Refuses(Arc::new(AtomicUsize::new(12)));
+    let limiter = builder(bursty(1e6), connection).deadline(ms(50)).on_event(listener).build();
+    // The panic goes to the caller that meets it, if it is not the thread that sends.
+    let call =
+        || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| limiter.blocking_acquire(1)));
+    until("it goes on", || call().is_ok_and(|answer| answer.is_ok()));
+    assert_eq!(heard.load(Ordering::SeqCst), 2, "down and up");
+}
+
+/// Processes must not come back in step.
+#[test]
+fn pauses_between_retries_are_random_and_bounded() {
+    /// When it was tried.
+    #[derive(Clone)]
+    struct Dead(ManualClock, Arc<Mutex<Vec<Duration>>>);
+
+    impl Connection for Dead {
+        async fn run(&self, _: &Request) -> Result<Reply, Failure> {
+            lock(&self.1).push(self.0.elapsed());
+            Err(refused())
+        }
+
+        fn spawn(&self, mut task: Task) {
+            while (&mut task).now_or_never().is_none() {}
+        }
+    }
+
+    for (ceiling, limit) in [(None, ms(250)), (Some(ms(1_000)), ms(1_000))] {
+        let clock = ManualClock::new();
+        let dead = Dead(clock.clone(), Arc::default());
+        let limiter = builder(bursty(10.0), dead.clone()).clock(&clock);
+        let limiter = match ceiling {
+            Some(pause) => limiter.max_retry_pause(pause),
+            None => limiter,
+        };
+        let limiter = limiter.build();
+        assert!(limiter.acquire(1).now_or_never().is_none());
+        (0..15_000).for_each(|_| clock.advance(ms(1)));
+        let tries = lock(&dead.1).clone();
+        let mut pauses: Vec<_> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let longest = pauses.split_off(pauses.len() - 8);
+        assert!(longest.iter().all(|&pause| pause >= limit / 2), "{longest:?}");
+        assert!(longest.iter().all(|&pause| pause <= limit * 3 / 2 + ms(20)), "{longest:?}");
+        assert!(longest.iter().any(|pause| pause.abs_diff(longest[0]) > ms(2)), "{longest:?}");
+    }
+}
