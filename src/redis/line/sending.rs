@@ -7,7 +7,7 @@ use super::KeyLine;
 use super::change::refuse_all;
 use super::failure::without_redis;
 use super::flight::{Flight, InFlightRequest, RequestEnd, Step};
-use super::waiter::{Stage, Turn};
+use super::waiter::Stage;
 use crate::error::store::StoreError;
 use crate::redis::connection::{Effect, Failure};
 use crate::redis::rules::{Rules, Slot};
@@ -19,7 +19,7 @@ use crate::wait_queue::WaiterId;
 /// knows more, says that there was no answer.
 fn patience<P>(rules: &Rules<P>, now: Nanos) -> Nanos {
     let deadline = rules.options.deadline;
-    now.saturating_add(deadline + (deadline / 8).max(Duration::from_millis(10)))
+    now.saturating_add(deadline + (deadline / 8).max(Duration::from_millis(50)))
 }
 
 /// How long the next request waits at most for callers that have just been served to come back.
@@ -200,13 +200,9 @@ impl<P: Scripted> KeyLine<P> {
         Failure::new(effect, "too many other requests are under way".into()).error(&self.key)
     }
 
-    /// The waiters of which Redis has not said anything since they joined or their turn came.
+    /// The waiters that still wait for a reply.
     fn unanswered(&self) -> impl Iterator<Item = WaiterId> {
-        self.unbooked().filter(|&id| match self.queue[id].stage {
-            Stage::Waiting(_) => true,
-            Stage::Asked(turn) => turn != Turn::Later,
-            _ => false,
-        })
+        self.unbooked().filter(|&id| !matches!(self.queue[id].stage, Stage::Stale(_)))
     }
 
     /// Whether callers have waited for a slot for so long that they are served without Redis.

@@ -261,7 +261,7 @@ fn an_unused_key_is_not_retried_for_ever() {
     store(caller.now_or_never().expect("answered"));
     go_on(10);
     store(dead.acquire(1).now_or_never().expect("it is known"));
-    go_on(15);
+    go_on(12);
     store(dead.acquire(1).now_or_never().expect("it is known, because it was used"));
     go_on(50);
     let before = tries();
@@ -340,7 +340,7 @@ fn a_failed_key_probes_again_without_waiters() {
     (0..3).for_each(|_| hand.answer(silence()));
     assert!(callers.into_iter().all(|caller| caller.now_or_never().expect("answered").is_err()));
     // One of them probes once more, in time for both.
-    clock.advance(ms(2));
+    clock.advance(ms(4));
     hand.send();
     assert_eq!((limiter.state(), hand.sent()), (State::Doubtful, 4));
     hand.answer(Ok(Reply::Numbers(vec![0])));

@@ -81,10 +81,11 @@ fn a_runtime_that_stands_still_holds_up_no_other() {
     let limiter = limiter(&server);
     let (still, other) = (one_thread(), one_thread());
     let mut call = limiter.acquire(1);
-    still.block_on(async { assert!((&mut call).now_or_never().is_none()) });
+    // It may be quicker than this thread.
+    let early = still.block_on(async { (&mut call).now_or_never() });
     let later = limiter.acquire(1);
     in_time(move || other.block_on(later).map(drop)).expect("granted");
-    still.block_on(call).expect("granted");
+    early.unwrap_or_else(|| still.block_on(call)).expect("granted");
 }
 
 /// Nor one that stood still while it was connecting.
@@ -114,7 +115,7 @@ fn an_outage_ends_though_no_runtime_is_driven_between_calls() {
 /// Places are held by callers of one runtime, and another that has used the limiter ends.
 #[test]
 fn leases_are_renewed_after_a_runtime_has_ended() {
-    const LEASE: Duration = ms(300);
+    const LEASE: Duration = ms(800);
     let server = Server::start();
     let process = || {
         let connection = reconnecting(&server.url());
@@ -127,7 +128,7 @@ fn leases_are_renewed_after_a_runtime_has_ended() {
     guest.block_on(limiter.quota()).expect("answered");
     drop(guest);
     let start = Instant::now();
-    while start.elapsed() < 4 * LEASE {
+    while start.elapsed() < 2 * LEASE {
         let answer = in_time({
             let other = other.clone();
             move || other.blocking_try_acquire(1).map(drop)
@@ -192,7 +193,7 @@ fn a_plain_connection_ends_with_its_runtime() {
 /// With TLS and a long way connecting takes several round trips.
 #[test]
 fn a_slow_way_is_connected_in_the_end() {
-    const CONNECTING: Duration = ms(300);
+    const CONNECTING: Duration = ms(500);
     let server = Server::start();
     let proxy = Proxy::to(&server);
     proxy.set(Mode::DelayConnecting(CONNECTING));
