@@ -2,9 +2,14 @@ local time = redis.call('TIME')
 local key, params, todo = KEYS[1], ARGV[1], ARGV[2]
 local now = time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
-local mark, generation, idle, most, window, part, cost, count, limit, patience, fresh, at = struct.unpack('<I4I4BdddI4I4ddB', params)
-local sequence, deadline, last, elapsed = 0, 0, now, 0
-local pause, known, theirs, dirty = 0, 0, nil, false
+local stamp, mark, lasting, most, window, part, cost, count, limit, patience, fresh, at = struct.unpack('<I4I4ddddI4I4ddB', params)
+local sequence, deadline, last, elapsed = now, 0, now, 0
+local pause, vouched, installed, dirty, ends = 0, 0, 0, false, #params
+local version, generation, grace = 0, 0, 0
+if stamp % 2 == 1 then
+  ends = ends - 12
+  version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
+end
 local age, granted, newest
 local log, first, stop, behind = '', 1, 0, 1
 local added, looked, sum = {}, 1, 0
@@ -93,26 +98,34 @@ local function forget()
   return ended((entry(behind - 16)))
 end
 if not blob then
-  sequence = now % 4294967296
-  begin(idle == 1)
+dirty = lasting > 0
+begin(stamp % 8 > 3)
 else
-  if #blob < 44 then return {'foreign'} end
-  local its_mark, at
-  its_mark, sequence, deadline, last, age, granted, newest, at = struct.unpack('<I4I4I4dddd', blob)
-  if its_mark >= 2147483648 then
-    its_mark = its_mark - 2147483648
-    if #blob < at + 15 then return {'foreign'} end
-    local size
-    pause, known, size, at = struct.unpack('<dI4I4', blob, at)
-    if size ~= (known > 0 and 24 or 0) or #blob < at + size - 1 then return {'foreign'} end
-    theirs = blob:sub(at, at + size - 1)
-    at = at + size
-  end
-  if its_mark ~= mark or known ~= generation then
-    if math.floor(its_mark / 2097152) ~= math.floor(mark / 2097152) then return {'foreign'} end
-    if known > generation then return {'adopt', known, theirs} end
-    if known == generation then return {'conflict', known, theirs} end
-return {'older', known}
+  if #blob < 64 then return {'foreign', #blob, blob:sub(1, 4)} end
+  local its_stamp, its_mark, at
+  its_stamp, its_mark, sequence, deadline, last, age, granted, newest, at = struct.unpack('<I4I4dI4dddd', blob)
+  if its_mark ~= mark or its_stamp ~= stamp or stamp % 2 == 1 then
+    local its_size = its_stamp % 4 > 1 and 24 / 2 or 24
+    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < at - 1 + its_size + its_stamp % 2 * 24 then
+      return {'foreign', #blob, blob:sub(1, 4)}
+    end
+    local theirs, its_version, its_generation = blob:sub(at, at + its_size - 1), 0, 0
+    at = at + its_size
+    vouched = math.floor(last / 1000000)
+    if its_stamp % 2 == 1 then
+      pause, its_version, its_generation, vouched, installed, at = struct.unpack('<dI4I4I4I4', blob, at)
+      its_stamp = its_stamp - 1
+    end
+    local quiet = math.min(math.max(math.floor(now / 1000000) - vouched, 0), 4294967295)
+    local same = its_mark == mark and its_stamp == stamp - stamp % 2
+    if not same or its_version ~= version or its_generation ~= generation or (grace > 0 and quiet > grace) then
+      local taken = math.min(math.max(math.floor(now / 1000000) - installed, 0), 4294967295)
+        return {'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
+    end
+if grace == 0 and quiet > 5 then dirty = true end
+  else
+at = at + (stamp % 4 > 1 and 24 / 2 or 24)
+if now - last > 5000000 then dirty = true end
   end
 read(blob, at, #blob)
   if now > last then elapsed = now - last elseif now < last then dirty = true end
@@ -126,19 +139,20 @@ local function save()
   local need
   need = forget()
   if pause > need then need = pause end
-  if generation > 0 and need < 31622400000000 then need = 31622400000000 end
+  if lasting > 0 then need = need > 0 and need + lasting or lasting end
   local milliseconds
   if now + need + 1000000 > deadline * 1000000 then
-    milliseconds = math.ceil(math.min(need, 9007199254740992) / 500) + 2000
+    need = math.min(need, 9007199254740992)
+    milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   local value
-  if pause ~= 0 or generation > 0 then
-    local own = generation > 0 and params:sub(10, 9 + 24) or ''
-    value = struct.pack('<I4I4I4dddd', mark + 2147483648, sequence, deadline, now, age, granted, newest)
-      .. struct.pack('<dI4I4', pause, generation, #own) .. own
+  if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
+    if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddddfff' or '<I4I4dI4ddddddd', stamp - stamp % 2 + 1, mark, sequence, deadline, now, age, granted, newest, most, window, part)
+      .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack('<I4I4I4dddd', mark, sequence, deadline, now, age, granted, newest)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddddfff' or '<I4I4dI4ddddddd', stamp, mark, sequence, deadline, now, age, granted, newest, most, window, part)
   end
 value = write(value)
   if milliseconds then
@@ -156,9 +170,9 @@ if count == 1 and not todo then
     if wait > patience and wait < 562949953421312 and not dirty then return wait * 4 + 2 end
   elseif wait < 262144 then
     charge(after > 0 and after or 0, cost)
-    sequence = (sequence + 1) % 4294967296
+    sequence = sequence + 1
     save()
-    return sequence * 1048576 + wait * 4
+    return sequence % 4294967296 * 1048576 + wait * 4
   end
 end
 local values, filled, source, first = {sequence, 0}, 2, params, 1
@@ -181,7 +195,7 @@ local function ask(cost, limit, patience, fresh)
   if wait <= limit and not (blocked or unknown) then
     latest = after > 0 and after or 0
     charge(latest, cost)
-    sequence = (sequence + 1) % 4294967296
+    sequence = sequence + 1
     booked = true
     return wait * 4, part
   end
@@ -229,9 +243,9 @@ while true do
       values[filled] = value
     end
   end
-  if at > #source then
+  if at > ends then
     if source == todo or not todo or todo == '' then break end
-    source, at = todo, 1
+    source, at, ends = todo, 1, #todo
   end
   cost, count, limit, patience, fresh, at = struct.unpack('<I4I4ddB', source, at)
   first = 1

@@ -2,34 +2,46 @@ local time = redis.call('TIME')
 local key, params, todo = KEYS[1], ARGV[1], ARGV[2]
 local now = time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
-local mark, generation, idle, rate, burst, cost, count, limit, patience, fresh, at = struct.unpack('<I4I4BddI4I4ddB', params)
-local sequence, deadline, last, elapsed = 0, 0, now, 0
-local pause, known, theirs, dirty = 0, 0, nil, false
+local stamp, mark, lasting, rate, burst, cost, count, limit, patience, fresh, at = struct.unpack('<I4I4dddI4I4ddB', params)
+local sequence, deadline, last, elapsed = now, 0, now, 0
+local pause, vouched, installed, dirty, ends = 0, 0, 0, false, #params
+local version, generation, grace = 0, 0, 0
+if stamp % 2 == 1 then
+  ends = ends - 12
+  version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
+end
 local level
 if not blob then
-  sequence = now % 4294967296
+dirty = lasting > 0
 do
-local idle = idle == 1
+local idle = stamp % 8 > 3
   level = idle and -burst * rate / 1000000 or 0
 end
 else
-  if #blob < 28 then return {'foreign'} end
-  local its_mark, at
-  its_mark, sequence, deadline, last, level, at = struct.unpack('<I4I4I4dd', blob)
-  if its_mark >= 2147483648 then
-    its_mark = its_mark - 2147483648
-    if #blob < at + 15 then return {'foreign'} end
-    local size
-    pause, known, size, at = struct.unpack('<dI4I4', blob, at)
-    if size ~= (known > 0 and 16 or 0) or #blob < at + size - 1 then return {'foreign'} end
-    theirs = blob:sub(at, at + size - 1)
-    at = at + size
-  end
-  if its_mark ~= mark or known ~= generation then
-    if math.floor(its_mark / 2097152) ~= math.floor(mark / 2097152) then return {'foreign'} end
-    if known > generation then return {'adopt', known, theirs} end
-    if known == generation then return {'conflict', known, theirs} end
-return {'older', known}
+  if #blob < 44 then return {'foreign', #blob, blob:sub(1, 4)} end
+  local its_stamp, its_mark, at
+  its_stamp, its_mark, sequence, deadline, last, level, at = struct.unpack('<I4I4dI4dd', blob)
+  if its_mark ~= mark or its_stamp ~= stamp or stamp % 2 == 1 then
+    local its_size = its_stamp % 4 > 1 and 16 / 2 or 16
+    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < at - 1 + its_size + its_stamp % 2 * 24 then
+      return {'foreign', #blob, blob:sub(1, 4)}
+    end
+    local theirs, its_version, its_generation = blob:sub(at, at + its_size - 1), 0, 0
+    at = at + its_size
+    vouched = math.floor(last / 1000000)
+    if its_stamp % 2 == 1 then
+      pause, its_version, its_generation, vouched, installed, at = struct.unpack('<dI4I4I4I4', blob, at)
+      its_stamp = its_stamp - 1
+    end
+    local quiet = math.min(math.max(math.floor(now / 1000000) - vouched, 0), 4294967295)
+    local same = its_mark == mark and its_stamp == stamp - stamp % 2
+    if not same or its_version ~= version or its_generation ~= generation or (grace > 0 and quiet > grace) then
+      local taken = math.min(math.max(math.floor(now / 1000000) - installed, 0), 4294967295)
+        return {'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
+    end
+if grace == 0 and quiet > 5 then dirty = true end
+  else
+if now - last > 5000000 then dirty = true end
   end
   if now > last then elapsed = now - last elseif now < last then dirty = true end
   if pause ~= 0 then
@@ -58,26 +70,27 @@ local at, n = after > 0 and after or 0, cost
   if level < full - rate / 1000000 then level = full end
   level = level + n
 end
-    sequence = (sequence + 1) % 4294967296
+    sequence = sequence + 1
 do
   local need
 do
   need = level * 1000000 / rate + burst
 end
   if pause > need then need = pause end
-  if generation > 0 and need < 31622400000000 then need = 31622400000000 end
+  if lasting > 0 then need = need > 0 and need + lasting or lasting end
   local milliseconds
   if now + need + 1000000 > deadline * 1000000 then
-    milliseconds = math.ceil(math.min(need, 9007199254740992) / 500) + 2000
+    need = math.min(need, 9007199254740992)
+    milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   local value
-  if pause ~= 0 or generation > 0 then
-    local own = generation > 0 and params:sub(10, 9 + 16) or ''
-    value = struct.pack('<I4I4I4dd', mark + 2147483648, sequence, deadline, now, level)
-      .. struct.pack('<dI4I4', pause, generation, #own) .. own
+  if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
+    if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp - stamp % 2 + 1, mark, sequence, deadline, now, level, rate, burst)
+      .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack('<I4I4I4dd', mark, sequence, deadline, now, level)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp, mark, sequence, deadline, now, level, rate, burst)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
@@ -85,7 +98,7 @@ end
     redis.call('SET', key, value, 'KEEPTTL')
   end
 end
-    return sequence * 1048576 + wait * 4
+    return sequence % 4294967296 * 1048576 + wait * 4
   end
 end
 local values, filled, source, first = {sequence, 0}, 2, params, 1
@@ -109,7 +122,7 @@ local at, n = after > 0 and after or 0, cost
   if level < full - rate / 1000000 then level = full end
   level = level + n
 end
-    sequence = (sequence + 1) % 4294967296
+    sequence = sequence + 1
     if wait == 0 and filled == 2 then
       values[2] = values[2] + 1
     else
@@ -118,7 +131,7 @@ end
     end
   end
   if told then break end
-  if at > #source then
+  if at > ends then
     if source == todo or not todo or todo == '' then
 do
   local need
@@ -126,19 +139,20 @@ do
   need = level * 1000000 / rate + burst
 end
   if pause > need then need = pause end
-  if generation > 0 and need < 31622400000000 then need = 31622400000000 end
+  if lasting > 0 then need = need > 0 and need + lasting or lasting end
   local milliseconds
   if now + need + 1000000 > deadline * 1000000 then
-    milliseconds = math.ceil(math.min(need, 9007199254740992) / 500) + 2000
+    need = math.min(need, 9007199254740992)
+    milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   local value
-  if pause ~= 0 or generation > 0 then
-    local own = generation > 0 and params:sub(10, 9 + 16) or ''
-    value = struct.pack('<I4I4I4dd', mark + 2147483648, sequence, deadline, now, level)
-      .. struct.pack('<dI4I4', pause, generation, #own) .. own
+  if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
+    if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp - stamp % 2 + 1, mark, sequence, deadline, now, level, rate, burst)
+      .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack('<I4I4I4dd', mark, sequence, deadline, now, level)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp, mark, sequence, deadline, now, level, rate, burst)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
@@ -148,7 +162,7 @@ end
 end
       return values
     end
-    source, at = todo, 1
+    source, at, ends = todo, 1, #todo
   end
   cost, count, limit, patience, fresh, at = struct.unpack('<I4I4ddB', source, at)
 until false
@@ -173,19 +187,20 @@ local function save()
   local need
   need = forget()
   if pause > need then need = pause end
-  if generation > 0 and need < 31622400000000 then need = 31622400000000 end
+  if lasting > 0 then need = need > 0 and need + lasting or lasting end
   local milliseconds
   if now + need + 1000000 > deadline * 1000000 then
-    milliseconds = math.ceil(math.min(need, 9007199254740992) / 500) + 2000
+    need = math.min(need, 9007199254740992)
+    milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   local value
-  if pause ~= 0 or generation > 0 then
-    local own = generation > 0 and params:sub(10, 9 + 16) or ''
-    value = struct.pack('<I4I4I4dd', mark + 2147483648, sequence, deadline, now, level)
-      .. struct.pack('<dI4I4', pause, generation, #own) .. own
+  if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
+    if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp - stamp % 2 + 1, mark, sequence, deadline, now, level, rate, burst)
+      .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack('<I4I4I4dd', mark, sequence, deadline, now, level)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp, mark, sequence, deadline, now, level, rate, burst)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
@@ -212,7 +227,7 @@ local function ask(cost, limit, patience, fresh)
   if wait <= limit and not (blocked or unknown) then
     latest = after > 0 and after or 0
     charge(latest, cost)
-    sequence = (sequence + 1) % 4294967296
+    sequence = sequence + 1
     booked = true
     return wait * 4, part
   end
@@ -260,9 +275,9 @@ while true do
       values[filled] = value
     end
   end
-  if at > #source then
+  if at > ends then
     if source == todo or not todo or todo == '' then break end
-    source, at = todo, 1
+    source, at, ends = todo, 1, #todo
   end
   cost, count, limit, patience, fresh, at = struct.unpack('<I4I4ddB', source, at)
   first = 1

@@ -28,9 +28,13 @@ type Source = Arc<dyn std::error::Error + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
-    Unavailable { may_have_charged: bool },
-    Foreign,
-    Conflict,
+    Unavailable {
+        may_have_charged: bool,
+    },
+    /// The format of the key, if that is one of this crate's.
+    Foreign {
+        format: Option<u8>,
+    },
 }
 
 impl StoreError {
@@ -38,12 +42,8 @@ impl StoreError {
         Self::new(key, Kind::Unavailable { may_have_charged }, Some(source))
     }
 
-    pub(crate) fn foreign(key: &Arc<str>, source: Option<Source>) -> Self {
-        Self::new(key, Kind::Foreign, source)
-    }
-
-    pub(crate) fn conflict(key: &Arc<str>) -> Self {
-        Self::new(key, Kind::Conflict, None)
+    pub(crate) fn foreign(key: &Arc<str>, format: Option<u8>, source: Option<Source>) -> Self {
+        Self::new(key, Kind::Foreign { format }, source)
     }
 
     /// For a call that was not sent, because earlier requests got no reply.
@@ -73,13 +73,6 @@ impl StoreError {
     pub fn is_unavailable(&self) -> bool {
         matches!(self.kind, Kind::Unavailable { .. })
     }
-
-    /// Whether another process has asked for the same key with another policy: of the same kind, but with
-    /// other parameters. A policy of another kind cannot be told from whatever else may be in a key.
-    #[must_use]
-    pub fn is_conflict(&self) -> bool {
-        self.kind == Kind::Conflict
-    }
 }
 
 impl fmt::Display for StoreError {
@@ -93,13 +86,13 @@ impl fmt::Display for StoreError {
             Kind::Unavailable { may_have_charged: true } => {
                 write!(f, "no reply from Redis for key {key:?}; permits may have been consumed")
             }
-            Kind::Foreign => {
+            Kind::Foreign { format: None } => {
                 write!(f, "key {key:?} holds another kind of policy, or something else")
             }
-            Kind::Conflict => write!(
+            Kind::Foreign { format: Some(format) } => write!(
                 f,
-                "key {key:?} is in use with another policy: all processes that share it must use the same \
-                 policy, or one must set it for all by `set_policy`"
+                "key {key:?} has format {format}, of another version of tollgate: use another key, or delete \
+                 it when no process of that version is left"
             ),
         }
     }

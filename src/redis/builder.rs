@@ -70,6 +70,9 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
             max_requests: 512,
             max_retry_pause: Duration::from_millis(250),
             absent_is_idle: false,
+            version: 0,
+            keep: Duration::from_secs(30 * 86_400),
+            foreign_is_unavailable: false,
             unavailable: Unavailable::Fail,
             max_waiters: 100_000,
             max_queued_permits: u64::MAX,
@@ -141,7 +144,7 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
 
     /// Treats an absent key as a limiter that was idle for long, with all permits stored. By default it is a
     /// new one, for [`SmoothBursty`](crate::SmoothBursty) without permits, so that a Redis that has lost its
-    /// data does not cause a burst.
+    /// data does not cause a burst. Keys then need not be [kept](Self::keep).
     ///
     /// ```no_run
     /// # use tollgate::redis::{Builder, Reconnecting};
@@ -151,6 +154,54 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// ```
     pub fn absent_is_idle(self) -> Self {
         self.with(|options| options.absent_is_idle = true)
+    }
+
+    /// The version of the policy that this code gives; by default 0. The higher version of two is in force at
+    /// once, for all processes: those of a lower one adopt it
+    /// ([`Event::PolicyAdopted`]). Without versions a changed policy takes effect when the processes
+    /// that had the old one have not called for ten seconds. `docs/redis.md` has the whole rule.
+    ///
+    /// A version also replaces a policy that was set by
+    /// [`set_policy`](RedisRateLimiter::set_policy) under a lower one.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Builder, Reconnecting};
+    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
+    /// let limiter = builder.version(7).build();
+    /// # }
+    /// ```
+    pub fn version(self, version: u32) -> Self {
+        self.with(|options| options.version = version)
+    }
+
+    /// How long a key lives at least after its last write, if it says what no new key would: what a limiter has
+    /// stored that starts without permits, or which policy is in force; by default 30 days. Without it such a
+    /// limiter would start anew after each pause. A key that says nothing of this kind lives until its
+    /// limiter is idle.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use tollgate::redis::{Builder, Reconnecting};
+    /// # fn example(builder: Builder<tollgate::SmoothBursty, Reconnecting>) {
+    /// let limiter = builder.keep(Duration::from_secs(3600)).build();
+    /// # }
+    /// ```
+    pub fn keep(self, keep: Duration) -> Self {
+        self.with(|options| options.keep = keep)
+    }
+
+    /// Serves callers as the choice of [`unavailable`](Self::unavailable) says if the key holds something
+    /// else: another kind of policy, another format, or what another program has written. By default they get
+    /// an [`Error::Store`](crate::Error::Store), whatever that choice is.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Builder, Reconnecting, Unavailable};
+    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
+    /// let limiter = builder.unavailable(Unavailable::Allow).foreign_is_unavailable().build();
+    /// # }
+    /// ```
+    pub fn foreign_is_unavailable(self) -> Self {
+        self.with(|options| options.foreign_is_unavailable = true)
     }
 
     /// How long permits in flight count after the last request of their process; by default 10 s, at least

@@ -34,12 +34,16 @@ pub enum Event {
         /// The time since the first failure, or since the last reply if that came later.
         after: Duration,
     },
-    /// Another process has set a new policy for the fleet; it is now in force here.
+    /// The key has another policy than this process knew; it is now in force here. Another process has set
+    /// it, or has it in its code.
     #[non_exhaustive]
     PolicyAdopted {
         /// The key.
         key: Arc<str>,
-        /// How many times the policy of this key has been set.
+        /// The [version](super::Builder::version) of the code that brought it.
+        version: u32,
+        /// The second in which it was set by [`set_policy`](super::RedisRateLimiter::set_policy), by the
+        /// server's clock; zero if it is the one of the code.
         generation: u32,
     },
 }

@@ -82,7 +82,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     pub async fn inspect(&self) -> Result<KeyState<P>, Error> {
         let KeyReport { quota, paused_for, expires_in } = self.report().await?;
-        Ok(KeyState { policy: self.policy(), quota, paused_for, expires_in })
+        let policy = self.shared.with_lock(|line, _| line.policy_of_key());
+        Ok(KeyState { policy, quota, paused_for, expires_in })
     }
 
     async fn report(&self) -> Result<KeyReport<P::Cost>, Error> {

@@ -30,7 +30,7 @@ use crate::redis::events::Event;
 use crate::redis::health::KeyOutage;
 use crate::redis::rules::Slot;
 use crate::redis::script::Scripted;
-use crate::redis::script::wire::PolicyHeader;
+use crate::redis::script::wire::{PolicyHeader, Terms};
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::{WaitQueue, WaiterId};
@@ -54,10 +54,14 @@ pub(crate) struct KeyLine<P: Scripted> {
     pub(crate) time: Steady,
     pub(crate) policy: P,
     header: PolicyHeader,
-    /// A policy was set here, and no reply has confirmed it.
-    unheard: bool,
-    /// The policy before its first change.
+    /// What a policy that was set here replaces, until a reply confirms it.
+    unheard: Option<Terms>,
+    /// The policy that this process has in its code.
     base: PolicyHeader,
+    /// How many times the policy has changed here.
+    policies: u32,
+    /// The policy of the key, if its state was asked for last and the next caller is to take it over.
+    looks_at: Option<(P, PolicyHeader)>,
     /// First the waiters with a booking, in the order of their bookings, then those without.
     queue: WaitQueue<KeyWaiter<P::Cost>>,
     /// The first waiter without a booking.
@@ -118,9 +122,11 @@ impl<P: Scripted> KeyLine<P> {
             key,
             time,
             policy,
-            unheard: false,
+            unheard: None,
             base: header.clone(),
             header,
+            policies: 0,
+            looks_at: None,
             queue: WaitQueue::new(),
             head: None,
             later: Answered::default(),
@@ -159,13 +165,19 @@ impl<P: Scripted> KeyLine<P> {
     /// Whether the line can be dropped without a loss.
     pub(crate) fn is_quiet(&self, now: Nanos) -> bool {
         // If Redis loses the policy that was set, only a process that knows it can restore it.
-        let kept = if self.header.generation == 0 { UNUSED } else { UNUSED_BUT_SET };
+        let is_own = self.unheard.is_none() && self.header.rank == self.base.rank;
+        let kept = if is_own { UNUSED } else { UNUSED_BUT_SET };
         now.since(self.time.latest()) >= kept
             && self.queue.len() == 0
             && self.flight.is_none()
             && self.changes.is_empty()
             && self.lease.is_free()
             && self.denied.is_none_or(|(_, due, _)| due.min(self.refresh_at) <= now)
+    }
+
+    /// The policy of the key, as far as it is known.
+    pub(crate) fn policy_of_key(&self) -> P {
+        self.looks_at.as_ref().map_or(&self.policy, |(policy, _)| policy).clone()
     }
 
     /// Whether Redis knows of everything that was given back.

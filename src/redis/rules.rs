@@ -1,14 +1,16 @@
 //! What all keys of a limiter have in common, apart from the connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::events::Counts;
 use super::health::Health;
 use super::options::Options;
-use super::script::wire::PolicyHeader;
+use super::script::wire::{PolicyHeader, Rank, Terms};
 use super::script::{Scripted, Scripts};
+use crate::units::Nanos;
 
 /// A place of a request in flight.
 pub(super) type Slot = OwnedSemaphorePermit;
@@ -42,6 +44,7 @@ pub(super) struct Rules<P> {
     pub(super) counters: Counts,
     /// Tells this limiter from those of other processes.
     pub(super) id: [u8; 8],
+    started: Nanos,
 }
 
 impl<P: Scripted> Rules<P> {
@@ -49,6 +52,7 @@ impl<P: Scripted> Rules<P> {
         Self {
             slots: Slots::new(options.max_requests),
             health: Health::new(options.max_retry_pause, random),
+            started: options.clock.now(),
             options,
             scripts: P::lua().scripts(),
             counters: Counts::default(),
@@ -56,8 +60,24 @@ impl<P: Scripted> Rules<P> {
         }
     }
 
-    /// The first argument of requests under a policy.
-    pub(super) fn header(&self, policy: &P, generation: u32) -> PolicyHeader {
-        PolicyHeader::new(&self.scripts.kind, policy, generation, self.options.absent_is_idle)
+    /// How many seconds ago this limiter was built.
+    pub(super) fn age(&self) -> u32 {
+        let age = self.options.clock.now().since(self.started);
+        u32::try_from(age.as_secs()).unwrap_or(u32::MAX)
+    }
+
+    /// What this limiter has in its code: the policy, and its version.
+    pub(super) fn own_header(&self, policy: &P) -> PolicyHeader {
+        let terms = Terms::new(policy, self.options.absent_is_idle);
+        self.header(policy, terms, (self.options.version, 0), 0)
+    }
+
+    /// The first argument of requests under a policy. `grace`: see [`PolicyHeader::new`].
+    pub(super) fn header(&self, policy: &P, terms: Terms, rank: Rank, grace: u32) -> PolicyHeader {
+        // It was given a version, or was set, or is just being set.
+        let is_ranked = rank > (0, 0) || grace == u32::MAX;
+        let is_kept = is_ranked || !(terms.idle || policy.starts_idle());
+        let keep = if is_kept { self.options.keep } else { Duration::ZERO };
+        PolicyHeader::new(&self.scripts, terms, rank, grace, keep)
     }
 }

@@ -113,7 +113,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let clock = &core.rules.options.clock;
             let policy = core.policy.clone();
-            let header = core.rules.header(&policy, 0);
+            let header = core.rules.own_header(&policy);
             let time = Steady::new(clock.now(), clock.step());
             let line = KeyLine::new(Arc::clone(&key), policy, header, time, random());
             Self { core, key, line: Mutex::new(line), this: this.clone() }

@@ -22,9 +22,21 @@ use support::server::Server;
 /// argument: after the key, because the number of arguments has a meaning.
 const TIME: [&str; 2] = ["local time = redis.call('TIME')", "local time = {KEYS[2], KEYS[3]}"];
 
-/// Where a script sets its expiry, and the same a day later: real time goes on while the clock
-/// stands still.
-const EXPIRY: [&str; 2] = ["'PX', milliseconds)", "'PX', milliseconds + 86400000)"];
+/// Where a script reads the key, and the same if it has expired by the manual clock: real time goes on while
+/// that stands still.
+const READ: [&str; 2] = [
+    "local blob = redis.call('GET', key)",
+    "local dies = redis.call('GET', key .. ':dies')\n\
+     if dies and now >= tonumber(dies) then redis.call('DEL', key, key .. ':dies') end\n\
+     local blob = redis.call('GET', key)",
+];
+
+/// Where a script sets its expiry, and the same by the manual clock.
+const EXPIRY: [&str; 2] = [
+    "redis.call('SET', key, value, 'PX', milliseconds)",
+    "redis.call('SET', key, value)\n\
+     redis.call('SET', key .. ':dies', string.format('%.0f', now + milliseconds * 1000))",
+];
 
 /// Runs each script at once, on the thread that asks, at the time that a [`ManualClock`] shows. So
 /// no call ever waits for a reply, and none needs a runtime.
@@ -138,7 +150,7 @@ impl Link {
 
 fn with_the_time(script: &Script) -> (String, String) {
     let mut text = script.text().to_owned();
-    for [line, ours] in [TIME, EXPIRY] {
+    for [line, ours] in [TIME, READ, EXPIRY] {
         assert!(text.contains(line), "{line} is not in\n{text}");
         text = text.replace(line, ours);
     }

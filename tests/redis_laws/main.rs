@@ -3,6 +3,7 @@
 #![cfg(unix)]
 
 mod ahead;
+mod deploys;
 mod heard;
 #[path = "../redis/manual.rs"]
 mod manual;

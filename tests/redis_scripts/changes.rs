@@ -3,8 +3,9 @@
 use super::random::Random;
 use super::server::Server;
 use super::simulation::{Simulation, forgets_ahead, nanos};
-use super::subject::{Call, START, Subject, pause};
+use super::subject::{Call, START, Subject, claim, pause};
 use crate::redis::Scripted;
+use crate::redis::script::wire::{KeyPolicy, Rank};
 use crate::{
     FixedWindow, Gcra, LeakyBucket, LockOut, Policy, Rate, Same, SlidingWindowCounter,
     SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
@@ -86,18 +87,22 @@ fn a_pause_delays_all_callers_and_stores_nothing() {
     pauses(connection, &both, |random| random.cost(4));
 }
 
-fn refused_by_generation(value: &Value) -> (&[u8], Option<i64>, Option<&[u8]>) {
+/// The rank and the parameters in the reply to a request with another policy.
+fn other_policy(value: &Value) -> (Rank, Vec<f64>) {
     let Value::Array(values) = value else { panic!("{value:?}") };
-    let Value::BulkString(word) = &values[0] else { panic!("{value:?}") };
-    let known = values.get(1).map(|value| match value {
-        Value::Int(known) => *known,
-        other => panic!("{other:?}"),
-    });
-    let parameters = values.get(2).map(|value| match value {
-        Value::BulkString(bytes) => bytes.as_slice(),
-        other => panic!("{other:?}"),
-    });
-    (word, known, parameters)
+    let [Value::BulkString(word), Value::Int(generation), Value::BulkString(bytes)] = &values[..]
+    else {
+        panic!("{value:?}")
+    };
+    assert_eq!(word, b"other");
+    let known = KeyPolicy::of(*generation, bytes).expect("a policy");
+    (known.rank, known.terms.parameters)
+}
+
+fn parameters<P: Scripted>(subject: &Subject<P>) -> Vec<f64> {
+    let mut parameters = Vec::new();
+    subject.policy.write(&mut parameters);
+    parameters
 }
 
 fn replaces<P: Scripted + Debug>(
@@ -112,8 +117,8 @@ fn replaces<P: Scripted + Debug>(
         let mut later = Subject::new(new.clone(), &format!("replaced {round}"), connection);
         subject.key = format!("replaced {round}");
         (subject.idle, later.idle) = (round % 2 == 0, round % 2 == 0);
-        (later.generation, later.mark) = (1, 8);
-        later.first = [&7u32.to_le_bytes()[..], &subject.parameters()].concat();
+        (later.mark, later.claim) = (8, subject.replaced());
+        (subject.version, subject.claim) = (0, Vec::new());
         let mut now = START + round;
         let mut before = Simulation::new(&subject, now);
         // This call creates the key.
@@ -127,11 +132,14 @@ fn replaces<P: Scripted + Debug>(
             halt(connection, &subject, &mut before, now, random.below(2_000_000));
         }
         let call = Call::new(cost(&mut random), 0);
-        let bytes = subject.bytes(connection);
-        let value: Value = later.take(now, &[call]).query(connection).expect("an answer");
-        assert_eq!(refused_by_generation(&value), (&b"older"[..], Some(0), None));
-        assert_eq!(subject.bytes(connection), bytes);
-        later.do_change(connection, now, b"N");
+        if subject.exists(connection, now) {
+            let bytes = subject.bytes(connection);
+            let value: Value = later.take(now, &[call]).query(connection).expect("an answer");
+            assert_eq!(other_policy(&value), ((0, 0), parameters(&subject)));
+            assert_eq!(subject.bytes(connection), bytes);
+        }
+        later.generation = u32::try_from(later.do_change(connection, now, b"N")[0]).expect("one");
+        assert_eq!(u64::from(later.generation), now / 1_000_000);
         let mut after = Simulation::new(&later, now);
         (after.state, after.since) = (before.state, before.since);
         after.paused_until = before.paused_until;
@@ -139,33 +147,22 @@ fn replaces<P: Scripted + Debug>(
         go_on(connection, &later, &mut after, &mut random, &mut now, &cost);
         // A request with the old policy gets the new one in reply, whatever the request is.
         let bytes = subject.bytes(connection);
-        let parameters = later.parameters();
         for command in [subject.take(now, &[call]), subject.change(now, b"Q")] {
             let value: Value = command.query(connection).expect("an answer");
-            let expected = (&b"adopt"[..], Some(1), Some(parameters.as_slice()));
-            assert_eq!(refused_by_generation(&value), expected);
-        }
-        // Another policy of the same generation.
-        later.mark = 9;
-        for command in [later.take(now, &[call]), later.change(now, b"Q")] {
-            let value: Value = command.query(connection).expect("an answer");
-            let expected = (&b"conflict"[..], Some(1), Some(parameters.as_slice()));
-            assert_eq!(refused_by_generation(&value), expected);
+            assert_eq!(other_policy(&value), ((0, later.generation), parameters(&later)));
         }
         assert_eq!(subject.bytes(connection), bytes);
         now = now.max(after.since.get().div_ceil(1000));
-        // Back to the old policy: the first parameters become those of the second generation.
-        (subject.generation, subject.mark) = (2, 7);
-        subject.first = later.first;
+        // Back to the old policy, by its version.
+        (subject.version, subject.claim) = (1, claim(0));
         subject.do_change(connection, now, b"N");
         let mut back = Simulation::new(&subject, now);
         (back.state, back.since) = (after.state, after.since);
         back.paused_until = after.paused_until;
         old.migrate(new, &mut back.state, nanos(now));
         go_on(connection, &subject, &mut back, &mut random, &mut now, &cost);
-        (subject.generation, subject.mark) = (0, 7);
-        let value: Value = subject.take(now, &[call]).query(connection).expect("an answer");
-        assert_eq!(refused_by_generation(&value).1, Some(2));
+        let value: Value = later.take(now, &[call]).query(connection).expect("an answer");
+        assert_eq!(other_policy(&value), ((1, 0), parameters(&subject)));
     }
     redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
 }
@@ -230,9 +227,8 @@ fn steps_are_adopted_as_they_are() {
         go_on(connection, &subject, &mut before, &mut random, &mut now, &cost);
         now = now.max(before.since.get().div_ceil(1000));
         let mut later = Subject::new(new.clone(), &subject.key, connection);
-        (later.generation, later.mark) = (1, 8);
-        later.first = [&7u32.to_le_bytes()[..], &subject.parameters()].concat();
-        later.do_change(connection, now, b"N");
+        (later.mark, later.claim) = (8, subject.replaced());
+        later.generation = u32::try_from(later.do_change(connection, now, b"N")[0]).expect("one");
         let mut after = Simulation::new(&later, now);
         (after.state, after.since) = (before.state, before.since);
         new.migrate(&old, &mut after.state, nanos(now));

@@ -3,35 +3,18 @@
 use super::random::Random;
 use super::server::Server;
 use super::subject::{Call, START, Subject, Wait, pause};
-use crate::redis::{Failure, Scripted};
+use crate::redis::{Failure, Reconnecting, RedisRateLimiter, Scripted};
 use crate::{
-    FixedWindow, Gcra, LeakyBucket, Rate, Same, SlidingWindowCounter, SlidingWindowLog,
+    Error, FixedWindow, Gcra, LeakyBucket, Rate, Same, SlidingWindowCounter, SlidingWindowLog,
     SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 use redis::{Connection, Value};
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// A day. The scripts under test extend the lifetime of keys by this time.
-const DAY: i64 = 86_400_000;
-
-/// The expiry time, computed from the remaining lifetime: `PEXPIRETIME` exists only since Redis 7.
-fn expires(connection: &mut Connection, key: &str) -> i64 {
-    let mut ask = redis::pipe();
-    ask.cmd("TIME").cmd("PTTL").arg(key).cmd("TIME");
-    let millis = |(seconds, micros)| seconds * 1000 + micros / 1000;
-    loop {
-        let answer = ask.query::<((i64, i64), i64, (i64, i64))>(connection);
-        let (before, left, after) = answer.expect("two times and a span");
-        // If the two times differ, the start of the remaining lifetime is unknown.
-        if millis(before) == millis(after) {
-            return millis(before) + left;
-        }
-    }
-}
-
-fn remaining(connection: &mut Connection, key: &str) -> i64 {
-    redis::cmd("PTTL").arg(key).query(connection).expect("a time")
+/// When a key expires, in microseconds by the manual clock.
+fn expires(connection: &mut Connection, key: &str) -> u64 {
+    redis::cmd("GET").arg(format!("{key}:dies")).query(connection).expect("a time")
 }
 
 fn sets(connection: &mut Connection) -> String {
@@ -41,14 +24,15 @@ fn sets(connection: &mut Connection) -> String {
 }
 
 #[test]
-fn a_bursty_limiter_is_28_bytes_and_a_refusal_writes_nothing() {
+fn a_bursty_limiter_is_52_bytes_and_a_refusal_writes_nothing() {
     let server = Server::start();
     let connection = &mut server.connection();
     let policy = SmoothBursty::new(Rate::per_second(5.0));
     let subject = Subject::new(policy, "key", connection);
     subject.one(connection, START, Call::new(10, 0));
     let before = subject.bytes(connection);
-    assert_eq!(before.len(), 28);
+    // 44 if its parameters are floats of 32 bits.
+    assert_eq!(before.len(), 52);
     let expiry = expires(connection, "key");
     let count = sets(connection);
     for after in 1..100 {
@@ -81,12 +65,12 @@ fn lives_long_enough<P: Scripted<Cost = u32> + Debug>(
         if answer.outcome == 0 {
             let quota = subject.do_change(connection, now, b"Q");
             let need = quota[quota.len() - 3] / 1000;
-            let deadline = subject.bytes(connection)[8..12].try_into().map(u32::from_le_bytes);
-            let deadline = i64::from(deadline.expect("four bytes")) * 1_000_000;
-            let left = (deadline - i64::try_from(now).expect("a time")) / 1000;
-            assert!(left >= need + 999, "{left} {need} {:?}", subject.policy);
-            assert!(left <= 2 * need + 2_000 || left <= 60_000 || need > 0);
-            assert!(remaining(connection, &subject.key) > DAY / 2);
+            let deadline = subject.bytes(connection)[16..20].try_into().map(u32::from_le_bytes);
+            let deadline = u64::from(deadline.expect("four bytes")) * 1_000_000;
+            let left =
+                i64::try_from(deadline).expect("a time") - i64::try_from(now).expect("a time");
+            assert!(left / 1000 >= need + 999, "{left} {need} {:?}", subject.policy);
+            assert!(expires(connection, &subject.key) >= deadline);
         }
         now += random.span(scale);
     }
@@ -95,9 +79,8 @@ fn lives_long_enough<P: Scripted<Cost = u32> + Debug>(
     let subject = Subject::new(subject.policy, "owed", connection);
     subject.one(connection, now, Call::new(3, 0));
     let quota = subject.do_change(connection, now, b"Q");
-    let left = remaining(connection, "owed") - DAY;
-    // Real time passes while the manual clock stands still.
-    assert!(left + 30_000 >= quota[quota.len() - 3] / 1000 && left > -30_000, "{left} {quota:?}");
+    let left = expires(connection, "owed") - now;
+    assert!(left >= u64::try_from(quota[quota.len() - 3]).expect("a span"), "{left} {quota:?}");
 }
 
 #[test]
@@ -118,6 +101,73 @@ fn a_key_lives_as_long_as_its_debt() {
     lives_long_enough(connection, SmoothBursty::new(Rate::per_second(1e6)), 10);
 }
 
+/// An absent key is a new limiter, and what that has not is what would be lost.
+#[test]
+fn a_key_that_expires_changes_no_decision() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let at_once = |connection: &mut Connection, subject: &Subject<SmoothBursty>, now| {
+        (0..20).filter(|_| subject.one(connection, now, Call::new(1, 0)).1.outcome == 0).count()
+    };
+    let mut subject = Subject::new(SmoothBursty::new(Rate::per_second(10.0)), "", connection);
+    for after in [4_000_000, 4_300_000, 3_600_000_000, 1_000_000_000_000] {
+        subject.key = format!("idle for {after}");
+        assert_eq!(at_once(connection, &subject, START), 1);
+        assert_eq!(at_once(connection, &subject, START + after), 11, "{after}");
+    }
+    // So does it alone, without the store of time.
+    let policy = TokenBucket::new(Rate::per_minute(1.0), 10).initial(0);
+    let bucket = Subject::new(policy, "bucket", connection);
+    let half_hour = |times: u64| START + times * 1_800_000_000;
+    assert_eq!(bucket.one(connection, START, Call::new(1, 0)).1.outcome, 2);
+    for times in 1..48 {
+        let (_, answer) = bucket.one(connection, half_hour(times), Call::new(1, 0));
+        assert_eq!(answer.outcome, 0, "{times}");
+    }
+    // Where another part refuses, too.
+    let slow = SmoothBursty::new(Rate::per_second(1.0)).max_burst(Duration::from_secs(5));
+    let both = (slow, TokenBucket::new(Rate::per_minute(1.0), 1).initial(0));
+    let both = Subject::new(both, "both", connection);
+    assert_eq!(both.one(connection, START, Call::new((1, 1), 0)).1.outcome, 2);
+    let (_, answer) = both.one(connection, START + 5_000_000, Call::new((4, 0), 0));
+    assert_eq!((answer.outcome, both.do_change(connection, START + 5_000_000, b"Q")[1]), (0, 1));
+}
+
+/// As the first format wrote it: mark, sequence, deadline, last, level.
+#[test]
+fn a_key_of_another_format_is_told_apart() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy = SmoothBursty::new(Rate::per_second(5.0));
+    let kind = SmoothBursty::lua().scripts().kind;
+    let reconnecting = Reconnecting::new(server.client());
+    let limiter = RedisRateLimiter::builder(policy, reconnecting, "key").build();
+    limiter.blocking_acquire(1).expect("granted");
+    let mut later: Vec<u8> = redis::cmd("GET").arg("key").query(connection).expect("a key");
+    assert_eq!(later.len(), 44);
+    later[0] += 0x10;
+    let hash = kind
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let mut first = ((hash & 0x7fe0_0000) + 12_345).to_le_bytes().to_vec();
+    first.extend([1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff]);
+    first.extend([1.79e15_f64, 3.0].iter().flat_map(|number| number.to_le_bytes()));
+    let mut first_extended = first.clone();
+    first_extended[3] |= 0x80;
+    first_extended.extend([0; 40]);
+    for (bytes, format) in [(first, "format 1"), (first_extended, "format 1"), (later, "format 3")]
+    {
+        redis::cmd("SET").arg("key").arg(&bytes).exec(connection).expect("set");
+        for _ in 0..2 {
+            let Err(Error::Store(error)) = limiter.blocking_acquire(1) else { panic!("granted") };
+            assert!(error.to_string().contains(format), "{error}");
+            assert!(!error.is_unavailable() && !error.may_have_charged(), "{error}");
+        }
+        let after: Vec<u8> = redis::cmd("GET").arg("key").query(connection).expect("a key");
+        assert_eq!(after, bytes, "nothing was overwritten");
+    }
+}
+
 #[test]
 fn foreign_keys_are_not_changed() {
     let server = Server::start();
@@ -125,7 +175,7 @@ fn foreign_keys_are_not_changed() {
     let mut random = Random(2);
     let policy = SmoothBursty::new(Rate::per_second(5.0));
     let mut subject = Subject::new(policy.clone(), "key", connection);
-    subject.first = [&7u32.to_le_bytes()[..], &subject.parameters()].concat();
+    subject.claim = subject.replaced();
     for round in 0..1000 {
         let length = if round % 3 == 0 { random.below(28) } else { random.below(100) };
         let junk: Vec<u8> =
@@ -140,11 +190,7 @@ fn foreign_keys_are_not_changed() {
         ] {
             let value: Value = command.query(connection).expect("an answer");
             let Value::Array(values) = &value else { panic!("{value:?}") };
-            let Value::BulkString(word) = &values[0] else { panic!("{value:?}") };
-            assert!(
-                [&b"foreign"[..], b"conflict", b"older"].contains(&word.as_slice()),
-                "{value:?}"
-            );
+            assert_eq!(values[0], Value::BulkString(b"foreign".into()), "{value:?}");
             assert_eq!(subject.bytes(connection), junk);
         }
     }

@@ -126,8 +126,7 @@ fn refunds_and_settlements_together() {
         b"Q".to_vec(),
     ];
     let answer = subject.do_change(connection, START, &todo.concat());
-    let after = i64::try_from(first).expect("a sequence");
-    assert_eq!(answer[..6], [after, 0, 0, 10, 1, 13_000_000]);
+    assert_eq!(answer[..6], [0, 0, 0, 10, 1, 13_000_000]);
     let (third, answer) = subject.one(connection, START, Call::new((1, 0), 4_000_000));
     assert_eq!((third, answer.wait), (second, Wait::Known(4_000_000)));
 }
@@ -156,4 +155,49 @@ fn a_refund_counts_from_the_end_of_the_debt() {
     let full = simulation.policy.idle_at(&simulation.state).expect("a time");
     assert_eq!(quota[3], i64::try_from(full.since(nanos(now)).as_micros()).expect("a span"));
     assert!((10_500_000..11_500_000).contains(&quota[3]), "{quota:?}");
+}
+
+/// Half the range of 32 bits is 35.8 minutes, and all of it 71.6: where sequences begin at the clock, charges
+/// of that age looked like later ones.
+#[test]
+fn an_old_refund_does_not_open_the_current_window() {
+    fn old<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: P) {
+        let mut subject = Subject::new(policy, "", connection);
+        let around = |span: u64| [span - 1, span, span + 1];
+        let ages = [(1 << 31) + 1_000_000, 50 * 60_000_000, 1 << 32, 3 << 31, 1 << 33];
+        for age in ages.into_iter().flat_map(around) {
+            subject.key = format!("old {age} {:?}", subject.parameters());
+            let (sequence, answer) = subject.one(connection, START, Call::new(8, 0));
+            assert_eq!(answer.outcome, 0);
+            let now = START + age;
+            for cost in [1, 9] {
+                assert_eq!(subject.one(connection, now, Call::new(cost, 0)).1.outcome, 0);
+            }
+            let ago = i64::try_from(age).expect("a span");
+            subject.do_change(connection, now, &refund::<P>(8, 8, ago, sequence, true));
+            assert_eq!(subject.do_change(connection, now, b"Q")[1], 0, "{age}");
+        }
+    }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let minute = Duration::from_secs(60);
+    old(connection, FixedWindow::new(10, minute));
+    old(connection, FixedWindow::new(10, minute).aligned(Duration::ZERO));
+    old(connection, SlidingWindowLog::new(10, minute));
+    old(connection, SlidingWindowCounter::new(10, minute, 6));
+}
+
+/// However long the window is, and however often the key was charged.
+#[test]
+fn a_refund_within_a_long_window_comes_back() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy = FixedWindow::new(10, Duration::from_secs(86_400));
+    let subject = Subject::new(policy, "key", connection);
+    let (sequence, _) = subject.one(connection, START, Call::new(8, 0));
+    let age = 20 * 3_600_000_000;
+    subject.one(connection, START + age, Call::new(2, 0));
+    let back = refund::<FixedWindow>(8, 8, i64::try_from(age).expect("a span"), sequence, true);
+    subject.do_change(connection, START + age, &back);
+    assert_eq!(subject.do_change(connection, START + age, b"Q")[1], 8);
 }

@@ -6,6 +6,25 @@ use redis::{Connection, Value};
 /// A time in microseconds since the epoch.
 pub(super) const START: u64 = 1_790_000_000_123_457;
 
+/// How long a key is kept that says more than an absent one, in microseconds: 30 years.
+pub(super) const KEEP: f64 = 30.0 * 365.0 * 86_400e6;
+
+/// Where a script reads the key and sets its expiry, and the same by the manual clock: a key beside it has
+/// the time at which it expires.
+const EXPIRY: [[&str; 2]; 2] = [
+    [
+        "local blob = redis.call('GET', key)",
+        "local dies = redis.call('GET', key .. ':dies')\n\
+         if dies and now >= tonumber(dies) then redis.call('DEL', key, key .. ':dies') end\n\
+         local blob = redis.call('GET', key)",
+    ],
+    [
+        "redis.call('SET', key, value, 'PX', milliseconds)",
+        "redis.call('SET', key, value)\n\
+         redis.call('SET', key .. ':dies', string.format('%.0f', now + milliseconds * 1000))",
+    ],
+];
+
 /// A run of equal calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<C> {
@@ -53,16 +72,21 @@ pub(super) struct Answer {
 pub(super) struct Subject<P> {
     pub(super) policy: P,
     pub(super) key: String,
+    pub(super) version: u32,
     pub(super) generation: u32,
     pub(super) mark: u32,
     pub(super) idle: bool,
+    /// How long the key is kept, in microseconds.
+    pub(super) keep: f64,
+    /// Zero for a limiter with the policy in its code.
+    pub(super) grace: u32,
     /// The places that the limiter holds in each part with places in flight, its id, and the duration of its
     /// lease.
     pub(super) held: Vec<f64>,
     pub(super) id: [u8; 8],
     pub(super) lease: f64,
-    /// The mark and the parameters of the first generation.
-    pub(super) first: Vec<u8>,
+    /// The claim of a change.
+    pub(super) claim: Vec<u8>,
     take: String,
     change: String,
     parts: bool,
@@ -75,10 +99,11 @@ impl<P: Scripted> Subject<P> {
             // Removed from the list, because some arguments are optional.
             let moment = "local micros, seconds = table.remove(ARGV), table.remove(ARGV)\n\
                           local time = {seconds, micros}";
-            let text = text
-                .replace("local time = redis.call('TIME')", moment)
-                .replace("'PX', milliseconds", "'PX', milliseconds + 86400000");
-            assert!(text.contains(moment) && text.contains("86400000"));
+            let mut text = text.replace("local time = redis.call('TIME')", moment);
+            for [line, ours] in EXPIRY {
+                assert!(text.contains(moment) && text.contains(line), "{line} is not in\n{text}");
+                text = text.replace(line, ours);
+            }
             redis::cmd("SCRIPT").arg("LOAD").arg(text).query(connection).expect("a script")
         };
         Self {
@@ -87,13 +112,16 @@ impl<P: Scripted> Subject<P> {
             parts: scripts.parts,
             policy,
             key: key.to_owned(),
+            version: 0,
             generation: 0,
             mark: 7,
             idle: false,
+            keep: 0.0,
+            grace: 0,
             held: Vec::new(),
             id: *b"an asker",
             lease: 1e9,
-            first: Vec::new(),
+            claim: Vec::new(),
         }
     }
 
@@ -104,11 +132,26 @@ impl<P: Scripted> Subject<P> {
     }
 
     fn header(&self) -> Vec<u8> {
-        let mut header = self.mark.to_le_bytes().to_vec();
-        header.extend(self.generation.to_le_bytes());
-        header.push(u8::from(self.idle));
+        let flags = 4 * u8::from(self.idle) + u8::from(!self.rank().is_empty());
+        let mut header = vec![0x20 + flags, 1, 2, 3];
+        header.extend(self.mark.to_le_bytes());
+        let is_idle = self.idle || self.policy.starts_idle();
+        let keep = if self.version + self.generation == 0 && is_idle { self.keep } else { KEEP };
+        header.extend(keep.to_le_bytes());
         header.extend(self.parameters());
         header
+    }
+
+    fn rank(&self) -> Vec<u8> {
+        let rank = [self.version, self.generation, self.grace];
+        let is_any = rank.iter().any(|&number| number > 0);
+        rank.iter().filter(|_| is_any).flat_map(|number| number.to_le_bytes()).collect()
+    }
+
+    /// A claim of a policy that was set, and replaces this one.
+    pub(super) fn replaced(&self) -> Vec<u8> {
+        let idle = u8::from(self.idle);
+        [&[2, 0, 0, 0, 0, idle][..], &self.parameters()].concat()
     }
 
     fn lease(&self) -> Vec<u8> {
@@ -157,6 +200,7 @@ impl<P: Scripted> Subject<P> {
         if !others.is_empty() {
             arguments.push(others.concat());
         }
+        arguments[0].extend(self.rank());
         if P::HELD {
             arguments.resize(2, Vec::new());
             arguments.push(self.lease());
@@ -165,11 +209,12 @@ impl<P: Scripted> Subject<P> {
     }
 
     pub(super) fn change(&self, now: u64, todo: &[u8]) -> redis::Cmd {
-        let arguments = [self.header(), todo.to_vec(), self.lease(), self.first.clone()];
+        let header = [self.header(), self.rank()].concat();
+        let arguments = [header, todo.to_vec(), self.lease(), self.claim.clone()];
         self.command(&self.change, now, &arguments)
     }
 
-    /// The sequence number after the last booking, and the replies of `take` to each call.
+    /// The lower bits of the sequence number after the last booking, and the replies of `take` to each call.
     pub(super) fn answers(&self, value: &Value) -> (u64, Vec<Answer>) {
         match value {
             Value::Int(number) => {
@@ -207,7 +252,7 @@ impl<P: Scripted> Subject<P> {
                     });
                 let answers: Vec<_> = at_once.chain(others).collect();
                 let booked = answers.iter().filter(|answer| answer.outcome == 0).count();
-                (numbers[0] + booked as u64, answers)
+                ((numbers[0] + booked as u64) % (1 << 32), answers)
             }
             other => panic!("{other:?}"),
         }
@@ -236,6 +281,13 @@ impl<P: Scripted> Subject<P> {
 
     pub(super) fn do_change(&self, connection: &mut Connection, now: u64, todo: &[u8]) -> Vec<i64> {
         self.change(now, todo).query(connection).expect("an answer")
+    }
+
+    /// Whether the key has not expired.
+    pub(super) fn exists(&self, connection: &mut Connection, now: u64) -> bool {
+        let dies: Option<u64> =
+            redis::cmd("GET").arg(format!("{}:dies", self.key)).query(connection).expect("a time");
+        dies.is_some_and(|dies| dies > now)
     }
 
     /// The bytes at the key.
@@ -271,6 +323,11 @@ pub(super) fn refund<P: Scripted>(
 
 pub(super) fn pause(duration: f64) -> Vec<u8> {
     [b"P".as_slice(), &duration.to_le_bytes()].concat()
+}
+
+/// A claim by a limiter that was built `age` seconds ago.
+pub(super) fn claim(age: u32) -> Vec<u8> {
+    [&[1][..], &age.to_le_bytes()].concat()
 }
 
 /// A settlement of `cost`, which has been spent already.

@@ -1,19 +1,28 @@
-//! Generations of a policy: one policy for a key in the whole fleet.
+//! One policy for a key in the whole fleet.
+//!
+//! The higher rank is in force: the version that the code gives, then how often the policy was set. Of two
+//! that nobody has ranked it is the one in the key, as long as a process uses the key that has it in its
+//! code. The script decides, because only there is one order of events; here is what a process makes of its
+//! reply.
 
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use super::KeyLine;
-use super::change::{Done, KeyChange};
+use super::change::{Claim, Done, KeyChange};
 use super::flight::RequestKind;
 use super::request::Rest;
 use crate::error::store::StoreError;
 use crate::redis::events::Event;
 use crate::redis::rules::Rules;
-use crate::redis::script::wire::PolicyHeader;
-use crate::redis::script::{Scripted, wire};
+use crate::redis::script::Scripted;
+use crate::redis::script::wire::{self, KeyPolicy, PolicyHeader, Terms};
 use crate::units::Nanos;
+
+/// After so many seconds without a call by a process that has the policy of the key in its code, a process
+/// that started later than the one that brought it takes the key over; and after so many any other.
+const QUIET: [u32; 2] = [10, 600];
 
 impl<P: Scripted> KeyLine<P> {
     /// Sets a new policy, here and for the fleet.
@@ -23,11 +32,53 @@ impl<P: Scripted> KeyLine<P> {
         now: Nanos,
         policy: P,
     ) -> oneshot::Receiver<Done<P::Cost>> {
-        self.header = rules.header(&policy, self.header.generation.wrapping_add(1));
+        let terms = Terms::new(&policy, self.header.terms.idle);
+        self.unheard.get_or_insert_with(|| self.header.terms.clone());
+        if terms != self.header.terms {
+            let header = rules.header(&policy, terms, self.header.rank, u32::MAX);
+            self.change_policy(policy, header);
+            self.turn_away_the_too_large(now);
+        }
+        self.request(Self::setting())
+    }
+
+    /// A request that set the policy was lost, perhaps.
+    pub(super) fn set_again(&mut self) {
+        if self.unheard.is_some() && !self.changes.iter().any(|change| change.claim == Claim::Set) {
+            self.changes.push_front(KeyChange { made: self.time.latest(), ..Self::setting() });
+        }
+    }
+
+    fn setting() -> KeyChange<P::Cost> {
+        KeyChange { claim: Claim::Set, ..KeyChange::of(vec![b'N']) }
+    }
+
+    /// The policy that was set here is in force; the key says under which number.
+    pub(super) fn is_set(&mut self, rules: &Rules<P>, generation: i64) {
+        self.unheard = None;
+        let generation = u32::try_from(generation).unwrap_or_default();
+        self.rank((self.header.rank.0, generation), rules, 0);
+    }
+
+    /// The same policy under another rank.
+    fn rank(&mut self, rank: wire::Rank, rules: &Rules<P>, since: u32) {
+        let grace = self.grace(rules, &self.header.terms, rank, since);
+        self.header = rules.header(&self.policy, self.header.terms.clone(), rank, grace);
+    }
+
+    /// How long a policy is in force here without a call by a process that has it in its code.
+    fn grace(&self, rules: &Rules<P>, terms: &Terms, rank: wire::Rank, since: u32) -> u32 {
+        match (rank.cmp(&self.base.rank).is_gt(), *terms == self.base.terms) {
+            (true, _) => u32::MAX,
+            (false, true) => 0,
+            (false, false) => QUIET[usize::from(rules.age() >= since)],
+        }
+    }
+
+    fn change_policy(&mut self, policy: P, header: PolicyHeader) {
         self.policy = policy;
-        self.unheard = true;
-        self.turn_away_the_too_large(now);
-        self.request(KeyChange { policy: true, ..KeyChange::of(vec![b'N']) })
+        self.header = header;
+        self.policies = self.policies.wrapping_add(1);
     }
 
     /// The key holds another policy than ours, or something unknown. Decides which of the two policies
@@ -35,41 +86,77 @@ impl<P: Scripted> KeyLine<P> {
     pub(super) fn disagree(
         &mut self,
         rules: &Rules<P>,
-        kind: &RequestKind<P::Cost>,
-        word: &str,
-        generation: i64,
-        parameters: &[u8],
+        kind: &mut RequestKind<P::Cost>,
+        (word, number, bytes): (&str, i64, &[u8]),
     ) -> Rest {
-        let generation = u32::try_from(generation).unwrap_or_default();
-        let sets_policy = self.changes.iter().any(|change| change.policy)
-            || matches!(kind, RequestKind::Change(changes) if changes.iter().any(|c| c.policy));
-        // Another policy was set at the same time and arrived first; without this, ours would be lost.
-        let is_new = sets_policy || (word == "conflict" && self.unheard);
         self.ask_again();
-        let foreign = Rest::Refuse(StoreError::foreign(&self.key, None));
-        match word {
-            "older" => self.changes.push_front(KeyChange::of(vec![b'N'])),
-            // It is older than our own.
-            "adopt" if generation < self.header.generation => {}
-            "adopt" | "conflict" if is_new => {
-                // Another process has set one meanwhile; ours is the later one.
-                let generation = generation.max(self.header.generation);
-                let Some(next) = generation.checked_add(1) else { return foreign };
-                self.header = rules.header(&self.policy, next);
+        self.looks_at = None;
+        let known = KeyPolicy::of(number, bytes).filter(|_| word == "other");
+        let read = |line: &Self, terms: &Terms| {
+            line.policy.clone().read(&mut terms.parameters.iter().copied())
+        };
+        let known = known.and_then(|known| Some((read(self, &known.terms)?, known)));
+        let Some((policy, known)) = known else {
+            let format = wire::other_format(&rules.scripts.kind, number, bytes);
+            return Rest::Refuse(StoreError::foreign(&self.key, format, None));
+        };
+        if self.unheard.is_some() && known.terms != self.header.terms {
+            let is_set = |change: &KeyChange<_>| change.claim == Claim::Set;
+            if !matches!(kind, RequestKind::Change(changes) if changes.iter().any(is_set)) {
+                self.set_again();
             }
-            // Even of the same generation: the earlier policy was lost, as by a fail-over.
-            "adopt" | "conflict" if generation > 0 => {
-                let policy = self.policy.clone().read(&mut wire::floats(parameters));
-                let Some(policy) = policy else { return foreign };
-                let idle = rules.options.absent_is_idle;
-                self.header = PolicyHeader::of(&rules.scripts.kind, parameters, generation, idle);
-                self.policy = policy;
-                self.unheard = false;
-                self.events.push(Event::PolicyAdopted { key: Arc::clone(&self.key), generation });
+            // It takes at least the version of the key.
+            self.rank(self.header.rank.max((known.rank.0, 0)), rules, 0);
+            return Rest::Repeat;
+        }
+        let is_ours = known.terms == self.base.terms;
+        let is_over = known.quiet > QUIET[1] || known.quiet > QUIET[0] && rules.age() < known.since;
+        let is_later = known.rank < self.header.rank;
+        if !(is_later || known.rank == self.base.rank && is_over && !is_ours) {
+            self.adopt(rules, kind, policy, known);
+        } else if kind.only_looks() && self.header.rank <= self.base.rank {
+            // What the key has lost is restored; else only this request is under the policy of the key.
+            let header = rules.header(&policy, known.terms, known.rank, u32::MAX);
+            self.looks_at = Some((policy, header));
+        } else {
+            if !is_later && let Some(policy) = read(self, &self.base.terms) {
+                self.change_policy(policy, self.base.clone());
             }
-            "conflict" => return Rest::Refuse(StoreError::conflict(&self.key)),
-            _ => return foreign,
+            let (claim, made) = (Claim::ByRule, self.time.latest());
+            self.changes.push_front(KeyChange { claim, made, ..KeyChange::of(vec![b'N']) });
         }
         Rest::Repeat
+    }
+
+    /// The policy of the key is in force here.
+    fn adopt(
+        &mut self,
+        rules: &Rules<P>,
+        kind: &mut RequestKind<P::Cost>,
+        policy: P,
+        known: KeyPolicy,
+    ) {
+        // These were for another policy.
+        let asked = match kind {
+            RequestKind::Change(changes) => changes.as_mut_slice(),
+            _ => &mut [],
+        };
+        for change in self.changes.iter_mut().chain(asked) {
+            if change.claim == Claim::ByRule {
+                change.claim = Claim::None;
+            }
+        }
+        self.unheard = None;
+        let (rank, since) = (known.rank, known.since);
+        if known.terms == self.header.terms {
+            self.rank(rank, rules, since);
+            return;
+        }
+        let grace = self.grace(rules, &known.terms, rank, since);
+        let header = rules.header(&policy, known.terms, rank, grace);
+        self.change_policy(policy, header);
+        let (version, generation) = rank;
+        let key = Arc::clone(&self.key);
+        self.events.push(Event::PolicyAdopted { key, version, generation });
     }
 }

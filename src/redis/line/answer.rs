@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::change::{KeyChange, KeyReport};
+use super::change::{Claim, KeyChange, KeyReport};
 use super::flight::{InFlightRequest, RequestKind};
 use super::handover::put_aside;
 use super::request::{Rest, reach};
@@ -68,24 +68,29 @@ impl<P: Scripted> KeyLine<P> {
     ) -> Rest {
         if let Reply::PolicyMismatch(word, generation, parameters) = reply {
             self.well(rules, now, request.at);
-            return self.disagree(rules, &request.kind, word, *generation, parameters);
+            return self.disagree(rules, &mut request.kind, (word, *generation, parameters));
         }
-        // The key's policy is the one of the request.
-        self.unheard &= request.generation != self.header.generation;
         match &mut request.kind {
             RequestKind::Take(ahead, ids) => {
                 if let Some(answers) = wire::answers(reply, ids.len(), rules.scripts.parts) {
                     self.well(rules, now, request.at);
                     // Those within reach, and newcomers behind waiters that were not asked for.
                     let within = ahead.map_or(ids.len(), |ahead| ahead.behind);
-                    let sent = (request.at, request.generation);
+                    let sent = (request.at, request.policy);
                     self.taken(rules, now, (ids, within), sent, answers);
+                    self.set_again();
                     return Rest::Settled;
                 }
             }
             RequestKind::Change(changes) => {
                 if let Some(reports) = made::<P>(changes, reply) {
                     self.well(rules, now, request.at);
+                    if let Reply::Numbers(numbers) = reply
+                        && request.policy == self.policies
+                        && changes.iter().any(|change| change.claim == Claim::Set)
+                    {
+                        self.is_set(rules, numbers[0]);
+                    }
                     if !changes.is_empty() {
                         // Earlier replies are from before these changes.
                         self.ask_again();
@@ -109,7 +114,7 @@ impl<P: Scripted> KeyLine<P> {
         rules: &Rules<P>,
         now: Nanos,
         (ids, within): (&[WaiterId], usize),
-        (sent, generation): (Nanos, u32),
+        (sent, policy): (Nanos, u32),
         answers: Vec<Answer>,
     ) {
         rules.counters.asked.add(ids.len());
@@ -135,7 +140,7 @@ impl<P: Scripted> KeyLine<P> {
                 self.denied = None;
                 booked += 1;
                 let wait = answer.wait.unwrap_or(Duration::MAX);
-                put_aside(&mut spare, self.booking(now, (sent, generation), sequence, wait));
+                put_aside(&mut spare, self.booking(now, (sent, policy), sequence, wait));
                 spare_cost = cost;
                 true
             } else {
@@ -185,14 +190,14 @@ impl<P: Scripted> KeyLine<P> {
     fn booking(
         &mut self,
         now: Nanos,
-        (sent, generation): (Nanos, u32),
+        (sent, policy): (Nanos, u32),
         sequence: u32,
         wait: Duration,
     ) -> Booking {
         // Never before an earlier booking, even if this reply was quicker.
         let due = now.saturating_add(wait).max(self.last_due);
         self.last_due = due;
-        Booking { sequence, due, earliest: sent.saturating_add(wait), generation }
+        Booking { sequence, due, earliest: sent.saturating_add(wait), policy }
     }
 
     fn not_booked(

@@ -32,8 +32,7 @@ pub(crate) async fn confirmed<C>(
 pub(crate) struct KeyChange<C> {
     pub(crate) todo: Vec<u8>,
     pub(crate) done: Option<oneshot::Sender<Done<C>>>,
-    /// Whether it sets a new policy.
-    pub(crate) policy: bool,
+    pub(crate) claim: Claim,
     pub(crate) refund: Option<Refund<C>>,
     /// Set when it joins the queue.
     pub(crate) made: Nanos,
@@ -41,8 +40,22 @@ pub(crate) struct KeyChange<C> {
 
 impl<C> KeyChange<C> {
     pub(crate) fn of(todo: Vec<u8>) -> Self {
-        Self { todo, done: None, policy: false, refund: None, made: Nanos::ZERO }
+        Self { todo, done: None, claim: Claim::None, refund: None, made: Nanos::ZERO }
     }
+
+    pub(super) fn only_looks(&self) -> bool {
+        self.refund.is_none() && matches!(self.todo.first(), None | Some(b'Q'))
+    }
+}
+
+/// Whether a request may make the policy of this process that of the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Claim {
+    None,
+    /// By the rule of the fleet.
+    ByRule,
+    /// It was set.
+    Set,
 }
 
 /// Permits to give back at the price at which they were charged: under another policy nothing comes back. It

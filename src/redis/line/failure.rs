@@ -89,10 +89,11 @@ impl<P: Scripted> KeyLine<P> {
             RequestKind::Take(_, ids) => {
                 for id in ids {
                     if self.unask(id) {
-                        let outcome = match error.is_unavailable() {
-                            true => without_redis(rules, error.clone()),
-                            false => Outcome::Refused(error.clone().into()),
-                        };
+                        let outcome =
+                            match error.is_unavailable() || rules.options.foreign_is_unavailable {
+                                true => without_redis(rules, error.clone()),
+                                false => Outcome::Refused(error.clone().into()),
+                            };
                         self.turn_away(id, outcome);
                     }
                 }

@@ -24,10 +24,17 @@ pub(crate) struct InFlightRequest<C> {
     pub(crate) arguments: Vec<Vec<u8>>,
     pub(crate) kind: RequestKind<C>,
     pub(crate) at: Nanos,
-    /// Of the policy of the request.
-    pub(crate) generation: u32,
+    /// The number of the policy of the request.
+    pub(crate) policy: u32,
     /// Whether it tries Redis for all keys, after a failure.
     pub(crate) tries: bool,
+}
+
+impl<C> RequestKind<C> {
+    /// Whether it asks for the state of the key, and does nothing to it.
+    pub(super) fn only_looks(&self) -> bool {
+        matches!(self, Self::Change(changes) if !changes.is_empty() && changes.iter().all(KeyChange::only_looks))
+    }
 }
 
 impl<C> InFlightRequest<C> {

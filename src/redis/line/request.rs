@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::change::{KeyChange, Refund};
+use super::change::{Claim, KeyChange, Refund};
 use super::flight::{InFlightRequest, RequestKind};
 use super::waiter::{Stage, Turn};
 use super::{BATCH, KeyLine};
@@ -67,12 +67,13 @@ impl<P: Scripted> KeyLine<P> {
             }
             return None;
         };
+        self.looks_at.take_if(|_| !kind.only_looks());
         self.changed_last = matches!(kind, RequestKind::Change(_));
         Some(InFlightRequest {
             arguments: self.arguments(rules, now, &kind),
             kind,
             at: now,
-            generation: self.header.generation,
+            policy: self.policies,
             tries: may != SendPermission::Ask,
         })
     }
@@ -83,7 +84,8 @@ impl<P: Scripted> KeyLine<P> {
         now: Nanos,
         kind: &RequestKind<P::Cost>,
     ) -> Vec<Vec<u8>> {
-        let header = || self.header.bytes.clone();
+        let own = &self.header;
+        let header = || self.looks_at.as_ref().map_or(own, |(_, header)| header).bytes.clone();
         let mut arguments = match kind {
             RequestKind::Take(ahead, ids) => self.calls(rules, now, *ahead, ids),
             RequestKind::Change(changes) => vec![header(), self.todo(now, changes)],
@@ -97,10 +99,21 @@ impl<P: Scripted> KeyLine<P> {
                 arguments.push(lease);
             }
         } else {
-            let is_first = self.base.generation == self.header.generation;
-            arguments.extend([lease, if is_first { Vec::new() } else { self.base.base() }]);
+            arguments.extend([lease, self.claim(rules, kind)]);
         }
         arguments
+    }
+
+    /// The last argument of `change.lua`.
+    fn claim(&self, rules: &Rules<P>, kind: &RequestKind<P::Cost>) -> Vec<u8> {
+        let RequestKind::Change(changes) = kind else { return Vec::new() };
+        match changes.iter().map(|change| change.claim).max() {
+            None | Some(Claim::None) => Vec::new(),
+            Some(Claim::ByRule) => wire::claim(rules.age(), None),
+            Some(Claim::Set) => {
+                wire::claim(rules.age(), self.unheard.as_ref().or(Some(&self.header.terms)))
+            }
+        }
     }
 
     fn todo(&self, now: Nanos, changes: &[KeyChange<P::Cost>]) -> Vec<u8> {
@@ -108,7 +121,7 @@ impl<P: Scripted> KeyLine<P> {
         for change in changes {
             todo.extend(&change.todo);
             if let Some(Refund { part, all, booking }) = change.refund
-                && booking.generation == self.header.generation
+                && booking.policy == self.policies
             {
                 let ago = ago(now, booking.earliest);
                 wire::put_refund::<P>(&mut todo, part, all, ago, booking.sequence);

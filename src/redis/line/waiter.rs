@@ -16,8 +16,8 @@ pub(crate) struct Booking {
     pub(crate) due: Nanos,
     /// The earliest time at which it can be due by the server's clock.
     pub(crate) earliest: Nanos,
-    /// Of the policy under which it was charged.
-    pub(crate) generation: u32,
+    /// The number of the policy under which it was charged: see `KeyLine`.
+    pub(crate) policy: u32,
 }
 
 /// What a grant knows of its wait.

@@ -62,13 +62,29 @@ impl Lua {
         };
         let fields = header.fields.join(", ");
         let comma = if fields.is_empty() { "" } else { ", " };
+        // The parameters as they are in the key, of composed policies the bytes of the request.
+        let start = format!("<I4I4dI4d{}", header.format);
+        let (layout, own, own_size) = if one_number {
+            let params = header.params.len();
+            let (small, large) = ("f".repeat(params), "d".repeat(params));
+            let layout = format!("stamp % 4 > 1 and '{start}{small}' or '{start}{large}'");
+            (layout, header.params.join(", "), 4 * params)
+        } else {
+            let size = 8 * self.params();
+            let own = format!("params:sub({PARAMETERS}, {})", PARAMETERS - 1 + size);
+            (format!("'{start}c0'"), own, size)
+        };
         script
             .replace("--@start\n", &self.start(&header, change))
             .replace("--@policy\n", before)
             .replace("--@early\n", &early)
             .replace("--@late\n", &late)
-            .replace("$SIZE", &header.size().to_string())
+            .replace("$SIZE", &(header.size() + own_size).to_string())
             .replace("$LENGTH", &(8 * self.params()).to_string())
+            .replace("$LAYOUT", &layout)
+            .replace("$OWN", &own)
+            .replace("$DOUBLES", &"d".repeat(self.params()))
+            .replace("$FLOATS", &"f".repeat(self.params()))
             .replace("$FORMAT", header.format)
             .replace(", $FIELDS", &format!("{comma}{fields}"))
             .replace("$NEXT_COST", next_cost)
@@ -98,22 +114,21 @@ impl Lua {
     /// Reads the first argument, with the first call behind the parameters if that is there.
     fn start(&self, header: &ChunkHeader, change: bool) -> String {
         let params: String = header.params.iter().map(|param| format!(", {param}")).collect();
-        let format = format!("<I4I4B{}", "d".repeat(header.params.len()));
+        let fields = format!("stamp, mark, lasting{params}");
+        let format = format!("<I4I4d{}", "d".repeat(header.params.len()));
         if change {
-            return format!(
-                "local mark, generation, idle{params} = struct.unpack('{format}', params)\n"
-            );
+            return format!("local {fields} = struct.unpack('{format}', params)\n");
         }
         if self.parts.is_empty() {
             return format!(
-                "local mark, generation, idle{params}, cost, count, limit, patience, fresh, at = \
+                "local {fields}, cost, count, limit, patience, fresh, at = \
                  struct.unpack('{format}I4I4ddB', params)\n"
             );
         }
         let numbers = self.numbers();
         let rest: Vec<_> = (1..=5).map(|i| format!("t[{}]", numbers + i)).collect();
         format!(
-            "local mark, generation, idle{params} = struct.unpack('{format}', params)\n\
+            "local {fields} = struct.unpack('{format}', params)\n\
              local function next_call(bytes, at)\n  \
                local t = {{struct.unpack('<{}I4ddB', bytes, at)}}\n  \
                return {}, {}\n\

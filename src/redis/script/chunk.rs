@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Where the parameters begin in the first argument, counted from one.
-pub(super) const PARAMETERS: usize = 10;
+pub(super) const PARAMETERS: usize = 17;
 
 /// The first lines of a policy's file.
 #[derive(Debug, Default)]
@@ -36,10 +36,10 @@ impl ChunkHeader {
         header
     }
 
-    /// The size in bytes of the part that has a fixed length.
+    /// The size in bytes of what is in the key before the parameters.
     pub(super) fn size(&self) -> usize {
         let integers = self.format.matches("I4").count();
-        20 + 4 * integers + 8 * (self.format.len() - 2 * integers)
+        28 + 4 * integers + 8 * (self.format.len() - 2 * integers)
     }
 
     /// The state as bytes.
@@ -83,14 +83,15 @@ local function whole(permits)
 end
 ";
 
-/// Migrates a state that was kept under the parameters in `bytes` to the current ones.
+/// Migrates a state that was kept under the parameters in `bytes` to the current ones; that of an absent key
+/// if no time is given.
 pub(super) fn become_function(header: &ChunkHeader, from: usize) -> String {
     let params = header.params.join(", ");
     let format = "d".repeat(header.params.len());
     format!(
-        "local function become(bytes, elapsed)\n  \
+        "local function become(bytes, elapsed, idle)\n  \
            {params} = struct.unpack('<{format}', bytes, {})\n  \
-           resume(elapsed)\n  \
+           if elapsed then resume(elapsed) else begin(idle) end\n  \
            local old = {{{params}}}\n  \
            {params} = struct.unpack('<{format}', params, {from})\n  \
            migrate(unpack(old))\n\

@@ -35,6 +35,12 @@ pub trait Scripted: sealed::Sealed + Policy {
     #[must_use]
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self>;
 
+    /// Whether a new limiter equals one that was idle for long, as far as the script knows.
+    #[doc(hidden)]
+    fn starts_idle(&self) -> bool {
+        true
+    }
+
     /// Appends the numbers that a cost is made of.
     fn write_cost(cost: Self::Cost, numbers: &mut Vec<u32>);
 
@@ -105,6 +111,10 @@ impl Scripted for SmoothBursty {
         parameters.extend([self.rate.as_per_second(), micros(burst.as_nanos())]);
     }
 
+    fn starts_idle(&self) -> bool {
+        self.max_burst.is_zero()
+    }
+
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
         let rate = Rate::try_per_second(parameters.next()?).ok()?;
         Some(self.max_burst(span(parameters.next()?)?).with_rate(rate))
@@ -140,6 +150,10 @@ impl Scripted for TokenBucket {
             capacity(self.initial),
             micros(u128::from(self.period)),
         ]);
+    }
+
+    fn starts_idle(&self) -> bool {
+        self.initial >= self.capacity
     }
 
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
@@ -267,6 +281,10 @@ impl<P: Scripted> Scripted for LockOut<P> {
         self.policy.write(parameters);
     }
 
+    fn starts_idle(&self) -> bool {
+        self.policy.starts_idle()
+    }
+
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
         let duration = span(parameters.next()?)?;
         Some(Self::new(self.policy.read(parameters)?, duration))
@@ -299,6 +317,10 @@ macro_rules! tuple {
                 $(self.$index.write(parameters);)+
             }
 
+            fn starts_idle(&self) -> bool {
+                self.0.starts_idle() $(&& self.$index.starts_idle())+
+            }
+
             fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
                 Some((self.0.read(parameters)?, $(self.$index.read(parameters)?),+))
             }
@@ -328,6 +350,10 @@ macro_rules! tuple {
             fn write(&self, parameters: &mut Vec<f64>) {
                 self.0.0.write(parameters);
                 $(self.0.$index.write(parameters);)+
+            }
+
+            fn starts_idle(&self) -> bool {
+                self.0.0.starts_idle() $(&& self.0.$index.starts_idle())+
             }
 
             fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
@@ -362,6 +388,10 @@ impl<P: Scripted, const N: usize> Scripted for [P; N] {
         for part in self {
             part.write(parameters);
         }
+    }
+
+    fn starts_idle(&self) -> bool {
+        self.iter().all(Scripted::starts_idle)
     }
 
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {

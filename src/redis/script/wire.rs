@@ -2,57 +2,139 @@
 
 use std::time::Duration;
 
+use super::parts::Scripts;
 use super::policies::Scripted;
 use crate::redis::connection::Reply;
 
-/// The policy in a request: a mark, the generation, whether an absent key is idle, and the parameters.
+/// The format of the keys. In each format the upper half of the first byte of a key is this number, and the
+/// next three are a hash of the policy's kind; only keys of the first format began with another mark.
+const FORMAT: u8 = 2;
+
+/// What the processes that use a key agree on.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Terms {
+    pub(crate) parameters: Vec<f64>,
+    /// Whether an absent key is an idle limiter.
+    pub(crate) idle: bool,
+}
+
+impl Terms {
+    pub(crate) fn new<P: Scripted>(policy: &P, idle: bool) -> Self {
+        let mut parameters = Vec::new();
+        policy.write(&mut parameters);
+        Self { parameters, idle }
+    }
+}
+
+/// Which of two policies is in force: the version that the code has given, then how often it was set.
+pub(crate) type Rank = (u32, u32);
+
+/// The policy in a request.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyHeader {
-    pub(crate) mark: u32,
-    pub(crate) generation: u32,
+    pub(crate) terms: Terms,
+    pub(crate) rank: Rank,
+    /// The first argument of all scripts: calls go before the last `ends`.
     pub(crate) bytes: Vec<u8>,
+    pub(crate) ends: usize,
 }
 
 impl PolicyHeader {
-    /// The first argument of all scripts. The mark tells policies of all kinds and generations apart: ten
-    /// bits for the kind, 21 for the rest; the top bit is the driver's.
-    pub(crate) fn new<P: Scripted>(kind: &str, policy: &P, generation: u32, idle: bool) -> Self {
-        let mut parameters = Vec::new();
-        policy.write(&mut parameters);
-        let parameters: Vec<u8> =
-            parameters.iter().flat_map(|parameter| parameter.to_le_bytes()).collect();
-        Self::of(kind, &parameters, generation, idle)
-    }
-
-    pub(crate) fn of(kind: &str, parameters: &[u8], generation: u32, idle: bool) -> Self {
-        let policy = generation.to_le_bytes().into_iter().chain(parameters.iter().copied());
-        let mark = (hash(kind.bytes()) & 0x7fe0_0000) | (hash(policy) >> 11);
-        let mut bytes = Vec::with_capacity(9 + parameters.len());
-        bytes.extend(mark.to_le_bytes());
-        bytes.extend(generation.to_le_bytes());
-        bytes.push(u8::from(idle));
-        bytes.extend(parameters);
-        Self { mark, generation, bytes }
-    }
-
-    pub(crate) fn parameters(&self) -> &[u8] {
-        &self.bytes[9..]
-    }
-
-    /// The policy before the first change, for `change.lua`.
-    pub(crate) fn base(&self) -> Vec<u8> {
-        [&self.mark.to_le_bytes()[..], self.parameters()].concat()
+    /// `grace`: zero if the policy is that of this process; else after how many seconds without a call by a
+    /// process with this policy this process wants to know. `keep`: how long a key lives at least.
+    pub(crate) fn new(
+        scripts: &Scripts,
+        terms: Terms,
+        rank: Rank,
+        grace: u32,
+        keep: Duration,
+    ) -> Self {
+        // A composed policy's parameters are copied as they are sent.
+        let small = !scripts.parts && terms.parameters.iter().all(|&parameter| is_small(parameter));
+        let parameters = || terms.parameters.iter().flat_map(|parameter| parameter.to_le_bytes());
+        let (version, generation) = rank;
+        let more =
+            if version | generation | grace > 0 { &[version, generation, grace][..] } else { &[] };
+        let flags = 4 * u8::from(terms.idle) + 2 * u8::from(small) + u8::from(!more.is_empty());
+        let mut bytes = vec![16 * FORMAT + flags];
+        bytes.extend(kind_bytes(&scripts.kind));
+        bytes.extend(hash(parameters()).to_le_bytes());
+        bytes.extend(micros(keep).to_le_bytes());
+        bytes.extend(parameters());
+        bytes.extend(more.iter().flat_map(|number| number.to_le_bytes()));
+        Self { ends: bytes.len() - 4 * more.len(), terms, rank, bytes }
     }
 }
 
-/// FNV-1a.
+/// Whether a float of 32 bits holds the number.
+#[allow(clippy::cast_possible_truncation, clippy::float_cmp)] // exactly
+fn is_small(number: f64) -> bool {
+    f64::from(number as f32) == number
+}
+
+fn kind_bytes(kind: &str) -> [u8; 3] {
+    let [a, b, c, _] = hash(kind.bytes()).to_le_bytes();
+    [a, b, c]
+}
+
+/// FNV-1a of 64 bits, folded.
+#[allow(clippy::cast_possible_truncation)] // both halves
 fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
-    bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash >> 32) as u32 ^ hash as u32
 }
 
-/// Parameters as another process has written them.
-pub(crate) fn floats(bytes: &[u8]) -> impl Iterator<Item = f64> + '_ {
-    bytes.chunks_exact(8).map(|chunk| f64::from_le_bytes(chunk.try_into().unwrap_or_default()))
+/// What the key says of its policy, which is not the one of the request.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyPolicy {
+    pub(crate) terms: Terms,
+    pub(crate) rank: Rank,
+    /// The seconds since a process that has it in its code last used the key.
+    pub(crate) quiet: u32,
+    /// The seconds since the process that took the key over started.
+    pub(crate) since: u32,
+}
+
+impl KeyPolicy {
+    /// `None` if it is malformed.
+    pub(crate) fn of(generation: i64, bytes: &[u8]) -> Option<Self> {
+        let (stamp, rest) = bytes.split_at_checked(4)?;
+        let (numbers, parameters) = rest.split_at_checked(12)?;
+        let stamp = stamp[0];
+        let mut numbers = numbers
+            .chunks_exact(4)
+            .map(|number| u32::from_le_bytes(number.try_into().unwrap_or_default()));
+        let (version, quiet, since) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let parameters = if stamp & 2 > 0 { floats(parameters) } else { doubles(parameters) };
+        let terms = Terms { parameters, idle: stamp & 4 > 0 };
+        Some(Self { terms, rank: (version, u32::try_from(generation).ok()?), quiet, since })
+    }
+}
+
+fn doubles(bytes: &[u8]) -> Vec<f64> {
+    let double = |chunk: &[u8]| f64::from_le_bytes(chunk.try_into().unwrap_or_default());
+    bytes.chunks_exact(8).map(double).collect()
+}
+
+fn floats(bytes: &[u8]) -> Vec<f64> {
+    let float = |chunk: &[u8]| f32::from_le_bytes(chunk.try_into().unwrap_or_default()).into();
+    bytes.chunks_exact(4).map(float).collect()
+}
+
+/// The format of a key of this kind of policy that has another one, from the first bytes of the key.
+pub(crate) fn other_format(kind: &str, size: i64, bytes: &[u8]) -> Option<u8> {
+    let &[stamp, a, b, c] = bytes else { return None };
+    if [a, b, c] == kind_bytes(kind) {
+        return Some(stamp >> 4).filter(|&format| format != FORMAT);
+    }
+    // Ten bits of a hash of the kind.
+    let first = kind
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let mark = u32::from_le_bytes([stamp, a, b, c]);
+    (size >= 20 && (mark ^ first) & 0x7fe0_0000 == 0).then_some(1)
 }
 
 /// Longer than any wait: 142 years in microseconds.
@@ -116,10 +198,12 @@ pub(crate) fn calls<P: Scripted>(
 ) -> Vec<Vec<u8>> {
     let mut arguments = vec![Vec::new()];
     let mut bytes = Vec::with_capacity(header.bytes.len() + 64);
-    bytes.extend(&header.bytes);
+    let (start, end) = header.bytes.split_at(header.ends);
+    bytes.extend(start);
     let (mut numbers, mut costs) = (Vec::new(), Vec::new());
     let mut close = |bytes: &mut Vec<u8>| {
         if arguments[0].is_empty() {
+            bytes.extend(end);
             arguments[0] = std::mem::take(bytes);
         }
     };
@@ -215,7 +299,8 @@ fn answer_alone(value: i64) -> Answer {
 /// The answers to several calls.
 fn several(values: &[i64], parts: bool) -> impl Iterator<Item = Answer> {
     let (&[before, at_once], values) = values.split_first_chunk().unwrap_or((&[0, 0], &[]));
-    let mut sequence = u32::try_from(before).unwrap_or_default();
+    // The lower bits.
+    let mut sequence = u32::try_from(before & 0xffff_ffff).unwrap_or_default();
     let at_once = usize::try_from(at_once).unwrap_or_default();
     let step = if parts { 2 } else { 1 };
     let others = values.chunks_exact(step).map(|chunk| {
@@ -252,7 +337,52 @@ pub(crate) fn put_settle<P: Scripted>(bytes: &mut Vec<u8>, more: P::Cost) {
     put_cost::<P>(more, &mut Vec::new(), bytes);
 }
 
+/// A claim to the policy of the key by a process that started `age` seconds ago: the rule of the fleet is for
+/// it; or it was set, and replaces other terms.
+pub(crate) fn claim(age: u32, replaced: Option<&Terms>) -> Vec<u8> {
+    let mut bytes = vec![1 + u8::from(replaced.is_some())];
+    bytes.extend(age.to_le_bytes());
+    if let Some(Terms { parameters, idle }) = replaced {
+        bytes.push(u8::from(*idle));
+        bytes.extend(parameters.iter().flat_map(|parameter| parameter.to_le_bytes()));
+    }
+    bytes
+}
+
 pub(crate) fn put_pause(bytes: &mut Vec<u8>, duration: Duration) {
     bytes.push(b'P');
     bytes.extend(micros(duration).to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// With ten bits five of a hundred did.
+    #[test]
+    fn kinds_of_compositions_do_not_collide() {
+        const POLICIES: [&str; 8] = [
+            "smooth_bursty()",
+            "smooth_warming_up()",
+            "token_bucket()",
+            "leaky_bucket()",
+            "fixed_window()",
+            "sliding_window()",
+            "in_flight()",
+            "lock_out=(token_bucket())",
+        ];
+        let mut kinds: Vec<String> = POLICIES.map(String::from).into();
+        for same in ["", "="] {
+            for a in POLICIES {
+                for b in POLICIES {
+                    kinds.push(format!("compose{same}({a} {b})"));
+                    kinds.extend(POLICIES.map(|c| format!("compose{same}({a} {b} {c})")));
+                }
+            }
+        }
+        let hashes: HashSet<_> = kinds.iter().map(|kind| kind_bytes(kind)).collect();
+        assert_eq!((hashes.len(), kinds.len()), (1160, 1160));
+    }
 }

@@ -44,8 +44,8 @@ fn make(policy: Smooth, clock: &ManualClock) -> Box<dyn Verbs> {
 fn limiter_of<P: Scripted>(policy: P, clock: &ManualClock) -> RedisRateLimiter<P, Manual> {
     let builder = RedisRateLimiter::builder(policy.clone(), Manual::new(clock), new_key());
     // No other process changes the key. A waiter that asked again each second of a wait of days would take
-    // some thousand round trips a step, as the clock moves by itself.
-    let limiter = builder.clock(clock).refresh(Duration::MAX).build();
+    // some thousand round trips a step, as the clock moves by itself. Some rest for years.
+    let limiter = builder.clock(clock).refresh(Duration::MAX).keep(Duration::MAX).build();
     // Guava's limiter starts when it is made, a key when it is first written: so write it now.
     limiter.blocking_set_policy(policy).expect("Redis is there");
     limiter

@@ -38,7 +38,7 @@ struct AtOnce;
 impl Connection for AtOnce {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
         let is_take = request.script.text().contains("local function ask(");
-        Ok(if is_take { Reply::Number(0) } else { Reply::Numbers(vec![0]) })
+        Ok(if is_take { Reply::Number(0) } else { Reply::Numbers(vec![1]) })
     }
 
     fn spawn(&self, mut task: Task) {

@@ -131,7 +131,7 @@ impl Events {
 /// The state in the key, of [`SmoothBursty`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Stored {
-    /// One more with each charge.
+    /// The lower bits of a number that is one more with each charge.
     sequence: u32,
     /// Permits taken beyond the time of the last charge.
     level: f64,
@@ -139,9 +139,10 @@ struct Stored {
 
 fn stored(server: &Server) -> Option<Stored> {
     let bytes: Vec<u8> = server.query::<Option<Vec<u8>>>(&["GET", KEY])?;
-    let sequence = u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes"));
-    let level = f64::from_le_bytes(bytes[20..28].try_into().expect("eight bytes"));
-    Some(Stored { sequence, level })
+    let sequence = f64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
+    let level = f64::from_le_bytes(bytes[28..36].try_into().expect("eight bytes"));
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the lower bits
+    Some(Stored { sequence: sequence as u64 as u32, level })
 }
 
 #[track_caller]

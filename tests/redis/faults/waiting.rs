@@ -85,7 +85,7 @@ async fn a_lower_rate_holds_within_the_horizon() {
     both_are_served(&one, &other, 40).await;
     let heard = events.adopted();
     assert_eq!(heard.len(), 1);
-    assert_eq!(heard[0].1, 1);
+    assert!(heard[0].1 > 0, "it was set");
     assert!(heard[0].0.saturating_duration_since(set) <= AHEAD + LATE, "the other has heard");
     assert_eq!(other.policy(), bursty(SLOW));
     let end = Instant::now();

@@ -224,7 +224,7 @@ impl<P: Scripted> Run<P> {
             clock: clock.clone(),
             server: server.clone(),
             world: Arc::clone(&world),
-            header: 9 + 8 * parameters.len(),
+            header: 16 + 8 * parameters.len(),
             step: 1 + usize::from(rules.parts),
             width,
         };
@@ -408,11 +408,10 @@ impl<P: Scripted> Run<P> {
     }
 
     fn change(&mut self, change: impl Future<Output = Result<(), Error>> + 'static) {
-        let (calm, disagree) = (self.calm, self.kinds.disagree);
+        let calm = self.calm;
         let change = change.map(move |done| match done {
             Ok(()) => {}
             Err(Error::Store(error)) if error.is_unavailable() && !calm => {}
-            Err(Error::Store(error)) if error.is_conflict() && disagree => {}
             Err(error) => panic!("{error}"),
         });
         self.changes.push((Box::pin(change), Flag::new()));
@@ -514,8 +513,7 @@ impl<P: Scripted> Run<P> {
                 tally.left_cost += u64::from(caller.cost);
             }
             Err(Error::Store(error)) => {
-                let disagree = error.is_conflict() && self.kinds.disagree;
-                assert!(error.is_unavailable() || disagree, "{error}");
+                assert!(error.is_unavailable(), "{error}");
                 tally.refused += 1;
                 let time = caller.patience.filter(|time| !time.is_zero());
                 if time.is_some_and(|time| entered + time <= self.clock.elapsed()) {
@@ -652,7 +650,6 @@ impl<P: Scripted> Run<P> {
             }
             self.settle_down();
             self.agree();
-            // Processes that have seen a conflict have done so earlier.
             self.poll_woken();
             self.kinds.disagree = false;
         }
@@ -707,9 +704,15 @@ impl<P: Scripted> Run<P> {
 
     /// All processes come to the same policy.
     fn agree(&mut self) {
-        for _ in 0..2 {
+        for round in 0..3 {
             for limiter in self.limiters.clone() {
                 self.change(async move { limiter.quota().await.map(drop) });
+            }
+            self.settle_down();
+            // To look takes no key over, and does not keep a policy in use.
+            for line in (0..self.keys.len()).filter(|_| round == 0) {
+                let limiter = self.limiters[line].clone();
+                self.change(async move { limiter.set_policy(limiter.policy()).await });
             }
             self.settle_down();
         }

@@ -131,7 +131,9 @@ impl Wire {
         let number = |bytes: &[u8]| u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
         let size = 4 * self.width;
         let mut costs = Vec::new();
-        let first = &request.arguments[0][self.header..];
+        let first = &request.arguments[0];
+        // An odd stamp: the rank follows the calls.
+        let first = &first[self.header..first.len() - 12 * usize::from(first[0] % 2)];
         let others = request.arguments.get(1).map_or(&[][..], Vec::as_slice);
         for mut runs in [first, others] {
             while !runs.is_empty() {

@@ -108,9 +108,9 @@ local function halt(duration)
   for i = 1, #parts do parts[i].halt(duration) end
 end
 
-local function become(bytes, elapsed)
-  since = since - elapsed
-  for i = 1, #parts do parts[i].become(bytes, elapsed) end
+local function become(bytes, elapsed, idle)
+  since = elapsed and since - elapsed or 0
+  for i = 1, #parts do parts[i].become(bytes, elapsed, idle) end
 end
 
 -- One number for all is the least of theirs.

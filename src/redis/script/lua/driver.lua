@@ -1,52 +1,89 @@
 -- What every script begins with: the time, once; the key; the state as it is now.
 --
 -- KEYS[1]  the key
--- ARGV[1]  the policy: its mark, its generation, whether an absent key is an idle one, parameters; for
---          take.lua the first of the calls behind that
+-- ARGV[1]  the policy, as wire.rs writes it: stamp, mark, lasting, and its parameters; for take.lua the
+--          first of the calls behind that; and at the end, if the stamp is odd, version, generation, grace
 -- ARGV[2]  what to do, as take.lua and change.lua say
 -- ARGV[3]  who asks, and how much it holds: for policies with places in flight, else nothing
--- ARGV[4]  to change.lua only: mark and parameters of the generation before the first change, or nothing
+-- ARGV[4]  to change.lua only: a claim to the policy of the key, or nothing
 --
--- The key holds: mark, sequence, deadline, last; the policy's fields; if there was a pause or is a later
--- generation, those; the policy's tail. A mark with its top bit set says that there is one of those.
--- `last` is when the state was true, in microseconds of the server's clock: if that has gone back, no
--- time has passed. `deadline` is a second before which the key does not expire. `sequence` counts
--- charges, so that a refund can tell whether anybody was charged since.
+-- The key holds: stamp, mark, sequence, deadline, last; the policy's fields; its parameters; the extension,
+-- if the stamp is odd; the policy's tail. The stamp is a hash of the policy's name x 256, + the format's
+-- number x 16, + 4 if an absent key is an idle one, + 2 if the parameters are floats of 32 bits. The mark is
+-- a hash of the parameters. `sequence` counts charges from the microsecond in which the key began, so
+-- that a refund can tell whether anybody was charged since. `deadline` is a second before which the key does
+-- not expire. `last` is when the state was true, in microseconds of the server's clock: if that has gone
+-- back, no time has passed.
+--
+-- The extension: the pause, version, generation; when a process that has this policy in its code last used
+-- the key (without it: at `last`); and when the process that took the key over started, or 0. In seconds.
 local time = redis.call('TIME')
 local key, params, todo = KEYS[1], ARGV[1], ARGV[2]
 local now = time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
 --@start
-local sequence, deadline, last, elapsed = 0, 0, now, 0
-local pause, known, theirs, dirty = 0, 0, nil, false
---@change local earlier, renewed
+local sequence, deadline, last, elapsed = now, 0, now, 0
+local pause, vouched, installed, dirty, ends = 0, 0, 0, false, #params
+local version, generation, grace = 0, 0, 0
+if stamp % 2 == 1 then
+  ends = ends - 12
+  version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
+end
+--@change local second, claim, built, earlier, renewed = math.min(math.floor(now / 1000000), 4294967295), 0, 0, nil, false
+--@change if #ARGV[4] > 0 then claim, built = struct.unpack('<BI4', ARGV[4]) end
 --@policy
 
 if not blob then
-  sequence = now % 4294967296
-  $begin(idle == 1)
+  -- A new limiter that is not an idle one begins now, even if the call is refused, or it would never fill.
+  --@take dirty = lasting > 0
+  --@take $begin(stamp % 8 > 3)
+  --@change if claim == 2 then generation = math.max(generation + 1, second) end
+  -- An absent key was a limiter with the policy before.
+  --@change if #ARGV[4] > 5 then become(ARGV[4]:sub(7), nil, ARGV[4]:byte(6) > 0) else begin(stamp % 8 > 3) end
 else
-  if #blob < $SIZE then return {'foreign'} end
-  local its_mark, at
-  its_mark, sequence, deadline, last, $FIELDS, at = struct.unpack('<I4I4I4d$FORMAT', blob)
-  if its_mark >= 2147483648 then
-    its_mark = its_mark - 2147483648
-    if #blob < at + 15 then return {'foreign'} end
-    local size
-    pause, known, size, at = struct.unpack('<dI4I4', blob, at)
-    if size ~= (known > 0 and $LENGTH or 0) or #blob < at + size - 1 then return {'foreign'} end
-    theirs = blob:sub(at, at + size - 1)
-    at = at + size
-  end
-  if its_mark ~= mark or known ~= generation then
-    -- The upper bits of a mark are the kind of policy: who has another is not one of us.
-    if math.floor(its_mark / 2097152) ~= math.floor(mark / 2097152) then return {'foreign'} end
-    if known > generation then return {'adopt', known, theirs} end
-    if known == generation then return {'conflict', known, theirs} end
-    --@take return {'older', known}
-    --@change renewed = true
-    --@change if known > 0 then earlier = theirs
-    --@change elseif #ARGV[4] == $LENGTH + 4 and struct.unpack('<I4', ARGV[4]) == its_mark then earlier = ARGV[4]:sub(5) end
+  if #blob < $SIZE then return {'foreign', #blob, blob:sub(1, 4)} end
+  local its_stamp, its_mark, at
+  its_stamp, its_mark, sequence, deadline, last, $FIELDS, at = struct.unpack('<I4I4dI4d$FORMAT', blob)
+  if its_mark ~= mark or its_stamp ~= stamp or stamp % 2 == 1 then
+    local its_size = its_stamp % 4 > 1 and $LENGTH / 2 or $LENGTH
+    -- Another kind of policy or another format is not one of us.
+    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < at - 1 + its_size + its_stamp % 2 * 24 then
+      return {'foreign', #blob, blob:sub(1, 4)}
+    end
+    local theirs, its_version, its_generation = blob:sub(at, at + its_size - 1), 0, 0
+    at = at + its_size
+    vouched = math.floor(last / 1000000)
+    if its_stamp % 2 == 1 then
+      pause, its_version, its_generation, vouched, installed, at = struct.unpack('<dI4I4I4I4', blob, at)
+      its_stamp = its_stamp - 1
+    end
+    local quiet = math.min(math.max(math.floor(now / 1000000) - vouched, 0), 4294967295)
+    local same = its_mark == mark and its_stamp == stamp - stamp % 2
+    if not same or its_version ~= version or its_generation ~= generation or (grace > 0 and quiet > grace) then
+      local taken = math.min(math.max(math.floor(now / 1000000) - installed, 0), 4294967295)
+      --@change if claim == 2 and version >= its_version then
+      --@change   if same then
+      --@change     if version == its_version then generation = math.max(generation, its_generation) end
+      --@change   else
+      --@change     renewed, generation = true, math.max(generation + 1, its_generation + 1, second)
+      --@change   end
+      --@change elseif claim == 1 then
+      --@change   renewed = version > its_version or version == its_version and (generation > its_generation or
+      --@change     generation == its_generation and generation == 0 and (quiet > 600 or quiet > 10 and built < taken))
+      --@change end
+      --@change if not renewed and not (claim == 2 and same) then
+        return {'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
+      --@change end
+      --@change if renewed then
+      --@change   if its_stamp % 4 > 1 then theirs = struct.pack('<$DOUBLES', struct.unpack('<$FLOATS', theirs)) end
+      --@change   earlier, vouched, installed = theirs, second, math.max(second - built, 1)
+      --@change end
+    end
+    -- That its own processes still ask, though they are refused.
+    --@take if grace == 0 and quiet > 5 then dirty = true end
+  else
+    --@tail at = at + (stamp % 4 > 1 and $LENGTH / 2 or $LENGTH)
+    --@take if now - last > 5000000 then dirty = true end
   end
   --@tail read(blob, at, #blob)
   -- If the clock has gone back, that is written whatever becomes of the call: until then, no time passes.

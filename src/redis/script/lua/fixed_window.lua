@@ -2,7 +2,7 @@
 -- with the number `began` began. `grid` is how far into a window the epoch was, -1 for windows that
 -- begin with their first charge.
 --@ params most window grid
---@ fields ddI4 start granted began
+--@ fields ddd start granted began
 --@ also several
 local function begin()
   -- Long ago, or a longer window that is set later would have begun already.
@@ -31,10 +31,10 @@ end
 -- A number from before the window was begun is used again if all that was charged since has come back.
 -- Several callers are charged each when it is ready.
 local function charge(at, n, count)
-  local number = (sequence + 1) % 4294967296
+  local number = sequence + 1
   if at > start + window - 0.001 then
     start, granted, began = edge(at), 0, number
-  elseif (number - began) % 4294967296 >= 2147483648 then
+  elseif number < began then
     began = number
   end
   granted = granted + n
@@ -53,9 +53,10 @@ local function forget()
 end
 --@ change
 
--- Exact within the window, which stays begun; afterwards there is nothing to give back.
-local function refund(n, _, _, _, charge_sequence)
-  if (charge_sequence - began) % 4294967296 < 2147483648 then granted = math.max(granted - n, 0) end
+-- Exact within the window, which stays begun; afterwards there is nothing to give back. Only the lower bits
+-- of a sequence are known: half their range before the window (microseconds), it was another charge.
+local function refund(n, _, ago, _, charge_sequence)
+  if charge_sequence >= began and ago + start < 2147483648 then granted = math.max(granted - n, 0) end
 end
 
 local function halt() end

@@ -65,9 +65,9 @@ local function halt(duration)
 end
 
 -- A lock that has begun lasts as long as it was to last.
-local function become(bytes, elapsed)
-  locked = locked - elapsed
-  rule.become(bytes, elapsed)
+local function become(bytes, elapsed, idle)
+  locked = elapsed and locked - elapsed or 0
+  rule.become(bytes, elapsed, idle)
 end
 
 local function available()

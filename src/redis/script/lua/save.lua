@@ -1,23 +1,23 @@
--- One write carries the value and its expiry. The expiry is set anew, and to twice what is needed,
--- only when it has become too short.
+-- One write carries the value and its expiry. The expiry is set anew, and to twice what is needed but at
+-- most a day more, only when it has become too short.
 local function save()
   local need
   need = $forget()
   if pause > need then need = pause end
-  -- What was set for all holds after a while without callers, too: for a year.
-  if generation > 0 and need < 31622400000000 then need = 31622400000000 end
+  if lasting > 0 then need = need > 0 and need + lasting or lasting end
   local milliseconds
   if now + need + 1000000 > deadline * 1000000 then
-    milliseconds = math.ceil(math.min(need, 9007199254740992) / 500) + 2000
+    need = math.min(need, 9007199254740992)
+    milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   local value
-  if pause ~= 0 or generation > 0 then
-    local own = generation > 0 and params:sub(10, 9 + $LENGTH) or ''
-    value = struct.pack('<I4I4I4d$FORMAT', mark + 2147483648, sequence, deadline, now, $FIELDS)
-      .. struct.pack('<dI4I4', pause, generation, #own) .. own
+  if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
+    if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
+    value = struct.pack($LAYOUT, stamp - stamp % 2 + 1, mark, sequence, deadline, now, $FIELDS, $OWN)
+      .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack('<I4I4I4d$FORMAT', mark, sequence, deadline, now, $FIELDS)
+    value = struct.pack($LAYOUT, stamp, mark, sequence, deadline, now, $FIELDS, $OWN)
   end
   --@tail value = write(value)
   if milliseconds then

@@ -1,8 +1,8 @@
 -- SlidingWindowLog, SlidingWindowCounter: never more than `most` in `window`. The tail is a log: for each
--- part of a window in which something was granted the time of the last of it, how much, and the number
--- of the first charge; the oldest first. Times are microseconds after the log's base, which was `age`
--- ago, so that nothing has to be rewritten as time goes by. `granted` is the sum of all, `newest` the
--- time of the last. A `part` of a nanosecond makes it exact.
+-- part of a window in which something was granted the time of the last of it, how much, and the lower 32
+-- bits of the number of the first charge; the oldest first. Times are microseconds after the log's base,
+-- which was `age` ago, so that nothing has to be rewritten as time goes by. `granted` is the sum of all,
+-- `newest` the time of the last. A `part` of a nanosecond makes it exact.
 --
 -- A log may be long: no call copies it, and it is put together once, by `write`. An entry has a place,
 -- 16 to the next: from `first` to `stop` it is one in the bytes of `log`, from there to `behind` one of
@@ -140,17 +140,20 @@ write = function(head)
   return put_added(pieces)
 end
 
--- Exact: as if it had never been granted. The entry is the last one whose first charge was not later.
-local function refund(n, _, _, _, charge_sequence)
-  local low, high = 0, (behind - first) / 16
+-- Exact: as if it had never been granted. The entry is the last one whose first charge was not later. Only
+-- the lower bits of a sequence are known: half their range before the entry (microseconds), it was another
+-- charge.
+local function refund(n, _, ago, _, charge_sequence)
+  local low, high, since = 0, (behind - first) / 16, sequence - charge_sequence
   while low < high do
     local middle = math.floor((low + high) / 2)
     local _, _, number = entry(first + 16 * middle)
-    if (charge_sequence - number) % 4294967296 < 2147483648 then low = middle + 1 else high = middle end
+    if (sequence - number) % 4294967296 >= since then low = middle + 1 else high = middle end
   end
   if low == 0 then return end
   local at = first + 16 * (low - 1)
-  local _, permits = entry(at)
+  local time, permits = entry(at)
+  if ago + time - age > 2147483648 + part then return end
   n = math.min(n, permits)
   granted = granted - n
   if looked > at then sum = sum - n end

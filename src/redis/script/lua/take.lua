@@ -8,8 +8,8 @@
 -- The answer is a number for each call, its wait x 4 + what became of it: 0 booked, 1 to be asked
 -- for later, 2 refused, 3 no room in the line. Waits are cut off at 2^49 - 1; 2^49 + the least if nobody
 -- can know more; 2^50 if it never comes. Before the numbers comes the sequence before the first of those
--- booked. A call alone that was booked is one number: sequence x 2^20 + wait x 4; one that was refused,
--- its own.
+-- booked. A call alone that was booked is one number: the lower 32 bits of its sequence x 2^20 + wait x 4;
+-- one that was refused, its own.
 --
 -- Who is to be asked for later blocks those behind: what they hear is reckoned as if all before
 -- them had been charged, but nobody is.
@@ -25,9 +25,9 @@
 --@alone     if wait > patience and wait < 562949953421312 and not dirty then return wait * 4 + 2 end
 --@alone   elseif wait < 262144 then
 --@alone     $charge(after > 0 and after or 0, cost)
---@alone     sequence = (sequence + 1) % 4294967296
+--@alone     sequence = sequence + 1
 --@alone     $save()
---@alone     return sequence * 1048576 + wait * 4
+--@alone     return sequence % 4294967296 * 1048576 + wait * 4
 --@alone   end
 --@alone end
 -- How many of the first are granted at once, and then each of the others.
@@ -46,7 +46,7 @@ local values, filled, source, first = {sequence, 0}, 2, params, 1
 --@pasted     local wait = after > 0.001 and math.ceil(after - 0.001) or 0
 --@pasted     if wait > limit then told, first = true, call break end
 --@pasted     $charge(after > 0 and after or 0, cost)
---@pasted     sequence = (sequence + 1) % 4294967296
+--@pasted     sequence = sequence + 1
 --@pasted     if wait == 0 and filled == 2 then
 --@pasted       values[2] = values[2] + 1
 --@pasted     else
@@ -55,12 +55,12 @@ local values, filled, source, first = {sequence, 0}, 2, params, 1
 --@pasted     end
 --@pasted   end
 --@pasted   if told then break end
---@pasted   if at > #source then
+--@pasted   if at > ends then
 --@pasted     if source == todo or not todo or todo == '' then
 --@pasted       $save()
 --@pasted       return values
 --@pasted     end
---@pasted     source, at = todo, 1
+--@pasted     source, at, ends = todo, 1, #todo
 --@pasted   end
 --@pasted   cost, count, limit, patience, fresh, at = $NEXT
 --@pasted until false
@@ -107,7 +107,7 @@ local function ask(cost, limit, patience, fresh)
     --@room if wait > 0 and fresh == 1 then local full = full_for(cost) if full > 0 then return full * 4 + 3, part end end
     latest = after > 0 and after or 0
     charge(latest, cost)
-    sequence = (sequence + 1) % 4294967296
+    sequence = sequence + 1
     booked = true
     return wait * 4, part
   end
@@ -168,9 +168,9 @@ while true do
       --@parts values[filled] = part or 0
     end
   end
-  if at > #source then
+  if at > ends then
     if source == todo or not todo or todo == '' then break end
-    source, at = todo, 1
+    source, at, ends = todo, 1, #todo
   end
   cost, count, limit, patience, fresh, at = $NEXT
   first = 1

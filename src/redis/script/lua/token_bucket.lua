@@ -11,9 +11,7 @@ local function since_step(at)
   return since > period - 0.5 and since - period or since
 end
 
--- A bucket that is not full at first is written even if the call is refused, or it would never fill.
 local function begin(idle)
-  if not idle and initial < capacity then dirty = true end
   level = -math.min(idle and capacity or initial, capacity) - since_step(0) * rate / 1000000
 end
 
