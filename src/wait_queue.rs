@@ -122,6 +122,13 @@ impl<T> WaitQueue<T> {
         }
     }
 
+    /// A waiter whose deadline was cancelled has it again.
+    #[cfg(feature = "redis")]
+    pub(crate) fn set_deadline(&mut self, id: WaiterId, deadline: Option<Nanos>) {
+        self.fifo[id].deadline = deadline;
+        self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
+    }
+
     /// Removes the entry of a waiter that is out of the order.
     pub(crate) fn remove(&mut self, id: WaiterId) -> T {
         let entry = self.fifo.remove(id);

@@ -10,61 +10,99 @@ if stamp % 2 == 1 then
   ends = ends - 12
   version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
 end
+local marks = {}
 local age
 local held_at = 9
 local own, told = ARGV[3]:sub(1, 8), struct.unpack('<d', ARGV[3], held_at)
-local lasts = struct.unpack('<d', ARGV[3], #ARGV[3] - 7)
-local leases, others, held, own_ends = '', 0, 0, 0
+local lasts, listens = struct.unpack('<dd', ARGV[3], #ARGV[3] - 15)
+local entries, others, held, own_ends, since, waits, wants = '', 0, 0, 0, 0, 0, 0
+local rivals, settled, needs = {}, 0, 0
+local turn = 100000
 local function begin()
-  age, held = 0, told
+  age, held, since, waits = 0, told, -turn, 0
   if held > 0 then dirty = true end
 end
 local function keep(time)
-  local kept, at = {}, 1
-  others = 0
-  while at <= #leases do
-    local _, n, ends = struct.unpack('<c8I4d', leases, at)
-    if ends > time then
-      kept[#kept + 1] = leases:sub(at, at + 19)
+  local kept = {}
+  others, rivals, settled = 0, {}, 0
+  for at = 1, #entries, 40 do
+    local id, n, ends, began, until_, size = struct.unpack('<c8I4dddI4', entries, at)
+    if ends <= time then n = 0 end
+    if until_ > time then
+      rivals[#rivals + 1] = {n, began, size}
+    else
+      settled = settled + n
+    end
+    if n > 0 or until_ > time then
+      kept[#kept + 1] = entries:sub(at, at + 39)
       others = others + n
     end
-    at = at + 20
   end
-  leases = table.concat(kept)
+  entries = table.concat(kept)
 end
 local function read(bytes, at, last)
-  leases, others, held = bytes:sub(at, last), 0, 0
-  for lease = 1, #leases, 20 do
-    local id, n, ends = struct.unpack('<c8I4d', leases, lease)
-    if id == own then
-      held, own_ends = n, ends
-      leases = leases:sub(1, lease - 1) .. leases:sub(lease + 20)
+  entries, held, own_ends, since, waits = bytes:sub(at, last), 0, 0, age - turn, 0
+  for entry = 1, #entries, 40 do
+    if entries:sub(entry, entry + 7) == own then
+      held, own_ends, since, waits, wants = struct.unpack('<I4dddI4', entries, entry + 8)
+      entries = entries:sub(1, entry - 1) .. entries:sub(entry + 40)
       break
     end
   end
   keep(-1)
 end
 local function write(head)
-  return head .. (held > 0 and struct.pack('<c8I4d', own, held, age + lasts) or '') .. leases
+  if held == 0 and waits <= age then return head .. entries end
+  return head .. struct.pack('<c8I4dddI4', own, held, age + lasts, since, waits, wants) .. entries
 end
 local function resume(elapsed)
   age = age + elapsed
-  if #leases > 0 then keep(age) end
+  if #entries > 0 then keep(age) end
   if held ~= told then held, dirty = told, true end
+  if listens == 0 and waits > age then waits, dirty = 0, true end
   if held > 0 and own_ends - age < lasts * 0.7 then dirty = true end
+end
+local function share()
+  return math.floor((most - settled) / (#rivals + 1))
+end
+local function is_large(holds, n, began)
+  return holds + n > share() + 1 and age - began > turn
+end
+local function is_turn(n)
+  local share = share()
+  local small = held + n <= share
+  if not small and (held > share or age - since < turn) then return held <= share end
+  local large = is_large(held, n, since)
+  for i = 1, #rivals do
+    local theirs, began, size = unpack(rivals[i])
+    local first = is_large(theirs, size, began)
+    if first == large then first = began < since and not small end
+    if first and theirs <= share then return false end
+  end
+  return true
 end
 local function ready(n)
   if n > most then return math.huge end
-  return 0, held + others + n > most
+  local unknown = held + others + n > most or #rivals > 0 and not is_turn(n)
+  needs = unknown and n or 0
+  return 0, unknown
 end
 local function charge(_, n, count)
-  held = held + n * (count or 1)
+  n = n * (count or 1)
+  if age - since >= turn and held + n > share() then since = age end
+  held, waits = held + n, 0
+end
+marks[#marks + 1] = function(patience)
+  local span = math.min(listens, patience)
+  if needs == 0 or span == 0 then return end
+  if waits - age < span / 2 then dirty = true end
+  waits, wants = age + span, needs
 end
 local function forget()
   local latest = held > 0 and lasts or 0
-  for at = 1, #leases, 20 do
-    local _, _, ends = struct.unpack('<c8I4d', leases, at)
-    latest = math.max(latest, ends - age)
+  for at = 1, #entries, 40 do
+    local _, n, ends = struct.unpack('<c8I4d', entries, at)
+    if n > 0 then latest = math.max(latest, ends - age) end
   end
   return latest, held + others > 0
 end
@@ -159,6 +197,7 @@ local function ask(cost, limit, patience, fresh)
   if wait > patience or (unknown and patience == 0) then
     return (unknown and wait + 562949953421312 or wait) * 4 + 2, part
   end
+if not blocked then for i = 1, #marks do marks[i](patience) end end
   block()
   if not opaque then
     latest = after > 0 and after or 0

@@ -52,6 +52,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         line.pump(rules, now);
         let driver = self.driver(&mut line, now);
         let after_unlock = line.arm(rules, now, || self.alarm());
+        self.keep(&mut line);
         // A caller that waits for a change does not move a clock that advances by itself.
         let moves = rules.options.clock.advances_by_itself() && !line.changes.is_empty();
         let due = moves.then(|| line.moves_at(rules, now)).flatten();
@@ -75,6 +76,14 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         let shared = self.this.upgrade()?;
         let flight = line.next(&self.core.rules, now)?;
         Some(Driver { shared, flight: Some(flight) })
+    }
+
+    /// The alarm must find the line as long as it has spare bookings.
+    fn keep(&self, line: &mut KeyLine<P>) {
+        if line.has_spare() != line.keeps.is_some() {
+            line.keeps =
+                line.has_spare().then(|| self.this.upgrade()).flatten().map(|this| this as _);
+        }
     }
 
     fn request(&self, arguments: Vec<Vec<u8>>, is_take: bool) -> Request {

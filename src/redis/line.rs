@@ -18,6 +18,7 @@ mod request;
 mod sending;
 pub(super) mod waiter;
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,18 +93,25 @@ pub(crate) struct KeyLine<P: Scripted> {
     refresh_at: Nanos,
     /// How many times other processes were quicker than the head.
     passed: u32,
+    /// How long the last request took.
+    trip: Duration,
     /// Set while requests for this key fail.
     failing: Option<KeyOutage>,
     /// Since when no request was sent because too many of other keys are in flight.
     crowded: Option<Nanos>,
     /// The cost of the last refusal, when it will be ready, and the part that limits it.
     denied: Option<(P::Cost, Nanos, Option<usize>)>,
-    /// Bookings of callers that left while the waiters behind them were asked for, all of one cost.
+    /// Bookings of callers that left, all of one cost, for the waiters that are being asked for or the next
+    /// callers.
     spare: VecDeque<Booking>,
     spare_cost: P::Cost,
     /// How many waiters a request asks for.
     reach: usize,
     last_due: Nanos,
+    /// When it was noticed that the process had stood still, until the next grant.
+    stood_still: Option<Nanos>,
+    /// Keeps the line until its spare bookings have gone back.
+    pub(crate) keeps: Option<Arc<dyn Any + Send + Sync>>,
     lease: Lease,
     random: u64,
     pub(crate) stats: Stats,
@@ -144,6 +152,7 @@ impl<P: Scripted> KeyLine<P> {
             ask_at: None,
             refresh_at: Nanos::ZERO,
             passed: 0,
+            trip: Duration::ZERO,
             failing: None,
             crowded: None,
             denied: None,
@@ -151,6 +160,8 @@ impl<P: Scripted> KeyLine<P> {
             spare_cost: P::Cost::default(),
             reach: BATCH,
             last_due: Nanos::ZERO,
+            stood_still: None,
+            keeps: None,
             lease: Lease::default(),
             random: seed | 1,
             stats: Stats::default(),
@@ -171,6 +182,7 @@ impl<P: Scripted> KeyLine<P> {
             && self.queue.len() == 0
             && self.flight.is_none()
             && self.changes.is_empty()
+            && self.spare.is_empty()
             && self.lease.is_free()
             && self.denied.is_none_or(|(_, due, _)| due.min(self.refresh_at) <= now)
     }
@@ -178,6 +190,11 @@ impl<P: Scripted> KeyLine<P> {
     /// The policy of the key, as far as it is known.
     pub(crate) fn policy_of_key(&self) -> P {
         self.looks_at.as_ref().map_or(&self.policy, |(policy, _)| policy).clone()
+    }
+
+    /// Whether bookings are kept that go back when they are due.
+    pub(crate) fn has_spare(&self) -> bool {
+        !self.spare.is_empty()
     }
 
     /// Whether Redis knows of everything that was given back.
@@ -198,6 +215,8 @@ impl<P: Scripted> KeyLine<P> {
         &mut self,
         change: KeyChange<P::Cost>,
     ) -> oneshot::Receiver<Done<P::Cost>> {
+        // A caller that comes after it sees its effect.
+        self.return_spare();
         let (done, answer) = oneshot::channel();
         if self.changes.len() < MOST_CHANGES as usize {
             self.change(KeyChange { done: Some(done), ..change });

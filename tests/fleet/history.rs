@@ -36,6 +36,8 @@ pub(crate) struct History {
     pub(crate) left: u64,
     pub(crate) given_up: u64,
     pub(crate) requests: u64,
+    /// How long callers had their grants, all together.
+    pub(crate) held: u64,
 }
 
 /// The greatest rate in force at each time: the time from which it holds, and the permits a second.
@@ -110,20 +112,26 @@ impl History {
         count(permits) / come(rates, first.due, end)
     }
 
+    /// The part of the time in which places were in use.
+    pub(crate) fn places_used(&self, places: u32, lasts: u64) -> f64 {
+        seconds(self.held) / (seconds(lasts) * f64::from(places))
+    }
+
     /// Whether the machine delayed a process for longer than the bookings ahead last.
     pub(crate) fn was_held_up(&self) -> bool {
         self.trip + self.wake() >= micros(HORIZON)
     }
 
-    /// At least 98 % of the rate was used in a time of that length, and not more than the rate; if
-    /// the machine delayed all processes, perhaps repeatedly, less the cost of that.
+    /// What it costs at most, as a part of a time, if the machine delayed all processes, perhaps repeatedly.
+    pub(crate) fn cost_of_delays(&self, time: u64) -> f64 {
+        3.0 * seconds(self.trip + self.wake()) / seconds(time)
+    }
+
+    /// At least 98 % of the rate was used in a time of that length, and not more than the rate, but for the
+    /// cost of delays.
     #[track_caller]
     pub(crate) fn uses(&self, used: f64, time: u64) {
-        let cost = if self.was_held_up() {
-            3.0 * seconds(self.trip + self.wake()) / seconds(time)
-        } else {
-            0.0
-        };
+        let cost = if self.was_held_up() { self.cost_of_delays(time) } else { 0.0 };
         let timeline = self.timeline();
         assert!(used >= 0.98 - cost, "{used:.4} of the rate, -{cost:.2}: {timeline:?}");
         assert!(used <= 1.02 + cost, "{used:.4} of the rate, +{cost:.2}: {timeline:?}");
@@ -131,14 +139,19 @@ impl History {
 
     /// The smallest share of a process; 1 is an equal share.
     pub(crate) fn least_share(&self, processes: usize) -> f64 {
+        self.shares(processes, 0).into_iter().fold(f64::INFINITY, f64::min)
+    }
+
+    /// The share of each process from a time after the start on; 1 is an equal share.
+    pub(crate) fn shares(&self, processes: usize, from: u64) -> Vec<f64> {
         let mut shares = vec![0; processes];
-        for grant in &self.grants {
+        for grant in self.grants.iter().filter(|grant| grant.due >= self.start + from) {
             shares[grant.process] += grant.permits;
         }
         let total: u64 = shares.iter().sum();
         let processes = f64::from(u32::try_from(processes).expect("few"));
-        shares.iter().map(|&share| count(share)).fold(f64::INFINITY, f64::min)
-            / (count(total.max(1)) / processes)
+        let equal = count(total.max(1)) / processes;
+        shares.into_iter().map(|share| count(share) / equal).collect()
     }
 
     /// The permits due in each tenth of a second, to diagnose a law that is broken.

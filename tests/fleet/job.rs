@@ -3,7 +3,7 @@
 use std::str::SplitWhitespace;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tollgate::{Rate, SmoothBursty, TokenBucket};
+use tollgate::{FixedWindow, InFlight, Rate, Same, SlidingWindowLog, SmoothBursty, TokenBucket};
 
 /// How many processes a fleet has, and how many tasks each of them.
 pub(crate) const PROCESSES: u32 = 8;
@@ -30,20 +30,45 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 pub(crate) enum Kind {
     SmoothBursty,
     TokenBucket,
+    FixedWindow,
+    Log,
+    Places,
+    LogAndPlaces,
 }
+
+const KINDS: [Kind; 6] = [
+    Kind::SmoothBursty,
+    Kind::TokenBucket,
+    Kind::FixedWindow,
+    Kind::Log,
+    Kind::Places,
+    Kind::LogAndPlaces,
+];
 
 /// The rule that the fleet shares.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     pub(crate) kind: Kind,
     pub(crate) rate: f64,
-    /// The capacity, as the time in which it refills.
+    /// The capacity, as the time in which it refills; of a window, its length.
     pub(crate) burst: Duration,
+    pub(crate) places: u32,
 }
 
 impl Rule {
     pub(crate) fn bursty(rate: f64) -> Self {
-        Self { kind: Kind::SmoothBursty, rate, burst: ms(100) }
+        Self { kind: Kind::SmoothBursty, rate, burst: ms(100), places: 0 }
+    }
+
+    /// `limit` permits per window.
+    pub(crate) fn window(kind: Kind, limit: u32, window: Duration) -> Self {
+        Self { kind, rate: f64::from(limit) / window.as_secs_f64(), burst: window, places: 0 }
+    }
+
+    /// So many at any time, and as many a second as each may hold for `holds`.
+    pub(crate) fn places(places: u32, holds: Duration) -> Self {
+        let rate = f64::from(places) / holds.as_secs_f64();
+        Self { kind: Kind::Places, rate, burst: Duration::ZERO, places }
     }
 
     pub(crate) fn bucket(rate: f64) -> Self {
@@ -58,6 +83,22 @@ impl Rule {
         TokenBucket::new(Rate::per_second(self.rate), self.capacity())
     }
 
+    pub(crate) fn fixed_window(&self) -> FixedWindow {
+        FixedWindow::new(self.capacity(), self.burst)
+    }
+
+    pub(crate) fn log(&self) -> SlidingWindowLog {
+        SlidingWindowLog::new(self.capacity(), self.burst)
+    }
+
+    pub(crate) fn in_flight(&self) -> InFlight {
+        InFlight::new(self.places)
+    }
+
+    pub(crate) fn log_and_places(&self) -> Same<(SlidingWindowLog, InFlight)> {
+        Same((self.log(), self.in_flight()))
+    }
+
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small and positive
     fn capacity(&self) -> u32 {
         (self.rate * self.burst.as_secs_f64()).round().max(1.0) as u32
@@ -68,7 +109,9 @@ impl Rule {
     pub(crate) fn most_at_once(&self, cost: u32) -> f64 {
         match self.kind {
             Kind::SmoothBursty => self.rate * self.burst.as_secs_f64() + f64::from(cost),
-            Kind::TokenBucket => self.capacity().into(),
+            // At the end of one window, and again in the next.
+            Kind::FixedWindow => f64::from(2 * self.capacity()),
+            _ => self.capacity().into(),
         }
     }
 }
@@ -78,6 +121,8 @@ impl Rule {
 pub(crate) enum Callers {
     /// A number of tasks, each of which asks again as soon as it is granted.
     Tasks(u32),
+    /// The same, but one call in three is dropped after some time up to a quarter of a second.
+    Dropping(u32),
     /// One caller per interval, however many wait. Each leaves when its patience ends.
     Leaving { every: Duration, patience: Duration },
 }
@@ -102,22 +147,26 @@ pub(crate) struct Job {
     pub(crate) lasts: Duration,
     pub(crate) callers: Callers,
     pub(crate) cost: u32,
+    /// How long a caller keeps its grant.
+    pub(crate) holds: Duration,
     pub(crate) changes: Vec<Change>,
 }
 
 impl Job {
     /// Fifty tasks that ask for a permit at a time.
     pub(crate) fn new(url: String, rule: Rule, lasts: Duration) -> Self {
-        Self { url, rule, lasts, callers: Callers::Tasks(TASKS), cost: 1, changes: Vec::new() }
+        let (callers, holds) = (Callers::Tasks(TASKS), Duration::ZERO);
+        Self { url, rule, lasts, callers, cost: 1, holds, changes: Vec::new() }
     }
 
     pub(crate) fn encode(&self) -> String {
-        let Self { url, rule, lasts, callers, cost, changes } = self;
-        let kind = if rule.kind == Kind::SmoothBursty { "bursty" } else { "bucket" };
-        let mut text = format!("{url} {kind} {} {}", rule.rate, micros(rule.burst));
-        text += &format!(" {} {cost}", micros(*lasts));
+        let Self { url, rule, lasts, callers, cost, holds, changes } = self;
+        let kind = KINDS.iter().position(|&kind| kind == rule.kind).expect("one of them");
+        let mut text = format!("{url} {kind} {} {} {}", rule.rate, micros(rule.burst), rule.places);
+        text += &format!(" {} {cost} {}", micros(*lasts), micros(*holds));
         text += &match *callers {
             Callers::Tasks(tasks) => format!(" tasks {tasks}"),
+            Callers::Dropping(tasks) => format!(" dropping {tasks}"),
             Callers::Leaving { every, patience } => {
                 format!(" leaving {} {}", micros(every), micros(patience))
             }
@@ -134,13 +183,14 @@ impl Job {
     pub(crate) fn decode(text: &str) -> Self {
         let mut words = Words(text.split_whitespace());
         let url = words.next();
-        let kind = if words.next() == "bursty" { Kind::SmoothBursty } else { Kind::TokenBucket };
-        let rule = Rule { kind, rate: words.number(), burst: words.duration() };
-        let (lasts, cost) = (words.duration(), words.whole());
-        let callers = if words.next() == "tasks" {
-            Callers::Tasks(words.whole())
-        } else {
-            Callers::Leaving { every: words.duration(), patience: words.duration() }
+        let kind = KINDS[usize::try_from(words.whole()).expect("small")];
+        let (rate, burst, places) = (words.number(), words.duration(), words.whole());
+        let rule = Rule { kind, rate, burst, places };
+        let (lasts, cost, holds) = (words.duration(), words.whole(), words.duration());
+        let callers = match &*words.next() {
+            "tasks" => Callers::Tasks(words.whole()),
+            "dropping" => Callers::Dropping(words.whole()),
+            _ => Callers::Leaving { every: words.duration(), patience: words.duration() },
         };
         let mut changes = Vec::new();
         while let Some(what) = words.0.next() {
@@ -151,7 +201,7 @@ impl Job {
             };
             changes.push(Change { at, to });
         }
-        Self { url, rule, lasts, callers, cost, changes }
+        Self { url, rule, lasts, callers, cost, holds, changes }
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod big;
 mod changes;
+mod fairness;
 mod history;
 mod job;
 mod leaving;

@@ -72,6 +72,7 @@ impl Process {
                     history.left += number(2);
                     history.given_up += number(3);
                     history.requests += number(4);
+                    history.held += number(5);
                     return;
                 }
                 other => panic!("a process of the fleet says {other:?}"),
@@ -108,6 +109,11 @@ pub(crate) fn run<T>(jobs: &[Job], law_1: impl Fn(&History) -> T) -> (History, T
             return (history, kept);
         }
         println!("held up: {}", history.row(&jobs[0].rule, "once more"));
+        // Places of the processes that have ended count until their leases end.
+        let client = redis::Client::open(&*jobs[0].url).expect("the address of a server");
+        let flushed =
+            client.get_connection().and_then(|mut link| redis::cmd("FLUSHALL").exec(&mut link));
+        flushed.expect("the server is there");
     }
     unreachable!("the last attempt counts")
 }

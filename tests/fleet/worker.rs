@@ -34,8 +34,12 @@ fn a_process_of_the_fleet() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         match job.rule.kind {
-            Kind::SmoothBursty => work(&job, job.rule.smooth_bursty()).await,
-            Kind::TokenBucket => work(&job, job.rule.token_bucket()).await,
+            Kind::SmoothBursty => work(&job, job.rule.smooth_bursty(), Rated::with_rate).await,
+            Kind::TokenBucket => work(&job, job.rule.token_bucket(), Rated::with_rate).await,
+            Kind::FixedWindow => work(&job, job.rule.fixed_window(), |policy, _| policy).await,
+            Kind::Log => work(&job, job.rule.log(), |policy, _| policy).await,
+            Kind::Places => work(&job, job.rule.in_flight(), |policy, _| policy).await,
+            Kind::LogAndPlaces => work(&job, job.rule.log_and_places(), |policy, _| policy).await,
         }
     });
 }
@@ -63,6 +67,8 @@ type Limiter<P> = RedisRateLimiter<P, Timed>;
 struct Notes {
     lines: Vec<String>,
     left: u64,
+    /// How long callers had their grants, in microseconds.
+    held: u64,
 }
 
 type Shared = Arc<Mutex<Notes>>;
@@ -71,7 +77,7 @@ fn note(notes: &Shared, note: impl FnOnce(&mut Notes)) {
     note(&mut notes.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
-async fn work<P: Scripted<Cost = u32> + Rated>(job: &Job, policy: P) {
+async fn work<P: Scripted<Cost = u32>>(job: &Job, policy: P, with_rate: fn(P, Rate) -> P) {
     let connection = Reconnecting::open(&job.url).expect("the address of a server");
     let longest = Arc::new(AtomicU64::new(0));
     let timed = Timed { connection, longest: Arc::clone(&longest) };
@@ -83,7 +89,7 @@ async fn work<P: Scripted<Cost = u32> + Rated>(job: &Job, policy: P) {
     wait_for_start();
     let notes = Shared::default();
     for &change in &job.changes {
-        tokio::spawn(make(limiter.clone(), change, Arc::clone(&notes)));
+        tokio::spawn(make(limiter.clone(), change, with_rate, Arc::clone(&notes)));
     }
     let all = timeout(job.lasts, call(job, &limiter, &notes)).await;
     all.expect_err("they call for ever");
@@ -93,9 +99,9 @@ async fn work<P: Scripted<Cost = u32> + Rated>(job: &Job, policy: P) {
         for line in &notes.lines {
             writeln!(out, "{line}").expect("the parent reads");
         }
-        let (trip, left) = (longest.load(Relaxed), notes.left);
+        let (trip, left, held) = (longest.load(Relaxed), notes.left, notes.held);
         let (requests, given_up) = (counters.requests, stats.given_up);
-        writeln!(out, "@end {trip} {left} {given_up} {requests}").expect("the parent reads");
+        writeln!(out, "@end {trip} {left} {given_up} {requests} {held}").expect("the parent reads");
     });
     out.flush().expect("the parent reads");
 }
@@ -120,13 +126,27 @@ fn wait_for_start() {
 
 async fn call<P: Scripted<Cost = u32>>(job: &Job, limiter: &Limiter<P>, notes: &Shared) {
     match job.callers {
-        Callers::Tasks(tasks) => {
-            for _ in 0..tasks {
+        Callers::Tasks(tasks) | Callers::Dropping(tasks) => {
+            let drops = matches!(job.callers, Callers::Dropping(_));
+            for task in 0..tasks {
                 let (limiter, cost, notes) = (limiter.clone(), job.cost, Arc::clone(notes));
+                let holds = job.holds;
                 tokio::spawn(async move {
-                    loop {
+                    for call in u64::from(task).. {
                         let called = now();
-                        granted(called, &limiter.acquire(cost).await.expect("granted"), &notes);
+                        let acquire = limiter.acquire(cost);
+                        if drops && call.is_multiple_of(3) {
+                            let patience = Duration::from_millis(call * 37 % 250);
+                            call_once(acquire, patience, Arc::clone(&notes)).await;
+                            continue;
+                        }
+                        let grant = acquire.await.expect("granted");
+                        granted(called, &grant, &notes);
+                        if !holds.is_zero() {
+                            let since = now();
+                            sleep(holds).await;
+                            note(&notes, |notes| notes.held += now() - since);
+                        }
                     }
                 });
             }
@@ -163,12 +183,20 @@ fn granted<P: Scripted<Cost = u32>>(called: u64, grant: &RedisGrant<P, Timed>, n
     note(notes, |notes| notes.lines.push(format!("@grant {seen} {due} {} {waited}", grant.cost())));
 }
 
-async fn make<P: Scripted<Cost = u32> + Rated>(limiter: Limiter<P>, change: Change, notes: Shared) {
+async fn make<P: Scripted<Cost = u32>>(
+    limiter: Limiter<P>,
+    change: Change,
+    with_rate: fn(P, Rate) -> P,
+    notes: Shared,
+) {
     sleep(change.at).await;
     let called = now();
     let (waiting, outcome) = match change.to {
         To::Pause(duration) => (limiter.queue_len(), limiter.pause_for(duration).await),
-        To::Rate(rate) => (limiter.queue_len(), limiter.set_rate(Rate::per_second(rate)).await),
+        To::Rate(rate) => {
+            let policy = with_rate(limiter.policy(), Rate::per_second(rate));
+            (limiter.queue_len(), limiter.set_policy(policy).await)
+        }
     };
     outcome.expect("Redis is there");
     let confirmed = now();

@@ -87,6 +87,8 @@ pub(super) struct Subject<P> {
     pub(super) lease: f64,
     /// The claim of a change.
     pub(super) claim: Vec<u8>,
+    /// How long it counts as waiting if it must wait.
+    pub(super) listens: f64,
     take: String,
     change: String,
     parts: bool,
@@ -122,6 +124,7 @@ impl<P: Scripted> Subject<P> {
             id: *b"an asker",
             lease: 1e9,
             claim: Vec::new(),
+            listens: 0.0,
         }
     }
 
@@ -155,7 +158,8 @@ impl<P: Scripted> Subject<P> {
     }
 
     fn lease(&self) -> Vec<u8> {
-        let numbers = self.held.iter().chain([&self.lease]).flat_map(|number| number.to_le_bytes());
+        let spans = [self.lease, self.listens];
+        let numbers = self.held.iter().chain(&spans).flat_map(|number| number.to_le_bytes());
         self.id.into_iter().chain(numbers).collect()
     }
 

@@ -18,7 +18,7 @@ impl<P: Scripted> KeyLine<P> {
     fn next_turn(&self) -> Option<Nanos> {
         let booking = self.front_booking().map(|booking| booking.due);
         let deadline = self.queue.first_deadline().map(|(deadline, _)| deadline);
-        booking.into_iter().chain(deadline).min()
+        booking.into_iter().chain(deadline).chain(self.spare_until()).min()
     }
 
     /// The same as long as Redis is there.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::change::{Claim, KeyChange, KeyReport};
 use super::flight::{InFlightRequest, RequestKind};
 use super::handover::put_aside;
-use super::request::{Rest, reach};
+use super::request::{Rest, poll_pause};
 use super::waiter::{Booking, Outcome};
 use super::{BATCH, KeyLine};
 use crate::error::{Error, QueueLimit};
@@ -24,7 +24,7 @@ const PACE: u32 = 16;
 
 /// The fewest waiters in a request, if there are enough. There is a limit because a "later" costs the
 /// server, too.
-const FEW: usize = 16;
+const FEW: usize = 8;
 
 /// The reports in the reply to changes, for the changes that ask for one. `None` if the reply is malformed.
 fn made<P: Scripted>(
@@ -55,6 +55,11 @@ fn made<P: Scripted>(
         .map(|change| if asks(change) { report().map(Some) } else { Some(None) })
         .collect();
     reports.filter(|_| told.next().is_none())
+}
+
+/// Whole microseconds, as scripts count.
+fn whole(duration: Duration) -> Duration {
+    duration - Duration::from_nanos(u64::from(duration.subsec_nanos() % 1_000))
 }
 
 impl<P: Scripted> KeyLine<P> {
@@ -120,13 +125,21 @@ impl<P: Scripted> KeyLine<P> {
         rules.counters.asked.add(ids.len());
         let was_time = self.ask_at.is_some_and(|at| at <= sent);
         let passed = self.passed;
+        // The process stood still meanwhile: its waiters may have lost their bookings.
+        if self.stood_still.is_none()
+            && now.since(sent) > rules.options.deadline.saturating_add(rules.options.horizon)
+        {
+            self.stood_still = Some(now);
+        }
+        let is_overdue = self.stood_still.is_some_and(|at| sent < at);
+        self.trip = now.since(sent);
         let mut spare = std::mem::take(&mut self.spare);
         if self.front_booking().is_none() {
             self.last_due = spare.back().map_or(Nanos::ZERO, |booking| booking.due);
         }
         let mut spare_cost = self.spare_cost;
         let mut later = None;
-        let mut booked = 0;
+        let (mut booked, mut first_due) = (0, None);
         for (index, (&id, answer)) in ids.iter().zip(answers).enumerate() {
             if index == within {
                 self.hand_on(self.head, spare_cost, std::mem::take(&mut spare));
@@ -140,7 +153,16 @@ impl<P: Scripted> KeyLine<P> {
                 self.denied = None;
                 booked += 1;
                 let wait = answer.wait.unwrap_or(Duration::MAX);
-                put_aside(&mut spare, self.booking(now, (sent, policy), sequence, wait));
+                let booking = self.booking(now, (sent, policy), sequence, wait);
+                if is_overdue {
+                    self.return_booking(cost, booking);
+                    if self.unask(id) {
+                        self.later(id);
+                    }
+                    continue;
+                }
+                first_due.get_or_insert(booking.due);
+                put_aside(&mut spare, booking);
                 spare_cost = cost;
                 true
             } else {
@@ -172,13 +194,26 @@ impl<P: Scripted> KeyLine<P> {
             // The head was not asked for.
             return;
         }
+        // Where a window begins, all are due at one time: no process takes all of it in one request, and before
+        // the next the other processes have the time for one.
+        let at_once = booked > 1 && first_due == Some(self.last_due);
+        let ahead = whole(self.last_due.since(now) / 2);
+        let pause = if at_once { rules.options.horizon / 4 } else { Duration::ZERO };
         // If all were booked there may be room for more, else for about the same number.
-        self.reach = if booked == within { 2 * self.reach.max(booked) } else { 2 * booked };
+        self.reach = match booked == within {
+            true if ahead >= pause && at_once => self.reach,
+            true => 2 * self.reach.max(booked),
+            false if at_once => booked / 2,
+            false => 2 * booked,
+        };
         self.reach = self.reach.clamp(FEW, BATCH);
         let refresh = rules.options.refresh;
         self.refresh_at = now.saturating_add((refresh / 4).saturating_add(self.about(refresh / 2)));
         match later {
-            None => self.ask_at = None,
+            None => {
+                let pause = self.about(pause).min(ahead);
+                self.ask_at = Some(now.saturating_add(pause)).filter(|_| !pause.is_zero());
+            }
             Some((id, wait)) => {
                 // It was passed over only if it was the head before.
                 let was_passed = was_time && ids.first() == Some(&id);
@@ -252,13 +287,14 @@ impl<P: Scripted> KeyLine<P> {
         let horizon = rules.options.horizon;
         let Some(wait) = wait else {
             // It is unpredictable when permits come back: ask again, less and less often.
-            let pause = Duration::from_millis(4 << self.passed.min(4));
-            self.ask_at = Some(now.saturating_add(self.about(pause)));
+            self.lease.waits = P::HELD;
+            let pause = self.about(poll_pause(self.passed));
+            self.ask_at = Some(now.saturating_add(pause));
             return;
         };
         // It can be booked this far ahead.
-        let ahead = reach(horizon, self.queue[id].cost, self.passed, true);
-        let pace = horizon / PACE;
+        let ahead = self.reach(rules, self.queue[id].cost, true);
+        let pace = if P::HELD { ahead / 2 } else { horizon / PACE };
         let pause = wait.saturating_sub(ahead).max(self.about(pace));
         self.ask_at = Some(now.saturating_add(pause));
     }

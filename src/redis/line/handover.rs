@@ -1,11 +1,17 @@
-//! Bookings whose caller has gone: they go to the next waiters, or back to Redis.
+//! Bookings whose caller has gone: they go to the next waiters, or stay for the next caller until they are due,
+//! or go back to Redis.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::KeyLine;
-use super::waiter::{Booking, Stage};
+use super::waiter::{Booking, Stage, Turn};
 use crate::redis::script::Scripted;
+use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
+
+/// A booking stays for the next caller if it is due within this time: others may need one that is due later.
+const STAYS: Duration = Duration::from_millis(500);
 
 /// Adds a spare booking. They are handed on in the order in which they are due.
 pub(super) fn put_aside(spare: &mut VecDeque<Booking>, booking: Booking) {
@@ -23,7 +29,7 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Gives a booking back to Redis.
-    fn return_booking(&mut self, cost: P::Cost, booking: Booking) {
+    pub(super) fn return_booking(&mut self, cost: P::Cost, booking: Booking) {
         self.refund(cost, cost, booking);
         self.let_go(cost);
     }
@@ -34,16 +40,49 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
+    /// Gives back all spare bookings.
+    pub(crate) fn return_spare(&mut self) {
+        let mut spare = std::mem::take(&mut self.spare);
+        self.return_all(self.spare_cost, &mut spare);
+    }
+
+    /// When the first spare booking goes back, unless it may be needed for a waiter in the request in flight.
+    pub(super) fn spare_until(&self) -> Option<Nanos> {
+        let spare = self.spare.front().filter(|_| self.head.is_none() || self.flight.is_none());
+        spare.map(|booking| booking.due)
+    }
+
+    /// The process stood still while turns passed: these are not made up for at once. All bookings go back, and
+    /// their waiters are asked for again.
+    pub(super) fn return_overdue(&mut self, now: Nanos) {
+        self.stood_still = Some(now);
+        self.return_spare();
+        let mut next = self.queue.front();
+        while let Some(id) = next
+            && let Stage::Booked(booking) = self.queue[id].stage
+        {
+            next = self.queue.behind(id);
+            let waiter = &mut self.queue[id];
+            waiter.stage = Stage::Waiting(Turn::Later);
+            let (cost, deadline) = (waiter.cost, waiter.deadline);
+            self.later.join(cost, self.later.next);
+            self.queue.set_deadline(id, deadline);
+            self.waiting += 1;
+            self.return_booking(cost, booking);
+        }
+        self.head = self.queue.front();
+    }
+
     /// Hands spare bookings for `cost` to the waiters from `next` on that ask for the same cost: each moves
-    /// up. Bookings that are left go back.
+    /// up. Those that are left stay for the next caller until they are due, or go back.
     pub(super) fn hand_on(
         &mut self,
         mut next: Option<WaiterId>,
         cost: P::Cost,
         mut spare: VecDeque<Booking>,
     ) {
+        let mut is_asked = false;
         while let Some(id) = next.filter(|_| !spare.is_empty()) {
-            next = self.queue.behind(id);
             let waiter = &mut self.queue[id];
             if waiter.cost != cost {
                 break;
@@ -61,23 +100,33 @@ impl<P: Scripted> KeyLine<P> {
                         break;
                     };
                     spare.pop_front();
+                    next = self.queue.behind(id);
                     self.book(id, booking);
                     self.ask_again();
+                    continue;
                 }
                 Stage::Asked(_) | Stage::Stale(_) => {
                     // It may get a booking of its own: the first that gets none has this one.
-                    if self.spare.is_empty() || self.spare_cost == cost {
-                        self.spare_cost = cost;
-                        for booking in spare.drain(..) {
-                            put_aside(&mut self.spare, booking);
-                        }
-                    }
+                    is_asked = true;
                     break;
                 }
                 Stage::Over(_) => break,
             }
+            next = self.queue.behind(id);
         }
-        self.return_all(cost, &mut spare);
+        // No caller may pass one that is booked later.
+        let last = self.front_booking().map_or(Nanos::ZERO, |_| self.last_due);
+        let stays = last..=self.time.latest().saturating_add(STAYS);
+        let is_for_next =
+            !P::HELD && next.is_none() && spare.iter().all(|booking| stays.contains(&booking.due));
+        if (is_asked || is_for_next) && (self.spare.is_empty() || self.spare_cost == cost) {
+            self.spare_cost = cost;
+            for booking in spare {
+                put_aside(&mut self.spare, booking);
+            }
+        } else {
+            self.return_all(cost, &mut spare);
+        }
     }
 
     pub(super) fn hand_on_spare(&mut self) {

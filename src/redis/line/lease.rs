@@ -1,5 +1,7 @@
 //! Permits in flight: how many this process holds, and the lease on them that it must renew.
 
+use std::time::Duration;
+
 use crate::redis::rules::Rules;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
@@ -12,6 +14,8 @@ pub(super) struct Lease {
     pub(super) released: bool,
     /// `None` if nothing is held.
     pub(super) renew_at: Option<Nanos>,
+    /// The key says that this process waits.
+    pub(super) waits: bool,
 }
 
 impl Lease {
@@ -29,17 +33,21 @@ impl Lease {
         self.renew_at = holds.then(|| told.saturating_add(rules.options.lease / 3));
     }
 
-    /// What a request says of it: which process, how much it holds, and for how long that counts.
-    pub(super) fn write<P>(&mut self, rules: &Rules<P>, now: Nanos) -> Vec<u8> {
+    /// What a request says of it: which process, how much it holds, for how long that counts, and for how
+    /// long it counts as waiting if it must wait.
+    pub(super) fn write<P>(&mut self, rules: &Rules<P>, now: Nanos, listens: Duration) -> Vec<u8> {
         let mut bytes = rules.id.to_vec();
         for &number in &rules.scripts.held {
             #[allow(clippy::cast_precision_loss)] // nothing holds 2^53 permits
             let held = self.held.get(number).copied().unwrap_or_default() as f64;
             bytes.extend(held.to_le_bytes());
         }
-        #[allow(clippy::cast_precision_loss)]
-        bytes.extend((rules.options.lease.as_micros() as f64).to_le_bytes());
+        for span in [rules.options.lease, listens] {
+            #[allow(clippy::cast_precision_loss)]
+            bytes.extend((span.as_micros() as f64).to_le_bytes());
+        }
         self.released = false;
+        self.waits &= !listens.is_zero();
         self.renew_from(rules, now);
         bytes
     }

@@ -15,6 +15,9 @@ use crate::redis::script::Scripted;
 use crate::units::Nanos;
 use crate::wait_queue::{Bounds, WaiterId};
 
+/// A booking that is not granted this long after it was due, or a horizon if that is longer, is not granted.
+const LATE: Duration = Duration::from_millis(100);
+
 impl<P: Scripted> KeyLine<P> {
     /// Joins the queue. `Err` if the caller need not wait.
     pub(crate) fn enter(
@@ -48,6 +51,13 @@ impl<P: Scripted> KeyLine<P> {
         if next == id && turn == Turn::New && deadline.is_none() && !rules.scripts.room {
             // It waits as long as it takes.
             self.later(id);
+        }
+        let is_in_time = |booking: &Booking| deadline.is_none_or(|at| booking.due <= at);
+        if self.head == Some(id)
+            && self.spare_cost == cost
+            && self.spare.front().is_some_and(is_in_time)
+        {
+            self.hand_on_spare();
         }
         Ok(id)
     }
@@ -169,6 +179,19 @@ impl<P: Scripted> KeyLine<P> {
     /// Grants bookings that are due, and refuses waiters whose deadline has passed.
     pub(crate) fn pump(&mut self, rules: &Rules<P>, now: Nanos) {
         self.give_up_on_flight(rules, now);
+        let late = rules.options.horizon.max(LATE);
+        // A second time might be a runtime that is always late.
+        if self.stood_still.is_none()
+            && self.front_booking().is_some_and(|booking| now.since(booking.due) > late)
+        {
+            self.return_overdue(now);
+        }
+        if self.spare_until().is_some_and(|due| due <= now) {
+            let later = self.spare.partition_point(|booking| booking.due <= now);
+            let later = self.spare.split_off(later);
+            self.return_spare();
+            self.spare = later;
+        }
         while let Some(id) = self.queue.front()
             && let Stage::Booked(booking) = self.queue[id].stage
             && booking.due <= now
@@ -177,6 +200,7 @@ impl<P: Scripted> KeyLine<P> {
             let waited = booking.due.since(waiter.joined);
             let info = GrantInfo { waited, booking: Some(booking), limited_by: waiter.limited_by };
             self.stats.grant(waited);
+            self.stood_still = None;
             self.unlink(id);
             self.finish(id, Some(Outcome::Granted(info)));
         }
@@ -246,6 +270,8 @@ impl<P: Scripted> KeyLine<P> {
     /// A waiter without a booking does not wait any longer. `outcome`: what its caller still gets.
     pub(super) fn give_up(&mut self, id: WaiterId, outcome: Option<Outcome>) {
         self.waiting -= 1;
+        // Others that wait for a place need not wait for this process any more.
+        self.lease.released |= self.lease.waits && self.waiting == 0;
         // It may have counted this waiter.
         self.denied = None;
         self.not_later(id);

@@ -26,14 +26,13 @@ pub(super) enum Rest {
 /// The number of times to be passed over after which a head reaches the whole horizon.
 const STEPS: u32 = 8;
 
-/// How far ahead a waiter may be booked when other processes have been quicker than the head `passed` times:
-/// from three quarters of the horizon step by step to all of it, so that a process that was passed over is
-/// quicker the next time. A large head may need more than the horizon yields.
-pub(super) fn reach<C: Cost>(horizon: Duration, cost: C, passed: u32, is_head: bool) -> Duration {
-    if is_head && passed > 0 && cost.permits() > 1 {
-        return horizon.saturating_mul(1 << passed.min(30));
-    }
-    horizon / (4 * STEPS) * (3 * STEPS + passed.min(STEPS))
+/// How far ahead a waiter for a place in flight is booked at most, besides two round trips.
+const HELD_AHEAD: Duration = Duration::from_millis(5);
+
+/// The pause before a process asks again for a head of which it is unknown when it is ready: a few
+/// milliseconds, and more the longer it waits, so that a free place stands empty for a small part of that time.
+pub(super) fn poll_pause(passed: u32) -> Duration {
+    Duration::from_millis(u64::from(4 + passed / 2).min(64))
 }
 
 /// How long ago a charge was due, in nanoseconds by our clock, counted from the earliest possible time: to
@@ -44,6 +43,22 @@ fn ago(now: Nanos, earliest: Nanos) -> f64 {
 }
 
 impl<P: Scripted> KeyLine<P> {
+    /// How far ahead a waiter may be booked when other processes have been quicker than the head `passed` times:
+    /// from three quarters of the horizon step by step to all of it, so that a process that was passed over is
+    /// quicker the next time. A large head may need more than the horizon yields.
+    ///
+    /// A booking holds its places in flight from now on: these are taken hardly before their callers may run.
+    pub(super) fn reach(&self, rules: &Rules<P>, cost: P::Cost, is_head: bool) -> Duration {
+        let (horizon, passed) = (rules.options.horizon, self.passed);
+        if P::HELD {
+            return horizon.min(HELD_AHEAD + 2 * self.trip);
+        }
+        if is_head && passed > 0 && cost.permits() > 1 {
+            return horizon.saturating_mul(1 << passed.min(30));
+        }
+        horizon / (4 * STEPS) * (3 * STEPS + passed.min(STEPS))
+    }
+
     /// Makes the next request, if one is due. Returns the number of its flight.
     pub(crate) fn next(&mut self, rules: &Rules<P>, now: Nanos) -> Option<u64> {
         if self.flight.is_some() || self.is_collecting() && now < self.collect_until {
@@ -92,7 +107,7 @@ impl<P: Scripted> KeyLine<P> {
             // It writes: a read-only server is of no use.
             RequestKind::Probe => vec![header(), vec![b'H']],
         };
-        let lease = if P::HELD { self.lease.write(rules, now) } else { Vec::new() };
+        let lease = if P::HELD { self.write_lease(rules, now) } else { Vec::new() };
         if matches!(kind, RequestKind::Take(..)) {
             if P::HELD {
                 arguments.resize(2, Vec::new());
@@ -114,6 +129,13 @@ impl<P: Scripted> KeyLine<P> {
                 wire::claim(rules.age(), self.unheard.as_ref().or(Some(&self.header.terms)))
             }
         }
+    }
+
+    /// A process that has waiters counts as waiting until its next request is long overdue.
+    fn write_lease(&mut self, rules: &Rules<P>, now: Nanos) -> Vec<u8> {
+        let overdue = 4 * poll_pause(self.passed) + Duration::from_millis(50);
+        let listens = if self.waiting > 0 { overdue } else { Duration::ZERO };
+        self.lease.write(rules, now, listens)
     }
 
     fn todo(&self, now: Nanos, changes: &[KeyChange<P::Cost>]) -> Vec<u8> {
@@ -219,7 +241,7 @@ impl<P: Scripted> KeyLine<P> {
                 let waiter = &self.queue[id];
                 let patience = waiter.deadline.map(|deadline| deadline.since(now));
                 let is_head = Some(id) == head;
-                let horizon = reach(rules.options.horizon, waiter.cost, self.passed, is_head);
+                let horizon = self.reach(rules, waiter.cost, is_head);
                 let limit = patience.map_or(horizon, |patience| horizon.min(patience));
                 let fresh = waiter.stage.turn() != Some(Turn::Later);
                 Call { cost: waiter.cost, limit, patience, fresh }

@@ -31,6 +31,7 @@ impl Lua {
             ("change", change),
             ("tail", header.tail),
             ("room", self.has("room")),
+            ("held", self.has("held")),
             ("punish", self.has("refused")),
             ("alone", alone),
             ("parts", !one_number),

@@ -123,7 +123,7 @@ fn a_settlement_that_failed_holds_what_it_held() {
             let builder = RedisRateLimiter::builder(InFlight::new(9), hand.clone(), KEY);
             let limiter = builder.clock(&clock).build();
             let held = |hand: &Hand| {
-                let lease = hand.last().into_iter().skip(1).find(|argument| argument.len() == 24);
+                let lease = hand.last().into_iter().skip(1).find(|argument| argument.len() == 32);
                 let lease = lease.expect("each request says it");
                 f64::from_le_bytes(lease[8..16].try_into().expect("eight bytes"))
             };

@@ -4,7 +4,7 @@
 -- ARGV[1]  the policy, as wire.rs writes it: stamp, mark, lasting, and its parameters; for take.lua the
 --          first of the calls behind that; and at the end, if the stamp is odd, version, generation, grace
 -- ARGV[2]  what to do, as take.lua and change.lua say
--- ARGV[3]  who asks, and how much it holds: for policies with places in flight, else nothing
+-- ARGV[3]  who asks, how much it holds, whether it waits: for policies with places in flight, else nothing
 -- ARGV[4]  to change.lua only: a claim to the policy of the key, or nothing
 --
 -- The key holds: stamp, mark, sequence, deadline, last; the policy's fields; its parameters; the extension,
@@ -31,6 +31,7 @@ if stamp % 2 == 1 then
 end
 --@change local second, claim, built, earlier, renewed = math.min(math.floor(now / 1000000), 4294967295), 0, 0, nil, false
 --@change if #ARGV[4] > 0 then claim, built = struct.unpack('<BI4', ARGV[4]) end
+--@held local marks = {}
 --@policy
 
 if not blob then

@@ -1,45 +1,58 @@
--- InFlight: at most `most` held at any time. The tail has a lease for each asker: its id, how much it
--- holds, when that ends (microseconds after the log's base, which was `age` ago). An asker's own lease
--- becomes what the asker says, so that a lost answer is made good by the next call; one that is not
--- heard of any more loses what it holds when its lease ends.
+-- InFlight: at most `most` held at any time. The tail has an entry for each asker: its id, how much it
+-- holds, when its lease on that ends; when its turn began, until when it waits, and for how much. Times
+-- are microseconds after the log's base, which was `age` ago. An asker's own entry becomes what the asker
+-- says, so that a lost answer is made good by the next call; one that is not heard of any more loses what
+-- it holds when its lease ends, and waits no longer when its next request is overdue.
+--
+-- An asker that releases and takes in one request would never leave a place to others. So while others
+-- wait, each of those who wait has a share of the places, and those that are left over go round in turns.
 --
 -- ARGV[3]: the asker's id, eight bytes; what it holds, a double for each such policy; how long a lease
--- lasts.
+-- lasts, and how long it counts as waiting if it must wait: no time if it does not wait.
 --@ params most
 --@ fields d age
 --@ tail
 --@ also held several
 local own, told = ARGV[3]:sub(1, 8), struct.unpack('<d', ARGV[3], held_at)
-local lasts = struct.unpack('<d', ARGV[3], #ARGV[3] - 7)
-local leases, others, held, own_ends = '', 0, 0, 0
+local lasts, listens = struct.unpack('<dd', ARGV[3], #ARGV[3] - 15)
+local entries, others, held, own_ends, since, waits, wants = '', 0, 0, 0, 0, 0, 0
+-- The others that wait, and what is held by those that do not; what the last call that was not ready needs.
+local rivals, settled, needs = {}, 0, 0
+-- How long a turn lasts (microseconds): long beside the time in which the next asker notices its end.
+local turn = 100000
 
+-- Who has just come is behind all those that wait, and before those that have just had a turn.
 local function begin()
-  age, held = 0, told
+  age, held, since, waits = 0, told, -turn, 0
   if held > 0 then dirty = true end
 end
 
--- The leases of others that end after `time`.
+-- The entries of others that hold or wait after `time`.
 local function keep(time)
-  local kept, at = {}, 1
-  others = 0
-  while at <= #leases do
-    local _, n, ends = struct.unpack('<c8I4d', leases, at)
-    if ends > time then
-      kept[#kept + 1] = leases:sub(at, at + 19)
+  local kept = {}
+  others, rivals, settled = 0, {}, 0
+  for at = 1, #entries, 40 do
+    local id, n, ends, began, until_, size = struct.unpack('<c8I4dddI4', entries, at)
+    if ends <= time then n = 0 end
+    if until_ > time then
+      rivals[#rivals + 1] = {n, began, size}
+    else
+      settled = settled + n
+    end
+    if n > 0 or until_ > time then
+      kept[#kept + 1] = entries:sub(at, at + 39)
       others = others + n
     end
-    at = at + 20
   end
-  leases = table.concat(kept)
+  entries = table.concat(kept)
 end
 
 local function read(bytes, at, last)
-  leases, others, held = bytes:sub(at, last), 0, 0
-  for lease = 1, #leases, 20 do
-    local id, n, ends = struct.unpack('<c8I4d', leases, lease)
-    if id == own then
-      held, own_ends = n, ends
-      leases = leases:sub(1, lease - 1) .. leases:sub(lease + 20)
+  entries, held, own_ends, since, waits = bytes:sub(at, last), 0, 0, age - turn, 0
+  for entry = 1, #entries, 40 do
+    if entries:sub(entry, entry + 7) == own then
+      held, own_ends, since, waits, wants = struct.unpack('<I4dddI4', entries, entry + 8)
+      entries = entries:sub(1, entry - 1) .. entries:sub(entry + 40)
       break
     end
   end
@@ -47,32 +60,72 @@ local function read(bytes, at, last)
 end
 
 local function write(head)
-  return head .. (held > 0 and struct.pack('<c8I4d', own, held, age + lasts) or '') .. leases
+  if held == 0 and waits <= age then return head .. entries end
+  return head .. struct.pack('<c8I4dddI4', own, held, age + lasts, since, waits, wants) .. entries
 end
 
 local function resume(elapsed)
   age = age + elapsed
-  if #leases > 0 then keep(age) end
+  if #entries > 0 then keep(age) end
   if held ~= told then held, dirty = told, true end
+  if listens == 0 and waits > age then waits, dirty = 0, true end
   -- Whatever is asked renews the lease in time.
   if held > 0 and own_ends - age < lasts * 0.7 then dirty = true end
 end
 
+-- The share of each that waits.
+local function share()
+  return math.floor((most - settled) / (#rivals + 1))
+end
+
+-- Who waits for more than goes round, and has for a turn, is waited for: beside the others it would not fit.
+local function is_large(holds, n, began)
+  return holds + n > share() + 1 and age - began > turn
+end
+
+-- Whether `n` more may be taken while others wait: up to the share, and beyond it until the turn is over,
+-- and then if no other's turn began earlier.
+local function is_turn(n)
+  local share = share()
+  local small = held + n <= share
+  if not small and (held > share or age - since < turn) then return held <= share end
+  local large = is_large(held, n, since)
+  for i = 1, #rivals do
+    local theirs, began, size = unpack(rivals[i])
+    local first = is_large(theirs, size, began)
+    if first == large then first = began < since and not small end
+    if first and theirs <= share then return false end
+  end
+  return true
+end
+
 local function ready(n)
   if n > most then return math.huge end
-  return 0, held + others + n > most
+  local unknown = held + others + n > most or #rivals > 0 and not is_turn(n)
+  needs = unknown and n or 0
+  return 0, unknown
 end
 
 local function charge(_, n, count)
-  held = held + n * (count or 1)
+  n = n * (count or 1)
+  if age - since >= turn and held + n > share() then since = age end
+  held, waits = held + n, 0
+end
+
+-- The first caller that must wait does so for a place.
+marks[#marks + 1] = function(patience)
+  local span = math.min(listens, patience)
+  if needs == 0 or span == 0 then return end
+  if waits - age < span / 2 then dirty = true end
+  waits, wants = age + span, needs
 end
 
 -- Nobody knows when all is free; the leases end at last.
 local function forget()
   local latest = held > 0 and lasts or 0
-  for at = 1, #leases, 20 do
-    local _, _, ends = struct.unpack('<c8I4d', leases, at)
-    latest = math.max(latest, ends - age)
+  for at = 1, #entries, 40 do
+    local _, n, ends = struct.unpack('<c8I4d', entries, at)
+    if n > 0 then latest = math.max(latest, ends - age) end
   end
   return latest, held + others > 0
 end

@@ -119,6 +119,7 @@ local function ask(cost, limit, patience, fresh)
     return (unknown and wait + 562949953421312 or wait) * 4 + 2, part
   end
   --@room if fresh == 1 then local full = full_for(cost) if full > 0 then return full * 4 + 3, part end end
+  --@held if not blocked then for i = 1, #marks do marks[i](patience) end end
   block()
   -- Behind somebody of whom nobody knows when, nobody is reckoned.
   if not opaque then
