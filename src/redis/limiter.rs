@@ -387,6 +387,20 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.shared.core.rules.counters.read()
     }
 
+    /// Returns the number of keys of which this process keeps something: its handles, waiters and what it has
+    /// still to send; and for a second after its last use, or a day if its policy was set, what it knows of it.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
+    /// println!("{} keys", limiter.known_keys());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn known_keys(&self) -> usize {
+        self.keys.len()
+    }
+
     /// Whether Redis can be reached, as far as this process knows.
     ///
     /// ```no_run

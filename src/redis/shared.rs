@@ -58,6 +58,10 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
         lines.round.push_back(Arc::clone(&line));
         line
     }
+
+    pub(super) fn len(&self) -> usize {
+        self.lines.lock().by_key.len()
+    }
 }
 
 impl<P: Scripted, C: Connection> Lines<P, C> {

@@ -1,42 +1,37 @@
 //! Connections that have been idle for a time; here the time is zero.
 
 use super::server::Server;
-use crate::redis::{Connection, Reconnecting, RedisRateLimiter};
+use crate::redis::{Reconnecting, RedisRateLimiter};
 use crate::{Rate, TokenBucket};
 use std::time::Duration;
 
-fn limiter<C: Connection>(idle: C) -> RedisRateLimiter<TokenBucket, C> {
+fn limiter(idle: Reconnecting) -> RedisRateLimiter<TokenBucket> {
     RedisRateLimiter::new(TokenBucket::new(Rate::per_second(1.0), 100), idle, "key")
 }
 
 /// The next caller gets no error that its permits may have been charged.
 #[tokio::test]
 async fn a_closed_connection_is_not_used() {
-    async fn closed<C: Connection>(idle: impl FnOnce(redis::Client, Duration) -> C) {
-        let server = Server::start();
-        let connection = &mut server.connection();
-        let limiter = limiter(idle(server.client(), Duration::ZERO));
-        for _ in 0..3 {
-            limiter.acquire(1).await.expect("granted");
-            limiter.acquire(1).await.expect("granted");
-            Server::close_the_others(connection);
-        }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let limiter = limiter(Reconnecting::by_client(server.client(), Duration::ZERO));
+    for _ in 0..3 {
         limiter.acquire(1).await.expect("granted");
-        assert_eq!((limiter.counters().lost, limiter.stats().granted), (0, 7));
+        limiter.acquire(1).await.expect("granted");
+        Server::close_the_others(connection);
     }
-    closed(|client, idle| Reconnecting::of(client, Duration::from_secs(5), idle)).await;
+    limiter.acquire(1).await.expect("granted");
+    assert_eq!((limiter.counters().lost, limiter.stats().granted), (0, 7));
 }
 
 #[tokio::test]
 async fn a_connection_that_refuses_ping_is_alive() {
-    async fn told<C: Connection>(idle: impl FnOnce(redis::Client, Duration) -> C) {
-        let server = Server::start();
-        let connection = &mut server.connection();
-        let limiter = limiter(idle(server.limited_client(connection), Duration::ZERO));
-        limiter.acquire(1).await.expect("granted");
-        let before = Server::connections(connection);
-        limiter.acquire(1).await.expect("granted");
-        assert_eq!(Server::connections(connection), before);
-    }
-    told(|client, idle| Reconnecting::of(client, Duration::from_secs(5), idle)).await;
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let client = server.limited_client(connection);
+    let limiter = limiter(Reconnecting::by_client(client, Duration::ZERO));
+    limiter.acquire(1).await.expect("granted");
+    let before = Server::connections(connection);
+    limiter.acquire(1).await.expect("granted");
+    assert_eq!(Server::connections(connection), before);
 }

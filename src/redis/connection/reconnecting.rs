@@ -1,7 +1,9 @@
 //! A connection that reconnects.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -14,6 +16,9 @@ use super::request::{Reply, Request};
 use super::{Connection, IDLE, evaluate, is_answer, send, without_delay};
 use crate::redis::sender;
 use crate::sync::Mutex;
+
+/// How long connecting may take by default.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a connection over which a reply was late may leave a `PING` unanswered.
 const DOUBT: Duration = Duration::from_secs(1);
@@ -41,11 +46,14 @@ pub struct Reconnecting {
     state: Arc<ReconnectingState>,
 }
 
+type Connecting = Pin<Box<dyn Future<Output = Result<MultiplexedConnection, RedisError>> + Send>>;
+
 struct ReconnectingState {
-    client: Client,
+    connect: Arc<dyn Fn() -> Connecting + Send + Sync>,
     connect_timeout: Duration,
     idle: Duration,
     current: Mutex<Current>,
+    made: AtomicU64,
 }
 
 #[derive(Default)]
@@ -108,7 +116,58 @@ impl Reconnecting {
     /// ```
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self::of(client, Duration::from_secs(5), IDLE)
+        Self::by_client(client, IDLE)
+    }
+
+    pub(crate) fn by_client(client: Client, idle: Duration) -> Self {
+        let connect = move || {
+            let client = client.clone();
+            async move {
+                let config = AsyncConnectionConfig::new()
+                    .set_connection_timeout(None)
+                    .set_response_timeout(None);
+                client.get_multiplexed_async_connection_with_config(&config).await
+            }
+        };
+        Self::of(Arc::new(move || Box::pin(connect())), CONNECT_TIMEOUT, idle)
+    }
+
+    /// By a function that connects, where a [`Client`] alone does not know to which server or with which
+    /// password: for a Sentinel, or for credentials that expire. It is called for each new connection.
+    ///
+    /// Set no response time-out in the connection
+    /// ([`AsyncConnectionConfig::set_response_timeout`]): the limiter has its
+    /// [deadline](crate::redis::Builder::deadline).
+    ///
+    /// ```no_run
+    /// # // The feature `sentinel` of redis-rs has these two.
+    /// # struct SentinelClient;
+    /// # impl SentinelClient { async fn get_async_connection_with_config(&mut self, _: &AsyncConnectionConfig) -> redis::RedisResult<redis::aio::MultiplexedConnection> { todo!() } }
+    /// use std::sync::Arc;
+    ///
+    /// use redis::AsyncConnectionConfig;
+    /// use tokio::sync::Mutex;
+    /// use tollgate::redis::Reconnecting;
+    ///
+    /// # fn example(client: SentinelClient) {
+    /// // A `redis::sentinel::SentinelClient` for the master of the service.
+    /// let sentinel = Arc::new(Mutex::new(client));
+    /// let connection = Reconnecting::with(move || {
+    ///     let sentinel = Arc::clone(&sentinel);
+    ///     async move {
+    ///         let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    ///         sentinel.lock().await.get_async_connection_with_config(&config).await
+    ///     }
+    /// });
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with<F, C>(connect: F) -> Self
+    where
+        F: Fn() -> C + Send + Sync + 'static,
+        C: Future<Output = Result<MultiplexedConnection, RedisError>> + Send + 'static,
+    {
+        Self::of(Arc::new(move || Box::pin(connect())), CONNECT_TIMEOUT, IDLE)
     }
 
     /// How long connecting may take, handshakes and all; by default 5 s. Requests meanwhile wait until their own
@@ -125,12 +184,31 @@ impl Reconnecting {
     /// ```
     #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
-        Self::of(self.state.client.clone(), timeout, self.state.idle)
+        Self::of(Arc::clone(&self.state.connect), timeout, self.state.idle)
     }
 
-    pub(crate) fn of(client: Client, connect_timeout: Duration, idle: Duration) -> Self {
-        let current = Mutex::default();
-        Self { state: Arc::new(ReconnectingState { client, connect_timeout, idle, current }) }
+    fn of(
+        connect: Arc<dyn Fn() -> Connecting + Send + Sync>,
+        connect_timeout: Duration,
+        idle: Duration,
+    ) -> Self {
+        let (current, made) = (Mutex::default(), AtomicU64::new(0));
+        Self {
+            state: Arc::new(ReconnectingState { connect, connect_timeout, idle, current, made }),
+        }
+    }
+
+    /// The number of connections that were made so far: the first, and one each time it was lost.
+    ///
+    /// ```
+    /// use tollgate::redis::Reconnecting;
+    ///
+    /// assert_eq!(Reconnecting::open("redis://127.0.0.1/")?.connections(), 0);
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.state.made.load(Ordering::Relaxed)
     }
 }
 
@@ -172,11 +250,9 @@ impl ReconnectingState {
     }
 
     async fn connect(&self) -> Result<Arc<Open>, Failure> {
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
-        let connected = timeout(self.connect_timeout, connecting).await;
+        let connected = timeout(self.connect_timeout, (self.connect)()).await;
         let connection = connected.map_err(|_| not_connected(self.connect_timeout))??;
+        self.made.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Open { connection, answered: Mutex::new(Instant::now()) }))
     }
 

@@ -97,6 +97,7 @@ impl<P: Scripted> KeyLine<P> {
         };
         let known = known.and_then(|known| Some((read(self, &known.terms)?, known)));
         let Some((policy, known)) = known else {
+            rules.counters.foreign.add(1);
             let format = wire::other_format(&rules.scripts.kind, number, bytes);
             return Rest::Refuse(StoreError::foreign(&self.key, format, None));
         };

@@ -39,7 +39,10 @@ impl<P: Scripted> KeyLine<P> {
     ) {
         let rest = match &end {
             RequestEnd::Replied(reply) => self.replied(rules, now, &mut request, reply),
-            RequestEnd::Failed(failure) => self.failed(rules, now, &request, failure),
+            RequestEnd::Failed(failure) => {
+                rules.counters.failed.add(1);
+                self.failed(rules, now, &request, failure)
+            }
             RequestEnd::NoSlot | RequestEnd::Withdrawn => {
                 if matches!(end, RequestEnd::NoSlot) {
                     self.crowded.get_or_insert(now);

@@ -1,13 +1,15 @@
 //! What an operator asks of a key and does to it.
 
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use tollgate::redis::RedisRateLimiter;
+use redis::AsyncConnectionConfig;
+use tollgate::redis::{Reconnecting, RedisRateLimiter};
 use tollgate::{Error, Rate, TokenBucket};
 
 use super::{KEY, builder, ms, reconnecting, slow};
-use crate::support::LIMIT;
 use crate::support::server::Server;
+use crate::support::{LIMIT, lock};
 
 fn bucket(server: &Server, key: &str) -> RedisRateLimiter<TokenBucket> {
     let policy = TokenBucket::new(Rate::per_minute(1.0), 10);
@@ -70,4 +72,58 @@ async fn ping_fails_while_the_server_is_away_and_writes_nothing() {
     while limiter.ping().await.is_err() {
         assert!(start.elapsed() < LIMIT, "the server is back");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counters_show_what_an_operator_watches() {
+    let server = Server::start();
+    let connection = reconnecting(&server.url());
+    let policy = TokenBucket::new(Rate::per_second(1_000.0), 1_000);
+    let limiter =
+        RedisRateLimiter::builder(policy, connection.clone(), "tokens").deadline(ms(300)).build();
+    let start = Instant::now();
+    for _ in 0..20 {
+        limiter.acquire(1).await.expect("granted");
+    }
+    let counters = limiter.counters();
+    assert_eq!((counters.answered, counters.requests, counters.failed), (20, 20, 0));
+    assert!(!counters.latency.is_zero() && counters.latency <= start.elapsed());
+    assert_eq!((connection.connections(), limiter.known_keys()), (1, 1));
+
+    server.command(&["SET", "foreign", "something else"]);
+    limiter.at("foreign").try_acquire(1).await.expect_err("it is not ours");
+    assert!(limiter.counters().foreign >= 1);
+
+    server.restart();
+    let start = Instant::now();
+    while limiter.acquire(1).await.is_err() {
+        assert!(start.elapsed() < LIMIT, "Redis is back");
+    }
+    assert_eq!(connection.connections(), 2);
+    assert!(limiter.counters().failed > 0);
+}
+
+/// As for a Sentinel: each new connection is to the server that the function names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_that_connects_is_asked_where_the_server_is_now() {
+    let (first, second) = (Server::start(), Server::start());
+    let client = Arc::new(Mutex::new(first.client()));
+    let current = Arc::clone(&client);
+    let connection = Reconnecting::with(move || {
+        let client = lock(&current).clone();
+        async move {
+            let config = AsyncConnectionConfig::new().set_response_timeout(None);
+            client.get_multiplexed_async_connection_with_config(&config).await
+        }
+    });
+    let policy = TokenBucket::new(Rate::per_second(1_000.0), 1_000);
+    let limiter = RedisRateLimiter::new(policy, connection, "tokens");
+    limiter.acquire(1).await.expect("granted");
+    *lock(&client) = second.client();
+    first.kill();
+    let start = Instant::now();
+    while limiter.acquire(1).await.is_err() {
+        assert!(start.elapsed() < LIMIT, "it goes on at the other server");
+    }
+    assert_eq!(second.query::<u32>(&["EXISTS", "tokens"]), 1);
 }
