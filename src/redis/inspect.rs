@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::connection::Connection;
+use super::connection::{Connection, Effect, Failure};
 use super::limiter::RedisRateLimiter;
 use super::line::change::{KeyChange, KeyReport, confirmed};
 use super::script::Scripted;
@@ -88,8 +88,10 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     async fn report(&self) -> Result<KeyReport<P::Cost>, Error> {
         let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(vec![b'Q'])));
-        let report = confirmed(answer).await?;
-        Ok(report.unwrap_or_else(|| unreachable!("a request for the state of a key gets it")))
+        confirmed(answer).await?.ok_or_else(|| {
+            let lost = Failure::new(Effect::None, "the request got no reply".into());
+            lost.error(&self.shared.key).into()
+        })
     }
 
     /// Deletes the key: the limit is as unused for the whole fleet, and a pause and a policy that was
