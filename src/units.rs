@@ -86,6 +86,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// assert_eq!(Rate::per_second(5.0), Rate::every(Duration::from_millis(200)));
 /// assert_eq!(Rate::per_minute(90.0), Rate::new(3, Duration::from_secs(2)));
 /// assert_eq!("100/min".parse::<Rate>()?, Rate::new(100, Duration::from_secs(60)));
+/// assert_eq!("900/15min".parse::<Rate>()?, "1/s".parse::<Rate>()?);
 /// assert_eq!(Rate::per_second(5.0).as_per_second(), 5.0);
 /// # Ok::<(), tollgate::InvalidRate>(())
 /// ```
@@ -344,21 +345,40 @@ impl PartialOrd for Rate {
 }
 
 /// A number, a slash, a unit: `"5/s"`, `"0.5/sec"`, `"100/min"`, `"5000/hour"`, `"1/day"`.
+/// As people write it: `100/min`, `2.5/s`, `900/15min`, `1/5s`, `90_000/h`.
 impl FromStr for Rate {
     type Err = InvalidRate;
 
     fn from_str(text: &str) -> Result<Self, InvalidRate> {
         let malformed = || InvalidRate::Malformed { text: text.to_owned() };
-        let (number, unit) = text.split_once('/').ok_or_else(malformed)?;
-        let span = match unit.trim() {
-            "s" | "sec" | "second" => SECOND,
-            "m" | "min" | "minute" => MINUTE,
-            "h" | "hour" => HOUR,
-            "d" | "day" => DAY,
+        let (number, span) = text.split_once('/').ok_or_else(malformed)?;
+        let number = digits(number).and_then(|number| number.parse().ok()).ok_or_else(malformed)?;
+        let span = span.trim();
+        let (count, unit) = span.split_at(span.find(char::is_alphabetic).ok_or_else(malformed)?);
+        let unit = match unit {
+            "s" | "sec" | "second" | "seconds" => SECOND,
+            "m" | "min" | "minute" | "minutes" => MINUTE,
+            "h" | "hour" | "hours" => HOUR,
+            "d" | "day" | "days" => DAY,
             _ => return Err(malformed()),
         };
-        Self::from_float(number.trim().parse().map_err(|_| malformed())?, span)
+        let count = match count {
+            "" => 1,
+            count => digits(count).and_then(|count| count.parse().ok()).ok_or_else(malformed)?,
+        };
+        // No rate is less than one a day, so no longer span is needed.
+        let span = unit.checked_mul(count).filter(|&span| span <= 366 * DAY && !span.is_zero());
+        Self::from_float(number, span.ok_or_else(malformed)?)
     }
+}
+
+/// Without the underscores between digits. `None` if there is one elsewhere.
+fn digits(number: &str) -> Option<String> {
+    let parts: Vec<_> = number.trim().split('_').collect();
+    let is_digit = |character: Option<char>| character.is_some_and(|it| it.is_ascii_digit());
+    let stands_well =
+        |pair: &[&str]| is_digit(pair[0].chars().next_back()) && is_digit(pair[1].chars().next());
+    parts.windows(2).all(stands_well).then(|| parts.concat())
 }
 
 /// The error of an invalid [`Rate`].
@@ -369,7 +389,7 @@ impl FromStr for Rate {
 /// let error = "100 per fortnight".parse::<Rate>().unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "not a rate: \"100 per fortnight\" (expected a number, a slash and s, min, h or day)"
+///     "not a rate: \"100 per fortnight\" (expected a number, a slash and a time, such as 100/min or 1/5s)"
 /// );
 /// assert!(matches!(Rate::try_per_second(0.0), Err(InvalidRate::OutOfRange { .. })));
 /// ```
@@ -383,7 +403,9 @@ pub enum InvalidRate {
         per_second: f64,
     },
     /// The text is not a rate.
-    #[error("not a rate: {text:?} (expected a number, a slash and s, min, h or day)")]
+    #[error(
+        "not a rate: {text:?} (expected a number, a slash and a time, such as 100/min or 1/5s)"
+    )]
     Malformed {
         /// The text.
         text: String,
@@ -444,7 +466,39 @@ mod tests {
             let rate: Rate = text.parse().expect(text);
             assert_eq!(rate.to_string(), text);
         }
-        for text in ["", "5", "5/", "/s", "5/fortnight", "five/s", "5/s/s", "5s"] {
+        let minute = Rate::per_minute;
+        let others = [
+            ("900/15min", minute(60.0)),
+            ("1/5s", minute(12.0)),
+            ("90_000/min", minute(90_000.0)),
+            ("1_000.5/ 30 s", minute(2_001.0)),
+            ("300/300days", Rate::new(1, DAY)),
+        ];
+        for (text, rate) in others {
+            assert_eq!(text.parse(), Ok(rate), "{text}");
+        }
+        let malformed = [
+            "",
+            "5",
+            "5/",
+            "/s",
+            "5/fortnight",
+            "five/s",
+            "5/s/s",
+            "5s",
+            "5/0s",
+            "5/-1s",
+            "5/1.5s",
+            "_5/s",
+            "5_/s",
+            "5__0/s",
+            "5_.0/s",
+            "5/1_s",
+            "5/5 0s",
+            "5/367d",
+            "5/9999999999s",
+        ];
+        for text in malformed {
             assert!(matches!(text.parse::<Rate>(), Err(InvalidRate::Malformed { .. })), "{text}");
         }
         for text in ["0/s", "-1/min", "NaN/s", "inf/s", "1e300/h", "1e-300/day"] {
