@@ -116,6 +116,7 @@ impl<P: Scripted> KeyLine<P> {
         let error = failure.error(&self.key);
         if failure.key {
             // The server is there.
+            rules.counters.foreign.add(1);
             self.well(rules, now, request.at);
             self.ask_again();
             return Rest::Refuse(error);
