@@ -19,7 +19,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     /// Locks the line, lets time pass, runs `act`, and does what follows from it. All changes of the line
     /// come this way.
     pub(super) fn with_lock<R>(&self, act: impl FnOnce(&mut KeyLine<P>, Nanos) -> R) -> R {
-        let (result, driver) = self.act(act);
+        let (result, driver) = self.act(false, act);
         if let Some(driver) = driver {
             self.core.connection.spawn(Box::pin(driver.drive()));
         }
@@ -41,13 +41,20 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         Ok(self.outcome(id))
     }
 
-    fn act<R>(&self, act: impl FnOnce(&mut KeyLine<P>, Nanos) -> R) -> (R, Option<Driver<P, C>>) {
+    /// `lands`: whether `act` ends the request in flight. A reply that is late, but here, counts.
+    fn act<R>(
+        &self,
+        lands: bool,
+        act: impl FnOnce(&mut KeyLine<P>, Nanos) -> R,
+    ) -> (R, Option<Driver<P, C>>) {
         let rules = &self.core.rules;
         let mut line = self.line.lock();
         let now = line.time.read(rules.options.clock.now());
+        if !lands {
+            line.give_up_on_flight(rules, now);
+        }
         line.pump(rules, now);
         let result = act(&mut line, now);
-        // Not before: a reply that is late, but here, counts.
         line.give_up_on_flight(rules, now);
         line.pump(rules, now);
         let driver = self.driver(&mut line, now);
@@ -124,20 +131,21 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
         let rules = &shared.core.rules;
         let mut slot = None;
         while let Some(flight) = self.flight {
-            let (step, _) = shared.act(|line, now| line.begin(rules, now, flight, slot.take()));
+            let (step, _) =
+                shared.act(false, |line, now| line.begin(rules, now, flight, slot.take()));
             let (_, next) = match step {
                 Step::Send(arguments, is_take) => {
                     let request = shared.request(arguments, is_take);
                     rules.counters.requests.add(1);
                     let outcome = shared.core.connection.run(&request).await;
                     let end = outcome.map_or_else(RequestEnd::Failed, RequestEnd::Replied);
-                    shared.act(|line, now| line.land(rules, now, flight, end))
+                    shared.act(true, |line, now| line.land(rules, now, flight, end))
                 }
                 Step::WaitForSlot(slots) => {
                     slot = slots.acquire_owned().await.ok();
-                    shared.act(|line, _| line.free(flight))
+                    shared.act(false, |line, _| line.free(flight))
                 }
-                Step::Next => shared.act(|line, _| line.free(flight)),
+                Step::Next => shared.act(false, |line, _| line.free(flight)),
             };
             self.flight = next.and_then(|mut next| next.flight.take());
         }

@@ -178,7 +178,6 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Grants bookings that are due, and refuses waiters whose deadline has passed.
     pub(crate) fn pump(&mut self, rules: &Rules<P>, now: Nanos) {
-        self.give_up_on_flight(rules, now);
         let late = rules.options.horizon.max(LATE);
         // A second time might be a runtime that is always late.
         if self.stood_still.is_none()

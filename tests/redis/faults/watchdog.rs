@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use tollgate::ManualClock;
 use tollgate::redis::{Connection, Effect, Failure, Reply, Request, State, Task};
+use tollgate::{Clock, ManualClock};
 
 use super::wires::Hand;
 use super::{Limiter, builder, bursty, ms, store};
@@ -59,6 +59,25 @@ fn a_task_that_stands_still_with_a_request_hangs_no_caller() {
     // It is of no use to its caller, but shows that Redis is there.
     hand.answer(Ok(Reply::Number(0)));
     assert_eq!((limiter.state(), limiter.queue_len()), (State::Up, 0));
+}
+
+/// The whole process stands still: time passes, and no alarm goes off.
+fn stand_still(time: Duration) {
+    assert!(tokio::time::advance(time).now_or_never().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_is_here_when_a_stopped_process_goes_on_counts() {
+    let hand = Hand::default();
+    let limiter = builder(bursty(10.0), hand.clone()).clock(Clock::tokio()).build();
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.send();
+    stand_still(ms(700));
+    hand.answer(Ok(Reply::Number(0)));
+    assert!(caller.now_or_never().expect("answered").is_ok());
+    let counters = limiter.counters();
+    assert_eq!((counters.answered, counters.lost, counters.failed), (1, 0, 0));
 }
 
 #[test]
