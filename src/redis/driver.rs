@@ -131,8 +131,8 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
         let rules = &shared.core.rules;
         let mut slot = None;
         while let Some(flight) = self.flight {
-            let (step, _) =
-                shared.act(false, |line, now| line.begin(rules, now, flight, slot.take()));
+            // If this task begins too late, another is spawned for the next request.
+            let step = shared.with_lock(|line, now| line.begin(rules, now, flight, slot.take()));
             let (_, next) = match step {
                 Step::Send(arguments, is_take) => {
                     let request = shared.request(arguments, is_take);

@@ -80,6 +80,19 @@ async fn a_reply_that_is_here_when_a_stopped_process_goes_on_counts() {
     assert_eq!((counters.answered, counters.lost, counters.failed), (1, 0, 0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_task_that_begins_too_late_makes_way_for_the_next() {
+    let hand = Hand::default();
+    let limiter = builder(bursty(10.0), hand.clone()).clock(Clock::tokio()).build();
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    stand_still(ms(700));
+    hand.send();
+    assert!(!store(caller.now_or_never().expect("answered")).may_have_charged());
+    // The next probes. It was dropped unsent, as a second failure.
+    assert_eq!((hand.sent(), limiter.counters().failed), (1, 1));
+}
+
 #[test]
 fn no_wait_for_a_slot_and_a_reply_is_longer_than_the_deadline() {
     let (clock, hand) = (ManualClock::new(), Hand::default());
