@@ -1,24 +1,22 @@
--- Everything else that is done to a key. ARGV[2] is a list of what to do, each a byte and what belongs
--- to it:
+-- All changes of a key besides taking permits. ARGV[2] is a list of changes, each a byte and its arguments:
 --
---   R  refund: cost, all that is charged under the same sequence, how long ago it was due
---      (microseconds), the lower 32 bits of the sequence, whether it is all
+--   R  refund: cost, the whole cost charged under the same sequence, how long ago it was due
+--      (microseconds), the lower 32 bits of the sequence, whether the whole cost is refunded
 --   S  settle: cost, charged whether it is ready or not
 --   P  pause: how long (microseconds)
---   Q  asks what is available, what the limit is, when all is there again, how long a pause lasts and how long
---      the key lives at least
---   X  deletes the key, after all else
---   H  held: writes how much the asker holds, for policies with places in flight
---   N  writes the policy into the key: ARGV[4] says whether the key may become this policy's, and the driver
---      decides it
+--   Q  reports the available permits, the limit, when all permits are available again, how long a pause lasts
+--      and how long the key lives at least
+--   X  deletes the key, after all other changes
+--   H  held: writes how much the process holds, for policies with places in flight
+--   N  writes the policy into the key: the driver decides by ARGV[4] whether it may replace the key's
 --
--- ARGV[4]: 1 if the policy is to be that of the key by the rule of the fleet, 2 if it was set; how long ago
--- the process started (seconds); and, if it was set, of the policy before that whether an absent key was an
--- idle one, and the parameters.
+-- ARGV[4]: 1 for a claim by the rule of the fleet, 2 for a policy that was set; how long ago the process
+-- started (seconds); and, for a policy that was set, the previous policy: whether an absent key was an idle
+-- one, and the parameters.
 --
--- The answer is the generation, and for each Q its parts: the numbers of `available` and of `limit`, the
--- microseconds until all is there, or -1 if time does not tell, those until a pause ends, and those until
--- the key may expire, or -1 if there is none.
+-- The answer is the generation, and for each Q the numbers of `available` and of `limit`, the microseconds
+-- until all permits are available, or -1 if that is unpredictable, until a pause ends, and until the key may
+-- expire, or -1 if there is no key.
 --@early
 local values, at, size, gone = {0}, 1, #todo, false
 while at <= size do
@@ -30,13 +28,13 @@ while at <= size do
     all, at = read_cost(todo, at)
     ago, charge_sequence, whole, at = struct.unpack('<dI4B', todo, at)
     charge_sequence = sequence - (sequence - charge_sequence) % 4294967296
-    -- With the key the charge has gone, too.
+    -- If the key is lost, so is the charge.
     if blob then
       local is_last = charge_sequence == sequence
       refund(cost, all, ago, is_last, charge_sequence)
-      -- Nothing comes back that a pause has taken, though it may have ended.
+      -- A refund gives no credit across a pause, even one that has ended.
       if pause ~= 0 then halt(pause) end
-      -- As if it had never been: the charge before it is the last one now.
+      -- The charge is undone: the one before it is the last now.
       if is_last and whole == 1 then sequence = sequence - 1 end
       dirty = true
     end

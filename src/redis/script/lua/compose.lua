@@ -1,6 +1,6 @@
--- Several rules together: ready when all are, and then charged in all. `since` is when the last one is
--- who was booked (microseconds from now): a rule that did not hold that one back must not let anybody
--- pass it. The tail has the state of each part, with its length before it.
+-- Several rules together: ready when all are, and then charged in all. `since` is when the last booking is due
+-- (microseconds from now): a rule that did not limit that booking must not let a later call pass it. The tail
+-- has the state of each part, with its length before it.
 --@ fields d since
 --@ tail
 --@ also several
@@ -8,7 +8,7 @@ local parts = {
 --@parts
 }
 
--- What part `i` is asked for, if that is anything.
+-- The cost at part `i`, or false if it is zero.
 local function share(cost, i)
   if not $SAME then cost = cost[i] end
   return not is_zero(cost) and cost
@@ -42,8 +42,8 @@ local function resume(elapsed)
   for i = 1, #parts do parts[i].resume(elapsed) end
 end
 
--- Of the parts that are not ready the one that is ready last holds, one of which nobody knows when
--- before all others.
+-- The part that limits is the one that is ready last; a part whose time is unpredictable counts as later than
+-- all others.
 local function ready(cost)
   local after, unknown, holding, longest = since, false, 0, 0.001
   for i = 1, #parts do
@@ -113,7 +113,7 @@ local function become(bytes, elapsed, idle)
   for i = 1, #parts do parts[i].become(bytes, elapsed, idle) end
 end
 
--- One number for all is the least of theirs.
+-- With one cost for all parts the least number counts.
 local function together(ask)
   local all = {}
   for i = 1, #parts do

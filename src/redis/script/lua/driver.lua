@@ -1,22 +1,23 @@
--- What every script begins with: the time, once; the key; the state as it is now.
+-- The first half of every script: reads the time, once, and the key, and lets the state pass to now.
 --
 -- KEYS[1]  the key
 -- ARGV[1]  the policy, as wire.rs writes it: stamp, mark, lasting, and its parameters; for take.lua the
 --          first of the calls behind that; and at the end, if the stamp is odd, version, generation, grace
--- ARGV[2]  what to do, as take.lua and change.lua say
--- ARGV[3]  who asks, how much it holds, whether it waits: for policies with places in flight, else nothing
--- ARGV[4]  to change.lua only: a claim to the policy of the key, or nothing
+-- ARGV[2]  for take.lua the other calls, for change.lua the changes
+-- ARGV[3]  the id of the process, what it holds, whether it waits: only for policies with places in flight
+-- ARGV[4]  for change.lua only: a claim to the policy of the key, or nothing
 --
 -- The key holds: stamp, mark, sequence, deadline, last; the policy's fields; its parameters; the extension,
 -- if the stamp is odd; the policy's tail. The stamp is a hash of the policy's name x 256, + the format's
 -- number x 16, + 4 if an absent key is an idle one, + 2 if the parameters are floats of 32 bits. The mark is
 -- a hash of the parameters. `sequence` counts charges from the microsecond in which the key began, so
--- that a refund can tell whether anybody was charged since. `deadline` is a second before which the key does
+-- that a refund can tell whether there was another charge since. `deadline` is a second before which the key does
 -- not expire. `last` is when the state was true, in microseconds of the server's clock: if that has gone
 -- back, no time has passed.
 --
--- The extension: the pause, version, generation; when a process that has this policy in its code last used
--- the key (without it: at `last`); and when the process that took the key over started, or 0. In seconds.
+-- The extension: the pause (microseconds), version, generation; the second in which a process that has this
+-- policy in its code last used the key (without the extension: that of `last`); and the second in which the
+-- process that took the key over started, or 0.
 local time = redis.call('TIME')
 local key, params, todo = KEYS[1], ARGV[1], ARGV[2]
 local now = time[1] * 1000000 + time[2]
@@ -35,11 +36,11 @@ end
 --@policy
 
 if not blob then
-  -- A new limiter that is not an idle one begins now, even if the call is refused, or it would never fill.
+  -- A new limiter that differs from an idle one is written even if the call is refused, or it would never fill.
   --@take dirty = lasting > 0
   --@take $begin(stamp % 8 > 3)
   --@change if claim == 2 then generation = math.max(generation + 1, second) end
-  -- An absent key was a limiter with the policy before.
+  -- A set policy replaces the previous one, also where the key is absent.
   --@change if #ARGV[4] > 5 then become(ARGV[4]:sub(7), nil, ARGV[4]:byte(6) > 0) else begin(stamp % 8 > 3) end
 else
   if #blob < $SIZE then return {'foreign', #blob, blob:sub(1, 4)} end
@@ -47,7 +48,7 @@ else
   its_stamp, its_mark, sequence, deadline, last, $FIELDS, at = struct.unpack('<I4I4dI4d$FORMAT', blob)
   if its_mark ~= mark or its_stamp ~= stamp or stamp % 2 == 1 then
     local its_size = its_stamp % 4 > 1 and $LENGTH / 2 or $LENGTH
-    -- Another kind of policy or another format is not one of us.
+    -- Another kind of policy, or another format.
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < at - 1 + its_size + its_stamp % 2 * 24 then
       return {'foreign', #blob, blob:sub(1, 4)}
     end
@@ -80,21 +81,21 @@ else
       --@change   earlier, vouched, installed = theirs, second, math.max(second - built, 1)
       --@change end
     end
-    -- That its own processes still ask, though they are refused.
+    -- A refused call shows, too, that processes with this policy are in use.
     --@take if grace == 0 and quiet > 5 then dirty = true end
   else
     --@tail at = at + (stamp % 4 > 1 and $LENGTH / 2 or $LENGTH)
     --@take if now - last > 5000000 then dirty = true end
   end
   --@tail read(blob, at, #blob)
-  -- If the clock has gone back, that is written whatever becomes of the call: until then, no time passes.
+  -- If the clock has gone back, the new time is written even for a refusal: until then, no time passes.
   if now > last then elapsed = now - last elseif now < last then dirty = true end
-  -- Once it has ended it says how long ago that was, or -0.001 for now.
+  -- After its end a pause is negative: how long ago it ended, or -0.001 for now.
   if pause ~= 0 then
     pause = pause - elapsed
     if pause == 0 then pause = -0.001 end
   end
-  -- Nothing that was charged before a change comes back behind it.
+  -- After a change refunds of earlier charges return nothing, so the end of a pause does not matter any more.
   --@change if renewed and pause < 0 then pause = 0 end
   --@change if earlier then become(earlier, elapsed) else resume(elapsed) end
   --@take $resume(elapsed)

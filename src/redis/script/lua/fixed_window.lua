@@ -1,16 +1,16 @@
--- FixedWindow: `granted` in the window that begins at `start` (microseconds from now), which the charge
--- with the number `began` began. `grid` is how far into a window the epoch was, -1 for windows that
--- begin with their first charge.
+-- FixedWindow: `granted` in the window that begins at `start` (microseconds from now); `began` is the number of
+-- its first charge. `grid` is how far into a window the epoch was, -1 for windows that begin with their first
+-- charge.
 --@ params most window grid
 --@ fields ddd start granted began
 --@ also several
 local function begin()
-  -- Long ago, or a longer window that is set later would have begun already.
+  -- Long ago: otherwise a longer window that is set later would have begun already.
   start, granted, began = -4503599627370496, 0, 0
 end
 
--- Where the window of the grid begins in which `at` lies. An edge that comes within half a microsecond
--- has come: the server's time is a number of 51 bits.
+-- The start of the window of the grid in which `at` lies. An edge within the next half microsecond counts as
+-- reached: the server's time is a number of 51 bits.
 local function edge(at)
   if grid < 0 then return at end
   local into = math.fmod(now + at + grid, window)
@@ -28,8 +28,8 @@ local function ready(n)
   return granted + n <= most and start or start + window
 end
 
--- A number from before the window was begun is used again if all that was charged since has come back.
--- Several callers are charged each when it is ready.
+-- A number from before the window is used again if all later charges were refunded. Several callers are charged
+-- each when it is ready.
 local function charge(at, n, count)
   local number = sequence + 1
   if at > start + window - 0.001 then
@@ -53,15 +53,16 @@ local function forget()
 end
 --@ change
 
--- Exact within the window, which stays begun; afterwards there is nothing to give back. Only the lower bits
--- of a sequence are known: half their range before the window (microseconds), it was another charge.
+-- Exact within the window, which keeps its start; after it there is nothing to return. Only the lower bits of a
+-- sequence are known: if the charge is older than the window by half their range (microseconds), the sequence
+-- is that of another charge.
 local function refund(n, _, ago, _, charge_sequence)
   if charge_sequence >= began and ago + start < 2147483648 then granted = math.max(granted - n, 0) end
 end
 
 local function halt() end
 
--- What was granted counts for as long as the new window would last from there.
+-- What was granted counts until the end of a new window with the old start.
 local function migrate() end
 
 local function available()

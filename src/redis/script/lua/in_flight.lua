@@ -1,14 +1,14 @@
--- InFlight: at most `most` held at any time. The tail has an entry for each asker: its id, how much it
--- holds, when its lease on that ends; when its turn began, until when it waits, and for how much. Times
--- are microseconds after the log's base, which was `age` ago. An asker's own entry becomes what the asker
--- says, so that a lost answer is made good by the next call; one that is not heard of any more loses what
--- it holds when its lease ends, and waits no longer when its next request is overdue.
+-- InFlight: at most `most` places are held at any time. The tail has an entry for each process: its id, how
+-- much it holds, when its lease on that ends; when its turn began, until when it waits, and for how much. Times
+-- are microseconds after the base, which was `age` ago. A process sets its own entry in each request, so the
+-- next request repairs a lost reply. A process that sends no more loses what it holds when its lease ends, and
+-- stops waiting when its next request is overdue.
 --
--- An asker that releases and takes in one request would never leave a place to others. So while others
--- wait, each of those who wait has a share of the places, and those that are left over go round in turns.
+-- A process that releases and takes in one request would never leave a place to others. So while others wait,
+-- each waiting process has a share of the places, and the remainder of the division goes round in turns.
 --
--- ARGV[3]: the asker's id, eight bytes; what it holds, a double for each such policy; how long a lease
--- lasts, and how long it counts as waiting if it must wait: no time if it does not wait.
+-- ARGV[3]: the id of the process, eight bytes; what it holds, a double for each such policy; how long a lease
+-- lasts, and how long the process counts as waiting if it must wait: zero if it has no waiters.
 --@ params most
 --@ fields d age
 --@ tail
@@ -16,12 +16,13 @@
 local own, told = ARGV[3]:sub(1, 8), struct.unpack('<d', ARGV[3], held_at)
 local lasts, listens = struct.unpack('<dd', ARGV[3], #ARGV[3] - 15)
 local entries, others, held, own_ends, since, waits, wants = '', 0, 0, 0, 0, 0, 0
--- The others that wait, and what is held by those that do not; what the last call that was not ready needs.
+-- The other waiting processes; what the processes that do not wait hold; what the last call that was not ready
+-- needs.
 local rivals, settled, needs = {}, 0, 0
--- How long a turn lasts (microseconds): long beside the time in which the next asker notices its end.
+-- How long a turn lasts (microseconds): long beside the time in which the next process notices its end.
 local turn = 100000
 
--- Who has just come is behind all those that wait, and before those that have just had a turn.
+-- A process that has just come is behind all that wait, and before those that have just had a turn.
 local function begin()
   age, held, since, waits = 0, told, -turn, 0
   if held > 0 then dirty = true end
@@ -69,22 +70,23 @@ local function resume(elapsed)
   if #entries > 0 then keep(age) end
   if held ~= told then held, dirty = told, true end
   if listens == 0 and waits > age then waits, dirty = 0, true end
-  -- Whatever is asked renews the lease in time.
+  -- Each request renews the lease in time.
   if held > 0 and own_ends - age < lasts * 0.7 then dirty = true end
 end
 
--- The share of each that waits.
+-- The share of each waiting process.
 local function share()
   return math.floor((most - settled) / (#rivals + 1))
 end
 
--- Who waits for more than goes round, and has for a turn, is waited for: beside the others it would not fit.
+-- Whether a process has waited for a turn for more than its share and one place of the remainder: the others
+-- then leave room for it, as it would never fit beside them.
 local function is_large(holds, n, began)
   return holds + n > share() + 1 and age - began > turn
 end
 
--- Whether `n` more may be taken while others wait: up to the share, and beyond it until the turn is over,
--- and then if no other's turn began earlier.
+-- Whether `n` more may be taken while others wait: up to the share, and beyond it until the turn is over, and
+-- after that if no other turn began earlier.
 local function is_turn(n)
   local share = share()
   local small = held + n <= share
@@ -112,7 +114,7 @@ local function charge(_, n, count)
   held, waits = held + n, 0
 end
 
--- The first caller that must wait does so for a place.
+-- The first call that must wait marks the process as waiting.
 marks[#marks + 1] = function(patience)
   local span = math.min(listens, patience)
   if needs == 0 or span == 0 then return end
@@ -120,7 +122,7 @@ marks[#marks + 1] = function(patience)
   waits, wants = age + span, needs
 end
 
--- Nobody knows when all is free; the leases end at last.
+-- When all places are free is unpredictable; at the latest when the leases end.
 local function forget()
   local latest = held > 0 and lasts or 0
   for at = 1, #entries, 40 do
@@ -131,10 +133,10 @@ local function forget()
 end
 --@ change
 
--- What is settled the asker has told already.
+-- The process has already reported what was settled.
 charge = function() end
 
--- What is no longer held is told by the asker.
+-- The process reports what it no longer holds.
 local function refund() end
 
 local function halt() end

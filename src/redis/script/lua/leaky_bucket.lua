@@ -1,5 +1,5 @@
--- LeakyBucket: `level` is the water, as permits; less than nothing, and it is long empty. A queue serves
--- when the water before has leaked, a meter what fits.
+-- LeakyBucket: `level` is the content, as permits; below zero it has been empty for a time. A queue serves when
+-- the content before has leaked, a meter serves what fits.
 --@ params rate capacity meter
 --@ fields d level
 --@ also room
@@ -27,7 +27,7 @@ local function forget()
   return level * 1000000 / rate
 end
 
--- Nothing leaks in a pause, but what is held back by it is no water.
+-- Nothing leaks in a pause, but what a pause holds back is no content.
 local function room(n)
   if meter ~= 0 then return 0 end
   local held = math.max(pause, 0)
@@ -36,8 +36,8 @@ local function room(n)
 end
 --@ change
 
--- Exactly, if nobody was charged since. Else a queue gives nothing back: whoever came later waits behind
--- it. For a meter see TokenBucket.
+-- Exact if there was no other charge since. Otherwise a queue returns nothing: later callers wait behind the
+-- charge. For a meter see TokenBucket.
 local function refund(n, all, ago, is_last)
   if not is_last then
     local left = all - ago * rate / 1000000 - math.max(level - capacity, 0)
@@ -50,8 +50,8 @@ local function halt(duration)
   level = math.max(level, duration * rate / 1000000 + (meter == 0 and 0 or capacity))
 end
 
--- What is queued keeps its time; with a meter the number stays. In a pause, that of its end, when a meter
--- is full.
+-- What is queued keeps its time; a meter keeps its content. In a pause that is the content at its end, when a
+-- meter is full.
 local function migrate(old_rate, _, old_meter)
   level = math.max(level, 0)
   if meter == 0 and old_meter == 0 then

@@ -1,4 +1,4 @@
--- LockOut: a refusal by the rule locks it for `duration`; `locked` is how long still (microseconds).
+-- LockOut: a refusal by the rule locks it for `duration`; `locked` is the rest of that (microseconds).
 --@ params duration
 --@ fields d locked
 --@ tail
@@ -34,7 +34,7 @@ local function ready(cost)
   return after, unknown, part
 end
 
--- Whether it locks: not a second time, and not for what is too large.
+-- Whether a refusal locks: not while it is locked, and not for a cost above the capacity.
 local function refused(cost)
   local inner = rule.refused and rule.refused(cost)
   local after, unknown = rule.ready(cost)
@@ -64,7 +64,7 @@ local function halt(duration)
   rule.halt(duration)
 end
 
--- A lock that has begun lasts as long as it was to last.
+-- A lock that has begun keeps its end.
 local function become(bytes, elapsed, idle)
   locked = elapsed and locked - elapsed or 0
   rule.become(bytes, elapsed, idle)

@@ -1,5 +1,5 @@
--- One write carries the value and its expiry. The expiry is set anew, and to twice what is needed but at
--- most a day more, only when it has become too short.
+-- One write carries the value and its expiry. The expiry is set only when it has become too short, and then to
+-- twice the time needed, but at most a day more.
 local function save()
   local need
   need = $forget()

@@ -1,13 +1,13 @@
 -- SlidingWindowLog, SlidingWindowCounter: never more than `most` in `window`. The tail is a log: for each
--- part of a window in which something was granted the time of the last of it, how much, and the lower 32
--- bits of the number of the first charge; the oldest first. Times are microseconds after the log's base,
--- which was `age` ago, so that nothing has to be rewritten as time goes by. `granted` is the sum of all,
--- `newest` the time of the last. A `part` of a nanosecond makes it exact.
+-- part of a window with a grant the time of its last grant, the permits, and the lower 32 bits of the number
+-- of its first charge; the oldest first. Times are microseconds after the log's base, which was `age` ago, so
+-- that nothing is rewritten as time passes. `granted` is the sum of all permits, `newest` the time of the last
+-- grant. A `part` of a nanosecond makes it exact.
 --
--- A log may be long: no call copies it, and it is put together once, by `write`. An entry has a place,
--- 16 to the next: from `first` to `stop` it is one in the bytes of `log`, from there to `behind` one of
--- `added`, three numbers each. `looked` is the place up to which `ready` has looked, and `sum` what was
--- granted before that, so that the next call goes on from there.
+-- A log may be long: no call copies it, and `write` puts it together once. An entry has a place, 16 to the
+-- next: from `first` to `stop` in the bytes of `log`, from there to `behind` in `added`, three numbers each.
+-- `looked` is the place up to which `ready` has looked, and `sum` the permits before it, so that the next call
+-- goes on from there.
 --@ params most window part
 --@ fields ddd age granted newest
 --@ tail
@@ -42,7 +42,7 @@ local function write(head)
   return head .. log:sub(first, stop) .. put_added({})
 end
 
--- Where the part begins in which `at` lies. An edge that comes within half a microsecond has come: the
+-- The start of the part in which `at` lies. An edge within the next half microsecond counts as reached: the
 -- server's time is a number of 51 bits.
 local function part_of(at)
   if part <= 1 then return at end
@@ -58,7 +58,7 @@ local function resume(elapsed)
   age = age + elapsed
 end
 
--- When enough has gone; not before who came earlier.
+-- When enough permits have left the window; not before an earlier caller.
 local function ready(n)
   if n > most then return math.huge end
   local over = granted + n - most
@@ -76,7 +76,8 @@ local function ready(n)
   return math.max(newest - age, ended(time))
 end
 
--- What has ended by now is forgotten, and not what will have by then: who was booked ahead may leave.
+-- Forgets the entries that have ended by now, not those that will have at the grant: a caller that is booked
+-- ahead may leave.
 local function drop_ended()
   while first < behind do
     local oldest, permits = entry(first)
@@ -86,7 +87,7 @@ local function drop_ended()
   end
 end
 
--- Several callers, of whom no window has room for more than `each`, take at least whole windows.
+-- A window has room for `each` callers, so several take at least `count / each` windows.
 local function charge(at, n, count)
   if count then
     local each = math.floor(most / n)
@@ -118,7 +119,7 @@ local function forget()
 end
 --@ change
 
--- What refunds have left of entries of `log`.
+-- The permits that refunds have left in entries of `log`.
 local left, entry_as_read = {}, entry
 
 entry = function(at)
@@ -140,9 +141,9 @@ write = function(head)
   return put_added(pieces)
 end
 
--- Exact: as if it had never been granted. The entry is the last one whose first charge was not later. Only
--- the lower bits of a sequence are known: half their range before the entry (microseconds), it was another
--- charge.
+-- Exact. The entry is the last one whose first charge was not later. Only the lower bits of a sequence are
+-- known: if the charge is older than the entry by half their range (microseconds), the sequence is that of
+-- another charge.
 local function refund(n, _, ago, _, charge_sequence)
   local low, high, since = 0, (behind - first) / 16, sequence - charge_sequence
   while low < high do
@@ -158,7 +159,7 @@ local function refund(n, _, ago, _, charge_sequence)
   granted = granted - n
   if looked > at then sum = sum - n end
   if at <= stop then left[at] = permits - n else added[(at - stop - 1) / 16 * 3 + 2] = permits - n end
-  -- Nothing is left of the last: the one before it is the newest then.
+  -- Where nothing is left of the last entry, the one before it is the newest.
   while first < behind do
     local time, permits = entry(behind - 16)
     newest = time
@@ -172,7 +173,7 @@ end
 
 local function halt() end
 
--- What was granted in the last window counts.
+-- What was granted in the last window counts on.
 local function migrate() end
 
 local function available()

@@ -1,5 +1,5 @@
--- SmoothBursty: a request waits for what was taken before it. `level` is what is taken beyond now, in
--- permits; less than nothing is stored, up to what `burst` (microseconds) yields at `rate` a second.
+-- SmoothBursty: a request waits for what was taken before it. `level` is the debt in permits; below zero it is
+-- the store, which holds what `burst` (microseconds) yields at `rate` a second.
 --@ params rate burst
 --@ fields d level
 local function begin(idle)
@@ -15,8 +15,8 @@ local function ready(n)
   return n > rate * 4611686018.427387904 and math.huge or level * 1000000 / rate
 end
 
--- Within a microsecond of a full store it is left as it is: waits are rounded up to whole ones, and
--- with a burst of nothing each grant would lose that much for good.
+-- A level within a microsecond of a full store stays as it is: waits are rounded up to whole microseconds, and
+-- with a burst of zero each grant would lose the difference.
 local function charge(at, n)
   local full = (at - burst) * rate / 1000000
   if level < full - rate / 1000000 then level = full end
@@ -28,9 +28,9 @@ local function forget()
 end
 --@ change
 
--- Exactly, if nobody was charged since; else no more than time has not given back anyway, and no more
--- than can have been stored. Nothing if it is not due yet: others are booked behind it, and who came next
--- would be due with the last of them.
+-- Exact if there was no other charge since. Otherwise no more than time has not replenished already, and no more
+-- than the store holds; and nothing before the charge is due: others are booked behind it, and the next caller
+-- would be due together with the last of them.
 local function refund(n, all, ago, is_last)
   if not is_last then
     local left = math.min(all - ago * rate / 1000000, burst * rate / 1000000)

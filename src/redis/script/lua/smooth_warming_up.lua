@@ -1,6 +1,6 @@
--- SmoothWarmingUp: `debt` is the time until the next free ticket, `stored` the idle time in store:
--- nothing when warm, all of `warm_up` when cold. `moved` and `before` are by how much the last charge
--- moved the ticket, and what was stored before it. All in microseconds.
+-- SmoothWarmingUp: `debt` is the time until the next free ticket, `stored` the idle time in store: zero when
+-- warm, all of `warm_up` when cold. `moved` is how far the last charge moved the ticket, `before` the store
+-- before it. All in microseconds.
 --@ params rate warm_up cold
 --@ fields dddd debt stored moved before
 local function begin()
@@ -15,8 +15,8 @@ local function ready(n)
   return n > rate * 4611686018.427387904 and math.huge or debt
 end
 
--- Idle time goes into the store; less than a microsecond is left in the ticket: waits are
--- rounded up to whole ones.
+-- Idle time goes into the store; less than a microsecond stays in the ticket: waits are rounded up to whole
+-- microseconds.
 local function settle(at)
   local spare = at - debt
   if spare >= 1 then
@@ -44,9 +44,9 @@ local function forget()
 end
 --@ change
 
--- Exactly, if nobody was charged since: as if only the rest had been; but what the charge before was is
--- not known any more, and `moved` is -1. Else at the stable price, and no more than time has not given
--- back anyway; nothing if it is not due yet, as with SmoothBursty.
+-- Exact if there was no other charge since: as if only the rest had been charged. The charge before that one is
+-- unknown then, and `moved` is -1. Otherwise at the stable price, and no more than time has not replenished
+-- already; nothing before the charge is due, as with SmoothBursty.
 local function refund(n, all, ago, is_last)
   if is_last and moved >= 0 then
     debt, stored, moved = debt - moved, before, -1

@@ -1,21 +1,21 @@
--- Takes for callers in their order, who come in runs: cost, how many, how long ahead they may be booked,
--- how long they wait at most (microseconds), and 1 if they have come just now, plus 2 if the costs of the
--- others of the run follow because they are not all the same. The first run is behind the parameters, so
--- that a call alone is read at one go; ARGV[2] has the others, if any. A run with a 4 is of callers
--- who need no answer, as they know that they have to ask later: they are only reckoned with. Its third
--- number is what to charge for each, if that is not the cost: one charge may stand for all.
+-- Takes permits for calls, in their order. Calls come in runs: the cost, the number of calls, how far ahead
+-- they may be booked, how long they wait at most (microseconds), and 1 if they are new, plus 2 if the costs of
+-- the other calls of the run follow because they differ. The first run is behind the parameters, so that a lone
+-- call is read at once; ARGV[2] has the others, if any. The calls of a run with a 4 need no answer: they wait
+-- ahead of the next ones, and are only projected. The third number of such a run is what to charge for each
+-- call, if that is not the cost: one charge may stand for all.
 --
--- The answer is a number for each call, its wait x 4 + what became of it: 0 booked, 1 to be asked
--- for later, 2 refused, 3 no room in the line. Waits are cut off at 2^49 - 1; 2^49 + the least if nobody
--- can know more; 2^50 if it never comes. Before the numbers comes the sequence before the first of those
--- booked. A call alone that was booked is one number: the lower 32 bits of its sequence x 2^20 + wait x 4;
--- one that was refused, its own.
+-- The answer is a number for each call, wait x 4 + verdict: 0 booked, 1 later, 2 refused, 3 queue full. Waits
+-- are cut off at 2^49 - 1; 2^49 + the least wait if it is unpredictable; 2^50 if it never ends. The numbers
+-- follow the sequence before the first booking, and the number of calls that were granted at once. A lone call
+-- that was booked gets one number: the lower 32 bits of its sequence x 2^20 + wait x 4; one that was refused,
+-- its own number.
 --
--- Who is to be asked for later blocks those behind: what they hear is reckoned as if all before
--- them had been charged, but nobody is.
+-- A call that must wait for a later request blocks those behind it: they are projected as if all calls before
+-- them had been charged, but nothing is charged.
 
 --@early
--- A call alone: a refusal is to cost next to nothing. Due within a thousandth of a microsecond is due.
+-- A lone call: a refusal must cost next to nothing. Due within a thousandth of a microsecond is due.
 --@alone if count == 1 and not todo then
 --@alone   local after
 --@alone   after = $ready(cost)
@@ -30,10 +30,10 @@
 --@alone     return sequence % 4294967296 * 1048576 + wait * 4
 --@alone   end
 --@alone end
--- How many of the first are granted at once, and then each of the others.
+-- The sequence, the number of first calls that are granted at once, and then a number for each other call.
 local values, filled, source, first = {sequence, 0}, 2, params, 1
 
--- As for a call alone, as long as nobody has to be told more: for that far more is needed.
+-- As for a lone call, as long as all are booked: other answers need far more code.
 --@pasted local told
 --@pasted repeat
 --@pasted   if fresh > 3 then break end
@@ -68,7 +68,7 @@ local values, filled, source, first = {sequence, 0}, 2, params, 1
 local booked, blocked, opaque = sequence ~= values[1], false, false
 --@punish local kept
 
--- When the one before is: a window of a grid that was changed may begin earlier than that.
+-- When the call before is due: a window of a grid that was changed may begin earlier.
 local latest = 0
 
 local function due(cost)
@@ -80,8 +80,8 @@ end
 
 --@room local function full_for(cost) return math.min(math.ceil(room(cost)), 562949953421311) end
 
--- A newcomer's refusal only: who waits and is late is not refused by the rule. It is judged by the state
--- that is kept, not by what is reckoned behind somebody who is blocked.
+-- Only the refusal of a new call is punished: a waiter that is late is not refused by the rule. The state in
+-- the key decides, not the projection behind a blocked call.
 --@punish local function punish(cost)
 --@punish   if not blocked then return refused(cost) end
 --@punish   local reckoned = state()
@@ -121,7 +121,7 @@ local function ask(cost, limit, patience, fresh)
   --@room if fresh == 1 then local full = full_for(cost) if full > 0 then return full * 4 + 3, part end end
   --@held if not blocked then for i = 1, #marks do marks[i](patience) end end
   block()
-  -- Behind somebody of whom nobody knows when, nobody is reckoned.
+  -- Behind a call whose wait is unpredictable nothing is projected.
   if not opaque then
     latest = after > 0 and after or 0
     charge(latest, cost)
@@ -130,8 +130,8 @@ local function ask(cost, limit, patience, fresh)
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
 
--- The callers ahead who get no answer: the first one by one. Of the others it is only certain that they
--- take no less time than by each part of the policy alone.
+-- The calls ahead that get no answer: the first are charged one by one. For the others the projection is a
+-- lower bound: the time that they take by each part of the policy alone.
 local function reckon(cost, count, each)
   block()
   if opaque then return end

@@ -1,9 +1,9 @@
--- TokenBucket, Gcra: all that is asked for must be there. `level` is minus the tokens, as if they came
--- continuously; with a `period` (microseconds) they count from the next step on, steps being counted
--- from the epoch.
+-- TokenBucket, Gcra: all permits of a request must be there. `level` is minus the tokens, as if they came
+-- continuously; with a `period` (microseconds) they count from the next step on. Steps are counted from the
+-- epoch.
 --@ params rate capacity initial period
 --@ fields d level
--- How long before `at` the last step was. A step that comes within half a microsecond has come: the
+-- How long before `at` the last step was. A step within the next half microsecond counts as reached: the
 -- server's time is a number of 51 bits.
 local function since_step(at)
   if period == 0 then return 0 end
@@ -39,8 +39,8 @@ local function forget()
 end
 --@ change
 
--- Exactly, if nobody was charged since; else no more than time has not given back anyway, or gives back
--- before the bucket is empty no longer.
+-- Exact if there was no other charge since. Otherwise no more than time has not replenished already, nor will
+-- before the debt is paid.
 local function refund(n, all, ago, is_last)
   if not is_last then
     local from, to = since_step(-ago), since_step(0)
@@ -54,8 +54,8 @@ local function halt(duration)
   level = math.max(level, duration * rate / 1000000)
 end
 
--- What is stored keeps its number, what is owed its time. Where the steps are changed, what has come
--- of a step counts now.
+-- What is stored keeps its number, debt keeps its time. Where the steps change, the part of a step that has
+-- passed counts now.
 local function migrate(old_rate, old_capacity, _, old_period)
   local since = period == old_period and since_step(0) or 0
   local held = math.max(level + since * old_rate / 1000000, -old_capacity)
