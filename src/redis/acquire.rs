@@ -94,7 +94,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         }
     }
 
-    /// Ready when Redis has said when its turn comes. An error if that is never.
+    /// Ready when Redis has replied when its turn comes. An error if it never comes.
     pub(super) fn poll_reserved(&mut self, context: &Context<'_>) -> Poll<Result<(), Error>> {
         if let Progress::Waiting(id) = self.progress {
             ready!(self.poll_line(id, true, context));
@@ -194,8 +194,8 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                 Progress::Local(acquire, was_away) => {
                     let is_away = this.shared.is_away();
                     if *was_away && !is_away {
-                        // Redis is back, and a local grant would come on top of the fleet's. This caller
-                        // returns to it; that gives its local turn to the next, so one turn brings all back.
+                        // Redis is back, and a local grant would exceed the limit of the fleet. This caller
+                        // goes back to Redis. That gives its local turn to the next, so one turn brings all back.
                         this.max_wait = this.time_left();
                         this.progress = Progress::Outside;
                         continue;

@@ -174,10 +174,9 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.version = version)
     }
 
-    /// How long a key lives at least after its last write, if it says what no new key would: what a limiter has
-    /// stored that starts without permits, or which policy is in force; by default 30 days. Without it such a
-    /// limiter would start anew after each pause. A key that says nothing of this kind lives until its
-    /// limiter is idle.
+    /// The least time a key lives after its last write, if a new key would differ from it: the limiter starts
+    /// without permits and has stored some, or its policy was set or has a version. By default 30 days. Otherwise
+    /// such a limiter would start anew after each rest. Every other key lives until its limiter is idle.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -190,9 +189,9 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.keep = keep)
     }
 
-    /// Serves callers as the choice of [`unavailable`](Self::unavailable) says if the key holds something
-    /// else: another kind of policy, another format, or what another program has written. By default they get
-    /// an [`Error::Store`](crate::Error::Store), whatever that choice is.
+    /// Applies [`unavailable`](Self::unavailable) also to a key that holds something else: another kind of
+    /// policy, another format, or data of another program. By default callers then get an
+    /// [`Error::Store`](crate::Error::Store).
     ///
     /// ```no_run
     /// # use tollgate::redis::{Builder, Reconnecting, Unavailable};
@@ -218,13 +217,12 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.lease = lease.max(Duration::from_millis(100)))
     }
 
-    /// How long this process relies on what Redis last said about a wait; by default a second. Within that
-    /// time it hears of what other processes change: a higher rate, permits given back, a key deleted by an
-    /// operator.
+    /// How long this process relies on the last reply about a wait; by default a second. Within that time it
+    /// hears what other processes change: a higher rate, permits given back, a key deleted by an operator.
     ///
     /// After a random time from half of it on, the next call asks Redis again even if the last refusal named a
     /// longer wait, and so does the first waiter. So a key whose callers are refused, or wait for long, costs
-    /// at most two requests in that time and three in two. With many thousands of such keys choose a longer one.
+    /// 1.3 requests in that time on average. With many thousands of such keys choose a longer time.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -237,10 +235,9 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.refresh = refresh)
     }
 
-    /// The maximum number of requests in flight, at most one for each key; by default 512. More would only queue
-    /// on the way to a server that does one thing at a time, the last of them beyond their deadline; over a long
-    /// way, where a request takes `t`, the limiter sends at most `requests / t` a second. Keys whose requests
-    /// fail have 16 of their own.
+    /// The maximum number of requests in flight, at most one for each key; by default 512. The server executes one
+    /// at a time, so more would only queue there, the last of them beyond their deadline. With a round trip of `t`
+    /// the limiter sends at most `requests / t` requests a second. Keys whose requests fail have 16 of their own.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Builder, Reconnecting};
@@ -268,10 +265,11 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     }
 
     /// The maximum number of callers of a key that wait in this process, including callers whose request is
-    /// in flight; by default 100,000: a Redis that has become slow must not exhaust the memory of its clients. See [`RateLimiter::max_waiters`](crate::RateLimiter::max_waiters).
+    /// in flight; by default 100,000, so that a slow Redis does not exhaust the memory of its clients. See
+    /// [`RateLimiter::max_waiters`](crate::RateLimiter::max_waiters).
     ///
-    /// Changes of a key that wait to be sent (`settle`, `pause_for`, `set_policy`, `quota`, `flush`) are
-    /// bounded by 100,000 as well; more get [`Error::QueueFull`](crate::Error::QueueFull).
+    /// Changes of a key that wait to be sent (`settle`, `pause_for`, `set_policy`, `quota`, `inspect`, `reset`,
+    /// `ping`, `flush`) are bounded by 100,000 as well; more get [`Error::QueueFull`](crate::Error::QueueFull).
     ///
     /// ```no_run
     /// # use tollgate::redis::{Builder, Reconnecting};

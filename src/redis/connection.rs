@@ -24,8 +24,9 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 ///
 /// Every asynchronous connection of redis-rs that can be cloned is one: `ConnectionManager`,
 /// `ClusterConnection`, and `MultiplexedConnection`, which does not come back once it is cut.
-/// [`Reconnecting`](super::Reconnecting) is here. A charge must be charged once: an implementation **never sends a request again** that may have reached the server.
-/// redis-rs's cluster client does so unless it is built with `ClusterClientBuilder::retries(0)`.
+/// [`Reconnecting`](super::Reconnecting) is this crate's own. An implementation **never resends a request** that may
+/// have reached the server: it would be charged twice. redis-rs's cluster client resends unless it is built with
+/// `ClusterClientBuilder::retries(0)`.
 ///
 /// ```
 /// use tollgate::redis::Connection;
@@ -45,7 +46,7 @@ pub trait Connection: Clone + Send + Sync + 'static {
     }
 }
 
-/// `EVALSHA`, and `EVAL` if the server does not know the script: that was not carried out.
+/// `EVALSHA`, and `EVAL` if the server did not know the script and so did not run it.
 pub(crate) async fn evaluate<F: Future<Output = Result<Value, RedisError>>>(
     request: &Request,
     mut send: impl FnMut(Cmd) -> F,
@@ -75,8 +76,8 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {
     }
 }
 
-/// A connection that was idle for this long is tried before it is used: servers and proxies close idle
-/// connections, some without notice.
+/// A connection that was idle for this long is tried by a `PING` before it is used: servers and proxies close
+/// idle connections, some without notice.
 pub(crate) const IDLE: Duration = Duration::from_secs(10);
 
 /// Whether the server replied, even with an error: `PING` may not be permitted.

@@ -78,7 +78,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         }
     }
 
-    /// Takes the next request, if one is due. Its driver answers for it even if a waker or listener panics.
+    /// Takes the next request, if one is due. Its driver ends it even if a waker or listener panics.
     fn driver(&self, line: &mut KeyLine<P>, now: Nanos) -> Option<Driver<P, C>> {
         let shared = self.this.upgrade()?;
         let flight = line.next(&self.core.rules, now)?;
@@ -152,7 +152,7 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
     }
 }
 
-/// The task has ended early, by a panic or because there is no thread for it: another must go on.
+/// The task has ended early, by a panic or because there is no thread for it: another goes on.
 impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
     fn drop(&mut self) {
         let Some(flight) = self.flight.take() else { return };

@@ -1,4 +1,4 @@
-//! What a shared limiter reports: events, and counters of its requests.
+//! Reports of a shared limiter: events, and counters of its requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::store::StoreError;
 
-/// What a limiter over Redis reports to [`Builder::on_event`](super::Builder::on_event).
+/// An event of a limiter over Redis, for [`Builder::on_event`](super::Builder::on_event).
 ///
 /// ```
 /// use tollgate::redis::Event;
@@ -34,7 +34,7 @@ pub enum Event {
         /// The time since the first failure, or since the last reply if that came later.
         after: Duration,
     },
-    /// The key has another policy than this process knew; it is now in force here. Another process has set
+    /// The key has another policy than this process knew, which is now in force here. Another process has set
     /// it, or has it in its code.
     #[non_exhaustive]
     PolicyAdopted {
@@ -68,7 +68,8 @@ pub struct Counters {
     pub latency: Duration,
     /// Requests that failed, whether they are tried again or not.
     pub failed: u64,
-    /// Requests for a key that holds something else: another kind of policy, or data of another program.
+    /// Requests for a key that holds something else: another kind of policy, another format, or data of another
+    /// program.
     pub foreign: u64,
 }
 

@@ -134,7 +134,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// off. It can then be tried again. After an error that
     /// [may have charged](super::StoreError::may_have_charged) a retry charges the difference, perhaps for the
     /// second time, and gives nothing back twice: permits may be lost, and the limit holds. [`cost`](Self::cost)
-    /// says from which cost the next one starts.
+    /// is the cost from which the next settlement starts.
     ///
     /// # Cancel safety
     ///
@@ -149,7 +149,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// # }
     /// ```
     pub async fn settle(&mut self, actual: P::Cost) -> Result<(), Error> {
-        // One whose future was dropped: its outcome says how much is still to be settled.
+        // A settlement whose future was dropped: its outcome decides how much is still to be settled.
         let _ = self.settled().await;
         self.send_settlement(actual)?;
         self.settled().await
@@ -196,8 +196,8 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         Ok(())
     }
 
-    /// Waits for the outcome of a settlement that was sent. What has not happened, for certain or perhaps, is
-    /// left to the next: a charge is made again, and a refund only if it was not made.
+    /// Waits for the outcome of a settlement that was sent. If it failed, the next one makes up for it: a charge is
+    /// made again, a refund only if it certainly was not made.
     async fn settled(&mut self) -> Result<(), Error> {
         let Some(settling) = &mut self.settling else { return Ok(()) };
         let outcome = confirmed(&mut settling.answer).await;

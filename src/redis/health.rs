@@ -69,14 +69,14 @@ pub(super) struct Outage {
     since: Nanos,
     /// Until then callers wait.
     pub(super) until: Nanos,
-    /// The next attempt: at once after the first failure, then ever later.
+    /// The next attempt: at once after the first failure, then at growing intervals.
     pub(super) retry_at: Nanos,
     pause: Duration,
     max_pause: Duration,
     random: u64,
     /// When the last attempt failed.
     failed: Nanos,
-    /// What the last request said.
+    /// The error of the last attempt.
     pub(super) error: StoreError,
 }
 
@@ -130,8 +130,8 @@ impl Health {
         Self { troubled, trouble, answered, answered_sent, max_pause, random: random | 1 }
     }
 
-    /// Whether a request that was sent at `sent` is not just one of many in front of a server: a later one was
-    /// answered, or none for a time.
+    /// Whether a request that was sent at `sent` is not merely in a crowd in front of a server: a later one was
+    /// answered, or none was for `time`.
     pub(super) fn has_passed_over(&self, sent: Nanos, now: Nanos, time: Duration) -> bool {
         let read = |time: &AtomicU64| Nanos::new(time.load(Ordering::Relaxed));
         read(&self.answered_sent) > sent.saturating_add(SOON)
@@ -178,7 +178,7 @@ impl Health {
         self.trouble(|trouble| trouble.may_ask(now, fails)).unwrap_or(SendPermission::Ask)
     }
 
-    /// When the key may try Redis. If another key is trying now, a key that needs Redis looks again soon.
+    /// When the key may try Redis. While another key tries, a key that needs Redis looks again soon.
     pub(super) fn again(&self, now: Nanos, needed: bool, fails: bool) -> Option<Nanos> {
         self.trouble(|trouble| trouble.again(now, needed, fails))?
     }
@@ -194,7 +194,7 @@ impl Health {
     ) -> Option<Event> {
         let unheard = key.map_or(sent, |key| key.outage.failed);
         if Nanos::new(self.answered.load(Ordering::SeqCst)) > unheard {
-            // Redis has answered other keys since: this one cannot be reached.
+            // Redis has answered requests of other keys since: only this key cannot be reached.
             self.abandoned();
             return None;
         }
@@ -227,7 +227,7 @@ impl Health {
         trouble.is_down.then(|| Event::Up { after: now.since(trouble.outage.since) })
     }
 
-    /// A request says nothing about Redis: it was not sent, or another key is well.
+    /// A request shows nothing about Redis: it was not sent, or only its key fails.
     pub(super) fn abandoned(&self) {
         self.trouble(|trouble| trouble.probing = false);
     }
@@ -248,7 +248,7 @@ impl Trouble {
         let until = (!self.is_down).then_some(self.outage.until);
         let again = match self.turn(fails) {
             _ if self.probing => now.saturating_add(self.outage.pause.max(SOON)),
-            // It may ask at any time, and has nothing to ask now.
+            // The key may ask at any time, and has nothing to ask now.
             Nanos::ZERO => now.saturating_add(SOON),
             turn => turn,
         };
@@ -257,8 +257,8 @@ impl Trouble {
         again.into_iter().chain(until).min()
     }
 
-    /// When the key may try. A key that has not failed may be well: it does not wait for the keys that have,
-    /// nor do these take its turn.
+    /// When the key may try. A key that has not failed may be well: it does not wait for failed keys, and they
+    /// do not take its turn.
     fn turn(&self, fails: bool) -> Nanos {
         match fails {
             true if self.others_wait => self.outage.retry_at.saturating_add(2 * SOON),

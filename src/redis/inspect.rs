@@ -1,4 +1,4 @@
-//! What an operator asks and does: whether Redis answers, the state of a key, a new start for it.
+//! The methods for operators: ping, the state of a key, and its reset.
 
 use std::time::Duration;
 
@@ -23,18 +23,18 @@ use crate::policy::{Policy, Quota};
 pub struct KeyState<P: Policy> {
     /// The policy in force.
     pub policy: P,
-    /// What is left for the whole fleet.
+    /// The permits that are left for the whole fleet.
     pub quota: Quota<P::Cost>,
-    /// How long the fleet is paused from now.
+    /// The rest of a pause; zero without one.
     pub paused_for: Duration,
-    /// How long Redis keeps the key at least, even if it is not used. `None` if there is no key: then the limit
+    /// The least time for which Redis keeps the key, even if it is not used. `None` if there is no key: the limit
     /// is unused.
     pub expires_in: Option<Duration>,
 }
 
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
-    /// Whether Redis answers, runs scripts and holds the policy of this limiter under the key, for a readiness
-    /// probe. Takes no permits and writes nothing.
+    /// Checks that Redis answers and runs scripts, and that the key holds nothing else than a policy of this kind,
+    /// if it exists: for a readiness probe. Takes no permits and writes nothing.
     ///
     /// # Errors
     ///
@@ -94,12 +94,12 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         })
     }
 
-    /// Deletes the key: the limit is as unused for the whole fleet, and a pause and a policy that was
-    /// [set](Self::set_policy) are gone, unless a process that knows of it restores it. Other processes notice
-    /// with their next request, at most a [refresh](super::Builder::refresh) later. Permits in flight are counted
-    /// again as their processes report them.
+    /// Deletes the key: the limit is unused for the whole fleet, and a pause is over. A policy that was
+    /// [set](Self::set_policy) is gone unless a process that knows it restores it. Other processes notice with
+    /// their next request, at most a [refresh](super::Builder::refresh) later. Permits in flight count again once
+    /// their processes report them.
     ///
-    /// What is booked already is still granted, so that for a moment more than the limit may be granted.
+    /// Bookings are still granted, so for a moment the limit may be exceeded.
     ///
     /// # Errors
     ///

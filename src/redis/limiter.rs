@@ -42,9 +42,9 @@ pub struct RedisRateLimiter<P: Scripted, C: Connection = Reconnecting> {
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Creates a limiter that shares `policy` with all processes that use `key`. Nothing is sent yet.
     ///
-    /// All must use the same policy with a key; a mismatch is [`Error::Store`]. [`Builder`](super::Builder)
-    /// has more options. An asynchronous connection needs the tokio runtime in which this is called or, if
-    /// it is called outside of one, in which the limiter is first used.
+    /// Processes with other parameters agree on one policy for the key, by the rule in `docs/redis.md`; another kind
+    /// of policy is [`Error::Store`]. [`Builder`](super::Builder) has more options. No runtime is needed: a thread
+    /// of this crate sends the requests.
     ///
     /// ```no_run
     /// use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -70,7 +70,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// handle and no waiter, a second after its last use.
     ///
     /// [`set_policy`](Self::set_policy) sets the policy of one key. Calls for different keys share no
-    /// request; at most 512 requests are in flight at a time.
+    /// request; at most 512 requests ([`max_requests`](super::Builder::max_requests)) are in flight at a time.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -236,7 +236,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     ///
     /// # Cancel safety
     ///
-    /// From the first poll on it is done, whether it is awaited to the end or not.
+    /// It is done from the first poll on, even if the future is dropped.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -260,7 +260,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     }
 
     /// Waits until Redis knows all that was given back at this key: permits in flight, refunds, bookings of
-    /// callers that left. Call it before a process ends, so that the others need not wait until the
+    /// callers that left. Call it before a process ends, so that other processes do not wait until the
     /// [lease](super::Builder::lease) on released permits expires.
     ///
     /// # Errors
@@ -387,8 +387,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.shared.core.rules.counters.read()
     }
 
-    /// Returns the number of keys of which this process keeps something: its handles, waiters and what it has
-    /// still to send; and for a second after its last use, or a day if its policy was set, what it knows of it.
+    /// Returns the number of keys in the memory of this process: those with handles, waiters or something left to
+    /// send; those used in the last second; and those used in the last day whose policy was set.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};

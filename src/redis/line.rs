@@ -43,7 +43,7 @@ use waiter::{Answered, Booking, KeyWaiter};
 /// Maximum calls or changes in one request: a script blocks the server.
 const BATCH: usize = 1024;
 
-/// Maximum changes that wait to be sent, but for refunds: each of these ends a grant.
+/// Maximum changes that wait to be sent. Refunds are not bounded: each of them ends a grant.
 const MOST_CHANGES: u32 = 100_000;
 
 /// A line is kept for this long after its last use; and if a policy was set for its key.
@@ -61,7 +61,7 @@ pub(crate) struct KeyLine<P: Scripted> {
     base: PolicyHeader,
     /// How many times the policy has changed here.
     policies: u32,
-    /// The policy of the key, if its state was asked for last and the next caller is to take it over.
+    /// The policy of the key, if only its state was asked for: the next caller takes the key over.
     looks_at: Option<(P, PolicyHeader)>,
     /// First the waiters with a booking, in the order of their bookings, then those without.
     queue: WaitQueue<KeyWaiter<P::Cost>>,
@@ -88,8 +88,8 @@ pub(crate) struct KeyLine<P: Scripted> {
     changes_made: u64,
     /// The head cannot be booked before this. `None`: it is asked for at once.
     ask_at: Option<Nanos>,
-    /// Until then the last reply about the head, or about the last caller that was refused, counts: what other
-    /// processes have changed since is heard then.
+    /// Until then the last reply about the head, or about the last refused caller, counts. Then a request hears
+    /// what other processes have changed.
     refresh_at: Nanos,
     /// How many times other processes were quicker than the head.
     passed: u32,
@@ -99,7 +99,7 @@ pub(crate) struct KeyLine<P: Scripted> {
     failing: Option<KeyOutage>,
     /// Since when no request was sent because too many of other keys are in flight.
     crowded: Option<Nanos>,
-    /// The cost of the last refusal, when it will be ready, and the part that limits it.
+    /// The last refusal: its cost, when that will be ready, and the part that limits it.
     denied: Option<(P::Cost, Nanos, Option<usize>)>,
     /// Bookings of callers that left, all of one cost, for the waiters that are being asked for or the next
     /// callers.
@@ -192,12 +192,12 @@ impl<P: Scripted> KeyLine<P> {
         self.looks_at.as_ref().map_or(&self.policy, |(policy, _)| policy).clone()
     }
 
-    /// Whether bookings are kept that go back when they are due.
+    /// Whether there are spare bookings, which are returned when they are due.
     pub(crate) fn has_spare(&self) -> bool {
         !self.spare.is_empty()
     }
 
-    /// Whether Redis knows of everything that was given back.
+    /// Whether Redis knows all that was given back.
     pub(crate) fn has_told_all(&self) -> bool {
         self.flight.is_none()
             && self.changes.is_empty()

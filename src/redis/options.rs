@@ -20,7 +20,7 @@ use crate::clock::Clock;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Unavailable<P> {
-    /// An [`Error::Store`](crate::Error::Store) at once. The limit is never exceeded.
+    /// An [`Error::Store`](crate::Error::Store) at once. The limit is not exceeded.
     #[default]
     Fail,
     /// A grant at once, without any limit.

@@ -1,4 +1,4 @@
-//! What all keys of a limiter have in common, apart from the connection.
+//! The rules that all keys of a limiter share, apart from the connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) type Slot = OwnedSemaphorePermit;
 /// Slots for the requests in flight of all keys, at most one for each key.
 pub(super) struct Slots {
     all: Arc<Semaphore>,
-    /// For keys whose requests fail: thousands of keys on a node that is mute hold no more than these.
+    /// For keys whose requests fail: thousands of keys on a mute node hold no more than these.
     failing: Arc<Semaphore>,
 }
 
@@ -35,14 +35,14 @@ impl Slots {
     }
 }
 
-/// All that the line of a key needs of its limiter.
+/// What the line of a key needs of its limiter.
 pub(super) struct Rules<P> {
     pub(super) options: Options<P>,
     pub(super) scripts: Scripts,
     pub(super) health: Health,
     pub(super) slots: Slots,
     pub(super) counters: Counts,
-    /// Tells this limiter from those of other processes.
+    /// Distinguishes this limiter from those of other processes.
     pub(super) id: [u8; 8],
     started: Nanos,
 }
@@ -66,7 +66,7 @@ impl<P: Scripted> Rules<P> {
         u32::try_from(age.as_secs()).unwrap_or(u32::MAX)
     }
 
-    /// What this limiter has in its code: the policy, and its version.
+    /// The policy and the version in the code of this process.
     pub(super) fn own_header(&self, policy: &P) -> PolicyHeader {
         let terms = Terms::new(policy, self.options.absent_is_idle);
         self.header(policy, terms, (self.options.version, 0), 0)

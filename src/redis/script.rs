@@ -6,8 +6,8 @@
 //! of the state, and whether these have a tail of variable length, which the chunk reads with `read`
 //! and writes with `write`. As a part of a composed policy it is wrapped in a function that returns a
 //! table of its functions. Alone, its text stands in the script unchanged; in the script for a single
-//! call the bodies of short functions replace the calls, because to make and call functions would cost
-//! as much as all the rest ([`inline`]).
+//! call the bodies of short functions replace the calls, because defining and calling functions would cost as
+//! much as all the rest ([`inline`]).
 
 mod assemble;
 mod chunk;

@@ -1,8 +1,8 @@
 //! The thread that sends the requests of all limiters.
 //!
 //! It belongs to the crate, so that no request depends on a runtime that is parked, busy or gone: callers of any
-//! runtime, or of none, only hand tasks over. It lives as long as the process, as the thread of the system's
-//! clock does: connections that are made on it may outlive the limiter that first needed them.
+//! runtime, or of none, only hand tasks over. It lives as long as the process, like the thread of the system's
+//! clock: a connection that is made on it may outlive the limiter that first needed it.
 
 use std::io;
 use std::sync::OnceLock;

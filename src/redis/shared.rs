@@ -1,4 +1,4 @@
-//! What all handles of a limiter share, and what all handles of one key share.
+//! The state that all handles of a limiter share, and that of one key.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -65,10 +65,10 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
 }
 
 impl<P: Scripted, C: Connection> Lines<P, C> {
-    /// The line whose turn it is stays if it is in use.
+    /// Drops the next line in the round unless it is in use.
     fn look_at_next(&mut self) {
         let Some(line) = self.round.pop_front() else { return };
-        // It is known here and by its key.
+        // Here, and by its key.
         if Arc::strong_count(&line) > 2 || !line.is_quiet() {
             self.round.push_back(line);
             return;
@@ -148,7 +148,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         self.line.lock().take(key)
     }
 
-    /// Unlocks, and does what must not be done under the lock.
+    /// Unlocks, and does the work that must not be done under the lock.
     pub(super) fn unlock(&self, mut line: MutexGuard<'_, KeyLine<P>>, after_unlock: AfterUnlock) {
         let (events, slot) = (std::mem::take(&mut line.events), line.returned.take());
         drop(line);

@@ -11,14 +11,14 @@ use super::failure::{Effect, Failure};
 use super::request::{Reply, Request};
 use super::{Connection, evaluate};
 
-/// A [`ClusterConnection`] that follows `ASK`: while a slot is moved, a key of it may be on either node,
-/// and the old one sends callers to the new one. Nothing was charged where they came from.
+/// A [`ClusterConnection`] that follows `ASK`. While a slot migrates, a key of it may be on either node, and the
+/// old node redirects requests to the new one without charging them.
 ///
 /// Build the client with `retries(0)`, so that nothing is sent twice; without its retries redis-rs follows
 /// `MOVED` but not `ASK`.
 ///
-/// It also knows that "connection refused" says nothing of what became of a request here: redis-rs ends all
-/// that is under way so if it looks for the nodes anew and finds none.
+/// It also reports "connection refused" as a request that may have been charged: when redis-rs refreshes the
+/// topology and finds no node, it ends all requests in flight with that error.
 ///
 /// ```no_run
 /// use redis::cluster::ClusterClientBuilder;
@@ -86,8 +86,8 @@ fn other_node(error: &RedisError) -> Option<SingleNodeRoutingInfo> {
     Some(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port: port.parse().ok()? })
 }
 
-/// When redis-rs looks for the nodes anew and finds none, it ends all that is under way with the error of
-/// the last that it tried. A request itself never connects, so a connection that was refused is that.
+/// When redis-rs refreshes the topology and finds no node, it ends all requests in flight with the error of the
+/// last node that it tried. A request itself never connects, so "connection refused" is such an error.
 fn failure(error: RedisError) -> Failure {
     let is_of_search = error.is_connection_refusal();
     let failure = Failure::from(error);

@@ -55,17 +55,17 @@ impl Failure {
 }
 
 impl From<RedisError> for Failure {
-    /// A script writes once, as the last thing that can fail: an error that the server is known to send means
-    /// that it did not. Nor did it where there was no connection to send it over. Other error replies may be those
-    /// of a proxy that has lost the answer, and errors of other kinds those of redis-rs's own search for the nodes
-    /// of a cluster, with which it ends what it has sent.
+    /// A script writes once, as the last step that can fail: after an error that the server is known to send, and
+    /// without a connection, nothing was written. Another error reply may be that of a proxy that has lost the
+    /// server's reply; an error of another kind may be one with which redis-rs ends requests in flight when it
+    /// refreshes the topology of a cluster.
     fn from(error: RedisError) -> Self {
         let refused = is_refusal(&error)
             || error.is_connection_refusal()
             || error.kind() == ErrorKind::ClusterConnectionNotFound;
         let effect = if refused { Effect::None } else { Effect::Unknown };
         let said = said_in_script(&error);
-        // A script that stumbles over what it reads is not the server's fault either.
+        // A script that fails on the content of the key is not the server's fault either.
         let stumbled = said.or(error.detail()).is_some_and(|text| text.starts_with("user_script"));
         let key = error.code() == Some("WRONGTYPE")
             || said.is_some_and(|text| text.starts_with("WRONGTYPE "))
@@ -98,7 +98,7 @@ const REFUSALS: [&str; 20] = [
     "WRONGTYPE",
 ];
 
-/// The same for errors without a code of their own.
+/// The same for errors whose code is only `ERR`: the begin of their text.
 const REFUSALS_OF_NO_CODE: [&str; 6] = [
     "Error compiling script",
     "Error running script",
@@ -114,7 +114,7 @@ fn is_refusal(error: &RedisError) -> bool {
     match error.code() {
         Some("ERR") => error.detail().is_some_and(|text| {
             let is_start = |start: &&str| text.starts_with(*start);
-            // A script that failed is named with the line.
+            // The error of a script that failed names the line.
             REFUSALS_OF_NO_CODE.iter().any(is_start) || text.contains("user_script:")
         }),
         Some(code) => REFUSALS.contains(&code),
@@ -122,8 +122,8 @@ fn is_refusal(error: &RedisError) -> bool {
     }
 }
 
-/// What failed in a script, code and all, if the server is a Redis before 7. That says only that a script
-/// did, `ERR Error running script (call to f_5f…): @user_script:4: WRONGTYPE Operation …`, with
+/// The error within a script, with its code, if the server is a Redis before 7. Such a server only reports that
+/// a script failed, `ERR Error running script (call to f_5f…): @user_script:4: WRONGTYPE Operation …`, with
 /// `@user_script: 4: -READONLY You can't …` at the end where it refuses a command and not the command itself.
 fn said_in_script(error: &RedisError) -> Option<&str> {
     let failed = error.detail()?.strip_prefix("Error running script (call to f_")?;
@@ -133,7 +133,7 @@ fn said_in_script(error: &RedisError) -> Option<&str> {
     Some(refused.map_or(said, |(_, refused)| refused))
 }
 
-/// Whether the server has become a replica, which another connection may not lead to.
+/// Whether the server has become a replica: a new connection may lead to the primary.
 pub(crate) fn is_demoted(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
         || said_in_script(error).is_some_and(|text| text.starts_with("READONLY "))

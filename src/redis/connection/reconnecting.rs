@@ -26,10 +26,10 @@ const DOUBT: Duration = Duration::from_secs(1);
 /// A connection that is made at the first use, and again when it is lost or the server has become a replica.
 /// Clones share it. Nothing is sent twice.
 ///
-/// It is made by a task of its own, on the thread of this crate that sends requests, so it depends on no runtime
-/// of yours, and a request that is too short of time to wait for it does not end the attempt. A late reply does
-/// not end the connection, unless a `PING` is not answered within a second either. After ten idle seconds it is
-/// tried by a `PING` first, so that no request is lost with it.
+/// A task of its own connects, on the thread of this crate that sends requests. So the connection depends on no
+/// runtime of yours, and a request whose deadline passes meanwhile does not end the attempt. A late reply does not
+/// end the connection, unless a `PING` is not answered within a second either. After ten idle seconds a `PING`
+/// tries the connection first, so that no request is lost with it.
 ///
 /// ```no_run
 /// use tollgate::redis::{RedisRateLimiter, Reconnecting};
@@ -92,7 +92,7 @@ impl Reconnecting {
     ///
     /// # Errors
     ///
-    /// If the address is none.
+    /// If it is not an address.
     ///
     /// ```
     /// use tollgate::redis::Reconnecting;
@@ -104,7 +104,7 @@ impl Reconnecting {
         Ok(Self::new(without_delay(Client::open(address)?)?))
     }
 
-    /// By a client that is set up already. Set `TCP_NODELAY` in it
+    /// With a client of your own. Set `TCP_NODELAY` in it
     /// ([`ConnectionInfo::set_tcp_settings`](redis::ConnectionInfo::set_tcp_settings)): redis-rs 1 leaves it off.
     ///
     /// ```
@@ -132,8 +132,8 @@ impl Reconnecting {
         Self::of(Arc::new(move || Box::pin(connect())), CONNECT_TIMEOUT, idle)
     }
 
-    /// By a function that connects, where a [`Client`] alone does not know to which server or with which
-    /// password: for a Sentinel, or for credentials that expire. It is called for each new connection.
+    /// With a function that connects, where the server or the password changes: for a Sentinel, or for
+    /// credentials that expire. It is called for each new connection.
     ///
     /// Set no response time-out in the connection
     /// ([`AsyncConnectionConfig::set_response_timeout`]): the limiter has its
@@ -198,7 +198,7 @@ impl Reconnecting {
         }
     }
 
-    /// The number of connections that were made so far: the first, and one each time it was lost.
+    /// Returns the number of connections made so far: the first, and one after each loss.
     ///
     /// ```
     /// use tollgate::redis::Reconnecting;
@@ -256,7 +256,7 @@ impl ReconnectingState {
         Ok(Arc::new(Open { connection, answered: Mutex::new(Instant::now()) }))
     }
 
-    /// A request that was sent at `sent` has got no reply in time.
+    /// A request that was sent at `sent` got no reply in time.
     fn doubt(self: &Arc<Self>, open: &Arc<Open>, sent: Instant) {
         let mut current = self.current.lock();
         let is_current = current.open.as_ref().is_some_and(|current| Arc::ptr_eq(current, open));

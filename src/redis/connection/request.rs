@@ -72,7 +72,7 @@ pub enum Reply {
     Number(i64),
     /// Numbers.
     Numbers(Vec<i64>),
-    /// That the key's policy is not the caller's: a word, a generation, parameters.
+    /// The key holds another policy than the request's: a word, a generation, parameters.
     PolicyMismatch(String, i64, Vec<u8>),
 }
 

@@ -1,9 +1,8 @@
 //! One policy for a key in the whole fleet.
 //!
-//! The higher rank is in force: the version that the code gives, then how often the policy was set. Of two
-//! that nobody has ranked it is the one in the key, as long as a process uses the key that has it in its
-//! code. The script decides, because only there is one order of events; here is what a process makes of its
-//! reply.
+//! The higher rank is in force: the version that the code gives, then the generation of the policy that was set.
+//! Of two policies of equal rank the one in the key is in force, as long as a process that has it in its code
+//! uses the key. The script decides, because only there is one order of events; this module acts on its reply.
 
 use std::sync::Arc;
 
@@ -20,8 +19,8 @@ use crate::redis::script::Scripted;
 use crate::redis::script::wire::{self, KeyPolicy, PolicyHeader, Terms};
 use crate::units::Nanos;
 
-/// After so many seconds without a call by a process that has the policy of the key in its code, a process
-/// that started later than the one that brought it takes the key over; and after so many any other.
+/// Seconds without a call by a process that has the policy of the key in its code: after the first number a
+/// process that started later than the one that brought the policy takes the key over; after the second, any.
 const QUIET: [u32; 2] = [10, 600];
 
 impl<P: Scripted> KeyLine<P> {
@@ -42,7 +41,7 @@ impl<P: Scripted> KeyLine<P> {
         self.request(Self::setting())
     }
 
-    /// A request that set the policy was lost, perhaps.
+    /// Sets the policy again if that is not confirmed: the request may have been lost.
     pub(super) fn set_again(&mut self) {
         if self.unheard.is_some() && !self.changes.iter().any(|change| change.claim == Claim::Set) {
             self.changes.push_front(KeyChange { made: self.time.latest(), ..Self::setting() });
@@ -81,8 +80,7 @@ impl<P: Scripted> KeyLine<P> {
         self.policies = self.policies.wrapping_add(1);
     }
 
-    /// The key holds another policy than ours, or something unknown. Decides which of the two policies
-    /// counts.
+    /// The key holds another policy than ours, or something unknown. Decides which policy is in force.
     pub(super) fn disagree(
         &mut self,
         rules: &Rules<P>,
@@ -106,7 +104,7 @@ impl<P: Scripted> KeyLine<P> {
             if !matches!(kind, RequestKind::Change(changes) if changes.iter().any(is_set)) {
                 self.set_again();
             }
-            // It takes at least the version of the key.
+            // Only a version that is at least that of the key replaces it.
             self.rank(self.header.rank.max((known.rank.0, 0)), rules, 0);
             return Rest::Repeat;
         }
@@ -116,7 +114,7 @@ impl<P: Scripted> KeyLine<P> {
         if !(is_later || known.rank == self.base.rank && is_over && !is_ours) {
             self.adopt(rules, kind, policy, known);
         } else if kind.only_looks() && self.header.rank <= self.base.rank {
-            // What the key has lost is restored; else only this request is under the policy of the key.
+            // A policy that was set and lost is restored; otherwise this request is under the policy of the key.
             let header = rules.header(&policy, known.terms, known.rank, u32::MAX);
             self.looks_at = Some((policy, header));
         } else {

@@ -1,4 +1,4 @@
-//! What becomes of the waiters of a request when the reply comes.
+//! Applies the reply of a request to its waiters.
 
 use std::time::Duration;
 
@@ -18,12 +18,11 @@ use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 
-/// A process asks again for a head that was passed over after this part of the horizon; on average, so that
-/// processes do not keep step.
+/// After this part of the horizon, on average, a process asks again for a head that was passed over. The time is
+/// random, so that processes do not keep step.
 const PACE: u32 = 16;
 
-/// The fewest waiters in a request, if there are enough. There is a limit because a "later" costs the
-/// server, too.
+/// The least reach of a request. The reach is limited because a "later" costs the server, too.
 const FEW: usize = 8;
 
 /// The reports in the reply to changes, for the changes that ask for one. `None` if the reply is malformed.
@@ -79,7 +78,7 @@ impl<P: Scripted> KeyLine<P> {
             RequestKind::Take(ahead, ids) => {
                 if let Some(answers) = wire::answers(reply, ids.len(), rules.scripts.parts) {
                     self.well(rules, now, request.at);
-                    // Those within reach, and newcomers behind waiters that were not asked for.
+                    // The waiters within reach; the others are newcomers behind waiters that were not asked for.
                     let within = ahead.map_or(ids.len(), |ahead| ahead.behind);
                     let sent = (request.at, request.policy);
                     self.taken(rules, now, (ids, within), sent, answers);
@@ -194,12 +193,12 @@ impl<P: Scripted> KeyLine<P> {
             // The head was not asked for.
             return;
         }
-        // Where a window begins, all are due at one time: no process takes all of it in one request, and before
-        // the next the other processes have the time for one.
+        // Where a window begins, all bookings are due at the same time: a process does not take the whole window
+        // in one request, and leaves the other processes time for theirs before its next.
         let at_once = booked > 1 && first_due == Some(self.last_due);
         let ahead = whole(self.last_due.since(now) / 2);
         let pause = if at_once { rules.options.horizon / 4 } else { Duration::ZERO };
-        // If all were booked there may be room for more, else for about the same number.
+        // If all were booked there may be room for more, otherwise for about the same number.
         self.reach = match booked == within {
             true if ahead >= pause && at_once => self.reach,
             true => 2 * self.reach.max(booked),
@@ -286,7 +285,7 @@ impl<P: Scripted> KeyLine<P> {
         }
         let horizon = rules.options.horizon;
         let Some(wait) = wait else {
-            // It is unpredictable when permits come back: ask again, less and less often.
+            // It is unpredictable when permits come back: ask again, at growing intervals.
             self.lease.waits = P::HELD;
             let pause = self.about(poll_pause(self.passed));
             self.ask_at = Some(now.saturating_add(pause));

@@ -10,7 +10,7 @@ use crate::error::store::StoreError;
 use crate::policy::Quota;
 use crate::units::Nanos;
 
-/// The end of a change; with the state of the key if that was asked for.
+/// The end of a change; with the state of the key if the change asks for it.
 pub(crate) type Done<C> = Result<Option<KeyReport<C>>, Error>;
 
 /// The state of a key as the script reports it.
@@ -58,7 +58,7 @@ pub(crate) enum Claim {
     Set,
 }
 
-/// Permits to give back at the price at which they were charged: under another policy nothing comes back. It
+/// Permits to return at the price at which they were charged: under another policy nothing is returned. A refund
 /// is written when it is sent, because the amount depends on the time.
 #[derive(Clone, Copy)]
 pub(crate) struct Refund<C> {

@@ -1,4 +1,4 @@
-//! How a request ends, and what callers get while Redis is away.
+//! The end of a request, and the outcome of callers while Redis is away.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::redis::rules::Rules;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
 
-/// After this many probes, five seconds, a key that no caller needs is left alone.
+/// After this many probes a key that no caller needs is left alone.
 const PROBES: u32 = 20;
 
 /// What a caller gets while Redis is away.
@@ -131,7 +131,7 @@ impl<P: Scripted> KeyLine<P> {
         });
         failing.outage.failed(now, &error);
         failing.probes += u32::from(request.is_probe());
-        // There may be many keys that cannot be reached and that no caller needs.
+        // There may be many such keys.
         self.failing.take_if(|failing| failing.probes > PROBES);
         if failure.effect == Effect::None { Rest::Repeat } else { Rest::Refuse(error) }
     }
@@ -172,7 +172,7 @@ impl<P: Scripted> KeyLine<P> {
             || self.is_crowded_out(deadline, now)
     }
 
-    /// Why Redis is not asked as usual, if it is not.
+    /// Why requests are not sent as usual, if they are not.
     pub(super) fn trouble(&self, rules: &Rules<P>) -> Option<StoreError> {
         let own = self.failing.as_ref().map(|failing| failing.outage.error.clone());
         let crowd = || self.crowded.map(|_| self.crowd(Effect::None));

@@ -11,9 +11,9 @@ use crate::redis::script::wire::Ahead;
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 
-/// The kind of a request, and the callers that its reply is for.
+/// The kind of a request, and the callers that wait for its reply.
 pub(crate) enum RequestKind<C> {
-    /// Some of them behind waiters that are only reckoned with, if there are any.
+    /// Some of them may be behind waiters that are only projected.
     Take(Option<Ahead<C>>, Vec<WaiterId>),
     Change(Vec<KeyChange<C>>),
     /// Whether the server is back.
@@ -26,12 +26,12 @@ pub(crate) struct InFlightRequest<C> {
     pub(crate) at: Nanos,
     /// The number of the policy of the request.
     pub(crate) policy: u32,
-    /// Whether it tries Redis for all keys, after a failure.
+    /// Whether it tries, for all keys, if Redis is back after a failure.
     pub(crate) tries: bool,
 }
 
 impl<C> RequestKind<C> {
-    /// Whether it asks for the state of the key, and does nothing to it.
+    /// Whether it only asks for the state of the key.
     pub(super) fn only_looks(&self) -> bool {
         matches!(self, Self::Change(changes) if !changes.is_empty() && changes.iter().all(KeyChange::only_looks))
     }
@@ -57,9 +57,10 @@ pub(crate) enum RequestEnd {
     Withdrawn,
 }
 
-/// It belongs to the line, not to the task that sends it: if that task stands still, the line goes on without it.
+/// The request in flight. It belongs to the line, not to the task that sends it: if that task stands still, the
+/// line goes on without it.
 pub(crate) struct Flight<C> {
-    /// Tells it from earlier ones, whose tasks may still be there.
+    /// Distinguishes it from earlier flights, whose tasks may still exist.
     pub(super) number: u64,
     /// `None`: the task waits for a slot.
     pub(super) request: Option<InFlightRequest<C>>,
@@ -67,7 +68,7 @@ pub(crate) struct Flight<C> {
     pub(super) sent: Option<Nanos>,
     /// When to look whether it keeps its slot.
     pub(super) look_at: Option<Nanos>,
-    /// Held from when the request is sent until it ends, or others pass it.
+    /// Held from sending until the end of the request, or until a later request overtakes it.
     pub(super) slot: Option<Slot>,
     /// When the line goes on without the task. `None`: it waits for a slot.
     pub(super) until: Option<Nanos>,

@@ -1,5 +1,5 @@
-//! Bookings whose caller has gone: they go to the next waiters, or stay for the next caller until they are due,
-//! or go back to Redis.
+//! Spare bookings, whose caller has left: they go to the next waiters, stay for the next caller until they are
+//! due, or are returned to Redis.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -52,8 +52,8 @@ impl<P: Scripted> KeyLine<P> {
         spare.map(|booking| booking.due)
     }
 
-    /// The process stood still while turns passed: these are not made up for at once. All bookings go back, and
-    /// their waiters are asked for again.
+    /// The process stood still while its bookings came due: they are not granted all at once, but returned, and
+    /// the next requests ask for their waiters again.
     pub(super) fn return_overdue(&mut self, now: Nanos) {
         self.stood_still = Some(now);
         self.return_spare();
@@ -106,7 +106,7 @@ impl<P: Scripted> KeyLine<P> {
                     continue;
                 }
                 Stage::Asked(_) | Stage::Stale(_) => {
-                    // It may get a booking of its own: the first that gets none has this one.
+                    // It may get a booking of its own: the first waiter without one gets this.
                     is_asked = true;
                     break;
                 }

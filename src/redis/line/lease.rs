@@ -8,9 +8,9 @@ use crate::units::Nanos;
 
 #[derive(Debug, Default)]
 pub(super) struct Lease {
-    /// What callers hold, number by number of the cost. Empty for policies without permits in flight.
+    /// What callers hold, for each number of the cost. Empty for policies without permits in flight.
     held: Vec<u64>,
-    /// Permits have come back, and Redis does not know it yet.
+    /// Permits were released, and Redis does not know it yet.
     pub(super) released: bool,
     /// `None` if nothing is held.
     pub(super) renew_at: Option<Nanos>,
@@ -33,8 +33,8 @@ impl Lease {
         self.renew_at = holds.then(|| told.saturating_add(rules.options.lease / 3));
     }
 
-    /// What a request says of it: which process, how much it holds, for how long that counts, and for how
-    /// long it counts as waiting if it must wait.
+    /// The lease in a request: the id of the process, what it holds, how long that counts, and how long the
+    /// process counts as waiting if it must wait.
     pub(super) fn write<P>(&mut self, rules: &Rules<P>, now: Nanos, listens: Duration) -> Vec<u8> {
         let mut bytes = rules.id.to_vec();
         for &number in &rules.scripts.held {

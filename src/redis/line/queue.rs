@@ -1,4 +1,4 @@
-//! The queue of a key: what the futures of callers do there, grants, refusals, and the order of the waiters.
+//! The queue of a key: callers that come and leave, grants, refusals, and the order of the waiters.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::redis::script::Scripted;
 use crate::units::Nanos;
 use crate::wait_queue::{Bounds, WaiterId};
 
-/// A booking that is not granted this long after it was due, or a horizon if that is longer, is not granted.
+/// A booking that is overdue by more than this, and by more than the horizon, is returned and not granted.
 const LATE: Duration = Duration::from_millis(100);
 
 impl<P: Scripted> KeyLine<P> {
@@ -120,8 +120,8 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// `Ok` if there is an outcome or, if the caller is `reserving`, if Redis has said when its turn comes. If
-    /// not, when that may change by itself; `waker` will be called when it has.
+    /// `Ok` if there is an outcome or, for a `reserving` caller, if Redis has replied when its turn comes. `Err`:
+    /// when that may change by itself; `waker` is called when it has.
     pub(crate) fn poll(
         &mut self,
         rules: &Rules<P>,
@@ -179,7 +179,7 @@ impl<P: Scripted> KeyLine<P> {
     /// Grants bookings that are due, and refuses waiters whose deadline has passed.
     pub(crate) fn pump(&mut self, rules: &Rules<P>, now: Nanos) {
         let late = rules.options.horizon.max(LATE);
-        // A second time might be a runtime that is always late.
+        // Once until the next grant: a runtime may always be this late.
         if self.stood_still.is_none()
             && self.front_booking().is_some_and(|booking| now.since(booking.due) > late)
         {
@@ -323,7 +323,7 @@ impl<P: Scripted> KeyLine<P> {
         self.queue[id].stage = Stage::Booked(booking);
     }
 
-    /// A waiter needs no answer until the head is due.
+    /// This waiter needs no answer until the head is due.
     pub(super) fn later(&mut self, id: WaiterId) {
         if self.queue[id].stage.turn() != Some(Turn::Later) {
             self.later.join(self.queue[id].cost, self.queue.behind(id));

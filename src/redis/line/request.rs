@@ -15,22 +15,22 @@ use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 
-/// What becomes of the waiters and changes of a request that the reply did not settle.
+/// How a request ends for its waiters and changes.
 pub(super) enum Rest {
     Settled,
-    /// The request had no effect: they go into another.
+    /// The request had no effect: another one repeats it.
     Repeat,
     Refuse(StoreError),
 }
 
-/// The number of times to be passed over after which a head reaches the whole horizon.
+/// A head that was passed over this many times reaches the whole horizon.
 const STEPS: u32 = 8;
 
 /// How far ahead a waiter for a place in flight is booked at most, besides two round trips.
 const HELD_AHEAD: Duration = Duration::from_millis(5);
 
-/// The pause before a process asks again for a head of which it is unknown when it is ready: a few
-/// milliseconds, and more the longer it waits, so that a free place stands empty for a small part of that time.
+/// The pause before a process asks again for a head whose time is unpredictable: a few milliseconds, and more the
+/// longer it waits, so that a free place stays empty for a small part of that time.
 pub(super) fn poll_pause(passed: u32) -> Duration {
     Duration::from_millis(u64::from(4 + passed / 2).min(64))
 }
@@ -47,7 +47,7 @@ impl<P: Scripted> KeyLine<P> {
     /// from three quarters of the horizon step by step to all of it, so that a process that was passed over is
     /// quicker the next time. A large head may need more than the horizon yields.
     ///
-    /// A booking holds its places in flight from now on: these are taken hardly before their callers may run.
+    /// A booking of places in flight holds them from now on, so these are booked only milliseconds ahead.
     pub(super) fn reach(&self, rules: &Rules<P>, cost: P::Cost, is_head: bool) -> Duration {
         let (horizon, passed) = (rules.options.horizon, self.passed);
         if P::HELD {
@@ -104,7 +104,7 @@ impl<P: Scripted> KeyLine<P> {
         let mut arguments = match kind {
             RequestKind::Take(ahead, ids) => self.calls(rules, now, *ahead, ids),
             RequestKind::Change(changes) => vec![header(), self.todo(now, changes)],
-            // It writes: a read-only server is of no use.
+            // It writes, so it fails at a read-only server.
             RequestKind::Probe => vec![header(), vec![b'H']],
         };
         let lease = if P::HELD { self.write_lease(rules, now) } else { Vec::new() };
@@ -183,8 +183,8 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Chooses the waiters to ask for: all within reach, if the head is due; and all up to the last newcomer
-    /// that needs a reply at once, but for those between that need none. No waiter goes before a change that
-    /// was made before it came: it must see its effect.
+    /// that needs a reply at once, except those between that need none. A waiter does not overtake a change that
+    /// was made before it came, because it must see the effect.
     fn choose(&mut self, rules: &Rules<P>, now: Nanos) -> (Option<Ahead<P::Cost>>, Vec<WaiterId>) {
         let changes_sent = self.changes_made.saturating_sub(self.changes.len() as u64);
         let may = |id: &WaiterId| self.queue[*id].changes <= changes_sent;

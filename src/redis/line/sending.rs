@@ -1,4 +1,4 @@
-//! How the request in flight begins and ends, and when the line goes on without it.
+//! The begin and the end of the request in flight, and when the line goes on without its task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::redis::script::Scripted;
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 
-/// When the line goes on without a task that was to act at `now`: a little later than the connection, which
-/// knows more, says that there was no answer.
+/// When the line goes on without a task that was to act at `now`: a little later than the connection, whose error
+/// says more, reports that there was no reply.
 fn patience<P>(rules: &Rules<P>, now: Nanos) -> Nanos {
     let deadline = rules.options.deadline;
     now.saturating_add(deadline + (deadline / 8).max(Duration::from_millis(50)))
@@ -108,12 +108,12 @@ impl<P: Scripted> KeyLine<P> {
         };
     }
 
-    /// Whether callers that have just been served may come back for the next request.
+    /// Whether callers that were just served may still come back for the next request.
     pub(super) fn is_collecting(&self) -> bool {
         self.served > 0
     }
 
-    /// Whether all of them have taken their outcome, and others wait to be sent.
+    /// Whether all callers that were just served have taken their outcome, and a request may be due.
     pub(crate) fn has_collected(&self) -> bool {
         !self.is_collecting() && self.flight.is_none() && self.has_business()
     }
@@ -186,8 +186,8 @@ impl<P: Scripted> KeyLine<P> {
         refuse_all(std::mem::replace(&mut self.changes, kept), &unsent);
     }
 
-    /// A request that others pass does not keep them from being sent: only what it waits for is slow, or nothing
-    /// is answered at all.
+    /// A request that later ones overtake returns its slot: only its own node or script is slow. So does one that
+    /// waits while no request is answered at all.
     fn return_slot(&mut self, rules: &Rules<P>, now: Nanos) {
         let Some(flight) = &mut self.flight else { return };
         let (Some(sent), Some(look_at)) = (flight.sent, flight.look_at) else { return };

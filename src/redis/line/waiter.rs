@@ -1,4 +1,4 @@
-//! A caller in the queue of a key, and what it gets.
+//! A caller in the queue of a key, and its outcome.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) struct Booking {
     pub(crate) policy: u32,
 }
 
-/// What a grant knows of its wait.
+/// The wait of a grant, and its booking.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GrantInfo {
     pub(crate) waited: Duration,
@@ -72,7 +72,7 @@ pub(crate) enum Turn {
     New,
     /// The same, and the caller waits to know it: a reservation.
     Reserving,
-    /// Redis has answered: later. Or the caller waits as long as it takes.
+    /// Redis has answered: later. Or the caller waits without a limit.
     Later,
 }
 
@@ -95,7 +95,7 @@ impl Stage {
 pub(super) struct Answered<C> {
     count: usize,
     permits: u64,
-    /// What all of them ask for; `None` if not all ask for the same.
+    /// The cost of each of them; `None` if the costs differ.
     cost: Option<C>,
     /// The first that needs one.
     pub(super) next: Option<WaiterId>,
@@ -114,9 +114,9 @@ impl<C: Cost> Answered<C> {
         self.permits -= cost.permits();
     }
 
-    /// What a request says of them behind those with the costs `asked`, that it asks for, if that is less than to
-    /// ask for all of them. `first`: what the first of them asks for; `sum`: whether one charge for all is
-    /// the same as one for each.
+    /// The waiters behind those with the costs `asked`, in the form of a request. `None` if a request has to ask
+    /// for each of them. `first`: the cost of the first of them; `sum`: whether one charge for the sum is the same
+    /// as one for each.
     pub(super) fn ahead(&self, first: C, asked: &[C], sum: bool) -> Option<Ahead<C>> {
         let permits = || asked.iter().fold(self.permits, |all, cost| all - cost.permits());
         let cost = if sum { Some(first) } else { self.cost };

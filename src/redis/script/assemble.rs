@@ -149,8 +149,8 @@ impl Lua {
         )
     }
 
-    /// The text of a policy's file, with its fields declared. `held` counts the parts
-    /// with places in flight, `from` says where the parameters begin.
+    /// The text of a policy's file, with its fields declared. `held` counts the parts with places in flight,
+    /// `from` is where the parameters begin.
     fn chunk(&self, change: bool, held: &mut usize, from: usize) -> String {
         let header = self.header();
         let mut text = String::new();

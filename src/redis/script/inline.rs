@@ -45,7 +45,7 @@ impl Functions {
         (functions.bodies.len() == names.len()).then_some(functions)
     }
 
-    /// One more, which is the text of a function that returns nothing.
+    /// Adds the function `name`, which returns nothing and whose definition is `text`.
     pub(super) fn with(&self, text: &str, name: &str) -> Self {
         let mut all = self.clone();
         all.bodies.extend(Self::of(text, &[name]).unwrap_or_default().bodies);

@@ -20,7 +20,7 @@ pub struct Lua {
 pub(crate) struct Scripts {
     pub(crate) take: Arc<Script>,
     pub(crate) change: Arc<Script>,
-    /// Whether each answer is followed by the part that decided.
+    /// Whether each answer is followed by the part that limits.
     pub(crate) parts: bool,
     /// Whether a refusal changes anything.
     pub(crate) punish: bool,
@@ -59,7 +59,7 @@ impl Lua {
         Self { name, chunk, parts, same }
     }
 
-    /// Tells kinds of policies apart, whatever their parameters: `compose(fixed_window in_flight)`.
+    /// The kind of the policy, without its parameters: `compose(fixed_window in_flight)`.
     fn kind(&self) -> String {
         let parts: Vec<_> = self.parts.iter().map(Self::kind).collect();
         let same = if self.same { "=" } else { "" };

@@ -26,7 +26,7 @@ impl Terms {
     }
 }
 
-/// Which of two policies is in force: the version that the code has given, then how often it was set.
+/// The higher rank is in force: the version that the code gives, then the generation of the policy that was set.
 pub(crate) type Rank = (u32, u32);
 
 /// The policy in a request.
@@ -41,7 +41,7 @@ pub(crate) struct PolicyHeader {
 
 impl PolicyHeader {
     /// `grace`: zero if the policy is that of this process; else after how many seconds without a call by a
-    /// process with this policy this process wants to know. `keep`: how long a key lives at least.
+    /// process with this policy the reply is a mismatch. `keep`: the least time a key lives.
     pub(crate) fn new(
         scripts: &Scripts,
         terms: Terms,
@@ -86,7 +86,7 @@ fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
     (hash >> 32) as u32 ^ hash as u32
 }
 
-/// What the key says of its policy, which is not the one of the request.
+/// The policy of the key, where it differs from that of the request.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyPolicy {
     pub(crate) terms: Terms,
@@ -123,13 +123,13 @@ fn floats(bytes: &[u8]) -> Vec<f64> {
     bytes.chunks_exact(4).map(float).collect()
 }
 
-/// The format of a key of this kind of policy that has another one, from the first bytes of the key.
+/// The format of a key of this kind of policy, from its first bytes, if it is another than [`FORMAT`].
 pub(crate) fn other_format(kind: &str, size: i64, bytes: &[u8]) -> Option<u8> {
     let &[stamp, a, b, c] = bytes else { return None };
     if [a, b, c] == kind_bytes(kind) {
         return Some(stamp >> 4).filter(|&format| format != FORMAT);
     }
-    // Ten bits of a hash of the kind.
+    // The first format: ten bits of a hash of the kind.
     let first = kind
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
@@ -167,15 +167,15 @@ fn put_cost<P: Scripted>(cost: P::Cost, numbers: &mut Vec<u32>, bytes: &mut Vec<
     bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
 }
 
-/// Callers ahead who need no answer, as they know that they have to ask later.
+/// Callers ahead that need no answer: they wait for a later request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead<C> {
-    /// How many calls come before them.
+    /// The number of calls before them.
     pub(crate) behind: usize,
-    /// What each of them asks for, or the first if `sum` stands for all.
+    /// The cost of each of them, or of the first if `sum` stands for all.
     pub(crate) cost: C,
     pub(crate) count: usize,
-    /// What all of them ask for, if one charge for it is the same as one for each.
+    /// The sum of their costs, if one charge for it is the same as one for each.
     pub(crate) sum: Option<u64>,
 }
 
@@ -245,7 +245,7 @@ pub(crate) struct Answer {
     pub(crate) verdict: Verdict,
     /// `None` if unpredictable.
     pub(crate) wait: Option<Duration>,
-    /// The part of a composed policy that decided.
+    /// The part of a composed policy that limits.
     pub(crate) part: Option<usize>,
 }
 
@@ -315,7 +315,7 @@ fn several(values: &[i64], parts: bool) -> impl Iterator<Item = Answer> {
     })
 }
 
-/// Adds a refund to what `change.lua` is to do.
+/// Adds a refund to the changes for `change.lua`.
 pub(crate) fn put_refund<P: Scripted>(
     bytes: &mut Vec<u8>,
     part: P::Cost,
@@ -337,8 +337,8 @@ pub(crate) fn put_settle<P: Scripted>(bytes: &mut Vec<u8>, more: P::Cost) {
     put_cost::<P>(more, &mut Vec::new(), bytes);
 }
 
-/// A claim to the policy of the key by a process that started `age` seconds ago: the rule of the fleet is for
-/// it; or it was set, and replaces other terms.
+/// A claim to the policy of the key, by a process that started `age` seconds ago: by the rule of the fleet, or,
+/// with the terms that it replaces, for a policy that was set.
 pub(crate) fn claim(age: u32, replaced: Option<&Terms>) -> Vec<u8> {
     let mut bytes = vec![1 + u8::from(replaced.is_some())];
     bytes.extend(age.to_le_bytes());

@@ -51,7 +51,7 @@ const SLACK: Duration = Duration::from_millis(1000);
 /// The largest store, as time at the rate.
 const BURST: Duration = Duration::from_millis(50);
 
-/// The default deadline.
+/// The default horizon.
 const HORIZON: Duration = Duration::from_millis(250);
 
 const fn ms(milliseconds: u64) -> Duration {
