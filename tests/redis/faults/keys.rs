@@ -1,10 +1,12 @@
 //! The key is lost, or holds something else.
 
-use redis::Value;
-use tollgate::Rate;
-use tollgate::redis::{Connection, State};
+use std::time::Instant;
 
-use super::load::Load;
+use redis::Value;
+use tollgate::redis::{Connection, RedisRateLimiter, State};
+use tollgate::{Rate, TokenBucket};
+
+use super::load::{Load, permits};
 use super::report::fault;
 use super::{
     Events, HORIZON, KEY, Limiter, builder, bursty, eventually, ms, reconnecting, slow, store,
@@ -28,12 +30,39 @@ async fn a_key_that_is_deleted_again_and_again() {
     let log = load.stop().await;
     assert_eq!((log.errors().count(), limiter.counters().lost), (0, 0));
     assert_eq!(limiter.state(), State::Up);
-    let each = super::load::permits(RATE, HORIZON) + 1.0;
+    let each = permits(RATE, HORIZON) + 1.0;
     #[allow(clippy::cast_precision_loss)] // five
     let bound = each * TIMES as f64;
     fault("key deleted or evicted, five times", "Reconnecting")
         .answer("granted")
         .over(log.excess(RATE, log.end - log.start), bound)
+        .done();
+}
+
+/// A bucket that is full when new grants its capacity once more, beside what is booked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_of_a_full_bucket_is_deleted() {
+    const CAPACITY: u32 = 100;
+    let server = Server::start();
+    let policy = TokenBucket::new(Rate::per_second(RATE), CAPACITY);
+    let limiter = RedisRateLimiter::new(policy, reconnecting(&server.url()), KEY);
+    let start = Instant::now();
+    let callers: Vec<_> = (0..100)
+        .map(|_| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { while limiter.acquire(1).await.is_ok() {} })
+        })
+        .collect();
+    eventually("the bucket is empty", || limiter.stats().granted >= 200).await;
+    server.command(&["DEL", KEY]);
+    eventually("it is empty again", || limiter.stats().granted >= 500).await;
+    #[allow(clippy::cast_precision_loss)] // a few hundred
+    let granted = limiter.stats().granted as f64;
+    let allowed = f64::from(CAPACITY) + permits(RATE, start.elapsed());
+    callers.iter().for_each(tokio::task::JoinHandle::abort);
+    fault("key of a full bucket deleted", "Reconnecting")
+        .answer("granted")
+        .over(granted - allowed, permits(RATE, HORIZON) + f64::from(CAPACITY) + 1.0)
         .done();
 }
 
