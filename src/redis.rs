@@ -15,13 +15,13 @@
 //! A [`RedisRateLimiter`] has the methods of a [`RateLimiter`](crate::RateLimiter). Its futures and grants
 //! borrow nothing, and methods that need a reply from Redis are async. Its decisions are the same to a
 //! microsecond, by the server's clock. A lone call costs a round trip; under load all calls that come while
-//! a request is in flight share the next. Refusals are cached until the call can be granted.
+//! a request is in flight share the next. A refusal is cached until its call can be granted, for a second at most.
 //!
 //! **Only near turns are booked.** Redis charges a caller when its turn comes within the *horizon*, by
-//! default 250 ms; until then it waits in a queue of this process and costs nothing. So giving up is free,
-//! and a pause or another rate takes effect for the fleet within the horizon and a round trip.
+//! default 250 ms; until then the caller waits in a queue of this process and costs nothing. So giving up is
+//! free, and a pause or another rate takes effect for the fleet within the horizon and a round trip.
 //!
-//! **Nothing hangs.** A thread of this crate sends the requests, whatever the runtimes of the callers do. Each
+//! **Nothing hangs.** A thread of this crate sends the requests and depends on no runtime of the callers. Each
 //! request has a deadline, which the queue of the key watches itself, and [`Unavailable`] decides at construction
 //! what callers get while Redis is away. A request that may have been charged is never repeated, so a lost reply can
 //! waste permits and never exceeds the limit.
