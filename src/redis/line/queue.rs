@@ -85,6 +85,7 @@ impl<P: Scripted> KeyLine<P> {
             && deadline < due
             && now < self.refresh_at
             && self.waiting == 0
+            && self.spare.is_empty()
         {
             rules.counters.denied_locally.add(1);
             return refused(Error::Denied { retry_after: Some(due.since(now)), part });
