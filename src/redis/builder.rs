@@ -11,6 +11,7 @@ use super::options::{Options, Unavailable};
 use super::script::Scripted;
 use super::shared::{Keys, SharedLimiter};
 use crate::clock::Clock;
+use crate::units::Nanos;
 
 /// Builds a [`RedisRateLimiter`]. The default is stated at each method.
 ///
@@ -125,7 +126,7 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// # }
     /// ```
     pub fn deadline(self, deadline: Duration) -> Self {
-        self.with(|options| options.deadline = deadline)
+        self.with(|options| options.deadline = deadline.min(Nanos::HORIZON))
     }
 
     /// How far ahead permits are booked; by default 250 ms. It should be several round trips, or permits are

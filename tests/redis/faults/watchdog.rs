@@ -9,7 +9,8 @@ use tollgate::redis::{Connection, Effect, Failure, Reply, Request, State, Task};
 use tollgate::{Clock, ManualClock};
 
 use super::wires::Hand;
-use super::{Limiter, builder, bursty, ms, store};
+use super::{Limiter, builder, bursty, ms, reconnecting, store};
+use crate::support::server::Server;
 use crate::support::{lock, until};
 
 /// The deadline, and what the connection gets to say that there was no answer.
@@ -114,6 +115,14 @@ fn no_wait_for_a_slot_and_a_reply_is_longer_than_the_deadline() {
     // What it has booked is given back.
     hand.answer(Ok(Reply::Number(0)));
     assert_eq!(hand.last()[1][0], b'R', "{:?}", hand.last());
+}
+
+#[test]
+fn a_deadline_without_end_is_one_far_away() {
+    let server = Server::start();
+    let limiter = builder(bursty(1e6), reconnecting(&server.url())).deadline(Duration::MAX).build();
+    limiter.blocking_acquire(1).expect("granted");
+    assert_eq!(limiter.counters().failed, 0);
 }
 
 /// Panics in its first request.
