@@ -43,6 +43,11 @@ impl<C> KeyChange<C> {
         Self { todo, done: None, claim: Claim::None, refund: None, made: Nanos::ZERO }
     }
 
+    /// What follows is for the key that comes after this one: it goes into another request.
+    pub(super) fn deletes(&self) -> bool {
+        self.todo.first() == Some(&b'X')
+    }
+
     pub(super) fn only_looks(&self) -> bool {
         self.refund.is_none() && matches!(self.todo.first(), None | Some(b'Q'))
     }

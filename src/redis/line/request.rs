@@ -173,7 +173,8 @@ impl<P: Scripted> KeyLine<P> {
             }
         }
         if !self.changes.is_empty() {
-            let first = self.changes.len().min(BATCH);
+            let first = self.changes.iter().position(KeyChange::deletes).map_or(BATCH, |at| at + 1);
+            let first = first.min(BATCH).min(self.changes.len());
             return Some(RequestKind::Change(self.changes.drain(..first).collect()));
         }
         if P::HELD && self.lease.is_due(now) {

@@ -49,6 +49,21 @@ async fn a_reset_is_heard_by_other_processes_within_a_second() {
     }
 }
 
+/// A request is in flight, so the two that follow wait together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_follows_a_reset_is_not_deleted_with_the_key() {
+    let server = Server::start();
+    let limiter = bucket(&server, "tokens");
+    limiter.try_acquire(7).await.expect("a full bucket");
+    let pause = limiter.pause_for(ms(60_000));
+    let (quota, reset, pause) = tokio::join!(limiter.quota(), limiter.reset(), pause);
+    assert_eq!(quota.expect("a quota").remaining, 3);
+    reset.expect("a reset");
+    pause.expect("a pause");
+    let state = limiter.inspect().await.expect("a state");
+    assert!(state.paused_for > ms(30_000), "{state:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_of_another_program_is_not_reset() {
     let server = Server::start();
