@@ -2,14 +2,12 @@ local time = redis.call('TIME')
 local key, params, todo = KEYS[1], ARGV[1], ARGV[2]
 local now = time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
-local stamp, mark, lasting, most, cost, count, limit, patience, fresh, at = struct.unpack('<I4I4ddI4I4ddB', params)
+local terms, lasting, most, cost, count, limit, patience, fresh, at = struct.unpack('<dddI4I4ddB', params)
 local sequence, deadline, last, elapsed = now, 0, now, 0
 local pause, vouched, installed, dirty, ends = 0, 0, 0, false, #params
 local version, generation, grace = 0, 0, 0
-if stamp % 2 == 1 then
-  ends = ends - 12
-  version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
-end
+local its_terms, its_at, stamp, mark
+stamp, mark = struct.unpack('<I4I4', params)
 local marks = {}
 local age
 local held_at = 9
@@ -106,24 +104,31 @@ local function forget()
   end
   return latest, held + others > 0
 end
-if not blob then
-dirty = lasting > 0
-begin(stamp % 8 > 3)
-else
+if blob then
   if #blob < 40 then return {'foreign', #blob, blob:sub(1, 4)} end
-  local its_stamp, its_mark, at
-  its_stamp, its_mark, sequence, deadline, last, age, at = struct.unpack('<I4I4dI4dd', blob)
-  if its_mark ~= mark or its_stamp ~= stamp or stamp % 2 == 1 then
+  its_terms, sequence, deadline, last, age, its_at = struct.unpack('<ddI4dd', blob)
+end
+if its_terms ~= terms then
+  if stamp % 2 == 1 then
+    ends = ends - 12
+    version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
+  end
+  if not blob then
+    dirty = lasting > 0
+    begin(stamp % 8 > 3)
+  else
+    local its_stamp, its_mark = struct.unpack('<I4I4', blob)
     local its_size = its_stamp % 4 > 1 and 8 / 2 or 8
-    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < at - 1 + its_size + its_stamp % 2 * 24 then
+    local extended = its_stamp % 16 > 7
+    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
     end
-    local theirs, its_version, its_generation = blob:sub(at, at + its_size - 1), 0, 0
-    at = at + its_size
+    local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
+    its_at = its_at + its_size
     vouched = math.floor(last / 1000000)
-    if its_stamp % 2 == 1 then
-      pause, its_version, its_generation, vouched, installed, at = struct.unpack('<dI4I4I4I4', blob, at)
-      its_stamp = its_stamp - 1
+    if extended then
+      pause, its_version, its_generation, vouched, installed, its_at = struct.unpack('<dI4I4I4I4', blob, its_at)
+      its_stamp = its_stamp - 8
     end
     local quiet = math.min(math.max(math.floor(now / 1000000) - vouched, 0), 4294967295)
     local same = its_mark == mark and its_stamp == stamp - stamp % 2
@@ -131,18 +136,20 @@ else
       local taken = math.min(math.max(math.floor(now / 1000000) - installed, 0), 4294967295)
         return {'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
     end
-if grace == 0 and quiet > 5 then dirty = true end
-  else
-at = at + (stamp % 4 > 1 and 8 / 2 or 8)
-if now - last > 5000000 then dirty = true end
+    if grace == 0 and quiet > 5 then dirty = true end
   end
-read(blob, at, #blob)
+else
+  its_at = its_at + (stamp % 4 > 1 and 8 / 2 or 8)
+  if now - last > 5000000 then dirty = true end
+end
+if blob then
+  read(blob, its_at, #blob)
   if now > last then elapsed = now - last elseif now < last then dirty = true end
   if pause ~= 0 then
     pause = pause - elapsed
     if pause == 0 then pause = -0.001 end
   end
-resume(elapsed)
+  resume(elapsed)
 end
 local function save()
   local need
@@ -158,12 +165,12 @@ local function save()
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddf' or '<I4I4dI4ddd', stamp - stamp % 2 + 1, mark, sequence, deadline, now, age, most)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddf' or '<I4I4dI4ddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, age, most)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
     value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddf' or '<I4I4dI4ddd', stamp, mark, sequence, deadline, now, age, most)
   end
-value = write(value)
+  value = write(value)
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
   else
@@ -197,7 +204,7 @@ local function ask(cost, limit, patience, fresh)
   if wait > patience or (unknown and patience == 0) then
     return (unknown and wait + 562949953421312 or wait) * 4 + 2, part
   end
-if not blocked then for i = 1, #marks do marks[i](patience) end end
+  if not blocked then for i = 1, #marks do marks[i](patience) end end
   block()
   if not opaque then
     latest = after > 0 and after or 0
@@ -220,7 +227,7 @@ local function reckon(cost, count, each)
   if count < 1 then return end
   after, opaque = due(cost)
   latest = after > 0 and after or 0
-charge(latest, cost, count)
+  charge(latest, cost, count)
 end
 while true do
   if fresh > 3 then

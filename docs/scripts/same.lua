@@ -2,7 +2,7 @@ local time = redis.call('TIME')
 local key, params, todo = KEYS[1], ARGV[1], ARGV[2]
 local now = time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
-local stamp, mark, lasting = struct.unpack('<I4I4d', params)
+local terms, lasting = struct.unpack('<dd', params)
 local function next_call(bytes, at)
   local t = {struct.unpack('<I4I4ddB', bytes, at)}
   return t[1], t[2], t[3], t[4], t[5], t[6]
@@ -15,10 +15,8 @@ local cost, count, limit, patience, fresh, at = next_call(params, 73)
 local sequence, deadline, last, elapsed = now, 0, now, 0
 local pause, vouched, installed, dirty, ends = 0, 0, 0, false, #params
 local version, generation, grace = 0, 0, 0
-if stamp % 2 == 1 then
-  ends = ends - 12
-  version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
-end
+local its_terms, its_at, stamp, mark
+stamp, mark = struct.unpack('<I4I4', params)
 local function is_zero(cost)
   if type(cost) == 'number' then return cost == 0 end
   for i = 1, #cost do if not is_zero(cost[i]) then return false end end
@@ -30,30 +28,34 @@ local parts = {
 local rate, capacity, initial, period = struct.unpack('<dddd', params, 17)
 local level
 local function since_step(at)
-  if period == 0 then return 0 end
-  local since = math.fmod(now + at, period)
-  return since > period - 0.5 and since - period or since
+  local rest = period > 0 and math.fmod(now + at, period) or 0
+  return rest > period - 0.5 and rest - period or rest
 end
 local function begin(idle)
-  level = -math.min(idle and capacity or initial, capacity) - since_step(0) * rate / 1000000
+  local since
+  since = since_step(0)
+  level = -math.min(idle and capacity or initial, capacity) - since * rate / 1000000
 end
 local function resume(elapsed)
   level = level - elapsed * rate / 1000000
 end
 local function ready(n)
-  if n > capacity then return math.huge end
-  local after = (level + n) * 1000000 / rate
-  if period == 0 then return after end
-  local since = since_step(after)
-  return since > 0.5 and after - since + period or after
+  local filled = (level + n) * 1000000 / rate
+  local since
+  since = since_step(filled)
+  return n > capacity and math.huge or since > 0.5 and filled - since + period or filled
 end
 local function charge(at, n)
-  local full = (at - since_step(at)) * rate / 1000000 - capacity
+  local since
+  since = since_step(at)
+  local full = (at - since) * rate / 1000000 - capacity
   if level < full - rate / 1000000 then level = full end
   level = level + n
 end
 local function forget()
-  return ready(capacity)
+  local after
+  after = ready(capacity)
+  return after
 end
 local function load(bytes, at, last) level, at = struct.unpack('<d', bytes, at) end
 local function save() return struct.pack('<d', level) end
@@ -66,22 +68,23 @@ local function begin()
   start, granted, began = -4503599627370496, 0, 0
 end
 local function edge(at)
-  if grid < 0 then return at end
-  local into = math.fmod(now + at + grid, window)
+  local into = grid < 0 and 0 or math.fmod(now + at + grid, window)
   return into > window - 0.5 and at or at - into
 end
 local function resume(elapsed)
   start = start - elapsed
-  if now < last and start + window > 0 then start = edge(math.max(start, 0)) end
+  if now < last and start + window > 0 then
+    start = edge(math.max(start, 0))
+  end
 end
 local function ready(n)
-  if n > most then return math.huge end
-  return granted + n <= most and start or start + window
+  return n > most and math.huge or granted + n <= most and start or start + window
 end
 local function charge(at, n, count)
   local number = sequence + 1
   if at > start + window - 0.001 then
-    start, granted, began = edge(at), 0, number
+    start = edge(at)
+    granted, began = 0, number
   elseif number < began then
     began = number
   end
@@ -162,24 +165,31 @@ local function forget()
   end
   return after, unknown
 end
-if not blob then
-dirty = lasting > 0
-begin(stamp % 8 > 3)
-else
+if blob then
   if #blob < 92 then return {'foreign', #blob, blob:sub(1, 4)} end
-  local its_stamp, its_mark, at
-  its_stamp, its_mark, sequence, deadline, last, since, at = struct.unpack('<I4I4dI4dd', blob)
-  if its_mark ~= mark or its_stamp ~= stamp or stamp % 2 == 1 then
+  its_terms, sequence, deadline, last, since, its_at = struct.unpack('<ddI4dd', blob)
+end
+if its_terms ~= terms then
+  if stamp % 2 == 1 then
+    ends = ends - 12
+    version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
+  end
+  if not blob then
+    dirty = lasting > 0
+    begin(stamp % 8 > 3)
+  else
+    local its_stamp, its_mark = struct.unpack('<I4I4', blob)
     local its_size = its_stamp % 4 > 1 and 56 / 2 or 56
-    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < at - 1 + its_size + its_stamp % 2 * 24 then
+    local extended = its_stamp % 16 > 7
+    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
     end
-    local theirs, its_version, its_generation = blob:sub(at, at + its_size - 1), 0, 0
-    at = at + its_size
+    local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
+    its_at = its_at + its_size
     vouched = math.floor(last / 1000000)
-    if its_stamp % 2 == 1 then
-      pause, its_version, its_generation, vouched, installed, at = struct.unpack('<dI4I4I4I4', blob, at)
-      its_stamp = its_stamp - 1
+    if extended then
+      pause, its_version, its_generation, vouched, installed, its_at = struct.unpack('<dI4I4I4I4', blob, its_at)
+      its_stamp = its_stamp - 8
     end
     local quiet = math.min(math.max(math.floor(now / 1000000) - vouched, 0), 4294967295)
     local same = its_mark == mark and its_stamp == stamp - stamp % 2
@@ -187,18 +197,20 @@ else
       local taken = math.min(math.max(math.floor(now / 1000000) - installed, 0), 4294967295)
         return {'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
     end
-if grace == 0 and quiet > 5 then dirty = true end
-  else
-at = at + (stamp % 4 > 1 and 56 / 2 or 56)
-if now - last > 5000000 then dirty = true end
+    if grace == 0 and quiet > 5 then dirty = true end
   end
-read(blob, at, #blob)
+else
+  its_at = its_at + (stamp % 4 > 1 and 56 / 2 or 56)
+  if now - last > 5000000 then dirty = true end
+end
+if blob then
+  read(blob, its_at, #blob)
   if now > last then elapsed = now - last elseif now < last then dirty = true end
   if pause ~= 0 then
     pause = pause - elapsed
     if pause == 0 then pause = -0.001 end
   end
-resume(elapsed)
+  resume(elapsed)
 end
 local function save()
   local need
@@ -214,12 +226,12 @@ local function save()
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack('<I4I4dI4ddc0', stamp - stamp % 2 + 1, mark, sequence, deadline, now, since, params:sub(17, 72))
+    value = struct.pack('<I4I4dI4ddc0', stamp - stamp % 2 + 8, mark, sequence, deadline, now, since, params:sub(17, 72))
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
     value = struct.pack('<I4I4dI4ddc0', stamp, mark, sequence, deadline, now, since, params:sub(17, 72))
   end
-value = write(value)
+  value = write(value)
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
   else
@@ -275,7 +287,7 @@ local function reckon(cost, count, each)
   if count < 1 then return end
   after, opaque = due(cost)
   latest = after > 0 and after or 0
-charge(latest, cost, count)
+  charge(latest, cost, count)
 end
 while true do
   if fresh > 3 then
@@ -292,8 +304,8 @@ while true do
     else
       filled = filled + 1
       values[filled] = value
-filled = filled + 1
-values[filled] = part or 0
+      filled = filled + 1
+      values[filled] = part or 0
     end
   end
   if at > ends then

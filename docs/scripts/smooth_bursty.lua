@@ -2,36 +2,41 @@ local time = redis.call('TIME')
 local key, params, todo = KEYS[1], ARGV[1], ARGV[2]
 local now = time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
-local stamp, mark, lasting, rate, burst, cost, count, limit, patience, fresh, at = struct.unpack('<I4I4dddI4I4ddB', params)
+local terms, lasting, rate, burst, cost, count, limit, patience, fresh, at = struct.unpack('<ddddI4I4ddB', params)
 local sequence, deadline, last, elapsed = now, 0, now, 0
 local pause, vouched, installed, dirty, ends = 0, 0, 0, false, #params
 local version, generation, grace = 0, 0, 0
-if stamp % 2 == 1 then
-  ends = ends - 12
-  version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
-end
+local its_terms, its_at, stamp, mark
 local level
-if not blob then
-dirty = lasting > 0
+if blob then
+  if #blob < 44 then return {'foreign', #blob, blob:sub(1, 4)} end
+  its_terms, sequence, deadline, last, level, its_at = struct.unpack('<ddI4dd', blob)
+end
+if its_terms ~= terms then
+  stamp, mark = struct.unpack('<I4I4', params)
+  if stamp % 2 == 1 then
+    ends = ends - 12
+    version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
+  end
+  if not blob then
+    dirty = lasting > 0
 do
 local idle = stamp % 8 > 3
   level = idle and -burst * rate / 1000000 or 0
 end
-else
-  if #blob < 44 then return {'foreign', #blob, blob:sub(1, 4)} end
-  local its_stamp, its_mark, at
-  its_stamp, its_mark, sequence, deadline, last, level, at = struct.unpack('<I4I4dI4dd', blob)
-  if its_mark ~= mark or its_stamp ~= stamp or stamp % 2 == 1 then
+  else
+    local its_stamp, its_mark = struct.unpack('<I4I4', blob)
     local its_size = its_stamp % 4 > 1 and 16 / 2 or 16
-    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < at - 1 + its_size + its_stamp % 2 * 24 then
+    local extended = its_stamp % 16 > 7
+    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
     end
-    local theirs, its_version, its_generation = blob:sub(at, at + its_size - 1), 0, 0
-    at = at + its_size
+    local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
+    its_at = its_at + its_size
     vouched = math.floor(last / 1000000)
-    if its_stamp % 2 == 1 then
-      pause, its_version, its_generation, vouched, installed, at = struct.unpack('<dI4I4I4I4', blob, at)
-      its_stamp = its_stamp - 1
+    if extended then
+      pause, its_version, its_generation, vouched, installed, its_at = struct.unpack('<dI4I4I4I4', blob, its_at)
+      its_stamp = its_stamp - 8
     end
     local quiet = math.min(math.max(math.floor(now / 1000000) - vouched, 0), 4294967295)
     local same = its_mark == mark and its_stamp == stamp - stamp % 2
@@ -39,10 +44,12 @@ else
       local taken = math.min(math.max(math.floor(now / 1000000) - installed, 0), 4294967295)
         return {'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
     end
-if grace == 0 and quiet > 5 then dirty = true end
-  else
-if now - last > 5000000 then dirty = true end
+    if grace == 0 and quiet > 5 then dirty = true end
   end
+else
+  if now - last > 5000000 then dirty = true end
+end
+if blob then
   if now > last then elapsed = now - last elseif now < last then dirty = true end
   if pause ~= 0 then
     pause = pause - elapsed
@@ -84,10 +91,14 @@ end
     milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
+  if not milliseconds and pause == 0 and its_terms == terms then
+    redis.call('SETRANGE', key, '8', struct.pack('<dI4dd', sequence, deadline, now, level))
+  else
+  if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp - stamp % 2 + 1, mark, sequence, deadline, now, level, rate, burst)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, burst)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
     value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp, mark, sequence, deadline, now, level, rate, burst)
@@ -96,6 +107,7 @@ end
     redis.call('SET', key, value, 'PX', milliseconds)
   else
     redis.call('SET', key, value, 'KEEPTTL')
+  end
   end
 end
     return sequence % 4294967296 * 1048576 + wait * 4
@@ -146,10 +158,14 @@ end
     milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
+  if not milliseconds and pause == 0 and its_terms == terms then
+    redis.call('SETRANGE', key, '8', struct.pack('<dI4dd', sequence, deadline, now, level))
+  else
+  if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp - stamp % 2 + 1, mark, sequence, deadline, now, level, rate, burst)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, burst)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
     value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp, mark, sequence, deadline, now, level, rate, burst)
@@ -158,6 +174,7 @@ end
     redis.call('SET', key, value, 'PX', milliseconds)
   else
     redis.call('SET', key, value, 'KEEPTTL')
+  end
   end
 end
       return values
@@ -194,10 +211,14 @@ local function save()
     milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
+  if not milliseconds and pause == 0 and its_terms == terms then
+    redis.call('SETRANGE', key, '8', struct.pack('<dI4dd', sequence, deadline, now, level))
+  else
+  if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp - stamp % 2 + 1, mark, sequence, deadline, now, level, rate, burst)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, burst)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
     value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp, mark, sequence, deadline, now, level, rate, burst)
@@ -206,6 +227,7 @@ local function save()
     redis.call('SET', key, value, 'PX', milliseconds)
   else
     redis.call('SET', key, value, 'KEEPTTL')
+  end
   end
 end
 local booked, blocked, opaque = sequence ~= values[1], false, false
@@ -256,7 +278,7 @@ local function reckon(cost, count, each)
   if count < 1 then return end
   after, opaque = due(cost)
   latest = after > 0 and after or 0
-charge(latest, cost * count)
+  charge(latest, cost * count)
 end
 while true do
   if fresh > 3 then

@@ -2,42 +2,40 @@ local time = redis.call('TIME')
 local key, params, todo = KEYS[1], ARGV[1], ARGV[2]
 local now = time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
-local stamp, mark, lasting, rate, warm_up, cold, cost, count, limit, patience, fresh, at = struct.unpack('<I4I4ddddI4I4ddB', params)
+local terms, lasting, rate, warm_up, cold, cost, count, limit, patience, fresh, at = struct.unpack('<dddddI4I4ddB', params)
 local sequence, deadline, last, elapsed = now, 0, now, 0
 local pause, vouched, installed, dirty, ends = 0, 0, 0, false, #params
 local version, generation, grace = 0, 0, 0
-if stamp % 2 == 1 then
-  ends = ends - 12
-  version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
-end
+local its_terms, its_at, stamp, mark
 local debt, stored, moved, before
-local function settle(at)
-  local spare = at - debt
-  if spare >= 1 then
-    stored = math.min(stored + spare, warm_up)
-    debt = at
-  end
+if blob then
+  if #blob < 72 then return {'foreign', #blob, blob:sub(1, 4)} end
+  its_terms, sequence, deadline, last, debt, stored, moved, before, its_at = struct.unpack('<ddI4ddddd', blob)
 end
-if not blob then
-dirty = lasting > 0
+if its_terms ~= terms then
+  stamp, mark = struct.unpack('<I4I4', params)
+  if stamp % 2 == 1 then
+    ends = ends - 12
+    version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
+  end
+  if not blob then
+    dirty = lasting > 0
 do
   debt, stored, moved, before = 0, warm_up, 0, warm_up
 end
-else
-  if #blob < 72 then return {'foreign', #blob, blob:sub(1, 4)} end
-  local its_stamp, its_mark, at
-  its_stamp, its_mark, sequence, deadline, last, debt, stored, moved, before, at = struct.unpack('<I4I4dI4ddddd', blob)
-  if its_mark ~= mark or its_stamp ~= stamp or stamp % 2 == 1 then
+  else
+    local its_stamp, its_mark = struct.unpack('<I4I4', blob)
     local its_size = its_stamp % 4 > 1 and 24 / 2 or 24
-    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < at - 1 + its_size + its_stamp % 2 * 24 then
+    local extended = its_stamp % 16 > 7
+    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
     end
-    local theirs, its_version, its_generation = blob:sub(at, at + its_size - 1), 0, 0
-    at = at + its_size
+    local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
+    its_at = its_at + its_size
     vouched = math.floor(last / 1000000)
-    if its_stamp % 2 == 1 then
-      pause, its_version, its_generation, vouched, installed, at = struct.unpack('<dI4I4I4I4', blob, at)
-      its_stamp = its_stamp - 1
+    if extended then
+      pause, its_version, its_generation, vouched, installed, its_at = struct.unpack('<dI4I4I4I4', blob, its_at)
+      its_stamp = its_stamp - 8
     end
     local quiet = math.min(math.max(math.floor(now / 1000000) - vouched, 0), 4294967295)
     local same = its_mark == mark and its_stamp == stamp - stamp % 2
@@ -45,10 +43,12 @@ else
       local taken = math.min(math.max(math.floor(now / 1000000) - installed, 0), 4294967295)
         return {'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
     end
-if grace == 0 and quiet > 5 then dirty = true end
-  else
-if now - last > 5000000 then dirty = true end
+    if grace == 0 and quiet > 5 then dirty = true end
   end
+else
+  if now - last > 5000000 then dirty = true end
+end
+if blob then
   if now > last then elapsed = now - last elseif now < last then dirty = true end
   if pause ~= 0 then
     pause = pause - elapsed
@@ -74,7 +74,14 @@ do
 local at, n = after > 0 and after or 0, cost
   local ticket = debt
   before = stored
-  settle(at)
+do
+local at = at
+  local spare = at - debt
+  if spare >= 1 then
+    stored = math.min(stored + spare, warm_up)
+    debt = at
+  end
+end
   local steep = warm_up * 4 / (5 + cold)
   local flat = warm_up - steep
   local from = math.max(stored - flat, 0) / steep
@@ -97,10 +104,14 @@ end
     milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
+  if not milliseconds and pause == 0 and its_terms == terms then
+    redis.call('SETRANGE', key, '8', struct.pack('<dI4ddddd', sequence, deadline, now, debt, stored, moved, before))
+  else
+  if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4dddddfff' or '<I4I4dI4dddddddd', stamp - stamp % 2 + 1, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4dddddfff' or '<I4I4dI4dddddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
     value = struct.pack(stamp % 4 > 1 and '<I4I4dI4dddddfff' or '<I4I4dI4dddddddd', stamp, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
@@ -109,6 +120,7 @@ end
     redis.call('SET', key, value, 'PX', milliseconds)
   else
     redis.call('SET', key, value, 'KEEPTTL')
+  end
   end
 end
     return sequence % 4294967296 * 1048576 + wait * 4
@@ -133,7 +145,14 @@ do
 local at, n = after > 0 and after or 0, cost
   local ticket = debt
   before = stored
-  settle(at)
+do
+local at = at
+  local spare = at - debt
+  if spare >= 1 then
+    stored = math.min(stored + spare, warm_up)
+    debt = at
+  end
+end
   local steep = warm_up * 4 / (5 + cold)
   local flat = warm_up - steep
   local from = math.max(stored - flat, 0) / steep
@@ -166,10 +185,14 @@ end
     milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
+  if not milliseconds and pause == 0 and its_terms == terms then
+    redis.call('SETRANGE', key, '8', struct.pack('<dI4ddddd', sequence, deadline, now, debt, stored, moved, before))
+  else
+  if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4dddddfff' or '<I4I4dI4dddddddd', stamp - stamp % 2 + 1, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4dddddfff' or '<I4I4dI4dddddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
     value = struct.pack(stamp % 4 > 1 and '<I4I4dI4dddddfff' or '<I4I4dI4dddddddd', stamp, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
@@ -178,6 +201,7 @@ end
     redis.call('SET', key, value, 'PX', milliseconds)
   else
     redis.call('SET', key, value, 'KEEPTTL')
+  end
   end
 end
       return values
@@ -194,6 +218,13 @@ local function resume(elapsed)
 end
 local function ready(n)
   return n > rate * 4611686018.427387904 and math.huge or debt
+end
+local function settle(at)
+  local spare = at - debt
+  if spare >= 1 then
+    stored = math.min(stored + spare, warm_up)
+    debt = at
+  end
 end
 local function charge(at, n)
   local ticket = debt
@@ -221,10 +252,14 @@ local function save()
     milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
+  if not milliseconds and pause == 0 and its_terms == terms then
+    redis.call('SETRANGE', key, '8', struct.pack('<dI4ddddd', sequence, deadline, now, debt, stored, moved, before))
+  else
+  if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4dddddfff' or '<I4I4dI4dddddddd', stamp - stamp % 2 + 1, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4dddddfff' or '<I4I4dI4dddddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
     value = struct.pack(stamp % 4 > 1 and '<I4I4dI4dddddfff' or '<I4I4dI4dddddddd', stamp, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
@@ -233,6 +268,7 @@ local function save()
     redis.call('SET', key, value, 'PX', milliseconds)
   else
     redis.call('SET', key, value, 'KEEPTTL')
+  end
   end
 end
 local booked, blocked, opaque = sequence ~= values[1], false, false
@@ -283,7 +319,7 @@ local function reckon(cost, count, each)
   if count < 1 then return end
   after, opaque = due(cost)
   latest = after > 0 and after or 0
-charge(latest, cost * count)
+  charge(latest, cost * count)
 end
 while true do
   if fresh > 3 then

@@ -2,59 +2,47 @@ local time = redis.call('TIME')
 local key, params, todo = KEYS[1], ARGV[1], ARGV[2]
 local now = time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
-local stamp, mark, lasting, rate, capacity, initial, period, cost, count, limit, patience, fresh, at = struct.unpack('<I4I4dddddI4I4ddB', params)
+local terms, lasting, rate, capacity, initial, period, cost, count, limit, patience, fresh, at = struct.unpack('<ddddddI4I4ddB', params)
 local sequence, deadline, last, elapsed = now, 0, now, 0
 local pause, vouched, installed, dirty, ends = 0, 0, 0, false, #params
 local version, generation, grace = 0, 0, 0
-if stamp % 2 == 1 then
-  ends = ends - 12
-  version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
-end
+local its_terms, its_at, stamp, mark
 local level
-local function since_step(at)
-  if period == 0 then return 0 end
-  local since = math.fmod(now + at, period)
-  return since > period - 0.5 and since - period or since
-end
-local function begin(idle)
-  level = -math.min(idle and capacity or initial, capacity) - since_step(0) * rate / 1000000
-end
-local function resume(elapsed)
-  level = level - elapsed * rate / 1000000
-end
-local function ready(n)
-  if n > capacity then return math.huge end
-  local after = (level + n) * 1000000 / rate
-  if period == 0 then return after end
-  local since = since_step(after)
-  return since > 0.5 and after - since + period or after
-end
-local function charge(at, n)
-  local full = (at - since_step(at)) * rate / 1000000 - capacity
-  if level < full - rate / 1000000 then level = full end
-  level = level + n
-end
-local function forget()
-  return ready(capacity)
-end
-if not blob then
-dirty = lasting > 0
-begin(stamp % 8 > 3)
-else
+if blob then
   if #blob < 52 then return {'foreign', #blob, blob:sub(1, 4)} end
-  local its_stamp, its_mark, at
-  its_stamp, its_mark, sequence, deadline, last, level, at = struct.unpack('<I4I4dI4dd', blob)
-  if its_mark ~= mark or its_stamp ~= stamp or stamp % 2 == 1 then
+  its_terms, sequence, deadline, last, level, its_at = struct.unpack('<ddI4dd', blob)
+end
+if its_terms ~= terms then
+  stamp, mark = struct.unpack('<I4I4', params)
+  if stamp % 2 == 1 then
+    ends = ends - 12
+    version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
+  end
+  if not blob then
+    dirty = lasting > 0
+do
+local idle = stamp % 8 > 3
+  local since
+do
+local at = 0
+  local rest = period > 0 and math.fmod(now + at, period) or 0
+  since = rest > period - 0.5 and rest - period or rest
+end
+  level = -math.min(idle and capacity or initial, capacity) - since * rate / 1000000
+end
+  else
+    local its_stamp, its_mark = struct.unpack('<I4I4', blob)
     local its_size = its_stamp % 4 > 1 and 32 / 2 or 32
-    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < at - 1 + its_size + its_stamp % 2 * 24 then
+    local extended = its_stamp % 16 > 7
+    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
     end
-    local theirs, its_version, its_generation = blob:sub(at, at + its_size - 1), 0, 0
-    at = at + its_size
+    local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
+    its_at = its_at + its_size
     vouched = math.floor(last / 1000000)
-    if its_stamp % 2 == 1 then
-      pause, its_version, its_generation, vouched, installed, at = struct.unpack('<dI4I4I4I4', blob, at)
-      its_stamp = its_stamp - 1
+    if extended then
+      pause, its_version, its_generation, vouched, installed, its_at = struct.unpack('<dI4I4I4I4', blob, its_at)
+      its_stamp = its_stamp - 8
     end
     local quiet = math.min(math.max(math.floor(now / 1000000) - vouched, 0), 4294967295)
     local same = its_mark == mark and its_stamp == stamp - stamp % 2
@@ -62,16 +50,224 @@ else
       local taken = math.min(math.max(math.floor(now / 1000000) - installed, 0), 4294967295)
         return {'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
     end
-if grace == 0 and quiet > 5 then dirty = true end
-  else
-if now - last > 5000000 then dirty = true end
+    if grace == 0 and quiet > 5 then dirty = true end
   end
+else
+  if now - last > 5000000 then dirty = true end
+end
+if blob then
   if now > last then elapsed = now - last elseif now < last then dirty = true end
   if pause ~= 0 then
     pause = pause - elapsed
     if pause == 0 then pause = -0.001 end
   end
-resume(elapsed)
+do
+local elapsed = elapsed
+  level = level - elapsed * rate / 1000000
+end
+end
+if count == 1 and not todo then
+  local after
+do
+local n = cost
+  local filled = (level + n) * 1000000 / rate
+  local since
+do
+local at = filled
+  local rest = period > 0 and math.fmod(now + at, period) or 0
+  since = rest > period - 0.5 and rest - period or rest
+end
+  after = n > capacity and math.huge or since > 0.5 and filled - since + period or filled
+end
+  if pause > after then after = pause end
+  local wait = after > 0 and math.ceil(after - 0.001) or 0
+  if wait > limit then
+    if wait > patience and wait < 562949953421312 and not dirty then return wait * 4 + 2 end
+  elseif wait < 262144 then
+do
+local at, n = after > 0 and after or 0, cost
+  local since
+do
+local at = at
+  local rest = period > 0 and math.fmod(now + at, period) or 0
+  since = rest > period - 0.5 and rest - period or rest
+end
+  local full = (at - since) * rate / 1000000 - capacity
+  if level < full - rate / 1000000 then level = full end
+  level = level + n
+end
+    sequence = sequence + 1
+do
+  local need
+do
+  local after
+do
+local n = capacity
+  local filled = (level + n) * 1000000 / rate
+  local since
+do
+local at = filled
+  local rest = period > 0 and math.fmod(now + at, period) or 0
+  since = rest > period - 0.5 and rest - period or rest
+end
+  after = n > capacity and math.huge or since > 0.5 and filled - since + period or filled
+end
+  need = after
+end
+  if pause > need then need = pause end
+  if lasting > 0 then need = need > 0 and need + lasting or lasting end
+  local milliseconds
+  if now + need + 1000000 > deadline * 1000000 then
+    need = math.min(need, 9007199254740992)
+    milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
+    deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
+  end
+  if not milliseconds and pause == 0 and its_terms == terms then
+    redis.call('SETRANGE', key, '8', struct.pack('<dI4dd', sequence, deadline, now, level))
+  else
+  if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
+  local value
+  if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
+    if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddffff' or '<I4I4dI4dddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, capacity, initial, period)
+      .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
+  else
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddffff' or '<I4I4dI4dddddd', stamp, mark, sequence, deadline, now, level, rate, capacity, initial, period)
+  end
+  if milliseconds then
+    redis.call('SET', key, value, 'PX', milliseconds)
+  else
+    redis.call('SET', key, value, 'KEEPTTL')
+  end
+  end
+end
+    return sequence % 4294967296 * 1048576 + wait * 4
+  end
+end
+local values, filled, source, first = {sequence, 0}, 2, params, 1
+local told
+repeat
+  if fresh > 3 then break end
+  local mixed = fresh > 1
+  for call = 1, count do
+    if mixed and call > 1 then cost, at = struct.unpack('<I4', source, at) end
+    local after
+do
+local n = cost
+  local filled = (level + n) * 1000000 / rate
+  local since
+do
+local at = filled
+  local rest = period > 0 and math.fmod(now + at, period) or 0
+  since = rest > period - 0.5 and rest - period or rest
+end
+    after = n > capacity and math.huge or since > 0.5 and filled - since + period or filled
+end
+    if pause > after then after = pause end
+    local wait = after > 0.001 and math.ceil(after - 0.001) or 0
+    if wait > limit then told, first = true, call break end
+do
+local at, n = after > 0 and after or 0, cost
+  local since
+do
+local at = at
+  local rest = period > 0 and math.fmod(now + at, period) or 0
+  since = rest > period - 0.5 and rest - period or rest
+end
+  local full = (at - since) * rate / 1000000 - capacity
+  if level < full - rate / 1000000 then level = full end
+  level = level + n
+end
+    sequence = sequence + 1
+    if wait == 0 and filled == 2 then
+      values[2] = values[2] + 1
+    else
+      filled = filled + 1
+      values[filled] = wait * 4
+    end
+  end
+  if told then break end
+  if at > ends then
+    if source == todo or not todo or todo == '' then
+do
+  local need
+do
+  local after
+do
+local n = capacity
+  local filled = (level + n) * 1000000 / rate
+  local since
+do
+local at = filled
+  local rest = period > 0 and math.fmod(now + at, period) or 0
+  since = rest > period - 0.5 and rest - period or rest
+end
+  after = n > capacity and math.huge or since > 0.5 and filled - since + period or filled
+end
+  need = after
+end
+  if pause > need then need = pause end
+  if lasting > 0 then need = need > 0 and need + lasting or lasting end
+  local milliseconds
+  if now + need + 1000000 > deadline * 1000000 then
+    need = math.min(need, 9007199254740992)
+    milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
+    deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
+  end
+  if not milliseconds and pause == 0 and its_terms == terms then
+    redis.call('SETRANGE', key, '8', struct.pack('<dI4dd', sequence, deadline, now, level))
+  else
+  if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
+  local value
+  if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
+    if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddffff' or '<I4I4dI4dddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, capacity, initial, period)
+      .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
+  else
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddffff' or '<I4I4dI4dddddd', stamp, mark, sequence, deadline, now, level, rate, capacity, initial, period)
+  end
+  if milliseconds then
+    redis.call('SET', key, value, 'PX', milliseconds)
+  else
+    redis.call('SET', key, value, 'KEEPTTL')
+  end
+  end
+end
+      return values
+    end
+    source, at, ends = todo, 1, #todo
+  end
+  cost, count, limit, patience, fresh, at = struct.unpack('<I4I4ddB', source, at)
+until false
+local function since_step(at)
+  local rest = period > 0 and math.fmod(now + at, period) or 0
+  return rest > period - 0.5 and rest - period or rest
+end
+local function begin(idle)
+  local since
+  since = since_step(0)
+  level = -math.min(idle and capacity or initial, capacity) - since * rate / 1000000
+end
+local function resume(elapsed)
+  level = level - elapsed * rate / 1000000
+end
+local function ready(n)
+  local filled = (level + n) * 1000000 / rate
+  local since
+  since = since_step(filled)
+  return n > capacity and math.huge or since > 0.5 and filled - since + period or filled
+end
+local function charge(at, n)
+  local since
+  since = since_step(at)
+  local full = (at - since) * rate / 1000000 - capacity
+  if level < full - rate / 1000000 then level = full end
+  level = level + n
+end
+local function forget()
+  local after
+  after = ready(capacity)
+  return after
 end
 local function save()
   local need
@@ -84,10 +280,14 @@ local function save()
     milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
+  if not milliseconds and pause == 0 and its_terms == terms then
+    redis.call('SETRANGE', key, '8', struct.pack('<dI4dd', sequence, deadline, now, level))
+  else
+  if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddffff' or '<I4I4dI4dddddd', stamp - stamp % 2 + 1, mark, sequence, deadline, now, level, rate, capacity, initial, period)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddffff' or '<I4I4dI4dddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, capacity, initial, period)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
     value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddffff' or '<I4I4dI4dddddd', stamp, mark, sequence, deadline, now, level, rate, capacity, initial, period)
@@ -97,22 +297,8 @@ local function save()
   else
     redis.call('SET', key, value, 'KEEPTTL')
   end
-end
-if count == 1 and not todo then
-  local after
-  after = ready(cost)
-  if pause > after then after = pause end
-  local wait = after > 0 and math.ceil(after - 0.001) or 0
-  if wait > limit then
-    if wait > patience and wait < 562949953421312 and not dirty then return wait * 4 + 2 end
-  elseif wait < 262144 then
-    charge(after > 0 and after or 0, cost)
-    sequence = sequence + 1
-    save()
-    return sequence % 4294967296 * 1048576 + wait * 4
   end
 end
-local values, filled, source, first = {sequence, 0}, 2, params, 1
 local booked, blocked, opaque = sequence ~= values[1], false, false
 local latest = 0
 local function due(cost)
@@ -161,7 +347,7 @@ local function reckon(cost, count, each)
   if count < 1 then return end
   after, opaque = due(cost)
   latest = after > 0 and after or 0
-charge(latest, cost * count)
+  charge(latest, cost * count)
 end
 while true do
   if fresh > 3 then

@@ -55,7 +55,7 @@ impl Server {
 
     /// A client with permission for the commands of a limiter, but not for `PING`.
     pub(super) fn limited_client(&self, connection: &mut redis::Connection) -> redis::Client {
-        let rules = "SETUSER limited on >secret ~* +evalsha +eval +time +get +set";
+        let rules = "SETUSER limited on >secret ~* +evalsha +eval +time +get +set +setrange";
         redis::cmd("ACL").arg(rules.split(' ').collect::<Vec<_>>()).exec(connection).expect("set");
         self.client_of("limited:secret@")
     }

@@ -16,9 +16,6 @@ const SAVE: &str = include_str!("lua/save.lua");
 const TAKE: &str = include_str!("lua/take.lua");
 const CHANGE: &str = include_str!("lua/change.lua");
 
-/// The functions that every policy defines.
-const EACH: [&str; 5] = ["begin", "resume", "ready", "charge", "forget"];
-
 impl Lua {
     /// The script that takes, or the one that changes.
     pub(super) fn assemble(&self, change: bool) -> String {
@@ -30,6 +27,7 @@ impl Lua {
             ("take", !change),
             ("change", change),
             ("tail", header.tail),
+            ("plain", !header.tail),
             ("room", self.has("room")),
             ("held", self.has("held")),
             ("punish", self.has("refused")),
@@ -39,22 +37,22 @@ impl Lua {
             ("linear", !header.also.contains(&"several")),
         ];
         let policy = self.policy(&header, change);
-        let functions = if alone { Functions::of(&policy, &EACH) } else { None };
+        let functions = if alone { Functions::of(&policy) } else { None };
         switches.push(("pasted", functions.is_some()));
         let save = switched(SAVE, &switches);
         // Pasted functions are defined only after the code for a single call.
         let (before, early, late) = match &functions {
             Some(functions) => {
-                let late = format!("{}{}", functions.text, called(&save));
+                let late = format!("{}{save}", functions.text);
                 (functions.others.as_str(), String::new(), late)
             }
-            None => (policy.as_str(), called(&save), String::new()),
+            None => (policy.as_str(), save.clone(), String::new()),
         };
         let body = switched(if change { CHANGE } else { TAKE }, &switches);
         let script = switched(DRIVER, &switches) + &body;
         let script = match &functions {
-            Some(functions) => functions.with(&save, "save").paste(&script),
-            None => called(&script),
+            Some(functions) => functions.with(&save).paste(&script),
+            None => script,
         };
         let (next, next_cost) = if one_number {
             ("struct.unpack('<I4I4ddB', source, at)", "struct.unpack('<I4', source, at)")
@@ -75,7 +73,7 @@ impl Lua {
             let own = format!("params:sub({PARAMETERS}, {})", PARAMETERS - 1 + size);
             (format!("'{start}c0'"), own, size)
         };
-        script
+        let script = script
             .replace("--@start\n", &self.start(&header, change))
             .replace("--@policy\n", before)
             .replace("--@early\n", &early)
@@ -89,7 +87,8 @@ impl Lua {
             .replace("$FORMAT", header.format)
             .replace(", $FIELDS", &format!("{comma}{fields}"))
             .replace("$NEXT_COST", next_cost)
-            .replace("$NEXT", next)
+            .replace("$NEXT", next);
+        Functions::call(&script)
     }
 
     /// The policy's functions, and those generated from its header.
@@ -115,8 +114,8 @@ impl Lua {
     /// Reads the first argument, with the first call behind the parameters if that is there.
     fn start(&self, header: &ChunkHeader, change: bool) -> String {
         let params: String = header.params.iter().map(|param| format!(", {param}")).collect();
-        let fields = format!("stamp, mark, lasting{params}");
-        let format = format!("<I4I4d{}", "d".repeat(header.params.len()));
+        let fields = format!("terms, lasting{params}");
+        let format = format!("<dd{}", "d".repeat(header.params.len()));
         if change {
             return format!("local {fields} = struct.unpack('{format}', params)\n");
         }
@@ -254,24 +253,20 @@ fn switched(template: &str, switches: &[(&str, bool)]) -> String {
     let mut code = String::new();
     for line in template.lines() {
         let trimmed = line.trim_start();
-        let line = match trimmed.strip_prefix("--@") {
+        let (indent, line) = match trimmed.strip_prefix("--@") {
             Some(switched) => match switched.split_once(' ') {
-                Some((name, code)) if switches.contains(&(name, true)) => code,
+                Some((name, code)) if switches.contains(&(name, true)) => {
+                    (&line[..line.len() - trimmed.len()], code)
+                }
                 Some(_) => continue,
-                None => trimmed,
+                None => ("", trimmed),
             },
             None if trimmed.starts_with("--") || trimmed.is_empty() => continue,
-            None => line,
+            None => ("", line),
         };
+        code += indent;
         code += line;
         code.push('\n');
     }
     code
-}
-
-/// Replaces pasted calls by ordinary ones.
-fn called(code: &str) -> String {
-    ["begin", "resume", "ready", "charge", "forget", "save"]
-        .iter()
-        .fold(code.to_owned(), |code, name| code.replace(&format!("${name}("), &format!("{name}(")))
 }

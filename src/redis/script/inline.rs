@@ -24,16 +24,16 @@ struct Body {
 }
 
 impl Functions {
-    /// The functions of `names` in `text`, if all of them are there and can be pasted.
-    pub(super) fn of(text: &str, names: &[&str]) -> Option<Self> {
+    /// The functions in `text`, if all of them can be pasted.
+    pub(super) fn of(text: &str) -> Option<Self> {
         let mut functions = Self::default();
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
-            let name = names.iter().find_map(|name| {
-                let arguments = line.strip_prefix(&format!("local function {name}("))?;
-                Some((*name, arguments.strip_suffix(')')?))
+            let function = line.strip_prefix("local function ").and_then(|line| {
+                let (name, arguments) = line.split_once('(')?;
+                Some((name, arguments.strip_suffix(')')?))
             });
-            let Some((name, arguments)) = name else {
+            let Some((name, arguments)) = function else {
                 functions.others += line;
                 functions.others.push('\n');
                 continue;
@@ -42,14 +42,19 @@ impl Functions {
             functions.text += &format!("{line}\n{}\nend\n", body.join("\n"));
             functions.bodies.insert(name.to_owned(), Body::of(arguments, &body)?);
         }
-        (functions.bodies.len() == names.len()).then_some(functions)
+        Some(functions)
     }
 
-    /// Adds the function `name`, which returns nothing and whose definition is `text`.
-    pub(super) fn with(&self, text: &str, name: &str) -> Self {
+    /// Adds the function, which returns nothing, that `text` defines.
+    pub(super) fn with(&self, text: &str) -> Self {
         let mut all = self.clone();
-        all.bodies.extend(Self::of(text, &[name]).unwrap_or_default().bodies);
+        all.bodies.extend(Self::of(text).unwrap_or_default().bodies);
         all
+    }
+
+    /// Ordinary calls in the place of all that are not pasted.
+    pub(super) fn call(code: &str) -> String {
+        code.replace('$', "")
     }
 
     /// `code` with the bodies in the place of lines such as `$charge(at, n)` and `after = $ready(n)`.
@@ -99,7 +104,7 @@ mod tests {
 
     #[test]
     fn bodies_stand_where_they_would_be_called() {
-        let functions = Functions::of(TEXT, &["add", "twice"]).expect("both are short");
+        let functions = Functions::of(TEXT).expect("both are short");
         assert_eq!(functions.others, "local x\n");
         let pasted = functions.paste("  $add(1 + 2)\ny = $twice()\nreturn y");
         assert_eq!(pasted, "do\nlocal n = 1 + 2\n  x = x + n\nend\ndo\ny = 2 * x\nend\nreturn y\n");
@@ -108,7 +113,6 @@ mod tests {
     #[test]
     fn a_function_that_returns_early_is_not_pasted() {
         let early = TEXT.replace("  x = x + n", "  if n == 0 then return end");
-        assert!(Functions::of(&early, &["add", "twice"]).is_none());
-        assert!(Functions::of(TEXT, &["add", "missing"]).is_none());
+        assert!(Functions::of(&early).is_none());
     }
 }

@@ -8,7 +8,7 @@ use crate::redis::connection::Reply;
 
 /// The format of the keys. In each format the upper half of the first byte of a key is this number, and the
 /// next three are a hash of the policy's kind; only keys of the first format began with another mark.
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
 
 /// What the processes that use a key agree on.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +58,8 @@ impl PolicyHeader {
         let flags = 4 * u8::from(terms.idle) + 2 * u8::from(small) + u8::from(!more.is_empty());
         let mut bytes = vec![16 * FORMAT + flags];
         bytes.extend(kind_bytes(&scripts.kind));
-        bytes.extend(hash(parameters()).to_le_bytes());
+        // With the first four bytes it is read as one float, which must not be NaN.
+        bytes.extend((hash(parameters()) & !(1 << 30)).to_le_bytes());
         bytes.extend(micros(keep).to_le_bytes());
         bytes.extend(parameters());
         bytes.extend(more.iter().flat_map(|number| number.to_le_bytes()));

@@ -128,7 +128,7 @@ async fn a_user_with_the_permissions_documented_for_a_cluster() {
     let cluster = Cluster::start(2, 0);
     for node in 0..cluster.len() {
         let user = ["ACL", "SETUSER", "limited", "on", ">secret"];
-        let rules = [documented_rules("+set"), documented_rules("+asking")].concat();
+        let rules = [documented_rules("+setrange"), documented_rules("+asking")].concat();
         cluster.node(node).command(&[&user[..], &rules].concat());
     }
     let client = ClusterClientBuilder::new(cluster.urls())

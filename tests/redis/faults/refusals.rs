@@ -143,7 +143,7 @@ pub(super) fn documented_rules(last: &str) -> Vec<&'static str> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_with_the_documented_permissions() {
     let server = Server::start();
-    let url = user(&server, &documented_rules("+set"));
+    let url = user(&server, &documented_rules("+setrange"));
     let policy = (TokenBucket::new(Rate::per_second(100.0), 10), InFlight::new(5));
     let limiter = RedisRateLimiter::new(policy.clone(), reconnecting(&url), KEY);
     let mut grant = limiter.acquire((3, 1)).await.expect("granted");
@@ -155,6 +155,12 @@ async fn a_user_with_the_documented_permissions() {
     limiter.ping().await.expect("answered");
     limiter.inspect().await.expect("answered");
     limiter.at("quota:another").acquire((1, 1)).await.expect("granted");
+    // A policy of which only the state is written, over what was there.
+    let bucket = TokenBucket::new(Rate::per_second(100.0), 10);
+    let bucket = RedisRateLimiter::new(bucket, reconnecting(&url), "quota:bucket");
+    for _ in 0..2 {
+        bucket.acquire(1).await.expect("granted");
+    }
     store(limiter.at("another").try_acquire((1, 1)).await);
 
     // Each time another limiter: the one before takes Redis to be down for a moment.

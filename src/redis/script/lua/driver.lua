@@ -8,9 +8,11 @@
 -- ARGV[4]  for change.lua only: a claim to the policy of the key, or nothing
 --
 -- The key holds: stamp, mark, sequence, deadline, last; the policy's fields; its parameters; the extension,
--- if the stamp is odd; the policy's tail. The stamp is a hash of the policy's name x 256, + the format's
--- number x 16, + 4 if an absent key is an idle one, + 2 if the parameters are floats of 32 bits. The mark is
--- a hash of the parameters. `sequence` counts charges from the microsecond in which the key began, so
+-- if there is one; the policy's tail. The stamp is a hash of the policy's name x 256, + the format's
+-- number x 16, + 8 in a key with an extension, + 4 if an absent key is an idle one, + 2 if the parameters are
+-- floats of 32 bits, + 1 in a request with more numbers at its end. The mark is a hash of the parameters. Both
+-- together are compared as one float: they are equal only if there is neither an extension nor more numbers,
+-- so a usual call reads nothing else. `sequence` counts charges from the microsecond in which the key began, so
 -- that a refund can tell whether there was another charge since. `deadline` is a second before which the key does
 -- not expire. `last` is when the state was true, in microseconds of the server's clock: if that has gone
 -- back, no time has passed.
@@ -26,38 +28,44 @@ local blob = redis.call('GET', key)
 local sequence, deadline, last, elapsed = now, 0, now, 0
 local pause, vouched, installed, dirty, ends = 0, 0, 0, false, #params
 local version, generation, grace = 0, 0, 0
-if stamp % 2 == 1 then
-  ends = ends - 12
-  version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
-end
+local its_terms, its_at, stamp, mark
+--@tail stamp, mark = struct.unpack('<I4I4', params)
 --@change local second, claim, built, earlier, renewed = math.min(math.floor(now / 1000000), 4294967295), 0, 0, nil, false
 --@change if #ARGV[4] > 0 then claim, built = struct.unpack('<BI4', ARGV[4]) end
 --@held local marks = {}
 --@policy
 
-if not blob then
-  -- A new limiter that differs from an idle one is written even if the call is refused, or it would never fill.
-  --@take dirty = lasting > 0
-  --@take $begin(stamp % 8 > 3)
-  --@change if claim == 2 then generation = math.max(generation + 1, second) end
-  -- A set policy replaces the previous one, also where the key is absent.
-  --@change if #ARGV[4] > 5 then become(ARGV[4]:sub(7), nil, ARGV[4]:byte(6) > 0) else begin(stamp % 8 > 3) end
-else
+if blob then
   if #blob < $SIZE then return {'foreign', #blob, blob:sub(1, 4)} end
-  local its_stamp, its_mark, at
-  its_stamp, its_mark, sequence, deadline, last, $FIELDS, at = struct.unpack('<I4I4dI4d$FORMAT', blob)
-  if its_mark ~= mark or its_stamp ~= stamp or stamp % 2 == 1 then
+  its_terms, sequence, deadline, last, $FIELDS, its_at = struct.unpack('<ddI4d$FORMAT', blob)
+end
+if its_terms ~= terms then
+  --@plain stamp, mark = struct.unpack('<I4I4', params)
+  if stamp % 2 == 1 then
+    ends = ends - 12
+    version, generation, grace = struct.unpack('<I4I4I4', params, ends + 1)
+  end
+  if not blob then
+    -- A new limiter that differs from an idle one is written even if the call is refused, or it would never fill.
+    --@take dirty = lasting > 0
+    --@take $begin(stamp % 8 > 3)
+    --@change if claim == 2 then generation = math.max(generation + 1, second) end
+    -- A set policy replaces the previous one, also where the key is absent.
+    --@change if #ARGV[4] > 5 then become(ARGV[4]:sub(7), nil, ARGV[4]:byte(6) > 0) else begin(stamp % 8 > 3) end
+  else
+    local its_stamp, its_mark = struct.unpack('<I4I4', blob)
     local its_size = its_stamp % 4 > 1 and $LENGTH / 2 or $LENGTH
+    local extended = its_stamp % 16 > 7
     -- Another kind of policy, or another format.
-    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < at - 1 + its_size + its_stamp % 2 * 24 then
+    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
     end
-    local theirs, its_version, its_generation = blob:sub(at, at + its_size - 1), 0, 0
-    at = at + its_size
+    local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
+    its_at = its_at + its_size
     vouched = math.floor(last / 1000000)
-    if its_stamp % 2 == 1 then
-      pause, its_version, its_generation, vouched, installed, at = struct.unpack('<dI4I4I4I4', blob, at)
-      its_stamp = its_stamp - 1
+    if extended then
+      pause, its_version, its_generation, vouched, installed, its_at = struct.unpack('<dI4I4I4I4', blob, its_at)
+      its_stamp = its_stamp - 8
     end
     local quiet = math.min(math.max(math.floor(now / 1000000) - vouched, 0), 4294967295)
     local same = its_mark == mark and its_stamp == stamp - stamp % 2
@@ -83,11 +91,13 @@ else
     end
     -- A refused call shows, too, that processes with this policy are in use.
     --@take if grace == 0 and quiet > 5 then dirty = true end
-  else
-    --@tail at = at + (stamp % 4 > 1 and $LENGTH / 2 or $LENGTH)
-    --@take if now - last > 5000000 then dirty = true end
   end
-  --@tail read(blob, at, #blob)
+else
+  --@tail its_at = its_at + (stamp % 4 > 1 and $LENGTH / 2 or $LENGTH)
+  --@take if now - last > 5000000 then dirty = true end
+end
+if blob then
+  --@tail read(blob, its_at, #blob)
   -- If the clock has gone back, the new time is written even for a refusal: until then, no time passes.
   if now > last then elapsed = now - last elseif now < last then dirty = true end
   -- After its end a pause is negative: how long ago it ended, or -0.001 for now.

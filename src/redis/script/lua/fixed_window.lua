@@ -12,20 +12,20 @@ end
 -- The start of the window of the grid in which `at` lies. An edge within the next half microsecond counts as
 -- reached: the server's time is a number of 51 bits.
 local function edge(at)
-  if grid < 0 then return at end
-  local into = math.fmod(now + at + grid, window)
+  local into = grid < 0 and 0 or math.fmod(now + at + grid, window)
   return into > window - 0.5 and at or at - into
 end
 
 -- If the clock has gone back, the count is that of the window in which it is now.
 local function resume(elapsed)
   start = start - elapsed
-  if now < last and start + window > 0 then start = edge(math.max(start, 0)) end
+  if now < last and start + window > 0 then
+    start = $edge(math.max(start, 0))
+  end
 end
 
 local function ready(n)
-  if n > most then return math.huge end
-  return granted + n <= most and start or start + window
+  return n > most and math.huge or granted + n <= most and start or start + window
 end
 
 -- A number from before the window is used again if all later charges were refunded. Several callers are charged
@@ -33,7 +33,8 @@ end
 local function charge(at, n, count)
   local number = sequence + 1
   if at > start + window - 0.001 then
-    start, granted, began = edge(at), 0, number
+    start = $edge(at)
+    granted, began = 0, number
   elseif number < began then
     began = number
   end

@@ -1,5 +1,5 @@
 -- One write carries the value and its expiry. The expiry is set only when it has become too short, and then to
--- twice the time needed, but at most a day more.
+-- twice the time needed, but at most a day more. Otherwise only the numbers that change are written.
 local function save()
   local need
   need = $forget()
@@ -11,10 +11,14 @@ local function save()
     milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
+  --@plain if not milliseconds and pause == 0 and its_terms == terms then
+  --@plain   redis.call('SETRANGE', key, '8', struct.pack('<dI4d$FORMAT', sequence, deadline, now, $FIELDS))
+  --@plain else
+  --@plain if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack($LAYOUT, stamp - stamp % 2 + 1, mark, sequence, deadline, now, $FIELDS, $OWN)
+    value = struct.pack($LAYOUT, stamp - stamp % 2 + 8, mark, sequence, deadline, now, $FIELDS, $OWN)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
     value = struct.pack($LAYOUT, stamp, mark, sequence, deadline, now, $FIELDS, $OWN)
@@ -25,4 +29,5 @@ local function save()
   else
     redis.call('SET', key, value, 'KEEPTTL')
   end
+  --@plain end
 end

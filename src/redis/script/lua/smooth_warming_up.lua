@@ -28,7 +28,7 @@ end
 local function charge(at, n)
   local ticket = debt
   before = stored
-  settle(at)
+  $settle(at)
   -- What the ramp adds: the trapezoid's area above the stable interval, from here to what is left.
   local steep = warm_up * 4 / (5 + cold)
   local flat = warm_up - steep

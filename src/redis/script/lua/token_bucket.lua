@@ -6,13 +6,14 @@
 -- How long before `at` the last step was. A step within the next half microsecond counts as reached: the
 -- server's time is a number of 51 bits.
 local function since_step(at)
-  if period == 0 then return 0 end
-  local since = math.fmod(now + at, period)
-  return since > period - 0.5 and since - period or since
+  local rest = period > 0 and math.fmod(now + at, period) or 0
+  return rest > period - 0.5 and rest - period or rest
 end
 
 local function begin(idle)
-  level = -math.min(idle and capacity or initial, capacity) - since_step(0) * rate / 1000000
+  local since
+  since = $since_step(0)
+  level = -math.min(idle and capacity or initial, capacity) - since * rate / 1000000
 end
 
 local function resume(elapsed)
@@ -20,22 +21,25 @@ local function resume(elapsed)
 end
 
 local function ready(n)
-  if n > capacity then return math.huge end
-  local after = (level + n) * 1000000 / rate
-  if period == 0 then return after end
-  local since = since_step(after)
-  return since > 0.5 and after - since + period or after
+  local filled = (level + n) * 1000000 / rate
+  local since
+  since = $since_step(filled)
+  return n > capacity and math.huge or since > 0.5 and filled - since + period or filled
 end
 
 -- For the microsecond, see SmoothBursty.
 local function charge(at, n)
-  local full = (at - since_step(at)) * rate / 1000000 - capacity
+  local since
+  since = $since_step(at)
+  local full = (at - since) * rate / 1000000 - capacity
   if level < full - rate / 1000000 then level = full end
   level = level + n
 end
 
 local function forget()
-  return ready(capacity)
+  local after
+  after = $ready(capacity)
+  return after
 end
 --@ change
 
