@@ -120,8 +120,12 @@ pub(super) fn about(random: &mut u64, duration: Duration) -> Duration {
     *random ^= *random >> 7;
     *random ^= *random << 17;
     let about = duration / 2 + duration.mul_f64((*random >> 40) as f64 / (1u64 << 24) as f64);
-    // Whole microseconds, as scripts count.
-    about - Duration::from_nanos(u64::from(about.subsec_nanos() % 1_000))
+    whole(about)
+}
+
+/// In whole microseconds, as scripts count.
+pub(super) fn whole(duration: Duration) -> Duration {
+    duration - Duration::from_nanos(u64::from(duration.subsec_nanos() % 1_000))
 }
 
 impl Health {

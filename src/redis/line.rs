@@ -180,9 +180,7 @@ impl<P: Scripted> KeyLine<P> {
         let kept = if is_own { UNUSED } else { UNUSED_BUT_SET };
         now.since(self.time.latest()) >= kept
             && self.queue.len() == 0
-            && self.flight.is_none()
-            && self.changes.is_empty()
-            && self.spare.is_empty()
+            && self.has_told_all()
             && self.lease.is_free()
             && self.denied.is_none_or(|(_, due, _)| due.min(self.refresh_at) <= now)
     }

@@ -129,7 +129,7 @@ impl Reconnecting {
                 client.get_multiplexed_async_connection_with_config(&config).await
             }
         };
-        Self::of(Arc::new(move || Box::pin(connect())), CONNECT_TIMEOUT, idle)
+        Self::by(connect, idle)
     }
 
     /// With a function that connects, where the server or the password changes: for a Sentinel, or for
@@ -167,7 +167,15 @@ impl Reconnecting {
         F: Fn() -> C + Send + Sync + 'static,
         C: Future<Output = Result<MultiplexedConnection, RedisError>> + Send + 'static,
     {
-        Self::of(Arc::new(move || Box::pin(connect())), CONNECT_TIMEOUT, IDLE)
+        Self::by(connect, IDLE)
+    }
+
+    fn by<F, C>(connect: F, idle: Duration) -> Self
+    where
+        F: Fn() -> C + Send + Sync + 'static,
+        C: Future<Output = Result<MultiplexedConnection, RedisError>> + Send + 'static,
+    {
+        Self::of(Arc::new(move || Box::pin(connect())), CONNECT_TIMEOUT, idle)
     }
 
     /// How long connecting may take, handshakes and all; by default 5 s. Requests meanwhile wait until their own

@@ -11,7 +11,7 @@ use super::{BATCH, KeyLine};
 use crate::error::{Error, QueueLimit};
 use crate::policy::Quota;
 use crate::redis::connection::{Failure, Reply};
-use crate::redis::health::about;
+use crate::redis::health::{about, whole};
 use crate::redis::rules::Rules;
 use crate::redis::script::wire::{Answer, Verdict};
 use crate::redis::script::{Scripted, wire};
@@ -54,11 +54,6 @@ fn made<P: Scripted>(
         .map(|change| if asks(change) { report().map(Some) } else { Some(None) })
         .collect();
     reports.filter(|_| told.next().is_none())
-}
-
-/// Whole microseconds, as scripts count.
-fn whole(duration: Duration) -> Duration {
-    duration - Duration::from_nanos(u64::from(duration.subsec_nanos() % 1_000))
 }
 
 impl<P: Scripted> KeyLine<P> {

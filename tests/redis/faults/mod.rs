@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
 use tollgate::redis::{
-    Builder, Connection, Event, Reconnecting, RedisRateLimiter, State, StoreError,
+    Builder, Connection, Event, Reconnecting, RedisRateLimiter, Scripted, State, StoreError,
 };
 use tollgate::{Error, Rate, SmoothBursty};
 
@@ -184,7 +184,11 @@ async fn is<C: Connection>(limiter: &Limiter<C>, state: State) -> Duration {
 }
 
 /// Retries until Redis grants a permit, and returns the time that took.
-async fn served<C: Connection>(limiter: &Limiter<C>) -> Duration {
+async fn served<P, C>(limiter: &RedisRateLimiter<P, C>) -> Duration
+where
+    P: Scripted<Cost = u32>,
+    C: Connection,
+{
     let start = Instant::now();
     loop {
         let answer = limiter.acquire(1).await;
