@@ -65,7 +65,7 @@ impl Rule {
         Self { kind, rate: f64::from(limit) / window.as_secs_f64(), burst: window, places: 0 }
     }
 
-    /// So many at any time, and as many a second as each may hold for `holds`.
+    /// `places` permits in flight. Each is held for `holds`, and that makes the rate.
     pub(crate) fn places(places: u32, holds: Duration) -> Self {
         let rate = f64::from(places) / holds.as_secs_f64();
         Self { kind: Kind::Places, rate, burst: Duration::ZERO, places }

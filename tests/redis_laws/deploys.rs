@@ -61,7 +61,7 @@ fn bursty(rate: f64) -> SmoothBursty {
     SmoothBursty::new(Rate::per_second(rate))
 }
 
-/// As many as it gets at once.
+/// The number of permits that are granted at once.
 fn burst<P: Scripted<Cost = u32>>(limiter: &RedisRateLimiter<P, Manual>) -> u32 {
     let mut count = 0;
     while limiter.try_acquire(1).now_or_never().expect("an answer").is_ok() {
