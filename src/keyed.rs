@@ -23,9 +23,12 @@ pub use to_key::ToKey;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Grant, GrantOwner, Reservation, Shared};
+#[cfg(feature = "metrics")]
+use crate::observe;
+use crate::observe::Event;
 use crate::park::block_on;
 use crate::policy::{Policy, Quota};
-use crate::stats::Stats;
+use crate::stats::{Stats, Waits};
 use shard::PolicySource;
 use table::Table;
 
@@ -326,6 +329,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// ```
     pub fn set_policy(&self, policy: P) {
         self.table.set_rule(&PolicySource::One(policy));
+        self.table.observer.report(&Event::PolicyChanged { rate: None });
     }
 
     /// Puts each key under the policy that `policy_of` returns for it; see
@@ -341,6 +345,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// ```
     pub fn set_policies(&self, policy_of: impl Fn(&K) -> P + Send + Sync + 'static) {
         self.table.set_rule(&PolicySource::Each(Arc::new(policy_of)));
+        self.table.observer.report(&Event::PolicyChanged { rate: None });
     }
 
     /// Calls the function of the key again for this key; use it after the function's result has changed. Does
@@ -394,6 +399,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Q: ToKey<K> + ?Sized,
     {
         self.table.line(key)?.with_lock(|inner, now| inner.pause(now, duration));
+        self.table.observer.paused(duration);
         Ok(())
     }
 
@@ -516,7 +522,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// ```
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.table.options.name.as_deref()
+        self.table.observer.name.as_deref()
     }
 
     /// The clock that decides and wakes waiters.
@@ -621,6 +627,34 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.stats()
     }
 
+    /// How long callers waited at all keys, and for which part of the policy.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// for key in [7, 8] {
+    ///     limiter.blocking_acquire(&key, 6)?;
+    ///     limiter.blocking_acquire(&key, 1)?; // waits for 200 ms
+    /// }
+    /// assert_eq!(limiter.waits().count(), 2);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn waits(&self) -> Waits {
+        self.table.waits()
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn observe(&self) -> observe::Observe {
+        observe::observe(&self.table, |table| observe::Observation {
+            stats: table.stats(),
+            waits: table.waits(),
+            waiting: table.queue_len(),
+            redis: None,
+        })
+    }
+
     /// Waits up to `max_wait`, without a borrow.
     pub(crate) fn acquire_within(
         &self,
@@ -657,7 +691,7 @@ impl<K, P: Policy> Clone for KeyedRateLimiter<K, P> {
 impl<K, P: Policy> fmt::Debug for KeyedRateLimiter<K, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("KeyedRateLimiter");
-        if let Some(name) = &self.table.options.name {
+        if let Some(name) = &self.table.observer.name {
             shown.field("name", name);
         }
         shown

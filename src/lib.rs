@@ -87,6 +87,8 @@
 //! | `tokio` | yes | `Clock::tokio()` |
 //! | `coarse` | no | `Clock::coarse()` asks the kernel for its last tick; on Linux |
 //! | `redis` | no | `redis::RedisRateLimiter`: one quota for a whole fleet |
+//! | `metrics` | no | `metrics::Publisher`: counts and waits for a recorder of the `metrics` facade |
+//! | `tracing` | no | an event for each long wait, pause and change of rate |
 //! | `redis-cluster` | no | `redis::Cluster`, a connection that follows a slot that is moved |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -97,6 +99,9 @@ mod error;
 mod keyed;
 mod limiter;
 mod line;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+mod observe;
 mod park;
 mod policy;
 #[cfg(feature = "redis")]
@@ -114,6 +119,7 @@ pub use keyed::builder::KeyedRateLimiterBuilder;
 pub use keyed::{KeyedAcquire, KeyedRateLimiter, ToKey};
 pub use limiter::builder::RateLimiterBuilder;
 pub use limiter::{Acquire, Grant, RateLimiter, Reservation};
+pub use observe::Event;
 pub use policy::any::{AllOf, AnyPolicy, InvalidAllOf};
 pub use policy::compose::Same;
 pub use policy::fixed_window::FixedWindow;
@@ -128,7 +134,7 @@ pub use policy::smooth_warming_up::SmoothWarmingUp;
 pub use policy::state;
 pub use policy::token_bucket::TokenBucket;
 pub use policy::{Cost, Policy, Quota, Rated, Ready};
-pub use stats::Stats;
+pub use stats::{Stats, Waits};
 pub use units::{InvalidRate, Nanos, Rate};
 
 #[cfg(any(doc, doctest))]

@@ -22,8 +22,11 @@ pub(crate) use shared::Shared;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::line::Inner;
+#[cfg(feature = "metrics")]
+use crate::observe;
+use crate::observe::Event;
 use crate::policy::{Policy, Quota, Rated};
-use crate::stats::Stats;
+use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
 
 /// Grants permits by a [`Policy`]; callers that must wait queue in FIFO order.
@@ -317,6 +320,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     pub fn set_policy(&self, policy: P) {
         self.with_lock(|inner, now| inner.set_policy(now, policy));
+        self.shared.observer.get().report(&Event::PolicyChanged { rate: None });
     }
 
     /// Grants nothing for `duration` from now, for example after a response with `Retry-After`.
@@ -341,6 +345,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     pub fn pause_for(&self, duration: Duration) {
         self.with_lock(|inner, now| inner.pause(now, duration));
+        self.shared.observer.get().paused(duration);
     }
 
     /// The permits that can be taken now without a wait for the next caller. Zero while callers wait
@@ -416,6 +421,32 @@ impl<P: Policy> RateLimiter<P> {
         self.shared.stats()
     }
 
+    /// How long callers waited, and for which part of the policy.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let clock = ManualClock::auto_advance();
+    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
+    /// limiter.blocking_acquire(1)?;
+    /// limiter.blocking_acquire(1)?;
+    /// assert_eq!(limiter.waits().count(), 1);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn waits(&self) -> Waits {
+        self.shared.waits()
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn observe(&self) -> observe::Observe {
+        observe::observe(&self.shared, |shared| observe::Observation {
+            stats: shared.stats(),
+            waits: shared.waits(),
+            waiting: shared.look(|inner, _| inner.queue_len()),
+            redis: None,
+        })
+    }
+
     /// The current policy.
     ///
     /// ```
@@ -439,7 +470,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.shared.name.as_deref()
+        self.shared.observer.name()
     }
 
     /// The clock that decides and wakes waiters.
@@ -520,6 +551,7 @@ impl<P: Rated> RateLimiter<P> {
             let policy = inner.policy().clone().with_rate(rate);
             inner.set_policy(now, policy);
         });
+        self.shared.observer.get().report(&Event::PolicyChanged { rate: Some(rate) });
     }
 }
 

@@ -1,11 +1,15 @@
 //! Counting calls without slowing them down.
 
+mod waits;
+
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::sync::OwnLine;
+pub(crate) use waits::WaitCounts;
+pub use waits::Waits;
 
 /// Counts of a limiter since it was made.
 ///
@@ -31,6 +35,8 @@ pub struct Stats {
     pub given_up: u64,
     /// The sum of the waits of all granted calls.
     pub waited: Duration,
+    /// Pauses that began or were made longer.
+    pub pauses: u64,
 }
 
 impl Stats {
@@ -45,6 +51,7 @@ impl Stats {
         self.refused += other.refused;
         self.given_up += other.given_up;
         self.waited = self.waited.saturating_add(other.waited);
+        self.pauses += other.pauses;
     }
 }
 

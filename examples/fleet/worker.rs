@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use reqwest::{Client, StatusCode};
 use tokio::task::JoinSet;
-use tollgate::redis::{Event, Reconnecting, RedisRateLimiter, Unavailable};
-use tollgate::{Rate, SmoothBursty};
+use tollgate::redis::{Reconnecting, RedisRateLimiter, Unavailable};
+use tollgate::{Event, Rate, SmoothBursty};
 
 use crate::{Failure, WORKERS};
 

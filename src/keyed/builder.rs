@@ -3,11 +3,13 @@
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::KeyedRateLimiter;
 use super::shard::{PolicySource, Settings};
 use super::table::{MAX_KEYS, Options, Table};
 use crate::clock::Clock;
+use crate::observe::{Event, Reports};
 use crate::policy::Policy;
 use crate::wait_queue::Bounds;
 
@@ -76,7 +78,11 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
 
     fn new(rule: PolicySource<K, P>) -> Self {
         let settings = Settings { bounds: Bounds::NONE, absent_is_new: false };
-        Self { rule, clock: None, options: Options { name: None, max_keys: MAX_KEYS, settings } }
+        Self {
+            rule,
+            clock: None,
+            options: Options { reports: Reports::default(), max_keys: MAX_KEYS, settings },
+        }
     }
 
     fn with(mut self, choose: impl FnOnce(&mut Options)) -> Self {
@@ -106,7 +112,37 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
     /// assert_eq!(builder.name("uploads").build().name(), Some("uploads"));
     /// ```
     pub fn name(self, name: impl Into<Arc<str>>) -> Self {
-        self.with(|options| options.name = Some(name.into()))
+        self.with(|options| options.reports.name = Some(name.into()))
+    }
+
+    /// A listener for the [events](Event) of all keys; see
+    /// [`RateLimiterBuilder::on_event`](crate::RateLimiterBuilder::on_event). Default: none.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{InFlight, KeyedRateLimiter};
+    /// let limiter = KeyedRateLimiter::builder(InFlight::new(10))
+    ///     .on_event(|event| eprintln!("{event}"))
+    ///     .build();
+    /// limiter.pause_for("alice", Duration::from_secs(5))?; // paused for 5s
+    /// # let _: KeyedRateLimiter<String, _> = limiter;
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn on_event(self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.with(|options| options.reports.listen(listener))
+    }
+
+    /// The wait from which a grant makes an [`Event::Waited`]. Default: one second.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{InFlight, KeyedRateLimiter};
+    /// let builder = KeyedRateLimiter::builder(InFlight::new(10));
+    /// let limiter = builder.slow_wait(Duration::from_millis(100)).build();
+    /// # let _: KeyedRateLimiter<String, _> = limiter;
+    /// ```
+    pub fn slow_wait(self, wait: Duration) -> Self {
+        self.with(|options| options.reports.slow_wait = wait)
     }
 
     /// The maximum number of keys. When the table holds that many and finds no idle one, a call at a
@@ -197,9 +233,9 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
 
 impl<K, P> fmt::Debug for KeyedRateLimiterBuilder<K, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Options { name, max_keys, .. } = &self.options;
+        let Options { reports, max_keys, .. } = &self.options;
         f.debug_struct("KeyedRateLimiterBuilder")
-            .field("name", name)
+            .field("name", &reports.name)
             .field("max_keys", max_keys)
             .finish_non_exhaustive()
     }

@@ -12,6 +12,7 @@ use crate::clock::{Clock, Steady};
 use crate::error::Error;
 use crate::limiter::Shared;
 use crate::line::Charge;
+use crate::observe::Observer;
 use crate::policy::{Cost, Policy, Ready};
 use crate::stats::Stats;
 use crate::units::Nanos;
@@ -238,13 +239,20 @@ impl<K, P: Policy> Shard<K, P> {
     }
 
     /// The key's line, created if there is none.
-    pub(super) fn line(&mut self, place: usize, clock: &Clock) -> Arc<Shared<P>> {
+    pub(super) fn line(
+        &mut self,
+        place: usize,
+        clock: &Clock,
+        observer: &Arc<Observer>,
+    ) -> Arc<Shared<P>> {
         let entry = self.entries.get_bucket_mut(place).expect(FOUND);
         let line = match &entry.slot {
             Slot::Busy(line) => return Arc::clone(line),
             Slot::Quiet(state) => {
                 let policy = self.rule.policy(entry.own.as_deref()).clone();
-                Shared::of_key(policy, state.clone(), clock, self.settings.bounds, self.not_before)
+                let Self { settings, not_before, .. } = self;
+                let bounds = settings.bounds;
+                Shared::of_key(policy, state.clone(), (clock, observer), bounds, *not_before)
             }
         };
         entry.slot = Slot::Busy(Arc::clone(&line));

@@ -14,8 +14,9 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{EntryRef, Keys, Shared};
 use crate::line::{Change, Charge};
+use crate::observe::{Observer, Reports};
 use crate::policy::{Policy, Quota};
-use crate::stats::Stats;
+use crate::stats::{Stats, Waits};
 use crate::sync::{Mutex, MutexGuard, OwnLine};
 use crate::units::Nanos;
 use crate::wait_queue::AfterUnlock;
@@ -41,6 +42,8 @@ pub(super) struct Table<K, P: Policy> {
     shards: Box<[Part<K, P>]>,
     keys: AtomicUsize,
     pub(super) options: Options,
+    /// Of all keys.
+    pub(super) observer: Arc<Observer>,
     /// The shard at which the next sweep continues, and the number of calls until then.
     next: AtomicUsize,
     calls_per_sweep: AtomicUsize,
@@ -51,7 +54,7 @@ pub(super) struct Table<K, P: Policy> {
 
 /// The options chosen in the builder.
 pub(super) struct Options {
-    pub(super) name: Option<Arc<str>>,
+    pub(super) reports: Reports,
     pub(super) max_keys: usize,
     pub(super) settings: Settings,
 }
@@ -75,6 +78,7 @@ impl<K, P: Policy> Table<K, P> {
             hasher: DefaultHashBuilder::default(),
             shards: (0..SHARDS).map(|_| shard()).collect(),
             keys: AtomicUsize::new(0),
+            observer: Observer::new(options.reports.clone()),
             options,
             next: AtomicUsize::new(0),
             rules: AtomicU64::new(0),
@@ -175,12 +179,22 @@ impl<K, P: Policy> Table<K, P> {
                 entry.pins += 1;
                 Ok(KeyAdmission::Granted(EntryRef { hash, id: entry.id, hint: place }, charge))
             }
-            Ok(Decision::NeedsLine) => Ok(KeyAdmission::Line(shard.line(place, &self.clock))),
+            Ok(Decision::NeedsLine) => {
+                Ok(KeyAdmission::Line(shard.line(place, &self.clock, &self.observer)))
+            }
             Err(error) => {
                 shard.stats.refused += 1;
                 Err(error)
             }
         }
+    }
+
+    /// Callers waiting at all keys.
+    #[cfg(feature = "metrics")]
+    pub(super) fn queue_len(&self) -> usize {
+        let waiting = |line: &Arc<Shared<P>>| line.look(|inner, _| inner.queue_len());
+        let lines = self.shards.iter().flat_map(|shard| shard.0.lock().lines());
+        lines.map(|line| waiting(&line)).sum()
     }
 
     /// The line of a key, created if the key has none.
@@ -200,7 +214,7 @@ impl<K, P: Policy> Table<K, P> {
                 absent = Some(shard.absent(hash, key.to_key(), now));
                 self.take_room().then(|| shard.insert(absent.take().expect("made just now")))
             });
-            let line = place.map(|place| shard.line(place, &self.clock));
+            let line = place.map(|place| shard.line(place, &self.clock, &self.observer));
             drop(shard);
             match line {
                 Some(line) => {
@@ -348,6 +362,10 @@ impl<K, P: Policy> Table<K, P> {
             keys.extend(shard.0.lock().iter().map(|entry| entry.key.clone()));
         }
         keys
+    }
+
+    pub(super) fn waits(&self) -> Waits {
+        self.observer.waits()
     }
 
     pub(super) fn stats(&self) -> Stats {

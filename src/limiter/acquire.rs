@@ -127,6 +127,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
         }
         match self.place {
             WaiterState::Granted(charge) => {
+                self.report(charge);
                 self.place = WaiterState::Over;
                 Poll::Ready(Ok(charge))
             }
@@ -159,6 +160,9 @@ impl<'a, P: Policy> Acquire<'a, P> {
             });
             match standing {
                 WaitStatus::Over(outcome) => {
+                    if let Ok(charge) = outcome {
+                        self.report(charge);
+                    }
                     self.place = WaiterState::Over;
                     return Poll::Ready(outcome);
                 }
@@ -166,6 +170,14 @@ impl<'a, P: Policy> Acquire<'a, P> {
                 WaitStatus::Waiting(Some(due)) if self.line().clock.skip_to(due) => {}
                 WaitStatus::Waiting(_) => return Poll::Pending,
             }
+        }
+    }
+
+    /// Before the grant leaves this future: the listener may panic.
+    fn report(&self, charge: Charge<P::Receipt>) {
+        if charge.waited > 0 {
+            let observer = self.line().observer.get();
+            observer.granted(Duration::from_nanos(charge.waited), charge.limited_by);
         }
     }
 

@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{RateLimiter, Shared};
 use crate::clock::Clock;
+use crate::observe::{Event, LazyObserver, Reports};
 use crate::policy::Policy;
 use crate::wait_queue::Bounds;
 
@@ -26,7 +28,7 @@ use crate::wait_queue::Bounds;
 pub struct RateLimiterBuilder<P> {
     policy: P,
     clock: Option<Clock>,
-    name: Option<Arc<str>>,
+    reports: Reports,
     bounds: Bounds,
 }
 
@@ -49,7 +51,7 @@ impl<P: Policy> RateLimiter<P> {
 
 impl<P: Policy> RateLimiterBuilder<P> {
     fn new(policy: P) -> Self {
-        Self { policy, clock: None, name: None, bounds: Bounds::NONE }
+        Self { policy, clock: None, reports: Reports::default(), bounds: Bounds::NONE }
     }
 
     /// The clock that decides and wakes waiters. Default: [`Clock::system`].
@@ -75,8 +77,51 @@ impl<P: Policy> RateLimiterBuilder<P> {
     /// let limiter = RateLimiter::builder(InFlight::new(10)).name("uploads").build();
     /// assert_eq!(limiter.name(), Some("uploads"));
     /// ```
-    pub fn name(self, name: impl Into<Arc<str>>) -> Self {
-        Self { name: Some(name.into()), ..self }
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.reports.name = Some(name.into());
+        self
+    }
+
+    /// A listener for the limiter's [events](Event). It runs in the call that makes the event, and without
+    /// a lock: it may use the limiter, but should not block. Default: none.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{InFlight, RateLimiter};
+    /// let limiter = RateLimiter::builder(InFlight::new(10))
+    ///     .on_event(|event| eprintln!("uploads: {event}"))
+    ///     .build();
+    /// limiter.pause_for(Duration::from_secs(5)); // uploads: paused for 5s
+    /// ```
+    pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.reports.listen(listener);
+        self
+    }
+
+    /// The wait from which a grant makes an [`Event::Waited`]. Default: one second.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use std::time::Duration;
+    /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    ///
+    /// let slow = Arc::new(AtomicU32::new(0));
+    /// let count = Arc::clone(&slow);
+    /// let limiter = RateLimiter::builder(SmoothBursty::new(Rate::per_second(5.0)))
+    ///     .clock(ManualClock::auto_advance())
+    ///     .slow_wait(Duration::from_millis(500))
+    ///     .on_event(move |_| _ = count.fetch_add(1, Ordering::Relaxed))
+    ///     .build();
+    /// for n in [1, 4, 1] {
+    ///     limiter.blocking_acquire(n)?; // the last one waits for 800 ms
+    /// }
+    /// assert_eq!(slow.load(Ordering::Relaxed), 1);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn slow_wait(mut self, wait: Duration) -> Self {
+        self.reports.slow_wait = wait;
+        self
     }
 
     /// The maximum number of waiters. When the queue holds that many, a caller that would have to
@@ -128,7 +173,8 @@ impl<P: Policy> RateLimiterBuilder<P> {
     #[must_use]
     pub fn build(self) -> RateLimiter<P> {
         let clock = self.clock.unwrap_or_else(Clock::system);
-        RateLimiter { shared: Shared::new(self.policy, clock, self.name, self.bounds) }
+        let observer = LazyObserver::new(self.reports);
+        RateLimiter { shared: Shared::new(self.policy, clock, observer, self.bounds) }
     }
 }
 
@@ -136,7 +182,7 @@ impl<P: fmt::Debug> fmt::Debug for RateLimiterBuilder<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimiterBuilder")
             .field("policy", &self.policy)
-            .field("name", &self.name)
+            .field("name", &self.reports.name)
             .finish_non_exhaustive()
     }
 }

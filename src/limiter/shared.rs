@@ -9,8 +9,9 @@ use std::time::Duration;
 use crate::clock::{Alarm, Clock, OnAlarm, Steady};
 use crate::error::Error;
 use crate::line::{Admission, Change, Charge, Inner, Line, Timer};
+use crate::observe::{LazyObserver, Observer};
 use crate::policy::{Policy, Quota};
-use crate::stats::Stats;
+use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Bounds};
 
@@ -18,7 +19,7 @@ use crate::wait_queue::{AfterUnlock, Bounds};
 pub(crate) struct Shared<P: Policy> {
     pub(super) clock: Clock,
     line: Line<P>,
-    pub(super) name: Option<Arc<str>>,
+    pub(super) observer: LazyObserver,
     this: Weak<Self>,
 }
 
@@ -26,12 +27,12 @@ impl<P: Policy> Shared<P> {
     pub(super) fn new(
         policy: P,
         clock: Clock,
-        name: Option<Arc<str>>,
+        observer: LazyObserver,
         bounds: Bounds,
     ) -> Arc<Self> {
         let time = Steady::new(clock.now(), clock.step());
         let state = policy.start(time.latest());
-        let shared = Self::around(Line::new(policy, state, time), clock, name);
+        let shared = Self::around(Line::new(policy, state, time), clock, observer);
         if bounds != Bounds::NONE {
             shared.with_lock(|inner, _| inner.set_bounds(bounds));
         }
@@ -42,13 +43,13 @@ impl<P: Policy> Shared<P> {
     pub(crate) fn of_key(
         policy: P,
         state: P::State,
-        clock: &Clock,
+        (clock, observer): (&Clock, &Arc<Observer>),
         bounds: Bounds,
         not_before: Nanos,
     ) -> Arc<Self> {
         let time = Steady::new(clock.now(), clock.step());
         let line = Line::with_mutex_only(policy, state, time);
-        let shared = Self::around(line, clock.clone(), None);
+        let shared = Self::around(line, clock.clone(), LazyObserver::of(Arc::clone(observer)));
         shared.with_lock(|inner, _| {
             inner.set_bounds(bounds);
             inner.moved(not_before);
@@ -63,8 +64,8 @@ impl<P: Policy> Shared<P> {
         counts.max(align_of::<Self>()) + size_of::<Self>() + Line::<P>::bytes_elsewhere()
     }
 
-    fn around(line: Line<P>, clock: Clock, name: Option<Arc<str>>) -> Arc<Self> {
-        Arc::new_cyclic(|this| Self { clock, line, name, this: this.clone() })
+    fn around(line: Line<P>, clock: Clock, observer: LazyObserver) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self { clock, line, observer, this: this.clone() })
     }
 
     /// As `Line::decide`.
@@ -120,6 +121,10 @@ impl<P: Policy> Shared<P> {
 
     pub(crate) fn stats(&self) -> Stats {
         self.line.stats(self)
+    }
+
+    pub(crate) fn waits(&self) -> Waits {
+        self.observer.waits()
     }
 
     pub(super) fn policy(&self) -> P {

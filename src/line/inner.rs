@@ -384,6 +384,7 @@ impl<P: Policy> Inner<P> {
             return;
         }
         let until = now.saturating_add(duration.min(Nanos::HORIZON));
+        self.stats.pauses += u64::from(until > self.not_before);
         self.policy.pause(&mut self.state, now, until);
         self.moved(until);
     }

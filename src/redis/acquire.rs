@@ -141,6 +141,9 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         answer: Result<Grant<'static, P>, Error>,
     ) -> Result<RedisGrant<P, C>, Error> {
         self.progress = Progress::Over(None);
+        if let Ok(grant) = &answer {
+            self.shared.core.rules.observer.granted(grant.waited(), grant.limited_by());
+        }
         self.shared.count(|stats| match &answer {
             Ok(grant) => stats.grant(grant.waited()),
             Err(_) => stats.refused += 1,
@@ -176,6 +179,10 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                 }
                 Progress::Over(outcome) => match outcome.take() {
                     Some(Outcome::Granted(info)) => {
+                        // The listener may panic: until it returns, the grant can still be given back.
+                        *outcome = Some(Outcome::Granted(info));
+                        this.shared.core.rules.observer.granted(info.waited, info.limited_by);
+                        this.progress = Progress::Over(None);
                         let shared = Arc::clone(&this.shared);
                         return Poll::Ready(Ok(RedisGrant::new(shared, this.cost, info)));
                     }

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::events::Event;
 use super::limiter::RedisRateLimiter;
 use super::options::{Options, Unavailable};
 use super::script::Scripted;
 use super::shared::{Keys, SharedLimiter};
 use crate::clock::Clock;
+use crate::observe::{Event, Reports};
 use crate::units::Nanos;
 
 /// Builds a [`RedisRateLimiter`]. The default is stated at each method.
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use tollgate::redis::{Event, Reconnecting, RedisRateLimiter, Unavailable};
+/// use tollgate::redis::{Reconnecting, RedisRateLimiter, Unavailable};
 /// use tollgate::{Rate, SmoothBursty};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -63,7 +63,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 impl<P: Scripted, C: Connection> Builder<P, C> {
     pub(super) fn new(policy: P, connection: C, key: String) -> Self {
         let options = Options {
-            name: None,
+            reports: Reports::default(),
             horizon: Duration::from_millis(250),
             deadline: Duration::from_millis(500),
             lease: Duration::from_secs(10),
@@ -77,7 +77,6 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
             unavailable: Unavailable::Fail,
             max_waiters: 100_000,
             max_queued_permits: u64::MAX,
-            listener: None,
             clock: Clock::system(),
         };
         Self { policy, connection, key, options }
@@ -97,7 +96,7 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// # }
     /// ```
     pub fn name(self, name: impl Into<Arc<str>>) -> Self {
-        self.with(|options| options.name = Some(name.into()))
+        self.with(|options| options.reports.name = Some(name.into()))
     }
 
     /// What callers get while Redis is away; by default an error.
@@ -295,16 +294,29 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.max_queued_permits = permits)
     }
 
-    /// The event callback. It must not block.
+    /// A listener for the [events](Event) of all keys. It must not block. Default: none.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Builder, Reconnecting};
     /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.on_event(|event| eprintln!("{event:?}")).build();
+    /// let limiter = builder.on_event(|event| eprintln!("{event}")).build();
     /// # }
     /// ```
     pub fn on_event(self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
-        self.with(|options| options.listener = Some(Arc::new(listener)))
+        self.with(|options| options.reports.listen(listener))
+    }
+
+    /// The wait from which a grant makes an [`Event::Waited`]. Default: one second.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use tollgate::redis::{Builder, Reconnecting};
+    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
+    /// let limiter = builder.slow_wait(Duration::from_millis(100)).build();
+    /// # }
+    /// ```
+    pub fn slow_wait(self, wait: Duration) -> Self {
+        self.with(|options| options.reports.slow_wait = wait)
     }
 
     /// The clock by which this process waits; by default the system's. Redis decides by its own.

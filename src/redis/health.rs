@@ -8,8 +8,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::events::Event;
 use crate::error::store::StoreError;
+use crate::observe::Event;
 use crate::sync::Mutex;
 use crate::units::Nanos;
 

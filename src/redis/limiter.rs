@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::acquire::RedisAcquire;
 use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
-use super::events::Counters;
+use super::counters::Counters;
 use super::health::State;
 use super::line::change::{KeyChange, confirmed};
 use super::line::waiter::Turn;
@@ -15,8 +15,11 @@ use super::reservation::RedisReservation;
 use super::script::{Scripted, wire};
 use super::shared::{Keys, SharedKey};
 use crate::error::Error;
+#[cfg(feature = "metrics")]
+use crate::observe;
+use crate::observe::Event;
 use crate::policy::Rated;
-use crate::stats::Stats;
+use crate::stats::{Stats, Waits};
 use crate::units::Rate;
 
 /// A [`RateLimiter`](crate::RateLimiter) whose quota is shared by all processes that use the same key of a
@@ -220,9 +223,15 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn set_policy(&self, policy: P) -> Result<(), Error> {
+        self.change_policy(policy, None).await
+    }
+
+    async fn change_policy(&self, policy: P, rate: Option<Rate>) -> Result<(), Error> {
         let rules = &self.shared.core.rules;
         let answer = self.shared.with_lock(|line, now| line.set_policy(rules, now, policy));
-        confirmed(answer).await.map(drop)
+        confirmed(answer).await.map(drop)?;
+        rules.observer.report(&Event::PolicyChanged { rate });
+        Ok(())
     }
 
     /// Grants nothing in the whole fleet for `duration` from now, for example after a `Retry-After`: see
@@ -251,7 +260,11 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         }
         let mut todo = Vec::new();
         wire::put_pause(&mut todo, duration);
-        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(todo)));
+        let answer = self.shared.with_lock(|line, _| {
+            line.stats.pauses += 1;
+            line.request(KeyChange::of(todo))
+        });
+        self.shared.core.rules.observer.paused(duration);
         if let Some(local) = &self.shared.core.local {
             // Redis is paused even if the local limiter has too many keys.
             let _ = local.pause_for(&self.shared.key, duration);
@@ -316,7 +329,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.shared.core.rules.options.name.as_deref()
+        self.shared.core.rules.observer.name.as_deref()
     }
 
     /// Returns the maximum number of waiters of a key in this process: see the
@@ -371,6 +384,42 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.with_lock(|line, _| line.stats)
+    }
+
+    /// The counts of all keys together, those of forgotten keys included.
+    ///
+    /// ```no_run
+    /// # use tollgate::{SmoothBursty, redis::RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<SmoothBursty>) {
+    /// let (one, all) = (limiter.stats(), limiter.stats_of_all_keys());
+    /// println!("{} of {} grants", one.granted, all.granted);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn stats_of_all_keys(&self) -> Stats {
+        self.keys.total().0
+    }
+
+    /// How long callers of this process waited at all keys, and for which part of the policy.
+    ///
+    /// ```no_run
+    /// # use tollgate::{SmoothBursty, redis::RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<SmoothBursty>) {
+    /// println!("median wait {:?}", limiter.waits().quantile(0.5));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn waits(&self) -> Waits {
+        self.keys.waits()
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn observe(&self) -> observe::Observe {
+        observe::observe(&self.keys, |keys| {
+            let ((stats, waiting), counters) = (keys.total(), keys.counters());
+            let redis = Some([counters.requests, counters.failed, counters.without_redis]);
+            observe::Observation { stats, waits: keys.waits(), waiting, redis }
+        })
     }
 
     /// Returns the request counters, all keys together.
@@ -447,7 +496,7 @@ impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn set_rate(&self, rate: Rate) -> Result<(), Error> {
-        self.set_policy(self.policy().with_rate(rate)).await
+        self.change_policy(self.policy().with_rate(rate), Some(rate)).await
     }
 }
 

@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::Steady;
 use crate::error::{Error, QueueLimit};
-use crate::redis::events::Event;
+use crate::observe::Event;
 use crate::redis::health::KeyOutage;
 use crate::redis::rules::Slot;
 use crate::redis::script::Scripted;

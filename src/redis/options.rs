@@ -1,10 +1,9 @@
 //! The options of a limiter over Redis.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::events::Event;
 use crate::clock::Clock;
+use crate::observe::Reports;
 
 /// What callers get while Redis is unavailable. The choice decides whether the fleet's quota may be
 /// exceeded.
@@ -29,11 +28,9 @@ pub enum Unavailable<P> {
     Local(P),
 }
 
-type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
-
 /// See [`Builder`](super::Builder).
 pub(super) struct Options<P> {
-    pub(super) name: Option<Arc<str>>,
+    pub(super) reports: Reports,
     pub(super) horizon: Duration,
     pub(super) deadline: Duration,
     pub(super) lease: Duration,
@@ -47,6 +44,5 @@ pub(super) struct Options<P> {
     pub(super) unavailable: Unavailable<P>,
     pub(super) max_waiters: usize,
     pub(super) max_queued_permits: u64,
-    pub(super) listener: Option<Listener>,
     pub(super) clock: Clock,
 }

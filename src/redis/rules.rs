@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::events::Counts;
+use super::counters::Counts;
 use super::health::Health;
 use super::options::Options;
 use super::script::wire::{PolicyHeader, Rank, Terms};
 use super::script::{Scripted, Scripts};
+use crate::observe::Observer;
 use crate::units::Nanos;
 
 /// A place of a request in flight.
@@ -42,6 +43,7 @@ pub(super) struct Rules<P> {
     pub(super) health: Health,
     pub(super) slots: Slots,
     pub(super) counters: Counts,
+    pub(super) observer: Arc<Observer>,
     /// Distinguishes this limiter from those of other processes.
     pub(super) id: [u8; 8],
     started: Nanos,
@@ -52,6 +54,7 @@ impl<P: Scripted> Rules<P> {
         Self {
             slots: Slots::new(options.max_requests),
             health: Health::new(options.max_retry_pause, random),
+            observer: Observer::new(options.reports.clone()),
             started: options.clock.now(),
             options,
             scripts: P::lua().scripts(),

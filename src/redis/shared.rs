@@ -5,6 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 
 use super::connection::Connection;
+#[cfg(feature = "metrics")]
+use super::counters::Counters;
 use super::line::KeyLine;
 use super::line::waiter::Outcome;
 use super::options::{Options, Unavailable};
@@ -12,7 +14,7 @@ use super::rules::Rules;
 use super::script::Scripted;
 use crate::clock::{Alarm, Steady};
 use crate::keyed::KeyedRateLimiter;
-use crate::stats::Stats;
+use crate::stats::{Stats, Waits};
 use crate::sync::{Mutex, MutexGuard};
 use crate::wait_queue::{AfterUnlock, WaiterId};
 
@@ -35,11 +37,14 @@ struct Lines<P: Scripted, C> {
     by_key: HashMap<Arc<str>, Arc<SharedKey<P, C>>>,
     /// All of them, in the order in which they are looked at next.
     round: VecDeque<Arc<SharedKey<P, C>>>,
+    /// The counts of those that were dropped.
+    dropped: Stats,
 }
 
 impl<P: Scripted, C: Connection> Keys<P, C> {
     pub(super) fn new(core: Arc<SharedLimiter<P, C>>) -> Arc<Self> {
-        let lines = Lines { by_key: HashMap::new(), round: VecDeque::new() };
+        let lines =
+            Lines { by_key: HashMap::new(), round: VecDeque::new(), dropped: Stats::default() };
         Arc::new(Self { core, lines: Mutex::new(lines) })
     }
 
@@ -62,6 +67,25 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
     pub(super) fn len(&self) -> usize {
         self.lines.lock().by_key.len()
     }
+
+    #[cfg(feature = "metrics")]
+    pub(super) fn counters(&self) -> Counters {
+        self.core.rules.counters.read()
+    }
+
+    pub(super) fn waits(&self) -> Waits {
+        self.core.rules.observer.waits()
+    }
+
+    /// The counts of all keys, and their waiters.
+    pub(super) fn total(&self) -> (Stats, usize) {
+        let lines = self.lines.lock();
+        lines.round.iter().fold((lines.dropped, 0), |(mut stats, waiting), key| {
+            let line = key.line.lock();
+            stats.add(line.stats);
+            (stats, waiting + line.len())
+        })
+    }
 }
 
 impl<P: Scripted, C: Connection> Lines<P, C> {
@@ -74,6 +98,7 @@ impl<P: Scripted, C: Connection> Lines<P, C> {
             return;
         }
         self.by_key.remove(&line.key);
+        self.dropped.add(line.line.lock().stats);
         if self.round.len() < self.round.capacity() / 8 {
             self.by_key.shrink_to(2 * self.round.len());
             self.round.shrink_to(2 * self.round.len());
@@ -154,11 +179,12 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         drop(line);
         drop(slot);
         // The listener runs before the callers of the same request wake up; they do even if it panics.
-        let told = self.core.rules.options.listener.as_ref().map(|listener| {
-            catch_unwind(AssertUnwindSafe(|| events.iter().for_each(|event| listener(event))))
-        });
+        let observer = &self.core.rules.observer;
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            events.iter().for_each(|event| observer.report(event));
+        }));
         after_unlock.run();
-        if let Some(Err(panic)) = told {
+        if let Err(panic) = told {
             resume_unwind(panic);
         }
     }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use tollgate::redis::{Builder, Event, RedisRateLimiter, Scripted};
-use tollgate::{FixedWindow, ManualClock, Rate, Rated, SmoothBursty, TokenBucket};
+use tollgate::redis::{Builder, RedisRateLimiter, Scripted};
+use tollgate::{Event, FixedWindow, ManualClock, Rate, Rated, SmoothBursty, TokenBucket};
 
 use crate::manual::{Manual, new_key};
 

@@ -13,7 +13,7 @@ use super::change::{Claim, Done, KeyChange};
 use super::flight::RequestKind;
 use super::request::Rest;
 use crate::error::store::StoreError;
-use crate::redis::events::Event;
+use crate::observe::Event;
 use crate::redis::rules::Rules;
 use crate::redis::script::Scripted;
 use crate::redis::script::wire::{self, KeyPolicy, PolicyHeader, Terms};

@@ -34,9 +34,9 @@ use std::time::{Duration, Instant};
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
 use tollgate::redis::{
-    Builder, Connection, Event, Reconnecting, RedisRateLimiter, Scripted, State, StoreError,
+    Builder, Connection, Reconnecting, RedisRateLimiter, Scripted, State, StoreError,
 };
-use tollgate::{Error, Rate, SmoothBursty};
+use tollgate::{Error, Event, Rate, SmoothBursty};
 
 use crate::support::server::Server;
 use crate::support::{LIMIT, lock};

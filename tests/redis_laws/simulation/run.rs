@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use futures::future::FutureExt;
 use tollgate::redis::{
-    Event, RedisAcquire, RedisGrant, RedisRateLimiter, RedisReservation, Scripted, Unavailable,
+    RedisAcquire, RedisGrant, RedisRateLimiter, RedisReservation, Scripted, Unavailable,
 };
-use tollgate::{Error, ManualClock};
+use tollgate::{Error, Event, ManualClock};
 
 use super::chance::Chance;
 use super::wire::{Weather, Wire, World, lock, run_tasks};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use tollgate::redis::{Event, RedisRateLimiter, Scripted, State};
+use tollgate::Event;
+use tollgate::redis::{RedisRateLimiter, Scripted, State};
 
 use super::super::wire::lock;
 use super::{Granted, Run};

@@ -1,52 +1,7 @@
-//! Reports of a shared limiter: events, and counters of its requests.
+//! Counters of the requests of a shared limiter.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-use crate::error::store::StoreError;
-
-/// An event of a limiter over Redis, for [`Builder::on_event`](super::Builder::on_event).
-///
-/// ```
-/// use tollgate::redis::Event;
-///
-/// fn log(event: &Event) {
-///     match event {
-///         Event::Down { error, .. } => eprintln!("going on without Redis: {error}"),
-///         Event::Up { after, .. } => eprintln!("Redis is back after {after:?}"),
-///         other => eprintln!("{other:?}"),
-///     }
-/// }
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Event {
-    /// Redis did not reply within the deadline; callers are now served without it.
-    #[non_exhaustive]
-    Down {
-        /// The error of the last request.
-        error: StoreError,
-    },
-    /// Redis is back.
-    #[non_exhaustive]
-    Up {
-        /// The time since the first failure, or since the last reply if that came later.
-        after: Duration,
-    },
-    /// The key has another policy than this process knew, which is now in force here. Another process has set
-    /// it, or has it in its code.
-    #[non_exhaustive]
-    PolicyAdopted {
-        /// The key.
-        key: Arc<str>,
-        /// The [version](super::Builder::version) of the code that brought it.
-        version: u32,
-        /// The second in which it was set by [`set_policy`](super::RedisRateLimiter::set_policy), by the
-        /// server's clock; zero if it is the one of the code.
-        generation: u32,
-    },
-}
 
 /// Request counters of a limiter, all keys together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

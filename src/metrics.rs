@@ -1,0 +1,298 @@
+//! Metrics of limiters, for any recorder of the [`metrics`](https://docs.rs/metrics) facade, such as a Prometheus
+//! exporter.
+//!
+//! A [`Publisher`] reads the counts that limiters keep anyway, and hands the changes to the recorder. So a grant
+//! costs the same with and without metrics.
+//!
+//! | metric | kind | |
+//! |---|---|---|
+//! | `tollgate_granted_total` | counter | calls that were granted |
+//! | `tollgate_refused_total` | counter | calls that got an error |
+//! | `tollgate_given_up_total` | counter | callers that left the queue |
+//! | `tollgate_pauses_total` | counter | pauses that began or were made longer |
+//! | `tollgate_waiting` | gauge | callers in the queue now |
+//! | `tollgate_wait_seconds` | histogram | the wait of each caller that waited; at most half too long |
+//! | `tollgate_limited_by_total` | counter | callers that waited for a part of a composed policy, with the label `part` |
+//! | `tollgate_redis_requests_total` | counter | requests sent to Redis |
+//! | `tollgate_redis_failed_total` | counter | requests that failed |
+//! | `tollgate_redis_without_total` | counter | calls served without Redis because it was away |
+//!
+//! Each has the label `limiter`, the name that the builder was given, or `unnamed`. Limiters of one name are added
+//! up. All keys of a limiter are one: a label for each key would not be bounded.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+use metrics::Unit;
+use metrics::{
+    Label, SharedString, counter, describe_counter, describe_histogram, gauge, histogram,
+};
+
+use crate::keyed::KeyedRateLimiter;
+use crate::limiter::RateLimiter;
+use crate::observe::{Observation, Observe};
+use crate::policy::Policy;
+
+use crate::sync::Mutex;
+
+/// Hands the counts of limiters to the recorder of the `metrics` facade.
+///
+/// It does not keep a limiter alive: the metrics of a dropped limiter stay as they are. Clones publish the same
+/// limiters.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::metrics::Publisher;
+/// use tollgate::{Rate, RateLimiter, SmoothBursty};
+///
+/// // A recorder was installed before, for example by `metrics_exporter_prometheus`.
+/// let policy = SmoothBursty::new(Rate::per_second(50.0));
+/// let limiter = RateLimiter::builder(policy).name("search").build();
+/// let publisher = Publisher::new();
+/// publisher.add(&limiter);
+/// let task = publisher.publish_every(Duration::from_secs(5))?; // until it is dropped
+/// # drop(task);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Publisher {
+    sources: Arc<Mutex<Vec<Source>>>,
+}
+
+/// Something that a [`Publisher`] can publish: each limiter of this crate. The trait is sealed.
+pub trait Observed: sealed::Observed {}
+
+mod sealed {
+    use crate::observe::Observe;
+
+    pub trait Observed {
+        fn name(&self) -> Option<&str>;
+
+        fn observe(&self) -> Observe;
+    }
+}
+
+struct Source {
+    name: SharedString,
+    observe: Observe,
+    published: Observation,
+}
+
+impl Publisher {
+    /// A publisher of no limiters yet.
+    ///
+    /// ```
+    /// tollgate::metrics::Publisher::new().publish(); // does nothing
+    /// ```
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Publishes this limiter too, from its next [`publish`](Self::publish) on. Add each limiter once, not each
+    /// of its clones.
+    ///
+    /// ```
+    /// # use tollgate::metrics::Publisher;
+    /// # use tollgate::{InFlight, KeyedRateLimiter};
+    /// let limiter: KeyedRateLimiter<String, _> =
+    ///     KeyedRateLimiter::builder(InFlight::new(10)).name("uploads").build();
+    /// let publisher = Publisher::new();
+    /// publisher.add(&limiter); // the keys together
+    /// ```
+    pub fn add(&self, limiter: &impl Observed) {
+        let name =
+            limiter.name().map_or(Cow::Borrowed("unnamed"), |name| Cow::Owned(name.to_owned()));
+        let (observe, published) = (limiter.observe(), Observation::default());
+        self.sources.lock().push(Source { name: name.into(), observe, published });
+    }
+
+    /// Hands to the recorder what has changed since the last call.
+    ///
+    /// ```
+    /// # use tollgate::metrics::Publisher;
+    /// # use tollgate::{InFlight, RateLimiter};
+    /// # let publisher = Publisher::new();
+    /// # publisher.add(&RateLimiter::new(InFlight::new(1)));
+    /// publisher.publish(); // for example before each scrape
+    /// ```
+    pub fn publish(&self) {
+        let mut sources = self.sources.lock();
+        describe();
+        let mut waiting: Vec<(SharedString, usize)> = Vec::new();
+        sources.retain_mut(|source| {
+            let now = (source.observe)();
+            let is_alive = now.is_some();
+            let of_source = source.publish(now);
+            match waiting.iter_mut().find(|(name, _)| *name == source.name) {
+                Some((_, sum)) => *sum += of_source,
+                None => waiting.push((source.name.clone(), of_source)),
+            }
+            is_alive
+        });
+        for (name, waiting) in waiting {
+            #[allow(clippy::cast_precision_loss)] // to the nearest float
+            gauge!("tollgate_waiting", "limiter" => name).set(waiting as f64);
+        }
+    }
+
+    /// Publishes now and after each `interval`, on a thread, until the task is dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the system cannot start a thread.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::metrics::Publisher;
+    /// let task = Publisher::new().publish_every(Duration::from_secs(5))?;
+    /// drop(task); // publishes a last time, and ends
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn publish_every(&self, interval: Duration) -> std::io::Result<PublishTask> {
+        let publisher = self.clone();
+        let (end, ends) = mpsc::channel::<()>();
+        let run = move || {
+            publisher.publish();
+            while ends.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                publisher.publish();
+            }
+            publisher.publish();
+        };
+        let thread = thread::Builder::new().name("tollgate-metrics".to_owned()).spawn(run)?;
+        Ok(PublishTask { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publisher").field("limiters", &self.sources.lock().len()).finish()
+    }
+}
+
+/// Publishes in the background; see [`Publisher::publish_every`]. Dropping it publishes a last time and ends the
+/// thread.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::metrics::{PublishTask, Publisher};
+/// let task: PublishTask = Publisher::new().publish_every(Duration::from_secs(5))?;
+/// # drop(task);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use = "it publishes until it is dropped"]
+#[derive(Debug)]
+pub struct PublishTask {
+    end: Option<Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Drop for PublishTask {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(thread) = self.thread.take() {
+            // A recorder that panics has shown its message.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Source {
+    /// Returns the number of waiting callers.
+    fn publish(&mut self, now: Option<Observation>) -> usize {
+        let Some(now) = now else { return 0 };
+        let count = |metric: &'static str, now: u64, before: u64| {
+            counter!(metric, "limiter" => self.name.clone()).increment(now.saturating_sub(before));
+        };
+        let (stats, before) = (now.stats, self.published.stats);
+        count("tollgate_granted_total", stats.granted, before.granted);
+        count("tollgate_refused_total", stats.refused, before.refused);
+        count("tollgate_given_up_total", stats.given_up, before.given_up);
+        count("tollgate_pauses_total", stats.pauses, before.pauses);
+        if let Some(redis) = now.redis {
+            let before = self.published.redis.unwrap_or_default();
+            count("tollgate_redis_requests_total", redis[0], before[0]);
+            count("tollgate_redis_failed_total", redis[1], before[1]);
+            count("tollgate_redis_without_total", redis[2], before[2]);
+        }
+        let waits = now.waits.since(&self.published.waits);
+        let wait = histogram!("tollgate_wait_seconds", "limiter" => self.name.clone());
+        for (bound, count) in waits.buckets() {
+            wait.record_many(bound.as_secs_f64(), usize::try_from(count).unwrap_or(usize::MAX));
+        }
+        for (part, count) in waits.parts() {
+            let labels =
+                [Label::new("limiter", self.name.clone()), Label::new("part", part.to_string())];
+            counter!("tollgate_limited_by_total", labels.iter()).increment(count);
+        }
+        self.published = now;
+        self.published.waiting
+    }
+}
+
+/// Each time, as a recorder may be installed late.
+fn describe() {
+    describe_counter!("tollgate_granted_total", Unit::Count, "calls that were granted");
+    describe_counter!("tollgate_refused_total", Unit::Count, "calls that got an error");
+    describe_counter!("tollgate_given_up_total", Unit::Count, "callers that left the queue");
+    describe_counter!("tollgate_pauses_total", Unit::Count, "pauses of the limiter");
+    describe_counter!("tollgate_limited_by_total", Unit::Count, "callers that waited for a part");
+    describe_counter!("tollgate_redis_requests_total", Unit::Count, "requests sent to Redis");
+    describe_counter!("tollgate_redis_failed_total", Unit::Count, "requests that failed");
+    describe_counter!("tollgate_redis_without_total", Unit::Count, "calls served without Redis");
+    metrics::describe_gauge!("tollgate_waiting", Unit::Count, "callers in the queue");
+    describe_histogram!(
+        "tollgate_wait_seconds",
+        Unit::Seconds,
+        "the wait of each caller that waited"
+    );
+}
+
+impl<P: Policy> Observed for RateLimiter<P> {}
+
+impl<P: Policy> sealed::Observed for RateLimiter<P> {
+    fn name(&self) -> Option<&str> {
+        self.name()
+    }
+
+    fn observe(&self) -> Observe {
+        self.observe()
+    }
+}
+
+impl<K: Hash + Eq + Send + 'static, P: Policy> Observed for KeyedRateLimiter<K, P> {}
+
+impl<K: Hash + Eq + Send + 'static, P: Policy> sealed::Observed for KeyedRateLimiter<K, P> {
+    fn name(&self) -> Option<&str> {
+        self.name()
+    }
+
+    fn observe(&self) -> Observe {
+        self.observe()
+    }
+}
+
+/// All keys of the limiter, whichever handle is added.
+#[cfg(feature = "redis")]
+impl<P: crate::redis::Scripted, C: crate::redis::Connection> Observed
+    for crate::redis::RedisRateLimiter<P, C>
+{
+}
+
+#[cfg(feature = "redis")]
+impl<P: crate::redis::Scripted, C: crate::redis::Connection> sealed::Observed
+    for crate::redis::RedisRateLimiter<P, C>
+{
+    fn name(&self) -> Option<&str> {
+        self.name()
+    }
+
+    fn observe(&self) -> Observe {
+        self.observe()
+    }
+}

@@ -1,0 +1,274 @@
+//! What a limiter reports: events, for a listener and for `tracing`, and how long callers waited.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+#[cfg(feature = "redis")]
+use crate::error::store::StoreError;
+#[cfg(feature = "metrics")]
+use crate::stats::Stats;
+use crate::stats::{WaitCounts, Waits};
+use crate::units::Rate;
+
+/// An event of a limiter, for the `on_event` of its builder.
+///
+/// A call that need not wait makes no event; [`stats`](crate::RateLimiter::stats) counts it.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use std::time::Duration;
+/// use tollgate::{Event, ManualClock, Rate, RateLimiter, SmoothBursty};
+///
+/// let seen = Arc::new(Mutex::new(Vec::new()));
+/// let log = Arc::clone(&seen);
+/// let limiter = RateLimiter::builder(SmoothBursty::new(Rate::per_second(0.5)))
+///     .clock(ManualClock::auto_advance())
+///     .on_event(move |event| log.lock().unwrap().push(event.to_string()))
+///     .build();
+/// limiter.blocking_acquire(1)?;
+/// limiter.blocking_acquire(1)?;
+/// limiter.pause_for(Duration::from_secs(30));
+/// limiter.set_rate(Rate::per_second(2.0));
+/// assert_eq!(*seen.lock().unwrap(), ["waited for 2s", "paused for 30s", "the rate is now 2/s"]);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A caller was granted after a wait of at least the builder's `slow_wait`.
+    #[non_exhaustive]
+    Waited {
+        /// How long it waited.
+        wait: Duration,
+        /// The part of a composed policy that it waited for.
+        limited_by: Option<usize>,
+    },
+    /// A call of `pause_for`.
+    #[non_exhaustive]
+    Paused {
+        /// How long nothing is granted from now.
+        duration: Duration,
+    },
+    /// A call of `set_rate`, `set_policy` or `set_policies`.
+    #[non_exhaustive]
+    PolicyChanged {
+        /// The new rate, if it was changed by `set_rate`.
+        rate: Option<Rate>,
+    },
+    /// Redis did not reply within the deadline; callers are now served without it.
+    #[cfg(feature = "redis")]
+    #[non_exhaustive]
+    Down {
+        /// The error of the last request.
+        error: StoreError,
+    },
+    /// Redis is back.
+    #[cfg(feature = "redis")]
+    #[non_exhaustive]
+    Up {
+        /// The time since the first failure, or since the last reply if that came later.
+        after: Duration,
+    },
+    /// The key in Redis has another policy than this process knew, which is now in force here. Another process
+    /// has set it, or has it in its code.
+    #[cfg(feature = "redis")]
+    #[non_exhaustive]
+    PolicyAdopted {
+        /// The key.
+        key: Arc<str>,
+        /// The [version](crate::redis::Builder::version) of the code that brought it.
+        version: u32,
+        /// The second in which it was set by [`set_policy`](crate::redis::RedisRateLimiter::set_policy), by
+        /// the server's clock; zero if it is the one of the code.
+        generation: u32,
+    },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waited { wait, limited_by } => {
+                write!(f, "waited for {:?}", to_millis(*wait))?;
+                limited_by.map_or(Ok(()), |part| write!(f, ", for part {part} of the policy"))
+            }
+            Self::Paused { duration } => write!(f, "paused for {:?}", to_millis(*duration)),
+            Self::PolicyChanged { rate: Some(rate) } => write!(f, "the rate is now {rate}"),
+            Self::PolicyChanged { rate: None } => f.write_str("the policy was changed"),
+            #[cfg(feature = "redis")]
+            Self::Down { error } => write!(f, "going on without Redis: {error}"),
+            #[cfg(feature = "redis")]
+            Self::Up { after } => write!(f, "Redis is back after {:?}", to_millis(*after)),
+            #[cfg(feature = "redis")]
+            Self::PolicyAdopted { key, version, generation } => {
+                write!(
+                    f,
+                    "the key {key:?} brings a policy of version {version}, set at {generation}"
+                )
+            }
+        }
+    }
+}
+
+/// In whole milliseconds, to be read.
+fn to_millis(duration: Duration) -> Duration {
+    let millis = Duration::from_micros(500).saturating_add(duration).as_millis();
+    u64::try_from(millis).map_or(duration, Duration::from_millis)
+}
+
+/// The [`Observer`] of a limiter, made when there is something to observe: most limiters have no name and no
+/// listener, and many have no waiter.
+#[derive(Debug)]
+pub(crate) struct LazyObserver(OnceLock<Arc<Observer>>);
+
+impl LazyObserver {
+    pub(crate) fn new(reports: Reports) -> Self {
+        let is_default = reports.name.is_none() && reports.listener.is_none();
+        let is_default = is_default && reports.slow_wait == SLOW_WAIT;
+        if is_default { Self(OnceLock::new()) } else { Self::of(Observer::new(reports)) }
+    }
+
+    pub(crate) fn of(observer: Arc<Observer>) -> Self {
+        Self(observer.into())
+    }
+
+    pub(crate) fn get(&self) -> &Observer {
+        self.0.get_or_init(|| Observer::new(Reports::default()))
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.0.get()?.name.as_deref()
+    }
+
+    pub(crate) fn waits(&self) -> Waits {
+        self.0.get().map_or_else(Waits::default, |observer| observer.waits())
+    }
+}
+
+/// Whom a limiter reports to. All clones of a limiter share one, and so do all its keys.
+pub(crate) struct Observer {
+    pub(crate) name: Option<Arc<str>>,
+    listener: Option<Listener>,
+    slow_wait: Duration,
+    waits: WaitCounts,
+}
+
+/// Until the builder says otherwise.
+const SLOW_WAIT: Duration = Duration::from_secs(1);
+
+type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// What a builder sets of an [`Observer`].
+#[derive(Clone)]
+pub(crate) struct Reports {
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) slow_wait: Duration,
+    listener: Option<Listener>,
+}
+
+impl Default for Reports {
+    fn default() -> Self {
+        Self { name: None, slow_wait: SLOW_WAIT, listener: None }
+    }
+}
+
+impl Reports {
+    pub(crate) fn listen(&mut self, listener: impl Fn(&Event) + Send + Sync + 'static) {
+        self.listener = Some(Arc::new(listener));
+    }
+}
+
+impl Observer {
+    pub(crate) fn new(reports: Reports) -> Arc<Self> {
+        let Reports { name, slow_wait, listener } = reports;
+        Arc::new(Self { name, listener, slow_wait, waits: WaitCounts::default() })
+    }
+
+    /// A caller was granted. The listener may panic, so the caller must still own its permits.
+    pub(crate) fn granted(&self, wait: Duration, limited_by: Option<usize>) {
+        if wait.is_zero() {
+            return;
+        }
+        self.waits.count(wait, limited_by);
+        if wait >= self.slow_wait {
+            self.report(&Event::Waited { wait, limited_by });
+        }
+    }
+
+    pub(crate) fn paused(&self, duration: Duration) {
+        if !duration.is_zero() {
+            self.report(&Event::Paused { duration });
+        }
+    }
+
+    /// Must not be called under a lock: the listener may call the limiter.
+    pub(crate) fn report(&self, event: &Event) {
+        #[cfg(feature = "tracing")]
+        self.trace(event);
+        if let Some(listener) = &self.listener {
+            listener(event);
+        }
+    }
+
+    pub(crate) fn waits(&self) -> Waits {
+        self.waits.read()
+    }
+
+    #[cfg(feature = "tracing")]
+    fn trace(&self, event: &Event) {
+        let limiter = self.name.as_deref();
+        match event {
+            Event::Waited { wait, limited_by } => {
+                let (seconds, part) = (wait.as_secs_f64(), limited_by.map(|part| part as u64));
+                tracing::info!(limiter, wait = seconds, limited_by = part, "{event}");
+            }
+            Event::Paused { duration } => {
+                tracing::info!(limiter, pause = duration.as_secs_f64(), "{event}");
+            }
+            Event::PolicyChanged { rate } => {
+                let rate = rate.map(Rate::as_per_second);
+                tracing::info!(limiter, rate, "{event}");
+            }
+            #[cfg(feature = "redis")]
+            Event::Down { .. } => tracing::warn!(limiter, "{event}"),
+            #[cfg(feature = "redis")]
+            Event::Up { after } => {
+                tracing::info!(limiter, outage = after.as_secs_f64(), "{event}");
+            }
+            #[cfg(feature = "redis")]
+            Event::PolicyAdopted { key, version, .. } => {
+                tracing::info!(limiter, key = &**key, version, "{event}");
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What a limiter has counted so far.
+#[cfg(feature = "metrics")]
+#[derive(Clone, Debug, Default)]
+pub struct Observation {
+    pub(crate) stats: Stats,
+    pub(crate) waits: Waits,
+    pub(crate) waiting: usize,
+    /// Requests sent, requests that failed, and calls without Redis.
+    pub(crate) redis: Option<[u64; 3]>,
+}
+
+/// Observes a limiter until it has been dropped.
+#[cfg(feature = "metrics")]
+pub(crate) type Observe = Box<dyn Fn() -> Option<Observation> + Send>;
+
+#[cfg(feature = "metrics")]
+pub(crate) fn observe<T: Send + Sync + 'static>(
+    shared: &Arc<T>,
+    look: impl Fn(&T) -> Observation + Send + 'static,
+) -> Observe {
+    let shared = Arc::downgrade(shared);
+    Box::new(move || shared.upgrade().map(|shared| look(&shared)))
+}

@@ -1,0 +1,212 @@
+//! A histogram of waits, and the rules that caused them.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long callers waited, and for which rule: a snapshot, returned by
+/// [`RateLimiter::waits`](crate::RateLimiter::waits).
+///
+/// Only callers that waited and took their grant count. Waits are counted in buckets whose bounds grow by a
+/// third to a half, from a microsecond to 71 minutes; the last one
+/// also has all longer waits.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+///
+/// let policy = SmoothBursty::new(Rate::per_second(10.0));
+/// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+/// for _ in 0..101 {
+///     limiter.blocking_acquire(1)?; // the first does not wait
+/// }
+/// let waits = limiter.waits();
+/// assert_eq!(waits.count(), 100);
+/// let median = waits.quantile(0.5).expect("some callers waited");
+/// assert!((100..=150).contains(&median.as_millis()));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waits {
+    buckets: [u64; BUCKETS],
+    limited_by: [u64; PARTS],
+}
+
+/// Two for each power of two microseconds.
+const BUCKETS: usize = 66;
+
+/// The most parts that a composed policy has.
+const PARTS: usize = 8;
+
+impl Waits {
+    /// The number of callers that waited.
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, RateLimiter};
+    /// assert_eq!(RateLimiter::new(InFlight::new(1)).waits().count(), 0);
+    /// ```
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The wait that the share `q` of the callers did not exceed: 0.5 is the median. It is the upper bound of
+    /// its bucket. `None` if no caller waited.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let policy = SmoothBursty::new(Rate::per_second(10.0));
+    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// assert_eq!(limiter.waits().quantile(0.99), None);
+    /// limiter.blocking_acquire(20)?;
+    /// limiter.blocking_acquire(1)?; // waits for two seconds
+    /// assert_eq!(limiter.waits().quantile(0.99).map(|wait| wait.as_millis()), Some(2097));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    pub fn quantile(&self, q: f64) -> Option<Duration> {
+        let wanted = ((q.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64).max(1);
+        let mut below = 0;
+        self.buckets().find_map(|(bound, count)| {
+            below += count;
+            (below >= wanted).then_some(bound)
+        })
+    }
+
+    /// The buckets that hold callers: the longest wait in each, and the number of callers.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let policy = SmoothBursty::new(Rate::per_second(1000.0));
+    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// for _ in 0..3 {
+    ///     limiter.blocking_acquire(1)?; // the second and the third wait for a millisecond
+    /// }
+    /// let buckets: Vec<_> =
+    ///     limiter.waits().buckets().map(|(bound, count)| (bound.as_micros(), count)).collect();
+    /// assert_eq!(buckets, [(1024, 2)]);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        let counted = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
+        counted.map(|(bucket, count)| (bound(bucket), *count))
+    }
+
+    /// The number of callers that waited for part `part` of a composed policy, counted from zero. A caller
+    /// counts for the part that held it last; see [`Grant::limited_by`](crate::Grant::limited_by).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{ManualClock, Rate, RateLimiter, SlidingWindowLog, SmoothBursty};
+    ///
+    /// let hourly = SlidingWindowLog::new(2, Duration::from_secs(3600));
+    /// let policy = (SmoothBursty::new(Rate::per_second(10.0)), hourly);
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// for _ in 0..3 {
+    ///     limiter.blocking_acquire((1, 1))?;
+    /// }
+    /// let waits = limiter.waits();
+    /// assert_eq!((waits.limited_by(0), waits.limited_by(1)), (1, 1));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn limited_by(&self, part: usize) -> u64 {
+        self.limited_by.get(part).copied().unwrap_or_default()
+    }
+
+    /// The parts that callers waited for, and their number.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.limited_by.iter().copied().enumerate().filter(|&(_, count)| count > 0)
+    }
+
+    /// What was counted since `earlier`.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let mut later = self.clone();
+        later.buckets.iter_mut().zip(earlier.buckets).for_each(|(count, old)| *count -= old);
+        later.limited_by.iter_mut().zip(earlier.limited_by).for_each(|(count, old)| *count -= old);
+        later
+    }
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self { buckets: [0; BUCKETS], limited_by: [0; PARTS] }
+    }
+}
+
+fn bucket(wait: Duration) -> usize {
+    // In half microseconds, so that there is always a bit behind the highest.
+    let halves = wait.as_nanos().div_ceil(500).saturating_sub(1);
+    let power = halves.max(1).ilog2() as usize;
+    if power == 0 {
+        return 0;
+    }
+    let upper_half = halves >> (power - 1) & 1 == 1;
+    (2 * power - 1 + usize::from(upper_half)).min(BUCKETS - 1)
+}
+
+/// The longest wait in a bucket. The last one also has all longer waits.
+fn bound(bucket: usize) -> Duration {
+    let (power, upper_half) = (bucket.div_ceil(2), bucket > 0 && bucket.is_multiple_of(2));
+    let halves = match (power, upper_half) {
+        (0, _) => 2,
+        (_, false) => 3 << (power - 1),
+        (_, true) => 2 << power,
+    };
+    Duration::from_nanos(500 * halves)
+}
+
+/// [`Waits`] while they are counted, by callers that have just waited.
+#[derive(Debug, Default)]
+pub(crate) struct WaitCounts(OnceLock<Box<Counts>>);
+
+#[derive(Debug)]
+struct Counts {
+    buckets: [AtomicU64; BUCKETS],
+    limited_by: [AtomicU64; PARTS],
+}
+
+impl WaitCounts {
+    pub(crate) fn count(&self, wait: Duration, limited_by: Option<usize>) {
+        let zeros = || {
+            Box::new(Counts {
+                buckets: [const { AtomicU64::new(0) }; BUCKETS],
+                limited_by: [const { AtomicU64::new(0) }; PARTS],
+            })
+        };
+        let counts = self.0.get_or_init(zeros);
+        counts.buckets[bucket(wait)].fetch_add(1, Ordering::Relaxed);
+        if let Some(count) = limited_by.and_then(|part| counts.limited_by.get(part)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn read(&self) -> Waits {
+        let Some(counts) = self.0.get() else { return Waits::default() };
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Waits {
+            buckets: std::array::from_fn(|bucket| read(&counts.buckets[bucket])),
+            limited_by: std::array::from_fn(|part| read(&counts.limited_by[part])),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_in_the_bucket_whose_bounds_enclose_it() {
+        for smaller in 0..BUCKETS - 1 {
+            let longest = bound(smaller);
+            assert_eq!(bucket(longest), smaller, "{longest:?}");
+            assert_eq!(bucket(longest + Duration::from_nanos(1)), smaller + 1, "{longest:?}");
+        }
+        assert_eq!(bucket(Duration::ZERO), 0);
+        assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
+        assert!(bound(BUCKETS - 2) > Duration::from_secs(3600));
+    }
+}

@@ -1,0 +1,9 @@
+//! What a client of other people's APIs needs around its limiter: middleware, feedback, limits from a file,
+//! reports. Against real servers on loopback where one matters, else on a manual clock.
+#![cfg(feature = "tokio")]
+
+#[cfg(feature = "metrics")]
+mod metrics;
+mod reports;
+#[cfg(feature = "tracing")]
+mod tracing;

@@ -1,0 +1,184 @@
+//! Metrics as a recorder sees them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit, with_local_recorder,
+};
+use tollgate::metrics::Publisher;
+use tollgate::{
+    InFlight, KeyedRateLimiter, ManualClock, Rate, RateLimiter, SmoothBursty, TokenBucket,
+};
+
+/// Keeps the sum of each counter, the value of each gauge and all values of each histogram.
+#[derive(Clone, Default)]
+struct Values(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
+
+struct Metric(Values, String);
+
+impl Values {
+    fn metric(&self, key: &Key) -> Arc<Metric> {
+        let labels: Vec<_> =
+            key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        let name = key.name().strip_prefix("tollgate_").expect("its own metrics");
+        Arc::new(Metric(self.clone(), format!("{name} {}", labels.join(","))))
+    }
+
+    /// All that is not zero or empty.
+    fn shown(&self) -> Vec<String> {
+        let values = self.0.lock().expect("no panic");
+        let shown = values.iter().filter(|(_, values)| values.iter().any(|&value| value != 0.0));
+        shown.map(|(name, values)| format!("{name} {values:?}")).collect()
+    }
+}
+
+impl Metric {
+    fn change(&self, change: impl FnOnce(&mut Vec<f64>)) {
+        change(self.0.0.lock().expect("no panic").entry(self.1.clone()).or_default());
+    }
+}
+
+impl CounterFn for Metric {
+    fn increment(&self, value: u64) {
+        #[allow(clippy::cast_precision_loss)]
+        self.change(|values| *values = vec![values.iter().sum::<f64>() + value as f64]);
+    }
+
+    fn absolute(&self, _: u64) {
+        unreachable!("limiters of one name are added up")
+    }
+}
+
+impl GaugeFn for Metric {
+    fn increment(&self, _: f64) {
+        unreachable!("a gauge is set")
+    }
+
+    fn decrement(&self, _: f64) {
+        unreachable!("a gauge is set")
+    }
+
+    fn set(&self, value: f64) {
+        self.change(|values| *values = vec![value]);
+    }
+}
+
+impl HistogramFn for Metric {
+    fn record(&self, value: f64) {
+        self.change(|values| values.push(value));
+    }
+}
+
+impl Recorder for Values {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.metric(key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.metric(key))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.metric(key))
+    }
+}
+
+fn search(clock: &ManualClock) -> RateLimiter<SmoothBursty> {
+    let policy = SmoothBursty::new(Rate::per_second(1.0));
+    RateLimiter::builder(policy).clock(clock).name("search").build()
+}
+
+#[test]
+fn each_publish_hands_on_what_has_changed() {
+    let (values, clock) = (Values::default(), ManualClock::auto_advance());
+    let (limiter, publisher) = (search(&clock), Publisher::new());
+    publisher.add(&limiter);
+    with_local_recorder(&values, || {
+        publisher.publish();
+        assert_eq!(values.shown(), [""; 0], "nothing has happened");
+        limiter.blocking_acquire(1).expect("the first");
+        limiter.blocking_acquire(1).expect("waits for a second");
+        assert!(limiter.try_acquire(1).is_err());
+        limiter.pause_for(Duration::from_secs(5));
+        let _waiting = [limiter.reserve(1).expect("a place"), limiter.reserve(1).expect("a place")];
+        for _ in 0..2 {
+            publisher.publish();
+            let expected = [
+                "granted_total limiter=search [2.0]",
+                "pauses_total limiter=search [1.0]",
+                "refused_total limiter=search [1.0]",
+                "wait_seconds limiter=search [1.048576]",
+                "waiting limiter=search [2.0]",
+            ];
+            assert_eq!(values.shown(), expected, "also when nothing has changed since");
+        }
+    });
+}
+
+#[test]
+fn limiters_of_one_name_are_added_up_and_dropped_ones_stay() {
+    let (values, clock) = (Values::default(), ManualClock::new());
+    let publisher = Publisher::new();
+    let limiters = [search(&clock), search(&clock), search(&clock)];
+    limiters.iter().for_each(|limiter| publisher.add(limiter));
+    publisher.add(&RateLimiter::new(InFlight::new(1)));
+    with_local_recorder(&values, || {
+        let places = limiters.each_ref().map(|limiter| {
+            limiter.try_acquire(1).expect("the first");
+            limiter.reserve(1).expect("a place")
+        });
+        publisher.publish();
+        let expected = ["granted_total limiter=search [3.0]", "waiting limiter=search [3.0]"];
+        assert_eq!(values.shown(), expected);
+        drop((places, limiters));
+        publisher.publish();
+        assert_eq!(values.shown(), ["granted_total limiter=search [3.0]"]);
+        assert_eq!(format!("{publisher:?}"), "Publisher { limiters: 0 }", "they are forgotten");
+    });
+}
+
+#[test]
+fn all_keys_are_one_and_parts_have_a_label() {
+    let (values, clock) = (Values::default(), ManualClock::auto_advance());
+    let bucket = TokenBucket::new(Rate::per_second(1.0), 1);
+    let limiter = KeyedRateLimiter::builder((bucket, InFlight::new(1))).clock(&clock).build();
+    let publisher = Publisher::new();
+    publisher.add(&limiter);
+    with_local_recorder(&values, || {
+        for key in 0..100 {
+            limiter.blocking_acquire(&key, (1, 1)).expect("it is full");
+            limiter.blocking_acquire(&key, (1, 1)).expect("waits for a second");
+        }
+        let _place = limiter.reserve(&99, (1, 1)).expect("a place");
+        publisher.publish();
+    });
+    let shown = values.shown();
+    assert_eq!(
+        shown[..2],
+        [
+            "granted_total limiter=unnamed [200.0]",
+            "limited_by_total limiter=unnamed,part=0 [100.0]"
+        ]
+    );
+    assert_eq!(shown.len(), 4, "{shown:?}");
+    assert_eq!(shown[3], "waiting limiter=unnamed [1.0]");
+}
+
+/// On a thread, whose recorder is the global one: none here.
+#[test]
+fn a_publish_task_ends_when_it_is_dropped() {
+    let publisher = Publisher::new();
+    publisher.add(&search(&ManualClock::new()));
+    let task = publisher.publish_every(Duration::from_secs(3_600)).expect("a thread");
+    drop(task);
+    assert_eq!(format!("{publisher:?}"), "Publisher { limiters: 0 }");
+}
