@@ -9,8 +9,8 @@ local version, generation, grace = 0, 0, 0
 local its_terms, its_at, stamp, mark
 local start, granted, began
 if blob then
-  if #blob < 64 then return {'foreign', #blob, blob:sub(1, 4)} end
-  its_terms, sequence, deadline, last, start, granted, began, its_at = struct.unpack('<ddI4dddd', blob)
+  if #blob < 60 then return {'foreign', #blob, blob:sub(1, 4)} end
+  its_terms, sequence, deadline, last, start, granted, began, its_at = struct.unpack('<dI7I4I7dI5I7', blob)
 end
 if its_terms ~= terms then
   stamp, mark = struct.unpack('<I4I4', params)
@@ -25,7 +25,7 @@ do
 end
   else
     local its_stamp, its_mark = struct.unpack('<I4I4', blob)
-    local its_size = its_stamp % 4 > 1 and 24 / 2 or 24
+    local its_size = its_stamp % 4 > 1 and 14 or 24
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
@@ -115,16 +115,16 @@ end
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   if not milliseconds and pause == 0 and its_terms == terms then
-    redis.call('SETRANGE', key, '8', struct.pack('<dI4dddd', sequence, deadline, now, start, granted, began))
+    redis.call('SETRANGE', key, '8', struct.pack('<I7I4I7dI5I7', sequence, deadline, now, start, granted, began))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddddfff' or '<I4I4dI4ddddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, start, granted, began, most, window, grid)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I7I4I7dI5I7I4I5i5' or '<I4I4I7I4I7dI5I7ddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, start, granted, began, most, window, grid)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddddfff' or '<I4I4dI4ddddddd', stamp, mark, sequence, deadline, now, start, granted, began, most, window, grid)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I7I4I7dI5I7I4I5i5' or '<I4I4I7I4I7dI5I7ddd', stamp, mark, sequence, deadline, now, start, granted, began, most, window, grid)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
@@ -199,16 +199,16 @@ end
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   if not milliseconds and pause == 0 and its_terms == terms then
-    redis.call('SETRANGE', key, '8', struct.pack('<dI4dddd', sequence, deadline, now, start, granted, began))
+    redis.call('SETRANGE', key, '8', struct.pack('<I7I4I7dI5I7', sequence, deadline, now, start, granted, began))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddddfff' or '<I4I4dI4ddddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, start, granted, began, most, window, grid)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I7I4I7dI5I7I4I5i5' or '<I4I4I7I4I7dI5I7ddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, start, granted, began, most, window, grid)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddddfff' or '<I4I4dI4ddddddd', stamp, mark, sequence, deadline, now, start, granted, began, most, window, grid)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I7I4I7dI5I7I4I5i5' or '<I4I4I7I4I7dI5I7ddd', stamp, mark, sequence, deadline, now, start, granted, began, most, window, grid)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
@@ -272,16 +272,16 @@ local function save()
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   if not milliseconds and pause == 0 and its_terms == terms then
-    redis.call('SETRANGE', key, '8', struct.pack('<dI4dddd', sequence, deadline, now, start, granted, began))
+    redis.call('SETRANGE', key, '8', struct.pack('<I7I4I7dI5I7', sequence, deadline, now, start, granted, began))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddddfff' or '<I4I4dI4ddddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, start, granted, began, most, window, grid)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I7I4I7dI5I7I4I5i5' or '<I4I4I7I4I7dI5I7ddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, start, granted, began, most, window, grid)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddddfff' or '<I4I4dI4ddddddd', stamp, mark, sequence, deadline, now, start, granted, began, most, window, grid)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I7I4I7dI5I7I4I5i5' or '<I4I4I7I4I7dI5I7ddd', stamp, mark, sequence, deadline, now, start, granted, began, most, window, grid)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)

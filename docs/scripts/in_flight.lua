@@ -105,8 +105,8 @@ local function forget()
   return latest, held + others > 0
 end
 if blob then
-  if #blob < 40 then return {'foreign', #blob, blob:sub(1, 4)} end
-  its_terms, sequence, deadline, last, age, its_at = struct.unpack('<ddI4dd', blob)
+  if #blob < 35 then return {'foreign', #blob, blob:sub(1, 4)} end
+  its_terms, sequence, deadline, last, age, its_at = struct.unpack('<dI4I4I7d', blob)
 end
 if its_terms ~= terms then
   if stamp % 2 == 1 then
@@ -118,7 +118,7 @@ if its_terms ~= terms then
     begin(stamp % 8 > 3)
   else
     local its_stamp, its_mark = struct.unpack('<I4I4', blob)
-    local its_size = its_stamp % 4 > 1 and 8 / 2 or 8
+    local its_size = its_stamp % 4 > 1 and 4 or 8
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
@@ -139,7 +139,7 @@ if its_terms ~= terms then
     if grace == 0 and quiet > 5 then dirty = true end
   end
 else
-  its_at = its_at + (stamp % 4 > 1 and 8 / 2 or 8)
+  its_at = its_at + (stamp % 4 > 1 and 4 or 8)
   if now - last > 5000000 then dirty = true end
 end
 if blob then
@@ -165,10 +165,10 @@ local function save()
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddf' or '<I4I4dI4ddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, age, most)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7dI4' or '<I4I4I4I4I7dd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, age, most)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddf' or '<I4I4dI4ddd', stamp, mark, sequence, deadline, now, age, most)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7dI4' or '<I4I4I4I4I7dd', stamp, mark, sequence, deadline, now, age, most)
   end
   value = write(value)
   if milliseconds then

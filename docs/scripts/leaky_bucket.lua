@@ -33,8 +33,8 @@ local function room(n)
   return over > 0.001 and held + over or 0
 end
 if blob then
-  if #blob < 48 then return {'foreign', #blob, blob:sub(1, 4)} end
-  its_terms, sequence, deadline, last, level, its_at = struct.unpack('<ddI4dd', blob)
+  if #blob < 44 then return {'foreign', #blob, blob:sub(1, 4)} end
+  its_terms, sequence, deadline, last, level, its_at = struct.unpack('<dI4I4I7d', blob)
 end
 if its_terms ~= terms then
   stamp, mark = struct.unpack('<I4I4', params)
@@ -47,7 +47,7 @@ if its_terms ~= terms then
     begin(stamp % 8 > 3)
   else
     local its_stamp, its_mark = struct.unpack('<I4I4', blob)
-    local its_size = its_stamp % 4 > 1 and 24 / 2 or 24
+    local its_size = its_stamp % 4 > 1 and 13 or 24
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
@@ -90,16 +90,16 @@ local function save()
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   if not milliseconds and pause == 0 and its_terms == terms then
-    redis.call('SETRANGE', key, '8', struct.pack('<dI4dd', sequence, deadline, now, level))
+    redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7d', sequence, deadline, now, level))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddfff' or '<I4I4dI4ddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, capacity, meter)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI4B' or '<I4I4I4I4I7dddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, capacity, meter)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddfff' or '<I4I4dI4ddddd', stamp, mark, sequence, deadline, now, level, rate, capacity, meter)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI4B' or '<I4I4I4I4I7dddd', stamp, mark, sequence, deadline, now, level, rate, capacity, meter)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)

@@ -96,8 +96,8 @@ local function forget()
   return ended((entry(behind - 16)))
 end
 if blob then
-  if #blob < 64 then return {'foreign', #blob, blob:sub(1, 4)} end
-  its_terms, sequence, deadline, last, age, granted, newest, its_at = struct.unpack('<ddI4dddd', blob)
+  if #blob < 60 then return {'foreign', #blob, blob:sub(1, 4)} end
+  its_terms, sequence, deadline, last, age, granted, newest, its_at = struct.unpack('<dI7I4I7ddd', blob)
 end
 if its_terms ~= terms then
   if stamp % 2 == 1 then
@@ -109,7 +109,7 @@ if its_terms ~= terms then
     begin(stamp % 8 > 3)
   else
     local its_stamp, its_mark = struct.unpack('<I4I4', blob)
-    local its_size = its_stamp % 4 > 1 and 24 / 2 or 24
+    local its_size = its_stamp % 4 > 1 and 10 or 24
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
@@ -130,7 +130,7 @@ if its_terms ~= terms then
     if grace == 0 and quiet > 5 then dirty = true end
   end
 else
-  its_at = its_at + (stamp % 4 > 1 and 24 / 2 or 24)
+  its_at = its_at + (stamp % 4 > 1 and 10 or 24)
   if now - last > 5000000 then dirty = true end
 end
 if blob then
@@ -156,10 +156,10 @@ local function save()
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddddfff' or '<I4I4dI4ddddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, age, granted, newest, most, window, part)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I7I4I7dddI4I6' or '<I4I4I7I4I7dddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, age, granted, newest, most, window, part)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddddfff' or '<I4I4dI4ddddddd', stamp, mark, sequence, deadline, now, age, granted, newest, most, window, part)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I7I4I7dddI4I6' or '<I4I4I7I4I7dddddd', stamp, mark, sequence, deadline, now, age, granted, newest, most, window, part)
   end
   value = write(value)
   if milliseconds then

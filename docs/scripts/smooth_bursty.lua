@@ -10,7 +10,7 @@ local its_terms, its_at, stamp, mark
 local level
 if blob then
   if #blob < 44 then return {'foreign', #blob, blob:sub(1, 4)} end
-  its_terms, sequence, deadline, last, level, its_at = struct.unpack('<ddI4dd', blob)
+  its_terms, sequence, deadline, last, level, its_at = struct.unpack('<dI4I4I7d', blob)
 end
 if its_terms ~= terms then
   stamp, mark = struct.unpack('<I4I4', params)
@@ -26,7 +26,7 @@ local idle = stamp % 8 > 3
 end
   else
     local its_stamp, its_mark = struct.unpack('<I4I4', blob)
-    local its_size = its_stamp % 4 > 1 and 16 / 2 or 16
+    local its_size = its_stamp % 4 > 1 and 13 or 16
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
@@ -92,16 +92,16 @@ end
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   if not milliseconds and pause == 0 and its_terms == terms then
-    redis.call('SETRANGE', key, '8', struct.pack('<dI4dd', sequence, deadline, now, level))
+    redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7d', sequence, deadline, now, level))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, burst)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI5' or '<I4I4I4I4I7ddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, burst)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp, mark, sequence, deadline, now, level, rate, burst)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI5' or '<I4I4I4I4I7ddd', stamp, mark, sequence, deadline, now, level, rate, burst)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
@@ -159,16 +159,16 @@ end
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   if not milliseconds and pause == 0 and its_terms == terms then
-    redis.call('SETRANGE', key, '8', struct.pack('<dI4dd', sequence, deadline, now, level))
+    redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7d', sequence, deadline, now, level))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, burst)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI5' or '<I4I4I4I4I7ddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, burst)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp, mark, sequence, deadline, now, level, rate, burst)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI5' or '<I4I4I4I4I7ddd', stamp, mark, sequence, deadline, now, level, rate, burst)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
@@ -212,16 +212,16 @@ local function save()
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   if not milliseconds and pause == 0 and its_terms == terms then
-    redis.call('SETRANGE', key, '8', struct.pack('<dI4dd', sequence, deadline, now, level))
+    redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7d', sequence, deadline, now, level))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, burst)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI5' or '<I4I4I4I4I7ddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, burst)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddff' or '<I4I4dI4dddd', stamp, mark, sequence, deadline, now, level, rate, burst)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI5' or '<I4I4I4I4I7ddd', stamp, mark, sequence, deadline, now, level, rate, burst)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)

@@ -9,8 +9,8 @@ local version, generation, grace = 0, 0, 0
 local its_terms, its_at, stamp, mark
 local debt, stored, moved, before
 if blob then
-  if #blob < 72 then return {'foreign', #blob, blob:sub(1, 4)} end
-  its_terms, sequence, deadline, last, debt, stored, moved, before, its_at = struct.unpack('<ddI4ddddd', blob)
+  if #blob < 68 then return {'foreign', #blob, blob:sub(1, 4)} end
+  its_terms, sequence, deadline, last, debt, stored, moved, before, its_at = struct.unpack('<dI4I4I7dddd', blob)
 end
 if its_terms ~= terms then
   stamp, mark = struct.unpack('<I4I4', params)
@@ -25,7 +25,7 @@ do
 end
   else
     local its_stamp, its_mark = struct.unpack('<I4I4', blob)
-    local its_size = its_stamp % 4 > 1 and 24 / 2 or 24
+    local its_size = its_stamp % 4 > 1 and 13 or 24
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
@@ -105,16 +105,16 @@ end
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   if not milliseconds and pause == 0 and its_terms == terms then
-    redis.call('SETRANGE', key, '8', struct.pack('<dI4ddddd', sequence, deadline, now, debt, stored, moved, before))
+    redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7dddd', sequence, deadline, now, debt, stored, moved, before))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4dddddfff' or '<I4I4dI4dddddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7dddddI5' or '<I4I4I4I4I7ddddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4dddddfff' or '<I4I4dI4dddddddd', stamp, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7dddddI5' or '<I4I4I4I4I7ddddddd', stamp, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
@@ -186,16 +186,16 @@ end
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   if not milliseconds and pause == 0 and its_terms == terms then
-    redis.call('SETRANGE', key, '8', struct.pack('<dI4ddddd', sequence, deadline, now, debt, stored, moved, before))
+    redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7dddd', sequence, deadline, now, debt, stored, moved, before))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4dddddfff' or '<I4I4dI4dddddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7dddddI5' or '<I4I4I4I4I7ddddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4dddddfff' or '<I4I4dI4dddddddd', stamp, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7dddddI5' or '<I4I4I4I4I7ddddddd', stamp, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
@@ -253,16 +253,16 @@ local function save()
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   if not milliseconds and pause == 0 and its_terms == terms then
-    redis.call('SETRANGE', key, '8', struct.pack('<dI4ddddd', sequence, deadline, now, debt, stored, moved, before))
+    redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7dddd', sequence, deadline, now, debt, stored, moved, before))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4dddddfff' or '<I4I4dI4dddddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7dddddI5' or '<I4I4I4I4I7ddddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4dddddfff' or '<I4I4dI4dddddddd', stamp, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7dddddI5' or '<I4I4I4I4I7ddddddd', stamp, mark, sequence, deadline, now, debt, stored, moved, before, rate, warm_up, cold)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)

@@ -9,8 +9,8 @@ local version, generation, grace = 0, 0, 0
 local its_terms, its_at, stamp, mark
 local level
 if blob then
-  if #blob < 52 then return {'foreign', #blob, blob:sub(1, 4)} end
-  its_terms, sequence, deadline, last, level, its_at = struct.unpack('<ddI4dd', blob)
+  if #blob < 43 then return {'foreign', #blob, blob:sub(1, 4)} end
+  its_terms, sequence, deadline, last, level, its_at = struct.unpack('<dI4I4I7d', blob)
 end
 if its_terms ~= terms then
   stamp, mark = struct.unpack('<I4I4', params)
@@ -32,7 +32,7 @@ end
 end
   else
     local its_stamp, its_mark = struct.unpack('<I4I4', blob)
-    local its_size = its_stamp % 4 > 1 and 32 / 2 or 32
+    local its_size = its_stamp % 4 > 1 and 12 or 32
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
@@ -123,16 +123,16 @@ end
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   if not milliseconds and pause == 0 and its_terms == terms then
-    redis.call('SETRANGE', key, '8', struct.pack('<dI4dd', sequence, deadline, now, level))
+    redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7d', sequence, deadline, now, level))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddffff' or '<I4I4dI4dddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, capacity, initial, period)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI4' or '<I4I4I4I4I7ddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, capacity, initial, period)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddffff' or '<I4I4dI4dddddd', stamp, mark, sequence, deadline, now, level, rate, capacity, initial, period)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI4' or '<I4I4I4I4I7ddddd', stamp, mark, sequence, deadline, now, level, rate, capacity, initial, period)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
@@ -215,16 +215,16 @@ end
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   if not milliseconds and pause == 0 and its_terms == terms then
-    redis.call('SETRANGE', key, '8', struct.pack('<dI4dd', sequence, deadline, now, level))
+    redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7d', sequence, deadline, now, level))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddffff' or '<I4I4dI4dddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, capacity, initial, period)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI4' or '<I4I4I4I4I7ddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, capacity, initial, period)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddffff' or '<I4I4dI4dddddd', stamp, mark, sequence, deadline, now, level, rate, capacity, initial, period)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI4' or '<I4I4I4I4I7ddddd', stamp, mark, sequence, deadline, now, level, rate, capacity, initial, period)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
@@ -281,16 +281,16 @@ local function save()
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   if not milliseconds and pause == 0 and its_terms == terms then
-    redis.call('SETRANGE', key, '8', struct.pack('<dI4dd', sequence, deadline, now, level))
+    redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7d', sequence, deadline, now, level))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddffff' or '<I4I4dI4dddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, capacity, initial, period)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI4' or '<I4I4I4I4I7ddddd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, level, rate, capacity, initial, period)
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack(stamp % 4 > 1 and '<I4I4dI4ddffff' or '<I4I4dI4dddddd', stamp, mark, sequence, deadline, now, level, rate, capacity, initial, period)
+    value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI4' or '<I4I4I4I4I7ddddd', stamp, mark, sequence, deadline, now, level, rate, capacity, initial, period)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)

@@ -280,8 +280,8 @@ local function forget()
   return after, unknown
 end
 if blob then
-  if #blob < 68 then return {'foreign', #blob, blob:sub(1, 4)} end
-  its_terms, sequence, deadline, last, since, its_at = struct.unpack('<ddI4dd', blob)
+  if #blob < 66 then return {'foreign', #blob, blob:sub(1, 4)} end
+  its_terms, sequence, deadline, last, since, its_at = struct.unpack('<dI7I4I7d', blob)
 end
 if its_terms ~= terms then
   if stamp % 2 == 1 then
@@ -293,7 +293,7 @@ if its_terms ~= terms then
     begin(stamp % 8 > 3)
   else
     local its_stamp, its_mark = struct.unpack('<I4I4', blob)
-    local its_size = its_stamp % 4 > 1 and 32 / 2 or 32
+    local its_size = its_stamp % 4 > 1 and 0 or 32
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
@@ -314,7 +314,7 @@ if its_terms ~= terms then
     if grace == 0 and quiet > 5 then dirty = true end
   end
 else
-  its_at = its_at + (stamp % 4 > 1 and 32 / 2 or 32)
+  its_at = its_at + (stamp % 4 > 1 and 0 or 32)
   if now - last > 5000000 then dirty = true end
 end
 if blob then
@@ -340,10 +340,10 @@ local function save()
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack('<I4I4dI4ddc0', stamp - stamp % 2 + 8, mark, sequence, deadline, now, since, params:sub(17, 48))
+    value = struct.pack('<I4I4I7I4I7dc0', stamp - stamp % 2 + 8, mark, sequence, deadline, now, since, params:sub(17, 48))
       .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
   else
-    value = struct.pack('<I4I4dI4ddc0', stamp, mark, sequence, deadline, now, since, params:sub(17, 48))
+    value = struct.pack('<I4I4I7I4I7dc0', stamp, mark, sequence, deadline, now, since, params:sub(17, 48))
   end
   value = write(value)
   if milliseconds then

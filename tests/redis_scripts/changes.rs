@@ -88,14 +88,14 @@ fn a_pause_delays_all_callers_and_stores_nothing() {
 }
 
 /// The rank and the parameters in the reply to a request with another policy.
-fn other_policy(value: &Value) -> (Rank, Vec<f64>) {
+fn other_policy<P>(subject: &Subject<P>, value: &Value) -> (Rank, Vec<f64>) {
     let Value::Array(values) = value else { panic!("{value:?}") };
     let [Value::BulkString(word), Value::Int(generation), Value::BulkString(bytes)] = &values[..]
     else {
         panic!("{value:?}")
     };
     assert_eq!(word, b"other");
-    let known = KeyPolicy::of(*generation, bytes).expect("a policy");
+    let known = KeyPolicy::of(&subject.scripts, *generation, bytes).expect("a policy");
     (known.rank, known.terms.parameters)
 }
 
@@ -135,7 +135,7 @@ fn replaces<P: Scripted + Debug>(
         if subject.exists(connection, now) {
             let bytes = subject.bytes(connection);
             let value: Value = later.take(now, &[call]).query(connection).expect("an answer");
-            assert_eq!(other_policy(&value), ((0, 0), parameters(&subject)));
+            assert_eq!(other_policy(&subject, &value), ((0, 0), parameters(&subject)));
             assert_eq!(subject.bytes(connection), bytes);
         }
         later.generation = u32::try_from(later.do_change(connection, now, b"N")[0]).expect("one");
@@ -149,7 +149,7 @@ fn replaces<P: Scripted + Debug>(
         let bytes = subject.bytes(connection);
         for command in [subject.take(now, &[call]), subject.change(now, b"Q")] {
             let value: Value = command.query(connection).expect("an answer");
-            assert_eq!(other_policy(&value), ((0, later.generation), parameters(&later)));
+            assert_eq!(other_policy(&subject, &value), ((0, later.generation), parameters(&later)));
         }
         assert_eq!(subject.bytes(connection), bytes);
         now = now.max(after.since.get().div_ceil(1000));
@@ -162,7 +162,7 @@ fn replaces<P: Scripted + Debug>(
         old.migrate(new, &mut back.state, nanos(now));
         go_on(connection, &subject, &mut back, &mut random, &mut now, &cost);
         let value: Value = later.take(now, &[call]).query(connection).expect("an answer");
-        assert_eq!(other_policy(&value), ((1, 0), parameters(&subject)));
+        assert_eq!(other_policy(&subject, &value), ((1, 0), parameters(&subject)));
     }
     redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
 }
@@ -182,6 +182,10 @@ fn a_later_generation_replaces_the_policy_and_keeps_what_was_granted() {
     replaces(connection, &warming, &cold, |random| random.cost(3));
     let bucket = TokenBucket::new(slow, 8);
     replaces(connection, &bucket, &TokenBucket::new(fast, 5), |random| random.cost(4));
+    // Its parameters have no short form.
+    let empty = TokenBucket::new(fast, 5).initial(0);
+    replaces(connection, &bucket, &empty, |random| random.cost(4));
+    replaces(connection, &empty, &bucket, |random| random.cost(4));
     let gcra = Gcra::new(3, 5, short);
     replaces(connection, &gcra, &Gcra::new(9, 2, short), |random| random.cost(4));
     for (old, new) in [

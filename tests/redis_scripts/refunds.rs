@@ -85,6 +85,22 @@ fn refunds_are_those_of_the_policies() {
     refunds(connection, &SmoothWarmingUp::new(rate, 2 * second), Agree::Once, 4);
 }
 
+/// The key of a window has 40 bits for what was granted.
+#[test]
+fn what_is_settled_in_a_window_does_not_wrap_around() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy = FixedWindow::new(4, Duration::from_secs(1));
+    let subject = Subject::new(policy, "settled", connection);
+    subject.one(connection, START, Call::new(1, 0));
+    // 300 x 2^32 is more than 2^40; and each request writes the key.
+    for _ in 0..30 {
+        let todo = settle::<FixedWindow>(u32::MAX).repeat(10);
+        subject.do_change(connection, START + 1, &todo);
+        assert_eq!(subject.one(connection, START + 2, Call::new(1, 0)).1.outcome, 2);
+    }
+}
+
 /// A refund of a charge before the last one returns at most the maximum that can be stored.
 #[test]
 fn an_earlier_charge_returns_at_most_the_stored_permits() {

@@ -1,6 +1,7 @@
 //! Both scripts of a policy with the time as an argument, their requests and their replies.
 
 use crate::redis::Scripted;
+use crate::redis::script::Scripts;
 use redis::{Connection, Value};
 
 /// A time in microseconds since the epoch.
@@ -91,7 +92,7 @@ pub(super) struct Subject<P> {
     pub(super) listens: f64,
     take: String,
     change: String,
-    parts: bool,
+    pub(super) scripts: Scripts,
 }
 
 impl<P: Scripted> Subject<P> {
@@ -111,7 +112,7 @@ impl<P: Scripted> Subject<P> {
         Self {
             take: load(scripts.take.text()),
             change: load(scripts.change.text()),
-            parts: scripts.parts,
+            scripts,
             policy,
             key: key.to_owned(),
             version: 0,
@@ -135,7 +136,11 @@ impl<P: Scripted> Subject<P> {
     }
 
     fn header(&self) -> Vec<u8> {
-        let flags = 4 * u8::from(self.idle) + u8::from(!self.rank().is_empty());
+        let mut parameters = Vec::new();
+        self.policy.write(&mut parameters);
+        let is_short = self.scripts.alone.as_ref().is_some_and(|own| own.is_short(&parameters));
+        let short = 2 * u8::from(is_short);
+        let flags = 4 * u8::from(self.idle) + short + u8::from(!self.rank().is_empty());
         let mut header = vec![0x20 + flags, 1, 2, 3];
         header.extend(self.mark.to_le_bytes());
         let is_idle = self.idle || self.policy.starts_idle();
@@ -245,14 +250,16 @@ impl<P: Scripted> Subject<P> {
                 let count = usize::try_from(numbers[1]).expect("a count");
                 let at_once = std::iter::repeat_n(at_once, count);
                 let others =
-                    numbers[2..].chunks(if self.parts { 2 } else { 1 }).map(|answer| Answer {
-                        wait: match answer[0] / 4 {
-                            wait if wait < 1 << 49 => Wait::Known(wait),
-                            wait if wait < 1 << 50 => Wait::AtLeast(wait - (1 << 49)),
-                            _ => Wait::Never,
-                        },
-                        outcome: answer[0] % 4,
-                        part: answer.get(1).copied().unwrap_or_default(),
+                    numbers[2..].chunks(if self.scripts.parts { 2 } else { 1 }).map(|answer| {
+                        Answer {
+                            wait: match answer[0] / 4 {
+                                wait if wait < 1 << 49 => Wait::Known(wait),
+                                wait if wait < 1 << 50 => Wait::AtLeast(wait - (1 << 49)),
+                                _ => Wait::Never,
+                            },
+                            outcome: answer[0] % 4,
+                            part: answer.get(1).copied().unwrap_or_default(),
+                        }
                     });
                 let answers: Vec<_> = at_once.chain(others).collect();
                 let booked = answers.iter().filter(|answer| answer.outcome == 0).count();

@@ -89,7 +89,7 @@ impl<P: Scripted> KeyLine<P> {
     ) -> Rest {
         self.ask_again();
         self.looks_at = None;
-        let known = KeyPolicy::of(number, bytes).filter(|_| word == "other");
+        let known = KeyPolicy::of(&rules.scripts, number, bytes).filter(|_| word == "other");
         let read = |line: &Self, terms: &Terms| {
             line.policy.clone().read(&mut terms.parameters.iter().copied())
         };

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::chunk::{
-    ChunkHeader, HELPERS, IS_ZERO, PARAMETERS, become_function, snapshot_functions,
+    ChunkHeader, HELPERS, IS_ZERO, PARAMETERS, become_function, size, snapshot_functions,
 };
 use super::inline::Functions;
 use super::parts::Lua;
@@ -59,15 +59,16 @@ impl Lua {
         } else {
             ("next_call(source, at)", "next_cost(source, at)")
         };
+        // The sequence, of which policies with a rate need only the lower bits; the deadline; the time.
+        let head = if one_number && !self.has("numbers") { "I4I4I7" } else { "I7I4I7" };
         let fields = header.fields.join(", ");
         let comma = if fields.is_empty() { "" } else { ", " };
         // The parameters as they are in the key, of composed policies the bytes of the request.
-        let start = format!("<I4I4dI4d{}", header.format);
+        let start = format!("<I4I4{head}{}", header.format);
         let (layout, own, own_size) = if one_number {
-            let params = header.params.len();
-            let (small, large) = ("f".repeat(params), "d".repeat(params));
-            let layout = format!("stamp % 4 > 1 and '{start}{small}' or '{start}{large}'");
-            (layout, header.params.join(", "), 4 * params)
+            let (short, long) = (header.short, "d".repeat(header.params.len()));
+            let layout = format!("stamp % 4 > 1 and '{start}{short}' or '{start}{long}'");
+            (layout, header.params.join(", "), size(header.short))
         } else {
             let size = 8 * self.params();
             let own = format!("params:sub({PARAMETERS}, {})", PARAMETERS - 1 + size);
@@ -78,12 +79,14 @@ impl Lua {
             .replace("--@policy\n", before)
             .replace("--@early\n", &early)
             .replace("--@late\n", &late)
-            .replace("$SIZE", &(header.size() + own_size).to_string())
+            .replace("$SIZE", &(8 + size(head) + size(header.format) + own_size).to_string())
+            .replace("$HEAD", head)
             .replace("$LENGTH", &(8 * self.params()).to_string())
+            .replace("$SHORT", &size(header.short).to_string())
+            .replace("$WIDEN", &header.widen("theirs"))
             .replace("$LAYOUT", &layout)
             .replace("$OWN", &own)
             .replace("$DOUBLES", &"d".repeat(self.params()))
-            .replace("$FLOATS", &"f".repeat(self.params()))
             .replace("$FORMAT", header.format)
             .replace(", $FIELDS", &format!("{comma}{fields}"))
             .replace("$NEXT_COST", next_cost)

@@ -7,13 +7,18 @@ pub(super) const PARAMETERS: usize = 17;
 
 /// The first lines of a policy's file.
 #[derive(Debug, Default)]
-pub(super) struct ChunkHeader {
+pub(crate) struct ChunkHeader {
     pub(super) params: Vec<&'static str>,
+    /// The short form of the parameters in a key: the format of the first of them, and the values of the
+    /// others, each a number or the name of a parameter.
+    pub(super) short: &'static str,
+    pub(super) rest: Vec<&'static str>,
     pub(super) format: &'static str,
     pub(super) fields: Vec<&'static str>,
     pub(super) tail: bool,
-    /// Functions besides the five that every policy has; and `several`, if `charge` takes a number of callers:
-    /// otherwise a charge for the sum is the same as one for each.
+    /// Functions besides the five that every policy has; `several`, if `charge` takes a number of callers:
+    /// otherwise a charge for the sum is the same as one for each; and `numbers`, if a refund compares the
+    /// numbers of charges: otherwise it only asks whether its charge was the last.
     pub(super) also: Vec<&'static str>,
 }
 
@@ -24,6 +29,10 @@ impl ChunkHeader {
             let mut words = line.split_whitespace();
             match words.next() {
                 Some("params") => header.params = words.collect(),
+                Some("short") => {
+                    header.short = words.next().unwrap_or_default();
+                    header.rest = words.collect();
+                }
                 Some("fields") => {
                     header.format = words.next().unwrap_or_default();
                     header.fields = words.collect();
@@ -36,10 +45,46 @@ impl ChunkHeader {
         header
     }
 
-    /// The size in bytes of what is in the key before the parameters.
-    pub(super) fn size(&self) -> usize {
-        let integers = self.format.matches("I4").count();
-        28 + 4 * integers + 8 * (self.format.len() - 2 * integers)
+    /// Whether the short form holds these parameters exactly.
+    pub(crate) fn is_short(&self, parameters: &[f64]) -> bool {
+        let count = items(self.short).count();
+        let Some((first, rest)) = parameters.split_at_checked(count) else { return false };
+        let holds = |(item, &number): (Item, &f64)| item.holds(number);
+        items(self.short).zip(first).all(holds) && self.rest(first).as_deref() == Some(rest)
+    }
+
+    /// The parameters in their short form.
+    pub(crate) fn read_short(&self, bytes: &[u8]) -> Option<Vec<f64>> {
+        let (mut bytes, mut parameters) = (bytes, Vec::new());
+        for item in items(self.short) {
+            let (number, others) = bytes.split_at_checked(item.size.into())?;
+            parameters.push(item.read(number));
+            bytes = others;
+        }
+        parameters.extend(self.rest(&parameters)?);
+        Some(parameters)
+    }
+
+    /// The parameters that the short form leaves out.
+    fn rest(&self, first: &[f64]) -> Option<Vec<f64>> {
+        let value = |word: &&str| match self.params.iter().position(|param| param == word) {
+            Some(index) => first.get(index).copied(),
+            None => word.parse().ok(),
+        };
+        self.rest.iter().map(value).collect()
+    }
+
+    /// An expression for all parameters from their short form.
+    pub(super) fn widen(&self, short: &str) -> String {
+        if self.rest.is_empty() {
+            return format!("struct.unpack('<{}', {short})", self.short);
+        }
+        let (first, _) = self.params.split_at(items(self.short).count());
+        let (first, rest) = (first.join(", "), self.rest.join(", "));
+        format!(
+            "(function() local {first} = struct.unpack('<{}', {short}) return {first}, {rest} end)()",
+            self.short
+        )
     }
 
     /// The state as bytes.
@@ -61,6 +106,51 @@ impl ChunkHeader {
         }
         unpack
     }
+}
+
+/// A number in a format: `d`, or `B`, `I` and `i` with its size in bytes.
+struct Item {
+    letter: char,
+    size: u8,
+}
+
+impl Item {
+    /// The least integer that it holds, and how many.
+    fn integers(&self) -> (f64, f64) {
+        let count = 256_f64.powi(self.size.into());
+        (if self.letter == 'i' { -count / 2.0 } else { 0.0 }, count)
+    }
+
+    fn holds(&self, number: f64) -> bool {
+        let (least, count) = self.integers();
+        self.letter == 'd' || number.fract() == 0.0 && (least..least + count).contains(&number)
+    }
+
+    #[allow(clippy::cast_precision_loss)] // less than 53 bits
+    fn read(&self, bytes: &[u8]) -> f64 {
+        let mut all = [0; 8];
+        all[..bytes.len()].copy_from_slice(bytes);
+        let ((least, count), number) = (self.integers(), u64::from_le_bytes(all) as f64);
+        match self.letter {
+            'd' => f64::from_le_bytes(all),
+            _ if number < least + count => number,
+            _ => number - count,
+        }
+    }
+}
+
+fn items(format: &str) -> impl Iterator<Item = Item> {
+    let sizes = format.split(char::is_alphabetic).skip(1);
+    let letters = format.chars().filter(|letter| letter.is_alphabetic());
+    letters.zip(sizes).map(|(letter, size)| {
+        let size = if letter == 'd' { 8 } else { size.parse().unwrap_or(1) };
+        Item { letter, size }
+    })
+}
+
+/// How many bytes a format takes.
+pub(super) fn size(format: &str) -> usize {
+    items(format).map(|item| usize::from(item.size)).sum()
 }
 
 /// Whether a cost asks for nothing.

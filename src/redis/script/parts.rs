@@ -29,6 +29,8 @@ pub(crate) struct Scripts {
     /// For each part with permits in flight, the number of the cost that counts there.
     pub(crate) held: Vec<usize>,
     pub(crate) kind: String,
+    /// Of a policy that is not composed: those have no short form.
+    pub(crate) alone: Option<ChunkHeader>,
 }
 
 impl Lua {
@@ -132,6 +134,7 @@ impl Lua {
             room: self.has("room"),
             held: self.held(&mut 0),
             kind: self.kind(),
+            alone: self.parts.is_empty().then(|| self.header()),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::redis::connection::Reply;
 
 /// The format of the keys. In each format the upper half of the first byte of a key is this number, and the
 /// next three are a hash of the policy's kind; only keys of the first format began with another mark.
-const FORMAT: u8 = 3;
+const FORMAT: u8 = 4;
 
 /// What the processes that use a key agree on.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,13 +49,12 @@ impl PolicyHeader {
         grace: u32,
         keep: Duration,
     ) -> Self {
-        // A composed policy's parameters are copied as they are sent.
-        let small = !scripts.parts && terms.parameters.iter().all(|&parameter| is_small(parameter));
+        let short = scripts.alone.as_ref().is_some_and(|own| own.is_short(&terms.parameters));
         let parameters = || terms.parameters.iter().flat_map(|parameter| parameter.to_le_bytes());
         let (version, generation) = rank;
         let more =
             if version | generation | grace > 0 { &[version, generation, grace][..] } else { &[] };
-        let flags = 4 * u8::from(terms.idle) + 2 * u8::from(small) + u8::from(!more.is_empty());
+        let flags = 4 * u8::from(terms.idle) + 2 * u8::from(short) + u8::from(!more.is_empty());
         let mut bytes = vec![16 * FORMAT + flags];
         bytes.extend(kind_bytes(&scripts.kind));
         // With the first four bytes it is read as one float, which must not be NaN.
@@ -65,12 +64,6 @@ impl PolicyHeader {
         bytes.extend(more.iter().flat_map(|number| number.to_le_bytes()));
         Self { ends: bytes.len() - 4 * more.len(), terms, rank, bytes }
     }
-}
-
-/// Whether a float of 32 bits holds the number.
-#[allow(clippy::cast_possible_truncation, clippy::float_cmp)] // exactly
-fn is_small(number: f64) -> bool {
-    f64::from(number as f32) == number
 }
 
 fn kind_bytes(kind: &str) -> [u8; 3] {
@@ -100,7 +93,7 @@ pub(crate) struct KeyPolicy {
 
 impl KeyPolicy {
     /// `None` if it is malformed.
-    pub(crate) fn of(generation: i64, bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn of(scripts: &Scripts, generation: i64, bytes: &[u8]) -> Option<Self> {
         let (stamp, rest) = bytes.split_at_checked(4)?;
         let (numbers, parameters) = rest.split_at_checked(12)?;
         let stamp = stamp[0];
@@ -108,7 +101,10 @@ impl KeyPolicy {
             .chunks_exact(4)
             .map(|number| u32::from_le_bytes(number.try_into().unwrap_or_default()));
         let (version, quiet, since) = (numbers.next()?, numbers.next()?, numbers.next()?);
-        let parameters = if stamp & 2 > 0 { floats(parameters) } else { doubles(parameters) };
+        let parameters = match &scripts.alone {
+            Some(own) if stamp & 2 > 0 => own.read_short(parameters)?,
+            _ => doubles(parameters),
+        };
         let terms = Terms { parameters, idle: stamp & 4 > 0 };
         Some(Self { terms, rank: (version, u32::try_from(generation).ok()?), quiet, since })
     }
@@ -117,11 +113,6 @@ impl KeyPolicy {
 fn doubles(bytes: &[u8]) -> Vec<f64> {
     let double = |chunk: &[u8]| f64::from_le_bytes(chunk.try_into().unwrap_or_default());
     bytes.chunks_exact(8).map(double).collect()
-}
-
-fn floats(bytes: &[u8]) -> Vec<f64> {
-    let float = |chunk: &[u8]| f32::from_le_bytes(chunk.try_into().unwrap_or_default()).into();
-    bytes.chunks_exact(4).map(float).collect()
 }
 
 /// The format of a key of this kind of policy, from its first bytes, if it is another than [`FORMAT`].

@@ -9,8 +9,8 @@
 --
 -- The key holds: stamp, mark, sequence, deadline, last; the policy's fields; its parameters; the extension,
 -- if there is one; the policy's tail. The stamp is a hash of the policy's name x 256, + the format's
--- number x 16, + 8 in a key with an extension, + 4 if an absent key is an idle one, + 2 if the parameters are
--- floats of 32 bits, + 1 in a request with more numbers at its end. The mark is a hash of the parameters. Both
+-- number x 16, + 8 in a key with an extension, + 4 if an absent key is an idle one, + 2 if the parameters have
+-- their short form, + 1 in a request with more numbers at its end. The mark is a hash of the parameters. Both
 -- together are compared as one float: they are equal only if there is neither an extension nor more numbers,
 -- so a usual call reads nothing else. `sequence` counts charges from the microsecond in which the key began, so
 -- that a refund can tell whether there was another charge since. `deadline` is a second before which the key does
@@ -37,7 +37,7 @@ local its_terms, its_at, stamp, mark
 
 if blob then
   if #blob < $SIZE then return {'foreign', #blob, blob:sub(1, 4)} end
-  its_terms, sequence, deadline, last, $FIELDS, its_at = struct.unpack('<ddI4d$FORMAT', blob)
+  its_terms, sequence, deadline, last, $FIELDS, its_at = struct.unpack('<d$HEAD$FORMAT', blob)
 end
 if its_terms ~= terms then
   --@plain stamp, mark = struct.unpack('<I4I4', params)
@@ -54,7 +54,7 @@ if its_terms ~= terms then
     --@change if #ARGV[4] > 5 then become(ARGV[4]:sub(7), nil, ARGV[4]:byte(6) > 0) else begin(stamp % 8 > 3) end
   else
     local its_stamp, its_mark = struct.unpack('<I4I4', blob)
-    local its_size = its_stamp % 4 > 1 and $LENGTH / 2 or $LENGTH
+    local its_size = its_stamp % 4 > 1 and $SHORT or $LENGTH
     local extended = its_stamp % 16 > 7
     -- Another kind of policy, or another format.
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
@@ -85,7 +85,7 @@ if its_terms ~= terms then
         return {'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
       --@change end
       --@change if renewed then
-      --@change   if its_stamp % 4 > 1 then theirs = struct.pack('<$DOUBLES', struct.unpack('<$FLOATS', theirs)) end
+      --@change   if its_stamp % 4 > 1 then theirs = struct.pack('<$DOUBLES', $WIDEN) end
       --@change   earlier, vouched, installed = theirs, second, math.max(second - built, 1)
       --@change end
     end
@@ -93,7 +93,7 @@ if its_terms ~= terms then
     --@take if grace == 0 and quiet > 5 then dirty = true end
   end
 else
-  --@tail its_at = its_at + (stamp % 4 > 1 and $LENGTH / 2 or $LENGTH)
+  --@tail its_at = its_at + (stamp % 4 > 1 and $SHORT or $LENGTH)
   --@take if now - last > 5000000 then dirty = true end
 end
 if blob then

@@ -2,8 +2,9 @@
 -- its first charge. `grid` is how far into a window the epoch was, -1 for windows that begin with their first
 -- charge.
 --@ params most window grid
---@ fields ddd start granted began
---@ also several
+--@ short I4I5i5
+--@ fields dI5I7 start granted began
+--@ also several numbers
 local function begin()
   -- Long ago: otherwise a longer window that is set later would have begun already.
   start, granted, began = -4503599627370496, 0, 0
@@ -62,6 +63,13 @@ local function refund(n, _, ago, _, charge_sequence)
 end
 
 local function halt() end
+
+-- What is settled is not bounded by the limit, and the key has 40 bits for it.
+local charge_all = charge
+charge = function(at, n)
+  charge_all(at, n)
+  granted = math.min(granted, 1099511627775)
+end
 
 -- What was granted counts until the end of a new window with the old start.
 local function migrate() end

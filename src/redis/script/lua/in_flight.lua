@@ -10,6 +10,7 @@
 -- ARGV[3]: the id of the process, eight bytes; what it holds, a double for each such policy; how long a lease
 -- lasts, and how long the process counts as waiting if it must wait: zero if it has no waiters.
 --@ params most
+--@ short I4
 --@ fields d age
 --@ tail
 --@ also held several

@@ -1,6 +1,7 @@
 -- LeakyBucket: `level` is the content, as permits; below zero it has been empty for a time. A queue serves when
 -- the content before has leaked, a meter serves what fits.
 --@ params rate capacity meter
+--@ short dI4B
 --@ fields d level
 --@ also room
 local function begin()

@@ -12,7 +12,7 @@ local function save()
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   --@plain if not milliseconds and pause == 0 and its_terms == terms then
-  --@plain   redis.call('SETRANGE', key, '8', struct.pack('<dI4d$FORMAT', sequence, deadline, now, $FIELDS))
+  --@plain   redis.call('SETRANGE', key, '8', struct.pack('<$HEAD$FORMAT', sequence, deadline, now, $FIELDS))
   --@plain else
   --@plain if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
   local value

@@ -9,9 +9,10 @@
 -- `looked` is the place up to which `ready` has looked, and `sum` the permits before it, so that the next call
 -- goes on from there.
 --@ params most window part
+--@ short I4I6 0.001
 --@ fields ddd age granted newest
 --@ tail
---@ also several
+--@ also several numbers
 local log, first, stop, behind = '', 1, 0, 1
 local added, looked, sum = {}, 1, 0
 

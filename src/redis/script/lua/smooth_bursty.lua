@@ -1,6 +1,7 @@
 -- SmoothBursty: a request waits for what was taken before it. `level` is the debt in permits; below zero it is
 -- the store, which holds what `burst` (microseconds) yields at `rate` a second.
 --@ params rate burst
+--@ short dI5
 --@ fields d level
 local function begin(idle)
   level = idle and -burst * rate / 1000000 or 0

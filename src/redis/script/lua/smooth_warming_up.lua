@@ -2,6 +2,7 @@
 -- warm, all of `warm_up` when cold. `moved` is how far the last charge moved the ticket, `before` the store
 -- before it. All in microseconds.
 --@ params rate warm_up cold
+--@ short dI5 3
 --@ fields dddd debt stored moved before
 local function begin()
   debt, stored, moved, before = 0, warm_up, 0, warm_up

@@ -2,6 +2,7 @@
 -- continuously; with a `period` (microseconds) they count from the next step on. Steps are counted from the
 -- epoch.
 --@ params rate capacity initial period
+--@ short dI4 capacity 0
 --@ fields d level
 -- How long before `at` the last step was. A step within the next half microsecond counts as reached: the
 -- server's time is a number of 51 bits.
