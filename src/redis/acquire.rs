@@ -44,7 +44,8 @@ pub struct RedisAcquire<P: Scripted, C: Connection = Reconnecting> {
     shared: Arc<SharedKey<P, C>>,
     cost: P::Cost,
     max_wait: Option<Duration>,
-    entered: Nanos,
+    /// When it came, once it has.
+    arrived: Option<Nanos>,
     progress: Progress<P>,
 }
 
@@ -52,8 +53,8 @@ enum Progress<P: Scripted> {
     Outside,
     Waiting(WaiterId),
     Over(Option<Outcome>),
-    /// In the queue of the local limiter, and whether Redis was away since.
-    Local(Acquire<'static, P>, bool),
+    /// In the queue of the local limiter; how long it had waited before; whether Redis was away since.
+    Local(Acquire<'static, P>, Duration, bool),
 }
 
 // Nothing in it is pinned.
@@ -65,7 +66,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> Self {
-        Self { shared, cost, max_wait, entered: Nanos::ZERO, progress: Progress::Outside }
+        Self { shared, cost, max_wait, arrived: None, progress: Progress::Outside }
     }
 
     /// Joins the queue. `waker` is called when there is an outcome.
@@ -74,12 +75,13 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
             self.progress = Progress::Over(Some(Outcome::Granted(GrantInfo::default())));
             return;
         }
-        let Self { shared, cost, max_wait, entered, progress } = self;
+        let Self { shared, cost, max_wait, arrived, progress } = self;
         // Set under the lock: if a waker or listener panics after it, this caller can still leave.
         shared.with_lock(|line, now| {
-            *entered = now;
+            let arrived = *arrived.get_or_insert(now);
             let waiter = (turn, waker.cloned());
-            *progress = match line.enter(&shared.core.rules, now, *cost, *max_wait, waiter) {
+            *progress = match line.enter(&shared.core.rules, now, arrived, *cost, *max_wait, waiter)
+            {
                 Ok(id) => Progress::Waiting(id),
                 Err(outcome) => Progress::Over(Some(outcome)),
             };
@@ -122,25 +124,23 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         }
     }
 
-    /// What is left of its timeout.
-    fn time_left(&self) -> Option<Duration> {
-        let waited = self.shared.core.rules.options.clock.now().since(self.entered);
-        self.max_wait.map(|wait| wait.saturating_sub(waited))
-    }
-
     /// Redis is away: asks the local limiter.
-    fn ask_local_limiter(&self) -> Result<GrantOrWait<'static, P>, Error> {
+    fn ask_local_limiter(&self, waited: Duration) -> Result<GrantOrWait<'static, P>, Error> {
         let Some(local) = &self.shared.core.local else {
             unreachable!("`Outcome::Local` needs a local limiter")
         };
-        local.grant_or_wait(&self.shared.key, self.cost, self.time_left())
+        let time_left = self.max_wait.map(|wait| wait.saturating_sub(waited));
+        local.grant_or_wait(&self.shared.key, self.cost, time_left)
     }
 
     fn served_locally(
         &mut self,
         answer: Result<Grant<'static, P>, Error>,
+        before: Duration,
     ) -> Result<RedisGrant<P, C>, Error> {
         self.progress = Progress::Over(None);
+        let shared = Arc::clone(&self.shared);
+        let answer = answer.map(|grant| RedisGrant::of_local(shared, grant, before));
         if let Ok(grant) = &answer {
             self.shared.core.rules.observer.granted(grant.waited(), grant.limited_by());
         }
@@ -148,7 +148,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
             Ok(grant) => stats.grant(grant.waited()),
             Err(_) => stats.refused += 1,
         });
-        answer.map(|grant| RedisGrant::of_local(Arc::clone(&self.shared), grant))
+        answer
     }
 }
 
@@ -187,29 +187,33 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                         return Poll::Ready(Ok(RedisGrant::new(shared, this.cost, info)));
                     }
                     Some(Outcome::Refused(error)) => return Poll::Ready(Err(error)),
-                    Some(Outcome::Local) => match this.ask_local_limiter() {
-                        Ok(GrantOrWait::Waiting(acquire)) => {
-                            this.progress = Progress::Local(acquire, false);
-                        }
-                        Ok(GrantOrWait::Granted(grant)) => {
-                            return Poll::Ready(this.served_locally(Ok(grant)));
-                        }
-                        Err(error) => return Poll::Ready(this.served_locally(Err(error))),
-                    },
+                    Some(Outcome::Local) => {
+                        let now = this.shared.core.rules.options.clock.now();
+                        let waited = now.since(this.arrived.unwrap_or(now));
+                        let answer = match this.ask_local_limiter(waited) {
+                            Ok(GrantOrWait::Waiting(acquire)) => {
+                                this.progress = Progress::Local(acquire, waited, false);
+                                continue;
+                            }
+                            Ok(GrantOrWait::Granted(grant)) => Ok(grant),
+                            Err(error) => Err(error),
+                        };
+                        return Poll::Ready(this.served_locally(answer, waited));
+                    }
                     None => panic!("`RedisAcquire` polled after it was ready"),
                 },
-                Progress::Local(acquire, was_away) => {
+                Progress::Local(acquire, before, was_away) => {
                     let is_away = this.shared.is_away();
                     if *was_away && !is_away {
                         // Redis is back, and a local grant would exceed the limit of the fleet. This caller
                         // goes back to Redis. That gives its local turn to the next, so one turn brings all back.
-                        this.max_wait = this.time_left();
                         this.progress = Progress::Outside;
                         continue;
                     }
                     *was_away |= is_away;
                     let answer = ready!(Pin::new(acquire).poll(context));
-                    return Poll::Ready(this.served_locally(answer));
+                    let before = *before;
+                    return Poll::Ready(this.served_locally(answer, before));
                 }
             }
         }

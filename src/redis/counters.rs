@@ -19,7 +19,7 @@ pub struct Counters {
     pub without_redis: u64,
     /// Requests with a reply in time.
     pub answered: u64,
-    /// The sum of the times from sending a request to its reply. Divided by `answered` it is the mean.
+    /// The sum of the times from making a request to its reply. Divided by `answered` it is the mean.
     pub latency: Duration,
     /// Requests that failed, whether they are tried again or not.
     pub failed: u64,

@@ -56,7 +56,8 @@ struct Settlement<C> {
 
 enum Origin<P: Scripted> {
     Redis(GrantInfo),
-    Local(Grant<'static, P>),
+    /// And how long the caller had waited before it asked the local limiter.
+    Local(Grant<'static, P>, Duration),
 }
 
 impl<P: Scripted, C: Connection> RedisGrant<P, C> {
@@ -64,9 +65,19 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         Self { shared, cost, returnable: cost, settling: None, origin: Origin::Redis(info) }
     }
 
-    pub(super) fn of_local(shared: Arc<SharedKey<P, C>>, grant: Grant<'static, P>) -> Self {
+    pub(super) fn of_local(
+        shared: Arc<SharedKey<P, C>>,
+        grant: Grant<'static, P>,
+        before: Duration,
+    ) -> Self {
         let cost = grant.cost();
-        Self { shared, cost, returnable: cost, settling: None, origin: Origin::Local(grant) }
+        Self {
+            shared,
+            cost,
+            returnable: cost,
+            settling: None,
+            origin: Origin::Local(grant, before),
+        }
     }
 
     /// Returns how long the caller waited: from its arrival until the permits were due.
@@ -80,7 +91,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     pub fn waited(&self) -> Duration {
         match &self.origin {
             Origin::Redis(info) => info.waited,
-            Origin::Local(grant) => grant.waited(),
+            Origin::Local(grant, before) => before.saturating_add(grant.waited()),
         }
     }
 
@@ -107,7 +118,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     pub fn limited_by(&self) -> Option<usize> {
         match &self.origin {
             Origin::Redis(info) => info.limited_by,
-            Origin::Local(grant) => grant.limited_by(),
+            Origin::Local(grant, _) => grant.limited_by(),
         }
     }
 
@@ -158,7 +169,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     fn send_settlement(&mut self, actual: P::Cost) -> Result<(), Error> {
         let booking = match &mut self.origin {
             Origin::Redis(info) => info.booking,
-            Origin::Local(grant) => {
+            Origin::Local(grant, _) => {
                 grant.settle(actual)?;
                 None
             }
@@ -252,7 +263,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
             let part = grant.settling.as_ref().map_or(P::Cost::default(), |settling| settling.part);
             let all = grant.returnable.saturating_sub(part);
             grant.shared.with_lock(|line, _| line.refund(all, all, booking));
-        } else if let Origin::Local(local) = &mut grant.origin {
+        } else if let Origin::Local(local, _) = &mut grant.origin {
             // After that the drop gives nothing back.
             drop(local.settle(P::Cost::default()));
         }

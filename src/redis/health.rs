@@ -187,7 +187,8 @@ impl Health {
         self.trouble(|trouble| trouble.again(now, needed, fails))?
     }
 
-    /// A request of a key has failed that was sent at `sent`. `key`: the outage of that key before.
+    /// A request of a key has failed that was sent at `sent`. `key`: the outage of that key before. `tries`:
+    /// whether it tried for all keys if Redis is back.
     pub(super) fn failed(
         &self,
         now: Nanos,
@@ -195,11 +196,14 @@ impl Health {
         deadline: Duration,
         key: Option<&KeyOutage>,
         error: &StoreError,
+        tries: bool,
     ) -> Option<Event> {
         let unheard = key.map_or(sent, |key| key.outage.failed);
         if Nanos::new(self.answered.load(Ordering::SeqCst)) > unheard {
             // Redis has answered requests of other keys since: only this key cannot be reached.
-            self.abandoned();
+            if tries {
+                self.abandoned();
+            }
             return None;
         }
         let mut trouble = self.trouble.lock();
@@ -213,7 +217,7 @@ impl Health {
             probing: false,
             others_wait: false,
         });
-        trouble.probing = false;
+        trouble.probing &= !tries;
         trouble.outage.failed(now, error);
         trouble.pass(now)
     }
@@ -277,5 +281,33 @@ impl Trouble {
         }
         self.is_down = true;
         Some(Event::Down { error: self.outage.error.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The key has failed before the last reply, so it alone is at fault; it does not end the turn of another.
+    #[test]
+    fn a_failure_of_one_key_does_not_end_the_turn_of_another() {
+        let health = Health::new(Duration::from_millis(500), 1);
+        let (at, deadline) = (|ms: u64| Nanos::new(ms * 1_000_000), Duration::from_millis(500));
+        let error = StoreError::foreign(&"key".into(), None, None);
+        let mut one = KeyOutage {
+            outage: Outage::new(&health, at(1), deadline, error.clone(), 1),
+            probes: 0,
+        };
+        one.outage.failed(at(1), &error);
+        health.well(at(2), at(1));
+        health.failed(at(4), at(3), deadline, None, &error, false);
+        assert_eq!(health.may_ask(at(4), true), SendPermission::Try, "another key tries");
+        health.failed(at(5), at(1), deadline, Some(&one), &error, false);
+        assert_eq!(health.may_ask(at(5), true), SendPermission::Wait, "one at a time");
+        // Nor does a request that was sent before, and did not try.
+        health.failed(at(5), at(3), deadline, None, &error, false);
+        assert_eq!(health.may_ask(at(5), false), SendPermission::Wait);
+        health.failed(at(6), at(4), deadline, None, &error, true);
+        assert_eq!(health.may_ask(at(6), false), SendPermission::Try, "it has tried");
     }
 }

@@ -10,7 +10,7 @@ use super::waiter::{Booking, Outcome};
 use super::{BATCH, KeyLine};
 use crate::error::{Error, QueueLimit};
 use crate::policy::Quota;
-use crate::redis::connection::{Failure, Reply};
+use crate::redis::connection::Reply;
 use crate::redis::health::{about, whole};
 use crate::redis::rules::Rules;
 use crate::redis::script::wire::{Answer, Verdict};
@@ -57,55 +57,48 @@ fn made<P: Scripted>(
 }
 
 impl<P: Scripted> KeyLine<P> {
-    /// A reply has come.
+    /// A reply has come. `None` if it is malformed.
     pub(super) fn replied(
         &mut self,
         rules: &Rules<P>,
         now: Nanos,
         request: &mut InFlightRequest<P::Cost>,
         reply: &Reply,
-    ) -> Rest {
+    ) -> Option<Rest> {
         if let Reply::PolicyMismatch(word, generation, parameters) = reply {
             self.well(rules, now, request.at);
-            return self.disagree(rules, &mut request.kind, (word, *generation, parameters));
+            return Some(self.disagree(rules, &mut request.kind, (word, *generation, parameters)));
         }
         match &mut request.kind {
             RequestKind::Take(ahead, ids) => {
-                if let Some(answers) = wire::answers(reply, ids.len(), rules.scripts.parts) {
-                    self.well(rules, now, request.at);
-                    // The waiters within reach; the others are newcomers behind waiters that were not asked for.
-                    let within = ahead.map_or(ids.len(), |ahead| ahead.behind);
-                    let sent = (request.at, request.policy);
-                    self.taken(rules, now, (ids, within), sent, answers);
-                    self.set_again();
-                    return Rest::Settled;
-                }
+                let answers = wire::answers(reply, ids.len(), rules.scripts.parts)?;
+                self.well(rules, now, request.at);
+                // The waiters within reach; the others are newcomers behind waiters that were not asked for.
+                let within = ahead.map_or(ids.len(), |ahead| ahead.behind);
+                let sent = (request.at, request.policy);
+                self.taken(rules, now, (ids, within), sent, answers);
+                self.set_again();
             }
             RequestKind::Change(changes) => {
-                if let Some(reports) = made::<P>(changes, reply) {
-                    self.well(rules, now, request.at);
-                    if let Reply::Numbers(numbers) = reply
-                        && request.policy == self.policies
-                        && changes.iter().any(|change| change.claim == Claim::Set)
-                    {
-                        self.is_set(rules, numbers[0]);
-                    }
-                    if !changes.is_empty() {
-                        // Earlier replies are from before these changes.
-                        self.ask_again();
-                    }
-                    for (change, report) in changes.drain(..).zip(reports) {
-                        let _ = change.done.map(|done| done.send(Ok(report)));
-                    }
-                    return Rest::Settled;
+                let reports = made::<P>(changes, reply)?;
+                self.well(rules, now, request.at);
+                if let Reply::Numbers(numbers) = reply
+                    && request.policy == self.policies
+                    && changes.iter().any(|change| change.claim == Claim::Set)
+                {
+                    self.is_set(rules, numbers[0]);
+                }
+                if !changes.is_empty() {
+                    // Earlier replies are from before these changes.
+                    self.ask_again();
+                }
+                for (change, report) in changes.drain(..).zip(reports) {
+                    let _ = change.done.map(|done| done.send(Ok(report)));
                 }
             }
-            RequestKind::Probe => {
-                self.well(rules, now, request.at);
-                return Rest::Settled;
-            }
+            RequestKind::Probe => self.well(rules, now, request.at),
         }
-        self.failed(rules, now, request, &Failure::strange(reply))
+        Some(Rest::Settled)
     }
 
     fn taken(

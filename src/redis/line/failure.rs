@@ -38,11 +38,15 @@ impl<P: Scripted> KeyLine<P> {
         end: RequestEnd,
     ) {
         let rest = match &end {
-            RequestEnd::Replied(reply) => self.replied(rules, now, &mut request, reply),
-            RequestEnd::Failed(failure) => {
-                rules.counters.failed.add(1);
-                self.failed(rules, now, &request, failure)
-            }
+            RequestEnd::Replied(reply) => match self.replied(rules, now, &mut request, reply) {
+                Some(rest) => {
+                    rules.counters.answered.add(1);
+                    rules.counters.latency.add_time(now.since(request.at));
+                    rest
+                }
+                None => self.failed(rules, now, &request, &Failure::strange(reply)),
+            },
+            RequestEnd::Failed(failure) => self.failed(rules, now, &request, failure),
             RequestEnd::NoSlot | RequestEnd::Withdrawn => {
                 if matches!(end, RequestEnd::NoSlot) {
                     self.crowded.get_or_insert(now);
@@ -106,13 +110,14 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    pub(super) fn failed(
+    fn failed(
         &mut self,
         rules: &Rules<P>,
         now: Nanos,
         request: &InFlightRequest<P::Cost>,
         failure: &Failure,
     ) -> Rest {
+        rules.counters.failed.add(1);
         let error = failure.error(&self.key);
         if failure.key {
             // The server is there.
@@ -122,7 +127,14 @@ impl<P: Scripted> KeyLine<P> {
             return Rest::Refuse(error);
         }
         let deadline = rules.options.deadline;
-        let down = rules.health.failed(now, request.at, deadline, self.failing.as_ref(), &error);
+        let down = rules.health.failed(
+            now,
+            request.at,
+            deadline,
+            self.failing.as_ref(),
+            &error,
+            request.tries,
+        );
         self.events.extend(down);
         let random = self.random;
         let failing = self.failing.get_or_insert_with(|| {

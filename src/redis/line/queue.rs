@@ -19,16 +19,17 @@ use crate::wait_queue::{Bounds, WaiterId};
 const LATE: Duration = Duration::from_millis(100);
 
 impl<P: Scripted> KeyLine<P> {
-    /// Joins the queue. `Err` if the caller need not wait.
+    /// Joins the queue. `max_wait`: from the arrival. `Err` if the caller need not wait.
     pub(crate) fn enter(
         &mut self,
         rules: &Rules<P>,
         now: Nanos,
+        arrived: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
         (turn, waker): (Turn, Option<Waker>),
     ) -> Result<WaiterId, Outcome> {
-        let deadline = max_wait.map(|wait| now.saturating_add(wait));
+        let deadline = max_wait.map(|wait| arrived.saturating_add(wait).max(now));
         if let Err(outcome) = self.admit(rules, now, cost, deadline) {
             self.count(&outcome);
             return Err(outcome);
@@ -37,6 +38,7 @@ impl<P: Scripted> KeyLine<P> {
         let waiter = KeyWaiter {
             cost,
             joined: now,
+            arrived,
             changes: self.changes_made,
             deadline,
             stage: Stage::Waiting(turn),
@@ -197,7 +199,7 @@ impl<P: Scripted> KeyLine<P> {
             && booking.due <= now
         {
             let waiter = &self.queue[id];
-            let waited = booking.due.since(waiter.joined);
+            let waited = booking.due.since(waiter.arrived);
             let info = GrantInfo { waited, booking: Some(booking), limited_by: waiter.limited_by };
             self.stats.grant(waited);
             self.stood_still = None;
@@ -249,7 +251,10 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Ends the wait of a waiter without a booking.
-    pub(super) fn turn_away(&mut self, id: WaiterId, outcome: Outcome) {
+    pub(super) fn turn_away(&mut self, id: WaiterId, mut outcome: Outcome) {
+        if let Outcome::Granted(info) = &mut outcome {
+            info.waited = self.time.latest().since(self.queue[id].arrived);
+        }
         self.count(&outcome);
         self.give_up(id, Some(outcome));
     }

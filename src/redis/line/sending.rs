@@ -89,10 +89,6 @@ impl<P: Scripted> KeyLine<P> {
             return;
         };
         let request = flight.request.take();
-        if let (RequestEnd::Replied(_), Some(sent)) = (&end, flight.sent) {
-            rules.counters.answered.add(1);
-            rules.counters.latency.add_time(now.since(sent));
-        }
         self.returned = flight.slot.take();
         self.flight = None;
         self.crowded = None;

@@ -40,6 +40,8 @@ pub(crate) enum Outcome {
 pub(crate) struct KeyWaiter<C> {
     pub(crate) cost: C,
     pub(crate) joined: Nanos,
+    /// When its caller came: earlier if it has waited at the local limiter before.
+    pub(crate) arrived: Nanos,
     /// The number of changes made before it joined: it is not asked for before these.
     pub(crate) changes: u64,
     pub(crate) deadline: Option<Nanos>,

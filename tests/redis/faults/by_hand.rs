@@ -429,9 +429,12 @@ fn an_invalid_reply_is_a_failure() {
         let mut quota = Box::pin(limiter.quota());
         assert!((&mut quota).now_or_never().is_none());
         hand.answer(Ok(Reply::Numbers(vec![2])));
-        hand.answer(Ok(reply));
+        hand.answer(Ok(reply.clone()));
         let error = store(quota.now_or_never().expect("answered"));
         assert!(error.is_unavailable(), "{error}");
+        // The probe after the first was answered, and nothing else.
+        let counters = limiter.counters();
+        assert_eq!((counters.answered, counters.failed), (1, 2), "{reply:?}");
     }
 }
 
@@ -651,6 +654,51 @@ fn timed_waiters_for_a_share_return_to_redis() {
     clock.advance(ms(100));
     assert!(second.now_or_never().expect("granted").expect("granted").is_shared());
     assert!(matches!(third.now_or_never(), Some(Err(Error::Denied { .. }))));
+}
+
+/// Also if it has waited at another limiter meanwhile.
+#[test]
+fn a_wait_counts_from_the_arrival_of_the_caller() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock);
+    let limiter = limiter.unavailable(Unavailable::Local(bursty(1.0))).build();
+    let mut callers = [1, 1, 1].map(|n| limiter.acquire(n));
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    hand.answer(refused());
+    clock.advance(ms(500));
+    hand.answer(refused());
+    let mut granted = |index: usize| (&mut callers[index]).now_or_never();
+    let first = granted(0).expect("it is prepaid").expect("granted");
+    assert_eq!((first.is_shared(), first.waited()), (false, ms(500)));
+    assert!(granted(1).is_none() && granted(2).is_none());
+    clock.advance(ms(1_000));
+    let second = granted(1).expect("its turn").expect("granted");
+    assert_eq!((second.is_shared(), second.waited()), (false, ms(1_500)));
+    // Redis is back.
+    hand.answer(Ok(Reply::Numbers(vec![0])));
+    clock.advance(ms(1_000));
+    assert!(granted(2).is_none());
+    hand.answer(Ok(Reply::Number(100_000 * 4)));
+    clock.advance(ms(100));
+    let third = granted(2).expect("its turn").expect("granted");
+    assert_eq!((third.is_shared(), third.waited()), (true, ms(2_600)));
+    let total = ms(500) + ms(1_500) + ms(2_600);
+    assert_eq!((limiter.stats().granted, limiter.stats().waited), (3, total));
+}
+
+/// With `Allow`, too: the caller may have waited for the deadline.
+#[test]
+fn a_caller_that_is_allowed_has_waited_for_redis() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock);
+    let limiter = limiter.unavailable(Unavailable::Allow).build();
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(refused());
+    clock.advance(ms(500));
+    hand.answer(refused());
+    let grant = caller.now_or_never().expect("answered").expect("allowed");
+    assert_eq!((grant.is_shared(), grant.waited()), (false, ms(500)));
 }
 
 /// A caller that left counts as given up, also without a request.
