@@ -178,8 +178,10 @@ impl Scripted for Gcra {
 
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
         let rate = Rate::try_per_second(parameters.next()?).ok()?;
-        let max_burst = number(parameters.next()?)?.checked_sub(1)?;
-        parameters.nth(1)?;
+        let burst = parameters.next()?;
+        // Otherwise it is another bucket.
+        let is_gcra = parameters.next()? == burst && parameters.next()? == 0.0;
+        let max_burst = number(burst).filter(|_| is_gcra)?.checked_sub(1)?;
         Some(Self { max_burst, ..self }.with_rate(rate))
     }
 }
@@ -239,8 +241,9 @@ impl Scripted for SlidingWindowLog {
     }
 
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let (limit, span) = read_sliding(parameters)?;
-        Some(Self { limit, span: Span { part: 1, ..span } })
+        // With longer parts it is a counter.
+        let (limit, span) = read_sliding(parameters).filter(|(_, span)| span.part == 1)?;
+        Some(Self { limit, span })
     }
 }
 
@@ -252,7 +255,7 @@ impl Scripted for SlidingWindowCounter {
     }
 
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let (limit, span) = read_sliding(parameters)?;
+        let (limit, span) = read_sliding(parameters).filter(|(_, span)| span.part > 1)?;
         Some(Self { limit, span })
     }
 }
