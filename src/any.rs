@@ -14,10 +14,13 @@ use crate::error::Error;
 use crate::keyed::KeyedAcquire;
 use crate::keyed::at_key::AtKey;
 use crate::limiter::{Grant, RateLimiter};
-use crate::policy::Policy;
+use crate::policy::{Cost, Policy, Quota};
 
-/// Any limiter whose costs are permits: a [`RateLimiter`], one [key](AtKey) of a
-/// [`KeyedRateLimiter`](crate::KeyedRateLimiter), or, with the feature `redis`, a `RedisRateLimiter`.
+/// Any limiter: a [`RateLimiter`], one [key](AtKey) of a [`KeyedRateLimiter`](crate::KeyedRateLimiter),
+/// or, with the feature `redis`, a `RedisRateLimiter`.
+///
+/// `C` is the cost of a call: permits, unless the policy is a tuple, whose limiter is a
+/// `dyn AnyRateLimiter<(u32, u32)>`.
 ///
 /// For a struct field, a table of limits read from a file, or middleware, without a type parameter.
 /// Each call allocates its future, and its grant; a program that knows its policy calls the limiter
@@ -50,7 +53,7 @@ use crate::policy::Policy;
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub trait AnyRateLimiter: sealed::Sealed + fmt::Debug + Send + Sync {
+pub trait AnyRateLimiter<C: Cost = u32>: sealed::Sealed + fmt::Debug + Send + Sync {
     /// Takes `n` permits and waits for them; see [`RateLimiter::acquire`].
     ///
     /// # Errors
@@ -61,7 +64,7 @@ pub trait AnyRateLimiter: sealed::Sealed + fmt::Debug + Send + Sync {
     ///
     /// Dropping the future leaves the queue and takes nothing, as [`RateLimiter::acquire`] says; over
     /// Redis, as the limiter's own `acquire` says.
-    fn acquire(&self, n: u32) -> AnyFuture<AnyGrant>;
+    fn acquire(&self, n: C) -> AnyFuture<AnyGrant<C>>;
 
     /// Takes `n` permits if they are ready and the queue is empty; does not wait for permits.
     ///
@@ -72,7 +75,7 @@ pub trait AnyRateLimiter: sealed::Sealed + fmt::Debug + Send + Sync {
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
-    fn try_acquire(&self, n: u32) -> AnyFuture<AnyGrant>;
+    fn try_acquire(&self, n: C) -> AnyFuture<AnyGrant<C>>;
 
     /// Takes `n` permits if they come within `timeout`, and fails at once if they cannot; see
     /// [`RateLimiter::try_acquire_timeout`].
@@ -84,7 +87,7 @@ pub trait AnyRateLimiter: sealed::Sealed + fmt::Debug + Send + Sync {
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
-    fn try_acquire_timeout(&self, n: u32, timeout: Duration) -> AnyFuture<AnyGrant>;
+    fn try_acquire_timeout(&self, n: C, timeout: Duration) -> AnyFuture<AnyGrant<C>>;
 
     /// Grants nothing for `duration`, counted from the first poll; see [`RateLimiter::pause_for`].
     ///
@@ -97,6 +100,17 @@ pub trait AnyRateLimiter: sealed::Sealed + fmt::Debug + Send + Sync {
     /// In process, the future is ready at the first poll. Over Redis a request that was sent may
     /// still take effect.
     fn pause_for(&self, duration: Duration) -> AnyFuture<()>;
+
+    /// How much of the limit is left; see [`RateLimiter::quota`]. Over Redis this is a request of its own.
+    ///
+    /// # Errors
+    ///
+    /// None in process; `Error::Store` over Redis.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    fn quota(&self) -> AnyFuture<Quota<C>>;
 
     /// The limiter's name, if its builder was given one.
     fn name(&self) -> Option<&str>;
@@ -129,8 +143,8 @@ impl<T> AnyFuture<T> {
     }
 }
 
-impl AnyFuture<AnyGrant> {
-    fn of<G: ErasedGrant + 'static>(
+impl<C: Cost> AnyFuture<AnyGrant<C>> {
+    fn of<G: ErasedGrant<C> + 'static>(
         acquire: impl Future<Output = Result<G, Error>> + Send + 'static,
     ) -> Self {
         Self::new(async { Ok(AnyGrant(Box::new(acquire.await?))) })
@@ -167,23 +181,23 @@ impl<T> fmt::Debug for AnyFuture<T> {
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct AnyGrant(Box<dyn ErasedGrant>);
+pub struct AnyGrant<C: Cost = u32>(Box<dyn ErasedGrant<C>>);
 
 /// What can be asked of every grant.
-trait ErasedGrant: Send + Sync {
-    fn cost(&self) -> u32;
+trait ErasedGrant<C: Cost>: Send + Sync {
+    fn cost(&self) -> C;
     fn waited(&self) -> Duration;
     fn limited_by(&self) -> Option<usize>;
-    fn settle<'a>(&'a mut self, actual: u32) -> Settle<'a>;
+    fn settle<'a>(&'a mut self, actual: C) -> Settle<'a>;
     fn refund(self: Box<Self>);
 }
 
 type Settle<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
 
-impl AnyGrant {
+impl<C: Cost> AnyGrant<C> {
     /// The permits that were granted; after [`settle`](Self::settle) the corrected number.
     #[must_use]
-    pub fn cost(&self) -> u32 {
+    pub fn cost(&self) -> C {
         self.0.cost()
     }
 
@@ -222,7 +236,7 @@ impl AnyGrant {
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn settle(&mut self, actual: u32) -> Result<(), Error> {
+    pub async fn settle(&mut self, actual: C) -> Result<(), Error> {
         self.0.settle(actual).await
     }
 
@@ -244,7 +258,7 @@ impl AnyGrant {
     }
 }
 
-impl fmt::Debug for AnyGrant {
+impl<C: Cost> fmt::Debug for AnyGrant<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AnyGrant")
             .field("cost", &self.cost())
@@ -253,8 +267,8 @@ impl fmt::Debug for AnyGrant {
     }
 }
 
-impl<P: Policy<Cost = u32>> ErasedGrant for Grant<'static, P> {
-    fn cost(&self) -> u32 {
+impl<P: Policy> ErasedGrant<P::Cost> for Grant<'static, P> {
+    fn cost(&self) -> P::Cost {
         self.cost()
     }
 
@@ -266,7 +280,7 @@ impl<P: Policy<Cost = u32>> ErasedGrant for Grant<'static, P> {
         self.limited_by()
     }
 
-    fn settle<'a>(&'a mut self, actual: u32) -> Settle<'a> {
+    fn settle<'a>(&'a mut self, actual: P::Cost) -> Settle<'a> {
         Box::pin(async move { self.settle(actual) })
     }
 
@@ -275,18 +289,18 @@ impl<P: Policy<Cost = u32>> ErasedGrant for Grant<'static, P> {
     }
 }
 
-impl<P: Policy<Cost = u32> + fmt::Debug> sealed::Sealed for RateLimiter<P> {}
+impl<P: Policy + fmt::Debug> sealed::Sealed for RateLimiter<P> {}
 
-impl<P: Policy<Cost = u32> + fmt::Debug> AnyRateLimiter for RateLimiter<P> {
-    fn acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+impl<P: Policy + fmt::Debug> AnyRateLimiter<P::Cost> for RateLimiter<P> {
+    fn acquire(&self, n: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
         AnyFuture::of(self.acquire_owned(n))
     }
 
-    fn try_acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+    fn try_acquire(&self, n: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
         AnyFuture::of(self.acquire_owned_within(n, Duration::ZERO))
     }
 
-    fn try_acquire_timeout(&self, n: u32, timeout: Duration) -> AnyFuture<AnyGrant> {
+    fn try_acquire_timeout(&self, n: P::Cost, timeout: Duration) -> AnyFuture<AnyGrant<P::Cost>> {
         AnyFuture::of(self.acquire_owned_within(n, timeout))
     }
 
@@ -298,33 +312,43 @@ impl<P: Policy<Cost = u32> + fmt::Debug> AnyRateLimiter for RateLimiter<P> {
         })
     }
 
+    fn quota(&self) -> AnyFuture<Quota<P::Cost>> {
+        let limiter = self.clone();
+        AnyFuture::new(async move { Ok(limiter.quota()) })
+    }
+
     fn name(&self) -> Option<&str> {
         self.name()
     }
 }
 
-impl<K, P: Policy<Cost = u32>> sealed::Sealed for AtKey<K, P> {}
+impl<K, P: Policy> sealed::Sealed for AtKey<K, P> {}
 
-impl<K, P> AnyRateLimiter for AtKey<K, P>
+impl<K, P> AnyRateLimiter<P::Cost> for AtKey<K, P>
 where
     K: Clone + fmt::Debug + Hash + Eq + Send + Sync + 'static,
-    P: Policy<Cost = u32>,
+    P: Policy,
 {
-    fn acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+    fn acquire(&self, n: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
         AnyFuture::of(self.acquire_within(n, None))
     }
 
-    fn try_acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+    fn try_acquire(&self, n: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
         AnyFuture::of(self.acquire_within(n, Some(Duration::ZERO)))
     }
 
-    fn try_acquire_timeout(&self, n: u32, timeout: Duration) -> AnyFuture<AnyGrant> {
+    fn try_acquire_timeout(&self, n: P::Cost, timeout: Duration) -> AnyFuture<AnyGrant<P::Cost>> {
         AnyFuture::of(self.acquire_within(n, Some(timeout)))
     }
 
     fn pause_for(&self, duration: Duration) -> AnyFuture<()> {
         let (limiter, key) = (self.limiter().clone(), self.key().clone());
         AnyFuture::new(async move { limiter.pause_for(&key, duration) })
+    }
+
+    fn quota(&self) -> AnyFuture<Quota<P::Cost>> {
+        let (limiter, key) = (self.limiter().clone(), self.key().clone());
+        AnyFuture::new(async move { Ok(limiter.quota(&key)) })
     }
 
     fn name(&self) -> Option<&str> {
@@ -335,30 +359,38 @@ where
 impl<K, P> AtKey<K, P>
 where
     K: Clone + Hash + Eq + Send + 'static,
-    P: Policy<Cost = u32>,
+    P: Policy,
 {
-    fn acquire_within(&self, n: u32, max_wait: Option<Duration>) -> KeyedAcquire<'static, K, P> {
+    fn acquire_within(
+        &self,
+        n: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> KeyedAcquire<'static, K, P> {
         self.limiter().acquire_within(self.key().clone(), n, max_wait)
     }
 }
 
-impl<L: AnyRateLimiter + ?Sized> sealed::Sealed for Arc<L> {}
+impl<L: ?Sized> sealed::Sealed for Arc<L> {}
 
-impl<L: AnyRateLimiter + ?Sized> AnyRateLimiter for Arc<L> {
-    fn acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+impl<C: Cost, L: AnyRateLimiter<C> + ?Sized> AnyRateLimiter<C> for Arc<L> {
+    fn acquire(&self, n: C) -> AnyFuture<AnyGrant<C>> {
         (**self).acquire(n)
     }
 
-    fn try_acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+    fn try_acquire(&self, n: C) -> AnyFuture<AnyGrant<C>> {
         (**self).try_acquire(n)
     }
 
-    fn try_acquire_timeout(&self, n: u32, timeout: Duration) -> AnyFuture<AnyGrant> {
+    fn try_acquire_timeout(&self, n: C, timeout: Duration) -> AnyFuture<AnyGrant<C>> {
         (**self).try_acquire_timeout(n, timeout)
     }
 
     fn pause_for(&self, duration: Duration) -> AnyFuture<()> {
         (**self).pause_for(duration)
+    }
+
+    fn quota(&self) -> AnyFuture<Quota<C>> {
+        (**self).quota()
     }
 
     fn name(&self) -> Option<&str> {
@@ -372,10 +404,11 @@ mod redis {
     use std::time::Duration;
 
     use super::{AnyFuture, AnyGrant, AnyRateLimiter, ErasedGrant, Settle, sealed};
+    use crate::policy::Quota;
     use crate::redis::{Connection, RedisGrant, RedisRateLimiter, Scripted};
 
-    impl<P: Scripted<Cost = u32>, C: Connection> ErasedGrant for RedisGrant<P, C> {
-        fn cost(&self) -> u32 {
+    impl<P: Scripted, C: Connection> ErasedGrant<P::Cost> for RedisGrant<P, C> {
+        fn cost(&self) -> P::Cost {
             self.cost()
         }
 
@@ -387,7 +420,7 @@ mod redis {
             self.limited_by()
         }
 
-        fn settle<'a>(&'a mut self, actual: u32) -> Settle<'a> {
+        fn settle<'a>(&'a mut self, actual: P::Cost) -> Settle<'a> {
             Box::pin(self.settle(actual))
         }
 
@@ -396,29 +429,33 @@ mod redis {
         }
     }
 
-    impl<P: Scripted<Cost = u32> + fmt::Debug, C: Connection> sealed::Sealed
-        for RedisRateLimiter<P, C>
-    {
-    }
+    impl<P: Scripted + fmt::Debug, C: Connection> sealed::Sealed for RedisRateLimiter<P, C> {}
 
-    impl<P: Scripted<Cost = u32> + fmt::Debug, C: Connection> AnyRateLimiter
-        for RedisRateLimiter<P, C>
-    {
-        fn acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+    impl<P: Scripted + fmt::Debug, C: Connection> AnyRateLimiter<P::Cost> for RedisRateLimiter<P, C> {
+        fn acquire(&self, n: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
             AnyFuture::of(self.acquire(n))
         }
 
-        fn try_acquire(&self, n: u32) -> AnyFuture<AnyGrant> {
+        fn try_acquire(&self, n: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
             AnyFuture::of(self.try_acquire(n))
         }
 
-        fn try_acquire_timeout(&self, n: u32, timeout: Duration) -> AnyFuture<AnyGrant> {
+        fn try_acquire_timeout(
+            &self,
+            n: P::Cost,
+            timeout: Duration,
+        ) -> AnyFuture<AnyGrant<P::Cost>> {
             AnyFuture::of(self.try_acquire_timeout(n, timeout))
         }
 
         fn pause_for(&self, duration: Duration) -> AnyFuture<()> {
             let limiter = self.clone();
             AnyFuture::new(async move { limiter.pause_for(duration).await })
+        }
+
+        fn quota(&self) -> AnyFuture<Quota<P::Cost>> {
+            let limiter = self.clone();
+            AnyFuture::new(async move { limiter.quota().await })
         }
 
         fn name(&self) -> Option<&str> {

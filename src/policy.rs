@@ -102,6 +102,7 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 /// | [`check_debt`](Policy::check_debt) | a settlement is never too large |
 /// | [`refused`](Policy::refused) | refusals change nothing |
 /// | [`room_at`](Policy::room_at) | any number may wait |
+/// | [`window`](Policy::window) | the quota has no window |
 /// | [`limited_by`](Policy::limited_by) | a composed rule does not name its slowest part |
 ///
 /// All other items are hooks that make the rules of this crate faster. They are hidden, change no result,
@@ -210,6 +211,15 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// The permits that can be acquired now without a wait for the next caller.
     fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost;
 
+    /// The time in which the rule yields `permits` again and again: `permits` divided by its steady rate, and the
+    /// time of one permit for none. For `limit` permits in a window this is the window. A composed rule takes as
+    /// long as its slowest part. `None`, the default: permits do not come with time alone.
+    /// See [`Quota::window`].
+    fn window(&self, permits: Self::Cost) -> Option<Duration> {
+        let _ = permits;
+        None
+    }
+
     /// Called when a request for `cost` is refused. Returns whether the refusal changed the state. For rules
     /// with a penalty.
     fn refused(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) -> bool {
@@ -295,6 +305,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
 /// let quota = limiter.quota();
 /// assert_eq!((quota.limit, quota.remaining), (100, 70));
 /// assert_eq!(quota.reset_after, Some(Duration::from_secs(60)));
+/// assert_eq!(quota.window, Some(Duration::from_secs(60)));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -307,14 +318,41 @@ pub struct Quota<C> {
     /// The time until the whole limit is available again if no permit is taken. `None` if this does not depend on
     /// time alone.
     pub reset_after: Option<Duration>,
+    /// The time in which `limit` permits come again and again, so `limit / window` is the steady rate:
+    ///
+    /// | rule | window |
+    /// |---|---|
+    /// | windows and logs | the window |
+    /// | buckets and rates | the time in which the rate yields `limit` permits: 12 s for 20 at 100 a minute |
+    /// | a rate that stores nothing, whose `limit` is 0 | the time of one permit |
+    /// | [`InFlight`](crate::InFlight) | `None`: a permit comes back when its grant is dropped |
+    /// | several rules | the longest of all parts, each for its part of `limit` |
+    ///
+    /// A client that takes at most `limit` permits in any `window` is not refused by full buckets, alone or
+    /// together, nor by a log alone. For 20 at once, 100 a minute, and 1000 an hour this is 20 in 72 s.
+    ///
+    /// ```
+    /// use tollgate::{ManualClock, Rate, RateLimiter, Same, TokenBucket};
+    ///
+    /// let minute = TokenBucket::new(Rate::per_minute(100.0), 20);
+    /// let hour = TokenBucket::new(Rate::per_hour(1000.0), 1000);
+    /// let window = |quota: tollgate::Quota<u32>| quota.window.map(|window| window.as_secs());
+    /// let limiter = RateLimiter::with_clock(minute.clone(), ManualClock::new());
+    /// assert_eq!((limiter.quota().limit, window(limiter.quota())), (20, Some(12)));
+    /// let limiter = RateLimiter::with_clock(Same((minute, hour)), ManualClock::new());
+    /// assert_eq!((limiter.quota().limit, window(limiter.quota())), (20, Some(72)));
+    /// ```
+    pub window: Option<Duration>,
 }
 
 impl<C: Cost> Quota<C> {
     pub(crate) fn of<P: Policy<Cost = C>>(policy: &P, state: &P::State, now: Nanos) -> Self {
+        let limit = policy.available(&policy.idle(now), now);
         Self {
-            limit: policy.available(&policy.idle(now), now),
+            limit,
             remaining: policy.available(state, now),
             reset_after: policy.idle_at(state).map(|time| time.since(now)),
+            window: policy.window(limit),
         }
     }
 }
@@ -339,6 +377,21 @@ pub(crate) use shows;
 pub(crate) fn check_span(span: Duration, what: &str) {
     assert!(!span.is_zero(), "{what} must not be zero");
     assert!(span <= Nanos::HORIZON, "{what} must not exceed 146 years");
+}
+
+/// The time of `permits`, at least one, where `count` come in each `nanos`; rounded up.
+fn time_of(permits: u32, count: u64, nanos: u128) -> Option<Duration> {
+    let time =
+        (u128::from(permits.max(1)) * nanos).checked_add(u128::from(count).checked_sub(1)?)?;
+    let time = time / u128::from(count);
+    let part = u32::try_from(time % 1_000_000_000).unwrap_or_default();
+    Some(Duration::new(u64::try_from(time / 1_000_000_000).unwrap_or(u64::MAX), part))
+}
+
+/// The time in which `rate` yields `permits`; see [`Policy::window`].
+fn time_at(rate: Rate, permits: u32) -> Option<Duration> {
+    let (count, nanos) = rate.fraction();
+    time_of(permits, count, nanos)
 }
 
 /// A policy with one steady rate: its limiter has [`set_rate`](crate::RateLimiter::set_rate).

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::{AnyFuture, AnyGrant, AnyRateLimiter};
 use crate::error::Error;
-use crate::{InFlight, KeyedRateLimiter, ManualClock, Rate, RateLimiter, Same, SmoothBursty};
+use crate::{
+    InFlight, KeyedRateLimiter, ManualClock, Rate, RateLimiter, Same, SmoothBursty, TokenBucket,
+};
 
 fn poll<T>(future: &mut AnyFuture<T>) -> Poll<Result<T, Error>> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
@@ -88,6 +90,33 @@ fn a_place_in_flight_is_given_back_by_the_drop_of_its_grant() {
     assert!(ready(limiter.try_acquire(1)).is_err());
     drop(held);
     assert!(ready(limiter.try_acquire(1)).is_ok());
+}
+
+#[test]
+fn a_limiter_tells_its_quota() {
+    let clock = ManualClock::new();
+    for limiter in limiters(&clock) {
+        let quota = ready(limiter.quota()).expect("in process");
+        assert_eq!((quota.limit, quota.window), (0, Some(Duration::from_millis(200))));
+    }
+    let bucket = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(5.0), 10), &clock);
+    let bucket: Arc<dyn AnyRateLimiter> = Arc::new(bucket);
+    let _grant = ready(bucket.try_acquire(3)).expect("full");
+    let quota = ready(bucket.quota()).expect("in process");
+    assert_eq!((quota.limit, quota.remaining), (10, 7));
+    assert_eq!(quota.reset_after, Some(Duration::from_millis(600)));
+}
+
+#[test]
+fn a_limiter_with_several_costs_has_a_dyn_form_too() {
+    let tokens = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
+    let limiter = RateLimiter::with_clock((tokens, InFlight::new(1)), ManualClock::new());
+    let limiter: Arc<dyn AnyRateLimiter<(u32, u32)>> = Arc::new(limiter);
+    let grant = ready(limiter.try_acquire((800, 1))).expect("unused");
+    assert_eq!(grant.cost(), (800, 1));
+    assert_eq!(ready(limiter.try_acquire((1, 1))).expect_err("in flight").part(), Some(1));
+    grant.refund();
+    assert_eq!(ready(limiter.quota()).expect("in process").remaining, (90_000, 1));
 }
 
 /// So that a limiter over Redis, too, fits in the same table.

@@ -371,6 +371,21 @@ impl Policy for AnyPolicy {
         ask!(self, &state.kind, policy, state => policy.available(state, now))
     }
 
+    fn window(&self, permits: u32) -> Option<Duration> {
+        match self {
+            Self::SmoothBursty(policy) => policy.window(permits),
+            Self::SmoothWarmingUp(policy) => policy.window(permits),
+            Self::TokenBucket(policy) => policy.window(permits),
+            Self::Gcra(policy) => policy.window(permits),
+            Self::LeakyBucket(policy) => policy.window(permits),
+            Self::FixedWindow(policy) => policy.window(permits),
+            Self::SlidingWindowLog(policy) => policy.window(permits),
+            Self::SlidingWindowCounter(policy) => policy.window(permits),
+            Self::InFlight(policy) => policy.window(permits),
+            Self::LockOut(policy) => policy.window(permits),
+        }
+    }
+
     fn refused(&self, state: &mut AnyState, now: Nanos, n: u32) -> bool {
         ask!(self, &mut state.kind, policy, state => policy.refused(state, now, n))
     }
@@ -626,6 +641,10 @@ impl Policy for AllOf {
     fn available(&self, state: &AllOfState, now: Nanos) -> u32 {
         let each = self.each(state).map(|(part, state)| part.available(state, now));
         each.min().unwrap_or_default()
+    }
+
+    fn window(&self, permits: u32) -> Option<Duration> {
+        self.parts.iter().filter_map(|part| part.window(permits)).max()
     }
 
     fn refused(&self, state: &mut AllOfState, now: Nanos, n: u32) -> bool {

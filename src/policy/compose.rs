@@ -165,6 +165,13 @@ macro_rules! compose {
                 last_of(parts, now)
             }
 
+            /// The longest one of all parts.
+            fn window(&self, permits: Self::Cost) -> Option<Duration> {
+                let mut longest = None;
+                $(longest = longest.max(self$($way)*.window(permits$($of)*));)+
+                longest
+            }
+
             /// The smallest one of all parts.
             fn catch_up(&self) -> Duration {
                 let mut least = Duration::MAX;
@@ -351,6 +358,10 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
     fn limited_by(&self, states: &Self::State, now: Nanos, cost: P::Cost) -> Option<usize> {
         let each = self.iter().zip(states);
         last_of(each.map(|(part, state)| part.ready_at(state, now, cost).ok()), now)
+    }
+
+    fn window(&self, permits: P::Cost) -> Option<Duration> {
+        self.iter().filter_map(|part| part.window(permits)).max()
     }
 
     fn catch_up(&self) -> Duration {

@@ -207,4 +207,8 @@ impl Policy for FixedWindow {
         let granted = if now < self.end(state) { state.granted } else { 0 };
         self.limit.saturating_sub(u32::try_from(granted).unwrap_or(u32::MAX))
     }
+
+    fn window(&self, permits: u32) -> Option<Duration> {
+        super::time_of(permits, self.limit.into(), self.window.into())
+    }
 }

@@ -143,6 +143,10 @@ impl<P: Policy> Policy for LockOut<P> {
         self.policy.available(&lock.state, now)
     }
 
+    fn window(&self, permits: P::Cost) -> Option<Duration> {
+        self.policy.window(permits)
+    }
+
     fn refused(&self, lock: &mut Self::State, now: Nanos, cost: P::Cost) -> bool {
         let inner = self.policy.refused(&mut lock.state, now, cost);
         let ready = self.policy.ready_at(&lock.state, now, cost);

@@ -163,6 +163,10 @@ macro_rules! logged {
             let granted = log.granted_within(self.span, now);
             self.limit.saturating_sub(u32::try_from(granted).unwrap_or(u32::MAX))
         }
+
+        fn window(&self, permits: u32) -> Option<Duration> {
+            crate::policy::time_of(permits, self.limit.into(), self.span.window.into())
+        }
     };
 }
 pub(super) use logged;

@@ -142,6 +142,10 @@ macro_rules! scheduled {
             self.schedule.stored(state.position, now)
         }
 
+        fn window(&self, permits: u32) -> Option<Duration> {
+            crate::policy::time_at(self.rate, permits)
+        }
+
         fn idle_at(&self, state: &RateState) -> Option<Nanos> {
             Some(self.schedule.full_at(*state))
         }

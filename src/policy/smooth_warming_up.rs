@@ -424,6 +424,10 @@ impl Policy for SmoothWarmingUp {
         u32::try_from(state.stored.over(self.curve.refill)).unwrap_or(u32::MAX)
     }
 
+    fn window(&self, permits: u32) -> Option<Duration> {
+        super::time_at(self.rate, permits)
+    }
+
     fn catch_up(&self) -> Duration {
         self.catch_up
     }

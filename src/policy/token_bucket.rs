@@ -254,6 +254,10 @@ impl Policy for TokenBucket {
         self.schedule.stored(state.state.position, self.last_step(state, now))
     }
 
+    fn window(&self, permits: u32) -> Option<Duration> {
+        super::time_at(self.rate, permits)
+    }
+
     fn catch_up(&self) -> Duration {
         self.catch_up
     }

@@ -64,7 +64,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
-        Ok(self.report().await?.quota)
+        Ok(self.inspect().await?.quota)
     }
 
     /// Returns the state of the key. Writes nothing.
@@ -81,8 +81,9 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self) -> Result<KeyState<P>, Error> {
-        let KeyReport { quota, paused_for, expires_in } = self.report().await?;
+        let KeyReport { mut quota, paused_for, expires_in } = self.report().await?;
         let policy = self.shared.with_lock(|line, _| line.policy_of_key());
+        quota.window = policy.window(quota.limit);
         Ok(KeyState { policy, quota, paused_for, expires_in })
     }
 

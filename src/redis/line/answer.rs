@@ -45,7 +45,8 @@ fn made<P: Scripted>(
         let reset_after = time(reset);
         let paused_for = time(pause)?;
         let expires_in = time(expiry);
-        let quota = Quota { limit, remaining, reset_after };
+        // The window is the policy's to tell.
+        let quota = Quota { limit, remaining, reset_after, window: None };
         Some(KeyReport { quota, paused_for, expires_in })
     };
     let asks = |change: &KeyChange<P::Cost>| change.todo.first() == Some(&b'Q');
