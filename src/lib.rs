@@ -89,6 +89,7 @@
 //! | `redis` | no | `redis::RedisRateLimiter`: one quota for a whole fleet |
 //! | `metrics` | no | `metrics::Publisher`: counts and waits for a recorder of the `metrics` facade |
 //! | `tracing` | no | an event for each long wait, pause and change of rate |
+//! | `tower` | no | `tower::RateLimitLayer`, which waits, and `tower::RefuseLayer`, which answers 429 |
 //! | `redis-cluster` | no | `redis::Cluster`, a connection that follows a slot that is moved |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -108,6 +109,8 @@ mod policy;
 pub mod redis;
 mod stats;
 mod sync;
+#[cfg(feature = "tower")]
+pub mod tower;
 mod units;
 mod wait_queue;
 

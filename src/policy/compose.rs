@@ -205,6 +205,8 @@ macro_rules! tuple {
         impl<$first: Cost, $($part: Cost),+> Sealed for ($first, $($part),+) {}
 
         impl<$first: Cost, $($part: Cost),+> Cost for ($first, $($part),+) {
+            const ONE: Self = ($first::ONE, $($part::ONE),+);
+
             type Sum = ($first::Sum, $($part::Sum),+);
 
             fn add_to(self, sum: Self::Sum) -> Self::Sum {

@@ -15,6 +15,15 @@ use std::fmt::Debug;
 pub trait Cost:
     sealed::Sealed + Copy + Debug + Default + PartialEq + Send + Sync + 'static
 {
+    /// One permit, of each part of a tuple.
+    ///
+    /// ```
+    /// use tollgate::Cost;
+    ///
+    /// assert_eq!(<(u32, u32)>::ONE, (1, 1));
+    /// ```
+    const ONE: Self;
+
     /// The sum of many costs.
     type Sum: Copy + Debug + Default + Send + Sync + 'static;
 
@@ -43,6 +52,8 @@ pub(super) mod sealed {
 impl sealed::Sealed for u32 {}
 
 impl Cost for u32 {
+    const ONE: Self = 1;
+
     type Sum = u64;
 
     fn add_to(self, sum: u64) -> u64 {

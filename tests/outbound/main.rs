@@ -5,5 +5,9 @@
 #[cfg(feature = "metrics")]
 mod metrics;
 mod reports;
+#[cfg(feature = "tower")]
+mod support;
+#[cfg(feature = "tower")]
+mod tower;
 #[cfg(feature = "tracing")]
 mod tracing;

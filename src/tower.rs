@@ -1,0 +1,93 @@
+//! Layers for [tower](https://docs.rs/tower), and so for axum, tonic, hyper and reqwest: one that waits, for
+//! clients, and one that refuses, for servers.
+//!
+//! | layer | for | beyond the limit | asks the limiter |
+//! |---|---|---|---|
+//! | [`RateLimitLayer`] | clients | waits | in `poll_ready`, for one permit |
+//! | [`RateLimitByLayer`] | clients; key or cost from the request | waits | in the future of `call` |
+//! | [`RefuseLayer`] | servers | answers 429 with `Retry-After` | in the future of `call` |
+//!
+//! The limit belongs to the limiter, and not to a service: clones, and all services that a layer makes, share it.
+//! Any limiter of this crate will do: a [`RateLimiter`](crate::RateLimiter), a key of a
+//! [`KeyedRateLimiter`](crate::KeyedRateLimiter), a `RedisRateLimiter`, an
+//! `Arc<dyn `[`AnyRateLimiter`](crate::AnyRateLimiter)`>`. The grant lives as long as the body of the response, so a
+//! place [in flight](crate::InFlight) is held until the body has ended or is dropped.
+//!
+//! Responses are [`http::Response`]s.
+//!
+//! # A client that waits
+//!
+//! ```
+//! use std::convert::Infallible;
+//! use std::time::Duration;
+//! use http::{Request, Response};
+//! use http_body_util::Empty;
+//! use tollgate::tower::RateLimitLayer;
+//! use tollgate::{InFlight, ManualClock, Rate, RateLimiter, Same, SmoothBursty};
+//! use tower::{ServiceBuilder, ServiceExt};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! # let http_client = tower::service_fn(async |_: Request<Empty<&[u8]>>| {
+//! #     Ok::<_, Infallible>(Response::new(Empty::<&[u8]>::new()))
+//! # });
+//! // 50 calls a second, evenly, and 10 at a time. In a program: `RateLimiter::new(policy)`.
+//! let even = SmoothBursty::new(Rate::per_second(50.0)).max_burst(Duration::from_millis(20));
+//! let clock = ManualClock::auto_advance();
+//! let limiter = RateLimiter::with_clock(Same((even, InFlight::new(10))), &clock);
+//! let client = ServiceBuilder::new()
+//!     .layer(RateLimitLayer::new(limiter))
+//!     .service(http_client); // hyper-util's `Client`, tonic's `Channel`, ..
+//! for _ in 0..101 {
+//!     let request = Request::get("http://api.example/").body(Empty::new())?;
+//!     let response = client.clone().oneshot(request).await?;
+//!     assert_eq!(response.status(), 200);
+//! }
+//! assert_eq!(clock.elapsed(), Duration::from_secs(2));
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! # A server that refuses
+//!
+//! ```
+//! use axum::Router;
+//! use axum::body::Body;
+//! use axum::extract::Request;
+//! use axum::routing::get;
+//! use tollgate::tower::RefuseLayer;
+//! use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+//! use tower::ServiceExt;
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! // 100 requests a minute, and 2 at once, for each API key.
+//! let policy = TokenBucket::new(Rate::per_minute(100.0), 2);
+//! let limiter = KeyedRateLimiter::<String, _>::with_clock(policy, ManualClock::new());
+//! let by_key = move |request: &http::request::Parts| {
+//!     let key = request.headers.get("x-api-key").and_then(|key| key.to_str().ok());
+//!     limiter.at(key.unwrap_or_default().to_owned())
+//! };
+//! let app = Router::new().route("/", get(async || "hello")).layer(RefuseLayer::by(by_key));
+//!
+//! let ask = |key| app.clone().oneshot(Request::get("/").header("x-api-key", key).body(Body::empty()).unwrap());
+//! ask("alice").await?;
+//! assert_eq!(ask("alice").await?.headers()["RateLimit"], "\"default\";r=0;t=2");
+//! let refused = ask("alice").await?;
+//! assert_eq!((refused.status().as_u16(), &refused.headers()["Retry-After"]), (429, &"1".parse()?));
+//! assert_eq!(ask("bob").await?.status(), 200);
+//! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod ask;
+mod body;
+mod fields;
+mod future;
+mod layer;
+mod refuse;
+mod service;
+
+pub use body::ResponseBody;
+pub use future::ResponseFuture;
+pub use layer::{RateLimitByLayer, RateLimitLayer};
+pub use refuse::{Refuse, RefuseFuture, RefuseLayer};
+pub use service::{RateLimit, RateLimitBy};

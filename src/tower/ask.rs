@@ -1,0 +1,78 @@
+//! What a request asks for: a limiter, and a cost.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+
+use crate::any::{AnyFuture, AnyGrant, AnyRateLimiter};
+use crate::policy::Cost;
+
+type Limiter<C> = Arc<dyn AnyRateLimiter<C>>;
+type OfRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
+
+/// The limiter and the cost of a request.
+#[derive(Clone)]
+pub(super) struct Ask<C: Cost> {
+    limiter: Choice<C>,
+    cost: Option<OfRequest<C>>,
+}
+
+#[derive(Clone)]
+enum Choice<C: Cost> {
+    One(Limiter<C>),
+    By(OfRequest<Limiter<C>>),
+}
+
+impl<C: Cost> Ask<C> {
+    /// One permit of this limiter.
+    pub(super) fn one(limiter: Limiter<C>) -> Self {
+        Self { limiter: Choice::One(limiter), cost: None }
+    }
+
+    /// One permit of the limiter that `choose` returns.
+    pub(super) fn by<F, L>(choose: F) -> Self
+    where
+        F: Fn(&Parts) -> L + Send + Sync + 'static,
+        L: AnyRateLimiter<C> + 'static,
+    {
+        let choose = move |request: &Parts| -> Limiter<C> { Arc::new(choose(request)) };
+        Self { limiter: Choice::By(Arc::new(choose)), cost: None }
+    }
+
+    pub(super) fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> Self {
+        Self { cost: Some(Arc::new(cost)), ..self }
+    }
+
+    pub(super) fn of(&self, request: &Parts) -> (Limiter<C>, C) {
+        let limiter = match &self.limiter {
+            Choice::One(limiter) => Arc::clone(limiter),
+            Choice::By(choose) => choose(request),
+        };
+        (limiter, self.cost.as_ref().map_or(C::ONE, |cost| cost(request)))
+    }
+}
+
+impl<C: Cost> fmt::Debug for Ask<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Ask");
+        if let Choice::One(limiter) = &self.limiter {
+            shown.field("limiter", limiter);
+        }
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// Waits for `cost`, at most `max_wait`.
+pub(super) fn acquire<C: Cost>(
+    limiter: &dyn AnyRateLimiter<C>,
+    cost: C,
+    max_wait: Option<Duration>,
+) -> AnyFuture<AnyGrant<C>> {
+    match max_wait {
+        None => limiter.acquire(cost),
+        Some(Duration::ZERO) => limiter.try_acquire(cost),
+        Some(max_wait) => limiter.try_acquire_timeout(cost, max_wait),
+    }
+}

@@ -1,0 +1,89 @@
+//! The body of a response, which holds a place in flight.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use crate::any::AnyGrant;
+use crate::policy::Cost;
+
+pin_project! {
+    /// The body of a response, with the grant of its request: a place [in flight](crate::InFlight) is
+    /// given back when the body has ended, has failed, or is dropped.
+    ///
+    /// Frames, trailers, and the size hint are those of the inner body.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use http::{Request, Response};
+    /// use http_body_util::BodyExt;
+    /// use tollgate::tower::{RateLimitLayer, ResponseBody};
+    /// use tollgate::{InFlight, RateLimiter};
+    /// use tower::{ServiceBuilder, ServiceExt};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = RateLimiter::new(InFlight::new(1));
+    /// let service = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::new(limiter.clone()))
+    ///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
+    /// let response = service.oneshot(Request::new(())).await?;
+    /// assert_eq!(limiter.available(), 0);
+    /// let body: ResponseBody<String> = response.into_body();
+    /// assert_eq!(body.collect().await?.to_bytes(), "hello");
+    /// assert_eq!(limiter.available(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[derive(Debug)]
+    pub struct ResponseBody<B, C = u32>
+    where
+        C: Cost,
+    {
+        #[pin]
+        inner: B,
+        grant: Option<AnyGrant<C>>,
+    }
+}
+
+impl<B: Body, C: Cost> ResponseBody<B, C> {
+    /// Keeps the grant until the body has ended.
+    pub(super) fn with_grant(inner: B, grant: AnyGrant<C>) -> Self {
+        let grant = (!inner.is_end_stream()).then_some(grant);
+        Self { inner, grant }
+    }
+}
+
+impl<B, C: Cost> ResponseBody<B, C> {
+    /// A body of a response that holds no place.
+    pub(super) fn without_grant(inner: B) -> Self {
+        Self { inner, grant: None }
+    }
+}
+
+impl<B: Body, C: Cost> Body for ResponseBody<B, C> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let mut this = self.project();
+        let frame = ready!(this.inner.as_mut().poll_frame(context));
+        // A reader that knows the end from the size may not ask for the frame after the last.
+        if !matches!(frame, Some(Ok(_))) || this.inner.is_end_stream() {
+            this.grant.take();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

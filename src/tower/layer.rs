@@ -1,0 +1,231 @@
+//! The layers for clients.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use tower_layer::Layer;
+
+use super::ask::Ask;
+use super::service::{RateLimit, RateLimitBy};
+use crate::any::AnyRateLimiter;
+use crate::policy::Cost;
+
+/// Makes each call wait for one permit of a limiter, in `poll_ready`: for clients.
+///
+/// - All services that it makes, and all their clones, share the limiter. A clone has its own readiness.
+/// - A service is ready when the inner service is, and a permit is granted. It waits in the queue of the
+///   limiter, in FIFO order. `call` spends the permit. A service that is dropped before that gives it back.
+/// - The permit counts from the time when the service got ready: call it soon. One that is kept, ready or not,
+///   keeps its permit or its position in the queue.
+/// - A place [in flight](crate::InFlight) is given back when the body of the response has ended or is dropped,
+///   when the call fails, and when its future is dropped.
+/// - If the limiter refuses, by [`max_wait`](Self::max_wait) or because its queue is full, its store is away,
+///   or the cost exceeds its capacity, then the future of `call` returns the [`tollgate::Error`](crate::Error),
+///   in a box as all errors; the inner service is not called. `poll_ready` returns only errors of the inner
+///   service, because a service that fails there counts as lost: a `Buffer` around it would close. The next
+///   `poll_ready` asks the limiter anew.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+/// use http::{Request, Response};
+/// use tollgate::tower::RateLimitLayer;
+/// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+/// use tower::{Service, ServiceBuilder, ServiceExt};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let clock = ManualClock::auto_advance();
+/// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), &clock);
+/// let service = ServiceBuilder::new()
+///     .layer(RateLimitLayer::new(limiter))
+///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+/// for _ in 0..6 {
+///     service.clone().oneshot(Request::new(())).await?;
+/// }
+/// assert_eq!(clock.elapsed(), Duration::from_secs(1));
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RateLimitLayer<C: Cost = u32> {
+    limiter: Arc<dyn AnyRateLimiter<C>>,
+    max_wait: Option<Duration>,
+}
+
+impl<C: Cost> RateLimitLayer<C> {
+    /// One permit of `limiter` for each call; of each part, if its policy is a tuple. Any limiter will do: also
+    /// one key of a keyed one, one over Redis, and an `Arc<dyn AnyRateLimiter>`.
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{Rate, RateLimiter, SmoothBursty};
+    ///
+    /// let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(5.0)));
+    /// let layer = RateLimitLayer::new(limiter);
+    /// ```
+    #[must_use]
+    pub fn new(limiter: impl AnyRateLimiter<C> + 'static) -> Self {
+        Self { limiter: Arc::new(limiter), max_wait: None }
+    }
+
+    /// The limiter that `choose` returns for a request: see [`RateLimitByLayer`].
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{KeyedRateLimiter, Rate, SmoothBursty};
+    ///
+    /// let hosts = KeyedRateLimiter::<String, _>::new(SmoothBursty::new(Rate::per_second(5.0)));
+    /// let layer = RateLimitLayer::by(move |request| {
+    ///     hosts.at(request.uri.host().unwrap_or_default().to_owned())
+    /// });
+    /// ```
+    #[must_use]
+    pub fn by<F, L>(choose: F) -> RateLimitByLayer<C>
+    where
+        F: Fn(&Parts) -> L + Send + Sync + 'static,
+        L: AnyRateLimiter<C> + 'static,
+    {
+        RateLimitByLayer { ask: Ask::by(choose), max_wait: None }
+    }
+
+    /// Sets the cost of a request: see [`RateLimitByLayer`].
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{InFlight, Rate, RateLimiter, TokenBucket};
+    ///
+    /// #[derive(Clone, Copy)]
+    /// struct Tokens(u32); // an estimate, put into the extensions with the body
+    ///
+    /// let tokens = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
+    /// let layer = RateLimitLayer::new(RateLimiter::new((tokens, InFlight::new(10))))
+    ///     .cost(|request| (request.extensions.get().map_or(800, |&Tokens(tokens)| tokens), 1));
+    /// ```
+    #[must_use]
+    pub fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> RateLimitByLayer<C> {
+        RateLimitByLayer { ask: Ask::one(self.limiter).cost(cost), max_wait: self.max_wait }
+    }
+
+    /// The longest wait for a permit. A call that cannot be granted in this time is refused at once, and the
+    /// error tells the wait that it would have needed. Default: no bound.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use std::time::Duration;
+    /// use http::{Request, Response};
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// use tower::{Service, ServiceBuilder, ServiceExt};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter =
+    ///     RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), ManualClock::new());
+    /// let service = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::new(limiter).max_wait(Duration::from_millis(100)))
+    ///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+    /// service.clone().oneshot(Request::new(())).await?;
+    /// let error = service.clone().oneshot(Request::new(())).await.unwrap_err();
+    /// let error = error.downcast_ref::<tollgate::Error>().unwrap();
+    /// assert_eq!(error.retry_after(), Some(Duration::from_millis(200)));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        Self { max_wait: Some(max_wait), ..self }
+    }
+}
+
+impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
+    type Service = RateLimit<S, C>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimit::new(inner, Arc::clone(&self.limiter), self.max_wait)
+    }
+}
+
+/// Makes each call wait for a cost, or a limiter, that depends on the request: for clients.
+///
+/// Made by [`RateLimitLayer::cost`] and [`RateLimitLayer::by`]. It differs from [`RateLimitLayer`] in one
+/// point: `poll_ready` has not seen the request, so the call waits in the future that `call` returns, while it
+/// holds the readiness of the inner service. So a `LoadShed` around it sheds nothing, a `Buffer` hands on all
+/// requests, and [`max_wait`](Self::max_wait) or the bounds of the limiter's queue say how many may wait. The
+/// inner service must be `Clone`.
+///
+/// The closures see the request without its body. What depends on the body, put into the extensions of the
+/// request.
+///
+/// A request whose cost is zero passes at once, whatever the limit.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+/// use http::{Request, Response};
+/// use tollgate::tower::RateLimitLayer;
+/// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+/// use tower::{Service, ServiceBuilder, ServiceExt};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let clock = ManualClock::auto_advance();
+/// let policy = TokenBucket::new(Rate::per_second(5.0), 10);
+/// let hosts = KeyedRateLimiter::<String, _>::with_clock(policy, &clock);
+/// let by_host = move |request: &http::request::Parts| {
+///     hosts.at(request.uri.host().unwrap_or_default().to_owned())
+/// };
+/// let service = ServiceBuilder::new()
+///     .layer(RateLimitLayer::by(by_host).cost(|request| if request.uri.path() == "/big" { 10 } else { 1 }))
+///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+/// let get = |uri| service.clone().oneshot(Request::get(uri).body(()).unwrap());
+/// get("http://one.example/big").await?;
+/// get("http://two.example/").await?;
+/// assert_eq!(clock.elapsed(), Duration::ZERO);
+/// get("http://one.example/").await?;
+/// assert_eq!(clock.elapsed(), Duration::from_millis(200));
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RateLimitByLayer<C: Cost = u32> {
+    ask: Ask<C>,
+    max_wait: Option<Duration>,
+}
+
+impl<C: Cost> RateLimitByLayer<C> {
+    /// Sets the cost of a request; see [`RateLimitLayer::cost`]. Default: one permit.
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
+    ///
+    /// let keys = KeyedRateLimiter::<u64, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
+    /// let layer = RateLimitLayer::by(move |_| keys.at(7)).cost(|_| 2);
+    /// ```
+    #[must_use]
+    pub fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> Self {
+        Self { ask: self.ask.cost(cost), ..self }
+    }
+
+    /// The longest wait; see [`RateLimitLayer::max_wait`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{Rate, RateLimiter, TokenBucket};
+    ///
+    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(5.0), 10));
+    /// let layer = RateLimitLayer::new(limiter).cost(|_| 2).max_wait(Duration::from_secs(10));
+    /// ```
+    #[must_use]
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        Self { max_wait: Some(max_wait), ..self }
+    }
+}
+
+impl<S, C: Cost> Layer<S> for RateLimitByLayer<C> {
+    type Service = RateLimitBy<S, C>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimitBy::new(inner, self.ask.clone(), self.max_wait)
+    }
+}

@@ -1,0 +1,400 @@
+//! The layer for servers.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{Request, Response, StatusCode, response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::ask::{Ask, acquire};
+use super::body::ResponseBody;
+use super::fields::{add_quota, set_retry_after};
+use super::future::Stage;
+use super::service::take_ready;
+use crate::any::{AnyFuture, AnyGrant, AnyRateLimiter};
+use crate::error::Error;
+use crate::policy::Quota;
+
+/// Answers requests beyond a limit by 429, and tells clients how much is left: for servers.
+///
+/// | why | status |
+/// |---|---|
+/// | no permit now, or the queue is full | 429 Too Many Requests |
+/// | the cost exceeds the capacity: it never fits | 413 Content Too Large |
+/// | too many keys, or the store of a shared limit is away | 503 Service Unavailable |
+///
+/// - `Retry-After` is set if the time is known: in whole seconds, rounded up. A place in flight has none.
+/// - `RateLimit-Policy` and `RateLimit` are set in all responses, also those that were granted, from the quota
+///   of the limiter at that moment: the fields of
+///   [draft-ietf-httpapi-ratelimit-headers](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/).
+///   The policy has the [name](AnyRateLimiter::name) of the limiter, or `"default"`. `q` permits come in `w`
+///   seconds ([`Quota::window`]): with `w` rounded up to whole seconds, and `q` enlarged in proportion. `r`
+///   permits are left for the next `t` seconds; then the whole limit is back, or, in a refusal, the request
+///   would be granted. Fields have no fractions of a second: a bucket that holds at least what comes in a second
+///   can be told exactly. Over Redis the quota is one more request; [`fields`](Self::fields) switches it off.
+/// - A refused response has an empty body, and the [`tollgate::Error`](crate::Error) in its extensions:
+///   `map_response` around the layer can write a body. [`respond`](Self::respond) changes status and headers.
+/// - A place [in flight](crate::InFlight) is given back when the body of the response has ended or is dropped,
+///   and when the client goes away before it.
+///
+/// The errors of the service are those of the inner service: this layer adds none. The inner service must be
+/// `Clone`, and its body `Default`, as those of axum, tonic and http-body-util are.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+/// use http::{Request, Response};
+/// use tollgate::tower::RefuseLayer;
+/// use tollgate::{FixedWindow, ManualClock, RateLimiter};
+/// use tower::{ServiceBuilder, ServiceExt};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let policy = FixedWindow::new(2, Duration::from_secs(60));
+/// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+/// let service = ServiceBuilder::new()
+///     .layer(RefuseLayer::new(limiter))
+///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
+/// let granted = service.clone().oneshot(Request::new(())).await?;
+/// assert_eq!(granted.headers()["RateLimit-Policy"], "\"default\";q=2;w=60");
+/// assert_eq!(granted.headers()["RateLimit"], "\"default\";r=1;t=60");
+/// service.clone().oneshot(Request::new(())).await?;
+/// let refused = service.clone().oneshot(Request::new(())).await?;
+/// assert_eq!((refused.status().as_u16(), &refused.headers()["Retry-After"]), (429, &"60".parse()?));
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RefuseLayer {
+    rules: Arc<Rules>,
+}
+
+type Respond = Arc<dyn Fn(&Error, &mut response::Parts) + Send + Sync>;
+
+#[derive(Clone)]
+struct Rules {
+    ask: Ask<u32>,
+    max_wait: Duration,
+    fields: bool,
+    respond: Option<Respond>,
+}
+
+impl RefuseLayer {
+    /// One permit of `limiter` for each request.
+    ///
+    /// Several rules with one cost ([`Same`](crate::Same), arrays, [`AllOf`](crate::AllOf)) are one limiter; two
+    /// layers would charge the outer limit for what the inner one refuses.
+    ///
+    /// ```
+    /// use tollgate::tower::RefuseLayer;
+    /// use tollgate::{InFlight, Rate, RateLimiter, Same, TokenBucket};
+    ///
+    /// let policy = Same((TokenBucket::new(Rate::per_second(100.0), 20), InFlight::new(50)));
+    /// let layer = RefuseLayer::new(RateLimiter::new(policy));
+    /// ```
+    #[must_use]
+    pub fn new(limiter: impl AnyRateLimiter + 'static) -> Self {
+        Self::of(Ask::one(Arc::new(limiter)))
+    }
+
+    /// The limiter that `choose` returns for a request: a key of a keyed limiter or of one over Redis, say.
+    ///
+    /// `choose` sees the request without its body. What a client can choose freely should not be the key: each
+    /// new value would have a fresh limit.
+    ///
+    /// ```
+    /// use tollgate::tower::RefuseLayer;
+    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
+    ///
+    /// #[derive(Clone)]
+    /// struct UserId(u64); // set by the layer that checks who the client is
+    ///
+    /// let users = KeyedRateLimiter::<u64, _>::new(TokenBucket::new(Rate::per_minute(100.0), 20));
+    /// let layer = RefuseLayer::by(move |request| {
+    ///     users.at(request.extensions.get().map_or(0, |&UserId(id)| id))
+    /// });
+    /// ```
+    #[must_use]
+    pub fn by<F, L>(choose: F) -> Self
+    where
+        F: Fn(&Parts) -> L + Send + Sync + 'static,
+        L: AnyRateLimiter + 'static,
+    {
+        Self::of(Ask::by(choose))
+    }
+
+    fn of(ask: Ask<u32>) -> Self {
+        let rules = Rules { ask, max_wait: Duration::ZERO, fields: true, respond: None };
+        Self { rules: Arc::new(rules) }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Rules)) -> Self {
+        change(Arc::make_mut(&mut self.rules));
+        self
+    }
+
+    /// Sets the cost of a request. Default: one permit. A request whose cost is zero passes at once, whatever the
+    /// limit.
+    ///
+    /// ```
+    /// use tollgate::tower::RefuseLayer;
+    /// use tollgate::{Rate, RateLimiter, TokenBucket};
+    ///
+    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 20));
+    /// let layer = RefuseLayer::new(limiter).cost(|request| match request.uri.path() {
+    ///     "/health" => 0,
+    ///     "/search" => 5,
+    ///     _ => 1,
+    /// });
+    /// ```
+    #[must_use]
+    pub fn cost(self, cost: impl Fn(&Parts) -> u32 + Send + Sync + 'static) -> Self {
+        self.with(|rules| rules.ask = rules.ask.clone().cost(cost))
+    }
+
+    /// The longest wait for a permit. A request that cannot be granted in this time is refused at once. Default:
+    /// zero.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::tower::RefuseLayer;
+    /// use tollgate::{Rate, RateLimiter, TokenBucket};
+    ///
+    /// // A request that would be granted within the next 100 ms need not be sent again.
+    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 1));
+    /// let layer = RefuseLayer::new(limiter).max_wait(Duration::from_millis(100));
+    /// ```
+    #[must_use]
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        self.with(|rules| rules.max_wait = max_wait)
+    }
+
+    /// Whether responses have `RateLimit-Policy` and `RateLimit`. Default: yes. `Retry-After` is set in any case.
+    ///
+    /// ```
+    /// use tollgate::tower::RefuseLayer;
+    /// use tollgate::{Rate, RateLimiter, TokenBucket};
+    ///
+    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 20));
+    /// let layer = RefuseLayer::new(limiter).fields(false); // the limit is not for clients to know
+    /// ```
+    #[must_use]
+    pub fn fields(self, fields: bool) -> Self {
+        self.with(|rules| rules.fields = fields)
+    }
+
+    /// Changes the response to a refused request, which has its status and headers already.
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tollgate::tower::RefuseLayer;
+    /// use tollgate::{InFlight, Error, RateLimiter};
+    ///
+    /// let layer = RefuseLayer::new(RateLimiter::new(InFlight::new(100))).respond(|error, response| {
+    ///     if let Error::Denied { .. } = error {
+    ///         response.status = StatusCode::SERVICE_UNAVAILABLE; // we are busy; the client did nothing wrong
+    ///     }
+    /// });
+    /// ```
+    #[must_use]
+    pub fn respond(
+        self,
+        respond: impl Fn(&Error, &mut response::Parts) + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|rules| rules.respond = Some(Arc::new(respond)))
+    }
+}
+
+impl<S> Layer<S> for RefuseLayer {
+    type Service = Refuse<S>;
+
+    fn layer(&self, inner: S) -> Refuse<S> {
+        Refuse { inner, rules: Arc::clone(&self.rules) }
+    }
+}
+
+impl Rules {
+    /// The response to a refused request.
+    fn refusal<B: Default>(
+        &self,
+        error: Error,
+        limiter: &dyn AnyRateLimiter,
+        quota: Option<&Quota<u32>>,
+    ) -> Response<B> {
+        let (mut head, body) = Response::new(B::default()).into_parts();
+        head.status = match error {
+            Error::Denied { .. } | Error::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Error::ExceedsCapacity(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        if let Some(retry_after) = error.retry_after() {
+            set_retry_after(&mut head.headers, retry_after);
+        }
+        if let Some(quota) = quota {
+            add_quota(&mut head.headers, limiter.name(), quota, Some(error.retry_after()));
+        }
+        if let Some(respond) = &self.respond {
+            respond(&error, &mut head);
+        }
+        head.extensions.insert(error);
+        Response::from_parts(head, body)
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rules")
+            .field("ask", &self.ask)
+            .field("max_wait", &self.max_wait)
+            .field("fields", &self.fields)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Answers requests beyond a limit by 429; made by [`RefuseLayer`].
+///
+/// ```
+/// use http::Response;
+/// use http_body_util::Full;
+/// use tollgate::tower::{Refuse, RefuseLayer};
+/// use tollgate::{Rate, RateLimiter, TokenBucket};
+/// use tower::{Layer, service_fn};
+///
+/// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 20));
+/// let service: Refuse<_> = RefuseLayer::new(limiter).layer("any service");
+/// assert!(format!("{service:?}").contains("TokenBucket"));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Refuse<S> {
+    inner: S,
+    rules: Arc<Rules>,
+}
+
+impl<S, T, B> Service<Request<T>> for Refuse<S>
+where
+    S: Service<Request<T>, Response = Response<B>> + Clone,
+    B: Body + Default,
+{
+    type Response = Response<ResponseBody<B>>;
+    type Error = S::Error;
+    type Future = RefuseFuture<S, Request<T>>;
+
+    /// As the inner service.
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<T>) -> Self::Future {
+        let (parts, body) = request.into_parts();
+        let (limiter, cost) = self.rules.ask.of(&parts);
+        RefuseFuture {
+            stage: Stage::Waiting {
+                acquire: acquire(&*limiter, cost, Some(self.rules.max_wait)),
+                service: take_ready(&mut self.inner),
+                request: Request::from_parts(parts, body),
+            },
+            outcome: None,
+            quota: None,
+            limiter,
+            rules: Arc::clone(&self.rules),
+        }
+    }
+}
+
+pin_project! {
+    /// The future of a call through [`Refuse`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue. A call that has been made stays charged; its place in flight is given
+    /// back.
+    ///
+    /// # Panics
+    ///
+    /// If it is polled again after it returned `Poll::Ready`.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use std::future::{Ready, ready};
+    /// use http::{Request, Response};
+    /// use tollgate::tower::{RefuseFuture, RefuseLayer};
+    /// use tollgate::{InFlight, RateLimiter};
+    /// use tower::util::ServiceFn;
+    /// use tower::{Layer, Service, service_fn};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let inner = service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(String::new()))));
+    /// let mut service = RefuseLayer::new(RateLimiter::new(InFlight::new(0))).layer(inner);
+    /// let future: RefuseFuture<ServiceFn<_>, _> = service.call(Request::new(()));
+    /// assert_eq!(future.await?.status(), 413);
+    /// # Ok::<(), Infallible>(()) }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use = "futures do nothing unless they are awaited"]
+    pub struct RefuseFuture<S, R>
+    where
+        S: Service<R>,
+    {
+        #[pin]
+        stage: Stage<S, R, u32>,
+        outcome: Option<Outcome<S::Response>>,
+        quota: Option<AnyFuture<Quota<u32>>>,
+        limiter: Arc<dyn AnyRateLimiter>,
+        rules: Arc<Rules>,
+    }
+}
+
+enum Outcome<T> {
+    Answered(T, AnyGrant),
+    Refused(Error),
+}
+
+impl<S, R, B> Future for RefuseFuture<S, R>
+where
+    S: Service<R, Response = Response<B>>,
+    B: Body + Default,
+{
+    type Output = Result<Response<ResponseBody<B>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if this.outcome.is_none() {
+            *this.outcome = Some(match ready!(this.stage.poll(context)) {
+                Ok((answer, grant)) => Outcome::Answered(answer?, grant),
+                Err(error) => Outcome::Refused(error),
+            });
+            *this.quota = this.rules.fields.then(|| this.limiter.quota());
+        }
+        let quota = match this.quota {
+            // Without the fields if the store does not answer.
+            Some(quota) => ready!(Pin::new(quota).poll(context)).ok(),
+            None => None,
+        };
+        let name = this.limiter.name();
+        Poll::Ready(Ok(match this.outcome.take() {
+            Some(Outcome::Answered(mut response, grant)) => {
+                if let Some(quota) = &quota {
+                    add_quota(response.headers_mut(), name, quota, None);
+                }
+                response.map(|body| ResponseBody::with_grant(body, grant))
+            }
+            Some(Outcome::Refused(error)) => {
+                let refusal = this.rules.refusal(error, &**this.limiter, quota.as_ref());
+                refusal.map(ResponseBody::without_grant)
+            }
+            None => unreachable!("set above"),
+        }))
+    }
+}
+
+impl<S: Service<R>, R> fmt::Debug for RefuseFuture<S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RefuseFuture").field("stage", &self.stage).finish_non_exhaustive()
+    }
+}

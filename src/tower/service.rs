@@ -1,0 +1,213 @@
+//! The services of the client layers.
+
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::ask::{Ask, acquire};
+use super::body::ResponseBody;
+use super::future::{BoxError, ResponseFuture, Stage};
+use crate::any::{AnyFuture, AnyGrant, AnyRateLimiter};
+use crate::error::Error;
+use crate::policy::Cost;
+use crate::sync::Mutex;
+
+/// Waits in `poll_ready` until one permit is granted, and spends it in `call`; made by
+/// [`RateLimitLayer`](super::RateLimitLayer), which says what clones and errors do.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+/// use http::{Request, Response};
+/// use tollgate::tower::RateLimitLayer;
+/// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+/// use tower::{Service, ServiceBuilder, ServiceExt};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let policy = TokenBucket::new(Rate::per_second(5.0), 10);
+/// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+/// let mut service = ServiceBuilder::new()
+///     .layer(RateLimitLayer::new(limiter.clone()))
+///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+/// service.ready().await?;
+/// assert_eq!(limiter.available(), 9);
+/// service.call(Request::new(())).await?;
+/// assert_eq!(limiter.available(), 9);
+/// service.ready().await?;
+/// assert_eq!(limiter.available(), 8);
+/// drop(service); // ready, and never called
+/// assert_eq!(limiter.available(), 9);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct RateLimit<S, C: Cost = u32> {
+    inner: S,
+    limiter: Arc<dyn AnyRateLimiter<C>>,
+    max_wait: Option<Duration>,
+    permit: Permit<C>,
+}
+
+/// The permit of the next call.
+#[derive(Debug)]
+enum Permit<C: Cost> {
+    None,
+    // Never locked: it makes the service `Sync`, which axum asks for, though the future is not.
+    Waiting(Mutex<AnyFuture<AnyGrant<C>>>),
+    Granted(AnyGrant<C>),
+    Refused(Error),
+}
+
+impl<C: Cost> Permit<C> {
+    fn take(&mut self) -> Self {
+        mem::replace(self, Self::None)
+    }
+}
+
+impl<S, C: Cost> RateLimit<S, C> {
+    pub(super) fn new(
+        inner: S,
+        limiter: Arc<dyn AnyRateLimiter<C>>,
+        max_wait: Option<Duration>,
+    ) -> Self {
+        Self { inner, limiter, max_wait, permit: Permit::None }
+    }
+
+    fn poll_permit(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Permit::None = self.permit {
+            let acquire = acquire(&*self.limiter, C::ONE, self.max_wait);
+            self.permit = Permit::Waiting(Mutex::new(acquire));
+        }
+        if let Permit::Waiting(acquire) = &mut self.permit {
+            self.permit = match ready!(Pin::new(acquire.get_mut()).poll(context)) {
+                Ok(grant) => Permit::Granted(grant),
+                Err(error) => Permit::Refused(error),
+            };
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<S, R, B, C> Service<R> for RateLimit<S, C>
+where
+    S: Service<R, Response = Response<B>>,
+    S::Error: Into<BoxError>,
+    B: Body,
+    C: Cost,
+{
+    type Response = Response<ResponseBody<B, C>>;
+    type Error = BoxError;
+    type Future = ResponseFuture<S, R, C>;
+
+    /// Ready when the inner service is ready and a permit is granted, or the limiter has refused it, which
+    /// the future of `call` then returns: a limiter makes no service fail for good.
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        // The inner service first: a permit that waits for it would be spent later than it was granted.
+        ready!(self.inner.poll_ready(context)).map_err(Into::into)?;
+        self.poll_permit(context).map(Ok)
+    }
+
+    /// # Panics
+    ///
+    /// If `poll_ready` has not returned `Poll::Ready` since the last call.
+    fn call(&mut self, request: R) -> Self::Future {
+        ResponseFuture::new(match self.permit.take() {
+            Permit::Granted(grant) => {
+                Stage::Calling { call: self.inner.call(request), grant: Some(grant) }
+            }
+            Permit::Refused(error) => Stage::Refused { error: Some(error) },
+            Permit::None | Permit::Waiting(_) => panic!("`call` before `poll_ready` was ready"),
+        })
+    }
+}
+
+/// A clone has its own readiness, and the same limiter.
+impl<S: Clone, C: Cost> Clone for RateLimit<S, C> {
+    fn clone(&self) -> Self {
+        Self::new(self.inner.clone(), Arc::clone(&self.limiter), self.max_wait)
+    }
+}
+
+/// A service that was ready and is never called gives its permit back.
+impl<S, C: Cost> Drop for RateLimit<S, C> {
+    fn drop(&mut self) {
+        if let Permit::Granted(grant) = self.permit.take() {
+            grant.refund();
+        }
+    }
+}
+
+/// Waits in the future of `call` until the cost of the request is granted; made by
+/// [`RateLimitByLayer`](super::RateLimitByLayer).
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use tollgate::tower::{RateLimitBy, RateLimitLayer};
+/// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+/// use tower::{Layer, Service, ServiceExt, service_fn};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let policy = TokenBucket::new(Rate::per_second(5.0), 10);
+/// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+/// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+/// let layer = RateLimitLayer::new(limiter.clone()).cost(|_| 3);
+/// let mut service: RateLimitBy<_> = layer.layer(inner);
+/// let response = service.ready().await?.call(Request::new(()));
+/// assert_eq!(limiter.available(), 10);
+/// response.await?;
+/// assert_eq!(limiter.available(), 7);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RateLimitBy<S, C: Cost = u32> {
+    inner: S,
+    ask: Ask<C>,
+    max_wait: Option<Duration>,
+}
+
+impl<S, C: Cost> RateLimitBy<S, C> {
+    pub(super) fn new(inner: S, ask: Ask<C>, max_wait: Option<Duration>) -> Self {
+        Self { inner, ask, max_wait }
+    }
+}
+
+impl<S, T, B, C> Service<Request<T>> for RateLimitBy<S, C>
+where
+    S: Service<Request<T>, Response = Response<B>> + Clone,
+    S::Error: Into<BoxError>,
+    B: Body,
+    C: Cost,
+{
+    type Response = Response<ResponseBody<B, C>>;
+    type Error = BoxError;
+    type Future = ResponseFuture<S, Request<T>, C>;
+
+    /// As the inner service: the limiter is asked when the request is known.
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<T>) -> Self::Future {
+        let (parts, body) = request.into_parts();
+        let (limiter, cost) = self.ask.of(&parts);
+        ResponseFuture::new(Stage::Waiting {
+            acquire: acquire(&*limiter, cost, self.max_wait),
+            service: take_ready(&mut self.inner),
+            request: Request::from_parts(parts, body),
+        })
+    }
+}
+
+/// Moves the service that is ready out; its clone is not.
+pub(super) fn take_ready<S: Clone>(service: &mut S) -> S {
+    let clone = service.clone();
+    mem::replace(service, clone)
+}
