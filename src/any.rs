@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::error::Error;
 use crate::keyed::KeyedAcquire;
 use crate::keyed::at_key::AtKey;
@@ -111,6 +112,31 @@ pub trait AnyRateLimiter<C: Cost = u32>: sealed::Sealed + fmt::Debug + Send + Sy
     ///
     /// Dropping the future changes nothing.
     fn quota(&self) -> AnyFuture<Quota<C>>;
+
+    /// Ends a pause; see [`RateLimiter::resume`].
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    fn resume(&self) -> AnyFuture<()>;
+
+    /// Takes what is available beyond `remaining`; see [`RateLimiter::shrink_to`].
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    fn shrink_to(&self, remaining: C) -> AnyFuture<AnyGrant<C>>;
+
+    /// The clock by which callers of this process wait.
+    fn clock(&self) -> &Clock;
 
     /// The limiter's name, if its builder was given one.
     fn name(&self) -> Option<&str>;
@@ -317,6 +343,23 @@ impl<P: Policy + fmt::Debug> AnyRateLimiter<P::Cost> for RateLimiter<P> {
         AnyFuture::new(async move { Ok(limiter.quota()) })
     }
 
+    fn resume(&self) -> AnyFuture<()> {
+        let limiter = self.clone();
+        AnyFuture::new(async move {
+            limiter.resume();
+            Ok(())
+        })
+    }
+
+    fn shrink_to(&self, remaining: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
+        let limiter = self.clone();
+        AnyFuture::of(async move { Ok(limiter.shrink_to(remaining).into_owned()) })
+    }
+
+    fn clock(&self) -> &Clock {
+        self.clock()
+    }
+
     fn name(&self) -> Option<&str> {
         self.name()
     }
@@ -349,6 +392,20 @@ where
     fn quota(&self) -> AnyFuture<Quota<P::Cost>> {
         let (limiter, key) = (self.limiter().clone(), self.key().clone());
         AnyFuture::new(async move { Ok(limiter.quota(&key)) })
+    }
+
+    fn resume(&self) -> AnyFuture<()> {
+        let (limiter, key) = (self.limiter().clone(), self.key().clone());
+        AnyFuture::new(async move { limiter.resume(&key) })
+    }
+
+    fn shrink_to(&self, remaining: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
+        let (limiter, key) = (self.limiter().clone(), self.key().clone());
+        AnyFuture::of(async move { limiter.shrink_to(&key, remaining) })
+    }
+
+    fn clock(&self) -> &Clock {
+        self.limiter().clock()
     }
 
     fn name(&self) -> Option<&str> {
@@ -393,6 +450,18 @@ impl<C: Cost, L: AnyRateLimiter<C> + ?Sized> AnyRateLimiter<C> for Arc<L> {
         (**self).quota()
     }
 
+    fn resume(&self) -> AnyFuture<()> {
+        (**self).resume()
+    }
+
+    fn shrink_to(&self, remaining: C) -> AnyFuture<AnyGrant<C>> {
+        (**self).shrink_to(remaining)
+    }
+
+    fn clock(&self) -> &Clock {
+        (**self).clock()
+    }
+
     fn name(&self) -> Option<&str> {
         (**self).name()
     }
@@ -405,6 +474,8 @@ mod redis {
 
     use super::{AnyFuture, AnyGrant, AnyRateLimiter, ErasedGrant, Settle, sealed};
     use crate::policy::Quota;
+
+    use crate::clock::Clock;
     use crate::redis::{Connection, RedisGrant, RedisRateLimiter, Scripted};
 
     impl<P: Scripted, C: Connection> ErasedGrant<P::Cost> for RedisGrant<P, C> {
@@ -456,6 +527,20 @@ mod redis {
         fn quota(&self) -> AnyFuture<Quota<P::Cost>> {
             let limiter = self.clone();
             AnyFuture::new(async move { limiter.quota().await })
+        }
+
+        fn resume(&self) -> AnyFuture<()> {
+            let limiter = self.clone();
+            AnyFuture::new(async move { limiter.resume().await })
+        }
+
+        fn shrink_to(&self, remaining: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
+            let limiter = self.clone();
+            AnyFuture::of(async move { limiter.shrink_to(remaining).await })
+        }
+
+        fn clock(&self) -> &Clock {
+            self.clock()
         }
 
         fn name(&self) -> Option<&str> {

@@ -403,6 +403,56 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Ok(())
     }
 
+    /// Ends a pause of `key` now; see [`RateLimiter::resume`](crate::RateLimiter::resume).
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    /// # use std::time::Duration;
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// limiter.pause_for(&7, Duration::from_secs(30))?;
+    /// limiter.resume(&7)?;
+    /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_secs(), 0);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn resume<Q>(&self, key: &Q) -> Result<(), Error>
+    where
+        K: Borrow<Q>,
+        Q: ToKey<K> + ?Sized,
+    {
+        self.table.line(key)?.with_lock(|inner, now| inner.resume(now));
+        Ok(())
+    }
+
+    /// Takes what is available at `key` beyond `remaining`; see
+    /// [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 100);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.shrink_to(&7, 40)?;
+    /// assert_eq!((limiter.available(&7), limiter.available(&8)), (40, 100));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn shrink_to<Q>(&self, key: &Q, remaining: P::Cost) -> Result<Grant<'static, P>, Error>
+    where
+        K: Borrow<Q>,
+        Q: ToKey<K> + ?Sized,
+    {
+        let line = self.table.line(key)?;
+        let (excess, charge) = line.with_lock(|inner, now| inner.shrink_to(now, remaining));
+        Ok(Grant::new(GrantOwner::owned(line), excess, charge))
+    }
+
     /// The permits that can be acquired at `key` now without a wait for the next caller; see
     /// [`RateLimiter::available`](crate::RateLimiter::available).
     ///

@@ -331,8 +331,8 @@ impl<P: Policy> RateLimiter<P> {
     /// bucket of 10 a second, full before, grants `acquire(10)` a second after the pause. Windows and
     /// logs are not changed by a pause.
     ///
-    /// Another pause can make this one longer, not shorter, and no call ends it: limit the value that
-    /// you accept from a server. More than the [horizon](Nanos::HORIZON) counts as the horizon.
+    /// Another pause can make this one longer, not shorter; [`resume`](Self::resume) ends it. Limit the
+    /// value that you accept from a server. More than the [horizon](Nanos::HORIZON) counts as the horizon.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -346,6 +346,51 @@ impl<P: Policy> RateLimiter<P> {
     pub fn pause_for(&self, duration: Duration) {
         self.with_lock(|inner, now| inner.pause(now, duration));
         self.shared.observer.get().paused(duration);
+    }
+
+    /// Ends a pause now, as if [`pause_for`](Self::pause_for) had been called with the time since.
+    /// Debt from before the pause is still owed. Without a pause it does nothing.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # use std::time::Duration;
+    /// # let clock = ManualClock::auto_advance();
+    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), &clock);
+    /// limiter.pause_for(Duration::from_secs(30));
+    /// clock.advance(Duration::from_secs(2));
+    /// limiter.resume();
+    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 0);
+    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 200);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn resume(&self) {
+        self.with_lock(|inner, now| inner.resume(now));
+    }
+
+    /// Takes what is available beyond `remaining`, because a server said that no more remains. It comes
+    /// back by the policy's own rule: of a bucket at its rate, of a window at its end. To give it back
+    /// earlier, keep the grant, and [refund](Grant::refund) it.
+    ///
+    /// Waiters keep their places. A part of a tuple with `u32::MAX` is not changed. Places in flight
+    /// come back when the grant is dropped. Of policies with one cost for several rules
+    /// ([`Same`](crate::Same), arrays, [`AllOf`](crate::AllOf)) the excess is charged to all of them.
+    ///
+    /// ```
+    /// # use tollgate::{FixedWindow, ManualClock, RateLimiter};
+    /// # use std::time::Duration;
+    /// let window = FixedWindow::new(100, Duration::from_secs(60));
+    /// let limiter = RateLimiter::with_clock(window, ManualClock::new());
+    /// limiter.try_acquire(1)?;
+    /// let taken = limiter.shrink_to(40);
+    /// assert_eq!((taken.cost(), limiter.available()), (59, 40));
+    /// assert_eq!(limiter.shrink_to(70).cost(), 0); // it never adds permits
+    /// taken.refund();
+    /// assert_eq!(limiter.available(), 99);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn shrink_to(&self, remaining: P::Cost) -> Grant<'_, P> {
+        let (excess, charge) = self.with_lock(|inner, now| inner.shrink_to(now, remaining));
+        Grant::new(GrantOwner::borrowed(&self.shared), excess, charge)
     }
 
     /// The permits that can be taken now without a wait for the next caller. Zero while callers wait

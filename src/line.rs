@@ -12,6 +12,7 @@ mod charge;
 mod inner;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
+mod pause;
 mod projection;
 mod tail;
 #[cfg(test)]

@@ -4,7 +4,7 @@ local now = time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
 local terms, lasting, most, cost, count, limit, patience, fresh, at = struct.unpack('<dddI4I4ddB', params)
 local sequence, deadline, last, elapsed = now, 0, now, 0
-local pause, vouched, installed, dirty, ends = 0, 0, 0, false, #params
+local pause, owed, vouched, installed, dirty, ends = 0, 0, 0, 0, false, #params
 local version, generation, grace = 0, 0, 0
 local its_terms, its_at, stamp, mark
 stamp, mark = struct.unpack('<I4I4', params)
@@ -120,14 +120,14 @@ if its_terms ~= terms then
     local its_stamp, its_mark = struct.unpack('<I4I4', blob)
     local its_size = its_stamp % 4 > 1 and 4 or 8
     local extended = its_stamp % 16 > 7
-    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
+    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 32 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
     end
     local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
     its_at = its_at + its_size
     vouched = math.floor(last / 1000000)
     if extended then
-      pause, its_version, its_generation, vouched, installed, its_at = struct.unpack('<dI4I4I4I4', blob, its_at)
+      pause, owed, its_version, its_generation, vouched, installed, its_at = struct.unpack('<ddI4I4I4I4', blob, its_at)
       its_stamp = its_stamp - 8
     end
     local quiet = math.min(math.max(math.floor(now / 1000000) - vouched, 0), 4294967295)
@@ -146,7 +146,7 @@ if blob then
   read(blob, its_at, #blob)
   if now > last then elapsed = now - last elseif now < last then dirty = true end
   if pause ~= 0 then
-    pause = pause - elapsed
+    pause, owed = pause - elapsed, owed - elapsed
     if pause == 0 then pause = -0.001 end
   end
   resume(elapsed)
@@ -166,7 +166,7 @@ local function save()
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
     value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7dI4' or '<I4I4I4I4I7dd', stamp - stamp % 2 + 8, mark, sequence, deadline, now, age, most)
-      .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
+      .. struct.pack('<ddI4I4I4I4', pause, owed, version, generation, vouched, installed)
   else
     value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7dI4' or '<I4I4I4I4I7dd', stamp, mark, sequence, deadline, now, age, most)
   end

@@ -34,13 +34,13 @@ impl<P: Policy> Change<P> {
     /// Returns the receipt of the remaining charge. A refund counts from `not_before`, if that is later than
     /// now.
     pub(crate) fn apply(
-        self,
+        &self,
         policy: &P,
         state: &mut P::State,
         now: Nanos,
         not_before: Nanos,
     ) -> Result<Option<P::Receipt>, ExceedsCapacity> {
-        let (less, part, mut receipt) = match self {
+        let (less, part, mut receipt) = match *self {
             Self::Settle { more, less, part, receipt } => {
                 if !more.is_zero() {
                     policy.check_debt(state, now, more)?;

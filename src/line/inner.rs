@@ -55,7 +55,7 @@ impl<P: Policy> Inner<P> {
         Self { time, policy, state, published, not_before, stats, waiting: None }
     }
 
-    fn waiting(&mut self) -> &mut Waiting<P> {
+    pub(super) fn waiting(&mut self) -> &mut Waiting<P> {
         self.waiting.get_or_insert_with(|| Box::new(Waiting::new()))
     }
 
@@ -98,7 +98,8 @@ impl<P: Policy> Inner<P> {
     /// Gives back what a grant held, if no caller waits for it. Returns whether it did.
     #[inline(always)]
     pub(super) fn release_at_once(&mut self, cost: P::Cost) -> bool {
-        let is_quiet = self.queue_len() == 0;
+        let is_alone = |waiting: &Waiting<P>| waiting.queue.len() == 0 && waiting.resumed.is_none();
+        let is_quiet = self.waiting.as_deref().is_none_or(is_alone);
         if is_quiet {
             self.policy.release(&mut self.state, self.time.latest(), cost);
         }
@@ -173,6 +174,7 @@ impl<P: Policy> Inner<P> {
         if self.policy.refused(&mut self.state, now, cost) {
             self.forget_tail();
         }
+        self.if_resumed(now, |policy, state| _ = policy.refused(state, now, cost));
         let (due, part) = self.projected(now, cost, 0);
         Error::Denied { retry_after: due.wait(now), part }
     }
@@ -195,8 +197,9 @@ impl<P: Policy> Inner<P> {
 
     /// Grants all that is due, in order, and refuses the waiters whose time is up.
     pub(super) fn pump(&mut self, now: Nanos) {
-        if self.waiting.is_none() {
-            return;
+        let Some(waiting) = &mut self.waiting else { return };
+        if self.not_before <= now {
+            waiting.resumed = None;
         }
         self.grant_due(now);
         let mut over: SmallVec<[WaiterId; 4]> = SmallVec::new();
@@ -327,7 +330,7 @@ impl<P: Policy> Inner<P> {
         self.forget_tail();
     }
 
-    fn forget_tail(&mut self) {
+    pub(super) fn forget_tail(&mut self) {
         if let Some(waiting) = &mut self.waiting {
             waiting.tail = None;
         }
@@ -340,6 +343,7 @@ impl<P: Policy> Inner<P> {
         change: Change<P>,
     ) -> Result<Option<P::Receipt>, Error> {
         let receipt = change.apply(&self.policy, &mut self.state, now, self.not_before)?;
+        self.if_resumed(now, |policy, state| _ = change.apply(policy, state, now, now));
         self.moved(now);
         Ok(receipt)
     }
@@ -349,6 +353,7 @@ impl<P: Policy> Inner<P> {
         if P::HELD {
             self.moved(now);
             self.policy.release(&mut self.state, now, cost);
+            self.if_resumed(now, |policy, state| policy.release(state, now, cost));
         }
     }
 
@@ -358,12 +363,14 @@ impl<P: Policy> Inner<P> {
         self.moved(now);
         if let Some(receipt) = charge.receipt {
             self.policy.refund(&mut self.state, self.not_before, cost, receipt);
+            self.if_resumed(now, |policy, state| _ = policy.refund(state, now, cost, receipt));
         }
         self.release(now, cost);
     }
 
     pub(crate) fn set_policy(&mut self, now: Nanos, policy: P) {
         policy.migrate(&self.policy, &mut self.state, now);
+        self.if_resumed(now, |old, state| policy.migrate(old, state, now));
         self.policy = policy;
         // Requests that exceed the new capacity need not wait, nor count for others.
         let too_much = |waiter: &Waiter<P>| {
@@ -377,16 +384,6 @@ impl<P: Policy> Inner<P> {
             self.waiting().finish(key, Err(error));
         }
         self.moved(now);
-    }
-
-    pub(crate) fn pause(&mut self, now: Nanos, duration: Duration) {
-        if duration.is_zero() {
-            return;
-        }
-        let until = now.saturating_add(duration.min(Nanos::HORIZON));
-        self.stats.pauses += u64::from(until > self.not_before);
-        self.policy.pause(&mut self.state, now, until);
-        self.moved(until);
     }
 
     pub(crate) fn policy(&self) -> &P {

@@ -22,6 +22,8 @@ pub(super) struct Waiting<P: Policy> {
     pub(super) due: Option<Nanos>,
     /// Which of several rules it waits for.
     pub(super) limited_by: Option<usize>,
+    /// In a pause: the state if the pause had ended at a time, which is that of the last change.
+    pub(super) resumed: Option<(P::State, Nanos)>,
 }
 
 #[derive(Debug)]
@@ -41,6 +43,7 @@ impl<P: Policy> Waiting<P> {
             bounds: Bounds::NONE,
             due: None,
             limited_by: None,
+            resumed: None,
         }
     }
 

@@ -48,6 +48,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         blocking_reserve = reserve(n: P::Cost) -> RedisReservation<P, C>;
         blocking_set_policy = set_policy(policy: P) -> ();
         blocking_pause_for = pause_for(duration: Duration) -> ();
+        blocking_resume = resume() -> ();
+        blocking_shrink_to = shrink_to(remaining: P::Cost) -> RedisGrant<P, C>;
         blocking_flush = flush() -> ();
         blocking_quota = quota() -> Quota<P::Cost>;
         blocking_ping = ping() -> ();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::connection::{Connection, Effect, Failure};
 use super::limiter::RedisRateLimiter;
-use super::line::change::{KeyChange, KeyReport, confirmed};
+use super::line::change::{KeyChange, KeyReport, Report, confirmed};
 use super::script::Scripted;
 use crate::error::Error;
 use crate::policy::{Policy, Quota};
@@ -89,10 +89,13 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     async fn report(&self) -> Result<KeyReport<P::Cost>, Error> {
         let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(vec![b'Q'])));
-        confirmed(answer).await?.ok_or_else(|| {
-            let lost = Failure::new(Effect::None, "the request got no reply".into());
-            lost.error(&self.shared.key).into()
-        })
+        match confirmed(answer).await? {
+            Some(Report::State(report)) => Ok(report),
+            _ => {
+                let lost = Failure::new(Effect::None, "the request got no reply".into());
+                Err(lost.error(&self.shared.key).into())
+            }
+        }
     }
 
     /// Deletes the key: the limit is unused for the whole fleet, and a pause is over. A policy that was

@@ -8,12 +8,14 @@ use super::acquire::RedisAcquire;
 use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
 use super::counters::Counters;
+use super::grant::RedisGrant;
 use super::health::State;
-use super::line::change::{KeyChange, confirmed};
-use super::line::waiter::Turn;
+use super::line::change::{KeyChange, Report, confirmed};
+use super::line::waiter::{GrantInfo, Turn};
 use super::reservation::RedisReservation;
 use super::script::{Scripted, wire};
 use super::shared::{Keys, SharedKey};
+use crate::clock::Clock;
 use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe;
@@ -270,6 +272,77 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             let _ = local.pause_for(&self.shared.key, duration);
         }
         confirmed(answer).await.map(drop)
+    }
+
+    /// Ends a pause for the whole fleet: see [`RateLimiter::resume`](crate::RateLimiter::resume).
+    ///
+    /// Callers that wait in other processes notice at most a [refresh](super::Builder::refresh) later. Of
+    /// several rules each counts what the one that owed most before the pause owes.
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// limiter.resume().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn resume(&self) -> Result<(), Error> {
+        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(vec![b'E'])));
+        if let Some(local) = &self.shared.core.local {
+            let _ = local.resume(&self.shared.key);
+        }
+        confirmed(answer).await.map(drop)
+    }
+
+    /// Takes what is available for the whole fleet beyond `remaining`: see
+    /// [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`]; it may have been charged anyway.
+    ///
+    /// # Cancel safety
+    ///
+    /// It is done from the first poll on, even if the future is dropped.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// limiter.shrink_to(40).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn shrink_to(&self, remaining: P::Cost) -> Result<RedisGrant<P, C>, Error> {
+        let mut todo = Vec::new();
+        wire::put_shrink::<P>(&mut todo, remaining);
+        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(todo)));
+        let (cost, booking) = match confirmed(answer).await? {
+            Some(Report::Charged(cost, booking)) => (cost, Some(booking)),
+            _ => (P::Cost::default(), None),
+        };
+        // The script charges no places in flight, and the drop of the grant gives them back.
+        self.shared.with_lock(|line, _| line.hold(cost));
+        let info = GrantInfo { waited: Duration::ZERO, booking, limited_by: None };
+        Ok(RedisGrant::new(Arc::clone(&self.shared), cost, info))
+    }
+
+    /// Returns the clock by which callers of this process wait.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
+    /// println!("{:?}", limiter.clock());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.shared.core.rules.options.clock
     }
 
     /// Waits until Redis knows all that was given back at this key: permits in flight, refunds, bookings of

@@ -11,6 +11,7 @@ mod in_flight;
 mod keyed;
 mod line;
 mod line_of_windows;
+mod pauses;
 mod published_mistakes;
 mod rooms;
 #[cfg(feature = "tokio")]

@@ -5,9 +5,9 @@ use super::server::Server;
 use super::simulation::{Simulation, forgets_ahead, nanos};
 use super::subject::{Call, START, Subject, claim, pause};
 use crate::redis::Scripted;
-use crate::redis::script::wire::{KeyPolicy, Rank};
+use crate::redis::script::wire::{self, KeyPolicy, Rank};
 use crate::{
-    FixedWindow, Gcra, LeakyBucket, LockOut, Policy, Rate, Same, SlidingWindowCounter,
+    Cost, FixedWindow, Gcra, LeakyBucket, LockOut, Policy, Rate, Same, SlidingWindowCounter,
     SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 use redis::{Connection, Value};
@@ -85,6 +85,110 @@ fn a_pause_delays_all_callers_and_stores_nothing() {
     pauses(connection, &SlidingWindowLog::new(4, second), |random| random.cost(5));
     let both = Same((TokenBucket::new(rate, 6), SlidingWindowLog::new(5, second)));
     pauses(connection, &both, |random| random.cost(4));
+}
+
+/// As `pauses`, but the pause ends early.
+fn resumes<P: Scripted + Debug>(
+    connection: &mut Connection,
+    policy: &P,
+    cost: impl Fn(&mut Random) -> P::Cost,
+) {
+    let mut random = Random(5);
+    let mut subject = Subject::new(policy.clone(), "", connection);
+    for round in 0..100 {
+        subject.key = format!("resumed {round}");
+        let mut now = START + round;
+        let mut simulation = Simulation::new(&subject, now);
+        go_on(connection, &subject, &mut simulation, &mut random, &mut now, &cost);
+        // Sometimes with debt, sometimes with permits stored; and sometimes a pause within a pause.
+        now += random.span(1_000_000);
+        let (mut unpaused, begin) = (simulation.state.clone(), nanos(now));
+        let span = random.below(2_000_000);
+        halt(connection, &subject, &mut simulation, now, span);
+        if round % 3 == 0 {
+            now += span / 4;
+            halt(connection, &subject, &mut simulation, now, random.below(2_000_000).max(span));
+        }
+        now += span / 4;
+        subject.do_change(connection, now, b"E");
+        let until = nanos(now);
+        simulation.policy.pause(&mut unpaused, begin, until);
+        (simulation.state, simulation.paused_until) = (unpaused, until);
+        go_on(connection, &subject, &mut simulation, &mut random, &mut now, &cost);
+    }
+    redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+}
+
+#[test]
+fn a_pause_that_ends_early_leaves_what_was_owed_before_it() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(5.0);
+    let second = Duration::from_secs(1);
+    resumes(connection, &SmoothBursty::new(rate), |random| random.cost(3));
+    resumes(connection, &SmoothWarmingUp::new(rate, 2 * second), |random| random.cost(3));
+    resumes(connection, &TokenBucket::new(rate, 6), |random| random.cost(7));
+    resumes(connection, &LeakyBucket::new(rate, 6), |random| random.cost(7));
+    resumes(connection, &LeakyBucket::meter(rate, 6), |random| random.cost(7));
+    resumes(connection, &FixedWindow::new(4, second), |random| random.cost(5));
+    resumes(connection, &SlidingWindowLog::new(4, second), |random| random.cost(5));
+    let both = Same((TokenBucket::new(rate, 6), SlidingWindowLog::new(5, second)));
+    resumes(connection, &both, |random| random.cost(4));
+}
+
+/// Shrinks both sides between calls, and compares what each has taken.
+fn shrinks<P: Scripted + Debug>(
+    connection: &mut Connection,
+    policy: &P,
+    cost: impl Fn(&mut Random) -> P::Cost,
+) {
+    let mut random = Random(7);
+    let mut subject = Subject::new(policy.clone(), "", connection);
+    let mut any = 0;
+    for round in 0..100 {
+        subject.key = format!("shrunk {round}");
+        let mut now = START + round;
+        let mut simulation = Simulation::new(&subject, now);
+        for _ in 0..4 {
+            go_on(connection, &subject, &mut simulation, &mut random, &mut now, &cost);
+            now = now.max(simulation.since.get().div_ceil(1000)) + random.span(1_000_000);
+            let most = cost(&mut random);
+            let mut todo = Vec::new();
+            wire::put_shrink::<P>(&mut todo, most);
+            let reply = subject.do_change(connection, now, &todo);
+            let (state, at) = (&mut simulation.state, nanos(now));
+            let excess = policy.available(state, at).saturating_sub(most);
+            let mut numbers = Vec::new();
+            P::write_cost(excess, &mut numbers);
+            let told: Vec<_> =
+                reply[1..=numbers.len()].iter().map(|&n| n.cast_unsigned()).collect();
+            assert_eq!(told, numbers.iter().map(|&n| u64::from(n)).collect::<Vec<_>>());
+            if !excess.is_zero() {
+                any += 1;
+                policy.charge(state, at, excess);
+                simulation.since = simulation.since.max(at);
+            }
+        }
+        go_on(connection, &subject, &mut simulation, &mut random, &mut now, &cost);
+    }
+    assert!(any > 50, "{any} times there was more than remained");
+    redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+}
+
+#[test]
+fn a_script_shrinks_as_the_policy_does() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(5.0);
+    let second = Duration::from_secs(1);
+    shrinks(connection, &SmoothBursty::new(rate), |random| random.cost(3));
+    shrinks(connection, &TokenBucket::new(rate, 6), |random| random.cost(7));
+    shrinks(connection, &FixedWindow::new(4, second), |random| random.cost(5));
+    shrinks(connection, &SlidingWindowLog::new(4, second), |random| random.cost(5));
+    let both = Same((TokenBucket::new(rate, 6), SlidingWindowLog::new(5, second)));
+    shrinks(connection, &both, |random| random.cost(4));
+    let each = (TokenBucket::new(rate, 6), SlidingWindowLog::new(5, second));
+    shrinks(connection, &each, |random| (random.cost(4), random.cost(4)));
 }
 
 /// The rank and the parameters in the reply to a request with another policy.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::change::{Claim, KeyChange, KeyReport};
+use super::change::{Claim, KeyChange, KeyReport, Report};
 use super::flight::{InFlightRequest, RequestKind};
 use super::handover::put_aside;
 use super::request::{Rest, poll_pause};
@@ -25,36 +25,57 @@ const PACE: u32 = 16;
 /// The least reach of a request. The reach is limited because a "later" costs the server, too.
 const FEW: usize = 8;
 
-/// The reports in the reply to changes, for the changes that ask for one. `None` if the reply is malformed.
-fn made<P: Scripted>(
-    changes: &[KeyChange<P::Cost>],
-    reply: &Reply,
-) -> Option<Vec<Option<KeyReport<P::Cost>>>> {
-    let Reply::Numbers(numbers) = reply else { return None };
-    let mut cost = Vec::new();
-    P::write_cost(P::Cost::default(), &mut cost);
-    let size = 2 * cost.len() + 3;
-    let mut told = numbers.get(1..)?.chunks(size);
-    let mut report = || {
-        let (costs, &[reset, pause, expiry]) =
-            told.next().filter(|told| told.len() == size)?.split_last_chunk()?;
-        let time = |number| u64::try_from(number).ok().map(Duration::from_micros);
-        let mut costs = costs.iter().map(|&number| u32::try_from(number).unwrap_or(u32::MAX));
-        let remaining = P::read_cost(&mut costs);
-        let limit = P::read_cost(&mut costs);
-        let reset_after = time(reset);
-        let paused_for = time(pause)?;
-        let expires_in = time(expiry);
+/// The numbers in a reply, one after the other.
+struct Numbers<'a>(&'a [i64]);
+
+impl Numbers<'_> {
+    fn next(&mut self) -> Option<i64> {
+        self.0.split_off_first().copied()
+    }
+
+    fn cost<P: Scripted>(&mut self) -> Option<P::Cost> {
+        let mut size = Vec::new();
+        P::write_cost(P::Cost::default(), &mut size);
+        let numbers = self.0.split_off(..size.len())?;
+        let mut numbers = numbers.iter().map(|&number| u32::try_from(number).unwrap_or(u32::MAX));
+        Some(P::read_cost(&mut numbers))
+    }
+
+    /// In microseconds, or a negative number for none. `None` if there is no number.
+    fn time(&mut self) -> Option<Option<Duration>> {
+        Some(u64::try_from(self.next()?).ok().map(Duration::from_micros))
+    }
+
+    fn state<P: Scripted>(&mut self) -> Option<KeyReport<P::Cost>> {
+        let (remaining, limit) = (self.cost::<P>()?, self.cost::<P>()?);
+        let (reset_after, paused_for, expires_in) = (self.time()?, self.time()??, self.time()?);
         // The window is the policy's to tell.
         let quota = Quota { limit, remaining, reset_after, window: None };
         Some(KeyReport { quota, paused_for, expires_in })
-    };
-    let asks = |change: &KeyChange<P::Cost>| change.todo.first() == Some(&b'Q');
-    let reports: Option<_> = changes
-        .iter()
-        .map(|change| if asks(change) { report().map(Some) } else { Some(None) })
-        .collect();
-    reports.filter(|_| told.next().is_none())
+    }
+}
+
+/// The reports in the reply to changes, for the changes that ask for one. `None` if the reply is malformed.
+fn made<P: Scripted>(
+    changes: &[KeyChange<P::Cost>],
+    (sent, policy): (Nanos, u32),
+    reply: &Reply,
+) -> Option<Vec<Option<Report<P::Cost>>>> {
+    let Reply::Numbers(numbers) = reply else { return None };
+    let mut told = Numbers(numbers.get(1..)?);
+    let mut reports = Vec::with_capacity(changes.len());
+    for change in changes {
+        reports.push(match change.todo.first() {
+            Some(b'Q') => Some(Report::State(told.state::<P>()?)),
+            Some(b'L') => {
+                let (cost, sequence) = (told.cost::<P>()?, u32::try_from(told.next()?).ok()?);
+                let booking = Booking { sequence, due: sent, earliest: sent, policy };
+                Some(Report::Charged(cost, booking))
+            }
+            _ => None,
+        });
+    }
+    told.0.is_empty().then_some(reports)
 }
 
 impl<P: Scripted> KeyLine<P> {
@@ -81,7 +102,7 @@ impl<P: Scripted> KeyLine<P> {
                 self.set_again();
             }
             RequestKind::Change(changes) => {
-                let reports = made::<P>(changes, reply)?;
+                let reports = made::<P>(changes, (request.at, request.policy), reply)?;
                 self.well(rules, now, request.at);
                 if let Reply::Numbers(numbers) = reply
                     && request.policy == self.policies

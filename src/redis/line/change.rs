@@ -10,8 +10,15 @@ use crate::error::store::StoreError;
 use crate::policy::Quota;
 use crate::units::Nanos;
 
-/// The end of a change; with the state of the key if the change asks for it.
-pub(crate) type Done<C> = Result<Option<KeyReport<C>>, Error>;
+/// The end of a change; with a report if the change asks for it.
+pub(crate) type Done<C> = Result<Option<Report<C>>, Error>;
+
+/// What the script reports of a change.
+pub(crate) enum Report<C> {
+    State(KeyReport<C>),
+    /// What was charged, and its booking.
+    Charged(C, Booking),
+}
 
 /// The state of a key as the script reports it.
 pub(crate) struct KeyReport<C> {

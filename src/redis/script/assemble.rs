@@ -207,7 +207,7 @@ impl Lua {
         let mut functions = vec!["begin", "resume", "ready", "charge", "forget"];
         functions.extend(["room", "refused"].iter().filter(|&&name| self.has(name)));
         if change {
-            functions.extend(["refund", "halt", "available", "limit", "become"]);
+            functions.extend(["refund", "halt", "unhalt", "available", "limit", "become"]);
         }
         let _ = write!(
             text,

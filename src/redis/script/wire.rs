@@ -341,6 +341,12 @@ pub(crate) fn claim(age: u32, replaced: Option<&Terms>) -> Vec<u8> {
     bytes
 }
 
+/// Adds a charge of what is available beyond `remaining`.
+pub(crate) fn put_shrink<P: Scripted>(bytes: &mut Vec<u8>, remaining: P::Cost) {
+    bytes.push(b'L');
+    put_cost::<P>(remaining, &mut Vec::new(), bytes);
+}
+
 pub(crate) fn put_pause(bytes: &mut Vec<u8>, duration: Duration) {
     bytes.push(b'P');
     bytes.extend(micros(duration).to_le_bytes());

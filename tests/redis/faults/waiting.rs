@@ -4,13 +4,14 @@
 use std::time::{Duration, Instant};
 
 use futures::future::FutureExt;
-use tollgate::{Rate, SmoothBursty};
+use tollgate::redis::RedisRateLimiter;
+use tollgate::{FixedWindow, Rate, SmoothBursty};
 
 use super::load::{Load, permits};
 use super::report::fault;
 use super::wires::Gate;
 use super::{
-    Events, Limiter, SLACK, builder, bursty, denied, eventually, ms, reconnecting, served,
+    Events, KEY, Limiter, SLACK, builder, bursty, denied, eventually, ms, reconnecting, served,
 };
 use crate::support::server::Server;
 
@@ -69,6 +70,26 @@ async fn a_pause_holds_within_the_horizon() {
         .over(count(in_pause), permits(RATE, AHEAD + LATE) + 2.0)
         .back(first)
         .done();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resume_and_shrink_to_hold_for_all_processes() {
+    let server = Server::start();
+    let window = FixedWindow::new(100, Duration::from_secs(3600));
+    let limiter = || RedisRateLimiter::new(window.clone(), reconnecting(&server.url()), KEY);
+    let (one, other) = (limiter(), limiter());
+    one.pause_for(Duration::from_secs(3600)).await.expect("paused");
+    let waiter = tokio::spawn(other.acquire(1));
+    eventually("it waits", || other.queue_len() == 1).await;
+    one.resume().await.expect("resumed");
+    waiter.await.expect("no panic").expect("granted");
+    let taken = one.shrink_to(40).await.expect("shrunk");
+    assert_eq!(taken.cost(), 59);
+    assert_eq!(other.quota().await.expect("a quota").remaining, 40);
+    assert_eq!(other.shrink_to(50).await.expect("shrunk").cost(), 0);
+    taken.refund();
+    one.flush().await.expect("flushed");
+    assert_eq!(other.quota().await.expect("a quota").remaining, 99);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,6 +4,8 @@
 --      (microseconds), the lower 32 bits of the sequence, whether the whole cost is refunded
 --   S  settle: cost, charged whether it is ready or not
 --   P  pause: how long (microseconds)
+--   E  ends a pause
+--   L  charges what is available beyond a cost, and reports how much and the lower 32 bits of its sequence
 --   Q  reports the available permits, the limit, when all permits are available again, how long a pause lasts
 --      and how long the key lives at least
 --   X  deletes the key, after all other changes
@@ -47,10 +49,32 @@ while at <= size do
   elseif what == 'P' then
     local duration
     duration, at = struct.unpack('<d', todo, at)
+    local owes = halt(duration)
+    if pause <= 0 then owed = owes end
     if duration > pause then pause = duration end
-    halt(duration)
     sequence = sequence + 1
     dirty = true
+  elseif what == 'E' then
+    if pause > 0 then
+      -- What was halted is due at the end of the pause. It becomes due now, or when the debt is paid.
+      local early = pause - math.max(owed, 0)
+      if early > 0 then unhalt(early) end
+      pause = -0.001
+      sequence = sequence + 1
+      dirty = true
+    end
+  elseif what == 'L' then
+    local most
+    most, at = read_cost(todo, at)
+    local excess, first, any = less(available(), most), #values, 0
+    write_cost(values, excess)
+    for i = first + 1, #values do any = any + values[i] end
+    if any > 0 then
+      charge(0, excess)
+      sequence = sequence + 1
+      dirty = true
+    end
+    values[#values + 1] = sequence % 4294967296
   elseif what == 'Q' then
     local available_now = pause > 0 and nothing() or available()
     write_cost(values, available_now)

@@ -105,7 +105,13 @@ local function refund(cost, all, ...)
 end
 
 local function halt(duration)
-  for i = 1, #parts do parts[i].halt(duration) end
+  local owes = 0
+  for i = 1, #parts do owes = math.max(owes, parts[i].halt(duration)) end
+  return owes
+end
+
+local function unhalt(early)
+  for i = 1, #parts do parts[i].unhalt(early) end
 end
 
 local function become(bytes, elapsed, idle)

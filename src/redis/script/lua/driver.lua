@@ -17,7 +17,7 @@
 -- not expire. `last` is when the state was true, in microseconds of the server's clock: if that has gone
 -- back, no time has passed.
 --
--- The extension: the pause (microseconds), version, generation; the second in which a process that has this
+-- The extension: the pause, and how long what was owed before it takes (microseconds); version, generation; the second in which a process that has this
 -- policy in its code last used the key (without the extension: that of `last`); and the second in which the
 -- process that took the key over started, or 0.
 local time = redis.call('TIME')
@@ -26,7 +26,7 @@ local now = time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
 --@start
 local sequence, deadline, last, elapsed = now, 0, now, 0
-local pause, vouched, installed, dirty, ends = 0, 0, 0, false, #params
+local pause, owed, vouched, installed, dirty, ends = 0, 0, 0, 0, false, #params
 local version, generation, grace = 0, 0, 0
 local its_terms, its_at, stamp, mark
 --@tail stamp, mark = struct.unpack('<I4I4', params)
@@ -57,14 +57,14 @@ if its_terms ~= terms then
     local its_size = its_stamp % 4 > 1 and $SHORT or $LENGTH
     local extended = its_stamp % 16 > 7
     -- Another kind of policy, or another format.
-    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 24 or 0) then
+    if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 32 or 0) then
       return {'foreign', #blob, blob:sub(1, 4)}
     end
     local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
     its_at = its_at + its_size
     vouched = math.floor(last / 1000000)
     if extended then
-      pause, its_version, its_generation, vouched, installed, its_at = struct.unpack('<dI4I4I4I4', blob, its_at)
+      pause, owed, its_version, its_generation, vouched, installed, its_at = struct.unpack('<ddI4I4I4I4', blob, its_at)
       its_stamp = its_stamp - 8
     end
     local quiet = math.min(math.max(math.floor(now / 1000000) - vouched, 0), 4294967295)
@@ -102,7 +102,7 @@ if blob then
   if now > last then elapsed = now - last elseif now < last then dirty = true end
   -- After its end a pause is negative: how long ago it ended, or -0.001 for now.
   if pause ~= 0 then
-    pause = pause - elapsed
+    pause, owed = pause - elapsed, owed - elapsed
     if pause == 0 then pause = -0.001 end
   end
   -- After a change refunds of earlier charges return nothing, so the end of a pause does not matter any more.

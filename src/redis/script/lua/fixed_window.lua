@@ -62,7 +62,9 @@ local function refund(n, _, ago, _, charge_sequence)
   if charge_sequence >= began and ago + start < 2147483648 then granted = math.max(granted - n, 0) end
 end
 
-local function halt() end
+local function halt() return 0 end
+
+local function unhalt() end
 
 -- What is settled is not bounded by the limit, and the key has 40 bits for it.
 local charge_all = charge

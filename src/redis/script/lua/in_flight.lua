@@ -140,7 +140,9 @@ charge = function() end
 -- The process reports what it no longer holds.
 local function refund() end
 
-local function halt() end
+local function halt() return 0 end
+
+local function unhalt() end
 
 local function migrate() end
 

@@ -48,7 +48,14 @@ local function refund(n, all, ago, is_last)
 end
 
 local function halt(duration)
-  level = math.max(level, duration * rate / 1000000 + (meter == 0 and 0 or capacity))
+  local least = meter == 0 and 0 or capacity
+  local owes = (level - least) * 1000000 / rate
+  level = math.max(level, duration * rate / 1000000 + least)
+  return owes
+end
+
+local function unhalt(early)
+  level = level - early * rate / 1000000
 end
 
 -- What is queued keeps its time; a meter keeps its content. In a pause that is the content at its end, when a

@@ -61,7 +61,11 @@ local function refund(...)
 end
 
 local function halt(duration)
-  rule.halt(duration)
+  return rule.halt(duration)
+end
+
+local function unhalt(early)
+  rule.unhalt(early)
 end
 
 -- A lock that has begun keeps its end.

@@ -19,7 +19,7 @@ local function save()
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
     value = struct.pack($LAYOUT, stamp - stamp % 2 + 8, mark, sequence, deadline, now, $FIELDS, $OWN)
-      .. struct.pack('<dI4I4I4I4', pause, version, generation, vouched, installed)
+      .. struct.pack('<ddI4I4I4I4', pause, owed, version, generation, vouched, installed)
   else
     value = struct.pack($LAYOUT, stamp, mark, sequence, deadline, now, $FIELDS, $OWN)
   end

@@ -172,7 +172,9 @@ local function refund(n, _, ago, _, charge_sequence)
   newest = 0
 end
 
-local function halt() end
+local function halt() return 0 end
+
+local function unhalt() end
 
 -- What was granted in the last window counts on.
 local function migrate() end

@@ -41,7 +41,13 @@ local function refund(n, all, ago, is_last)
 end
 
 local function halt(duration)
+  local owes = level * 1000000 / rate
   level = math.max(level, duration * rate / 1000000)
+  return owes
+end
+
+local function unhalt(early)
+  level = level - early * rate / 1000000
 end
 
 -- What is stored or owed keeps its time.

@@ -59,7 +59,13 @@ end
 
 local function halt(duration)
   settle(0)
+  local owes = debt
   debt = math.max(debt, duration)
+  return owes
+end
+
+local function unhalt(early)
+  debt = debt - early
 end
 
 local function migrate(_, old_warm_up)

@@ -1,0 +1,214 @@
+//! Pauses that end early, and limiters that shrink to what a server says remains.
+
+use std::time::Duration;
+
+use tollgate::{
+    AllOf, AnyRateLimiter, FixedWindow, InFlight, KeyedRateLimiter, LockOut, ManualClock, Rate,
+    RateLimiter, Same, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
+
+use crate::support::{is_waiting, ms, outcome, secs};
+
+fn bucket(per_second: f64, capacity: u32) -> TokenBucket {
+    TokenBucket::new(Rate::per_second(per_second), capacity)
+}
+
+#[test]
+fn debt_from_before_a_pause_is_still_owed_after_an_early_end() {
+    let clock = ManualClock::auto_advance();
+    let policy = SmoothBursty::new(Rate::per_second(10.0));
+    let limiter = RateLimiter::with_clock(policy, &clock);
+    limiter.try_acquire(100).expect("prepaid");
+    limiter.pause_for(secs(3600));
+    clock.advance(secs(1));
+    limiter.resume();
+    assert_eq!(limiter.blocking_acquire(1).expect("granted").waited(), secs(9));
+    // A pause shorter than the debt changes nothing, with or without its end.
+    clock.advance(ms(100));
+    limiter.try_acquire(100).expect("the debt is paid");
+    limiter.pause_for(secs(1));
+    limiter.resume();
+    assert_eq!(limiter.blocking_acquire(1).expect("granted").waited(), secs(10));
+}
+
+#[test]
+fn a_shorter_pause_does_not_shorten_a_longer_one_and_resume_ends_both() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(bucket(10.0, 10), &clock);
+    limiter.pause_for(secs(60));
+    clock.advance(secs(1));
+    limiter.pause_for(secs(5));
+    let denied = limiter.try_acquire(1).expect_err("paused");
+    assert_eq!(denied.retry_after(), Some(secs(59) + ms(100)));
+    let mut waiter = limiter.acquire(1);
+    assert!(is_waiting(&mut waiter));
+    limiter.resume();
+    // Nothing is stored, and the waiter is due as if the pause had ended now.
+    assert!(is_waiting(&mut waiter));
+    clock.advance(ms(100));
+    assert_eq!(outcome(&mut waiter).expect("granted").waited(), ms(100));
+    limiter.resume();
+    clock.advance(secs(1));
+    assert_eq!(limiter.available(), 10);
+}
+
+#[test]
+fn what_happens_in_a_pause_counts_after_its_early_end() {
+    let clock = ManualClock::new();
+    let minute = secs(60);
+    let policy = (SlidingWindowLog::new(10, minute), bucket(1.0, 10), InFlight::new(2));
+    let limiter = RateLimiter::with_clock(policy, &clock);
+    let mut kept = limiter.try_acquire((4, 4, 1)).expect("granted");
+    let dropped = limiter.try_acquire((4, 4, 1)).expect("granted");
+    limiter.pause_for(secs(600));
+    clock.advance(secs(3));
+    kept.settle((1, 6, 1)).expect("settled");
+    drop(dropped);
+    limiter.resume();
+    // The log has 3 back; the bucket stored nothing in the pause, and owes the two of the settlement;
+    // a place is free again.
+    assert_eq!(limiter.available(), (5, 0, 1));
+    clock.advance(secs(3));
+    assert_eq!(limiter.available(), (5, 1, 1));
+}
+
+#[test]
+fn a_pause_that_has_ended_by_itself_is_not_ended_again() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(bucket(10.0, 10), &clock);
+    limiter.pause_for(secs(1));
+    clock.advance(secs(2));
+    assert_eq!(limiter.available(), 10);
+    limiter.try_acquire(10).expect("full");
+    limiter.resume();
+    assert_eq!(limiter.available(), 0);
+}
+
+#[test]
+fn a_new_policy_in_a_pause_is_in_force_after_its_early_end() {
+    let clock = ManualClock::auto_advance();
+    let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1.0)), &clock);
+    limiter.pause_for(secs(60));
+    limiter.set_rate(Rate::per_second(100.0));
+    limiter.resume();
+    limiter.blocking_acquire(1).expect("granted");
+    assert_eq!(limiter.blocking_acquire(1).expect("granted").waited(), ms(10));
+}
+
+#[test]
+fn idle_time_of_a_pause_does_not_cool_a_warm_limiter() {
+    let clock = ManualClock::auto_advance();
+    let policy = SmoothWarmingUp::new(Rate::per_second(10.0), secs(2));
+    let limiter = RateLimiter::with_clock(policy, &clock);
+    for _ in 0..60 {
+        limiter.blocking_acquire(1).expect("granted");
+    }
+    limiter.pause_for(secs(60));
+    clock.advance(secs(30));
+    limiter.resume();
+    limiter.blocking_acquire(1).expect("granted");
+    assert_eq!(limiter.blocking_acquire(1).expect("granted").waited(), ms(100));
+}
+
+#[test]
+fn a_lock_that_began_in_a_pause_outlasts_it() {
+    let clock = ManualClock::new();
+    let policy = LockOut::new(bucket(1.0, 1), secs(30));
+    let limiter = RateLimiter::with_clock(policy, &clock);
+    limiter.try_acquire(1).expect("granted");
+    limiter.pause_for(secs(600));
+    limiter.try_acquire(1).expect_err("paused, and locked by that");
+    limiter.resume();
+    clock.advance(secs(29));
+    assert_eq!(limiter.available(), 0);
+    clock.advance(secs(1));
+    assert_eq!(limiter.available(), 1);
+}
+
+#[test]
+fn what_is_taken_from_a_window_comes_back_at_once_and_only_once() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(SlidingWindowLog::new(100, secs(3600)), &clock);
+    let taken = limiter.shrink_to(10);
+    assert_eq!((taken.cost(), limiter.available()), (90, 10));
+    assert_eq!(limiter.shrink_to(10).cost(), 0);
+    limiter.try_acquire(10).expect("left");
+    let mut waiter = limiter.acquire(1);
+    assert!(is_waiting(&mut waiter));
+    taken.refund();
+    outcome(&mut waiter).expect("granted");
+    drop(waiter);
+    assert_eq!(limiter.available(), 89);
+}
+
+#[test]
+fn a_shrunk_limiter_keeps_the_order_of_its_waiters() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(bucket(10.0, 10), &clock);
+    limiter.try_acquire(4).expect("full");
+    let mut large = limiter.acquire(10);
+    let mut small = limiter.acquire(1);
+    assert!(is_waiting(&mut large) && is_waiting(&mut small));
+    assert_eq!(limiter.shrink_to(0).cost(), 6);
+    clock.advance(ms(999));
+    assert!(is_waiting(&mut large));
+    clock.advance(ms(1));
+    assert_eq!(outcome(&mut large).expect("granted").waited(), secs(1));
+    assert!(is_waiting(&mut small));
+}
+
+#[test]
+fn shrinking_holds_no_places_in_flight() {
+    let clock = ManualClock::new();
+    let policy = (SlidingWindowLog::new(10, secs(60)), InFlight::new(4));
+    let limiter = RateLimiter::with_clock(policy, &clock);
+    limiter.shrink_to((3, 0));
+    assert_eq!(limiter.available(), (3, 4));
+    let rules = [bucket(1.0, 10).into(), InFlight::new(20).into()];
+    let any = RateLimiter::with_clock(AllOf::new(rules), &clock);
+    any.shrink_to(3);
+    assert_eq!(any.available(), 3);
+    clock.advance(secs(60));
+    assert_eq!(any.available(), 10);
+}
+
+#[test]
+fn one_cost_for_several_rules_shrinks_by_what_is_available_of_all() {
+    let rules = Same((bucket(10.0, 10), SlidingWindowLog::new(1000, secs(3600))));
+    let limiter = RateLimiter::with_clock(rules, ManualClock::new());
+    assert_eq!(limiter.shrink_to(40).cost(), 0);
+    assert_eq!(limiter.shrink_to(3).cost(), 7);
+    assert_eq!(limiter.available(), 3);
+}
+
+#[test]
+fn a_key_is_paused_resumed_and_shrunk_alone() {
+    let clock = ManualClock::new();
+    let limiter: KeyedRateLimiter<String, _> =
+        KeyedRateLimiter::with_clock(FixedWindow::new(10, secs(60)), &clock);
+    limiter.pause_for("alice", secs(60)).expect("room");
+    assert_eq!((limiter.available("alice"), limiter.available("bob")), (0, 10));
+    limiter.resume("alice").expect("room");
+    let taken = limiter.shrink_to("alice", 2).expect("room");
+    assert_eq!((limiter.available("alice"), limiter.available("bob")), (2, 10));
+    limiter.remove_idle();
+    taken.refund();
+    assert_eq!(limiter.available("alice"), 10);
+}
+
+#[test]
+fn a_limiter_without_a_type_is_paused_resumed_and_shrunk() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(bucket(10.0, 10), &clock);
+    let any: Box<dyn AnyRateLimiter> = Box::new(limiter.clone());
+    let taken = outcome(&mut any.shrink_to(4)).expect("in process");
+    assert_eq!((taken.cost(), limiter.available()), (6, 4));
+    taken.refund();
+    assert_eq!(limiter.available(), 10);
+    outcome(&mut any.pause_for(secs(9))).expect("in process");
+    assert_eq!(limiter.available(), 0);
+    outcome(&mut any.resume()).expect("in process");
+    clock.advance(Duration::from_millis(100));
+    assert_eq!(limiter.available(), 1);
+    assert_eq!(any.clock().now().get(), 100_000_000);
+}
