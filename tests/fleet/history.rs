@@ -32,6 +32,8 @@ pub(crate) struct History {
     pub(crate) changes: Vec<Changed>,
     /// The longest duration of a request: a grant can be due this much later than by the server.
     pub(crate) trip: u64,
+    /// The same of each process.
+    pub(crate) trips: Vec<u64>,
     /// The number of callers that left, and of those that left after a request for them.
     pub(crate) left: u64,
     pub(crate) given_up: u64,

@@ -15,6 +15,7 @@ mod job;
 mod leaving;
 mod processes;
 mod steady;
+mod stopped;
 #[path = "../redis/support/mod.rs"]
 mod support;
 mod worker;

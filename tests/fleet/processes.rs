@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::history::{Changed, Grant, History};
 use crate::job::{Job, now};
@@ -14,7 +14,7 @@ static ALONE: RwLock<()> = RwLock::new(());
 const LITTLE: f64 = 100.0;
 
 /// A process that ends with this one: its input does.
-struct Process {
+pub(crate) struct Process {
     child: Child,
     output: BufReader<ChildStdout>,
 }
@@ -30,6 +30,10 @@ impl Process {
             .expect("this program starts again");
         let output = BufReader::new(child.stdout.take().expect("piped"));
         Self { child, output }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// The next line that is for us.
@@ -69,6 +73,7 @@ impl Process {
                 }),
                 "end" => {
                     history.trip = history.trip.max(number(1));
+                    history.trips.push(number(1));
                     history.left += number(2);
                     history.given_up += number(3);
                     history.requests += number(4);
@@ -96,14 +101,9 @@ const ATTEMPTS: u32 = 3;
 /// longer than the limiter is meant to bear, because the loss then says nothing about the limiter.
 /// Law 1 must still hold.
 pub(crate) fn run<T>(jobs: &[Job], law_1: impl Fn(&History) -> T) -> (History, T) {
-    let (_together, _alone);
-    if jobs[0].rule.rate <= LITTLE {
-        _together = ALONE.read().unwrap_or_else(PoisonError::into_inner);
-    } else {
-        _alone = ALONE.write().unwrap_or_else(PoisonError::into_inner);
-    }
+    let _turn = turn(jobs);
     for attempt in 1.. {
-        let history = run_once(jobs);
+        let history = run_once(jobs, |_| ());
         let kept = law_1(&history);
         if attempt == ATTEMPTS || !history.was_held_up() {
             return (history, kept);
@@ -118,13 +118,30 @@ pub(crate) fn run<T>(jobs: &[Job], law_1: impl Fn(&History) -> T) -> (History, T
     unreachable!("the last attempt counts")
 }
 
-fn run_once(jobs: &[Job]) -> History {
+/// The same once, and `meanwhile` when all have begun.
+pub(crate) fn run_while(jobs: &[Job], meanwhile: impl FnOnce(&[Process])) -> History {
+    let _turn = turn(jobs);
+    run_once(jobs, meanwhile)
+}
+
+type Turn = (Option<RwLockReadGuard<'static, ()>>, Option<RwLockWriteGuard<'static, ()>>);
+
+fn turn(jobs: &[Job]) -> Turn {
+    if jobs[0].rule.rate <= LITTLE {
+        (Some(ALONE.read().unwrap_or_else(PoisonError::into_inner)), None)
+    } else {
+        (None, Some(ALONE.write().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+fn run_once(jobs: &[Job], meanwhile: impl FnOnce(&[Process])) -> History {
     let mut processes: Vec<_> = jobs.iter().map(Process::start).collect();
     for process in &mut processes {
         assert_eq!(process.line(), ["ready"]);
     }
     let mut history = History { start: now(), ..History::default() };
     processes.iter().for_each(Process::go);
+    meanwhile(&processes);
     for (index, process) in processes.iter_mut().enumerate() {
         process.report(index, &mut history);
     }

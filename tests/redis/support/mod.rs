@@ -8,7 +8,7 @@
 mod clock;
 pub(crate) mod cluster;
 mod ports;
-mod process;
+pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod replica;
 pub(crate) mod server;

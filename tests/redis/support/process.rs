@@ -8,6 +8,27 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use super::until;
 
+/// Sends a signal by name, such as `STOP`.
+pub(crate) fn signal(pid: u32, name: &str) {
+    // The shell's own `kill`: the program of that name is not installed everywhere.
+    let status = Command::new("sh")
+        .args(["-c", r#"kill -"$1" "$2""#, "sh", name, &pid.to_string()])
+        .status()
+        .expect("a shell starts");
+    assert!(status.success(), "SIG{name} to process {pid}: {status}");
+}
+
+/// Returns when the process stands still. Where the system does not show it, that is soon.
+pub(crate) fn stop(pid: u32) {
+    signal(pid, "STOP");
+    let path = format!("/proc/{pid}/stat");
+    until("the process stands still", || {
+        // The state follows the name, which is in brackets and may contain some.
+        fs::read_to_string(&path)
+            .map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|s| s.starts_with('T')))
+    });
+}
+
 /// A shell between the two: it prints the pid, and kills when its input ends, which the system sees
 /// to even if the owner is killed. It ends with the status of the process, so that an end is
 /// noticed too.
@@ -60,27 +81,6 @@ impl Process {
     /// How it ended, if it has.
     pub(super) fn status(&mut self) -> Option<ExitStatus> {
         self.shell.try_wait().expect("the shell is our child")
-    }
-
-    /// Sends a signal by name, such as `STOP`.
-    pub(super) fn signal(&self, name: &str) {
-        // The shell's own `kill`: the program of that name is not installed everywhere.
-        let status = Command::new("sh")
-            .args(["-c", r#"kill -"$1" "$2""#, "sh", name, &self.pid.to_string()])
-            .status()
-            .expect("a shell starts");
-        assert!(status.success(), "SIG{name} to process {}: {status}", self.pid);
-    }
-
-    /// Returns when the process stands still. Where the system does not show it, that is soon.
-    pub(super) fn stop(&self) {
-        self.signal("STOP");
-        let path = format!("/proc/{}/stat", self.pid);
-        until("the process stands still", || {
-            // The state follows the name, which is in brackets and may contain some.
-            fs::read_to_string(&path)
-                .map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|s| s.starts_with('T')))
-        });
     }
 
     /// SIGKILL. Returns when the process is gone and its ports are free.

@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use redis::{Client, Connection, FromRedisValue, RedisResult, ToRedisArgs, Value};
 
 use super::clock::Clock;
-use super::process::Process;
+use super::process::{Process, signal, stop};
 use super::{LIMIT, lock, ports, until, until_some};
 
 /// The number of ports to try.
@@ -145,12 +145,12 @@ impl Server {
     /// SIGSTOP: connections are still accepted, by the system, and nothing is answered.
     pub(crate) fn stop_process(&self) {
         self.stopped.store(true, Ordering::SeqCst);
-        lock(&self.process).stop();
+        stop(lock(&self.process).pid());
     }
 
     /// SIGCONT.
     pub(crate) fn continue_process(&self) {
-        lock(&self.process).signal("CONT");
+        signal(lock(&self.process).pid(), "CONT");
         self.stopped.store(false, Ordering::SeqCst);
     }
 
