@@ -425,6 +425,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         Q: ToKey<K> + ?Sized,
     {
         self.table.line(key)?.with_lock(|inner, now| inner.resume(now));
+        self.table.observer.report(&Event::Resumed);
         Ok(())
     }
 

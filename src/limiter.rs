@@ -365,6 +365,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     pub fn resume(&self) {
         self.with_lock(|inner, now| inner.resume(now));
+        self.shared.observer.get().report(&Event::Resumed);
     }
 
     /// Takes what is available beyond `remaining`, because a server said that no more remains. It comes

@@ -50,6 +50,8 @@ pub enum Event {
         /// How long nothing is granted from now.
         duration: Duration,
     },
+    /// A call of `resume`.
+    Resumed,
     /// A call of `set_rate`, `set_policy` or `set_policies`.
     #[non_exhaustive]
     PolicyChanged {
@@ -93,6 +95,7 @@ impl fmt::Display for Event {
                 limited_by.map_or(Ok(()), |part| write!(f, ", for part {part} of the policy"))
             }
             Self::Paused { duration } => write!(f, "paused for {:?}", to_millis(*duration)),
+            Self::Resumed => f.write_str("resumed"),
             Self::PolicyChanged { rate: Some(rate) } => write!(f, "the rate is now {rate}"),
             Self::PolicyChanged { rate: None } => f.write_str("the policy was changed"),
             #[cfg(feature = "redis")]
@@ -225,6 +228,7 @@ impl Observer {
             Event::Paused { duration } => {
                 tracing::info!(limiter, pause = duration.as_secs_f64(), "{event}");
             }
+            Event::Resumed => tracing::info!(limiter, "{event}"),
             Event::PolicyChanged { rate } => {
                 let rate = rate.map(Rate::as_per_second);
                 tracing::info!(limiter, rate, "{event}");

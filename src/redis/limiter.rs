@@ -298,6 +298,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         if let Some(local) = &self.shared.core.local {
             let _ = local.resume(&self.shared.key);
         }
+        self.shared.core.rules.observer.report(&Event::Resumed);
         confirmed(answer).await.map(drop)
     }
 
