@@ -6,7 +6,7 @@
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! // In a program: `RateLimiter::new(policy)`. This clock does not make the example wait.
-//! let policy = SmoothBursty::new(Rate::per_second(50.0)).max_burst(Duration::from_millis(20));
+//! let policy = SmoothBursty::evenly_spaced(Rate::per_second(50.0));
 //! let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
 //! limiter.acquire(1).await?;
 //! let grant = limiter.acquire(1).await?;
@@ -46,7 +46,8 @@
 //!
 //! [`RateLimiter`] is one limit, [`KeyedRateLimiter`] one for each key, and, with the feature `redis`,
 //! `redis::RedisRateLimiter` one for a fleet. [`AnyRateLimiter`] is their common trait, for code
-//! without type parameters. Each has a builder.
+//! without type parameters. Each has a builder. [`Limits`] name a limit for each host, route or API key, as text or
+//! from a file, and [`RateLimiters`] enforce them.
 //!
 //! ```
 //! use std::time::Duration;
@@ -91,11 +92,13 @@
 //! | `tracing` | no | an event for each long wait, pause and change of rate |
 //! | `tower` | no | `tower::RateLimitLayer`, which waits, and `tower::RefuseLayer`, which answers 429 |
 //! | `redis-cluster` | no | `redis::Cluster`, a connection that follows a slot that is moved |
+//! | `serde` | no | policies and [`Limits`] from TOML, JSON or YAML, and back |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod any;
 mod clock;
+mod config;
 mod error;
 mod keyed;
 mod limiter;
@@ -116,6 +119,9 @@ mod wait_queue;
 
 pub use any::{AnyFuture, AnyGrant, AnyRateLimiter};
 pub use clock::{Clock, ManualClock};
+pub use config::limiters::RateLimiters;
+pub use config::limits::{Limit, Limits, Per};
+pub use config::text::InvalidLimit;
 pub use error::{Error, ExceedsCapacity, QueueLimit};
 pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;
@@ -127,6 +133,7 @@ pub use policy::any::{AllOf, AnyPolicy, InvalidAllOf};
 pub use policy::compose::Same;
 pub use policy::fixed_window::FixedWindow;
 pub use policy::gcra::Gcra;
+pub use policy::headroom::{Headroom, InvalidHeadroom};
 pub use policy::in_flight::InFlight;
 pub use policy::leaky_bucket::LeakyBucket;
 pub use policy::lock_out::LockOut;

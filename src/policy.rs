@@ -9,6 +9,7 @@ mod cost;
 pub(crate) mod fine;
 pub(crate) mod fixed_window;
 pub(crate) mod gcra;
+pub(crate) mod headroom;
 pub(crate) mod in_flight;
 pub(crate) mod leaky_bucket;
 pub(crate) mod lock_free;

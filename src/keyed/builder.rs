@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::KeyedRateLimiter;
-use super::shard::{PolicySource, Settings};
+use super::shard::{BoundsOf, PolicySource, Settings};
 use super::table::{MAX_KEYS, Options, Table};
 use crate::clock::Clock;
 use crate::observe::{Event, Reports};
@@ -32,6 +32,7 @@ use crate::wait_queue::Bounds;
 #[must_use = "call `build` to get the limiter"]
 pub struct KeyedRateLimiterBuilder<K, P> {
     rule: PolicySource<K, P>,
+    bounds_of: Option<BoundsOf<K>>,
     clock: Option<Clock>,
     options: Options,
 }
@@ -80,6 +81,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
         let settings = Settings { bounds: Bounds::NONE, absent_is_new: false };
         Self {
             rule,
+            bounds_of: None,
             clock: None,
             options: Options { reports: Reports::default(), max_keys: MAX_KEYS, settings },
         }
@@ -88,6 +90,14 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
     fn with(mut self, choose: impl FnOnce(&mut Options)) -> Self {
         choose(&mut self.options);
         self
+    }
+
+    /// Bounds of the queue by key. They are asked for again when the policies change.
+    pub(crate) fn bounds_of(
+        self,
+        bounds_of: impl Fn(&K) -> Bounds + Send + Sync + 'static,
+    ) -> Self {
+        Self { bounds_of: Some(Arc::new(bounds_of)), ..self }
     }
 
     /// The clock that decides and wakes waiters. Default: [`Clock::system`].
@@ -227,7 +237,9 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
     #[must_use]
     pub fn build(self) -> KeyedRateLimiter<K, P> {
         let clock = self.clock.unwrap_or_else(Clock::system);
-        KeyedRateLimiter { table: Table::new(&self.rule, clock, self.options) }
+        KeyedRateLimiter {
+            table: Table::new(&self.rule, self.bounds_of.as_ref(), clock, self.options),
+        }
     }
 }
 

@@ -26,6 +26,7 @@ pub(super) struct Shard<K, P: Policy> {
     /// The number of this rule among all rules that the table has had.
     pub(super) rule_number: u64,
     settings: Settings,
+    bounds_of: Option<BoundsOf<K>>,
     pub(super) stats: Stats,
     /// The place of an entry is the index of its bucket.
     entries: HashTable<Entry<K, P>>,
@@ -43,9 +44,12 @@ pub(super) enum PolicySource<K, P> {
     Each(Arc<dyn Fn(&K) -> P + Send + Sync>),
 }
 
+/// The bounds of a key's queue, where they differ by key.
+pub(super) type BoundsOf<K> = Arc<dyn Fn(&K) -> Bounds + Send + Sync>;
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
-    /// The bounds of each key's queue.
+    /// The bounds of each key's queue, unless they differ by key.
     pub(super) bounds: Bounds,
     /// Whether an absent key begins as a new one instead of an idle one.
     pub(super) absent_is_new: bool,
@@ -104,13 +108,19 @@ impl<K, P: Policy> Clone for PolicySource<K, P> {
 }
 
 impl<K, P: Policy> Shard<K, P> {
-    pub(super) fn new(rule: PolicySource<K, P>, settings: Settings, step: Duration) -> Self {
+    pub(super) fn new(
+        rule: PolicySource<K, P>,
+        settings: Settings,
+        bounds_of: Option<BoundsOf<K>>,
+        step: Duration,
+    ) -> Self {
         Self {
             time: Steady::new(Nanos::ZERO, step),
             not_before: Nanos::ZERO,
             rule,
             rule_number: 0,
             settings,
+            bounds_of,
             stats: Stats::default(),
             entries: HashTable::new(),
             next_id: 0,
@@ -250,9 +260,10 @@ impl<K, P: Policy> Shard<K, P> {
             Slot::Busy(line) => return Arc::clone(line),
             Slot::Quiet(state) => {
                 let policy = self.rule.policy(entry.own.as_deref()).clone();
-                let Self { settings, not_before, .. } = self;
-                let bounds = settings.bounds;
-                Shared::of_key(policy, state.clone(), (clock, observer), bounds, *not_before)
+                let bounds_of = self.bounds_of.as_ref();
+                let bounds =
+                    bounds_of.map_or(self.settings.bounds, |bounds_of| bounds_of(&entry.key));
+                Shared::of_key(policy, state.clone(), (clock, observer), bounds, self.not_before)
             }
         };
         entry.slot = Slot::Busy(Arc::clone(&line));
@@ -314,13 +325,16 @@ impl<K, P: Policy> Shard<K, P> {
         own: Option<Box<P>>,
         (old, new): (&PolicySource<K, P>, &PolicySource<K, P>),
         now: Nanos,
-        change: impl FnOnce(&Shared<P>, P),
+        change: impl FnOnce(&Shared<P>, P, Option<Bounds>),
     ) -> Option<Box<P>> {
         let entry = self.entries.get_bucket_mut(place).expect(FOUND);
         let (old, new) = (old.policy(entry.own.as_deref()), new.policy(own.as_deref()));
         match &mut entry.slot {
             Slot::Quiet(state) => new.migrate(old, state, now),
-            Slot::Busy(line) => change(line, new.clone()),
+            Slot::Busy(line) => {
+                let bounds = self.bounds_of.as_ref().map(|bounds_of| bounds_of(&entry.key));
+                change(line, new.clone(), bounds);
+            }
         }
         std::mem::replace(&mut entry.own, own)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hashbrown::DefaultHashBuilder;
 
 use super::ToKey;
-use super::shard::{Decision, Entry, PolicySource, Settings, Shard, Slot};
+use super::shard::{BoundsOf, Decision, Entry, PolicySource, Settings, Shard, Slot};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{EntryRef, Keys, Shared};
@@ -69,10 +69,16 @@ pub(super) enum KeyAdmission<P: Policy> {
 }
 
 impl<K, P: Policy> Table<K, P> {
-    pub(super) fn new(rule: &PolicySource<K, P>, clock: Clock, options: Options) -> Arc<Self> {
+    pub(super) fn new(
+        rule: &PolicySource<K, P>,
+        bounds_of: Option<&BoundsOf<K>>,
+        clock: Clock,
+        options: Options,
+    ) -> Arc<Self> {
         let step = clock.step();
         let settings = options.settings;
-        let shard = || OwnLine(Mutex::new(Shard::new(rule.clone(), settings, step)));
+        let shard =
+            || OwnLine(Mutex::new(Shard::new(rule.clone(), settings, bounds_of.cloned(), step)));
         Arc::new_cyclic(|this| Self {
             clock,
             hasher: DefaultHashBuilder::default(),
@@ -322,9 +328,10 @@ impl<K, P: Policy> Table<K, P> {
                 shard.rule = rule.clone();
             }
             for (place, own) in own {
-                let old = shard.renew(place, own, (&old_rule, rule), now, |line, policy| {
-                    after.lines.push(line.set_policy_quietly(policy));
-                });
+                let old =
+                    shard.renew(place, own, (&old_rule, rule), now, |line, policy, bounds| {
+                        after.lines.push(line.set_policy_quietly(policy, bounds));
+                    });
                 after.policies.extend(old);
             }
             shard.rule = rule.clone();
@@ -346,8 +353,8 @@ impl<K, P: Policy> Table<K, P> {
         let rule = shard.rule.clone();
         let own = rule.own(&shard.entry(place).key);
         let now = shard.now(&self.clock);
-        let old = shard.renew(place, own, (&rule, &rule), now, |line, policy| {
-            after.lines.push(line.set_policy_quietly(policy));
+        let old = shard.renew(place, own, (&rule, &rule), now, |line, policy, bounds| {
+            after.lines.push(line.set_policy_quietly(policy, bounds));
         });
         after.policies.extend(old);
         after.rules.push(rule);

@@ -131,9 +131,14 @@ impl<P: Policy> Shared<P> {
         self.line.policy()
     }
 
-    /// As `RateLimiter::set_policy`, for a caller that holds a lock.
-    pub(crate) fn set_policy_quietly(&self, policy: P) -> AfterUnlock {
-        let set = |inner: &mut Inner<P>, now| inner.set_policy(now, policy);
+    /// As `RateLimiter::set_policy`, for a caller that holds a lock. Also sets other bounds of the queue.
+    pub(crate) fn set_policy_quietly(&self, policy: P, bounds: Option<Bounds>) -> AfterUnlock {
+        let set = |inner: &mut Inner<P>, now| {
+            if let Some(bounds) = bounds {
+                inner.set_bounds(bounds);
+            }
+            inner.set_policy(now, policy);
+        };
         self.line.with_lock_deferred(self, set).1
     }
 

@@ -390,9 +390,9 @@ impl<P: Policy> Inner<P> {
         &self.policy
     }
 
-    /// For a line at which no caller has been.
+    /// Waiters beyond the new bounds stay.
     pub(crate) fn set_bounds(&mut self, bounds: Bounds) {
-        if bounds != Bounds::NONE {
+        if bounds != self.bounds() {
             self.waiting().bounds = bounds;
         }
     }

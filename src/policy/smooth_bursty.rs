@@ -27,8 +27,8 @@ use std::time::Duration;
 ///
 /// A new limiter has nothing stored. The default `max_burst` is one second, as in Guava: after one idle
 /// second at 5 per second, five permits and one more request are granted at once. A server that counts
-/// requests in windows sees this burst as over the rate. To stay under a strict quota, choose a short burst,
-/// such as 20 ms.
+/// requests in windows sees this burst as over the rate. To stay under a strict quota, store nothing
+/// ([`evenly_spaced`](Self::evenly_spaced)) or a short time, such as 20 ms.
 ///
 /// ```
 /// use std::time::Duration;
@@ -67,6 +67,25 @@ impl SmoothBursty {
         let max_burst = Duration::from_secs(1);
         let schedule = Schedule::new(rate, max_burst);
         Self { rate, max_burst, catch_up: TWO_TICKS, schedule }
+    }
+
+    /// `rate`, with nothing stored: after a pause as during work, permits come one interval after another. The
+    /// choice for an API with a strict quota.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    ///
+    /// let clock = ManualClock::auto_advance();
+    /// let policy = SmoothBursty::evenly_spaced(Rate::per_second(5.0));
+    /// let limiter = RateLimiter::with_clock(policy, clock.clone());
+    /// clock.advance(Duration::from_secs(3600));
+    /// let waits = [1, 1, 1].map(|n| limiter.blocking_acquire(n).map(|grant| grant.waited().as_millis()));
+    /// assert_eq!(waits, [Ok(0), Ok(200), Ok(200)]);
+    /// ```
+    #[must_use]
+    pub fn evenly_spaced(rate: Rate) -> Self {
+        Self::new(rate).max_burst(Duration::ZERO)
     }
 
     /// Sets the maximum of unused time that is stored. Zero spaces all permits evenly; more than the

@@ -22,6 +22,8 @@ mod splits;
 #[macro_use]
 mod suite;
 
+mod headroom;
+
 // Its files name each other from here, as they do in the other program.
 use suite::*;
 

@@ -2,6 +2,8 @@
 //! reports. Against real servers on loopback where one matters, else on a manual clock.
 #![cfg(feature = "tokio")]
 
+#[cfg(feature = "serde")]
+mod config;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod reports;

@@ -14,10 +14,10 @@ pub(crate) struct Aligned;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Version {
-    limit: u32,
-    length: Time,
+    pub(crate) limit: u32,
+    pub(crate) length: Time,
     /// A window began this long before the clock's origin.
-    epoch: Option<Time>,
+    pub(crate) epoch: Option<Time>,
 }
 
 #[derive(Clone, Debug)]

@@ -11,8 +11,8 @@ use crate::oracle::{Conforms, Fraction, Oracle, Scale, Scales};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
-    rate: Fraction,
-    capacity: u32,
+    pub(crate) rate: Fraction,
+    pub(crate) capacity: u32,
 }
 
 impl Conforms for LeakyBucket {

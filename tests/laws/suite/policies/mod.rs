@@ -2,13 +2,13 @@
 
 mod bucket;
 pub(crate) mod bursty;
-mod fixed_window;
+pub(crate) mod fixed_window;
 mod in_flight;
-mod leaky_queue;
+pub(crate) mod leaky_queue;
 mod lock_out;
-mod sliding;
+pub(crate) mod sliding;
 pub(crate) mod together;
-mod token_bucket;
+pub(crate) mod token_bucket;
 pub(crate) mod warming_up;
 
 pub(crate) use fixed_window::Aligned;

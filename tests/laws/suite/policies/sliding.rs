@@ -14,10 +14,10 @@ use crate::oracle::{Conforms, Oracle, Scale, Time, When, nanos};
 /// grants already forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Version {
-    limit: u32,
-    window: Time,
+    pub(crate) limit: u32,
+    pub(crate) window: Time,
     /// Into how many parts a counter cuts it.
-    parts: Option<u32>,
+    pub(crate) parts: Option<u32>,
 }
 
 #[derive(Clone, Debug)]

@@ -21,10 +21,10 @@ pub(crate) struct Meter;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
-    rate: Fraction,
-    capacity: u32,
-    initial: u32,
-    step: Time,
+    pub(crate) rate: Fraction,
+    pub(crate) capacity: u32,
+    pub(crate) initial: u32,
+    pub(crate) step: Time,
 }
 
 impl Version {

@@ -1,0 +1,13 @@
+//! Limits as text and in files.
+//!
+//! A limit is written as a text (`100/min burst 20`) or, with the feature `serde`, as a table. Both become a
+//! [`Draft`](draft::Draft), which checks what a constructor would panic at.
+
+mod draft;
+#[cfg(feature = "serde")]
+mod file;
+pub(crate) mod limiters;
+pub(crate) mod limits;
+#[cfg(feature = "serde")]
+mod serde;
+pub(crate) mod text;

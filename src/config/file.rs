@@ -1,0 +1,174 @@
+//! `Limits` as a file.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_core::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde_core::ser::{Serialize, SerializeMap, Serializer};
+
+use super::limits::{Limit, Limits, Per};
+use super::serde::{Field, Names};
+use crate::policy::headroom::Headroom;
+
+impl Serialize for Per {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Per {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+
+        impl Visitor<'_> for Name {
+            type Value = Per;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("what the names are the names of")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Per, E> {
+                let per = Per::ALL.into_iter().find(|per| per.name() == name);
+                per.ok_or_else(|| E::unknown_variant(name, Per::NAMES))
+            }
+        }
+
+        deserializer.deserialize_str(Name)
+    }
+}
+
+/// As text, or as a table if it has bounds.
+impl Serialize for Limit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let bounds = usize::from(self.max_waiters.is_some())
+            + usize::from(self.max_queued_permits.is_some());
+        if bounds == 0 {
+            return self.policy.serialize(serializer);
+        }
+        let mut map = serializer.serialize_map(Some(1 + bounds))?;
+        map.serialize_entry("limits", &self.policy)?;
+        if let Some(waiters) = &self.max_waiters {
+            map.serialize_entry("max_waiters", waiters)?;
+        }
+        if let Some(permits) = &self.max_queued_permits {
+            map.serialize_entry("max_queued_permits", permits)?;
+        }
+        map.end()
+    }
+}
+
+/// As a table with `per`, `default` and `limits`.
+impl Serialize for Limits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let entries = 1 + usize::from(self.default.is_some()) + usize::from(!self.named.is_empty());
+        let mut map = serializer.serialize_map(Some(entries))?;
+        map.serialize_entry("per", &self.per)?;
+        if let Some(limit) = &self.default {
+            map.serialize_entry("default", limit)?;
+        }
+        if !self.named.is_empty() {
+            map.serialize_entry("limits", &self.named)?;
+        }
+        map.end()
+    }
+}
+
+const NAMES: &[&str] = &["per", "default", "headroom", "limits"];
+
+/// A share as a field of a file.
+struct Share(f64);
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let share = f64::deserialize(deserializer)?;
+        // Any limit says whether it is one.
+        crate::units::Rate::per_second(1.0).headroom(share).map_err(de::Error::custom)?;
+        Ok(Self(share))
+    }
+}
+
+/// A name of a limit.
+struct Name(String);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)? {
+            name if name.is_empty() => Err(de::Error::custom("a name must not be empty")),
+            name => Ok(Self(name)),
+        }
+    }
+}
+
+/// Names with their limits.
+struct Named(BTreeMap<String, Limit>);
+
+impl<'de> Deserialize<'de> for Named {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Table;
+
+        impl<'de> Visitor<'de> for Table {
+            type Value = Named;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table of names and their limits")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named, A::Error> {
+                let mut named = BTreeMap::new();
+                while let Some(Name(name)) = map.next_key()? {
+                    let limit = map.next_value()?;
+                    if named.contains_key(&name) {
+                        return Err(de::Error::custom(format_args!(
+                            "the name {name:?} is there twice"
+                        )));
+                    }
+                    named.insert(name, limit);
+                }
+                Ok(Named(named))
+            }
+        }
+
+        deserializer.deserialize_map(Table)
+    }
+}
+
+/// From a table with `per`, `default`, `headroom` and `limits`; see [`Limits`].
+impl<'de> Deserialize<'de> for Limits {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Table;
+
+        impl<'de> Visitor<'de> for Table {
+            type Value = Limits;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table with `default`, `limits` or both")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Limits, A::Error> {
+                let (mut per, mut default, mut share, mut named) = (None, None, None, None);
+                while let Some(Field(field)) = map.next_key_seed(Names(NAMES))? {
+                    match field {
+                        "per" if per.is_none() => per = Some(map.next_value()?),
+                        "default" if default.is_none() => default = Some(map.next_value()?),
+                        "headroom" if share.is_none() => share = Some(map.next_value::<Share>()?.0),
+                        "limits" if named.is_none() => named = Some(map.next_value::<Named>()?.0),
+                        _ => return Err(de::Error::duplicate_field(field)),
+                    }
+                }
+                if default.is_none() && named.as_ref().is_none_or(BTreeMap::is_empty) {
+                    return Err(de::Error::custom(
+                        "no limit: `default`, `limits` or both must be there",
+                    ));
+                }
+                let limits = Limits {
+                    per: per.unwrap_or_default(),
+                    default,
+                    named: named.unwrap_or_default(),
+                };
+                limits.headroom(share.unwrap_or_default()).map_err(de::Error::custom)
+            }
+        }
+
+        deserializer.deserialize_map(Table)
+    }
+}

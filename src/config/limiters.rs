@@ -1,0 +1,258 @@
+//! The limiters of `Limits`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use super::limits::{Limit, Limits, Per};
+use crate::clock::Clock;
+use crate::keyed::KeyedRateLimiter;
+use crate::keyed::at_key::AtKey;
+use crate::keyed::builder::KeyedRateLimiterBuilder;
+use crate::policy::any::AllOf;
+use crate::policy::in_flight::InFlight;
+use crate::sync::Mutex;
+use crate::wait_queue::Bounds;
+
+/// The limiters of [`Limits`]: one for each name.
+///
+/// Clones share them. [`reload`](Self::reload) changes the limits while they work.
+///
+/// ```
+/// use tollgate::{AnyRateLimiter, Limits, ManualClock, RateLimiters};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let limits = Limits::per_host("5/s")?.named("slow.example.org", "1/s")?;
+/// let limiters = RateLimiters::with_clock(limits, ManualClock::auto_advance());
+/// let mut waits = Vec::new();
+/// for host in ["a.org", "a.org", "b.org", "slow.example.org", "slow.example.org"] {
+///     let limiter = limiters.at(host).expect("a limit for each host");
+///     waits.push(limiter.acquire(1).await?.waited().as_millis());
+/// }
+/// assert_eq!(waits, [0, 200, 0, 0, 1000]);
+/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Each name is a key of one [`KeyedRateLimiter`], so idle names take no memory. A name that comes, also after an
+/// idle time, begins as a new limiter does: with the `initial` tokens of a bucket, and with nothing stored.
+#[derive(Clone)]
+pub struct RateLimiters {
+    keyed: KeyedRateLimiter<String, AllOf>,
+    book: Arc<Mutex<Arc<Book>>>,
+    /// Held by one reload at a time.
+    reload: Arc<Mutex<()>>,
+}
+
+/// The limits in force, and those of names that they no longer limit.
+#[derive(Debug)]
+struct Book {
+    limits: Limits,
+    gone: BTreeMap<String, Limit>,
+    gone_default: Option<Limit>,
+}
+
+/// The key of all names together.
+const ALL: &str = "";
+
+impl Book {
+    /// The limit of a key. That of a name which is no longer limited is the last, for its waiters.
+    fn limit(&self, key: &str) -> Option<&Limit> {
+        self.limits.get(key).or_else(|| self.gone.get(key)).or(self.gone_default.as_ref())
+    }
+
+    fn policy(&self, key: &str) -> AllOf {
+        let nothing = || AllOf::new([InFlight::new(0).into()]);
+        self.limit(key).map_or_else(nothing, |limit| limit.policy.clone())
+    }
+
+    fn bounds(&self, key: &str) -> Bounds {
+        self.limit(key).map_or(Bounds::NONE, Limit::bounds)
+    }
+
+    /// Those that follow, for a table with these keys.
+    fn followed_by(&self, limits: Limits, keys: impl FnOnce() -> Vec<String>) -> Self {
+        if limits.default.is_some() {
+            return Self { limits, gone: BTreeMap::new(), gone_default: None };
+        }
+        let known: BTreeSet<_> = keys().into_iter().collect();
+        let listed = self.limits.named.iter().chain(&self.gone);
+        let gone =
+            listed.filter(|(name, _)| known.contains(*name) && !limits.named.contains_key(*name));
+        let gone = gone.map(|(name, limit)| (name.clone(), limit.clone())).collect();
+        let gone_default = self.limits.default.clone().or_else(|| self.gone_default.clone());
+        Self { limits, gone, gone_default }
+    }
+}
+
+impl RateLimiters {
+    /// With the system clock.
+    ///
+    /// ```
+    /// use tollgate::{Limits, RateLimiters};
+    ///
+    /// let limiters = RateLimiters::new(Limits::per_host("10/s burst 20")?);
+    /// assert_eq!(limiters.keyed().available("example.org"), 20);
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self::with_clock(limits, Clock::system())
+    }
+
+    /// With another clock.
+    ///
+    /// ```
+    /// use tollgate::{Limits, ManualClock, RateLimiters};
+    ///
+    /// let clock = ManualClock::new();
+    /// let limiters = RateLimiters::with_clock(Limits::all("2/s")?, clock);
+    /// assert!(limiters.keyed().try_acquire("", 1).is_ok());
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    #[must_use]
+    pub fn with_clock(limits: Limits, clock: impl Into<Clock>) -> Self {
+        Self::with_options(limits, |builder| builder.clock(clock))
+    }
+
+    /// With any options of the [builder](KeyedRateLimiterBuilder) of their table: a clock, a name, a maximum of keys.
+    /// The bounds of queues are those of the limits.
+    ///
+    /// ```
+    /// use tollgate::{Limits, RateLimiters};
+    ///
+    /// let limits = Limits::per_host("10/s")?;
+    /// let limiters = RateLimiters::with_options(limits, |builder| builder.name("apis").max_keys(1_000));
+    /// assert_eq!((limiters.keyed().name(), limiters.keyed().max_keys()), (Some("apis"), 1_000));
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    #[must_use]
+    pub fn with_options(
+        limits: Limits,
+        options: impl FnOnce(
+            KeyedRateLimiterBuilder<String, AllOf>,
+        ) -> KeyedRateLimiterBuilder<String, AllOf>,
+    ) -> Self {
+        let book = Book { limits, gone: BTreeMap::new(), gone_default: None };
+        let book = Arc::new(Mutex::new(Arc::new(book)));
+        let (policies, bounds) = (Arc::clone(&book), Arc::clone(&book));
+        let builder = KeyedRateLimiter::builder_with_policies(move |key: &String| {
+            let book = Arc::clone(&policies.lock());
+            book.policy(key)
+        });
+        let builder = options(builder).absent_is_new().bounds_of(move |key| {
+            let book = Arc::clone(&bounds.lock());
+            book.bounds(key)
+        });
+        Self { keyed: builder.build(), book, reload: Arc::new(Mutex::new(())) }
+    }
+
+    /// The limiter of a name; that of all names for [`Per::All`], unless the name is listed. `None` if calls of
+    /// this name are not limited.
+    ///
+    /// It takes a name and no memory. Look it up for each call, so that a name that is listed later gets its own
+    /// limiter.
+    ///
+    /// ```
+    /// use tollgate::{AnyRateLimiter, Limits, ManualClock, Per, RateLimiters};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limits = Limits::new(Per::Name).named("search", "1/s")?;
+    /// let limiters = RateLimiters::with_clock(limits, ManualClock::new());
+    /// let search = limiters.at("search").expect("it is listed");
+    /// search.acquire(1).await?;
+    /// let error = search.try_acquire(1).await.unwrap_err();
+    /// assert_eq!(error.retry_after().unwrap().as_secs(), 1);
+    /// assert!(limiters.at("upload").is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn at(&self, name: &str) -> Option<AtKey<String, AllOf>> {
+        let book = Arc::clone(&self.book.lock());
+        book.limits.get(name)?;
+        let is_shared = book.limits.per == Per::All && !book.limits.named.contains_key(name);
+        Some(self.keyed.at(if is_shared { ALL } else { name }.to_owned()))
+    }
+
+    /// Puts other limits into force, for callers that are already waiting, too. Each name keeps its history and
+    /// its queue, as in [`RateLimiter::set_policy`](crate::RateLimiter::set_policy): a call cannot be made twice
+    /// because a file was read twice.
+    ///
+    /// A name that is no longer listed gets the default. If there is none, it is not limited from now on, but
+    /// those who wait keep the limit for which they wait; if it is listed again, they still count.
+    ///
+    /// A file that cannot be read changes nothing, because it does not become `Limits`:
+    ///
+    #[cfg_attr(feature = "serde", doc = "```")]
+    #[cfg_attr(not(feature = "serde"), doc = "```ignore")]
+    /// use tollgate::{Limits, ManualClock, RateLimiters};
+    ///
+    /// fn reload(limiters: &RateLimiters, file: &str) -> Result<(), toml::de::Error> {
+    ///     limiters.reload(toml::from_str(file)?);
+    ///     Ok(())
+    /// }
+    ///
+    /// let limiters = RateLimiters::with_clock(Limits::per_name("1/s")?, ManualClock::new());
+    /// let first = limiters.keyed().reserve("search", 1)?;
+    /// let second = limiters.keyed().reserve("search", 1)?;
+    /// assert_eq!(second.delay().as_millis(), 1000);
+    /// assert!(reload(&limiters, "default = \"0/s\"").is_err());
+    /// assert_eq!(second.delay().as_millis(), 1000);
+    /// reload(&limiters, "default = \"1/min\"")?;
+    /// assert_eq!(second.delay().as_millis(), 1000); // the first permit has its price
+    /// # drop((first, second));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reload(&self, limits: Limits) {
+        let _one_at_a_time = self.reload.lock();
+        let old = Arc::clone(&self.book.lock());
+        let new = Arc::new(old.followed_by(limits, || self.keyed.keys()));
+        *self.book.lock() = Arc::clone(&new);
+        let book = Arc::clone(&self.book);
+        self.keyed.set_policies(move |key| {
+            let book = Arc::clone(&book.lock());
+            book.policy(key)
+        });
+    }
+
+    /// The limits in force.
+    ///
+    /// ```
+    /// use tollgate::{Limits, RateLimiters};
+    ///
+    /// let limiters = RateLimiters::new(Limits::per_host("10/s")?);
+    /// limiters.reload(Limits::per_host("20/s")?);
+    /// assert_eq!(limiters.limits(), Limits::per_host("20/s")?);
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.book.lock().limits.clone()
+    }
+
+    /// The table of all names, with all methods by name. A name without a limit is granted nothing there
+    /// ([`Error::ExceedsCapacity`](crate::Error::ExceedsCapacity)); the key of [`Per::All`] is empty.
+    ///
+    /// ```
+    /// use tollgate::{Limits, ManualClock, RateLimiters};
+    ///
+    /// let limiters = RateLimiters::with_clock(Limits::per_host("2/s")?, ManualClock::auto_advance());
+    /// limiters.keyed().blocking_acquire("example.org", 1)?;
+    /// assert_eq!(limiters.keyed().blocking_acquire("example.org", 1)?.waited().as_millis(), 500);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn keyed(&self) -> &KeyedRateLimiter<String, AllOf> {
+        &self.keyed
+    }
+}
+
+impl fmt::Debug for RateLimiters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimiters")
+            .field("limits", &self.limits())
+            .field("keyed", &self.keyed)
+            .finish()
+    }
+}

@@ -1,0 +1,397 @@
+//! Limits by name: the quotas of the APIs that a program calls.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
+
+use super::text::InvalidLimit;
+use crate::limiter::RateLimiter;
+use crate::limiter::builder::RateLimiterBuilder;
+use crate::policy::any::{AllOf, AnyPolicy};
+use crate::policy::headroom::{Headroom, Rest};
+use crate::wait_queue::Bounds;
+
+/// The limits of a program: one for each host, route, API key or name that it lists, and one for the others.
+///
+/// This is the data: made here, or read from a file with the feature `serde`.
+/// [`RateLimiters`](crate::RateLimiters) are the limiters that enforce it.
+///
+/// ```
+/// use tollgate::{Limits, ManualClock, Per, RateLimiters};
+///
+/// let limits = Limits::per_host("10/s")?.named("api.github.com", "5000/h, 100 in flight")?;
+/// assert_eq!((limits.per(), limits.names().count()), (Per::Host, 1));
+/// assert_eq!(limits.get("api.github.com").unwrap().policy().parts().len(), 2);
+/// assert_eq!(limits.get("example.org").unwrap().policy().to_string(), "10/s");
+///
+/// let limiters = RateLimiters::with_clock(limits, ManualClock::auto_advance());
+/// let acquire = limiters.at("example.org").unwrap();
+/// # Ok::<(), tollgate::InvalidLimit>(())
+/// ```
+///
+/// # In a file
+///
+/// With the feature `serde`; TOML, JSON and YAML read the same:
+///
+/// ```toml
+/// per = "host"        # or "route", "api-key", "all"; without it the program names what it calls
+/// default = "10/s"    # each host that is not listed; without it those are not limited
+/// headroom = 0.05     # leaves 5 % of each quota
+///
+/// [limits]
+/// "api.github.com" = "5000/h, 100 in flight"
+/// "api.example.org" = ["10/s burst 20", "1000/day fixed window"]
+/// "llm.example.org" = { limits = "60/min", max_waiters = 100, max_queued_permits = 5000 }
+///
+/// [limits."search.example.org"]
+/// policy = "token-bucket"
+/// rate = "100/min"
+/// capacity = 20
+/// catch_up = "5ms"
+/// max_waiters = 50
+/// ```
+///
+/// A limit is a text, as [`AnyPolicy`] reads it; several, with commas between them or as a list; or a table with
+/// all options of one policy:
+///
+/// | `policy` | fields | may also have |
+/// |---|---|---|
+/// | `"smooth-bursty"` | `rate` | `max_burst`, zero without it; `catch_up` |
+/// | `"smooth-warming-up"` | `rate`, `warm_up` | `cold_factor`, `catch_up` |
+/// | `"token-bucket"` | `rate`, `capacity` | `initial`, `refill_every`, `catch_up` |
+/// | `"gcra"` | `rate`, `burst` | `catch_up` |
+/// | `"leaky-bucket"` | `rate`, `capacity` | `meter = true`, `catch_up` |
+/// | `"fixed-window"` | `limit`, `window` | `aligned = true` by the wall clock, or a time since the epoch |
+/// | `"sliding-window-log"` | `limit`, `window` | |
+/// | `"sliding-window-counter"` | `limit`, `window`, `buckets` | |
+/// | `"in-flight"` | `max` | |
+/// | `"lock-out"` | `of` (a limit), `duration` | |
+///
+/// `max_waiters` and `max_queued_permits` bound the queue of the limit, as those of a
+/// [`RateLimiterBuilder`] do. A time is a text such as `"20ms"` or `"1h 30m"`.
+///
+/// Each policy can also be a field of a struct of your own, by its own type or as [`AnyPolicy`], [`AllOf`],
+/// a tuple or an array. What is written back is the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub(super) per: Per,
+    pub(super) default: Option<Limit>,
+    pub(super) named: BTreeMap<String, Limit>,
+}
+
+/// What the names of [`Limits`] are the names of: the part of a request by which middleware finds its limit.
+///
+/// ```
+/// use tollgate::{Limits, Per};
+///
+/// assert_eq!(Limits::per_route("10/s")?.per(), Per::Route);
+/// assert_eq!(Per::default(), Per::Name);
+/// # Ok::<(), tollgate::InvalidLimit>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Per {
+    /// The program says which limit a call takes.
+    #[default]
+    Name,
+    /// The host that is called.
+    Host,
+    /// The route that is called.
+    Route,
+    /// The API key with which is called.
+    ApiKey,
+    /// Nothing: all calls that are not listed by name share the default limit.
+    All,
+}
+
+/// The limit of one name: a policy, and the bounds of its queue.
+///
+/// ```
+/// use tollgate::{Limit, ManualClock};
+///
+/// let limit: Limit = "5/s, 100 in flight".parse()?;
+/// let limiter = limit.max_waiters(1_000).builder().clock(ManualClock::new()).build();
+/// assert_eq!(limiter.max_waiters(), 1_000);
+/// assert!(limiter.try_acquire(1).is_ok());
+/// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_millis(), 200);
+/// # Ok::<(), tollgate::InvalidLimit>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Limit {
+    pub(super) policy: AllOf,
+    pub(super) max_waiters: Option<usize>,
+    pub(super) max_queued_permits: Option<u64>,
+}
+
+impl Limit {
+    /// Sets the maximum number of waiters; see [`RateLimiterBuilder::max_waiters`].
+    ///
+    /// ```
+    /// # use tollgate::Limit;
+    /// let limit: Limit = "5/s".parse()?;
+    /// assert_eq!(limit.max_waiters(10).builder().build().max_waiters(), 10);
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    #[must_use]
+    pub fn max_waiters(self, waiters: usize) -> Self {
+        Self { max_waiters: Some(waiters), ..self }
+    }
+
+    /// Sets the maximum number of permits that all waiters together may ask for; see
+    /// [`RateLimiterBuilder::max_queued_permits`].
+    ///
+    /// ```
+    /// # use tollgate::Limit;
+    /// let limit: Limit = "5/s".parse()?;
+    /// assert_eq!(limit.max_queued_permits(10).builder().build().max_queued_permits(), 10);
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    #[must_use]
+    pub fn max_queued_permits(self, permits: u64) -> Self {
+        Self { max_queued_permits: Some(permits), ..self }
+    }
+
+    /// The policy.
+    ///
+    /// ```
+    /// # use tollgate::Limit;
+    /// let limit: Limit = "5/s, 100/min".parse()?;
+    /// assert_eq!(limit.policy().to_string(), "5/s, 100/min");
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    #[must_use]
+    pub fn policy(&self) -> &AllOf {
+        &self.policy
+    }
+
+    /// A builder of a limiter with this limit, for one that is used by itself.
+    ///
+    /// ```
+    /// # use tollgate::Limit;
+    /// let limit: Limit = "5/s burst 10".parse()?;
+    /// assert_eq!(limit.builder().name("search").build().available(), 10);
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    pub fn builder(&self) -> RateLimiterBuilder<AllOf> {
+        let Bounds { waiters, permits } = self.bounds();
+        RateLimiter::builder(self.policy.clone()).max_waiters(waiters).max_queued_permits(permits)
+    }
+
+    pub(super) fn bounds(&self) -> Bounds {
+        Bounds {
+            waiters: self.max_waiters.unwrap_or(Bounds::NONE.waiters),
+            permits: self.max_queued_permits.unwrap_or(Bounds::NONE.permits),
+        }
+    }
+}
+
+impl From<AllOf> for Limit {
+    fn from(policy: AllOf) -> Self {
+        Self { policy, max_waiters: None, max_queued_permits: None }
+    }
+}
+
+impl From<AnyPolicy> for Limit {
+    fn from(policy: AnyPolicy) -> Self {
+        AllOf::new([policy]).into()
+    }
+}
+
+/// The text of an [`AllOf`].
+impl FromStr for Limit {
+    type Err = InvalidLimit;
+
+    fn from_str(text: &str) -> Result<Self, InvalidLimit> {
+        text.parse().map(AllOf::into)
+    }
+}
+
+/// The text of an [`AllOf`].
+impl TryFrom<&str> for Limit {
+    type Error = InvalidLimit;
+
+    fn try_from(text: &str) -> Result<Self, InvalidLimit> {
+        text.parse()
+    }
+}
+
+/// For a limit that is not a text.
+impl From<Infallible> for InvalidLimit {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+macro_rules! per {
+    ($($name:ident $per:ident $doc:literal,)+) => {$(
+        #[doc = $doc]
+        ///
+        /// The limit is a text, an [`AnyPolicy`], an [`AllOf`] or a [`Limit`].
+        ///
+        /// # Errors
+        ///
+        /// [`InvalidLimit`] if it is a text and not a limit.
+        ///
+        /// ```
+        /// use tollgate::{Limits, Per};
+        ///
+        #[doc = concat!("let limits = Limits::", stringify!($name), "(\"10/s\")?;")]
+        #[doc = concat!("assert_eq!(limits.per(), Per::", stringify!($per), ");")]
+        /// assert_eq!(limits.get("any").unwrap().policy().to_string(), "10/s");
+        /// # Ok::<(), tollgate::InvalidLimit>(())
+        /// ```
+        pub fn $name<L: TryInto<Limit>>(limit: L) -> Result<Self, InvalidLimit>
+        where
+            InvalidLimit: From<L::Error>,
+        {
+            Self::new(Per::$per).others(limit)
+        }
+    )+};
+}
+
+impl Limits {
+    per! {
+        per_name Name "The same limit for each name that the program gives.",
+        per_host Host "The same limit for each host.",
+        per_route Route "The same limit for each route.",
+        per_api_key ApiKey "The same limit for each API key.",
+        all All "One limit for all calls together.",
+    }
+
+    /// No limit yet. A name that is not listed is not limited, unless [`others`](Self::others) says so.
+    ///
+    /// ```
+    /// use tollgate::{Limits, Per};
+    ///
+    /// let limits = Limits::new(Per::Host).named("api.github.com", "5000/h")?;
+    /// assert!(limits.get("api.github.com").is_some());
+    /// assert!(limits.get("example.org").is_none());
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    #[must_use]
+    pub fn new(per: Per) -> Self {
+        Self { per, default: None, named: BTreeMap::new() }
+    }
+
+    /// Sets the limit of one name, its own and not a part of the default.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] if the limit is a text and not a limit.
+    ///
+    /// ```
+    /// use tollgate::Limits;
+    ///
+    /// let limits = Limits::per_host("10/s")?.named("api.github.com", "5000/h")?;
+    /// assert_eq!(limits.get("api.github.com").unwrap().policy().to_string(), "5000/h");
+    /// assert_eq!(limits.named("example.org", "5 per hour").unwrap_err().column(), 3);
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    pub fn named<L: TryInto<Limit>>(
+        mut self,
+        name: impl Into<String>,
+        limit: L,
+    ) -> Result<Self, InvalidLimit>
+    where
+        InvalidLimit: From<L::Error>,
+    {
+        self.named.insert(name.into(), limit.try_into()?);
+        Ok(self)
+    }
+
+    /// Sets the limit of each name that is not listed: the default.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] if the limit is a text and not a limit.
+    ///
+    /// ```
+    /// use tollgate::{Limits, Per};
+    ///
+    /// let limits = Limits::new(Per::Host).others("10/s")?;
+    /// assert_eq!(limits, Limits::per_host("10/s")?);
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    pub fn others<L: TryInto<Limit>>(mut self, limit: L) -> Result<Self, InvalidLimit>
+    where
+        InvalidLimit: From<L::Error>,
+    {
+        self.default = Some(limit.try_into()?);
+        Ok(self)
+    }
+
+    /// What the names are the names of.
+    ///
+    /// ```
+    /// # use tollgate::{Limits, Per};
+    /// assert_eq!(Limits::all("10/s")?.per(), Per::All);
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    #[must_use]
+    pub fn per(&self) -> Per {
+        self.per
+    }
+
+    /// The limit of a name: its own, or the default. `None`: calls of this name are not limited.
+    ///
+    /// ```
+    /// # use tollgate::Limits;
+    /// let limits = Limits::per_host("10/s")?;
+    /// assert_eq!(limits.get("example.org").unwrap().policy().to_string(), "10/s");
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Limit> {
+        self.named.get(name).or(self.default.as_ref())
+    }
+
+    /// The names with a limit of their own, in alphabetical order.
+    ///
+    /// ```
+    /// # use tollgate::Limits;
+    /// let limits = Limits::per_host("10/s")?.named("b.org", "1/s")?.named("a.org", "2/s")?;
+    /// assert_eq!(limits.names().collect::<Vec<_>>(), ["a.org", "b.org"]);
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.named.keys().map(String::as_str)
+    }
+}
+
+impl fmt::Display for Per {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Per {
+    #[cfg(feature = "serde")]
+    pub(super) const ALL: [Self; 5] =
+        [Self::Name, Self::Host, Self::Route, Self::ApiKey, Self::All];
+    #[cfg(feature = "serde")]
+    pub(super) const NAMES: &[&str] = &["name", "host", "route", "api-key", "all"];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Host => "host",
+            Self::Route => "route",
+            Self::ApiKey => "api-key",
+            Self::All => "all",
+        }
+    }
+}
+
+impl Headroom for Limit {
+    fn keep(self, rest: Rest) -> Self {
+        Self { policy: self.policy.keep(rest), ..self }
+    }
+}
+
+impl Headroom for Limits {
+    fn keep(self, rest: Rest) -> Self {
+        let named = self.named.into_iter().map(|(name, limit)| (name, limit.keep(rest)));
+        Self { default: self.default.map(|limit| limit.keep(rest)), named: named.collect(), ..self }
+    }
+}

@@ -1,0 +1,354 @@
+//! A margin below a quota.
+//!
+//! A limiter counts a call when it leaves, and the server when it arrives. Calls that take different times on
+//! the way arrive closer together than they left, so a client that uses a quota to the last permit exceeds it
+//! now and then. A share that is left unused absorbs this.
+//!
+//! The share is rounded up to millionths; then rates are exact, and numbers of permits are rounded down, but not
+//! to zero.
+
+use super::any::{AllOf, AnyPolicy};
+use super::compose::Same;
+use super::fixed_window::FixedWindow;
+use super::gcra::Gcra;
+use super::in_flight::InFlight;
+use super::leaky_bucket::LeakyBucket;
+use super::lock_out::LockOut;
+use super::sliding_window_counter::SlidingWindowCounter;
+use super::sliding_window_log::SlidingWindowLog;
+use super::smooth_bursty::SmoothBursty;
+use super::smooth_warming_up::SmoothWarmingUp;
+use super::token_bucket::TokenBucket;
+use super::{Policy, Rated};
+use crate::units::Rate;
+
+/// Limits that can leave a share of a quota unused, for the client of an API.
+///
+/// A server counts calls as they arrive, and the network delays some more than others. Write the quota as the
+/// API states it, and leave 5 % of it:
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Headroom, Rate, Rated, SlidingWindowLog, TokenBucket};
+///
+/// let minute = Duration::from_secs(60);
+/// assert_eq!(SlidingWindowLog::new(60, minute).headroom(0.05)?, SlidingWindowLog::new(57, minute));
+/// let bucket = TokenBucket::new(Rate::per_minute(100.0), 30).headroom(0.05)?;
+/// assert_eq!(bucket, TokenBucket::new(Rate::per_minute(95.0), 28));
+/// # Ok::<(), tollgate::InvalidHeadroom>(())
+/// ```
+///
+/// It is for rates, all policies of this crate but a custom one, and what is composed of them; with `AllOf` and
+/// `AnyPolicy` also for limits from a file. What becomes less:
+///
+/// | | |
+/// |---|---|
+/// | a [`Rate`], and each policy that has one | the rate; but not below one a day |
+/// | [`TokenBucket`], [`Gcra`], [`LeakyBucket::meter`] | and the size of the bucket |
+/// | windows and logs | the limit, not the window |
+/// | [`InFlight`], the queue of a [`LeakyBucket`], the time of a [`LockOut`] | nothing: a call is in flight for the client for longer than for the server |
+///
+/// Numbers of permits are rounded down, but not to zero: one a minute stays one a minute.
+pub trait Headroom: Sized {
+    /// Leaves `share` unused: 0.05 is 5 %. Zero changes nothing. Twice means both: 0.1 twice leaves 19 %.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidHeadroom`] if the share is negative, one or more, or not a number.
+    ///
+    /// ```
+    /// use tollgate::{Headroom, Rate};
+    ///
+    /// assert_eq!(Rate::per_second(10.0).headroom(0.05)?, Rate::per_second(9.5));
+    /// for share in [1.0, -0.1, 5.0, f64::NAN] {
+    ///     assert!(Rate::per_second(10.0).headroom(share).is_err());
+    /// }
+    /// # Ok::<(), tollgate::InvalidHeadroom>(())
+    /// ```
+    fn headroom(self, share: f64) -> Result<Self, InvalidHeadroom> {
+        let rest = Rest::of(share)?;
+        Ok(if rest.0 == WHOLE { self } else { self.keep(rest) })
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    fn keep(self, rest: Rest) -> Self;
+}
+
+/// A share that is not from 0 to less than 1; see [`Headroom::headroom`].
+///
+/// ```
+/// use tollgate::{Headroom, Rate};
+///
+/// let error = Rate::per_second(10.0).headroom(5.0).unwrap_err();
+/// assert_eq!(error.to_string(), "a headroom must be a share from 0 to less than 1, such as 0.05, not 5");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("a headroom must be a share from 0 to less than 1, such as 0.05, not {share}")]
+#[non_exhaustive]
+pub struct InvalidHeadroom {
+    /// The share.
+    pub share: f64,
+}
+
+/// What is left of a quota, in millionths.
+#[derive(Clone, Copy, Debug)]
+pub struct Rest(u32);
+
+const WHOLE: u32 = 1_000_000;
+
+impl Rest {
+    fn of(share: f64) -> Result<Self, InvalidHeadroom> {
+        let invalid = InvalidHeadroom { share };
+        if !(0.0..1.0).contains(&share) {
+            return Err(invalid);
+        }
+        let millionths = share * f64::from(WHOLE);
+        // A float is not exactly the share that was written.
+        let nearest = millionths.round();
+        let millionths =
+            if (millionths - nearest).abs() < 1e-6 { nearest } else { millionths.ceil() };
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to a million
+        match WHOLE - millionths as u32 {
+            0 => Err(invalid),
+            rest => Ok(Self(rest)),
+        }
+    }
+
+    fn of_permits(self, permits: u32) -> u32 {
+        let rest = u64::from(permits) * u64::from(self.0) / u64::from(WHOLE);
+        u32::try_from(rest).unwrap_or(permits).max(permits.min(1))
+    }
+}
+
+impl Headroom for Rate {
+    fn keep(self, rest: Rest) -> Self {
+        self.part(rest.0, WHOLE)
+    }
+}
+
+/// The rate and nothing else: what these policies store is a time.
+macro_rules! rate_only {
+    ($($policy:ident),+) => {$(
+        impl Headroom for $policy {
+            fn keep(self, rest: Rest) -> Self {
+                let rate = self.rate().keep(rest);
+                self.with_rate(rate)
+            }
+        }
+    )+};
+}
+
+rate_only!(SmoothBursty, SmoothWarmingUp);
+
+impl Headroom for TokenBucket {
+    fn keep(self, rest: Rest) -> Self {
+        let capacity = rest.of_permits(self.capacity);
+        let less = Self::new(self.rate.keep(rest), capacity).initial(self.initial.min(capacity));
+        let mut less = less.with_catch_up(self.catch_up());
+        less.period = self.period;
+        less
+    }
+}
+
+impl Headroom for Gcra {
+    /// The bucket has room for one permit more than the burst.
+    fn keep(self, rest: Rest) -> Self {
+        let size = rest.of_permits(self.max_burst.saturating_add(1));
+        let rate = self.rate.keep(rest);
+        Self { max_burst: size.saturating_sub(1), ..self }.with_rate(rate)
+    }
+}
+
+impl Headroom for LeakyBucket {
+    fn keep(self, rest: Rest) -> Self {
+        let rate = self.rate.keep(rest);
+        let less = if self.meter {
+            Self::meter(rate, rest.of_permits(self.capacity))
+        } else {
+            Self::new(rate, self.capacity)
+        };
+        less.with_catch_up(self.catch_up())
+    }
+}
+
+macro_rules! limit_only {
+    ($($policy:ident),+) => {$(
+        impl Headroom for $policy {
+            fn keep(self, rest: Rest) -> Self {
+                Self { limit: rest.of_permits(self.limit), ..self }
+            }
+        }
+    )+};
+}
+
+limit_only!(FixedWindow, SlidingWindowLog, SlidingWindowCounter);
+
+impl Headroom for InFlight {
+    fn keep(self, _: Rest) -> Self {
+        self
+    }
+}
+
+impl<P: Headroom> Headroom for LockOut<P> {
+    fn keep(self, rest: Rest) -> Self {
+        Self { policy: self.policy.keep(rest), ..self }
+    }
+}
+
+impl Headroom for AnyPolicy {
+    fn keep(self, rest: Rest) -> Self {
+        match self {
+            Self::SmoothBursty(policy) => policy.keep(rest).into(),
+            Self::SmoothWarmingUp(policy) => policy.keep(rest).into(),
+            Self::TokenBucket(policy) => policy.keep(rest).into(),
+            Self::Gcra(policy) => policy.keep(rest).into(),
+            Self::LeakyBucket(policy) => policy.keep(rest).into(),
+            Self::FixedWindow(policy) => policy.keep(rest).into(),
+            Self::SlidingWindowLog(policy) => policy.keep(rest).into(),
+            Self::SlidingWindowCounter(policy) => policy.keep(rest).into(),
+            Self::InFlight(policy) => policy.keep(rest).into(),
+            Self::LockOut(policy) => Self::LockOut(Box::new(policy.keep(rest))),
+        }
+    }
+}
+
+impl Headroom for AllOf {
+    fn keep(self, rest: Rest) -> Self {
+        Self::new(self.parts().iter().map(|part| part.clone().keep(rest)))
+    }
+}
+
+impl<P: Headroom> Headroom for Same<P> {
+    fn keep(self, rest: Rest) -> Self {
+        Self(self.0.keep(rest))
+    }
+}
+
+impl<P: Headroom, const N: usize> Headroom for [P; N] {
+    fn keep(self, rest: Rest) -> Self {
+        self.map(|part| part.keep(rest))
+    }
+}
+
+macro_rules! tuple {
+    ($($part:ident),+) => {
+        impl<$($part: Headroom),+> Headroom for ($($part,)+) {
+            #[allow(non_snake_case)] // the parts are named by their types
+            fn keep(self, rest: Rest) -> Self {
+                let ($($part,)+) = self;
+                ($($part.keep(rest),)+)
+            }
+        }
+    };
+}
+
+tuple!(A, B);
+tuple!(A, B, C);
+tuple!(A, B, C, D);
+tuple!(A, B, C, D, E);
+tuple!(A, B, C, D, E, F);
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_share_is_taken_as_it_is_written() {
+        for percent in 0..100 {
+            let share = f64::from(percent) / 100.0;
+            assert_eq!(Rest::of(share).expect("a share").0, WHOLE - percent * 10_000, "{share}");
+        }
+        // Beyond millionths more is left, not less.
+        assert_eq!(Rest::of(1.0 / 3.0).expect("a share").0, 666_666);
+        assert_eq!(Rest::of(1e-12).expect("a share").0, 999_999);
+        assert_eq!(Rest::of(1.5e-6).expect("a share").0, 999_998);
+        for share in [1.0, 0.999_999_9, -f64::MIN_POSITIVE, -0.05, 5.0, f64::NAN, f64::INFINITY] {
+            assert!(Rest::of(share).is_err(), "{share}");
+        }
+        assert_eq!(Rest::of(-0.0).expect("zero").0, WHOLE);
+    }
+
+    #[test]
+    fn permits_are_rounded_down_but_not_to_zero() {
+        let left = |permits, share| Rest::of(share).expect("a share").of_permits(permits);
+        assert_eq!(
+            [left(100, 0.05), left(30, 0.05), left(10, 0.05), left(1, 0.05)],
+            [95, 28, 9, 1]
+        );
+        assert_eq!([left(0, 0.05), left(2, 0.999), left(u32::MAX, 0.0)], [0, 1, u32::MAX]);
+        assert_eq!(left(u32::MAX, 0.5), u32::MAX / 2);
+    }
+
+    #[test]
+    fn a_rate_is_exact_where_it_can_be_and_never_above() {
+        let minute = |n: f64| Rate::per_minute(n);
+        assert_eq!(minute(100.0).headroom(0.05), Ok(minute(95.0)));
+        assert_eq!(
+            Rate::new(3, Duration::from_secs(7)).headroom(0.05).map(Rate::fraction),
+            Ok((57, 140_000_000_000))
+        );
+        // The slowest rate stays, and what would be slower becomes it.
+        let day = Rate::new(1, 1440 * MINUTE);
+        assert_eq!([day.headroom(0.05), day.headroom(0.999)], [Ok(day), Ok(day)]);
+        // Numbers that do not fit are rounded to a slower rate.
+        let wide = Rate::new(u64::MAX, Duration::from_secs(u64::MAX / 2));
+        for rate in
+            [wide, Rate::per_second(0.1), Rate::per_second(1.0 / 86_399.0), Rate::per_second(1e9)]
+        {
+            let (before, after) = (rate, rate.headroom(0.000_001).expect("a share"));
+            assert!(after < before, "{before:?}");
+            let lost = 1.0 - after.as_per_second() / before.as_per_second();
+            assert!((lost - 1e-6).abs() < 1e-12, "{before:?} lost {lost}");
+        }
+    }
+
+    #[test]
+    fn options_other_than_the_quota_stay() {
+        let rate = Rate::per_minute(100.0);
+        let less = Rate::per_minute(95.0);
+        let second = Duration::from_secs(1);
+        let bucket =
+            |rate, size| TokenBucket::new(rate, size).refill_every(second).with_catch_up(second);
+        let pairs: [(AnyPolicy, AnyPolicy); 9] = [
+            (
+                SmoothBursty::evenly_spaced(rate).with_catch_up(second).into(),
+                SmoothBursty::evenly_spaced(less).with_catch_up(second).into(),
+            ),
+            (
+                SmoothWarmingUp::new(rate, second).cold_factor(2.0).into(),
+                SmoothWarmingUp::new(less, second).cold_factor(2.0).into(),
+            ),
+            (bucket(rate, 20).initial(3).into(), bucket(less, 19).initial(3).into()),
+            (bucket(rate, 20).into(), bucket(less, 19).into()),
+            (Gcra::new(19, 100, MINUTE).into(), Gcra::new(18, 95, MINUTE).into()),
+            (LeakyBucket::new(rate, 20).into(), LeakyBucket::new(less, 20).into()),
+            (LeakyBucket::meter(rate, 20).into(), LeakyBucket::meter(less, 19).into()),
+            (
+                FixedWindow::new(100, MINUTE).aligned(second).into(),
+                FixedWindow::new(95, MINUTE).aligned(second).into(),
+            ),
+            (
+                LockOut::new(SlidingWindowCounter::new(100, MINUTE, 6), second).into(),
+                LockOut::new(SlidingWindowCounter::new(95, MINUTE, 6), second).into(),
+            ),
+        ];
+        for (quota, rest) in pairs.clone() {
+            assert_eq!(quota.headroom(0.05), Ok(rest));
+        }
+        let parts = |pick: fn(&(AnyPolicy, AnyPolicy)) -> &AnyPolicy| {
+            AllOf::new(pairs[..8].iter().map(pick).cloned())
+        };
+        assert_eq!(parts(|pair| &pair.0).headroom(0.05), Ok(parts(|pair| &pair.1)));
+        let three =
+            (FixedWindow::new(100, MINUTE), Same([Gcra::new(19, 100, MINUTE)]), InFlight::new(10));
+        let rest =
+            (FixedWindow::new(95, MINUTE), Same([Gcra::new(18, 95, MINUTE)]), InFlight::new(10));
+        assert_eq!(three.headroom(0.05), Ok(rest));
+        assert_eq!(Gcra::new(0, 100, MINUTE).headroom(0.5), Ok(Gcra::new(0, 50, MINUTE)));
+    }
+}

@@ -1,0 +1,511 @@
+//! Rates.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::text::{Cursor, DAY, HOUR, MINUTE, Number, Per, Quota, SECOND, duration};
+
+/// A number of permits per second, minute, hour or day: from 1 per day to 1,000,000,000 per second.
+///
+/// The value is kept as an exact fraction, so that no rate drifts: three per seven seconds stays three per
+/// seven seconds after a million calls. A value that is out of range, zero, negative, not a number or
+/// infinite is rejected when the rate is created, so no later code has to check it.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Rate;
+///
+/// assert_eq!(Rate::per_second(5.0), Rate::every(Duration::from_millis(200)));
+/// assert_eq!(Rate::per_minute(90.0), Rate::new(3, Duration::from_secs(2)));
+/// assert_eq!("100/min".parse::<Rate>()?, Rate::new(100, Duration::from_secs(60)));
+/// assert_eq!("900/15min".parse::<Rate>()?, "1/s".parse::<Rate>()?);
+/// assert_eq!(Rate::per_second(5.0).as_per_second(), 5.0);
+/// # Ok::<(), tollgate::InvalidRate>(())
+/// ```
+// Packed, because alignment to 16 bytes would cost each policy with a rate eight bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(Rust, packed(8))]
+pub struct Rate {
+    // Permits and nanoseconds, in lowest terms. The nanoseconds need more than 64 bits because an
+    // f64 like 0.1 is a fraction over a large power of two.
+    permits: u64,
+    nanos: u128,
+}
+
+impl Rate {
+    /// `n` permits per second.
+    ///
+    /// # Panics
+    ///
+    /// If `n` is not between 1 per day and 1e9 per second; see [`Rate::try_per_second`].
+    ///
+    /// ```
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::per_second(2.5), Rate::per_minute(150.0));
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn per_second(n: f64) -> Self {
+        Self::valid(Self::from_float(n, SECOND.as_nanos()))
+    }
+
+    /// `n` permits per minute.
+    ///
+    /// # Panics
+    ///
+    /// If the rate is not between 1 per day and 1e9 per second.
+    ///
+    /// ```
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::per_minute(60.0), Rate::per_second(1.0));
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn per_minute(n: f64) -> Self {
+        Self::valid(Self::from_float(n, MINUTE.as_nanos()))
+    }
+
+    /// `n` permits per hour.
+    ///
+    /// # Panics
+    ///
+    /// If the rate is not between 1 per day and 1e9 per second.
+    ///
+    /// ```
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::per_hour(5000.0).to_string(), "5000/h");
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn per_hour(n: f64) -> Self {
+        Self::valid(Self::from_float(n, HOUR.as_nanos()))
+    }
+
+    /// `n` permits per `per`: `Rate::new(3, Duration::from_secs(7))` is three permits per seven seconds.
+    ///
+    /// # Panics
+    ///
+    /// If the rate is not between 1 per day and 1e9 per second; see [`Rate::try_new`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::new(900, Duration::from_secs(15 * 60)), Rate::per_second(1.0));
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn new(n: u64, per: Duration) -> Self {
+        Self::valid(Self::try_new(n, per))
+    }
+
+    /// One permit per `interval`.
+    ///
+    /// # Panics
+    ///
+    /// If the interval is below a nanosecond (zero) or above a day.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::every(Duration::from_millis(10)).as_per_second(), 100.0);
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn every(interval: Duration) -> Self {
+        Self::new(1, interval)
+    }
+
+    /// `n` permits per second, for values that come from outside.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRate`] if `n` is not between 1 per day and 1e9 per second.
+    ///
+    /// ```
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::try_per_second(5.0), Ok(Rate::per_second(5.0)));
+    /// for n in [0.0, -1.0, 1e-6, 1.1e9, f64::INFINITY, f64::NAN] {
+    ///     assert!(Rate::try_per_second(n).is_err());
+    /// }
+    /// ```
+    pub fn try_per_second(n: f64) -> Result<Self, InvalidRate> {
+        Self::from_float(n, SECOND.as_nanos())
+    }
+
+    /// `n` permits per `per`, for values that come from outside.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRate`] if the rate is not between 1 per day and 1e9 per second.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::try_new(60, Duration::from_secs(60)), Ok(Rate::per_second(1.0)));
+    /// assert!(Rate::try_new(1, Duration::ZERO).is_err());
+    /// ```
+    pub fn try_new(n: u64, per: Duration) -> Result<Self, InvalidRate> {
+        Self::from_fraction(n, per.as_nanos())
+    }
+
+    /// This rate in permits per second.
+    ///
+    /// ```
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::per_minute(90.0).as_per_second(), 1.5);
+    /// ```
+    #[must_use]
+    pub fn as_per_second(self) -> f64 {
+        self.as_per(SECOND)
+    }
+
+    /// In permits per `span`, which is at most a day.
+    #[allow(clippy::cast_precision_loss)] // to the nearest float
+    fn as_per(self, span: Duration) -> f64 {
+        // A rate made from a float must return the same float. So the division uses integers, without
+        // their powers of two, and rounds once.
+        let permits = u128::from(self.permits) * span.as_nanos();
+        let up = permits.leading_zeros();
+        let wider_than_64_bits = 64u32.saturating_sub(self.nanos.leading_zeros());
+        let down = self.nanos.trailing_zeros().max(wider_than_64_bits);
+        let (permits, nanos) = (permits << up, self.nanos >> down);
+        let sticky = u128::from(!permits.is_multiple_of(nanos));
+        ((permits / nanos) | sticky) as f64 / 2f64.powi((up + down).cast_signed())
+    }
+
+    /// The permits of the fraction that the rate is, in lowest terms: so many in each
+    /// [`period`](Self::period).
+    ///
+    /// The fraction of a float may need a period beyond 500 billion years. Both numbers are then cut to 47
+    /// bits or more.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Rate;
+    /// let rate: Rate = "900/15min".parse()?;
+    /// assert_eq!((rate.permits(), rate.period()), (1, Duration::from_secs(1)));
+    /// let rate: Rate = "3/7s".parse()?;
+    /// assert_eq!((rate.permits(), rate.period()), (3, Duration::from_secs(7)));
+    /// # Ok::<(), tollgate::InvalidRate>(())
+    /// ```
+    #[must_use]
+    pub const fn permits(self) -> u64 {
+        self.permits >> self.beyond()
+    }
+
+    /// The time of the fraction that the rate is, in lowest terms; see [`permits`](Self::permits).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Rate;
+    /// let rate = Rate::per_second(2.5);
+    /// assert_eq!((rate.permits(), rate.period()), (1, Duration::from_millis(400)));
+    /// ```
+    #[must_use]
+    pub fn period(self) -> Duration {
+        duration(self.nanos >> self.beyond()).unwrap_or(Duration::MAX)
+    }
+
+    /// The bits by which the nanoseconds are wider than a `Duration` is for certain.
+    const fn beyond(self) -> u32 {
+        (128 - self.nanos.leading_zeros()).saturating_sub(93)
+    }
+
+    /// This rate times a share of one, not above the exact product. The slowest rate stays.
+    pub(crate) fn part(self, numerator: u32, denominator: u32) -> Self {
+        let (mut permits, mut nanos) = (u128::from(self.permits), self.nanos);
+        let (mut numerator, mut denominator) = (u128::from(numerator), u128::from(denominator));
+        for (above, below) in [(&mut numerator, &mut nanos), (&mut permits, &mut denominator)] {
+            let divisor = greatest_common_divisor(*above, *below).max(1);
+            (*above, *below) = (*above / divisor, *below / divisor);
+        }
+        permits *= numerator;
+        // Shifted until both fit: rounded down above, and up below.
+        while permits > u128::from(u64::MAX) || nanos.checked_mul(denominator).is_none() {
+            (permits, nanos) = (permits >> 1, nanos.div_ceil(2));
+        }
+        let permits = u64::try_from(permits).unwrap_or(u64::MAX);
+        Self::from_fraction(permits, nanos * denominator)
+            .unwrap_or(Self { permits: 1, nanos: DAY.as_nanos() })
+    }
+
+    /// The rate in lowest terms: permits, and nanoseconds.
+    pub(crate) const fn fraction(self) -> (u64, u128) {
+        (self.permits, self.nanos)
+    }
+
+    /// The permits in `span`, if they are a whole number.
+    fn permits_in(self, span: Duration) -> Option<u64> {
+        let permits = u128::from(self.permits) * span.as_nanos();
+        permits.is_multiple_of(self.nanos).then_some(permits / self.nanos)?.try_into().ok()
+    }
+
+    pub(crate) fn of(quota: &Quota) -> Result<Self, InvalidRate> {
+        match quota.number {
+            Number::Whole(number) => Self::from_fraction(number, quota.nanos),
+            Number::Decimal(number) => Self::from_float(number, quota.nanos),
+        }
+    }
+
+    #[track_caller]
+    fn valid(rate: Result<Self, InvalidRate>) -> Self {
+        match rate {
+            Ok(rate) => rate,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A float is a fraction over a power of two, and is converted without rounding.
+    fn from_float(n: f64, per: u128) -> Result<Self, InvalidRate> {
+        // No span is wider than a year or so, and no rate below one a day, so a value outside these bounds is out of range for each span.
+        if !(1e-6..=1e14).contains(&n) {
+            #[allow(clippy::cast_precision_loss)] // for a message
+            let per_second = n / (per as f64 / 1e9);
+            return Err(InvalidRate::OutOfRange { per_second });
+        }
+        let bits = n.to_bits();
+        // n is a positive normal number: 1 <= bits >> 52 <= 2046, and 2^-20 < n < 2^47.
+        let exponent = i32::try_from(bits >> 52).unwrap_or_default() - 1075;
+        let mantissa = (bits & ((1 << 52) - 1)) | (1 << 52);
+        let zeros = mantissa.trailing_zeros();
+        let (mantissa, exponent) = (mantissa >> zeros, exponent + zeros.cast_signed());
+        let (permits, scale) = if exponent >= 0 {
+            (mantissa << exponent, 0)
+        } else {
+            (mantissa, exponent.unsigned_abs())
+        };
+        Self::from_fraction(permits, per << scale)
+    }
+
+    fn from_fraction(permits: u64, nanos: u128) -> Result<Self, InvalidRate> {
+        if permits == 0 || nanos == 0 {
+            let per_second = if permits == 0 { 0.0 } else { f64::INFINITY };
+            return Err(InvalidRate::OutOfRange { per_second });
+        }
+        let divisor = greatest_common_divisor(u128::from(permits), nanos);
+        let rate = Self {
+            // The divisor divides `permits`, so it is no larger and the quotient fits.
+            permits: u64::try_from(u128::from(permits) / divisor).unwrap_or(permits),
+            nanos: nanos / divisor,
+        };
+        // Compared as floats, so that the float nearest to 1/86400 counts as one per day.
+        let per_second = rate.as_per_second();
+        let at_most_one_a_nanosecond = u128::from(rate.permits) <= rate.nanos;
+        if per_second >= 1.0 / 86_400.0 && at_most_one_a_nanosecond {
+            Ok(rate)
+        } else {
+            Err(InvalidRate::OutOfRange { per_second })
+        }
+    }
+}
+
+fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// Uses the unit in which the rate is a whole number, else one in which it is a float, else the fraction:
+/// `100/min`, `0.1/s`, `3/7s`. The text parses back to the same rate.
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(SECOND, "s"), (MINUTE, "min"), (HOUR, "h"), (DAY, "day")];
+        for (span, unit) in units {
+            if let Some(whole) = self.permits_in(span) {
+                return write!(f, "{whole}/{unit}");
+            }
+        }
+        for (span, unit) in units {
+            let number = self.as_per(span);
+            if Self::from_float(number, span.as_nanos()) == Ok(*self) {
+                return write!(f, "{number}/{unit}");
+            }
+        }
+        write!(f, "{}/{}", { self.permits }, Per(self.nanos))
+    }
+}
+
+impl fmt::Debug for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rate({self})")
+    }
+}
+
+/// The faster rate is the greater one.
+impl Ord for Rate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Compares nanoseconds per permit: whole nanoseconds first, then the remainders, whose products fit.
+        let parts = |rate: &Self| {
+            let permits = u128::from(rate.permits);
+            (rate.nanos / permits, rate.nanos % permits, permits)
+        };
+        let ((whole, rest, permits), (its_whole, its_rest, its_permits)) =
+            (parts(self), parts(other));
+        (its_whole, its_rest * permits).cmp(&(whole, rest * its_permits))
+    }
+}
+
+impl PartialOrd for Rate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A number, a slash, and a time: `5/s`, `0.5/sec`, `100/min`, `900/15min`, `1/5s`, `90_000/h`, `1/200ms`.
+///
+/// The time is a unit (`ns`, `us`, `ms`, `s`, `min`, `h`, `day`, or its other usual names), with a whole number
+/// before it or none.
+impl FromStr for Rate {
+    type Err = InvalidRate;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRate> {
+        let mut cursor = Cursor::new(text);
+        let quota = cursor.quota().ok().filter(|_| cursor.is_at_end());
+        let quota = quota.ok_or_else(|| InvalidRate::Malformed { text: text.to_owned() })?;
+        Self::of(&quota)
+    }
+}
+
+/// The error of an invalid [`Rate`].
+///
+/// ```
+/// use tollgate::{InvalidRate, Rate};
+///
+/// let error = "100 per fortnight".parse::<Rate>().unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "not a rate: \"100 per fortnight\" (expected a number, a slash and a time, such as 100/min or 1/5s)"
+/// );
+/// assert!(matches!(Rate::try_per_second(0.0), Err(InvalidRate::OutOfRange { .. })));
+/// ```
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidRate {
+    /// Zero, negative, not a number, infinite, below one per day or above 1e9 per second.
+    #[error("a rate must be from 1 per day to 1e9 per second, not {per_second:?} per second")]
+    OutOfRange {
+        /// The requested rate, in permits per second.
+        per_second: f64,
+    },
+    /// The text is not a rate.
+    #[error(
+        "not a rate: {text:?} (expected a number, a slash and a time, such as 100/min or 1/5s)"
+    )]
+    Malformed {
+        /// The text.
+        text: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_are_taken_exactly() {
+        assert_eq!(Rate::per_second(5.0).fraction(), (1, 200_000_000));
+        assert_eq!(Rate::per_second(0.75).fraction(), (3, 4_000_000_000));
+        assert_eq!(Rate::per_second(1e9).fraction(), (1, 1));
+        // The float 0.1 is not exactly a tenth, and must not become one.
+        assert_ne!(Rate::per_second(0.1), Rate::every(Duration::from_secs(10)));
+        assert_eq!(Rate::per_second(0.1).as_per_second(), 0.1);
+    }
+
+    #[test]
+    fn the_ends_of_the_range_are_inside() {
+        for rate in [
+            Rate::try_per_second(1.0 / 86_400.0),
+            Rate::try_per_second(1e9),
+            "1/day".parse(),
+            Rate::from_fraction(u64::MAX, u128::from(u64::MAX)),
+        ] {
+            assert!(rate.is_ok(), "{rate:?}");
+        }
+        assert!(Rate::try_per_second(1.0 / 86_401.0).is_err());
+        assert!(Rate::try_per_second(1e9 + 1.0).is_err());
+        assert!(Rate::from_fraction(u64::MAX, u128::from(u64::MAX) - 1).is_err());
+        assert!(Rate::from_fraction(1, Duration::MAX.as_nanos()).is_err());
+        assert!(Rate::from_fraction(1, 0).is_err());
+    }
+
+    #[test]
+    fn rates_are_ordered_by_speed() {
+        let texts =
+            ["1/day", "0.5/h", "3/h", "1/min", "0.1/s", "7/min", "0.3/s", "1/s", "1000000000/s"];
+        let rates = texts.map(|text| text.parse::<Rate>().expect(text));
+        for (index, slow) in rates.iter().enumerate() {
+            assert!(rates[index + 1..].iter().all(|fast| slow < fast), "{slow}");
+            assert_eq!(slow.cmp(slow), Ordering::Equal);
+        }
+        // Two fractions that differ by less than a float can represent.
+        let (one, other) = (
+            Rate::new(u64::MAX, Duration::from_secs(u64::MAX / 2)),
+            Rate::new(u64::MAX - 1, Duration::from_secs(u64::MAX / 2)),
+        );
+        assert!(one > other);
+    }
+
+    #[test]
+    fn text_goes_there_and_back() {
+        for text in [
+            "5/s",
+            "100/min",
+            "5000/h",
+            "1/day",
+            "0.3/s",
+            "150/min",
+            "0.1/min",
+            "3/7s",
+            "1/7ms",
+            "401/400days",
+            "1000000000/s",
+        ] {
+            let rate: Rate = text.parse().expect(text);
+            assert_eq!(rate.to_string(), text);
+        }
+        let minute = Rate::per_minute;
+        let others = [
+            ("900/15min", minute(60.0)),
+            ("1/5s", minute(12.0)),
+            ("90_000/min", minute(90_000.0)),
+            ("1_000.5/ 30 s", minute(2_001.0)),
+            ("300/300days", Rate::new(1, DAY)),
+            ("400 / 400 d", Rate::new(1, DAY)),
+            ("1/200ms", Rate::per_second(5.0)),
+            ("3/7us", Rate::new(3, Duration::from_micros(7))),
+        ];
+        for (text, rate) in others {
+            assert_eq!(text.parse(), Ok(rate), "{text}");
+        }
+        let malformed = [
+            "",
+            "5",
+            "5/",
+            "/s",
+            "5/fortnight",
+            "five/s",
+            "5/s/s",
+            "5s",
+            "5/0s",
+            "5/-1s",
+            "5/1.5s",
+            "_5/s",
+            "5_/s",
+            "5__0/s",
+            "5_.0/s",
+            "5/1_s",
+            "5/5 0s",
+            "0.5/367d",
+            "5/99999999999999999999999999999999999999s",
+        ];
+        for text in malformed {
+            assert!(matches!(text.parse::<Rate>(), Err(InvalidRate::Malformed { .. })), "{text}");
+        }
+        for text in ["0/s", "-1/min", "5/367d", "NaN/s", "inf/s", "1e300/h", "1e-300/day"] {
+            assert!(matches!(text.parse::<Rate>(), Err(InvalidRate::OutOfRange { .. })), "{text}");
+        }
+    }
+}

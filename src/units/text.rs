@@ -1,0 +1,248 @@
+//! Numbers, times and quotas as people write them: `90_000`, `15min`, `100/min`.
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const HOUR: Duration = Duration::from_secs(3_600);
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
+
+/// The names of each unit of time, that which is written first. The longest unit is the first.
+const UNITS: [(Duration, &[&str]); 7] = [
+    (DAY, &["day", "days", "d"]),
+    (HOUR, &["h", "hour", "hours", "hr"]),
+    (MINUTE, &["min", "m", "minute", "minutes"]),
+    (SECOND, &["s", "sec", "second", "seconds"]),
+    (Duration::from_millis(1), &["ms", "msec"]),
+    (Duration::from_micros(1), &["us", "µs", "usec"]),
+    (Duration::from_nanos(1), &["ns", "nsec"]),
+];
+
+const UNIT_NAMES: &str = "ns, us, ms, s, min, h or day";
+
+/// The longest time over which a number may have decimals. No rate is less than one a day.
+const YEAR: u128 = 366 * DAY.as_nanos();
+
+/// What is wrong with a text, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// Bytes of the text. Empty at the end, where something is missing.
+    pub(crate) at: Range<usize>,
+    pub(crate) reason: String,
+}
+
+impl Fault {
+    pub(crate) fn new(at: Range<usize>, reason: impl Into<String>) -> Self {
+        Self { at, reason: reason.into() }
+    }
+}
+
+/// A number of permits in a time, as it is written.
+#[derive(Clone, Debug)]
+pub(crate) struct Quota {
+    pub(super) number: Number,
+    pub(super) nanos: u128,
+    /// Where the number and the whole quota stand.
+    pub(crate) number_at: Range<usize>,
+    pub(crate) at: Range<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Number {
+    Whole(u64),
+    Decimal(f64),
+}
+
+impl Quota {
+    /// The permits, for a rule that counts them.
+    pub(crate) fn count(&self) -> Option<u32> {
+        let Number::Whole(number) = self.number else { return None };
+        u32::try_from(number).ok()
+    }
+
+    pub(crate) fn period(&self) -> Option<Duration> {
+        duration(self.nanos)
+    }
+}
+
+/// Reads a text from left to right.
+#[derive(Clone, Debug)]
+pub(crate) struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn skip_space(&mut self) {
+        self.at = self.text.len() - self.rest().trim_start().len();
+    }
+
+    pub(crate) fn is_at_end(&mut self) -> bool {
+        self.skip_space();
+        self.rest().is_empty()
+    }
+
+    /// The end of the text, where something is missing.
+    pub(crate) fn end(&self) -> Range<usize> {
+        self.text.len()..self.text.len()
+    }
+
+    pub(crate) fn text_at(&self, at: &Range<usize>) -> &'a str {
+        &self.text[at.clone()]
+    }
+
+    /// Takes `sign` if it is next.
+    pub(crate) fn takes(&mut self, sign: char) -> bool {
+        self.skip_space();
+        let is_next = self.rest().starts_with(sign);
+        self.at += if is_next { sign.len_utf8() } else { 0 };
+        is_next
+    }
+
+    /// The next characters that are none of these, after spaces.
+    fn until(&mut self, ends: impl Fn(char) -> bool) -> Range<usize> {
+        self.skip_space();
+        let start = self.at;
+        self.at += self.rest().find(ends).unwrap_or(self.rest().len());
+        start..self.at
+    }
+
+    /// The next word: what stands before a space, a slash or a comma; or that slash or comma. Empty at the end.
+    pub(crate) fn word(&mut self) -> Range<usize> {
+        let word = self.until(|character| character.is_whitespace() || "/,".contains(character));
+        self.at += usize::from(word.is_empty() && !self.rest().is_empty());
+        word.start..self.at
+    }
+
+    /// The next word, without taking it.
+    pub(crate) fn peek(&self) -> &'a str {
+        let mut ahead = self.clone();
+        let word = ahead.word();
+        &self.text[word]
+    }
+
+    /// A whole number.
+    pub(crate) fn whole(&mut self) -> Result<(u32, Range<usize>), Fault> {
+        let at = self.word();
+        let number = digits(self.text_at(&at)).and_then(|number| number.parse().ok());
+        let reason = || format!("expected a whole number up to {}", u32::MAX);
+        number.map(|number| (number, at.clone())).ok_or_else(|| Fault::new(at, reason()))
+    }
+
+    /// A number with or without decimals.
+    pub(crate) fn decimal(&mut self) -> Result<(f64, Range<usize>), Fault> {
+        let at = self.word();
+        let number = digits(self.text_at(&at)).and_then(|number| number.parse().ok());
+        number.map(|number| (number, at.clone())).ok_or_else(|| Fault::new(at, "expected a number"))
+    }
+
+    /// A whole number and a unit: `20ms`.
+    pub(crate) fn span(&mut self) -> Result<(Duration, Range<usize>), Fault> {
+        let (nanos, at) = self.nanos(false)?;
+        let span = duration(nanos).ok_or_else(|| Fault::new(at.clone(), "too long"))?;
+        Ok((span, at))
+    }
+
+    /// A number, a slash, and a time.
+    pub(crate) fn quota(&mut self) -> Result<Quota, Fault> {
+        let number_at = self.word();
+        let number = self.text_at(&number_at);
+        let number = digits(number).and_then(|number| {
+            let whole = number.parse().map(Number::Whole);
+            whole.or_else(|_| number.parse().map(Number::Decimal)).ok()
+        });
+        let number = number.ok_or_else(|| Fault::new(number_at.clone(), "expected a number"))?;
+        if !self.takes('/') {
+            let at = self.word();
+            return Err(Fault::new(at, "expected a slash and a time, such as 100/min"));
+        }
+        let (nanos, time_at) = self.nanos(true)?;
+        if matches!(number, Number::Decimal(_)) && nanos > YEAR {
+            return Err(Fault::new(time_at, "too long for a number with decimals"));
+        }
+        Ok(Quota { number, nanos, at: number_at.start..time_at.end, number_at })
+    }
+
+    /// A time in nanoseconds, at least one if it `divides`. The number before the unit may be missing then.
+    fn nanos(&mut self, divides: bool) -> Result<(u128, Range<usize>), Fault> {
+        let is_end = |character: char| character.is_whitespace() || "/,".contains(character);
+        let count_at = self.until(|character| is_end(character) || character.is_alphabetic());
+        let unit_at = self.word();
+        let (count, unit) = (self.text_at(&count_at), self.text_at(&unit_at));
+        let at = if count.is_empty() { unit_at.clone() } else { count_at.start..unit_at.end };
+        let count = match count {
+            "" if divides => Some(1),
+            count => digits(count).and_then(|count| count.parse::<u128>().ok()),
+        };
+        let expected =
+            || format!("expected a time, such as 20ms or 15min: a whole number and {UNIT_NAMES}");
+        let count = count.ok_or_else(|| Fault::new(at.clone(), expected()))?;
+        let known = UNITS.iter().find(|(_, names)| names.contains(&unit));
+        let (unit, _) =
+            known.ok_or_else(|| Fault::new(unit_at, format!("expected {UNIT_NAMES}")))?;
+        let nanos = unit.as_nanos().checked_mul(count);
+        let nanos = nanos.ok_or_else(|| Fault::new(at.clone(), "too long"))?;
+        if divides && nanos == 0 {
+            return Err(Fault::new(at, "a time must not be zero"));
+        }
+        Ok((nanos, at))
+    }
+}
+
+/// Without the underscores between digits. `None` if there is one elsewhere.
+fn digits(number: &str) -> Option<String> {
+    let parts: Vec<_> = number.split('_').collect();
+    let is_digit = |character: Option<char>| character.is_some_and(|it| it.is_ascii_digit());
+    let stands_well =
+        |pair: &[&str]| is_digit(pair[0].chars().next_back()) && is_digit(pair[1].chars().next());
+    parts.windows(2).all(stands_well).then(|| parts.concat())
+}
+
+/// `None` if it is longer than a `Duration`.
+pub(super) fn duration(nanos: u128) -> Option<Duration> {
+    let seconds = u64::try_from(nanos / SECOND.as_nanos()).ok()?;
+    let rest = u32::try_from(nanos % SECOND.as_nanos()).ok()?;
+    Some(Duration::new(seconds, rest))
+}
+
+/// A time as [`Cursor::span`] reads it: `15min`.
+pub(crate) struct Span(pub(crate) Duration);
+
+/// A time in nanoseconds, as it stands behind a slash: `15min` and `min`.
+pub(crate) struct Per(pub(crate) u128);
+
+/// The longest unit of which it is a multiple, and how many of them.
+fn in_units(nanos: u128) -> (u128, &'static str) {
+    let unit = UNITS.iter().find(|(unit, _)| nanos != 0 && nanos.is_multiple_of(unit.as_nanos()));
+    let (count, names) =
+        unit.map_or((0, UNITS[3].1), |(unit, names)| (nanos / unit.as_nanos(), names));
+    // Only days have a plural.
+    let unit = if names[0] == "day" && count > 1 { "days" } else { names[0] };
+    (count, unit)
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, unit) = in_units(self.0.as_nanos());
+        write!(f, "{count}{unit}")
+    }
+}
+
+impl fmt::Display for Per {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match in_units(self.0) {
+            (1, unit) => f.write_str(unit),
+            (count, unit) => write!(f, "{count}{unit}"),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Headroom: a policy that leaves a quarter of its quota keeps the laws of three quarters of it. The oracle gets
+//! what is left by its own arithmetic.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use proptest::strategy::{BoxedStrategy, Strategy};
+use tollgate::{
+    FixedWindow, Gcra, Headroom, LeakyBucket, Policy, RateLimiter, SlidingWindowCounter,
+    SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
+
+use crate::history::History;
+use crate::oracle::{Conforms, Fraction, Oracle, Scale, Scales, Time};
+use crate::policies::{
+    Aligned, Meter, bursty, fixed_window, leaky_queue, sliding, token_bucket, warming_up,
+};
+use crate::{trace, windows};
+
+const SHARE: f64 = 0.25;
+
+/// Three quarters of a policy's quota.
+trait Quota {
+    fn less(&self) -> Self;
+}
+
+impl Quota for Fraction {
+    fn less(&self) -> Self {
+        Self { permits: 3 * self.permits, nanos: 4 * self.nanos }
+    }
+}
+
+impl Quota for u32 {
+    fn less(&self) -> Self {
+        let quarters = 3 * self;
+        if *self == 1 { 1 } else { quarters / 4 }
+    }
+}
+
+impl Quota for bursty::Version {
+    fn less(&self) -> Self {
+        Self { rate: self.rate.less(), ..self.clone() }
+    }
+}
+
+impl Quota for warming_up::Version {
+    fn less(&self) -> Self {
+        Self { rate: self.rate.less(), ..*self }
+    }
+}
+
+impl Quota for token_bucket::Version {
+    fn less(&self) -> Self {
+        let capacity = self.capacity.less();
+        let initial = self.initial.min(capacity);
+        Self { rate: self.rate.less(), capacity, initial, ..self.clone() }
+    }
+}
+
+/// The room in the queue is not a quota.
+impl Quota for leaky_queue::Version {
+    fn less(&self) -> Self {
+        Self { rate: self.rate.less(), ..self.clone() }
+    }
+}
+
+impl Quota for fixed_window::Version {
+    fn less(&self) -> Self {
+        Self { limit: self.limit.less(), ..*self }
+    }
+}
+
+impl Quota for sliding::Version {
+    fn less(&self) -> Self {
+        Self { limit: self.limit.less(), ..*self }
+    }
+}
+
+/// A policy with headroom.
+#[derive(Debug)]
+struct Spare<P>(PhantomData<P>);
+
+fn less<V: Quota>(versions: &[V]) -> Vec<V> {
+    versions.iter().map(Quota::less).collect()
+}
+
+impl<P: Conforms<Policy: Headroom, Version: Quota>> Conforms for Spare<P> {
+    type Policy = P::Policy;
+    type Version = P::Version;
+
+    const CATCHES_UP: bool = P::CATCHES_UP;
+    const PREPAID: bool = P::PREPAID;
+    const KNOWS_LAST: bool = P::KNOWS_LAST;
+    const TOLERANCE: Time = P::TOLERANCE;
+    const SLOWER: u64 = P::SLOWER;
+
+    /// Three quarters of a power of two is not exact.
+    const SCALES: Scales = match P::SCALES {
+        Scales::Exact => Scales::Exact,
+        _ => Scales::Rounded,
+    };
+
+    fn version(scale: Scale) -> BoxedStrategy<P::Version> {
+        P::version(scale).boxed()
+    }
+
+    fn policy(version: &P::Version, catch_up: Duration) -> P::Policy {
+        P::policy(version, catch_up).headroom(SHARE).expect("a share")
+    }
+
+    fn oracle(versions: &[P::Version]) -> Box<dyn Oracle> {
+        P::oracle(&less(versions))
+    }
+
+    fn kept(versions: &[P::Version], history: &History) -> Result<(), String> {
+        P::kept(&less(versions), history)
+    }
+
+    fn cost(n: u32) -> <P::Policy as Policy>::Cost {
+        P::cost(n)
+    }
+
+    fn ramp(version: &P::Version) -> Time {
+        P::ramp(&version.less())
+    }
+
+    fn with_thousand(rate: Fraction) -> Option<P::Version> {
+        P::with_thousand(rate)
+    }
+}
+
+macro_rules! headroom {
+    ($($name:ident: $policy:ty),+ $(,)?) => {$(
+        mod $name {
+            use super::*;
+
+            type Policy = Spare<$policy>;
+            type Subject = RateLimiter<<Policy as Conforms>::Policy>;
+
+            laws! {
+                law_1_no_span_grants_more_than_its_share: windows::no_span_grants_more_than_its_share;
+                law_2_grants_and_their_times_are_those_of_the_oracle: trace::the_oracle_agrees;
+                law_7_refunds_and_changes_mint_nothing: windows::refunds_and_changes_mint_nothing;
+            }
+        }
+    )+};
+}
+
+headroom!(
+    bursty_policy: SmoothBursty,
+    warming_up_policy: SmoothWarmingUp,
+    bucket: TokenBucket,
+    gcra: Gcra,
+    leaky_bucket: LeakyBucket,
+    meter: Meter,
+    window: FixedWindow,
+    aligned: Aligned,
+    log: SlidingWindowLog,
+    counter: SlidingWindowCounter,
+);

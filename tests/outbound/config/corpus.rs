@@ -1,0 +1,51 @@
+//! The committed texts: what each limit in `limits.txt` means, or what is wrong with it and where; and what a
+//! reader of each broken file in `files.txt` sees.
+
+use std::fmt::Write;
+
+use tollgate::{AllOf, Limits};
+
+#[test]
+fn limits_mean_what_the_corpus_says() {
+    let corpus = include_str!("limits.txt");
+    let mut found = String::new();
+    let (mut good, mut bad) = (0, 0);
+    for line in corpus.lines() {
+        if line.is_empty() || line.starts_with('#') {
+            writeln!(found, "{line}").expect("a string");
+            continue;
+        }
+        let text = line.split(" => ").next().unwrap_or(line);
+        let text = text.split(" !! ").next().unwrap_or(text);
+        match text.trim_matches('`').parse::<AllOf>() {
+            Ok(policy) => {
+                good += 1;
+                writeln!(found, "{text} => {policy}").expect("a string");
+            }
+            Err(error) => {
+                bad += 1;
+                let (column, word, reason) = (error.column(), error.word(), error.reason());
+                writeln!(found, "{text} !! {column} `{word}` {reason}").expect("a string");
+            }
+        }
+    }
+    assert!(good > 30 && bad > 50, "{good} and {bad}");
+    assert!(found == corpus, "what the texts mean now:\n{found}");
+}
+
+/// Sections `=== name`, each with a file, a line `---`, and the error.
+#[test]
+fn errors_in_files_point_at_the_place() {
+    let corpus = include_str!("files.txt");
+    let mut found = String::new();
+    for section in corpus.split("=== ").skip(1) {
+        let (name, rest) = section.split_once('\n').expect("a name");
+        let file = rest.split("---\n").next().unwrap_or(rest);
+        let error = match toml::from_str::<Limits>(file) {
+            Ok(limits) => format!("no error: {limits:?}\n"),
+            Err(error) => error.to_string(),
+        };
+        writeln!(found, "=== {name}\n{file}---\n{error}").expect("a string");
+    }
+    assert!(found == corpus, "what the files say now:\n{found}");
+}

@@ -1,0 +1,229 @@
+//! A changed file, read while callers wait.
+
+use std::thread;
+use std::time::Duration;
+
+use tollgate::{AllOf, AnyRateLimiter, Error, Limits, ManualClock, Per, RateLimiters, Reservation};
+
+fn limits(file: &str) -> Limits {
+    toml::from_str(file).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn limiters(file: &str) -> (RateLimiters, ManualClock) {
+    let clock = ManualClock::new();
+    (RateLimiters::with_clock(limits(file), &clock), clock)
+}
+
+fn delay(place: &Reservation<AllOf>) -> u128 {
+    place.delay().as_millis()
+}
+
+#[test]
+fn a_reload_retimes_those_who_wait() {
+    let (limiters, clock) = limiters("default = '1/min'");
+    let keyed = limiters.keyed();
+    let places: Vec<_> = (0..4).map(|_| keyed.reserve("api", 1).expect("a place")).collect();
+    let delays = || places.iter().map(delay).collect::<Vec<_>>();
+    assert_eq!(delays(), [0, 60_000, 120_000, 180_000]);
+    clock.advance(Duration::from_secs(30));
+    // The permit before keeps its price: half of a minute is left of it.
+    limiters.reload(limits("default = '10/s'"));
+    assert_eq!(delays(), [0, 30_000, 30_100, 30_200]);
+    limiters.reload(limits("default = '1/min sliding window'"));
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(keyed.queue_len("api"), 2);
+}
+
+#[test]
+fn a_file_that_is_read_again_gives_nothing_twice() {
+    let file = "default = '1/min burst 5'\nlimits.own = '1/min burst 3, 10/h fixed window'";
+    let (limiters, _) = limiters(file);
+    let handles = ["any", "own"].map(|name| limiters.at(name).expect("a limit"));
+    limiters.keyed().try_acquire("any", 5).expect("a burst");
+    limiters.keyed().try_acquire("own", 3).expect("a burst");
+    for _ in 0..3 {
+        limiters.reload(limits(file));
+        for (name, handle) in ["any", "own"].into_iter().zip(&handles) {
+            assert_eq!(limiters.keyed().available(name), 0, "{name}");
+            // A handle from before is the same limiter.
+            assert_eq!(handle.limiter().available(name), 0, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_broken_file_leaves_the_old_limits_in_force() {
+    let (limiters, _) = limiters("default = '1/min'");
+    let keyed = limiters.keyed();
+    let places = [(); 2].map(|()| keyed.reserve("api", 1).expect("a place"));
+    let read = |file: &str| toml::from_str(file).map(|limits| limiters.reload(limits));
+    for broken in
+        ["", "default = '10/s brust 5'", "default = '0/s'", "default = '10/s'\nlimit = 5", "["]
+    {
+        assert!(read(broken).is_err(), "{broken}");
+        assert_eq!(delay(&places[1]), 60_000);
+        assert_eq!(limiters.limits(), limits("default = '1/min'"));
+    }
+}
+
+#[test]
+fn a_name_that_is_added_keeps_what_it_took_of_the_default() {
+    let (limiters, clock) = limiters("default = '1/min burst 5'");
+    let before = limiters.at("api").expect("the default");
+    let keyed = limiters.keyed();
+    keyed.try_acquire("api", 4).expect("a burst");
+    limiters.reload(limits("default = '1/min burst 5'\nlimits.api = '1/s burst 10'"));
+    assert_eq!(keyed.available("api"), 1);
+    assert_eq!((keyed.available("other"), before.limiter().quota("api").limit), (5, 10));
+    clock.advance(Duration::from_secs(3));
+    assert_eq!(keyed.available("api"), 4);
+}
+
+#[test]
+fn a_name_that_is_removed_gets_the_default() {
+    let (limiters, clock) = limiters("default = '1/s burst 2'\nlimits.api = '10/s burst 20'");
+    let keyed = limiters.keyed();
+    keyed.try_acquire("api", 20).expect("a burst");
+    let waiting = keyed.reserve("api", 2).expect("a place");
+    assert_eq!(delay(&waiting), 200);
+    limiters.reload(limits("default = '1/s burst 2'"));
+    assert_eq!(delay(&waiting), 2000);
+    clock.advance(Duration::from_secs(60));
+    assert_eq!((delay(&waiting), keyed.queue_len("api")), (0, 0));
+    assert_eq!(keyed.quota("api").limit, 2);
+}
+
+#[test]
+fn a_name_that_is_removed_without_a_default_keeps_its_limit_for_those_who_wait() {
+    let (limiters, clock) = limiters("limits = { api = '1/s burst 2', other = '1/s' }");
+    let before = limiters.at("api").expect("it is listed");
+    let keyed = limiters.keyed();
+    keyed.try_acquire("api", 2).expect("a burst");
+    let waiting = keyed.reserve("api", 2).expect("a place");
+    let other = "limits.other = '1/s'";
+    // Twice, so that the limit of the removed name is handed on.
+    for _ in 0..2 {
+        limiters.reload(limits(other));
+        assert!(limiters.at("api").is_none());
+        assert_eq!((delay(&waiting), before.limiter().queue_len("api")), (2000, 1));
+    }
+    // Listed again, it is the same limiter.
+    limiters.reload(limits("limits = { api = '2/s burst 2', other = '1/s' }"));
+    assert_eq!(delay(&waiting), 1000);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!((delay(&waiting), keyed.queue_len("api")), (0, 0));
+    assert_eq!(keyed.available("api"), 0);
+}
+
+#[test]
+fn a_default_that_is_removed_stays_for_those_who_wait() {
+    let (limiters, clock) = limiters("default = '1/s'");
+    let keyed = limiters.keyed();
+    let places = [(); 3].map(|()| keyed.reserve("api", 1).expect("a place"));
+    for _ in 0..2 {
+        limiters.reload(limits("limits.other = '1/s'"));
+        assert!(limiters.at("api").is_none());
+        assert_eq!(delay(&places[2]), 2000);
+    }
+    clock.advance(Duration::from_secs(2));
+    assert_eq!((delay(&places[2]), keyed.queue_len("api")), (0, 0));
+}
+
+#[test]
+fn a_name_without_a_limit_is_granted_nothing() {
+    let (limiters, _) = limiters("limits.api = '1/s'");
+    assert!(limiters.at("else").is_none());
+    let error = limiters.keyed().try_acquire("else", 1).expect_err("no limit of this kind");
+    assert!(matches!(error, Error::ExceedsCapacity(_)), "{error}");
+}
+
+#[test]
+fn each_name_has_its_own_bounds_and_a_reload_changes_them() {
+    let bounded = "default = { limits = '1/s', max_waiters = 1 }
+        [limits]
+        two = { limits = ['1/s', '9 in flight'], max_waiters = 2 }
+        permits = { policy = 'smooth-bursty', rate = '1/s', max_queued_permits = 7 }
+        free = '1/s'";
+    let (limiters, _) = limiters(bounded);
+    let keyed = limiters.keyed();
+    let waiters = |name: &str, n: u32| {
+        let places: Vec<_> = (0..20).map_while(|_| keyed.reserve(name, n).ok()).collect();
+        places.len() - 1 // the first does not wait
+    };
+    let all = || [waiters("any", 1), waiters("two", 1), waiters("permits", 3), waiters("free", 1)];
+    assert_eq!(all(), [1, 2, 2, 19]);
+    // With callers at each name, whose places are the same lines afterwards.
+    let kept: Vec<_> = ["any", "two", "permits", "free"].map(|name| keyed.reserve(name, 1)).into();
+    limiters.reload(limits("default = '1/s'\nlimits.free = { limits = '1/s', max_waiters = 3 }"));
+    drop(kept);
+    assert_eq!(all(), [19, 19, 19, 3]);
+    limiters.reload(limits(bounded));
+    assert_eq!(all(), [1, 2, 2, 19]);
+}
+
+#[test]
+fn all_names_share_one_limit_but_those_that_are_listed() {
+    let (limiters, _) =
+        limiters("per = 'all'\ndefault = '1/s burst 3'\nlimits.own = '1/s burst 2'");
+    assert_eq!(limiters.limits().per(), Per::All);
+    let keys = ["a", "b", "own"].map(|name| limiters.at(name).expect("a limit").key().clone());
+    assert_eq!(keys, ["", "", "own"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let granted = |name: &str| {
+        (0..9)
+            .take_while(|_| {
+                runtime.block_on(limiters.at(name).expect("a limit").try_acquire(1)).is_ok()
+            })
+            .count()
+    };
+    assert_eq!([granted("a"), granted("b"), granted("own"), granted("c")], [3, 0, 2, 0]);
+}
+
+#[test]
+fn headroom_in_a_file_is_for_all_its_limits() {
+    let file =
+        "default = '100/min burst 20'\nlimits.api = ['60/min sliding window', '10 in flight']";
+    let less = limits(&format!("headroom = 0.05\n{file}"));
+    let text = |name: &str| less.get(name).expect("a limit").policy().to_string();
+    assert_eq!(
+        [text("any"), text("api")],
+        ["95/min burst 19", "57/min sliding window, 10 in flight"]
+    );
+    assert_eq!(limits(&format!("headroom = 0\n{file}")), limits(file));
+}
+
+#[test]
+fn the_initial_tokens_of_a_file_are_those_of_a_name_that_comes() {
+    let (limiters, clock) = limiters("default = '1/s burst 5 initial 2'");
+    assert_eq!(limiters.keyed().available("api"), 2);
+    limiters.keyed().try_acquire("api", 2).expect("initial tokens");
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(limiters.keyed().available("api"), 1);
+}
+
+/// After the last reload all names have the last limits, whichever threads reloaded before.
+#[test]
+fn reloads_of_several_threads_end_with_one_file_for_all_names() {
+    let (limiters, _) = limiters("default = '1/s burst 1'");
+    let names: Vec<_> = (0..300).map(|name| name.to_string()).collect();
+    for name in &names {
+        limiters.keyed().try_acquire(name, 1).expect("the first");
+    }
+    thread::scope(|scope| {
+        for burst in 2..6 {
+            let limiters = &limiters;
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    limiters
+                        .reload(Limits::per_name(&*format!("1/s burst {burst}")).expect("a limit"));
+                }
+            });
+        }
+    });
+    let limits = limiters.limits();
+    let limit = limits.get("0").expect("the default").policy();
+    for name in &names {
+        let size = limiters.keyed().quota(name).limit;
+        assert_eq!(*limit.to_string(), format!("1/s burst {size}"), "{name}");
+    }
+}
