@@ -3,11 +3,15 @@
 //! A limit is written as a text (`100/min burst 20`) or, with the feature `serde`, as a table. Both become a
 //! [`Draft`](draft::Draft), which checks what a constructor would panic at.
 
+mod display;
 mod draft;
+pub(crate) mod error;
 #[cfg(feature = "serde")]
 mod file;
 pub(crate) mod limiters;
 pub(crate) mod limits;
 #[cfg(feature = "serde")]
 mod serde;
-pub(crate) mod text;
+#[cfg(feature = "serde")]
+mod table;
+mod text;

@@ -119,9 +119,9 @@ mod wait_queue;
 
 pub use any::{AnyFuture, AnyGrant, AnyRateLimiter};
 pub use clock::{Clock, ManualClock};
+pub use config::error::InvalidLimit;
 pub use config::limiters::RateLimiters;
 pub use config::limits::{Limit, Limits, Per};
-pub use config::text::InvalidLimit;
 pub use error::{Error, ExceedsCapacity, QueueLimit};
 pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;

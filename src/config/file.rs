@@ -7,7 +7,7 @@ use serde_core::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
 use super::limits::{Limit, Limits, Per};
-use super::serde::{Field, Names};
+use super::table::{Field, Names};
 use crate::policy::headroom::Headroom;
 
 impl Serialize for Per {

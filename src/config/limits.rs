@@ -1,11 +1,10 @@
 //! Limits by name: the quotas of the APIs that a program calls.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-use super::text::InvalidLimit;
+use super::error::InvalidLimit;
 use crate::limiter::RateLimiter;
 use crate::limiter::builder::RateLimiterBuilder;
 use crate::policy::any::{AllOf, AnyPolicy};
@@ -213,13 +212,6 @@ impl TryFrom<&str> for Limit {
 
     fn try_from(text: &str) -> Result<Self, InvalidLimit> {
         text.parse()
-    }
-}
-
-/// For a limit that is not a text.
-impl From<Infallible> for InvalidLimit {
-    fn from(never: Infallible) -> Self {
-        match never {}
     }
 }
 

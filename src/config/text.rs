@@ -1,84 +1,15 @@
-//! The text of a limit: `100/min burst 20`.
+//! Reads the text of a limit: `100/min burst 20`.
 
-use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::draft::{Draft, Kind};
+use super::error::InvalidLimit;
 use crate::clock::Clock;
-use crate::policy::TWO_TICKS;
 use crate::policy::any::{AllOf, AnyPolicy};
 use crate::units::Rate;
-use crate::units::text::{Cursor, Fault, Per, Span};
-
-/// The error of a text that is not a limit. It points at a word.
-///
-/// ```
-/// use tollgate::AllOf;
-///
-/// let error = "10/s, 1000/h brust 20".parse::<AllOf>().unwrap_err();
-/// assert_eq!((error.column(), error.word()), (14, "brust"));
-/// assert!(error.to_string().starts_with(
-///     "in the limit \"10/s, 1000/h brust 20\", column 14, \"brust\": expected burst, "
-/// ));
-/// let error = "0/s".parse::<AllOf>().unwrap_err();
-/// assert_eq!(
-///     error.to_string(),
-///     "in the limit \"0/s\", column 1, \"0/s\": \
-///      a rate must be from 1 per day to 1e9 per second, not 0.0 per second"
-/// );
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidLimit {
-    text: String,
-    fault: Fault,
-}
-
-impl InvalidLimit {
-    /// The whole text.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// The part of the text that is wrong; empty at the end, where something is missing.
-    #[must_use]
-    pub fn word(&self) -> &str {
-        &self.text[self.fault.at.clone()]
-    }
-
-    /// Where that part begins, in characters; the first is 1.
-    #[must_use]
-    pub fn column(&self) -> usize {
-        self.text[..self.fault.at.start].chars().count() + 1
-    }
-
-    /// Where that part stands in the text, in bytes.
-    #[must_use]
-    pub fn span(&self) -> Range<usize> {
-        self.fault.at.clone()
-    }
-
-    /// What is wrong, without the place.
-    #[must_use]
-    pub fn reason(&self) -> &str {
-        &self.fault.reason
-    }
-}
-
-impl fmt::Display for InvalidLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "in the limit {:?}, ", self.text)?;
-        match self.word() {
-            "" => write!(f, "at its end: ")?,
-            word => write!(f, "column {}, {word:?}: ", self.column())?,
-        }
-        f.write_str(self.reason())
-    }
-}
-
-impl std::error::Error for InvalidLimit {}
+use crate::units::text::{Cursor, Fault};
 
 /// An option of a limit, by its words.
 struct Words {
@@ -142,10 +73,13 @@ const OPTIONS: &[Words] = &[
     sets(LOCK_OUT, "duration", Read::Span(|it, span| it.duration = Some(span))),
 ];
 
-const LOCK_OUT: &str = "lock out";
+pub(super) const LOCK_OUT: &str = "lock out";
+
+/// Each is a rule around the one before, and is dropped by recursion.
+const MAX_LOCK_OUTS: usize = 8;
 
 /// The words of places in flight; the first is written.
-const IN_FLIGHT: [&str; 2] = ["in flight", "at once"];
+pub(super) const IN_FLIGHT: [&str; 2] = ["in flight", "at once"];
 
 /// Takes these words, if they are next. Where the last is missing or another, that is the fault.
 fn takes(cursor: &mut Cursor<'_>, words: &str) -> Result<Option<Range<usize>>, Fault> {
@@ -288,11 +222,16 @@ fn limit(cursor: &mut Cursor<'_>) -> Result<AnyPolicy, Fault> {
         Some(policy) => policy,
         None => by_time(cursor)?,
     };
+    let mut locks = 0;
     while !is_over(cursor) {
-        let Some(_) = takes(cursor, LOCK_OUT)? else {
+        let Some(at) = takes(cursor, LOCK_OUT)? else {
             let at = cursor.word();
             return Err(Fault::new(at, format!("expected {LOCK_OUT:?}, a comma or the end")));
         };
+        locks += 1;
+        if locks > MAX_LOCK_OUTS {
+            return Err(Fault::new(at, format!("more than {MAX_LOCK_OUTS} times {LOCK_OUT:?}")));
+        }
         let (duration, _) = cursor.span()?;
         let draft =
             Draft { of: Some(Box::new(policy)), duration: Some(duration), ..Draft::default() };
@@ -376,7 +315,7 @@ fn at_fault<T>(text: &str, read: Result<T, Fault>) -> Result<T, InvalidLimit> {
 /// [`LockOut`](crate::LockOut). The number may have underscores, and the time a number: `90_000/15min`. A rule of
 /// zero permits would grant nothing, and is an error.
 ///
-/// The text of a policy ([`Display`](fmt::Display)) is one of these and parses back to an equal policy, unless it
+/// The text of a policy ([`Display`](std::fmt::Display)) is one of these and parses back to an equal policy, unless it
 /// is a rule of zero permits.
 ///
 /// ```
@@ -433,79 +372,5 @@ fn all(cursor: &mut Cursor<'_>) -> Result<AllOf, Fault> {
         if !cursor.takes(',') {
             return Ok(AllOf::new(parts));
         }
-    }
-}
-
-/// The text that parses back to this policy; see [`FromStr`](#impl-FromStr-for-AnyPolicy).
-impl fmt::Display for AnyPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use crate::policy::Policy;
-        let nanos = Duration::from_nanos;
-        match self {
-            Self::SmoothBursty(policy) => {
-                write!(f, "{}", policy.rate)?;
-                if !policy.max_burst.is_zero() {
-                    write!(f, " max burst {}", Span(policy.max_burst))?;
-                }
-            }
-            Self::SmoothWarmingUp(policy) => {
-                write!(f, "{} warm up {}", policy.rate, Span(policy.warm_up))?;
-                #[allow(clippy::float_cmp)] // it is the default or it is not
-                if policy.cold_factor != 3.0 {
-                    write!(f, " cold factor {}", policy.cold_factor)?;
-                }
-            }
-            Self::TokenBucket(policy) => {
-                write!(f, "{} burst {}", policy.rate, policy.capacity)?;
-                if policy.initial != policy.capacity {
-                    write!(f, " initial {}", policy.initial)?;
-                }
-                if policy.period != 0 {
-                    write!(f, " refill every {}", Span(nanos(policy.period)))?;
-                }
-            }
-            Self::Gcra(policy) => write!(f, "{} gcra {}", policy.rate, policy.max_burst)?,
-            Self::LeakyBucket(policy) => {
-                let word = if policy.meter { "meter" } else { "queue" };
-                write!(f, "{} {word} {}", policy.rate, policy.capacity)?;
-            }
-            Self::FixedWindow(policy) => {
-                write!(f, "{}/{} fixed window", policy.limit, Per(policy.window.into()))?;
-                if let Some(grid) = policy.grid {
-                    write!(f, " aligned {}", Span(nanos(grid)))?;
-                }
-            }
-            Self::SlidingWindowLog(policy) => {
-                write!(f, "{}/{} sliding window", policy.limit, Per(policy.span.window.into()))?;
-            }
-            Self::SlidingWindowCounter(policy) => {
-                let (limit, span) = (policy.limit, policy.span);
-                let buckets = span.window.div_ceil(span.part);
-                write!(f, "{limit}/{} sliding window buckets {buckets}", Per(span.window.into()))?;
-            }
-            Self::InFlight(policy) => return write!(f, "{} {}", policy.max, IN_FLIGHT[0]),
-            Self::LockOut(policy) => {
-                return write!(f, "{} {LOCK_OUT} {}", policy.policy, Span(policy.duration));
-            }
-        }
-        let kind_has_it = !matches!(
-            self,
-            Self::FixedWindow(_) | Self::SlidingWindowLog(_) | Self::SlidingWindowCounter(_)
-        );
-        if kind_has_it && self.catch_up() != TWO_TICKS {
-            write!(f, " catch up {}", Span(self.catch_up()))?;
-        }
-        Ok(())
-    }
-}
-
-/// The texts of its parts, with commas between them; see [`FromStr`](#impl-FromStr-for-AllOf).
-impl fmt::Display for AllOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, part) in self.parts().iter().enumerate() {
-            let comma = if index == 0 { "" } else { ", " };
-            write!(f, "{comma}{part}")?;
-        }
-        Ok(())
     }
 }

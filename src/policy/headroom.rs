@@ -7,6 +7,9 @@
 //! The share is rounded up to millionths; then rates are exact, and numbers of permits are rounded down, but not
 //! to zero.
 
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
+
 use super::any::{AllOf, AnyPolicy};
 use super::compose::Same;
 use super::fixed_window::FixedWindow;
@@ -248,107 +251,3 @@ tuple!(A, B, C);
 tuple!(A, B, C, D);
 tuple!(A, B, C, D, E);
 tuple!(A, B, C, D, E, F);
-
-#[cfg(all(test, not(tollgate_loom)))]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    #[test]
-    fn a_share_is_taken_as_it_is_written() {
-        for percent in 0..100 {
-            let share = f64::from(percent) / 100.0;
-            assert_eq!(Rest::of(share).expect("a share").0, WHOLE - percent * 10_000, "{share}");
-        }
-        // Beyond millionths more is left, not less.
-        assert_eq!(Rest::of(1.0 / 3.0).expect("a share").0, 666_666);
-        assert_eq!(Rest::of(1e-12).expect("a share").0, 999_999);
-        assert_eq!(Rest::of(1.5e-6).expect("a share").0, 999_998);
-        for share in [1.0, 0.999_999_9, -f64::MIN_POSITIVE, -0.05, 5.0, f64::NAN, f64::INFINITY] {
-            assert!(Rest::of(share).is_err(), "{share}");
-        }
-        assert_eq!(Rest::of(-0.0).expect("zero").0, WHOLE);
-    }
-
-    #[test]
-    fn permits_are_rounded_down_but_not_to_zero() {
-        let left = |permits, share| Rest::of(share).expect("a share").of_permits(permits);
-        assert_eq!(
-            [left(100, 0.05), left(30, 0.05), left(10, 0.05), left(1, 0.05)],
-            [95, 28, 9, 1]
-        );
-        assert_eq!([left(0, 0.05), left(2, 0.999), left(u32::MAX, 0.0)], [0, 1, u32::MAX]);
-        assert_eq!(left(u32::MAX, 0.5), u32::MAX / 2);
-    }
-
-    #[test]
-    fn a_rate_is_exact_where_it_can_be_and_never_above() {
-        let minute = |n: f64| Rate::per_minute(n);
-        assert_eq!(minute(100.0).headroom(0.05), Ok(minute(95.0)));
-        assert_eq!(
-            Rate::new(3, Duration::from_secs(7)).headroom(0.05).map(Rate::fraction),
-            Ok((57, 140_000_000_000))
-        );
-        // The slowest rate stays, and what would be slower becomes it.
-        let day = Rate::new(1, 1440 * MINUTE);
-        assert_eq!([day.headroom(0.05), day.headroom(0.999)], [Ok(day), Ok(day)]);
-        // Numbers that do not fit are rounded to a slower rate.
-        let wide = Rate::new(u64::MAX, Duration::from_secs(u64::MAX / 2));
-        for rate in
-            [wide, Rate::per_second(0.1), Rate::per_second(1.0 / 86_399.0), Rate::per_second(1e9)]
-        {
-            let (before, after) = (rate, rate.headroom(0.000_001).expect("a share"));
-            assert!(after < before, "{before:?}");
-            let lost = 1.0 - after.as_per_second() / before.as_per_second();
-            assert!((lost - 1e-6).abs() < 1e-12, "{before:?} lost {lost}");
-        }
-    }
-
-    #[test]
-    fn options_other_than_the_quota_stay() {
-        let rate = Rate::per_minute(100.0);
-        let less = Rate::per_minute(95.0);
-        let second = Duration::from_secs(1);
-        let bucket =
-            |rate, size| TokenBucket::new(rate, size).refill_every(second).with_catch_up(second);
-        let pairs: [(AnyPolicy, AnyPolicy); 9] = [
-            (
-                SmoothBursty::evenly_spaced(rate).with_catch_up(second).into(),
-                SmoothBursty::evenly_spaced(less).with_catch_up(second).into(),
-            ),
-            (
-                SmoothWarmingUp::new(rate, second).cold_factor(2.0).into(),
-                SmoothWarmingUp::new(less, second).cold_factor(2.0).into(),
-            ),
-            (bucket(rate, 20).initial(3).into(), bucket(less, 19).initial(3).into()),
-            (bucket(rate, 20).into(), bucket(less, 19).into()),
-            (Gcra::new(19, 100, MINUTE).into(), Gcra::new(18, 95, MINUTE).into()),
-            (LeakyBucket::new(rate, 20).into(), LeakyBucket::new(less, 20).into()),
-            (LeakyBucket::meter(rate, 20).into(), LeakyBucket::meter(less, 19).into()),
-            (
-                FixedWindow::new(100, MINUTE).aligned(second).into(),
-                FixedWindow::new(95, MINUTE).aligned(second).into(),
-            ),
-            (
-                LockOut::new(SlidingWindowCounter::new(100, MINUTE, 6), second).into(),
-                LockOut::new(SlidingWindowCounter::new(95, MINUTE, 6), second).into(),
-            ),
-        ];
-        for (quota, rest) in pairs.clone() {
-            assert_eq!(quota.headroom(0.05), Ok(rest));
-        }
-        let parts = |pick: fn(&(AnyPolicy, AnyPolicy)) -> &AnyPolicy| {
-            AllOf::new(pairs[..8].iter().map(pick).cloned())
-        };
-        assert_eq!(parts(|pair| &pair.0).headroom(0.05), Ok(parts(|pair| &pair.1)));
-        let three =
-            (FixedWindow::new(100, MINUTE), Same([Gcra::new(19, 100, MINUTE)]), InFlight::new(10));
-        let rest =
-            (FixedWindow::new(95, MINUTE), Same([Gcra::new(18, 95, MINUTE)]), InFlight::new(10));
-        assert_eq!(three.headroom(0.05), Ok(rest));
-        assert_eq!(Gcra::new(0, 100, MINUTE).headroom(0.5), Ok(Gcra::new(0, 50, MINUTE)));
-    }
-}

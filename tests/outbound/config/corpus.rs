@@ -49,3 +49,29 @@ fn errors_in_files_point_at_the_place() {
     }
     assert!(found == corpus, "what the files say now:\n{found}");
 }
+
+#[test]
+fn the_files_in_the_docs_are_limits() {
+    let docs = [include_str!("../../../README.md"), include_str!("../../../src/config/limits.rs")];
+    let mut files = 0;
+    for doc in docs.map(|doc| doc.replace("\n///", "\n").replace("\n per", "\nper")) {
+        for block in doc.split("```toml\n").skip(1) {
+            let file = block.split("```").next().expect("its end");
+            if file.contains("[limits]") {
+                let limits: Limits = toml::from_str(file).unwrap_or_else(|error| panic!("{error}"));
+                assert!(limits.names().count() >= 3, "{limits:?}");
+                files += 1;
+            }
+        }
+    }
+    assert_eq!(files, 2);
+}
+
+#[test]
+fn a_limit_of_ten_thousand_lock_outs_is_an_error_and_no_deep_policy() {
+    let text = format!("1/s{}", " lock out 1s".repeat(10_000));
+    let error = text.parse::<AllOf>().expect_err("too many");
+    assert_eq!((error.word(), error.column()), ("lock out", 5 + 8 * 12));
+    let eight = format!("1/s{}", " lock out 1s".repeat(8));
+    assert_eq!(eight.parse::<AllOf>().map(|policy| policy.to_string()), Ok(eight));
+}

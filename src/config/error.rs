@@ -1,0 +1,82 @@
+//! The error of a text that is not a limit.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::ops::Range;
+
+use crate::units::text::Fault;
+
+/// The error of a text that is not a limit. It points at a word.
+///
+/// ```
+/// use tollgate::AllOf;
+///
+/// let error = "10/s, 1000/h brust 20".parse::<AllOf>().unwrap_err();
+/// assert_eq!((error.column(), error.word()), (14, "brust"));
+/// assert!(error.to_string().starts_with(
+///     "in the limit \"10/s, 1000/h brust 20\", column 14, \"brust\": expected burst, "
+/// ));
+/// let error = "0/s".parse::<AllOf>().unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "in the limit \"0/s\", column 1, \"0/s\": \
+///      a rate must be from 1 per day to 1e9 per second, not 0.0 per second"
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidLimit {
+    pub(super) text: String,
+    pub(super) fault: Fault,
+}
+
+impl InvalidLimit {
+    /// The whole text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The part of the text that is wrong; empty at the end, where something is missing.
+    #[must_use]
+    pub fn word(&self) -> &str {
+        &self.text[self.fault.at.clone()]
+    }
+
+    /// Where that part begins, in characters; the first is 1.
+    #[must_use]
+    pub fn column(&self) -> usize {
+        self.text[..self.fault.at.start].chars().count() + 1
+    }
+
+    /// Where that part stands in the text, in bytes.
+    #[must_use]
+    pub fn span(&self) -> Range<usize> {
+        self.fault.at.clone()
+    }
+
+    /// What is wrong, without the place.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.fault.reason
+    }
+}
+
+impl fmt::Display for InvalidLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "in the limit {:?}, ", self.text)?;
+        match self.word() {
+            "" => write!(f, "at its end: ")?,
+            word => write!(f, "column {}, {word:?}: ", self.column())?,
+        }
+        f.write_str(self.reason())
+    }
+}
+
+impl std::error::Error for InvalidLimit {}
+
+/// For a limit that is not a text.
+impl From<Infallible> for InvalidLimit {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
