@@ -4,6 +4,8 @@
 
 mod clusters;
 mod faults;
+#[cfg(feature = "tower")]
+mod layers;
 mod proxies;
 mod servers;
 mod support;
