@@ -56,6 +56,38 @@ impl<B: Body, C: Cost> ResponseBody<B, C> {
 }
 
 impl<B, C: Cost> ResponseBody<B, C> {
+    /// Takes the grant out of the body, to correct the cost of the call once it is known. A place in flight is then
+    /// held by the grant and not by the body. `None` if the body has ended, or the request was refused.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use http::{Request, Response};
+    /// use http_body_util::BodyExt;
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{ManualClock, RateLimiter, SlidingWindowLog};
+    /// use tower::{ServiceBuilder, ServiceExt};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let tokens = SlidingWindowLog::new(90_000, std::time::Duration::from_secs(60));
+    /// let limiter = RateLimiter::with_clock(tokens, ManualClock::new());
+    /// let service = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::new(limiter.clone()).cost(|_| 800)) // an estimate
+    ///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("1100".to_owned())));
+    /// let mut response = service.oneshot(Request::new(())).await?;
+    /// let grant = response.body_mut().take_grant();
+    /// let answer = response.into_body().collect().await?.to_bytes();
+    /// if let Some(mut grant) = grant {
+    ///     grant.settle(str::from_utf8(&answer)?.parse()?).await?;
+    /// }
+    /// assert_eq!(limiter.available(), 88_900);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use = "a grant that is dropped gives its places in flight back"]
+    pub fn take_grant(&mut self) -> Option<AnyGrant<C>> {
+        self.grant.take()
+    }
+
     /// A body of a response that holds no place.
     pub(super) fn without_grant(inner: B) -> Self {
         Self { inner, grant: None }

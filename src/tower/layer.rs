@@ -154,7 +154,8 @@ impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
 /// inner service must be `Clone`.
 ///
 /// The closures see the request without its body. What depends on the body, put into the extensions of the
-/// request.
+/// request. If the true cost is known only with the answer, [`ResponseBody::take_grant`](super::ResponseBody)
+/// gives you the grant to settle.
 ///
 /// A request whose cost is zero passes at once, whatever the limit.
 ///

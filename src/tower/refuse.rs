@@ -191,14 +191,19 @@ impl RefuseLayer {
 
     /// Changes the response to a refused request, which has its status and headers already.
     ///
-    /// ```
-    /// use http::StatusCode;
-    /// use tollgate::tower::RefuseLayer;
-    /// use tollgate::{InFlight, Error, RateLimiter};
+    /// A client of gRPC reads 429 as `Unavailable`. To tell it `ResourceExhausted`:
     ///
-    /// let layer = RefuseLayer::new(RateLimiter::new(InFlight::new(100))).respond(|error, response| {
+    /// ```
+    /// use http::{HeaderValue, StatusCode};
+    /// use tollgate::tower::RefuseLayer;
+    /// use tollgate::{Error, Rate, RateLimiter, TokenBucket};
+    ///
+    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 20));
+    /// let layer = RefuseLayer::new(limiter).respond(|error, response| {
     ///     if let Error::Denied { .. } = error {
-    ///         response.status = StatusCode::SERVICE_UNAVAILABLE; // we are busy; the client did nothing wrong
+    ///         response.status = StatusCode::OK;
+    ///         response.headers.insert("content-type", HeaderValue::from_static("application/grpc"));
+    ///         response.headers.insert("grpc-status", HeaderValue::from_static("8"));
     ///     }
     /// });
     /// ```

@@ -134,6 +134,18 @@ async fn a_body_of_known_length_has_ended_with_its_last_frame() {
     assert_eq!(limiter.available(), 1);
 }
 
+/// To settle it after the body has been read.
+#[tokio::test]
+async fn a_grant_taken_out_of_the_body_holds_the_place() {
+    let limiter = one_place();
+    let (sender, mut body) = respond(RateLimitLayer::new(limiter.clone())).await;
+    let grant = body.take_grant().expect("it has not ended");
+    drop((sender, body));
+    assert_eq!((grant.cost(), limiter.available()), (1, 0));
+    drop(grant);
+    assert_eq!(limiter.available(), 1);
+}
+
 #[tokio::test]
 async fn a_call_that_fails_or_is_dropped_gives_its_place_back() {
     let limiter = one_place();

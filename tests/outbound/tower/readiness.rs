@@ -1,5 +1,8 @@
 //! Between `poll_ready` and `call`, with the services of tower-test in the layer.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -10,7 +13,7 @@ use tollgate::{
     Error, FixedWindow, InFlight, ManualClock, QueueLimit, Rate, RateLimiter, SmoothBursty,
     TokenBucket,
 };
-use tower::{BoxError, Layer, ServiceExt};
+use tower::{BoxError, Layer, Service, ServiceExt};
 use tower_test::mock::{self, Handle, Mock, Spawn};
 
 type Inner = Mock<Request<()>, Response<String>>;
@@ -56,6 +59,45 @@ async fn no_permit_is_taken_while_the_inner_service_is_not_ready() {
     assert!(service.is_woken());
     assert_ready_ok!(service.poll_ready());
     assert_eq!(limiter.available(), 9);
+}
+
+/// Ready as the test says: the mock stays ready once it was.
+#[derive(Clone)]
+struct Moody(Arc<AtomicBool>);
+
+impl Service<Request<()>> for Moody {
+    type Response = Response<String>;
+    type Error = BoxError;
+    type Future = std::future::Ready<Result<Response<String>, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        if self.0.load(Relaxed) { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        std::future::ready(Ok(Response::default()))
+    }
+}
+
+#[tokio::test]
+async fn a_permit_waits_for_a_service_that_got_busy_meanwhile() {
+    let clock = ManualClock::new();
+    let limiter = bucket(&clock);
+    limiter.try_acquire(10).expect("full");
+    let ready = Arc::new(AtomicBool::new(true));
+    let inner = Moody(Arc::clone(&ready));
+    let mut service = Spawn::new(RateLimitLayer::new(limiter.clone()).layer(inner));
+    assert_pending!(service.poll_ready());
+    assert_eq!(limiter.queue_len(), 1);
+    ready.store(false, Relaxed);
+    clock.advance(Duration::from_millis(100));
+    assert!(service.is_woken());
+    assert_pending!(service.poll_ready());
+    assert_eq!((limiter.queue_len(), limiter.available()), (0, 0));
+    ready.store(true, Relaxed);
+    assert_ready_ok!(service.poll_ready());
+    drop(service);
+    assert_eq!(limiter.available(), 1);
 }
 
 #[tokio::test]

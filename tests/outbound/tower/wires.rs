@@ -126,12 +126,32 @@ where
     client.unary(request, path, Text).await.map(tonic::Response::into_inner)
 }
 
+async fn serve_greeter(layer: RefuseLayer) -> tonic::transport::Channel {
+    let app = Router::new().route_service("/test.Greeter/Greet", Greeter);
+    let url = serve(app.layer(layer)).await;
+    tonic::transport::Endpoint::new(url).expect("a URL").connect_lazy()
+}
+
+/// As the documentation of `respond` says.
+#[tokio::test]
+async fn tonic_reads_a_status_of_grpc() {
+    let layer = RefuseLayer::new(limiter(1).1).respond(|_, response| {
+        response.status = http::StatusCode::OK;
+        for (name, value) in [("content-type", "application/grpc"), ("grpc-status", "8")] {
+            response.headers.insert(name, http::HeaderValue::from_static(value));
+        }
+    });
+    let channel = serve_greeter(layer).await;
+    assert_eq!(greet(channel.clone()).await.expect("an answer"), "hello tonic");
+    let refused = greet(channel).await.expect_err("one a minute");
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(refused.metadata().get("retry-after").expect("it is known"), "60");
+}
+
 #[tokio::test]
 async fn tonic() {
     let (_, servers) = limiter(3);
-    let app = Router::new().route_service("/test.Greeter/Greet", Greeter);
-    let url = serve(app.layer(RefuseLayer::new(servers.clone()))).await;
-    let channel = tonic::transport::Endpoint::new(url).expect("a URL").connect_lazy();
+    let channel = serve_greeter(RefuseLayer::new(servers.clone())).await;
 
     let (clock, ours) = limiter(2);
     let limited = max_wait(&ours).layer(channel.clone());
