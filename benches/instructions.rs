@@ -73,13 +73,13 @@ const PATHS: &[Row] = &[
         let policy = SmoothWarmingUp::new(Rate::per_second(5.0), SECOND);
         on_exhausted(policy, 1_000_000, |l| l.try_acquire(1).is_err())
     }),
-    ("bursty and token bucket", 159, || {
+    ("bursty and token bucket", 184, || {
         on((bursty(), bucket()), |l| l.try_acquire((1, 1)).is_ok())
     }),
-    ("token bucket and in flight, and back", 169, || {
+    ("token bucket and in flight, and back", 185, || {
         on((bucket(), InFlight::new(10)), |l| l.try_acquire((1, 1)).is_ok())
     }),
-    ("three together, and back", 265, || {
+    ("three together, and back", 284, || {
         on((window(), bucket(), InFlight::new(10)), |l| l.try_acquire((1, 1, 1)).is_ok())
     }),
     ("fixed window", 94, || on(window(), |l| l.try_acquire(1).is_ok())),
@@ -102,7 +102,7 @@ const SITES: &[(&str, u64)] = &[
     ("site_warming_up", 1024),
     ("site_two_together", 1024),
     ("site_window", 1024),
-    ("site_three_together", 1024),
+    ("site_three_together", 1088),
 ];
 
 #[inline(never)]

@@ -152,21 +152,20 @@ impl Clock {
         }
     }
 
-    /// The time if it is before `end`, or a little earlier if [`is_coarse`](Self::is_coarse). The system's
-    /// clock begins with the process, and needs no check.
+    /// The time, or a little earlier if [`is_coarse`](Self::is_coarse).
     #[inline(always)]
-    pub(crate) fn coarse_now_before(&self, end: Nanos) -> Option<Nanos> {
+    pub(crate) fn coarse_now(&self) -> Nanos {
         match &self.0 {
-            Kind::System(system) => Some(system.now()),
-            _ => self.other_coarse_now_before(end),
+            Kind::System(system) => system.now(),
+            _ => self.other_coarse_now(),
         }
     }
 
     #[inline(never)]
-    fn other_coarse_now_before(&self, end: Nanos) -> Option<Nanos> {
+    fn other_coarse_now(&self) -> Nanos {
         match &self.0 {
-            Kind::Coarse(system) => Some(system.coarse_now()),
-            _ => Some(self.other_now()).filter(|&now| now < end),
+            Kind::Coarse(system) => system.coarse_now(),
+            _ => self.other_now(),
         }
     }
 

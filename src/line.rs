@@ -110,7 +110,7 @@ impl<P: Policy> Line<P> {
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
-        let now = timer.coarse_now_before(word::END)?;
+        let now = timer.coarse_now();
         match word.attempt(now, cost.permits()) {
             Attempt::Granted(receipt) => Some(Ok(self.granted_by_word(lock_free, receipt))),
             // It may be ready by the exact time, which `enter` reads.
@@ -289,13 +289,12 @@ impl<P: Policy> Line<P> {
         timer: &impl Timer,
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
     ) -> (thread::Result<R>, AfterUnlock) {
-        if let (Some(lock_free), Some(word)) = (P::LOCK_FREE, &self.word)
-            && let Some(position) = word.lock(&mut inner.published)
-        {
-            (lock_free.state)(&mut inner.state).position = position;
-        }
+        let word = self.word.as_ref().and_then(|word| word.lock(&mut inner.published));
         // Read under the lock, so that the order of times is the order of events.
         let now = inner.time.read(timer.now());
+        if let Some(position) = word {
+            inner.take_over(position, now, !timer.was_set_back());
+        }
         let before = catch_unwind(AssertUnwindSafe(|| inner.pump(now)));
         let result = catch_unwind(AssertUnwindSafe(|| act(inner, now)));
         let after = catch_unwind(AssertUnwindSafe(|| inner.pump(now)));

@@ -15,6 +15,7 @@ pub(crate) mod leaky_bucket;
 pub(crate) mod lock_free;
 pub(crate) mod lock_out;
 pub(crate) mod log;
+mod lows;
 mod ready;
 pub(crate) mod schedule;
 pub(crate) mod sliding_window_counter;

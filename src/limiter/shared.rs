@@ -154,8 +154,8 @@ impl<P: Policy> Timer for Shared<P> {
     }
 
     #[inline(always)]
-    fn coarse_now_before(&self, end: Nanos) -> Option<Nanos> {
-        self.clock.coarse_now_before(end)
+    fn coarse_now(&self) -> Nanos {
+        self.clock.coarse_now()
     }
 
     #[inline]

@@ -456,6 +456,21 @@ impl<P: Policy> Inner<P> {
         waiting.queue.after_unlock(None)
     }
 
+    /// Takes over the position from the word, and notes what the word has charged since it was published.
+    /// `exact`: no call of the word was later than `now`.
+    pub(super) fn take_over(&mut self, position: i128, now: Nanos, exact: bool) {
+        let Some(lock_free) = P::LOCK_FREE else { return };
+        let state = (lock_free.state)(&mut self.state);
+        state.position = position;
+        if position != self.published.position
+            && let Some(schedule) = (lock_free.schedule)(&self.policy)
+        {
+            let until = self.published.until;
+            let until = if exact { now.min(until) } else { until };
+            schedule.note_charges(state, self.published.position, until);
+        }
+    }
+
     /// Lets the word decide again, if no caller waits and nothing is paused.
     pub(super) fn publish(&mut self, word: &Word, now: Nanos) {
         if let Some(lock_free) = P::LOCK_FREE
@@ -463,7 +478,7 @@ impl<P: Policy> Inner<P> {
             && let Some(schedule) = (lock_free.schedule)(&self.policy)
         {
             let state = *(lock_free.state)(&mut self.state);
-            word.publish(&mut self.published, &schedule, &state);
+            word.publish(&mut self.published, &schedule, &state, now);
         }
     }
 }

@@ -101,6 +101,11 @@ fn word<P: Policy>(line: &Line<P>) -> String {
     format!("{:?}", line.word.as_ref().expect("a policy that fits a word"))
 }
 
+/// The mutex opens a slot in which the word decides.
+fn open_slot(line: &Line<SmoothBursty>, now: &At) {
+    line.with_lock(now, |_, _| ());
+}
+
 /// A permit, if the word can give it.
 fn by_the_word(line: &Line<SmoothBursty>, now: &At) -> Option<Result<(), Error>> {
     line.decide(now, 1, Some(Duration::ZERO)).map(|charge| charge.map(drop))
@@ -111,6 +116,7 @@ fn an_observer_leaves_the_word_as_it_is() {
     let line = line(SmoothBursty::new(Rate::per_second(5.0)));
     for time in [Duration::ZERO, SECOND, 60 * SECOND, 3600 * SECOND] {
         let now = At(at(time));
+        open_slot(&line, &now);
         assert_eq!(by_the_word(&line, &now), Some(Ok(())));
         let before = word(&line);
         let unchanged = |what| assert_eq!(word(&line), before, "{what}");
@@ -135,6 +141,7 @@ fn an_observer_leaves_the_word_as_it_is() {
 fn the_word_decides_while_the_line_is_read_and_not_while_it_is_changed() {
     let line = line(SmoothBursty::new(Rate::per_second(5.0)));
     let now = At(at(60 * SECOND));
+    open_slot(&line, &now);
     for calls in 1..=3 {
         let (told, left) = line.look(&now, |inner, time| {
             let told = by_the_word(&line, &now);
@@ -175,5 +182,24 @@ fn an_observer_of_a_pause_or_a_queue_leaves_the_word_locked() {
     line.stats(&later);
     assert_eq!(by_the_word(&line, &later), None);
     assert!(ask(&line, &later, 1, None).is_ok());
-    assert_eq!(by_the_word(&line, &At(at(3 * SECOND))), Some(Ok(())));
+    let last = At(at(3 * SECOND));
+    open_slot(&line, &last);
+    assert_eq!(by_the_word(&line, &last), Some(Ok(())));
+}
+
+/// The word does not record how full the store was, so it decides for a 64th of the time only in which the
+/// store fills. A burst that fills within a millisecond is not worth that.
+#[test]
+fn the_word_decides_for_a_slot_of_time() {
+    let line = line(SmoothBursty::new(Rate::per_second(6_400.0)));
+    let after = |nanos| At(at(60 * SECOND + Duration::from_nanos(nanos)));
+    open_slot(&line, &after(0));
+    assert_eq!(by_the_word(&line, &after(15_624_000)), Some(Ok(())));
+    assert_eq!(by_the_word(&line, &after(15_625_002)), None);
+    assert!(ask(&line, &after(15_625_002), 1, None).is_ok());
+    assert_eq!(by_the_word(&line, &after(31_000_000)), Some(Ok(())));
+
+    let even = self::line(SmoothBursty::new(Rate::per_second(1.0)).max_burst(SECOND / 1000));
+    open_slot(&even, &after(0));
+    assert_eq!(by_the_word(&even, &At(at(3600 * SECOND))), Some(Ok(())));
 }

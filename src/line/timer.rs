@@ -7,9 +7,9 @@ use crate::units::Nanos;
 pub(crate) trait Timer {
     fn now(&self) -> Nanos;
 
-    /// The time, if it is before `end`; from a little before it if [`is_coarse`](Self::is_coarse).
-    fn coarse_now_before(&self, end: Nanos) -> Option<Nanos> {
-        Some(self.now()).filter(|&now| now < end)
+    /// The time, or a little earlier if [`is_coarse`](Self::is_coarse).
+    fn coarse_now(&self) -> Nanos {
+        self.now()
     }
 
     /// Whether a cost that is not ready by the coarse time may be ready by the exact one.

@@ -37,7 +37,7 @@ const LOCK: u64 = 1 << 63;
 const TOO_WIDE: u64 = 1 << 62;
 
 /// The mutex decides times from here on: 73 years.
-pub(super) const END: Nanos = Nanos::new(1 << 61);
+const END: Nanos = Nanos::new(1 << 61);
 
 /// The lock-free half's decision of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +55,9 @@ pub(super) enum Attempt {
 #[repr(C, align(128))]
 pub(super) struct Word {
     bits: AtomicU64,
+    /// The mutex decides from this time on, which is not after [`END`]. Not among the parameters, whose cache
+    /// line is seldom written.
+    until: AtomicU64,
     parameters: Parameters,
 }
 
@@ -84,6 +87,9 @@ pub(super) struct Published {
     floor: u64,
     /// The greatest word ever published or seen.
     ceiling: u64,
+    /// The position that was published last, and the time up to which the word grants.
+    pub(super) position: i128,
+    pub(super) until: Nanos,
 }
 
 impl Word {
@@ -92,6 +98,7 @@ impl Word {
         let zero = || AtomicU64::new(0);
         Self {
             bits: AtomicU64::new(LOCK),
+            until: zero(),
             parameters: Parameters {
                 multiplier: zero(),
                 inverse: zero(),
@@ -105,14 +112,16 @@ impl Word {
         }
     }
 
-    /// Decides a call without the mutex, if it can. `now` is before [`END`].
+    /// Decides a call without the mutex, if it can.
     // As `Line::decide`.
     #[inline(always)]
     pub(super) fn attempt(&self, now: Nanos, permits: u64) -> Attempt {
         let parameters = &self.parameters;
         let mut bits = self.bits.load(Ordering::Acquire);
         loop {
-            if permits > parameters.most.load(Ordering::Relaxed) {
+            if permits > parameters.most.load(Ordering::Relaxed)
+                || now.get() >= self.until.load(Ordering::Relaxed)
+            {
                 return Attempt::Undecided;
             }
             let units = permits.wrapping_mul(parameters.unit.load(Ordering::Relaxed));
@@ -136,13 +145,11 @@ impl Word {
                 continue;
             }
             let burst = parameters.burst.load(Ordering::Relaxed);
-            // As `Schedule::start`.
-            let overflows = bits.wrapping_add(burst).wrapping_add(1) < here;
-            let start = if overflows { here.wrapping_sub(burst) } else { bits };
+            // As `Schedule::overflow`. Below 2^63, as `here` is below 2^62; the full store's may be negative.
+            let full = here.wrapping_sub(burst);
+            let overflows = full.cast_signed() > bits.wrapping_add(1).cast_signed();
+            let start = if overflows { full } else { bits };
             let next = start.wrapping_add(units);
-            if next >= LOCK {
-                return Attempt::Undecided;
-            }
             // Read before the exchange, which proves that they were in force.
             let mark = parameters.mark.load(Ordering::Relaxed);
             let inverse = parameters.inverse.load(Ordering::Relaxed);
@@ -150,7 +157,7 @@ impl Word {
                 Ok(_) => {
                     let span = nanos_of(units, inverse);
                     let mark = next.wrapping_add(mark);
-                    return Attempt::Granted(RateReceipt::new(now, permits, span, mark));
+                    return Attempt::Granted(RateReceipt::new(permits, span, mark));
                 }
                 Err(current) => bits = current,
             }
@@ -183,6 +190,7 @@ impl Word {
         published: &mut Published,
         schedule: &Schedule,
         state: &RateState,
+        now: Nanos,
     ) {
         let mut bump = self.parameters.bump.load(Ordering::Relaxed);
         let word = |bump| fitting(state.position + i128::from(bump));
@@ -197,6 +205,14 @@ impl Word {
             published.floor = floor;
         }
         if let Some(word) = word(bump) {
+            let slot = schedule.slot();
+            let until = slot.map_or(END, |slot| now.saturating_add(slot).min(END));
+            // Not earlier than before: a call that has read the other one counts in this slot.
+            published.until = published.until.max(until);
+            published.position = state.position;
+            let end = position_at(published.until, schedule.multiplier).saturating_add(bump);
+            let until = if end < TOO_WIDE { published.until } else { Nanos::ZERO };
+            self.until.store(until.get(), Ordering::Relaxed);
             published.ceiling = published.ceiling.max(word);
             self.bits.store(word, Ordering::Release);
         }
@@ -294,16 +310,16 @@ mod tests {
     }
 
     impl Twins {
-        fn new(schedule: Schedule, position: i128) -> Self {
+        fn new(schedule: Schedule, position: i128, now: Nanos) -> Self {
             let (word, published) = (Word::locked(), Published::default());
             let mut twins = Self { word, published, schedule, state: RateState::new(position) };
-            twins.publish();
+            twins.publish(now);
             twins
         }
 
-        fn publish(&mut self) {
+        fn publish(&mut self, now: Nanos) {
             assert_eq!(self.word.lock(&mut self.published), None);
-            self.word.publish(&mut self.published, &self.schedule, &self.state);
+            self.word.publish(&mut self.published, &self.schedule, &self.state, now);
         }
 
         /// Asks both, and demands the same answer and the same state afterwards.
@@ -363,11 +379,12 @@ mod tests {
         ) {
             let now = Nanos::new(now);
             let at = schedule.position_at(now) - back;
-            let mut twins = Twins::new(schedule, at);
+            let mut twins = Twins::new(schedule, at, now);
             let told = twins.ask(now, permits)?;
             // Small numbers are not left to the mutex.
             let units = schedule.units(permits);
-            if (0..1 << 61).contains(&at) && units < 1 << 61 && !schedule.exceeds_capacity(permits) {
+            let is_early = schedule.position_at(now) < (1 << 62) - 1;
+            if is_early && (0..1 << 61).contains(&at) && units < 1 << 61 && !schedule.exceeds_capacity(permits) {
                 prop_assert_ne!(told, Attempt::Undecided);
             }
         }
@@ -382,7 +399,7 @@ mod tests {
             ),
         ) {
             let position = schedule.position_at(Nanos::new(start));
-            let mut twins = Twins::new(schedule, position);
+            let mut twins = Twins::new(schedule, position, Nanos::new(start));
             let (mut now, mut highest) = (start, 0);
             for (step, permits, change) in calls {
                 now = now.saturating_add_signed(step).min(END.get() - 1);
@@ -394,12 +411,12 @@ mod tests {
                         let next = others[change % others.len()];
                         next.migrate(&twins.schedule, &mut twins.state, at);
                         twins.schedule = next;
-                        twins.publish();
+                        twins.publish(at);
                     }
                     2 => if let Attempt::Granted(receipt) = twins.ask(at, permits)? {
                         twins.word.lock(&mut twins.published);
-                        twins.schedule.refund(&mut twins.state, at, permits, receipt);
-                        twins.publish();
+                        twins.schedule.refund(&mut twins.state, permits, receipt);
+                        twins.publish(at);
                     },
                     _ => _ = twins.ask(at, permits)?,
                 }
@@ -420,20 +437,20 @@ mod tests {
         for (position, is_published) in
             [((1 << 61) - 1, true), (1 << 61, true), ((1 << 62) - 1, true), (1 << 62, false)]
         {
-            let mut twins = Twins::new(schedule, position);
+            let mut twins = Twins::new(schedule, position, latest);
             assert_eq!(twins.word.position(), is_published.then_some(position));
             let told = twins.ask(latest, 1).expect("as the schedule");
             assert_eq!(told == Attempt::Undecided, !is_published, "{position}");
         }
         // A request of 2^62 units, and one less.
-        let mut twins = Twins::new(schedule, 0);
+        let mut twins = Twins::new(schedule, 0, latest);
         assert_eq!(twins.word.attempt(latest, 1 << 62), Attempt::Undecided);
         assert!(matches!(twins.ask(latest, (1 << 62) - 1), Ok(Attempt::Granted(_))));
         // Charged beyond what could be published, it is still read right, and then kept in the mutex.
         let charged = twins.word.lock(&mut twins.published);
         assert_eq!(charged, Some(twins.state.position));
         assert!(charged >= Some(1 << 62));
-        twins.publish();
+        twins.publish(latest);
         assert_eq!(twins.word.position(), None);
     }
 }

@@ -7,6 +7,7 @@
 //! determines the unit, between half a nanosecond and one nanosecond. The multiplier has 64 significant bits,
 //! so the rate is off by less than 1 part in 2^62.
 
+use super::lows::Lows;
 use super::ready::Ready;
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate};
@@ -32,11 +33,13 @@ pub(crate) struct Schedule {
     pub(crate) strict: bool,
 }
 
+/// Below this a slot of time is not worth a visit to the mutex.
+const SHORTEST_SLOT: Duration = Duration::from_millis(1);
+
 /// The receipt of a charge of [`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket),
 /// [`Gcra`](crate::Gcra) or [`LeakyBucket`](crate::LeakyBucket).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateReceipt {
-    at: Nanos,
     /// The charged permits plus one. It is never zero, so an `Option` of the receipt takes no more room.
     permits: NonZeroU64,
     /// The nanoseconds that the permits took, at the price of the time of the charge.
@@ -56,18 +59,17 @@ pub struct RateState {
     /// The distance by which refunds and changes have moved the position since the last receipt. With it a
     /// mark identifies one receipt, although positions can repeat.
     pub(crate) moved: i64,
-    /// The end of the last pause, or the last time at which stored permits were cut off. No credit comes from
-    /// before this time.
+    /// The end of the last pause.
     pub(crate) resumed: Nanos,
-    /// The last change of the price of a permit.
-    pub(crate) changed: Nanos,
+    /// How much of each charge can come back.
+    lows: Lows,
 }
 
 impl RateReceipt {
     /// `mark` is the state's mark after the charge.
     #[inline]
-    pub(crate) fn new(at: Nanos, permits: u64, span: u64, mark: u64) -> Self {
-        Self { at, permits: NonZeroU64::MIN.saturating_add(permits), span, mark }
+    pub(crate) fn new(permits: u64, span: u64, mark: u64) -> Self {
+        Self { permits: NonZeroU64::MIN.saturating_add(permits), span, mark }
     }
 
     fn permits(&self) -> u64 {
@@ -77,7 +79,7 @@ impl RateReceipt {
 
 impl RateState {
     pub(crate) fn new(position: i128) -> Self {
-        Self { position, moved: 0, resumed: Nanos::ZERO, changed: Nanos::ZERO }
+        Self { position, moved: 0, resumed: Nanos::ZERO, lows: Lows::NONE }
     }
 
     /// Distinguishes the last receipt from all others that could still be given back. The low bits are
@@ -92,6 +94,11 @@ impl RateState {
         let moved = low_bits(self.position - position).cast_signed();
         self.moved = self.moved.wrapping_add(moved);
         self.position = position;
+    }
+
+    /// Nothing is charged now, but no charge so far can give back more than `level`.
+    fn bound(&mut self, level: i128) {
+        self.lows.note(self.mark().wrapping_add(1), level_of(level));
     }
 }
 
@@ -127,11 +134,11 @@ macro_rules! scheduled {
         fn refund(
             &self,
             state: &mut RateState,
-            now: Nanos,
+            _: Nanos,
             part: u32,
             receipt: RateReceipt,
         ) -> RateReceipt {
-            self.schedule.refund(state, now, u64::from(part), receipt)
+            self.schedule.refund(state, u64::from(part), receipt)
         }
 
         fn pause(&self, state: &mut RateState, _: Nanos, until: Nanos) {
@@ -284,28 +291,41 @@ impl Schedule {
         time
     }
 
-    /// The position at which a charge starts if the permit clock is at `here`: not before that of a full store.
+    /// How much is missing from a full store if the permit clock is at `here`; below zero it has been full.
+    #[inline]
+    fn level(&self, position: i128, here: i128) -> i128 {
+        position - (here - i128::from(self.burst))
+    }
+
+    /// Discards permits that a full store has no room for.
     ///
     /// A position that is only a unit too early stays. Due times are rounded up to whole nanoseconds, and with a
     /// burst of zero each grant would lose the difference.
     #[inline]
-    fn start(&self, position: i128, here: i128) -> i128 {
-        let full = here - i128::from(self.burst);
-        if position + 1 < full { full } else { position }
-    }
-
-    /// Notes that a store of a number of permits is filled at another rate from `now` on. After this, the part
-    /// of an earlier receipt that time has restored is unknown.
-    fn note_price(&self, old: &Self, state: &mut RateState, now: Nanos) {
-        if (self.multiplier, self.shift) != (old.multiplier, old.shift) {
-            state.changed = state.changed.max(now);
+    fn overflow(&self, state: &mut RateState, level: i128) {
+        if level < -1 {
+            state.position -= level;
         }
     }
 
-    /// Discards permits that a full store has no room for. After this no receipt can be refunded as if it had
-    /// never been charged, because its time may have been discarded.
+    /// Before the parameters change: notes the level under those that end.
     fn settle(&self, state: &mut RateState, here: i128) {
-        state.position = self.start(state.position, here);
+        let level = self.level(state.position, here);
+        self.overflow(state, level);
+        state.bound(level);
+    }
+
+    /// Between two looks at the state permits were charged, at unknown times up to `until`, from `before` on.
+    pub(crate) fn note_charges(&self, state: &mut RateState, before: i128, until: Nanos) {
+        let level = self.level(before, self.position_at(until));
+        state.lows.note(state.mark(), level_of(level));
+    }
+
+    /// A span of time in which little comes, as a part of what the store holds. `None` if nothing that is given
+    /// back late could be stored.
+    pub(crate) fn slot(&self) -> Option<Duration> {
+        let full = Duration::from_nanos(nanos_of(self.burst, self.inverse));
+        (full > SHORTEST_SLOT).then(|| SHORTEST_SLOT.max(full / 64))
     }
 
     #[inline]
@@ -349,104 +369,96 @@ impl Schedule {
     #[inline(always)]
     pub(crate) fn charge(&self, state: &mut RateState, at: Nanos, permits: u64) -> RateReceipt {
         let units = self.units(permits);
-        state.position = self.start(state.position, self.position_at(at)) + units;
-        RateReceipt::new(at, permits, self.span_of(units), state.mark())
+        let level = self.level(state.position, self.position_at(at));
+        self.overflow(state, level);
+        state.position += units;
+        let mark = state.mark();
+        state.lows.note(mark, level_of(level));
+        RateReceipt::new(permits, self.span_of(units), mark)
     }
 
-    /// Gives back `permits` of a receipt, at the price that was paid.
-    ///
-    /// Without a later charge, the refund is complete, as if the permits had never been charged. After a later
-    /// charge, it returns at most the part that time has not restored yet: the later charge counts behind the
-    /// whole receipt, so a larger refund would let a full store be drawn twice. Across a pause, it returns
-    /// nothing, because the pause may have discarded the charge.
+    /// Gives back `permits` of a receipt, as far as they would be there had they never been charged: no more
+    /// than the lowest level since, see [`lows`](super::lows). A store of a number of permits gets that number
+    /// back, a store of time the time that they took.
     pub(crate) fn refund(
         &self,
         state: &mut RateState,
-        now: Nanos,
         permits: u64,
         receipt: RateReceipt,
     ) -> RateReceipt {
         let permits = permits.min(receipt.permits());
-        let span = self.span_of(self.units(receipt.permits()));
-        let same_price = span == receipt.span;
-        // If a number of permits is stored, a refund returns at most the number that was taken.
-        let by_number = self.strict && span <= receipt.span;
-        let span = if self.strict { span.min(receipt.span) } else { receipt.span };
-        let share = |span: u64, permits: u64| {
-            let share =
-                u128::from(span) * u128::from(permits) / u128::from(receipt.permits().max(1));
+        let rest = receipt.permits() - permits;
+        let same_price = self.span_of(self.units(receipt.permits())) == receipt.span;
+        let share = |permits: u64| {
+            let share = u128::from(receipt.span) * u128::from(permits)
+                / u128::from(receipt.permits().max(1));
             u64::try_from(share).unwrap_or(u64::MAX)
         };
-        let paid = share(span, permits);
-        let is_last = state.mark() == receipt.mark;
-        if is_last {
-            let price = if same_price || by_number {
-                self.units(permits)
-            } else {
-                self.position_at(Nanos::new(paid))
-            };
-            let back = state.position - price;
-            state.position = if receipt.at < state.resumed {
-                back.max(self.position_at(state.resumed).min(state.position))
-            } else {
-                back
-            };
-        } else if receipt.at >= state.resumed && !(self.strict && receipt.at < state.changed) {
-            // A later charge was ready only when the permit clock had reached the position before it or, in a
-            // strict store, the position after it, even if the clock was set back since.
-            let since = state.mark().wrapping_sub(receipt.mark).cast_signed();
-            let since = if self.strict { 0 } else { i128::from(since) };
-            let came = self.time_of(state.position - since);
-            let now = if same_price { now.max(came) } else { now };
-            let until = receipt.at.get().saturating_add(span);
-            let left = paid.min(until.saturating_sub(now.get()));
-            state.move_to(state.position - self.position_at(Nanos::new(left)));
+        let price = if same_price || self.strict {
+            self.units(permits)
+        } else {
+            self.position_at(Nanos::new(share(permits)))
+        };
+        let back = saturating(price.cast_unsigned()).min(state.lows.since(receipt.mark));
+        state.lows.lower(receipt.mark, back);
+        let mut mark = receipt.mark;
+        let position = state.position - i128::from(back);
+        if state.mark() == receipt.mark {
+            // Undone: the charge before it is the last one again.
+            state.position = position;
+            mark = state.mark();
+            state.lows.undo(receipt.mark, mark);
+        } else {
+            state.move_to(position);
         }
-        let rest = receipt.permits() - permits;
-        let span =
-            if same_price { self.span_of(self.units(rest)) } else { share(receipt.span, rest) };
-        let mark = if is_last { state.mark() } else { receipt.mark };
-        RateReceipt::new(receipt.at, rest, span, mark)
+        let span = if same_price { self.span_of(self.units(rest)) } else { share(rest) };
+        RateReceipt::new(rest, span, mark)
     }
 
     /// No credit accrues until `until`.
     pub(crate) fn pause(&self, state: &mut RateState, until: Nanos) {
-        state.position = state.position.max(self.position_at(until));
+        let end = self.position_at(until);
+        state.position = state.position.max(end);
         state.resumed = state.resumed.max(until);
+        state.bound(state.position - end);
     }
 
     /// Converts a state on the clock of `old` into a state on this clock with the same number of stored
     /// permits, or the same owed time.
     pub(crate) fn migrate_number(&self, old: &Self, state: &mut RateState, now: Nanos) {
         let here = old.position_at(now);
-        old.settle(state, here);
-        self.note_price(old, state, now);
         let stored = here - state.position;
-        if stored <= 0 {
-            return self.migrate(old, state, now);
+        if stored < 0 {
+            self.migrate(old, state, now);
+            if !self.has_price_of(old) {
+                // A charge is worth its number if time has paid off what was owed before, else its time.
+                state.bound(0);
+            }
+            return;
         }
+        old.settle(state, here);
+        self.convert_number(old, state);
         // Rounded so that no permit is gained.
-        let stored = (stored << self.shift) >> old.shift;
-        if stored > i128::from(self.burst) {
-            // Permits without room are lost, and a refund does not return them.
-            state.resumed = state.resumed.max(now);
-        }
+        let stored = ((here - state.position) << self.shift) >> old.shift;
         state.move_to(self.position_at(now) - stored.min(i128::from(self.burst)));
+        state.bound(self.level(state.position, self.position_at(now)));
     }
 
     /// Converts a state on the clock of `old` into a state on this clock with the same number of permits
     /// missing from a full store; in a pause, at its end.
     pub(crate) fn migrate_missing(&self, old: &Self, state: &mut RateState, now: Nanos) {
         old.settle(state, old.position_at(now));
-        self.note_price(old, state, now);
+        self.convert_number(old, state);
         let at = now.max(state.resumed);
         let missing = state.position - old.full(at).position;
         // Rounded so that no permit is gained.
         let missing = (((missing.max(0) << self.shift) - 1) >> old.shift) + 1;
+        let end = self.position_at(at);
         let position = self.full(at).position + missing;
         // A larger store must not gain permits either: at the end of a pause nothing is stored.
-        let least = if at > now { self.position_at(at) } else { position };
-        state.move_to(position.max(least));
+        let is_paused = at > now;
+        state.move_to(if is_paused { position.max(end) } else { position });
+        state.bound(if is_paused { state.position - end } else { missing });
     }
 
     /// Converts a state on the clock of `old` into a state on this clock with the same stored or owed *time*.
@@ -454,15 +466,27 @@ impl Schedule {
         let here = old.position_at(now);
         old.settle(state, here);
         let level = state.position - here;
-        let scaled = level.unsigned_abs().saturating_mul(u128::from(self.multiplier));
         let old_multiplier = u128::from(old.multiplier);
+        let scaled = |units: u128| units.saturating_mul(u128::from(self.multiplier));
+        state.lows.convert(|level| saturating(scaled(u128::from(level)) / old_multiplier));
         // Rounded so that no permit is gained.
         let level = if level > 0 {
-            scaled.div_ceil(old_multiplier).cast_signed()
+            scaled(level.unsigned_abs()).div_ceil(old_multiplier).cast_signed()
         } else {
-            -(scaled / old_multiplier).cast_signed()
+            -(scaled(level.unsigned_abs()) / old_multiplier).cast_signed()
         };
-        state.move_to(self.position_at(now) + level);
+        let here = self.position_at(now);
+        state.move_to(here + level);
+        state.bound(self.level(state.position, here));
+    }
+
+    /// Converts what can come back into the same number of permits on this clock.
+    fn convert_number(&self, old: &Self, state: &mut RateState) {
+        state.lows.convert(|level| saturating((u128::from(level) << self.shift) >> old.shift));
+    }
+
+    fn has_price_of(&self, old: &Self) -> bool {
+        (self.multiplier, self.shift) == (old.multiplier, old.shift)
     }
 
     /// The number of whole permits stored.
@@ -484,6 +508,18 @@ impl Schedule {
 #[inline]
 pub(crate) fn nanos_of(units: u64, inverse: u64) -> u64 {
     ((u128::from(units) * u128::from(inverse)) >> 63) as u64
+}
+
+/// A level, which is zero if the store has been full. Of one that is beyond all bounds the low bits are left:
+/// less, so that no more comes back.
+#[inline]
+fn level_of(level: i128) -> u64 {
+    if level < 0 { 0 } else { low_bits(level) & (u64::MAX >> 1) }
+}
+
+#[inline]
+fn saturating(value: u128) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
 }
 
 /// Converts a value that is known to fit.

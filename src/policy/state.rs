@@ -6,13 +6,14 @@
 //!
 //! ```
 //! use tollgate::state::{RateReceipt, RateState};
-//! use tollgate::{Nanos, Policy, Rate, SmoothBursty};
+//! use tollgate::{Nanos, Policy, Rate, Ready, SmoothBursty};
 //!
 //! let policy = SmoothBursty::new(Rate::per_second(5.0));
 //! let mut state: RateState = policy.start(Nanos::ZERO);
 //! let receipt: RateReceipt = policy.charge(&mut state, Nanos::ZERO, 10);
 //! policy.refund(&mut state, Nanos::ZERO, 10, receipt);
-//! assert_eq!(state, policy.start(Nanos::ZERO));
+//! assert_eq!(policy.ready_at(&state, Nanos::ZERO, 1)?, Ready::At(Nanos::ZERO));
+//! # Ok::<(), tollgate::ExceedsCapacity>(())
 //! ```
 
 pub use super::any::{AllOfReceipt, AllOfState, AnyReceipt, AnyState};

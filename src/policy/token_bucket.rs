@@ -231,12 +231,11 @@ impl Policy for TokenBucket {
     fn refund(
         &self,
         state: &mut TokenBucketState,
-        now: Nanos,
+        _: Nanos,
         part: u32,
         receipt: RateReceipt,
     ) -> RateReceipt {
-        let now = self.last_step(state, now);
-        self.schedule.refund(&mut state.state, now, u64::from(part), receipt)
+        self.schedule.refund(&mut state.state, u64::from(part), receipt)
     }
 
     fn pause(&self, state: &mut TokenBucketState, _: Nanos, until: Nanos) {

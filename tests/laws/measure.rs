@@ -37,3 +37,6 @@ pub(crate) const ROUNDS_CHANGES: bool = true;
 /// Whether a lock is applied at once to the waiters that it makes late, and also counts for those
 /// ahead of the caller whose refusal set it.
 pub(crate) const APPLIES_LOCKS_AT_ONCE: bool = true;
+
+/// Whether a refund after later grants returns what would be there at the true cost.
+pub(crate) const RETURNS_LATE: bool = true;

@@ -41,3 +41,7 @@ pub(crate) const ROUNDS_CHANGES: bool = false;
 /// ahead of the caller whose refusal set it. A script computes each of them once, in order, so the
 /// others learn of the lock with their next request.
 pub(crate) const APPLIES_LOCKS_AT_ONCE: bool = false;
+
+/// Whether a refund after later grants returns what would be there at the true cost. The key does not say how full
+/// it was since a charge: the script returns less.
+pub(crate) const RETURNS_LATE: bool = false;

@@ -49,6 +49,8 @@ impl<P: Policy<Cost = u32>> Twin<P> {
     }
 
     fn keep(&mut self, grant: Result<Grant<'static, P>, Error>) -> Seen {
+        // A visit to the mutex: the word does not record levels, and a late refund would return less.
+        self.limiter.pause_for(Duration::ZERO);
         let shown = grant.map(|grant| {
             let shown = (grant.cost(), grant.waited(), grant.limited_by());
             self.grants.push(grant);

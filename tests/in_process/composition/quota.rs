@@ -104,16 +104,15 @@ fn calls_that_were_thought_larger_let_others_begin_sooner() {
     let mut next = limiter.acquire((1, 20_000, 1));
     assert!(crate::support::is_waiting(&mut next));
     clock.advance(secs(2));
-    // Of 8,000 tokens 3,000 have come by themselves meanwhile: of what is too much, 6,000, not more than
-    // the rest of 5,000 comes back.
+    // Of 8,000 tokens 6,000 were too much, and come back. 3,000 have come by themselves.
     let mut first = running.remove(0);
     first.settle((1, 2_000, 1)).expect("less");
     drop(first);
-    // 10,000 + 3,000 + 5,000 are not enough; 2,000 more take a second and a third.
+    // 10,000 + 3,000 + 6,000 are not enough; 1,000 more take two thirds of a second.
     assert!(crate::support::is_waiting(&mut next));
     clock.advance(secs(2));
     let grant = outcome(&mut next).expect("a grant");
-    let expected = secs(2) + Duration::from_secs(4) / 3;
+    let expected = secs(2) + Duration::from_secs(2) / 3;
     assert!(grant.waited().abs_diff(expected) < Duration::from_micros(1), "{:?}", grant.waited());
     assert_eq!((limiter.available().0, limiter.available().2), (49, 0));
     // A call that used more than estimated owes the rest: 20,000 at 1,500 a second.

@@ -66,6 +66,8 @@ pub(crate) struct Driver<'a, P: Conforms, S: Subject<P::Policy>> {
     turns: Arc<AtomicU32>,
     /// The versions of the policy, each with the turn from which it was in force.
     versions: Vec<(u32, usize)>,
+    /// Whether each charge is put on record: see [`Subject::record`].
+    records: bool,
     /// The end of each pause, and the number of calls decided before it.
     pub(crate) pauses: Vec<(Time, u32)>,
     pub(crate) callers: Vec<Option<Caller<'a>>>,
@@ -77,9 +79,27 @@ pub(crate) fn run<P: Conforms, S: Subject<P::Policy>, R>(
     steps: &[Step],
     judge: impl FnOnce(&Driver<'_, P, S>) -> R,
 ) -> R {
+    run_with(setup, steps, false, judge)
+}
+
+/// The same with each charge on record.
+pub(crate) fn run_recorded<P: Conforms, S: Subject<P::Policy>, R>(
+    setup: &Setup<P>,
+    steps: &[Step],
+    judge: impl FnOnce(&Driver<'_, P, S>) -> R,
+) -> R {
+    run_with(setup, steps, true, judge)
+}
+
+fn run_with<P: Conforms, S: Subject<P::Policy>, R>(
+    setup: &Setup<P>,
+    steps: &[Step],
+    records: bool,
+    judge: impl FnOnce(&Driver<'_, P, S>) -> R,
+) -> R {
     let clock = ManualClock::new();
     let subject = S::new(setup.policy(0), &clock);
-    let mut driver = Driver::new(&subject, setup, clock);
+    let mut driver = Driver { records, ..Driver::new(&subject, setup, clock) };
     for &step in steps {
         driver.take(step);
     }
@@ -95,6 +115,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
             clock,
             turns: Arc::default(),
             versions: vec![(0, 0)],
+            records: false,
             pauses: Vec::new(),
             callers: Vec::new(),
         }
@@ -150,6 +171,9 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
             Step::Look(at) => self.look(at),
         }
         self.record_decisions();
+        if self.records {
+            self.subject.record();
+        }
     }
 
     fn arrive(&mut self, n: u32, timeout: Option<Time>, polled: bool) {

@@ -42,6 +42,9 @@ pub(crate) trait Subject<P: Policy> {
 
     fn stats(&self) -> Stats;
 
+    /// Makes the level that the last charge found exact, where a word that decides does not record it.
+    fn record(&self) {}
+
     /// A faulty clock goes back to a time since its origin.
     fn set_back(&self, clock: &ManualClock, elapsed: Duration) {
         clock.set(elapsed);
@@ -107,6 +110,11 @@ impl<P: Policy> Subject<P> for RateLimiter<P> {
 
     fn stats(&self) -> Stats {
         self.stats()
+    }
+
+    fn record(&self) {
+        // It takes the mutex.
+        self.pause_for(Duration::ZERO);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use crate::driver::{Caller, Driver, run};
+use crate::driver::{Caller, Driver, run_recorded};
 use crate::line::{self, Line, Outcome};
 use crate::measure;
 use crate::oracle::{CASES, Conforms, Setup, Time, prove, setups};
@@ -12,7 +12,8 @@ use crate::subject::Subject;
 
 pub(crate) fn the_oracle_agrees<P: Conforms, S: Subject<P::Policy>>() {
     let exact_refusals = measure::APPLIES_LOCKS_AT_ONCE || !P::PUNISHES;
-    agree::<P, S>(4 * CASES, Kinds::FORWARD, GiveBack::Fresh, exact_refusals);
+    let give_back = if measure::RETURNS_LATE { GiveBack::Fresh } else { GiveBack::FreshLast };
+    agree::<P, S>(4 * CASES, Kinds::FORWARD, give_back, exact_refusals);
 }
 
 /// There was no grant since, so the refund is exact.
@@ -32,7 +33,7 @@ pub(crate) fn agree<P: Conforms, S: Subject<P::Policy>>(
     prove(cases, &(setups::<P>(), scripts(kinds)), |(setup, script)| {
         let (line, steps) = play::<P>(&setup, &script, give_back);
         prop_assume!(!line.doubtful);
-        run(&setup, &steps, |driver: &Driver<'_, P, S>| {
+        run_recorded(&setup, &steps, |driver: &Driver<'_, P, S>| {
             in_order(driver)?;
             same(&setup, exact_refusals, &line, driver).map_err(|reason| {
                 TestCaseError::fail(format!("{reason}, {setup:?}\nafter {steps:?}"))

@@ -1,7 +1,9 @@
 //! All rules of one steady rate in exact fractions: `SmoothBursty`, the buckets, and the queue.
 //!
 //! `v` is the time up to which permits are taken. A charge of `n` at `t` makes it
-//! `max(v, t - store) + n x interval`. A caller waits until `v`, or, if all permits must be
+//! `max(v, t - store) + n x interval`. The level is what is missing from a full store, `v - (t - store)`; a
+//! refund returns at most the lowest level since its charge, so that the history is the one with the true
+//! cost. A caller waits until `v`, or, if all permits must be
 //! available, until `v + n x interval`. All times are whole numbers of ticks, so only the time of a
 //! grant is rounded.
 
@@ -41,18 +43,18 @@ pub(crate) struct Bucket {
     v: i128,
     /// No credit accrues before this: the end of the last pause.
     paused_until: i128,
-    /// Those not given back.
     charges: Vec<Charge>,
+    /// Levels that bound what the charges before them can return, the latest last: how many charges there were
+    /// then, and the level. Those that are not lower than all later ones are left out; of more than four, the
+    /// two neighbours whose ratio is smallest become one.
+    lows: Vec<(usize, i128)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Charge {
     id: usize,
-    at: i128,
     n: u32,
     price: i128,
-    /// Time was lost after it because the store was full, so an exact refund is too late.
-    is_settled: bool,
 }
 
 impl Bucket {
@@ -60,7 +62,7 @@ impl Bucket {
     pub(crate) fn new(versions: Vec<Terms>, permits: u32) -> Self {
         let terms = versions[0];
         let v = -(terms.interval * i128::from(permits)).min(terms.store);
-        Self { versions, terms, v, paused_until: i128::MIN, charges: Vec::new() }
+        Self { versions, terms, v, paused_until: i128::MIN, charges: Vec::new(), lows: Vec::new() }
     }
 
     /// A store never exceeds its capacity. Grants fall on whole nanoseconds; the time lost by
@@ -68,7 +70,19 @@ impl Bucket {
     fn settle(&mut self, now: i128) {
         if now - self.v > self.terms.store + TICKS {
             self.v = now - self.terms.store;
-            self.charges.iter_mut().for_each(|charge| charge.is_settled = true);
+        }
+        self.note(self.v - (now - self.terms.store));
+    }
+
+    fn note(&mut self, level: i128) {
+        let level = level.max(0);
+        self.lows.retain(|&(_, lower)| lower < level);
+        self.lows.push((self.charges.len(), level));
+        if self.lows.len() > 4 {
+            let ratio = |&at: &usize| (self.lows[at + 1].1 << 32) / self.lows[at].1.max(1);
+            let at = (0..4).min_by_key(ratio).expect("five");
+            self.lows[at].0 = self.lows[at + 1].0;
+            self.lows.remove(at + 1);
         }
     }
 
@@ -110,23 +124,26 @@ impl Oracle for Bucket {
         self.settle(at);
         let price = self.price(n);
         self.v += price;
-        self.charges.push(Charge { id, at, n, price, is_settled: false });
+        self.charges.push(Charge { id, n, price });
     }
 
-    fn refund(&mut self, id: usize, now: Time) {
+    fn refund(&mut self, id: usize, _: Time) {
         let Some(index) = self.charges.iter().position(|charge| charge.id == id) else { return };
-        let is_last = index + 1 == self.charges.len();
-        let Charge { at, n, price, is_settled, .. } = self.charges.remove(index);
-        // Of a number of permits no more come back than were taken, at whatever price.
-        let is_number = self.terms.strict.is_some();
-        let price = if is_number { price.min(self.price(n)) } else { price };
-        if is_last && !is_settled {
-            let least = if at < self.paused_until { self.paused_until } else { i128::MIN };
-            self.v = (self.v - price).max(self.v.min(least));
-        } else if at >= self.paused_until {
-            // No more than time has not given back anyway.
-            self.v -= (at + price - self.came(now)).clamp(0, price);
+        let Charge { n, price, .. } = self.charges[index];
+        // A number of permits or, if time is stored, the time that they took.
+        let price = if self.terms.strict.is_some() { self.price(n) } else { price };
+        let later = self.lows.iter().filter(|low| low.0 > index).map(|low| low.1);
+        let back = later.fold(price, i128::min);
+        self.v -= back;
+        for low in self.lows.iter_mut().filter(|low| low.0 > index) {
+            low.1 -= back;
         }
+        let lows = std::mem::take(&mut self.lows);
+        let is_low = |at: usize| lows[at + 1..].iter().all(|later| later.1 > lows[at].1);
+        self.lows = (0..lows.len()).filter(|&at| is_low(at)).map(|at| lows[at]).collect();
+        // It is gone only if nothing came after it, so that indices stay.
+        self.charges[index].n = 0;
+        self.charges[index].price = 0;
     }
 
     fn set_policy(&mut self, index: usize, now: Time) {
@@ -135,6 +152,9 @@ impl Oracle for Bucket {
         let old = std::mem::replace(&mut self.terms, self.versions[index]);
         let in_new = |ticks: i128| ticks * self.terms.interval / old.interval;
         let stored = (came - self.v).min(old.store + KEPT);
+        if self.terms.keeps != Keeps::Time {
+            self.lows.iter_mut().for_each(|low| low.1 = in_new(low.1));
+        }
         if self.terms.keeps == Keeps::Missing {
             // In a pause, at its end.
             let from = came.max(self.paused_until);
@@ -143,21 +163,26 @@ impl Oracle for Bucket {
             if from > came {
                 // Nothing is stored at its end, however much more there is room for.
                 self.v = self.v.max(from);
+                self.note(self.v - from);
+                return;
             }
         } else if self.terms.keeps == Keeps::Number && stored > 0 {
             // So that no permit is gained.
             let kept = -round_up(-in_new(stored), KEPT);
-            if kept > self.terms.store {
-                // Permits that no longer had room do not come back by a refund.
-                self.paused_until = self.paused_until.max(came);
-            }
             self.v = came - kept.min(self.terms.store);
+        } else if self.terms.keeps == Keeps::Number
+            && stored < 0
+            && old.interval != self.terms.interval
+        {
+            self.note(0);
         }
+        self.note(self.v - (came - self.terms.store));
     }
 
     fn pause(&mut self, _: Time, until: Time) {
         self.paused_until = self.paused_until.max(until * TICKS);
         self.v = self.v.max(until * TICKS);
+        self.note(self.v - until * TICKS);
     }
 
     fn is_bounded(&self) -> bool {
