@@ -14,7 +14,8 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::keyed::KeyedAcquire;
 use crate::keyed::at_key::AtKey;
-use crate::limiter::{Grant, RateLimiter};
+use crate::limiter::metered::sealed as sealed_grant;
+use crate::limiter::{Grant, Metered, RateLimiter, SettleOnDrop};
 use crate::policy::{Cost, Policy, Quota};
 
 /// Any limiter: a [`RateLimiter`], one [key](AtKey) of a [`KeyedRateLimiter`](crate::KeyedRateLimiter),
@@ -216,6 +217,7 @@ trait ErasedGrant<C: Cost>: Send + Sync {
     fn limited_by(&self) -> Option<usize>;
     fn settle<'a>(&'a mut self, actual: C) -> Settle<'a>;
     fn refund(self: Box<Self>);
+    fn settle_on_drop(&mut self, actual: C);
 }
 
 type Settle<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
@@ -282,6 +284,40 @@ impl<C: Cost> AnyGrant<C> {
     pub fn refund(self) {
         self.0.refund();
     }
+
+    /// The grant, settled when it is dropped: see [`Grant::metered`].
+    ///
+    /// ```
+    /// # use tollgate::{AnyRateLimiter, ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// let limiter: Box<dyn AnyRateLimiter> = Box::new(limiter);
+    /// let mut call = limiter.acquire(10).await?.metered();
+    /// call.add(3);
+    /// drop(call);
+    /// assert_eq!(limiter.acquire(1).await?.waited().as_millis(), 600);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn metered(self) -> Metered<Self> {
+        Metered::new(self)
+    }
+}
+
+impl<C: Cost> sealed_grant::Sealed for AnyGrant<C> {}
+
+impl<C: Cost> SettleOnDrop for AnyGrant<C> {
+    type Cost = C;
+
+    fn granted(&self) -> C {
+        self.cost()
+    }
+
+    fn settle_on_drop(&mut self, actual: C) {
+        self.0.settle_on_drop(actual);
+    }
 }
 
 impl<C: Cost> fmt::Debug for AnyGrant<C> {
@@ -312,6 +348,10 @@ impl<P: Policy> ErasedGrant<P::Cost> for Grant<'static, P> {
 
     fn refund(self: Box<Self>) {
         (*self).refund();
+    }
+
+    fn settle_on_drop(&mut self, actual: P::Cost) {
+        SettleOnDrop::settle_on_drop(self, actual);
     }
 }
 
@@ -473,6 +513,7 @@ mod redis {
     use std::time::Duration;
 
     use super::{AnyFuture, AnyGrant, AnyRateLimiter, ErasedGrant, Settle, sealed};
+    use crate::limiter::SettleOnDrop;
     use crate::policy::Quota;
 
     use crate::clock::Clock;
@@ -497,6 +538,10 @@ mod redis {
 
         fn refund(self: Box<Self>) {
             (*self).refund();
+        }
+
+        fn settle_on_drop(&mut self, actual: P::Cost) {
+            SettleOnDrop::settle_on_drop(self, actual);
         }
     }
 

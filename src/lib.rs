@@ -127,7 +127,7 @@ pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;
 pub use keyed::{KeyedAcquire, KeyedRateLimiter, ToKey};
 pub use limiter::builder::RateLimiterBuilder;
-pub use limiter::{Acquire, Grant, RateLimiter, Reservation};
+pub use limiter::{Acquire, Grant, Metered, RateLimiter, Reservation, SettleOnDrop};
 pub use observe::Event;
 pub use policy::any::{AllOf, AnyPolicy, InvalidAllOf};
 pub use policy::compose::Same;

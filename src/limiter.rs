@@ -4,6 +4,7 @@ mod acquire;
 pub(crate) mod builder;
 mod grant;
 mod grant_owner;
+pub(crate) mod metered;
 mod reservation;
 mod shared;
 #[cfg(all(test, not(tollgate_loom)))]
@@ -16,6 +17,7 @@ use std::time::Duration;
 pub use acquire::Acquire;
 pub use grant::Grant;
 pub(crate) use grant_owner::{EntryRef, GrantOwner, KeyGuard, Keys};
+pub use metered::{Metered, SettleOnDrop};
 pub use reservation::Reservation;
 pub(crate) use shared::Shared;
 

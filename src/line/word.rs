@@ -265,9 +265,9 @@ fn mask(strict: bool) -> u64 {
     if strict { u64::MAX } else { 0 }
 }
 
-/// The most permits whose units are not too wide.
+/// The most permits whose units are not too wide, and that need not be recorded.
 fn most_of(schedule: &Schedule) -> u64 {
-    schedule.most().min((TOO_WIDE - 1) >> schedule.shift)
+    schedule.most().min((TOO_WIDE - 1) >> schedule.shift).min(schedule.most_in_a_slot())
 }
 
 /// A number that is neither negative nor too wide.
@@ -384,7 +384,8 @@ mod tests {
             // Small numbers are not left to the mutex.
             let units = schedule.units(permits);
             let is_early = schedule.position_at(now) < (1 << 62) - 1;
-            if is_early && (0..1 << 61).contains(&at) && units < 1 << 61 && !schedule.exceeds_capacity(permits) {
+            let is_small = permits <= schedule.most_in_a_slot();
+            if is_early && is_small && (0..1 << 61).contains(&at) && units < 1 << 61 && !schedule.exceeds_capacity(permits) {
                 prop_assert_ne!(told, Attempt::Undecided);
             }
         }

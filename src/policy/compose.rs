@@ -229,6 +229,13 @@ macro_rules! tuple {
             fn saturating_sub(self, other: Self) -> Self {
                 (self.0.saturating_sub(other.0), $(self.$index.saturating_sub(other.$index)),+)
             }
+
+            fn each(self, other: Self, combine: fn(u32, u32) -> u32) -> Self {
+                (
+                    self.0.each(other.0, combine),
+                    $(self.$index.each(other.$index, combine)),+
+                )
+            }
         }
 
         compose!(

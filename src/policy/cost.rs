@@ -42,6 +42,11 @@ pub trait Cost:
     /// This cost minus `other`; zero if `other` is larger.
     #[must_use]
     fn saturating_sub(self, other: Self) -> Self;
+
+    /// Combines each number with that of `other`.
+    #[doc(hidden)]
+    #[must_use]
+    fn each(self, other: Self, combine: fn(u32, u32) -> u32) -> Self;
 }
 
 pub(super) mod sealed {
@@ -74,5 +79,9 @@ impl Cost for u32 {
 
     fn saturating_sub(self, other: Self) -> Self {
         self.saturating_sub(other)
+    }
+
+    fn each(self, other: Self, combine: fn(u32, u32) -> u32) -> Self {
+        combine(self, other)
     }
 }

@@ -315,10 +315,16 @@ impl Schedule {
         state.bound(level);
     }
 
-    /// Between two looks at the state permits were charged, at unknown times up to `until`, from `before` on.
+    /// Between two looks at the state permits were charged, at unknown times up to `until`, from the position
+    /// `before` on.
     pub(crate) fn note_charges(&self, state: &mut RateState, before: i128, until: Nanos) {
         let level = self.level(before, self.position_at(until));
         state.lows.note(state.mark(), level_of(level));
+    }
+
+    /// The most permits of a request that may go unrecorded for a [slot](Self::slot).
+    pub(crate) fn most_in_a_slot(&self) -> u64 {
+        if self.slot().is_some() { (self.burst >> self.shift >> 6).max(1) } else { u64::MAX }
     }
 
     /// A span of time in which little comes, as a part of what the store holds. `None` if nothing that is given

@@ -13,7 +13,8 @@ use super::line::waiter::GrantInfo;
 use super::script::{Scripted, wire};
 use super::shared::SharedKey;
 use crate::error::Error;
-use crate::limiter::Grant;
+use crate::limiter::metered::sealed::Sealed;
+use crate::limiter::{Grant, Metered, SettleOnDrop};
 use crate::park::block_on;
 use crate::policy::Cost;
 
@@ -266,6 +267,40 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         } else if let Origin::Local(local, _) = &mut grant.origin {
             // After that the drop gives nothing back.
             drop(local.settle(P::Cost::default()));
+        }
+    }
+}
+
+impl<P: Scripted, C: Connection> RedisGrant<P, C> {
+    /// The grant, settled when it is dropped: see [`Grant::metered`]. The drop sends the settlement, and does not
+    /// wait for it; if Redis cannot be reached, the estimate stays charged.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::RedisGrant;
+    /// # fn grant() -> RedisGrant<tollgate::TokenBucket> { todo!() }
+    /// let mut call = grant().metered();
+    /// call.add(120);
+    /// ```
+    #[must_use]
+    pub fn metered(self) -> Metered<Self> {
+        Metered::new(self)
+    }
+}
+
+impl<P: Scripted, C: Connection> Sealed for RedisGrant<P, C> {}
+
+impl<P: Scripted, C: Connection> SettleOnDrop for RedisGrant<P, C> {
+    type Cost = P::Cost;
+
+    fn granted(&self) -> P::Cost {
+        self.cost
+    }
+
+    fn settle_on_drop(&mut self, actual: P::Cost) {
+        // While the outcome of another one is unknown, so is the difference.
+        if self.settling.is_none() {
+            // A shortfall that takes 146 years to pay off.
+            drop(self.send_settlement(actual));
         }
     }
 }

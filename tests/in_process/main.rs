@@ -17,3 +17,5 @@ mod rooms;
 #[cfg(feature = "tokio")]
 mod runtimes;
 mod support;
+#[cfg(feature = "tokio")]
+mod true_cost;
