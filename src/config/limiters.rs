@@ -216,6 +216,19 @@ impl RateLimiters {
         });
     }
 
+    /// What the names are the names of; as [`Limits::per`] of the limits in force.
+    ///
+    /// ```
+    /// use tollgate::{Limits, Per, RateLimiters};
+    ///
+    /// assert_eq!(RateLimiters::from(Limits::per_host("10/s")?).per(), Per::Host);
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    #[must_use]
+    pub fn per(&self) -> Per {
+        self.book.lock().limits.per
+    }
+
     /// The limits in force.
     ///
     /// ```
@@ -245,6 +258,13 @@ impl RateLimiters {
     #[must_use]
     pub fn keyed(&self) -> &KeyedRateLimiter<String, AllOf> {
         &self.keyed
+    }
+}
+
+/// With the system clock.
+impl From<Limits> for RateLimiters {
+    fn from(limits: Limits) -> Self {
+        Self::new(limits)
     }
 }
 

@@ -28,7 +28,8 @@ use crate::error::ExceedsCapacity;
 use crate::policy::compose::last_of;
 use crate::units::Nanos;
 
-/// A policy of this crate, chosen at run time: read from a file, say.
+/// A policy of this crate, chosen at run time: parsed from a [text](#impl-FromStr-for-AnyPolicy), or with the feature
+/// `serde` read from a [file](crate::Limits#in-a-file).
 ///
 /// It answers as the policy inside does. [`AllOf`] makes several of them one policy.
 ///
