@@ -5,6 +5,7 @@ mod tests;
 
 use std::fmt;
 use std::hash::Hash;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,7 +16,7 @@ use crate::error::Error;
 use crate::keyed::KeyedAcquire;
 use crate::keyed::at_key::AtKey;
 use crate::limiter::metered::sealed as sealed_grant;
-use crate::limiter::{Grant, Metered, RateLimiter, SettleOnDrop};
+use crate::limiter::{Acquire, Grant, Metered, RateLimiter, SettleOnDrop};
 use crate::policy::{Cost, Policy, Quota};
 
 /// Any limiter: a [`RateLimiter`], one [key](AtKey) of a [`KeyedRateLimiter`](crate::KeyedRateLimiter),
@@ -162,19 +163,115 @@ mod sealed {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "futures do nothing unless they are awaited"]
-pub struct AnyFuture<T>(Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>);
+pub struct AnyFuture<T>(Pin<Box<dyn Call<Output = Result<T, Error>> + Send>>);
+
+/// A future that a caller may still change.
+trait Call: Future {
+    fn go_ahead_by(self: Pin<&mut Self>, ahead: Duration);
+}
+
+/// A call that takes no permits.
+struct Plain<F>(Pin<Box<F>>);
+
+impl<F: Future> Future for Plain<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(context)
+    }
+}
+
+impl<F: Future> Call for Plain<F> {
+    fn go_ahead_by(self: Pin<&mut Self>, _: Duration) {}
+}
+
+/// The future of a limiter.
+trait Acquiring: Future + Unpin {
+    fn go_ahead_by(&mut self, ahead: Duration);
+}
+
+impl<P: Policy> Acquiring for Acquire<'static, P> {
+    fn go_ahead_by(&mut self, ahead: Duration) {
+        self.go_ahead_by(ahead);
+    }
+}
+
+impl<K, P> Acquiring for KeyedAcquire<'static, K, P>
+where
+    K: Clone + Hash + Eq + Send + 'static,
+    P: Policy,
+{
+    fn go_ahead_by(&mut self, ahead: Duration) {
+        self.go_ahead_by(ahead);
+    }
+}
+
+/// A call that takes permits, as an [`AnyGrant`].
+struct Erased<F, C>(F, PhantomData<fn() -> C>);
+
+impl<F, G, C> Future for Erased<F, C>
+where
+    F: Acquiring<Output = Result<G, Error>>,
+    G: ErasedGrant<C> + 'static,
+    C: Cost,
+{
+    type Output = Result<AnyGrant<C>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let granted = std::task::ready!(Pin::new(&mut self.0).poll(context));
+        Poll::Ready(granted.map(|grant| AnyGrant(Box::new(grant))))
+    }
+}
+
+impl<F, G, C> Call for Erased<F, C>
+where
+    F: Acquiring<Output = Result<G, Error>>,
+    G: ErasedGrant<C> + 'static,
+    C: Cost,
+{
+    fn go_ahead_by(mut self: Pin<&mut Self>, ahead: Duration) {
+        self.0.go_ahead_by(ahead);
+    }
+}
 
 impl<T> AnyFuture<T> {
     fn new(future: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
-        Self(Box::pin(future))
+        Self(Box::pin(Plain(Box::pin(future))))
     }
 }
 
 impl<C: Cost> AnyFuture<AnyGrant<C>> {
     fn of<G: ErasedGrant<C> + 'static>(
-        acquire: impl Future<Output = Result<G, Error>> + Send + 'static,
+        acquire: impl Acquiring<Output = Result<G, Error>> + Send + 'static,
     ) -> Self {
-        Self::new(async { Ok(AnyGrant(Box::new(acquire.await?))) })
+        Self(Box::pin(Erased(acquire, PhantomData)))
+    }
+
+    /// A call that has no place in a queue.
+    fn at_once<G: ErasedGrant<C> + 'static>(
+        taken: impl Future<Output = Result<G, Error>> + Send + 'static,
+    ) -> Self {
+        Self::new(async { Ok(AnyGrant(Box::new(taken.await?))) })
+    }
+
+    /// Enters the queue as if this caller had come `ahead` earlier; see [`Acquire::ahead_by`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{AnyRateLimiter, ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # let policy = SmoothBursty::new(Rate::per_second(10.0));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// let batch: Vec<_> = (0..200).map(|_| limiter.reserve(1)).collect::<Result<_, _>>()?;
+    /// let limiter: Box<dyn AnyRateLimiter> = Box::new(limiter);
+    /// let urgent = limiter.acquire(1).ahead_by(Duration::from_secs(60)).await?;
+    /// assert_eq!(urgent.waited().as_millis(), 100);
+    /// # drop(batch); Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ahead_by(mut self, ahead: Duration) -> Self {
+        self.0.as_mut().go_ahead_by(ahead);
+        self
     }
 }
 
@@ -393,7 +490,7 @@ impl<P: Policy + fmt::Debug> AnyRateLimiter<P::Cost> for RateLimiter<P> {
 
     fn shrink_to(&self, remaining: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
         let limiter = self.clone();
-        AnyFuture::of(async move { Ok(limiter.shrink_to(remaining).into_owned()) })
+        AnyFuture::at_once(async move { Ok(limiter.shrink_to(remaining).into_owned()) })
     }
 
     fn clock(&self) -> &Clock {
@@ -441,7 +538,7 @@ where
 
     fn shrink_to(&self, remaining: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
         let (limiter, key) = (self.limiter().clone(), self.key().clone());
-        AnyFuture::of(async move { limiter.shrink_to(&key, remaining) })
+        AnyFuture::at_once(async move { limiter.shrink_to(&key, remaining) })
     }
 
     fn clock(&self) -> &Clock {
@@ -512,12 +609,17 @@ mod redis {
     use std::fmt;
     use std::time::Duration;
 
-    use super::{AnyFuture, AnyGrant, AnyRateLimiter, ErasedGrant, Settle, sealed};
+    use super::{Acquiring, AnyFuture, AnyGrant, AnyRateLimiter, ErasedGrant, Settle, sealed};
+    use crate::clock::Clock;
     use crate::limiter::SettleOnDrop;
     use crate::policy::Quota;
+    use crate::redis::{Connection, RedisAcquire, RedisGrant, RedisRateLimiter, Scripted};
 
-    use crate::clock::Clock;
-    use crate::redis::{Connection, RedisGrant, RedisRateLimiter, Scripted};
+    impl<P: Scripted, C: Connection> Acquiring for RedisAcquire<P, C> {
+        fn go_ahead_by(&mut self, ahead: Duration) {
+            self.go_ahead_by(ahead);
+        }
+    }
 
     impl<P: Scripted, C: Connection> ErasedGrant<P::Cost> for RedisGrant<P, C> {
         fn cost(&self) -> P::Cost {
@@ -581,7 +683,7 @@ mod redis {
 
         fn shrink_to(&self, remaining: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
             let limiter = self.clone();
-            AnyFuture::of(async move { limiter.shrink_to(remaining).await })
+            AnyFuture::at_once(async move { limiter.shrink_to(remaining).await })
         }
 
         fn clock(&self) -> &Clock {

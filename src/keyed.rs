@@ -196,7 +196,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
     {
-        match self.table.grant_or_wait(key, n, Some(Duration::ZERO))? {
+        match self.table.grant_or_wait(key, n, Some(Duration::ZERO), Duration::ZERO)? {
             GrantOrWait::Granted(grant) => Ok(grant),
             GrantOrWait::Waiting(acquire) => acquire.now(),
         }
@@ -311,7 +311,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
     {
-        Reservation::enter(GrantOwner::owned(self.table.line(key)?), n)
+        self.acquire(key, n).reserve()
     }
 
     /// Puts **all** keys under one policy, and drops the function of the key if there was one. The change also
@@ -723,12 +723,13 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         key: &Q,
         n: P::Cost,
         max_wait: Option<Duration>,
+        ahead: Duration,
     ) -> Result<GrantOrWait<'static, P>, Error>
     where
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
     {
-        self.table.grant_or_wait(key, n, max_wait).map(GrantOrWait::into_owned)
+        self.table.grant_or_wait(key, n, max_wait, ahead).map(GrantOrWait::into_owned)
     }
 }
 

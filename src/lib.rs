@@ -73,7 +73,7 @@
 //! [`acquire`](RateLimiter::acquire) waits; [`try_acquire`](RateLimiter::try_acquire) does not;
 //! [`try_acquire_timeout`](RateLimiter::try_acquire_timeout) fails at once if the timeout is too
 //! short; [`reserve`](RateLimiter::reserve) takes a place in the queue; `blocking_*` do the same on
-//! threads. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
+//! threads. [`ahead_by`](Acquire::ahead_by) puts interactive callers ahead of a batch, without starvation. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
 //!
 //! # Clocks
 //!

@@ -31,7 +31,8 @@ use crate::policy::{Policy, Quota, Rated};
 use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
 
-/// Grants permits by a [`Policy`]; callers that must wait queue in FIFO order.
+/// Grants permits by a [`Policy`]; callers that must wait queue in FIFO order, unless they enter
+/// [ahead of others](Acquire::ahead_by).
 ///
 /// A limiter is a handle: clones share one quota, one queue and one clock, across tasks and threads.
 /// [`builder`](Self::builder) sets a clock, a name and the bounds of the queue.
@@ -118,8 +119,8 @@ impl<P: Policy> RateLimiter<P> {
 
     /// Takes `n` permits, and waits until they are granted.
     ///
-    /// The future joins the queue when it is first polled; that is the order of grants. Nothing is
-    /// taken before the grant. `acquire(0)` is granted at once, takes nothing and is not counted.
+    /// The future joins the queue when it is first polled; that is the order of grants, unless a
+    /// caller enters [ahead of others](Acquire::ahead_by). Nothing is taken before the grant. `acquire(0)` is granted at once, takes nothing and is not counted.
     ///
     /// # Errors
     ///
@@ -204,9 +205,9 @@ impl<P: Policy> RateLimiter<P> {
     /// Takes `n` permits if they come within `timeout`; fails **at once** if they cannot.
     ///
     /// The callers ahead in the queue are counted. If some of them leave later, a refusal may turn out
-    /// to have been early; a grant is never late. If a new rate or a pause makes the deadline
-    /// impossible, the call is refused when it reaches the head of the queue, at the latest at its
-    /// deadline. `Duration::MAX` waits without a limit.
+    /// to have been early; a grant is never late. If a new rate, a pause, or a caller that enters
+    /// [ahead](Acquire::ahead_by) makes the deadline impossible, the call is refused when it reaches
+    /// the head of the queue, at the latest at its deadline. `Duration::MAX` waits without a limit.
     ///
     /// Calls that are refused at the same time get the same `retry_after()`. To serve all of them in
     /// the end, wait with [`acquire`](Self::acquire) instead of retrying.
@@ -284,7 +285,8 @@ impl<P: Policy> RateLimiter<P> {
         acquire::block(&self.shared, n, Some(timeout))
     }
 
-    /// Takes a place in the queue without waiting; wait for it later, or drop it.
+    /// Takes a place in the queue without waiting; wait for it later, or drop it. The same as
+    /// `acquire(n).reserve()`.
     ///
     /// # Errors
     ///
@@ -302,7 +304,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn reserve(&self, n: P::Cost) -> Result<Reservation<P>, Error> {
-        Reservation::enter(GrantOwner::owned(Arc::clone(&self.shared)), n)
+        self.acquire_owned(n).reserve()
     }
 
     /// Replaces the policy, for all clones. It also applies to callers already waiting. Idle time up

@@ -1,4 +1,4 @@
-//! A limiter's decisions and its FIFO queue of waiting callers.
+//! A limiter's decisions and its queue of waiting callers.
 //!
 //! A caller is charged when it is granted, not when it arrives. So leaving the queue is free and moves all
 //! later callers up, a change of rate or a pause re-times the whole queue, and small requests do not starve a
@@ -186,8 +186,8 @@ impl<P: Policy> Line<P> {
         max_wait.is_some_and(|wait| wait.is_zero()).then(|| Err(inner.refuse(now, cost)))
     }
 
-    /// Takes `cost` if it is ready and no caller waits, else joins the queue for up to `max_wait`; fails at
-    /// once if that cannot be enough. `entered` gets the outcome, also if the policy panics over other callers
+    /// Takes `cost` if it is ready and no caller waits, else joins the queue for up to `max_wait`, as one that
+    /// came `ahead` earlier; fails at once if that cannot be enough. `entered` gets the outcome, also if the policy panics over other callers
     /// afterwards.
     // Not inlined, to keep the path without a wait short.
     #[inline(never)]
@@ -196,6 +196,7 @@ impl<P: Policy> Line<P> {
         timer: &impl Timer,
         cost: P::Cost,
         max_wait: Option<Duration>,
+        ahead: Duration,
         waker: Option<&Waker>,
         entered: impl FnOnce(Admission<P>),
     ) -> Result<(), Error> {
@@ -209,7 +210,7 @@ impl<P: Policy> Line<P> {
         match granted {
             Some(charge) => charge.map(Admission::Granted).map(entered),
             None => self.with_lock(timer, |inner, now| {
-                inner.enter(now, cost, max_wait, waker).map(entered)
+                inner.enter(now, cost, max_wait, ahead, waker).map(entered)
             }),
         }
     }

@@ -1,12 +1,14 @@
-//! Callers that wait: in FIFO order, with their deadlines, their wakers and the alarm that ends their waits.
+//! Callers that wait: in the order of their arrival, with their deadlines, their wakers and the alarm that ends their waits.
 //!
 //! Decisions are made elsewhere. A waiter leaves the order when it is granted or refused; its entry stays until
 //! the caller takes the outcome. Wakers are called, and dropped, after the owner's lock is released: both can run
 //! anything.
 
+mod ahead;
+mod arrival;
 mod fifo;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::ops::{Index, IndexMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,6 +19,7 @@ use smallvec::SmallVec;
 use crate::clock::{Alarm, TimerTask};
 use crate::error::QueueLimit;
 use crate::units::Nanos;
+pub(crate) use arrival::{Arrival, Arrived};
 pub(crate) use fifo::EntryId as WaiterId;
 use fifo::Fifo;
 
@@ -28,6 +31,8 @@ type Wakers = SmallVec<[Waker; 4]>;
 #[derive(Debug)]
 pub(crate) struct WaitQueue<T> {
     fifo: Fifo<Entry<T>>,
+    /// Of each arrival of a caller that went ahead of others the last waiter: see [`ahead`].
+    ahead: BTreeMap<Arrival, WaiterId>,
     /// The waiters with a deadline, the first deadline first.
     deadlines: BTreeSet<(Nanos, WaiterId)>,
     /// Made when a caller first waits.
@@ -66,10 +71,11 @@ impl Bounds {
     }
 }
 
-impl<T> WaitQueue<T> {
+impl<T: Arrived> WaitQueue<T> {
     pub(crate) fn new() -> Self {
         Self {
             fifo: Fifo::new(),
+            ahead: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             alarm: None,
             armed: NEVER,
@@ -112,6 +118,7 @@ impl<T> WaitQueue<T> {
 
     /// Takes a waiter out of the order, once only; its entry stays.
     pub(crate) fn unlink(&mut self, id: WaiterId) {
+        self.forget_arrival(id);
         self.fifo.unlink(id);
         self.cancel_deadline(id);
     }

@@ -32,6 +32,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> Table<K, P> {
         key: &Q,
         cost: P::Cost,
         max_wait: Option<Duration>,
+        ahead: Duration,
     ) -> Result<GrantOrWait<'_, P>, Error>
     where
         K: Borrow<Q>,
@@ -45,7 +46,8 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> Table<K, P> {
                 GrantOrWait::Granted(Grant::new(GrantOwner::key(guard), cost, charge))
             }
             KeyAdmission::Line(line) => {
-                GrantOrWait::Waiting(Acquire::new(GrantOwner::owned(line), cost, max_wait))
+                let acquire = Acquire::new(GrantOwner::owned(line), cost, max_wait);
+                GrantOrWait::Waiting(acquire.ahead_by(ahead))
             }
         });
         self.sweep_in_turn(is_time_to_sweep);

@@ -49,6 +49,8 @@ pub struct Acquire<'a, P: Policy> {
 
 enum WaiterState<P: Policy> {
     Outside,
+    /// The same, and it will enter ahead of others. A variant, so that other callers need not store a zero.
+    OutsideAhead(Duration),
     Waiting(WaiterId),
     Granted(Charge<P::Receipt>),
     Over,
@@ -67,23 +69,99 @@ impl<'a, P: Policy> Acquire<'a, P> {
         Self { source, cost, max_wait, place: WaiterState::Outside }
     }
 
+    /// Enters the queue as if this caller had come `ahead` earlier: ahead of waiters that came later than
+    /// that. For interactive callers beside a batch.
+    ///
+    /// **No waiter starves**: a waiter is overtaken only by callers that come less than `ahead` after it. So it
+    /// is granted no later than a FIFO queue grants a caller that comes `ahead` later, and waits at most `ahead`
+    /// longer than in that queue as long as the callers ahead alone do not exceed the rate. Callers with the same
+    /// `ahead` stay in FIFO order, and so do all others. Choose `ahead` longer than a batch may have waited; more
+    /// than the [horizon](crate::Nanos::HORIZON) counts as the horizon.
+    ///
+    /// The caller gets its place when it joins, and pays for that: other callers pay nothing, and with a
+    /// timeout it also visits the waiters ahead of it. The bounds of the queue count it like others. A call
+    /// that does not wait (a timeout of zero) is granted if it goes ahead of all waiters and its permits are ready.
+    ///
+    /// **Waiters that are overtaken wait longer** than was predicted when they joined: the
+    /// [delay](crate::Reservation::delay) of a reservation grows, and a waiter with a timeout is refused if it cannot be
+    /// granted in time any more, when it reaches the head of the queue, at the latest at its deadline.
+    ///
+    /// No effect once the future has been polled.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let policy = SmoothBursty::new(Rate::per_second(10.0));
+    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// // 200 batch tasks, one of which is granted at once.
+    /// let batch: Vec<_> = (0..200).map(|_| limiter.reserve(1)).collect::<Result<_, _>>()?;
+    /// assert_eq!(batch[199].delay().as_millis(), 19_900);
+    ///
+    /// let urgent = limiter.acquire(1).ahead_by(Duration::from_secs(60)).blocking_wait()?;
+    /// assert_eq!(urgent.waited().as_millis(), 100);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn ahead_by(mut self, ahead: Duration) -> Self {
+        self.go_ahead_by(ahead);
+        self
+    }
+
+    pub(crate) fn go_ahead_by(&mut self, ahead: Duration) {
+        if matches!(self.place, WaiterState::Outside | WaiterState::OutsideAhead(_)) {
+            self.place = WaiterState::OutsideAhead(ahead);
+        }
+    }
+
+    /// Enters the queue now, and borrows nothing.
+    pub(super) fn enter_now(mut self) -> Result<Acquire<'static, P>, Error> {
+        let place = std::mem::replace(&mut self.place, WaiterState::Over);
+        let source = self.source.to_owned();
+        let mut acquire = Acquire { source, cost: self.cost, max_wait: self.max_wait, place };
+        if matches!(acquire.place, WaiterState::Outside | WaiterState::OutsideAhead(_)) {
+            acquire.enter(None)?;
+        }
+        Ok(acquire)
+    }
+
+    /// Waits on this thread, as [`blocking_acquire`](crate::RateLimiter::blocking_acquire) does.
+    ///
+    /// # Errors
+    ///
+    /// Those of the method that made this future.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// limiter.acquire(1).blocking_wait()?;
+    /// assert_eq!(limiter.acquire(1).blocking_wait()?.waited().as_millis(), 200);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn blocking_wait(self) -> Result<Grant<'a, P>, Error> {
+        block_on(self)
+    }
+
     /// The line of this caller.
     fn line(&self) -> &Shared<P> {
         line(&self.source)
     }
 
     /// Enters the queue with `waker`, or is granted at once. Does not wait.
-    pub(super) fn enter(&mut self, waker: Option<&Waker>) -> Result<(), Error> {
+    fn enter(&mut self, waker: Option<&Waker>) -> Result<(), Error> {
         let Self { source, cost, max_wait, place } = self;
-        // A borrowed call has already tried this inline.
-        if source.as_borrowed().is_none()
+        let ahead = match *place {
+            WaiterState::OutsideAhead(ahead) => ahead,
+            _ => Duration::ZERO,
+        };
+        // A borrowed call in FIFO order has already tried this inline.
+        if (source.as_borrowed().is_none() || matches!(place, WaiterState::OutsideAhead(_)))
             && let Some(charge) = line(source).decide(*cost, *max_wait)
         {
             *place = WaiterState::Over;
             *place = WaiterState::Granted(charge?);
             return Ok(());
         }
-        let entered = line(source).enter(*cost, *max_wait, waker, |entered| {
+        let entered = line(source).enter(*cost, *max_wait, ahead, waker, |entered| {
             *place = match entered {
                 Admission::Granted(charge) => WaiterState::Granted(charge),
                 Admission::Waiting(key) => WaiterState::Waiting(key),
@@ -117,7 +195,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Charge<P::Receipt>, Error>> {
-        if matches!(self.place, WaiterState::Outside) {
+        if matches!(self.place, WaiterState::Outside | WaiterState::OutsideAhead(_)) {
             self.enter(Some(context.waker()))?;
             if matches!(self.place, WaiterState::Waiting(_))
                 && !self.line().clock.advances_by_itself()
@@ -132,7 +210,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
                 Poll::Ready(Ok(charge))
             }
             WaiterState::Waiting(key) => self.wait(key, context.waker()),
-            WaiterState::Outside | WaiterState::Over => {
+            WaiterState::Outside | WaiterState::OutsideAhead(_) | WaiterState::Over => {
                 panic!("`Acquire` polled after it was ready")
             }
         }
@@ -184,7 +262,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
     #[inline(never)]
     fn leave(&mut self) {
         in_drop(|| match self.place {
-            WaiterState::Outside | WaiterState::Over => {}
+            WaiterState::Outside | WaiterState::OutsideAhead(_) | WaiterState::Over => {}
             WaiterState::Waiting(key) => self.line().with_lock(|inner, now| inner.leave(key, now)),
             WaiterState::Granted(charge) => {
                 self.line().with_lock(|inner, now| inner.give_back(now, self.cost, charge));
@@ -231,7 +309,7 @@ impl<P: Policy> Drop for Acquire<'_, P> {
 impl<P: Policy> fmt::Debug for Acquire<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match self.place {
-            WaiterState::Outside => "outside",
+            WaiterState::Outside | WaiterState::OutsideAhead(_) => "outside",
             WaiterState::Waiting(_) => "waiting",
             WaiterState::Granted(_) => "granted",
             WaiterState::Over => "over",
@@ -279,7 +357,8 @@ fn grant<P: Policy>(
 #[inline(never)]
 fn enter_now<P: Policy>(shared: &Shared<P>, cost: P::Cost) -> Result<Charge<P::Receipt>, Error> {
     let mut now = None;
-    shared.enter(cost, Some(Duration::ZERO), None, |entered| now = Some(entered))?;
+    shared
+        .enter(cost, Some(Duration::ZERO), Duration::ZERO, None, |entered| now = Some(entered))?;
     match now {
         Some(Admission::Granted(charge)) => Ok(charge),
         // A caller with no time to wait is granted or refused; see `Inner::try_enter`.

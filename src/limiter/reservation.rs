@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use super::acquire::Acquire;
 use super::grant::Grant;
-use super::grant_owner::GrantOwner;
 use crate::error::Error;
 use crate::park::block_on;
 use crate::policy::Policy;
 
 /// A place in the queue; see [`reserve`](crate::RateLimiter::reserve).
 ///
-/// It is granted in FIFO order, whether it is awaited or not. Dropping it leaves the queue or, once it is
+/// It is granted in its turn, whether it is awaited or not. Dropping it leaves the queue or, once it is
 /// granted, gives the permits back as [`Grant::refund`] does.
 ///
 /// ```
@@ -31,15 +30,32 @@ pub struct Reservation<P: Policy> {
     acquire: Acquire<'static, P>,
 }
 
-impl<P: Policy> Reservation<P> {
-    pub(crate) fn enter(source: GrantOwner<'static, P>, cost: P::Cost) -> Result<Self, Error> {
-        let mut acquire = Acquire::new(source, cost, None);
-        acquire.enter(None)?;
-        Ok(Self { acquire })
+impl<P: Policy> Acquire<'_, P> {
+    /// Joins the queue now, without waiting. A call with a timeout keeps its place until its deadline.
+    ///
+    /// # Errors
+    ///
+    /// Those of the method that made this future.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.try_acquire(1)?;
+    /// let batch = limiter.reserve(1)?;
+    /// let urgent = limiter.acquire(1).ahead_by(Duration::from_secs(60)).reserve()?;
+    /// assert_eq!((urgent.delay().as_millis(), batch.delay().as_millis()), (200, 400));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn reserve(self) -> Result<Reservation<P>, Error> {
+        Ok(Reservation { acquire: self.enter_now()? })
     }
+}
 
+impl<P: Policy> Reservation<P> {
     /// The time until the grant, as far as is known now. It becomes shorter if waiters ahead leave, and longer
-    /// after a pause or at a lower rate. Zero if the reservation is granted.
+    /// after a pause, at a lower rate, or if callers enter [ahead](Acquire::ahead_by) of it. Zero if the reservation is granted.
     ///
     /// This method visits the waiters ahead one by one.
     ///
@@ -61,7 +77,8 @@ impl<P: Policy> Reservation<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::ExceedsCapacity`] if the policy was changed and cannot grant it any more.
+    /// [`Error::ExceedsCapacity`] if the policy was changed and cannot grant it any more; [`Error::Denied`] if
+    /// the call had a timeout that is over.
     ///
     /// # Cancel safety
     ///

@@ -83,10 +83,11 @@ impl<P: Policy> Shared<P> {
         &self,
         cost: P::Cost,
         max_wait: Option<Duration>,
+        ahead: Duration,
         waker: Option<&Waker>,
         entered: impl FnOnce(Admission<P>),
     ) -> Result<(), Error> {
-        self.line.enter(self, cost, max_wait, waker, entered)
+        self.line.enter(self, cost, max_wait, ahead, waker, entered)
     }
 
     /// Called when a grant is dropped.

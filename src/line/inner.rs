@@ -15,7 +15,7 @@ use crate::error::{Error, QueueLimit};
 use crate::policy::{Policy, Quota, Ready, TWO_TICKS};
 use crate::stats::Stats;
 use crate::units::{Nanos, saturating_nanos};
-use crate::wait_queue::{AfterUnlock, Bounds, WaiterId};
+use crate::wait_queue::{AfterUnlock, Arrival, Bounds, WaiterId};
 
 /// The decision about a new caller.
 pub(crate) enum Admission<P: Policy> {
@@ -90,7 +90,7 @@ impl<P: Policy> Inner<P> {
     pub(super) fn refuse(&mut self, now: Nanos, cost: P::Cost) -> Error {
         self.stats.refused += 1;
         match self.policy.ready_at(&self.state, now, cost) {
-            Ok(_) => self.denial(now, cost),
+            Ok(_) => self.denial(None, now, cost),
             Err(error) => error.into(),
         }
     }
@@ -111,9 +111,10 @@ impl<P: Policy> Inner<P> {
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
+        ahead: Duration,
         waker: Option<&Waker>,
     ) -> Result<Admission<P>, Error> {
-        let result = self.try_enter(now, cost, max_wait, waker);
+        let result = self.try_enter(now, cost, max_wait, ahead, waker);
         if result.is_err() {
             self.stats.refused += 1;
         }
@@ -125,20 +126,28 @@ impl<P: Policy> Inner<P> {
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
+        ahead: Duration,
         waker: Option<&Waker>,
     ) -> Result<Admission<P>, Error> {
         let ready = self.policy.ready_at(&self.state, now, cost)?;
-        if self.is_quiet(now) && ready.has_come(now) {
+        let arrival = Arrival::new(now, ahead);
+        // The waiter in front of which it joins.
+        let next = self.overtaken(arrival, ahead);
+        let is_first = self.queue_len() == 0 || next.is_some() && next == self.first();
+        if is_first && self.not_before <= now && ready.has_come(now) {
+            if next.is_some() {
+                self.charge_in_tail(now, cost, true);
+            }
             return Ok(Admission::Granted(self.charge_at_once(now, cost)));
         }
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
-        if deadline.is_some_and(|deadline| self.is_too_early(deadline, now, cost)) {
-            return Err(self.denial(now, cost));
+        if deadline.is_some_and(|deadline| self.is_too_early(deadline, now, cost, next)) {
+            return Err(self.denial(next, now, cost));
         }
         let waiting = self.waiting();
         let (queued, exceeded) = (waiting.queued, waiting.exceeded_by(cost));
         if let Some(limit) = exceeded {
-            let (due, _) = self.projected(now, cost, 0);
+            let (due, _) = self.projected_before(next, now, cost, 0);
             let moves = self.due().map_or_else(|| due.wait(now), |due| Some(due.since(now)));
             return Err(Error::QueueFull { limit, retry_after: moves });
         }
@@ -150,32 +159,38 @@ impl<P: Policy> Inner<P> {
         if self.queue_len() == 0 {
             self.forget_tail();
         }
-        if let Some(waiting) = &mut self.waiting
-            && let Some(tail) = &mut waiting.tail
-        {
-            tail.join(&self.policy, now.max(self.not_before), cost);
-        }
+        self.charge_in_tail(now, cost, next.is_some());
         let waiting = self.waiting();
         waiting.count(cost);
-        let waiter = Waiter { cost, joined: now, outcome: None };
-        Ok(Admission::Waiting(waiting.queue.push(waiter, deadline, waker.cloned())))
+        let waiter = Waiter { cost, joined: now, arrival, outcome: None };
+        let (queue, waker) = (&mut waiting.queue, waker.cloned());
+        Ok(Admission::Waiting(match next {
+            None => queue.push(waiter, deadline, waker),
+            Some(next) => queue.insert_before(next, waiter, deadline, waker),
+        }))
     }
 
     /// Whether a new caller could not be granted by `deadline`.
-    fn is_too_early(&mut self, deadline: Nanos, now: Nanos, cost: P::Cost) -> bool {
+    fn is_too_early(
+        &mut self,
+        deadline: Nanos,
+        now: Nanos,
+        cost: P::Cost,
+        next: Option<WaiterId>,
+    ) -> bool {
         // Waiters that have left can only make it look later: if the time is enough with them, it is enough.
         deadline <= now
-            || deadline < self.projected(now, cost, usize::MAX).0.earliest()
-                && deadline < self.projected(now, cost, 0).0.earliest()
+            || deadline < self.projected_before(next, now, cost, usize::MAX).0.earliest()
+                && deadline < self.projected_before(next, now, cost, 0).0.earliest()
     }
 
     /// The error of a caller that cannot wait, or not long enough.
-    fn denial(&mut self, now: Nanos, cost: P::Cost) -> Error {
+    fn denial(&mut self, next: Option<WaiterId>, now: Nanos, cost: P::Cost) -> Error {
         if self.policy.refused(&mut self.state, now, cost) {
             self.forget_tail();
         }
         self.if_resumed(now, |policy, state| _ = policy.refused(state, now, cost));
-        let (due, part) = self.projected(now, cost, 0);
+        let (due, part) = self.projected_before(next, now, cost, 0);
         Error::Denied { retry_after: due.wait(now), part }
     }
 
@@ -214,9 +229,20 @@ impl<P: Policy> Inner<P> {
         }
         self.grant_due(now);
         // All of them have left before the first `retry_after` is computed behind the rest.
+        let mut last = None;
         for key in over {
-            let cost = self.waiter(key).cost;
-            let (ready, part) = self.projected(now, cost, self.queue_len() / ROUGHLY);
+            let &mut Waiter { cost, joined, arrival, .. } = self.waiter(key);
+            let ahead = arrival.ahead_at(joined);
+            // A crowd ahead of others does not need a walk for each.
+            let known = last.filter(|&(caller, _)| caller == (cost, ahead) && !ahead.is_zero());
+            let (ready, part) = known.map_or_else(
+                || {
+                    let next = self.overtaken(Arrival::new(now, ahead), ahead);
+                    self.projected_before(next, now, cost, self.queue_len() / ROUGHLY)
+                },
+                |(_, projected)| projected,
+            );
+            last = Some(((cost, ahead), (ready, part)));
             self.waiting().finish(key, Err(Error::Denied { retry_after: ready.wait(now), part }));
         }
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use super::inner::Inner;
 
 use super::tail::Tail;
-use crate::policy::{Policy, Ready};
+use super::waiting::Waiter;
+use crate::policy::{Cost, Policy, Ready};
 use crate::units::Nanos;
-use crate::wait_queue::WaiterId;
+use crate::wait_queue::{Arrival, WaiterId};
 
 impl<P: Policy> Inner<P> {
     /// When a new caller would be granted behind all waiters, and which of several rules it then waits for. Up
@@ -26,17 +27,85 @@ impl<P: Policy> Inner<P> {
             return (Ready::At(due).and(moves), None);
         }
         self.behind(now, left, |inner, state, ready| {
-            let ready = ready.and(moves);
-            let from = ready.earliest();
-            let Ok(own) = inner.policy.ready_at(state, from, cost) else { return (ready, None) };
-            let part = inner.part_that_holds(state, now, from, cost);
-            // Or the rule that the waiters ahead wait for.
-            let in_line = inner.waiting.as_ref().filter(|waiting| waiting.queue.len() > 0);
-            let limited_by =
-                in_line.filter(|_| inner.not_before <= now).and_then(|line| line.limited_by);
-            let part = part.or(limited_by);
-            (own.and(ready), part)
+            inner.ready_in(state, now, cost, (ready, moves), true)
         })
+    }
+
+    /// The same for a caller that goes ahead of `next`, if there is one. It visits the waiters that stay ahead of
+    /// it, one by one.
+    pub(super) fn projected_before(
+        &mut self,
+        next: Option<WaiterId>,
+        now: Nanos,
+        cost: P::Cost,
+        left: usize,
+    ) -> (Ready, Option<usize>) {
+        if next.is_none() {
+            return self.projected(now, cost, left);
+        }
+        let is_behind = next != self.first();
+        let moves = Ready::At(self.due().filter(|_| is_behind).unwrap_or(now));
+        let from = now.max(self.not_before);
+        let ahead = self.until(next).fold(0, |all, waiter| waiter.cost.permits() + all);
+        if let Some(due) = self.policy.ready_behind(&self.state, from, ahead, cost) {
+            return (Ready::At(due).and(moves), None);
+        }
+        let tail = self.project(now, next);
+        self.ready_in(&tail.state, now, cost, (tail.ready, moves), is_behind)
+    }
+
+    /// When a caller is granted in a state that holds at `ready`, but not before the line moves, and which of
+    /// several rules it then waits for. `is_behind`: whether it is behind waiters, if there are any.
+    fn ready_in(
+        &self,
+        state: &P::State,
+        now: Nanos,
+        cost: P::Cost,
+        (ready, moves): (Ready, Ready),
+        is_behind: bool,
+    ) -> (Ready, Option<usize>) {
+        let ready = ready.and(moves);
+        let from = ready.earliest();
+        let Ok(own) = self.policy.ready_at(state, from, cost) else { return (ready, None) };
+        let part = self.part_that_holds(state, now, from, cost);
+        // Or the rule that the waiters ahead wait for.
+        let in_line = self.waiting.as_ref().filter(|line| is_behind && line.queue.len() > 0);
+        let limited_by =
+            in_line.filter(|_| self.not_before <= now).and_then(|line| line.limited_by);
+        (own.and(ready), part.or(limited_by))
+    }
+
+    /// Charges a new caller in the state behind all waiters. `ahead`: whether it goes ahead of some of them.
+    pub(super) fn charge_in_tail(&mut self, now: Nanos, cost: P::Cost, ahead: bool) {
+        if let Some(waiting) = &mut self.waiting
+            && let Some(tail) = &mut waiting.tail
+        {
+            if !ahead || tail.is_all(cost) {
+                tail.join(&self.policy, now.max(self.not_before), cost);
+            } else {
+                waiting.tail = None;
+            }
+        }
+    }
+
+    /// The first waiter that a caller with this arrival goes ahead of.
+    pub(super) fn overtaken(&self, arrival: Arrival, ahead: Duration) -> Option<WaiterId> {
+        if ahead.is_zero() {
+            return None;
+        }
+        let queue = &self.waiting.as_ref()?.queue;
+        queue.overtaken(arrival, queue.front())
+    }
+
+    /// The first waiter.
+    pub(super) fn first(&self) -> Option<WaiterId> {
+        self.waiting.as_ref()?.queue.front()
+    }
+
+    /// The waiters ahead of `next`; all of them if there is none.
+    fn until(&self, next: Option<WaiterId>) -> impl Iterator<Item = &Waiter<P>> {
+        let waiters = self.waiting.iter().flat_map(|waiting| waiting.queue.iter());
+        waiters.take_while(move |&(id, _)| Some(id) != next).map(|(_, waiter)| waiter)
     }
 
     /// Reads the state behind all waiters, and when the last of them is charged. Walks through the queue if
@@ -52,7 +121,7 @@ impl<P: Policy> Inner<P> {
         if in_line == 0 {
             return look(self, &self.state, start);
         }
-        let usable = |tail: &Tail<_>| tail.left <= left && tail.late <= in_line;
+        let usable = |tail: &Tail<_, _>| tail.left <= left && tail.late <= in_line;
         let tail = self.waiting.as_mut().and_then(|waiting| waiting.tail.take()).filter(usable);
         let tail = tail.unwrap_or_else(|| self.project(now, None));
         let result = look(self, &tail.state, tail.ready.and(start));
@@ -63,11 +132,10 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Walks through the queue, up to one waiter or to the end.
-    fn project(&self, now: Nanos, until: Option<WaiterId>) -> Tail<P::State> {
+    fn project(&self, now: Nanos, until: Option<WaiterId>) -> Tail<P::State, P::Cost> {
         let from = now.max(self.not_before);
-        let mut tail = Tail { state: self.state.clone(), ready: Ready::At(from), left: 0, late: 0 };
-        let waiters = self.waiting.iter().flat_map(|waiting| waiting.queue.iter());
-        for (_, waiter) in waiters.take_while(|&(key, _)| Some(key) != until) {
+        let mut tail = Tail::new(self.state.clone(), from);
+        for waiter in self.until(until) {
             tail.join(&self.policy, from, waiter.cost);
         }
         tail

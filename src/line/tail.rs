@@ -1,11 +1,11 @@
 //! The state behind all waiting callers.
 
-use crate::policy::{Policy, Ready};
+use crate::policy::{Cost, Policy, Ready};
 use crate::units::Nanos;
 
 /// The state of the policy when all waiting callers have been charged, each as soon as it is ready.
 #[derive(Clone, Debug)]
-pub(super) struct Tail<S> {
+pub(super) struct Tail<S, C> {
     pub(super) state: S,
     /// When the last of them is charged; at least.
     pub(super) ready: Ready,
@@ -13,15 +13,30 @@ pub(super) struct Tail<S> {
     /// too early by the second.
     pub(super) left: usize,
     pub(super) late: usize,
+    /// The cost of each of them; `None` if the costs differ, or if there is none.
+    cost: Option<C>,
+    is_mixed: bool,
 }
 
 /// While no more than one waiter in 64 has left, waiters whose time is up get their `retry_after` by the last
 /// projection. So a crowd that times out does not need a walk for each.
 pub(super) const ROUGHLY: usize = 64;
 
-impl<S> Tail<S> {
+impl<S, C: Cost> Tail<S, C> {
+    /// The state before any of them is charged.
+    pub(super) fn new(state: S, from: Nanos) -> Self {
+        Self { state, ready: Ready::At(from), left: 0, late: 0, cost: None, is_mixed: false }
+    }
+
+    /// Whether it does not matter in which order one more caller is charged.
+    pub(super) fn is_all(&self, cost: C) -> bool {
+        !self.is_mixed && self.cost == Some(cost)
+    }
+
     /// Charges one more as soon as it is ready, at `now` or later.
-    pub(super) fn join<P: Policy<State = S>>(&mut self, policy: &P, now: Nanos, cost: P::Cost) {
+    pub(super) fn join<P: Policy<State = S, Cost = C>>(&mut self, policy: &P, now: Nanos, cost: C) {
+        self.is_mixed |= self.cost.is_some_and(|others| others != cost);
+        self.cost = Some(cost);
         if matches!(self.ready, Ready::NotBefore(_)) {
             // Later waiters are unpredictable.
             return;

@@ -42,7 +42,7 @@ pub(super) fn ask<P: Policy>(
         Some(charge) => charge.map(Admission::Granted),
         None => {
             let mut entered = None;
-            line.enter(timer, cost, max_wait, None, |it| entered = Some(it))?;
+            line.enter(timer, cost, max_wait, Duration::ZERO, None, |it| entered = Some(it))?;
             Ok(entered.expect("told"))
         }
     }

@@ -5,14 +5,14 @@ use super::tail::Tail;
 use crate::error::{Error, QueueLimit};
 use crate::policy::{Cost, Policy};
 use crate::units::Nanos;
-use crate::wait_queue::{Bounds, WaitQueue, WaiterId};
+use crate::wait_queue::{Arrival, Arrived, Bounds, WaitQueue, WaiterId};
 
 /// What a line needs when a caller waits; made then, because in most limiters no caller ever does.
 #[derive(Debug)]
 pub(super) struct Waiting<P: Policy> {
     pub(super) queue: WaitQueue<Waiter<P>>,
     /// The state behind all waiting callers, where the policy needs that to say when a newcomer is ready.
-    pub(super) tail: Option<Tail<P::State>>,
+    pub(super) tail: Option<Tail<P::State, P::Cost>>,
     /// How many permits the waiting callers ask for.
     pub(super) permits: u64,
     /// The same, part by part.
@@ -30,7 +30,14 @@ pub(super) struct Waiting<P: Policy> {
 pub(super) struct Waiter<P: Policy> {
     pub(super) cost: P::Cost,
     pub(super) joined: Nanos,
+    pub(super) arrival: Arrival,
     pub(super) outcome: Option<Result<Charge<P::Receipt>, Error>>,
+}
+
+impl<P: Policy> Arrived for Waiter<P> {
+    fn arrival(&self) -> Arrival {
+        self.arrival
+    }
 }
 
 impl<P: Policy> Waiting<P> {

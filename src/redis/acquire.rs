@@ -1,6 +1,7 @@
 //! Waiting for a shared limiter: the future behind every method.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -15,6 +16,7 @@ use super::shared::SharedKey;
 use crate::error::Error;
 use crate::keyed::grant_or_wait::GrantOrWait;
 use crate::limiter::{Acquire, Grant};
+use crate::park::block_on;
 use crate::policy::Cost;
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
@@ -44,6 +46,7 @@ pub struct RedisAcquire<P: Scripted, C: Connection = Reconnecting> {
     shared: Arc<SharedKey<P, C>>,
     cost: P::Cost,
     max_wait: Option<Duration>,
+    ahead: Duration,
     /// When it came, once it has.
     arrived: Option<Nanos>,
     progress: Progress<P>,
@@ -66,22 +69,69 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> Self {
-        Self { shared, cost, max_wait, arrived: None, progress: Progress::Outside }
+        let (ahead, arrived, progress) = (Duration::ZERO, None, Progress::Outside);
+        Self { shared, cost, max_wait, ahead, arrived, progress }
+    }
+
+    /// Enters the queue of this process as if this caller had come `ahead` earlier; see
+    /// [`Acquire::ahead_by`](crate::Acquire::ahead_by).
+    ///
+    /// Callers that are [booked](super::Builder::horizon) are not overtaken, nor are those of other processes.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// limiter.acquire(1).ahead_by(Duration::from_secs(60)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn ahead_by(mut self, ahead: Duration) -> Self {
+        self.go_ahead_by(ahead);
+        self
+    }
+
+    pub(crate) fn go_ahead_by(&mut self, ahead: Duration) {
+        self.ahead = ahead;
+    }
+
+    /// Joins the queue now, and waits until Redis has replied when the turn will come.
+    pub(super) async fn reserved(mut self) -> Result<Self, Error> {
+        if matches!(self.progress, Progress::Outside) {
+            self.enter(Turn::Reserving, None);
+        }
+        poll_fn(|context| self.poll_reserved(context)).await?;
+        Ok(self)
+    }
+
+    /// Waits on this thread, as [`blocking_acquire`](super::RedisRateLimiter::blocking_acquire) does.
+    ///
+    /// # Errors
+    ///
+    /// Those of the method that made this future.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// limiter.acquire(1).ahead_by(Duration::from_secs(60)).blocking_wait()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_wait(self) -> Result<RedisGrant<P, C>, Error> {
+        block_on(self)
     }
 
     /// Joins the queue. `waker` is called when there is an outcome.
-    pub(super) fn enter(&mut self, turn: Turn, waker: Option<&Waker>) {
+    fn enter(&mut self, turn: Turn, waker: Option<&Waker>) {
         if self.cost.is_zero() {
             self.progress = Progress::Over(Some(Outcome::Granted(GrantInfo::default())));
             return;
         }
-        let Self { shared, cost, max_wait, arrived, progress } = self;
+        let Self { shared, cost, max_wait, ahead, arrived, progress } = self;
         // Set under the lock: if a waker or listener panics after it, this caller can still leave.
         shared.with_lock(|line, now| {
             let arrived = *arrived.get_or_insert(now);
-            let waiter = (turn, waker.cloned());
-            *progress = match line.enter(&shared.core.rules, now, arrived, *cost, *max_wait, waiter)
-            {
+            let (wait, waiter) = ((*max_wait, *ahead), (turn, waker.cloned()));
+            *progress = match line.enter(&shared.core.rules, now, arrived, *cost, wait, waiter) {
                 Ok(id) => Progress::Waiting(id),
                 Err(outcome) => Progress::Over(Some(outcome)),
             };
@@ -97,7 +147,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
     }
 
     /// Ready when Redis has replied when its turn comes. An error if it never comes.
-    pub(super) fn poll_reserved(&mut self, context: &Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll_reserved(&mut self, context: &Context<'_>) -> Poll<Result<(), Error>> {
         if let Progress::Waiting(id) = self.progress {
             ready!(self.poll_line(id, true, context));
         }
@@ -130,7 +180,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
             unreachable!("`Outcome::Local` needs a local limiter")
         };
         let time_left = self.max_wait.map(|wait| wait.saturating_sub(waited));
-        local.grant_or_wait(&self.shared.key, self.cost, time_left)
+        local.grant_or_wait(&self.shared.key, self.cost, time_left, self.ahead)
     }
 
     fn served_locally(

@@ -11,7 +11,7 @@ use super::counters::Counters;
 use super::grant::RedisGrant;
 use super::health::State;
 use super::line::change::{KeyChange, Report, confirmed};
-use super::line::waiter::{GrantInfo, Turn};
+use super::line::waiter::GrantInfo;
 use super::reservation::RedisReservation;
 use super::script::{Scripted, wire};
 use super::shared::{Keys, SharedKey};
@@ -197,10 +197,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn reserve(&self, n: P::Cost) -> Result<RedisReservation<P, C>, Error> {
-        let mut acquire = self.acquire(n);
-        acquire.enter(Turn::Reserving, None);
-        std::future::poll_fn(|context| acquire.poll_reserved(context)).await?;
-        Ok(RedisReservation::new(acquire))
+        self.acquire(n).reserve().await
     }
 
     /// Changes the policy of the key for the whole fleet: from the next request of each process on, for all

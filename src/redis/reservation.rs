@@ -28,13 +28,34 @@ pub struct RedisReservation<P: Scripted, C: Connection = Reconnecting> {
     acquire: RedisAcquire<P, C>,
 }
 
-impl<P: Scripted, C: Connection> RedisReservation<P, C> {
-    pub(super) fn new(acquire: RedisAcquire<P, C>) -> Self {
-        Self { acquire }
+impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
+    /// Joins the queue now, and waits until Redis has replied when the turn will come; see
+    /// [`reserve`](super::RedisRateLimiter::reserve).
+    ///
+    /// # Errors
+    ///
+    /// Those of the method that made this future.
+    ///
+    /// # Cancel safety
+    ///
+    /// As the future itself.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// let place = limiter.acquire(1).ahead_by(Duration::from_secs(60)).reserve().await?;
+    /// println!("in {:?}", place.delay());
+    /// # Ok(()) }
+    /// ```
+    pub async fn reserve(self) -> Result<RedisReservation<P, C>, Error> {
+        Ok(RedisReservation { acquire: self.reserved().await? })
     }
+}
 
+impl<P: Scripted, C: Connection> RedisReservation<P, C> {
     /// Returns how long until its turn, by the last reply: other processes may still be quicker until it is
-    /// booked. Zero if it has come.
+    /// booked, and callers of this process may enter [ahead](RedisAcquire::ahead_by) of it. Zero if it has come.
     ///
     /// ```no_run
     /// # use tollgate::redis::RedisReservation;

@@ -1,4 +1,4 @@
-//! A FIFO whose members leave from anywhere in constant time: a slab with links.
+//! A FIFO whose members join and leave anywhere in constant time: a slab with links.
 //!
 //! A member that was taken out of the order keeps its entry until its owner removes it, so an id is not
 //! reused while it is in use.
@@ -40,6 +40,10 @@ impl<T> Fifo<T> {
         self.front
     }
 
+    pub(super) fn back(&self) -> Option<EntryId> {
+        self.back
+    }
+
     pub(super) fn push_back(&mut self, value: T) -> EntryId {
         let id = self.entries.insert(Entry { value, previous: self.back, next: None });
         match self.back.replace(id) {
@@ -48,6 +52,25 @@ impl<T> Fifo<T> {
         }
         self.len += 1;
         id
+    }
+
+    /// Adds a member in front of another one.
+    pub(super) fn insert_before(&mut self, next: EntryId, value: T) -> EntryId {
+        let id = self.entries.insert(Entry { value, previous: None, next: None });
+        self.link_before(next, id);
+        id
+    }
+
+    /// Puts a member that is out of the order in front of another one.
+    pub(super) fn link_before(&mut self, next: EntryId, id: EntryId) {
+        let previous = self.entries[next].previous.replace(id);
+        match previous {
+            Some(previous) => self.entries[previous].next = Some(id),
+            None => self.front = Some(id),
+        }
+        let entry = &mut self.entries[id];
+        (entry.previous, entry.next) = (previous, Some(next));
+        self.len += 1;
     }
 
     /// Takes a member out of the order; its entry stays. Once only for each.
@@ -75,9 +98,13 @@ impl<T> Fifo<T> {
     }
 
     /// The member behind another one.
-    #[cfg(feature = "redis")]
     pub(super) fn behind(&self, id: EntryId) -> Option<EntryId> {
         self.entries[id].next
+    }
+
+    /// The member in front of another one.
+    pub(super) fn before(&self, id: EntryId) -> Option<EntryId> {
+        self.entries[id].previous
     }
 
     /// The members from the front on.

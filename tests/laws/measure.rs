@@ -40,3 +40,7 @@ pub(crate) const APPLIES_LOCKS_AT_ONCE: bool = true;
 
 /// Whether a refund after later grants returns what would be there at the true cost.
 pub(crate) const RETURNS_LATE: bool = true;
+
+/// Whether the waiters that a caller goes ahead of count for the room that is left: a script counts only
+/// the calls before it.
+pub(crate) const COUNTS_OVERTAKEN: bool = true;

@@ -38,20 +38,26 @@ impl<P: Scripted, const MILLIS: u64> Subject<P> for Ahead<P, MILLIS> {
         Self { limiter, connection }
     }
 
-    fn acquire(&self, cost: P::Cost) -> Waiting<'_> {
-        waiting(self.limiter.acquire(cost))
+    fn acquire(&self, cost: P::Cost, ahead: Duration) -> Waiting<'_> {
+        waiting(self.limiter.acquire(cost).ahead_by(ahead))
     }
 
-    fn reserve(&self, cost: P::Cost) -> Option<Result<Waiting<'_>, Error>> {
-        Some(at_once(self.limiter.reserve(cost)).map(|place| waiting(place.wait())))
+    fn reserve(&self, cost: P::Cost, ahead: Duration) -> Option<Result<Waiting<'_>, Error>> {
+        let place = at_once(self.limiter.acquire(cost).ahead_by(ahead).reserve());
+        Some(place.map(|place| waiting(place.wait())))
     }
 
     fn try_acquire(&self, cost: P::Cost) -> Answer<'_> {
         answer(at_once(self.limiter.try_acquire(cost)))
     }
 
-    fn try_acquire_timeout(&self, cost: P::Cost, timeout: Duration) -> Waiting<'_> {
-        waiting(self.limiter.try_acquire_timeout(cost, timeout))
+    fn try_acquire_timeout(
+        &self,
+        cost: P::Cost,
+        timeout: Duration,
+        ahead: Duration,
+    ) -> Waiting<'_> {
+        waiting(self.limiter.try_acquire_timeout(cost, timeout).ahead_by(ahead))
     }
 
     fn set_policy(&self, policy: P) {

@@ -45,3 +45,7 @@ pub(crate) const APPLIES_LOCKS_AT_ONCE: bool = false;
 /// Whether a refund after later grants returns what would be there at the true cost. The key does not say how full
 /// it was since a charge: the script returns less.
 pub(crate) const RETURNS_LATE: bool = false;
+
+/// Whether the waiters that a caller goes ahead of count for the room that is left: a script counts only
+/// the calls before it.
+pub(crate) const COUNTS_OVERTAKEN: bool = false;

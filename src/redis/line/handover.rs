@@ -65,8 +65,13 @@ impl<P: Scripted> KeyLine<P> {
             let waiter = &mut self.queue[id];
             waiter.stage = Stage::Waiting(Turn::Later);
             let (cost, deadline) = (waiter.cost, waiter.deadline);
-            self.later.join(cost, self.later.next);
+            let went_ahead = !waiter.arrival.ahead_at(waiter.joined).is_zero();
+            waiter.counted = true;
+            self.later.join(cost);
             self.queue.set_deadline(id, deadline);
+            if went_ahead {
+                self.queue.may_be_overtaken(id);
+            }
             self.waiting += 1;
             self.return_booking(cost, booking);
         }

@@ -13,20 +13,21 @@ use crate::redis::options::Options;
 use crate::redis::rules::Rules;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
-use crate::wait_queue::{Bounds, WaiterId};
+use crate::wait_queue::{Arrival, Bounds, WaiterId};
 
 /// A booking that is overdue by more than this, and by more than the horizon, is returned and not granted.
 const LATE: Duration = Duration::from_millis(100);
 
 impl<P: Scripted> KeyLine<P> {
-    /// Joins the queue. `max_wait`: from the arrival. `Err` if the caller need not wait.
+    /// Joins the queue, as a caller that came `ahead` earlier. `max_wait`: from the arrival. `Err` if the caller need
+    /// not wait.
     pub(crate) fn enter(
         &mut self,
         rules: &Rules<P>,
         now: Nanos,
         arrived: Nanos,
         cost: P::Cost,
-        max_wait: Option<Duration>,
+        (max_wait, ahead): (Option<Duration>, Duration),
         (turn, waker): (Turn, Option<Waker>),
     ) -> Result<WaiterId, Outcome> {
         let deadline = max_wait.map(|wait| arrived.saturating_add(wait).max(now));
@@ -35,22 +36,40 @@ impl<P: Scripted> KeyLine<P> {
             return Err(outcome);
         }
         self.permits = self.permits.saturating_add(cost.permits());
+        let arrival = Arrival::new(now, ahead);
         let waiter = KeyWaiter {
             cost,
             joined: now,
             arrived,
+            arrival,
             changes: self.changes_made,
             deadline,
             stage: Stage::Waiting(turn),
             projected: None,
             limited_by: None,
+            counted: false,
         };
         // A caller that has no time to wait gets its outcome with the reply.
-        let id = self.queue.push(waiter, deadline.filter(|&at| at > now), waker);
-        self.head.get_or_insert(id);
+        let at = deadline.filter(|&at| at > now);
+        let needs_answer = turn != Turn::New || deadline.is_some() || rules.scripts.room;
+        // Waiters with a booking are not overtaken.
+        let next = self.head.filter(|_| !ahead.is_zero());
+        let next = next.and_then(|head| self.queue.overtaken(arrival, Some(head)));
         self.waiting += 1;
-        let next = *self.later.next.get_or_insert(id);
-        if next == id && turn == Turn::New && deadline.is_none() && !rules.scripts.room {
+        let id = match next {
+            None => {
+                let id = self.queue.push(waiter, at, waker);
+                self.head.get_or_insert(id);
+                self.later.next.get_or_insert(id);
+                id
+            }
+            Some(next) => {
+                let id = self.queue.insert_before(next, waiter, at, waker);
+                self.entered_before(next, id, needs_answer);
+                id
+            }
+        };
+        if self.later.next == Some(id) && !needs_answer {
             // It waits as long as it takes.
             self.later(id);
         }
@@ -62,6 +81,50 @@ impl<P: Scripted> KeyLine<P> {
             self.hand_on_spare();
         }
         Ok(id)
+    }
+
+    /// A caller has entered ahead of `next`, which has no booking.
+    fn entered_before(&mut self, next: WaiterId, id: WaiterId, needs_answer: bool) {
+        let is_head = self.head == Some(next);
+        if is_head {
+            self.head = Some(id);
+        }
+        let (cost, next_cost) = (self.queue[id].cost, self.queue[next].cost);
+        // What has left in the middle of a request is not counted, wherever it is.
+        let mut behind = std::iter::successors(Some(next), |&id| self.queue.behind(id));
+        let behind = behind.find(|&id| !matches!(self.queue[id].stage, Stage::Stale(_)));
+        match behind.filter(|&behind| self.queue[behind].counted) {
+            Some(counted) => {
+                self.queue[id].projected = self.queue[counted].projected;
+                self.count_as_answered(id, needs_answer);
+            }
+            None if self.later.next == behind => self.later.next = Some(id),
+            None => {}
+        }
+        if is_head && next_cost != cost {
+            self.ask_again();
+        }
+    }
+
+    /// Counts a waiter that has entered ahead of one that is counted.
+    fn count_as_answered(&mut self, id: WaiterId, needs_answer: bool) {
+        let waiter = &mut self.queue[id];
+        waiter.counted = true;
+        self.later.join(waiter.cost);
+        // The next request reaches it, or only the first.
+        if needs_answer && self.reach_to(id) {
+            self.ask_again();
+        } else if let Stage::Waiting(_) = self.queue[id].stage {
+            self.reserved(id);
+            self.queue[id].stage = Stage::Waiting(Turn::Later);
+        }
+    }
+
+    /// The next request asks for all up to this waiter, unless they are too many.
+    fn reach_to(&mut self, id: WaiterId) -> bool {
+        let position = self.unbooked().take(BATCH).position(|other| other == id);
+        self.reach = self.reach.max(position.map_or(0, |position| position + 1));
+        position.is_some()
     }
 
     fn admit(
@@ -219,12 +282,15 @@ impl<P: Scripted> KeyLine<P> {
                 self.turn_away(id, without_redis(rules, error));
                 continue;
             }
-            if !waiter.stage.is_asked() && waiter.projected.is_some_and(|at| at <= now) {
+            let may_be_due =
+                !waiter.stage.is_asked() && waiter.projected.is_some_and(|at| at <= now);
+            if may_be_due && self.reach_to(id) {
                 // Its turn may have come: the next reply decides.
                 self.queue.cancel_deadline(id);
                 self.ask_at = None;
                 continue;
             }
+            let waiter = &self.queue[id];
             let retry_after = waiter.projected.map(|at| at.since(now));
             let error = Error::Denied { retry_after, part: waiter.limited_by };
             self.turn_away(id, Outcome::Refused(error));
@@ -317,29 +383,41 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// Books the first waiter without a booking.
+    /// Books the first waiter without a booking, or one that was asked for before others entered ahead of it.
     pub(super) fn book(&mut self, id: WaiterId, booking: Booking) {
-        debug_assert_eq!(self.head, Some(id), "bookings go to the head");
         self.queue.cancel_deadline(id);
-        self.head = self.queue.behind(id);
         self.waiting -= 1;
         self.passed = 0;
         self.reserved(id);
         self.not_later(id);
+        match self.head {
+            Some(head) if head != id => self.queue.move_before(head, id),
+            _ => self.head = self.queue.behind(id),
+        }
+        self.queue.not_overtaken(id);
         self.queue[id].stage = Stage::Booked(booking);
     }
 
     /// This waiter needs no answer until the head is due.
     pub(super) fn later(&mut self, id: WaiterId) {
-        if self.queue[id].stage.turn() != Some(Turn::Later) {
-            self.later.join(self.queue[id].cost, self.queue.behind(id));
+        if !self.queue[id].counted {
+            // Those that have entered ahead of it since it was asked for.
+            while let Some(next) = self.later.next.filter(|&next| next != id) {
+                self.later.next = self.queue.behind(next);
+                if matches!(self.queue[next].stage, Stage::Waiting(_)) {
+                    self.count_as_answered(next, true);
+                }
+            }
+            self.later.next = self.queue.behind(id);
+            self.later.join(self.queue[id].cost);
+            self.queue[id].counted = true;
         }
         self.queue[id].stage = Stage::Waiting(Turn::Later);
     }
 
     /// A waiter without a booking gets one, or leaves.
     fn not_later(&mut self, id: WaiterId) {
-        if self.queue[id].stage.turn() == Some(Turn::Later) {
+        if std::mem::take(&mut self.queue[id].counted) {
             self.later.leave(self.queue[id].cost);
         } else if self.later.next == Some(id) {
             self.later.next = self.queue.behind(id);

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::policy::Cost;
 use crate::redis::script::wire::Ahead;
 use crate::units::Nanos;
-use crate::wait_queue::WaiterId;
+use crate::wait_queue::{Arrival, Arrived, WaiterId};
 
 /// Permits that Redis has charged to a waiter.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,8 @@ pub(crate) struct KeyWaiter<C> {
     pub(crate) joined: Nanos,
     /// When its caller came: earlier if it has waited at the local limiter before.
     pub(crate) arrived: Nanos,
+    /// Its place in the queue.
+    pub(crate) arrival: Arrival,
     /// The number of changes made before it joined: it is not asked for before these.
     pub(crate) changes: u64,
     pub(crate) deadline: Option<Nanos>,
@@ -49,6 +51,18 @@ pub(crate) struct KeyWaiter<C> {
     /// When it would be due by the last reply, if that is known.
     pub(crate) projected: Option<Nanos>,
     pub(crate) limited_by: Option<usize>,
+    /// Whether it is one of the [`Answered`]: it needs no answer, or it entered ahead of one of them.
+    pub(super) counted: bool,
+}
+
+impl<C> Arrived for KeyWaiter<C> {
+    fn arrival(&self) -> Arrival {
+        self.arrival
+    }
+
+    fn is_settled(&self) -> bool {
+        matches!(self.stage, Stage::Booked(_))
+    }
 }
 
 /// Where a waiter stands.
@@ -92,7 +106,8 @@ impl Stage {
     }
 }
 
-/// The waiters that need no answer until the head is due: the first ones of all without a booking.
+/// The waiters that need no answer until the head is due: the first ones of all without a booking. A caller that
+/// entered ahead of one of them is counted, too, even if it needs one.
 #[derive(Debug, Default)]
 pub(super) struct Answered<C> {
     count: usize,
@@ -104,11 +119,10 @@ pub(super) struct Answered<C> {
 }
 
 impl<C: Cost> Answered<C> {
-    pub(super) fn join(&mut self, cost: C, next: Option<WaiterId>) {
+    pub(super) fn join(&mut self, cost: C) {
         self.cost = Some(cost).filter(|_| self.count == 0 || self.cost == Some(cost));
         self.count += 1;
         self.permits += cost.permits();
-        self.next = next;
     }
 
     pub(super) fn leave(&mut self, cost: C) {

@@ -42,6 +42,8 @@ impl Bell {
 pub(crate) struct Caller<'a> {
     pub(crate) n: u32,
     pub(crate) joined: Time,
+    /// By how much this enters ahead of others.
+    pub(crate) ahead: Time,
     /// None once it has completed or was dropped.
     future: Option<Waiting<'a>>,
     grant: Option<Box<dyn Permits + 'a>>,
@@ -153,7 +155,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
 
     pub(crate) fn take(&mut self, step: Step) {
         match step {
-            Step::Arrive { n, timeout, polled } => self.arrive(n, timeout, polled),
+            Step::Arrive { n, timeout, polled, ahead } => self.arrive(n, timeout, polled, ahead),
             Step::NoArrival => self.callers.push(None),
             Step::Leave(id) => self.leave(id),
             Step::Drop(id) => self.drop_grant(id),
@@ -176,7 +178,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
         }
     }
 
-    fn arrive(&mut self, n: u32, timeout: Option<Time>, polled: bool) {
+    fn arrive(&mut self, n: u32, timeout: Option<Time>, polled: bool, ahead: Time) {
         let bell = Bell {
             clock: self.clock.clone(),
             rings: AtomicU32::new(0),
@@ -187,6 +189,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
         let mut caller = Caller {
             n,
             joined: self.now(),
+            ahead,
             future: None,
             grant: None,
             bell: Arc::new(bell),
@@ -198,20 +201,21 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
             version: 0,
             decided: None,
         };
-        let cost = P::cost(n);
+        let (cost, ahead) = (P::cost(n), nanos(ahead));
         match timeout {
-            None => match (!polled).then(|| self.subject.reserve(cost)).flatten() {
+            None => match (!polled).then(|| self.subject.reserve(cost, ahead)).flatten() {
                 Some(Ok(place)) => (caller.future, caller.polled) = (Some(place), false),
                 Some(Err(error)) => caller.outcome = refused(caller.joined, &error),
-                None => caller.future = Some(self.subject.acquire(cost)),
+                None => caller.future = Some(self.subject.acquire(cost, ahead)),
             },
             // A caller that does not wait needs no future.
-            Some(0) => match self.subject.try_acquire(cost) {
+            Some(0) if ahead.is_zero() => match self.subject.try_acquire(cost) {
                 Ok(grant) => caller.accept(grant),
                 Err(error) => caller.outcome = refused(caller.joined, &error),
             },
             Some(wait) => {
-                caller.future = Some(self.subject.try_acquire_timeout(cost, nanos(wait)));
+                let call = self.subject.try_acquire_timeout(cost, nanos(wait), ahead);
+                caller.future = Some(call);
             }
         }
         if caller.polled {

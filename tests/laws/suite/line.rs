@@ -1,5 +1,5 @@
 //! The queue as the design states it, as a `Vec`: callers are charged when they are granted, in the
-//! order of their arrival.
+//! order of their arrival, less the time by which they enter ahead of others.
 
 use crate::measure;
 use crate::oracle::{Oracle, Time, When};
@@ -19,6 +19,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Caller {
     n: u32,
     joined: Time,
+    pub(crate) ahead: Time,
     deadline: Option<Time>,
     pub(crate) outcome: Outcome,
     pub(crate) given_back: bool,
@@ -106,10 +107,10 @@ impl Line {
 
     /// The policy after all waiters, each charged in turn, and when the last of them is charged.
     /// Requests that can never be granted are skipped, because they will be refused.
-    fn behind(&self) -> (Box<dyn Oracle>, Due) {
+    fn behind(&self, ahead: Time) -> (Box<dyn Oracle>, Due) {
         let mut policy = self.policy.copy();
         let mut due = Due { at: self.now.max(self.since), is_known: true };
-        for &ahead in &self.queue {
+        for &ahead in &self.queue[..self.place(ahead)] {
             let n = self.callers[ahead].n;
             let when = policy.ready(due.at, n);
             if when != When::Never {
@@ -124,9 +125,19 @@ impl Line {
         (policy, due)
     }
 
+    /// The place of a caller that arrives now, and enters by `ahead` ahead of others.
+    fn place(&self, ahead: Time) -> usize {
+        let is_later = |&id: &usize| {
+            let Caller { joined, ahead: theirs, .. } = self.callers[id];
+            joined - theirs > self.now - ahead
+        };
+        let place = self.queue.iter().position(is_later).filter(|_| ahead > 0);
+        place.unwrap_or(self.queue.len())
+    }
+
     /// When a caller that arrives now would be granted if no waiter leaves.
-    pub(crate) fn projected(&self, n: u32) -> Due {
-        let (policy, due) = self.behind();
+    pub(crate) fn projected(&self, n: u32, ahead: Time) -> Due {
+        let (policy, due) = self.behind(ahead);
         due.and(policy.ready(due.at, n))
     }
 
@@ -162,7 +173,8 @@ impl Line {
         {
             self.depart(id);
             self.grant_due();
-            self.refuse(id, self.projected(self.callers[id].n));
+            let Caller { n, ahead, .. } = self.callers[id];
+            self.refuse(id, self.projected(n, ahead));
         }
         if measure::REFUSES_AT_ONCE {
             self.refuse_the_late();
@@ -246,26 +258,27 @@ impl Line {
     }
 
     /// The time from which there is room for `n`.
-    fn room(&self, n: u32) -> Time {
-        self.room_at(self.now, n)
+    fn room(&self, n: u32, ahead: Time) -> Time {
+        self.room_at(self.now, n, ahead)
     }
 
-    fn room_at(&self, now: Time, n: u32) -> Time {
-        let queued: Vec<_> = self.queue.iter().map(|&id| self.callers[id].n).collect();
+    fn room_at(&self, now: Time, n: u32, ahead: Time) -> Time {
+        let counted = if measure::COUNTS_OVERTAKEN { self.queue.len() } else { self.place(ahead) };
+        let queued: Vec<_> = self.queue[..counted].iter().map(|&id| self.callers[id].n).collect();
         self.policy.room(now, &queued, n)
     }
 
     /// Whether room comes by leaking at such a time. While nothing leaks, nothing is rounded
     /// either, and the time at which there would be room advances with the clock.
     fn is_leaking_to(&self, n: u32, near: impl Fn(Time) -> bool) -> bool {
-        let room = self.room(n);
-        near(room) && self.room_at(self.now + 1, n) == room
+        let room = self.room(n, 0);
+        near(room) && self.room_at(self.now + 1, n, 0) == room
     }
 
     /// The oracle avoids cases that it does not define: no two deadlines at one moment, and none
     /// where rounding decides.
-    pub(crate) fn settle_timeout(&self, n: u32, timeout: Time) -> Time {
-        let due = self.projected(n).at;
+    pub(crate) fn settle_timeout(&self, n: u32, ahead: Time, timeout: Time) -> Time {
+        let due = self.projected(n, ahead).at;
         let unclear = |deadline: Time| {
             self.tolerance > 0 && (deadline - due).abs() <= self.tolerance
                 || self.queue.iter().any(|&id| self.callers[id].deadline == Some(deadline))
@@ -273,12 +286,12 @@ impl Line {
         (timeout..).find(|&timeout| !unclear(self.now + timeout)).expect("room for a deadline")
     }
 
-    pub(crate) fn arrive(&mut self, n: u32, timeout: Option<Time>) -> usize {
+    pub(crate) fn arrive(&mut self, n: u32, ahead: Time, timeout: Option<Time>) -> usize {
         let id = self.callers.len();
         let deadline = timeout.map(|timeout| self.now + timeout);
         let (joined, age, outcome) = (self.now, self.age, Outcome::Waiting);
         let (given_back, dropped) = (false, false);
-        self.callers.push(Caller { n, joined, deadline, outcome, given_back, dropped, age });
+        self.callers.push(Caller { n, joined, ahead, deadline, outcome, given_back, dropped, age });
         let decided = self.now;
         if n == 0 {
             self.grant(id, self.now);
@@ -288,17 +301,17 @@ impl Line {
             self.callers[id].outcome = Outcome::ExceedsCapacity { decided };
             return id;
         };
-        let due = self.projected(n);
-        if self.queue.is_empty() && own.is_known && own.at <= self.now {
+        let due = self.projected(n, ahead);
+        if self.place(ahead) == 0 && own.is_known && own.at <= self.now {
             self.grant(id, self.now);
         } else if deadline.is_some_and(|deadline| deadline <= self.now || due.at > deadline) {
             self.policy.refused(self.now, n);
-            self.refuse(id, self.projected(n));
-        } else if self.room(n) > self.now {
-            let retry_after = Some(self.room(n) - self.now);
+            self.refuse(id, self.projected(n, ahead));
+        } else if self.room(n, ahead) > self.now {
+            let retry_after = Some(self.room(n, ahead) - self.now);
             self.callers[id].outcome = Outcome::QueueFull { decided, retry_after };
         } else {
-            self.queue.push(id);
+            self.queue.insert(self.place(ahead), id);
         }
         self.pump();
         id

@@ -11,7 +11,7 @@ use crate::oracle::{Conforms, Setup, Time, time};
 /// the number of candidates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    Arrive { n: u32, patience: Patience },
+    Arrive { n: u32, patience: Patience, ahead: u32 },
     Leave(usize),
     Refund(usize),
     Drop(usize),
@@ -44,6 +44,8 @@ pub(crate) struct Kinds {
     pub(crate) drops: bool,
     pub(crate) pauses: bool,
     pub(crate) back: bool,
+    /// Callers that enter ahead of others.
+    pub(crate) ahead: bool,
 }
 
 impl Kinds {
@@ -56,11 +58,13 @@ impl Kinds {
         drops: true,
         pauses: true,
         back: false,
+        ahead: true,
     };
 }
 
 pub(crate) fn scripts(kinds: Kinds) -> impl Strategy<Value = Vec<Op>> {
     let n = prop_oneof![8 => 1u32..4, 2 => 4u32..30, 1 => Just(0u32), 1 => 100u32..300];
+    let on = u32::from;
     let timeouts = u32::from(kinds.timeouts);
     let patience = some_of(vec![
         (6, Just(Patience::Endless).boxed()),
@@ -70,10 +74,19 @@ pub(crate) fn scripts(kinds: Kinds) -> impl Strategy<Value = Vec<Op>> {
         (2 * timeouts, Just(Patience::Enough).boxed()),
         (timeouts, Just(Patience::TooLittle).boxed()),
     ]);
+    let ahead = if kinds.ahead {
+        prop_oneof![4 => Just(0), 1 => 0u32..100, 1 => Just(40), 1 => Just(10_000)].boxed()
+    } else {
+        Just(0).boxed()
+    };
     let advance = prop_oneof![(0u32..40, 0u32..3), (0u32..40, Just(0)), (0u32..400, Just(0))];
-    let on = u32::from;
     let op = some_of(vec![
-        (10, (n, patience).prop_map(|(n, patience)| Op::Arrive { n, patience }).boxed()),
+        (
+            10,
+            (n, patience, ahead)
+                .prop_map(|(n, patience, ahead)| Op::Arrive { n, patience, ahead })
+                .boxed(),
+        ),
         (9, advance.prop_map(|(eighths, nanos)| Op::Advance { eighths, nanos }).boxed()),
         (3 * on(kinds.leaves), any::<usize>().prop_map(Op::Leave).boxed()),
         (2 * on(kinds.refunds), any::<usize>().prop_map(Op::Refund).boxed()),
@@ -99,6 +112,7 @@ pub(crate) enum Step {
         n: u32,
         timeout: Option<Time>,
         polled: bool,
+        ahead: Time,
     },
     /// In a twin, in place of an arrival in the other.
     NoArrival,
@@ -146,7 +160,7 @@ pub(crate) fn play<P: Conforms>(
         play.finish(0);
         for n in [round, 1] {
             play.step_off_the_edge(n);
-            play.take(Step::Arrive { n, timeout: None, polled: true });
+            play.take(Step::Arrive { n, timeout: None, polled: true, ahead: 0 });
         }
     }
     play.finish(setup.tolerance());
@@ -169,16 +183,17 @@ impl<P: Conforms> Play<'_, P> {
             (!ids.is_empty()).then(|| ids[index % ids.len()])
         };
         Some(match op {
-            Op::Arrive { n, patience } => {
-                let due = line.projected(n).at - line.now;
+            Op::Arrive { n, patience, ahead } => {
+                let ahead = eighths(ahead);
+                let due = line.projected(n, ahead).at - line.now;
                 let timeout = match patience {
                     Patience::Endless | Patience::Reserved => None,
                     Patience::Eighths(n) => Some(eighths(n)),
                     Patience::Enough => Some(due.max(0)),
                     Patience::TooLittle => Some((due - 1).max(0)),
                 };
-                let timeout = timeout.map(|timeout| line.settle_timeout(n, timeout));
-                Step::Arrive { n, timeout, polled: !matches!(patience, Patience::Reserved) }
+                let timeout = timeout.map(|timeout| line.settle_timeout(n, ahead, timeout));
+                Step::Arrive { n, timeout, polled: !matches!(patience, Patience::Reserved), ahead }
             }
             Op::Leave(index) => Step::Leave(chosen(index, &|id| line.queue.contains(&id))?),
             Op::Refund(index) => Step::Leave(chosen(index, &|id| {
@@ -203,8 +218,8 @@ impl<P: Conforms> Play<'_, P> {
 
     fn take(&mut self, step: Step) {
         match step {
-            Step::Arrive { n, timeout, .. } => {
-                self.line.arrive(n, timeout);
+            Step::Arrive { n, timeout, ahead, .. } => {
+                self.line.arrive(n, ahead, timeout);
             }
             Step::Leave(id) => self.line.leave(id),
             Step::Drop(id) => self.line.drop_grant(id),
@@ -249,13 +264,13 @@ pub(crate) fn steps<P: Conforms>(setup: &Setup<P>, script: &[Op]) -> Vec<Step> {
         let came = arrivals;
         let late = |index: usize| (came > 0).then(|| came - 1 - index % came.min(8));
         steps.push(match op {
-            Op::Arrive { n, patience } => {
+            Op::Arrive { n, patience, ahead } => {
                 arrivals += 1;
                 let timeout = match patience {
                     Patience::Eighths(n) => Some(eighths(n)),
                     _ => None,
                 };
-                Step::Arrive { n, timeout, polled: true }
+                Step::Arrive { n, timeout, polled: true, ahead: eighths(ahead) }
             }
             Op::Leave(index) | Op::Refund(index) => match late(index) {
                 Some(id) => Step::Leave(id),

@@ -22,15 +22,16 @@ pub(crate) type Waiting<'a> = Pin<Box<dyn Future<Output = Answer<'a>> + 'a>>;
 pub(crate) trait Subject<P: Policy> {
     fn new(policy: P, clock: &ManualClock) -> Self;
 
-    fn acquire(&self, cost: P::Cost) -> Waiting<'_>;
+    fn acquire(&self, cost: P::Cost, ahead: Duration) -> Waiting<'_>;
 
     /// A reserved place in the queue, taken without a poll. `None` if the subject has no
     /// reservations.
-    fn reserve(&self, cost: P::Cost) -> Option<Result<Waiting<'_>, Error>>;
+    fn reserve(&self, cost: P::Cost, ahead: Duration) -> Option<Result<Waiting<'_>, Error>>;
 
     fn try_acquire(&self, cost: P::Cost) -> Answer<'_>;
 
-    fn try_acquire_timeout(&self, cost: P::Cost, timeout: Duration) -> Waiting<'_>;
+    fn try_acquire_timeout(&self, cost: P::Cost, timeout: Duration, ahead: Duration)
+    -> Waiting<'_>;
 
     fn set_policy(&self, policy: P);
 
@@ -76,20 +77,26 @@ impl<P: Policy> Subject<P> for RateLimiter<P> {
         Self::with_clock(policy, clock)
     }
 
-    fn acquire(&self, cost: P::Cost) -> Waiting<'_> {
-        waiting(self.acquire(cost))
+    fn acquire(&self, cost: P::Cost, ahead: Duration) -> Waiting<'_> {
+        waiting(self.acquire(cost).ahead_by(ahead))
     }
 
-    fn reserve(&self, cost: P::Cost) -> Option<Result<Waiting<'_>, Error>> {
-        Some(self.reserve(cost).map(|place| waiting(place.wait())))
+    fn reserve(&self, cost: P::Cost, ahead: Duration) -> Option<Result<Waiting<'_>, Error>> {
+        let place = self.acquire(cost).ahead_by(ahead).reserve();
+        Some(place.map(|place| waiting(place.wait())))
     }
 
     fn try_acquire(&self, cost: P::Cost) -> Answer<'_> {
         answer(self.try_acquire(cost))
     }
 
-    fn try_acquire_timeout(&self, cost: P::Cost, timeout: Duration) -> Waiting<'_> {
-        waiting(self.try_acquire_timeout(cost, timeout))
+    fn try_acquire_timeout(
+        &self,
+        cost: P::Cost,
+        timeout: Duration,
+        ahead: Duration,
+    ) -> Waiting<'_> {
+        waiting(self.try_acquire_timeout(cost, timeout).ahead_by(ahead))
     }
 
     fn set_policy(&self, policy: P) {
@@ -135,20 +142,26 @@ impl<P: Policy> Subject<P> for Key<P> {
         Self { keys, _kept: kept }
     }
 
-    fn acquire(&self, cost: P::Cost) -> Waiting<'_> {
-        waiting(self.keys.acquire(&KEY, cost))
+    fn acquire(&self, cost: P::Cost, ahead: Duration) -> Waiting<'_> {
+        waiting(self.keys.acquire(&KEY, cost).ahead_by(ahead))
     }
 
-    fn reserve(&self, cost: P::Cost) -> Option<Result<Waiting<'_>, Error>> {
-        Some(self.keys.reserve(&KEY, cost).map(|place| waiting(place.wait())))
+    fn reserve(&self, cost: P::Cost, ahead: Duration) -> Option<Result<Waiting<'_>, Error>> {
+        let place = self.keys.acquire(&KEY, cost).ahead_by(ahead).reserve();
+        Some(place.map(|place| waiting(place.wait())))
     }
 
     fn try_acquire(&self, cost: P::Cost) -> Answer<'_> {
         answer(self.keys.try_acquire(&KEY, cost))
     }
 
-    fn try_acquire_timeout(&self, cost: P::Cost, timeout: Duration) -> Waiting<'_> {
-        waiting(self.keys.try_acquire_timeout(&KEY, cost, timeout))
+    fn try_acquire_timeout(
+        &self,
+        cost: P::Cost,
+        timeout: Duration,
+        ahead: Duration,
+    ) -> Waiting<'_> {
+        waiting(self.keys.try_acquire_timeout(&KEY, cost, timeout).ahead_by(ahead))
     }
 
     fn set_policy(&self, policy: P) {

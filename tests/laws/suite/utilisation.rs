@@ -52,7 +52,7 @@ fn used<P: Conforms, S: Subject<P::Policy>>(setup: &Setup<P>, turns: &[Turn]) ->
     while driver.now() < end {
         while waiting.len() < WAITING {
             n = n % MOST + 1;
-            driver.take(Step::Arrive { n, timeout: None, polled: true });
+            driver.take(Step::Arrive { n, timeout: None, polled: true, ahead: 0 });
             waiting.push(driver.callers.len() - 1);
             keep_waiting(&driver, &mut waiting);
         }

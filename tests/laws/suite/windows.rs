@@ -44,10 +44,10 @@ pub(crate) fn halving_the_rate_before_a_refund_mints_nothing<P: Conforms, S: Sub
         for round in 0..10 {
             steps.extend([
                 Step::SetPolicy(0),
-                Step::Arrive { n: 1000, timeout: Some(0), polled: true },
+                Step::Arrive { n: 1000, timeout: Some(0), polled: true, ahead: 0 },
                 Step::SetPolicy(1),
                 Step::Leave(2 * round),
-                Step::Arrive { n: 500, timeout: Some(0), polled: true },
+                Step::Arrive { n: 500, timeout: Some(0), polled: true, ahead: 0 },
             ]);
         }
         let verdict = run(&setup, &steps, |driver: &Driver<'_, P, S>| {

@@ -66,6 +66,7 @@ struct Caller<P: Scripted> {
     line: usize,
     cost: u32,
     patience: Option<Duration>,
+    ahead: Duration,
     /// Its position in its queue, and when it joined.
     entered: Option<(usize, Duration)>,
     flag: Arc<Flag>,
@@ -76,6 +77,7 @@ struct Caller<P: Scripted> {
 struct Granted {
     line: usize,
     order: usize,
+    ahead: Duration,
     cost: u32,
     due: Duration,
     /// The permits not given back.
@@ -115,6 +117,8 @@ struct Kinds {
     sleeps: bool,
     /// Every other process has another policy in its code.
     disagree: bool,
+    /// Callers enter ahead of others.
+    ahead: bool,
     costs: u64,
     crowd: u64,
     pace: Duration,
@@ -184,6 +188,7 @@ impl<P: Scripted> Run<P> {
             steps: chance.below(5) == 0,
             sleeps: chance.below(5) == 0,
             disagree: chance.below(5) == 0 && rules.slower.is_some(),
+            ahead: seed.is_multiple_of(3),
         };
         let mut parameters = Vec::new();
         rules.policy.write(&mut parameters);
@@ -436,20 +441,23 @@ impl<P: Scripted> Run<P> {
         let cost = 1 + u32::try_from(self.chance.below(self.kinds.costs)).expect("small");
         let mut patience = None;
         let price = (self.rules.cost)(cost);
+        let ahead = [0, 0, 1, 60].map(Duration::from_secs);
+        let ahead = if self.kinds.ahead { self.chance.one_of(&ahead) } else { Duration::ZERO };
         let what = match self.chance.below(6) {
-            0 => What::Reserve(Box::pin(async move { limiter.reserve(price).await })),
+            0 => What::Reserve(Box::pin(limiter.acquire(price).ahead_by(ahead).reserve())),
             1 if self.kinds.patience => {
                 patience = Some(Duration::ZERO);
-                What::Acquire(limiter.try_acquire(price))
+                What::Acquire(limiter.try_acquire(price).ahead_by(ahead))
             }
             2 if self.kinds.patience => {
                 let timeout = self.chance.up_to(Duration::from_secs(2));
                 patience = Some(timeout);
-                What::Acquire(limiter.try_acquire_timeout(price, timeout))
+                What::Acquire(limiter.try_acquire_timeout(price, timeout).ahead_by(ahead))
             }
-            _ => What::Acquire(limiter.acquire(price)),
+            _ => What::Acquire(limiter.acquire(price).ahead_by(ahead)),
         };
-        let caller = Caller { line, cost, patience, entered: None, flag: Flag::new(), what };
+        let (entered, flag) = (None, Flag::new());
+        let caller = Caller { line, cost, patience, ahead, entered, flag, what };
         self.callers.push(caller);
         if self.chance.below(4) > 0 {
             self.poll(self.callers.len() - 1);
@@ -503,8 +511,8 @@ impl<P: Scripted> Run<P> {
                 assert!(due <= self.clock.elapsed(), "granted before it is due");
                 tally.granted += 1;
                 tally.taken += u64::from(caller.cost);
-                let (line, cost) = (caller.line, caller.cost);
-                self.granted.push(Granted { line, order, cost, due, kept: cost });
+                let (line, cost, ahead) = (caller.line, caller.cost, caller.ahead);
+                self.granted.push(Granted { line, order, ahead, cost, due, kept: cost });
                 self.grants.push((line, self.granted.len() - 1, grant));
             }
             Err(Error::Denied { .. }) => {

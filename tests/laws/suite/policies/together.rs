@@ -182,7 +182,7 @@ pub(crate) fn granted_when_all_would<P: Composed, S: Subject<P::Policy>>() {
                 rules.iter_mut().for_each(|rule| rule.release(now, n));
             }
             let would = rules.iter().all(|rule| rule.would_grant(now, n));
-            driver.take(Step::Arrive { n, timeout: Some(0), polled: true });
+            driver.take(Step::Arrive { n, timeout: Some(0), polled: true, ahead: 0 });
             let last = driver.all().last().expect("who came just now");
             let does = matches!(last.outcome, Outcome::Granted { .. });
             prop_assert!(does == would, "{n} at {now:?}: {:?}, {setup:?}", last.outcome);

@@ -1,0 +1,34 @@
+//! The order of a queue.
+
+use std::time::Duration;
+
+use crate::units::{Nanos, saturating_nanos};
+
+/// When a caller came, less the time by which it entered ahead of others: the order of a queue. Callers of one
+/// arrival are in FIFO order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Arrival(i64);
+
+impl Arrival {
+    pub(crate) fn new(joined: Nanos, ahead: Duration) -> Self {
+        let signed = |nanos: u64| i64::try_from(nanos).unwrap_or(i64::MAX);
+        let ahead = ahead.min(Nanos::HORIZON);
+        Self(signed(joined.get()).saturating_sub(signed(saturating_nanos(ahead))))
+    }
+
+    /// By how much a caller that joined at `joined` entered ahead.
+    pub(crate) fn ahead_at(self, joined: Nanos) -> Duration {
+        let joined = Self::new(joined, Duration::ZERO);
+        Duration::from_nanos(joined.0.saturating_sub(self.0).unsigned_abs())
+    }
+}
+
+/// A waiter of a known arrival.
+pub(crate) trait Arrived {
+    fn arrival(&self) -> Arrival;
+
+    /// Whether no caller enters ahead of it any more.
+    fn is_settled(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,114 @@
+//! Callers that enter ahead of others of their process.
+
+use std::time::Duration;
+
+use futures::future::FutureExt;
+use tollgate::redis::{RedisAcquire, RedisRateLimiter};
+use tollgate::{AnyRateLimiter, ManualClock, Rate, SmoothBursty};
+
+use crate::manual::{Manual, new_key};
+
+type Limiter = RedisRateLimiter<SmoothBursty, Manual>;
+type Caller = RedisAcquire<SmoothBursty, Manual>;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Ten a second without a burst, its first permit taken.
+fn ten_a_second(horizon: Duration) -> (ManualClock, Limiter) {
+    let clock = ManualClock::new();
+    clock.advance(MINUTE);
+    let policy = SmoothBursty::new(Rate::per_second(10.0)).max_burst(Duration::ZERO);
+    let builder = RedisRateLimiter::builder(policy, Manual::new(&clock), new_key());
+    let limiter = builder.clock(&clock).horizon(horizon).build();
+    assert!(limiter.try_acquire(1).now_or_never().expect("an answer").is_ok());
+    (clock, limiter)
+}
+
+fn joins(mut caller: Caller) -> Caller {
+    assert!((&mut caller).now_or_never().is_none());
+    caller
+}
+
+fn waited(caller: Caller) -> Duration {
+    caller.now_or_never().expect("an answer").expect("a grant").waited()
+}
+
+/// Those that are booked come first, and an interval.
+#[test]
+fn behind_200_batch_tasks_an_interactive_caller_waits_for_the_horizon_and_an_interval_at_most() {
+    for (horizon, most) in [(0, 100), (250, 350)] {
+        let (clock, limiter) = ten_a_second(ms(horizon));
+        let batch: Vec<_> = (0..200).map(|_| joins(limiter.acquire(1))).collect();
+        let mut urgent = Vec::new();
+        for _ in 0..20 {
+            clock.advance(ms(730));
+            urgent.push(joins(limiter.acquire(1).ahead_by(MINUTE)));
+        }
+        clock.advance(MINUTE);
+        let slowest = urgent.into_iter().map(waited).max().expect("20 of them");
+        assert!(slowest <= ms(most), "{slowest:?} with a horizon of {horizon} ms");
+        assert_eq!(batch.into_iter().map(waited).max(), Some(ms(22_000)));
+    }
+}
+
+#[test]
+fn equals_are_in_fifo_order() {
+    let (clock, limiter) = ten_a_second(ms(250));
+    let mut callers = Vec::new();
+    for round in 0..10 {
+        for ahead in [0, 1, 60] {
+            let caller = limiter.acquire(1).ahead_by(Duration::from_secs(ahead));
+            callers.push((ahead, round, joins(caller)));
+        }
+    }
+    clock.advance(MINUTE);
+    let grants = callers.into_iter().map(|(ahead, round, caller)| (ahead, round, waited(caller)));
+    let mut grants: Vec<_> = grants.collect();
+    grants.sort();
+    for pair in grants.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+        assert!(pair[0].2 < pair[1].2, "{pair:?}");
+    }
+}
+
+#[test]
+fn the_wait_is_that_of_its_place() {
+    let (clock, limiter) = ten_a_second(Duration::ZERO);
+    let batch: Vec<_> = (0..100).map(|_| joins(limiter.acquire(1))).collect();
+    let refused = |call: Caller| {
+        let error = call.now_or_never().expect("an answer").expect_err("it does not wait");
+        error.retry_after()
+    };
+    assert_eq!(refused(limiter.try_acquire(1)), Some(ms(10_100)));
+    assert_eq!(refused(limiter.try_acquire(1).ahead_by(MINUTE)), Some(ms(100)));
+    let place = limiter.acquire(3).ahead_by(MINUTE).reserve().now_or_never();
+    let place = place.expect("an answer").expect("a place");
+    assert_eq!(place.delay(), ms(100));
+    let late = limiter.try_acquire_timeout(1, ms(399)).ahead_by(MINUTE);
+    assert_eq!(refused(late), Some(ms(400)));
+    let in_time = joins(limiter.try_acquire_timeout(1, ms(400)).ahead_by(MINUTE));
+    let any: Box<dyn AnyRateLimiter> = Box::new(limiter);
+    let mut erased = any.acquire(1).ahead_by(2 * MINUTE);
+    assert!((&mut erased).now_or_never().is_none());
+    clock.advance(MINUTE);
+    assert_eq!(waited(place.wait()), ms(200));
+    let erased = erased.now_or_never().expect("an answer").expect("a grant");
+    assert_eq!(erased.waited(), ms(100));
+    // It was overtaken, and cannot be granted in time any more.
+    assert!(in_time.now_or_never().expect("an answer").is_err());
+    drop(batch);
+}
+
+#[test]
+fn callers_that_leave_while_they_are_asked_for_leave_no_trace() {
+    let (clock, limiter) = ten_a_second(ms(250));
+    let batch = joins(limiter.acquire(1));
+    let urgent: Vec<_> = (1..5).map(|n| joins(limiter.acquire(n).ahead_by(MINUTE))).collect();
+    drop(urgent);
+    clock.advance(MINUTE);
+    assert_eq!(waited(batch), ms(100));
+    assert_eq!(limiter.queue_len(), 0);
+}
