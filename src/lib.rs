@@ -75,6 +75,11 @@
 //! short; [`reserve`](RateLimiter::reserve) takes a place in the queue; `blocking_*` do the same on
 //! threads. [`ahead_by`](Acquire::ahead_by) puts interactive callers ahead of a batch, without starvation. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
 //!
+//! # A rate that is found
+//!
+//! [`adaptive::Adaptive`] finds the rate of a server whose quota is unknown or changes, from its answers, and keeps
+//! retries to a share of all calls.
+//!
 //! # Clocks
 //!
 //! [`Clock::system()`] works with every executor and with none; `Clock::tokio()` honours paused time;
@@ -96,6 +101,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod adaptive;
 mod any;
 mod clock;
 mod config;

@@ -2,6 +2,8 @@
 //! otherwise. `laws` holds what is true of every policy, `stress` what needs the processor for
 //! itself.
 
+#[cfg(feature = "tokio")]
+mod adaptive;
 mod bad_input;
 mod book_examples;
 mod cancel;

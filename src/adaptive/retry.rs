@@ -1,0 +1,141 @@
+//! How many calls may be retries.
+
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::sync::Mutex;
+use crate::units::Nanos;
+
+/// In millionths of a retry.
+const ONE: u64 = 1_000_000;
+
+/// Not more than this is saved.
+const MOST: u64 = 10 * ONE;
+
+/// One retry in this time is always allowed, so that few calls can be retried at all.
+const LEAST: Duration = Duration::from_secs(10);
+
+/// A budget that keeps retries to a share of all calls, so that they do not multiply an outage.
+///
+/// Each call adds its share, each retry takes one. In any span, at most `share x calls + span / 10 s + 10` are
+/// retries. An [`Adaptive`](super::Adaptive) has one; by itself it serves loops around any limiter.
+///
+/// ```
+/// use tollgate::ManualClock;
+/// use tollgate::adaptive::RetryBudget;
+///
+/// let budget = RetryBudget::with_clock(0.1, ManualClock::new());
+/// // An outage: all calls and all retries fail.
+/// let mut retries = 0;
+/// for _ in 0..1000 {
+///     budget.on_call();
+///     while budget.may_retry() {
+///         budget.on_call(); // a retry is a call
+///         retries += 1;
+///     }
+/// }
+/// assert_eq!(retries, 122); // without a budget three retries of each call would be 3000
+/// ```
+#[derive(Debug)]
+pub struct RetryBudget {
+    share: u64,
+    clock: Clock,
+    saved: Mutex<(u64, Nanos)>,
+}
+
+impl RetryBudget {
+    /// A budget of a share of all calls, with the [system clock](Clock::system).
+    ///
+    /// # Panics
+    ///
+    /// If `share` is not between 0 and 1.
+    ///
+    /// ```
+    /// # use tollgate::adaptive::RetryBudget;
+    /// assert!(RetryBudget::new(0.1).may_retry());
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn new(share: f64) -> Self {
+        Self::with_clock(share, Clock::system())
+    }
+
+    /// The same with another clock.
+    ///
+    /// # Panics
+    ///
+    /// If `share` is not between 0 and 1.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::ManualClock;
+    /// # use tollgate::adaptive::RetryBudget;
+    /// let clock = ManualClock::new();
+    /// let budget = RetryBudget::with_clock(0.0, &clock);
+    /// assert_eq!((0..20).filter(|_| budget.may_retry()).count(), 10);
+    /// clock.advance(Duration::from_secs(30));
+    /// assert_eq!((0..20).filter(|_| budget.may_retry()).count(), 3);
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn with_clock(share: f64, clock: impl Into<Clock>) -> Self {
+        check(share);
+        let clock = clock.into();
+        let saved = Mutex::new((MOST, clock.now()));
+        // Below 1: checked.
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss
+        )]
+        let share = (share * ONE as f64).round() as u64;
+        Self { share, clock, saved }
+    }
+
+    /// Counts a call; a retry is one, too.
+    ///
+    /// ```
+    /// # use tollgate::ManualClock;
+    /// # use tollgate::adaptive::RetryBudget;
+    /// let budget = RetryBudget::with_clock(0.5, ManualClock::new());
+    /// while budget.may_retry() {}
+    /// budget.on_call();
+    /// assert!(!budget.may_retry());
+    /// budget.on_call();
+    /// assert!(budget.may_retry());
+    /// ```
+    pub fn on_call(&self) {
+        let mut saved = self.saved.lock();
+        saved.0 = (saved.0 + self.share).min(MOST);
+    }
+
+    /// Takes a retry from the budget, if it has one.
+    ///
+    /// ```
+    /// # use tollgate::ManualClock;
+    /// # use tollgate::adaptive::RetryBudget;
+    /// let budget = RetryBudget::with_clock(0.1, ManualClock::new());
+    /// assert_eq!((0..20).filter(|_| budget.may_retry()).count(), 10);
+    /// ```
+    #[must_use]
+    pub fn may_retry(&self) -> bool {
+        let now = self.clock.now();
+        let mut saved = self.saved.lock();
+        let (left, at) = *saved;
+        let each = LEAST.as_nanos() / u128::from(ONE);
+        let parts = now.since(at).as_nanos() / each;
+        let left = left.saturating_add(u64::try_from(parts).unwrap_or(MOST)).min(MOST);
+        let may = left >= ONE;
+        // What is not a whole part counts later; after the clock was set back, from there on.
+        let used = u64::try_from(parts * each).unwrap_or(u64::MAX);
+        let at = at.saturating_add(Duration::from_nanos(used)).min(now);
+        *saved = (if may { left - ONE } else { left }, at);
+        may
+    }
+}
+
+/// Refuses what is no share.
+#[track_caller]
+pub(super) fn check(share: f64) {
+    assert!((0.0..=1.0).contains(&share), "a share of calls is between 0 and 1, not {share}");
+}
