@@ -132,9 +132,8 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// Corrects the cost once the actual one is known. An excess is given back as by
     /// [`refund`](Self::refund); a shortfall becomes debt, which the next caller waits for.
     ///
-    /// A late correction, after other grants, gives back only permits that time has not restored already, while
-    /// a shortfall is always charged in full. If costs are unknown and many callers wait, acquire the minimum
-    /// and settle upwards.
+    /// Under load, too: a bucket then holds what it would at the actual cost. [`metered`](Self::metered) settles
+    /// also when the call is cancelled.
     ///
     /// `settle` can be called again. A later call does not give back permits that an earlier call added, except
     /// places in flight.
@@ -165,10 +164,10 @@ impl<'a, P: Policy> Grant<'a, P> {
 
     /// Gives the permits back, for a request that was not made.
     ///
-    /// Before any later grant, a refund is exact, as if the permits had never been taken. After a later grant,
-    /// other callers have already waited for these permits. Then a refund returns only permits that time has not
-    /// restored yet, and none across a pause, so that the limit is never exceeded. After a change of the rate a
-    /// bucket may return less. Windows and logs give back all permits that still count.
+    /// The limiter then has what it would have had they never been taken: all of them before any later grant, and
+    /// later the part for which there was room since. So a bucket returns `min(n, capacity - the most that was there
+    /// since)`, windows and logs all permits that still count, and [`SmoothWarmingUp`](crate::SmoothWarmingUp)
+    /// nothing after a later grant. What would have been stored in a pause does not come back.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};

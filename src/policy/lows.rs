@@ -14,7 +14,8 @@
 //! because a level matters only if it is less than an excess: of calls that begin together the first finds a
 //! full store, and the others find only a few levels that are low.
 
-/// With four, an LLM client that estimates twice too high gets 99.5 % of its excess back, with two 89 %.
+/// With two, a client whose estimates are twice too high does not use its quota in full:
+/// `tests/in_process/true_cost.rs`.
 const PLACES: usize = 4;
 
 /// The lowest levels since each charge, in units of a [`Schedule`](super::schedule::Schedule). What is behind

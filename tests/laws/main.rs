@@ -14,6 +14,7 @@
 //! or lacks a feature, it needs a test program of its own with another [`measure`], as
 //! `tests/redis_laws/` has.
 
+mod corrections;
 mod exactness;
 mod forgetting;
 mod measure;
