@@ -40,6 +40,9 @@ pub(crate) struct WaitQueue<T> {
     /// When the alarm goes off; it may be early, never late.
     armed: Nanos,
     wake: Wakers,
+    /// To be woken by the first of those that are woken.
+    #[cfg(feature = "redis")]
+    held_back: Vec<Waker>,
     discard: Wakers,
 }
 
@@ -80,6 +83,8 @@ impl<T: Arrived> WaitQueue<T> {
             alarm: None,
             armed: NEVER,
             wake: Wakers::new(),
+            #[cfg(feature = "redis")]
+            held_back: Vec::new(),
             discard: Wakers::new(),
         }
     }
@@ -173,6 +178,23 @@ impl<T: Arrived> WaitQueue<T> {
     /// Wakes all waiters after the lock is released, and keeps their wakers.
     pub(crate) fn wake_all(&mut self) {
         self.wake.extend(self.fifo.iter().filter_map(|(_, entry)| entry.waker.clone()));
+    }
+
+    /// Holds back all wakers but the first.
+    #[cfg(feature = "redis")]
+    pub(crate) fn hold_back(&mut self) {
+        self.held_back.extend(self.wake.drain(self.wake.len().min(1)..));
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn holds_back(&self) -> bool {
+        !self.held_back.is_empty()
+    }
+
+    /// Wakes those that were held back after the lock is released.
+    #[cfg(feature = "redis")]
+    pub(crate) fn wake_held_back(&mut self) {
+        self.wake.extend(self.held_back.drain(..));
     }
 
     /// Sets the alarm for `due`, unless it is set for an earlier time: an early alarm is harmless, and to set it

@@ -58,6 +58,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         line.give_up_on_flight(rules, now);
         line.pump(rules, now);
         let driver = self.driver(&mut line, now);
+        line.hold_back(lands, now);
         let after_unlock = line.arm(rules, now, || self.alarm());
         self.keep(&mut line);
         // A caller that waits for a change does not move a clock that advances by itself.

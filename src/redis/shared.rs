@@ -168,9 +168,16 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         health.down().is_some() || self.line.lock().is_away(options.deadline, options.clock.now())
     }
 
-    /// The outcome of a caller, if there is one yet. It does not depend on the time.
+    /// The outcome of a caller, if there is one yet. It does not depend on the time. The first caller wakes
+    /// those that were served with it, before it takes its outcome, as a waker may panic.
     pub(super) fn outcome(&self, key: WaiterId) -> Option<Outcome> {
-        self.line.lock().take(key)
+        let mut line = self.line.lock();
+        if let Some(after_unlock) = line.wake_held_back() {
+            drop(line);
+            after_unlock.run();
+            line = self.line.lock();
+        }
+        line.take(key)
     }
 
     /// Unlocks, and does the work that must not be done under the lock.

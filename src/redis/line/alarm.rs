@@ -75,6 +75,25 @@ impl<P: Scripted> KeyLine<P> {
         self.queue.disarm();
     }
 
+    /// Of the callers that a reply has served only the first is woken, and wakes the others: waking another
+    /// thread costs much more than waking a task of one's own runtime. If it does not come soon, the alarm does.
+    pub(crate) fn hold_back(&mut self, lands: bool, now: Nanos) {
+        if lands && now < self.collect_until {
+            self.queue.hold_back();
+        } else {
+            self.queue.wake_held_back();
+        }
+    }
+
+    /// Wakes the callers that were held back, if there are any.
+    pub(crate) fn wake_held_back(&mut self) -> Option<AfterUnlock> {
+        let holds_back = self.queue.holds_back();
+        holds_back.then(|| {
+            self.queue.wake_held_back();
+            self.queue.after_unlock(None)
+        })
+    }
+
     /// Wakes all waiters, which then check for themselves.
     pub(crate) fn wake_all(&mut self) {
         self.queue.wake_all();

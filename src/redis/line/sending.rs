@@ -147,7 +147,8 @@ impl<P: Scripted> KeyLine<P> {
             let look = flight.slot.as_ref().and(flight.look_at);
             look.into_iter().chain(flight.until).min()
         });
-        let collects = self.is_collecting() && self.flight.is_none() && self.has_business();
+        let collects = self.is_collecting() && self.flight.is_none() && self.has_business()
+            || self.queue.holds_back();
         let collected = collects.then_some(self.collect_until).filter(|&until| until > now);
         let crowded = self.crowded.and_then(|since| {
             let waiter = self.unanswered().next().map(|id| self.queue[id].joined);

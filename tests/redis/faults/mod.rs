@@ -139,10 +139,9 @@ struct Stored {
 
 fn stored(server: &Server) -> Option<Stored> {
     let bytes: Vec<u8> = server.query::<Option<Vec<u8>>>(&["GET", KEY])?;
-    let sequence = f64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
-    let level = f64::from_le_bytes(bytes[28..36].try_into().expect("eight bytes"));
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the lower bits
-    Some(Stored { sequence: sequence as u64 as u32, level })
+    let sequence = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
+    let level = f64::from_le_bytes(bytes[23..31].try_into().expect("eight bytes"));
+    Some(Stored { sequence, level })
 }
 
 #[track_caller]

@@ -88,6 +88,26 @@ fn a_runtime_that_stands_still_holds_up_no_other() {
     early.unwrap_or_else(|| still.block_on(call)).expect("granted");
 }
 
+/// Only the first of the callers that a reply serves is woken by the thread that sends, and wakes the others.
+#[test]
+fn a_caller_that_is_not_polled_holds_up_none_of_the_same_reply() {
+    let server = Server::start();
+    let limiter = limiter(&server);
+    limiter.blocking_acquire(1).expect("granted");
+    let mut late = 0;
+    for _ in 0..20 {
+        // The others come while the request of this one is under way.
+        let mut standing = [1, 1, 1].map(|n| limiter.acquire(n));
+        for caller in &mut standing {
+            let _ = caller.now_or_never();
+        }
+        let (other, start) = (limiter.clone(), Instant::now());
+        in_time(move || other.blocking_acquire(1)).expect("granted");
+        late += u32::from(start.elapsed() > ms(25));
+    }
+    assert!(late < 10, "{late} of 20 waited for another alarm");
+}
+
 /// Nor one that stood still while it was connecting.
 #[test]
 fn an_outage_ends_though_no_runtime_is_driven_between_calls() {
