@@ -92,6 +92,7 @@
 //! |---|---|---|
 //! | `tokio` | yes | `Clock::tokio()` |
 //! | `coarse` | no | `Clock::coarse()` asks the kernel for its last tick; on Linux |
+//! | `feedback` | no | `tollgate::feedback`: a limiter learns from the headers of responses |
 //! | `redis` | no | `redis::RedisRateLimiter`: one quota for a whole fleet |
 //! | `metrics` | no | `metrics::Publisher`: counts and waits for a recorder of the `metrics` facade |
 //! | `tracing` | no | an event for each long wait, pause and change of rate |
@@ -106,6 +107,8 @@ mod any;
 mod clock;
 mod config;
 mod error;
+#[cfg(feature = "feedback")]
+pub mod feedback;
 mod keyed;
 mod limiter;
 mod line;

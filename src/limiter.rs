@@ -30,6 +30,8 @@ use crate::observe::Event;
 use crate::policy::{Policy, Quota, Rated};
 use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
+#[cfg(feature = "feedback")]
+use crate::wait_queue::AfterUnlock;
 
 /// Grants permits by a [`Policy`]; callers that must wait queue in FIFO order, unless they enter
 /// [ahead of others](Acquire::ahead_by).
@@ -562,6 +564,19 @@ impl<P: Policy> RateLimiter<P> {
     #[must_use]
     pub fn max_queued_permits(&self) -> u64 {
         self.shared.look(|inner, _| inner.bounds().permits)
+    }
+
+    /// As [`set_policy`](Self::set_policy), for a caller that holds a lock.
+    #[cfg(feature = "feedback")]
+    pub(crate) fn set_policy_quietly(&self, policy: P) -> AfterUnlock {
+        self.shared.set_policy_quietly(policy, None)
+    }
+
+    /// Charges `n` whether it is ready or not.
+    #[cfg(feature = "feedback")]
+    pub(crate) fn take_anyway(&self, n: P::Cost) -> Grant<'static, P> {
+        let charge = self.with_lock(|inner, now| inner.take_anyway(now, n));
+        Grant::new(GrantOwner::owned(Arc::clone(&self.shared)), n, charge)
     }
 
     fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {

@@ -71,4 +71,13 @@ impl<P: Policy> Inner<P> {
         }
         (excess, charge)
     }
+
+    /// Charges a cost whether it is ready or not, before all waiters.
+    #[cfg(feature = "feedback")]
+    pub(crate) fn take_anyway(&mut self, now: Nanos, cost: P::Cost) -> Charge<P::Receipt> {
+        self.if_resumed(now, |policy, state| _ = policy.charge(state, now, cost));
+        let receipt = (!cost.is_zero()).then(|| self.policy.charge(&mut self.state, now, cost));
+        self.moved(now);
+        Charge { waited: 0, receipt, limited_by: None }
+    }
 }

@@ -4,6 +4,8 @@
 
 #[cfg(feature = "serde")]
 mod config;
+#[cfg(feature = "feedback")]
+mod feedback;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod reports;

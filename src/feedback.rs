@@ -1,0 +1,82 @@
+//! The server as teacher: a limiter learns from the headers of responses.
+//!
+//! A limit that is set by hand is a guess. Most APIs say in each response what remains of the quota, and when it
+//! is there again; and after a 429 or 503, how long to wait. A [`Feedback`] around any limiter of this crate reads
+//! that, in [all usual forms](#dialects), and holds calls back accordingly. There is no I/O in it:
+//!
+//! ```no_run
+//! use std::error::Error;
+//! use tollgate::feedback::Feedback;
+//! use tollgate::{Rate, RateLimiter, TokenBucket};
+//!
+//! async fn get(api: &Feedback<RateLimiter<TokenBucket>>, url: &str) -> Result<reqwest::Response, Box<dyn Error>> {
+//!     loop {
+//!         let mut call = api.acquire(1).await?;
+//!         let response = reqwest::get(url).await?;
+//!         if call.observe(response.status(), response.headers()).await.is_accepted() {
+//!             return Ok(response);
+//!         }
+//!     }
+//! }
+//!
+//! # async fn example() -> Result<(), Box<dyn Error>> {
+//! let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 100)); // what you would like
+//! let api = Feedback::new(limiter); // what you get
+//! get(&api, "https://api.example.com/").await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # What it does
+//!
+//! - **After a refusal** (429, 503, and what the dialect says) the limiter is paused for all its callers, as long as
+//!   the server asks, but [at most an hour](FeedbackBuilder::max_wait). A refusal that gives no time doubles the wait
+//!   from a second on. Then one call goes first; if it is taken, more follow.
+//! - **While it is told what remains**, no more calls are under way than that. A call under way may have been counted
+//!   by the server or not: it counts as not counted until its answer has come. The limiter is
+//!   [shrunk](crate::RateLimiter::shrink_to), and paused when nothing remains, for callers that do not go through the
+//!   `Feedback`, and for other processes. Requests and tokens are counted apart, as the numbers of a tuple's cost.
+//! - **At the reset** it comes back by itself: with all of the quota if a window was seen to begin with all of it,
+//!   otherwise with one call, whose answer says more. What was taken from the limiter is given back at the next use.
+//! - **Answers that were overtaken** undo nothing: each call knows when it was sent.
+//! - **A server that refuses against its own word** is no longer believed: a few calls at a time, and slowly more.
+//! - **Malformed fields** are ignored and [counted](FeedbackStats::malformed). The server's clock is read from
+//!   `Date`: it may be wrong by any amount.
+//!
+//! Two processes with a `Feedback` each share the server's quota without knowing of each other's calls under way: some
+//! calls near its end are refused.
+//!
+//! # Dialects
+//!
+//! | dialect | fields | reset | besides |
+//! |---|---|---|---|
+//! | any | `Retry-After` | seconds, or a date in any of HTTP's three forms | 429, 503 |
+//! | [GitHub](Dialect::github) | `x-ratelimit-limit`, `-remaining`, `-reset`, `-resource` | epoch seconds | 403 with `Retry-After` or nothing left; a minute if no time is given |
+//! | [`OpenAI`](Dialect::openai) | `x-ratelimit-limit-requests`, `-tokens`, .. | `6m0s`, `20ms` | `retry-after-ms`; tokens come back steadily |
+//! | [Anthropic](Dialect::anthropic) | `anthropic-ratelimit-requests-limit`, `-tokens-`, `-input-tokens-`, `-output-tokens-`, .. | RFC 3339 | 529; tokens come back steadily |
+//! | [Discord](Dialect::discord) | `X-RateLimit-Limit`, `-Remaining`, `-Reset-After`, `-Bucket`, `-Global` | seconds with decimals | |
+//! | [X](Dialect::x) | `x-rate-limit-limit`, `-remaining`, `-reset` | epoch seconds | |
+//! | [IETF](Dialect::ietf) | `RateLimit`: `"default";r=50;t=30`, `RateLimit-Policy`: `"default";q=100;w=60` | seconds | several quotas: the tightest |
+//! | [IETF, up to draft 6](Dialect::ietf_06) | `RateLimit-Limit`, `-Remaining`, `-Reset` | seconds | |
+//! | [others](Dialect::generic) | `X-RateLimit-Limit`, `-Remaining`, `-Reset` | [any](Form::Any) | |
+//!
+//! A [`Dialect`] of your own is a few lines. To read headers without a limiter: [`Dialects::read`].
+
+mod answer;
+mod dialect;
+mod gate;
+mod headers;
+mod ietf;
+mod limiter;
+mod observer;
+mod state;
+mod text;
+mod trust;
+mod window;
+
+pub use answer::{Answer, Meter, Unit, Verdict};
+pub use dialect::{Dialect, Dialects};
+pub use headers::Headers;
+pub use limiter::{Counted, Limiter};
+pub use observer::{Call, Feedback, FeedbackBuilder};
+pub use state::FeedbackStats;
+pub use text::{Form, When};

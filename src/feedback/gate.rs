@@ -1,0 +1,128 @@
+//! The server's own limit, as a policy.
+//!
+//! A unit of which `cap` remained when a server last said so allows calls as long as those that it may not have
+//! counted yet are no more: a place in flight for each permit. A call that was answered gives its places back
+//! after `cap` has been set to what the answer says. From the reset on, `cap` is `opening`.
+//!
+//! Ready: at once if `out + n <= cap(now)`, where `cap(t)` is `cap` before the reset and `max(cap, opening)` from
+//! it on; or rises from one to the other, if the server restores permits steadily. A call for more than `cap` ever
+//! is goes alone after the reset: the server decides.
+
+use crate::error::ExceedsCapacity;
+use crate::policy::{Policy, Ready};
+use crate::units::Nanos;
+
+/// Requests, tokens, input tokens, output tokens.
+pub(super) type Units = (u32, u32, u32, u32);
+
+pub(super) fn array((a, b, c, d): Units) -> [u32; 4] {
+    [a, b, c, d]
+}
+
+/// What is known of one unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cap {
+    pub(super) cap: u64,
+    pub(super) opening: u64,
+    /// When `cap` was said, and when it becomes `opening`.
+    pub(super) since: Nanos,
+    pub(super) reset: Nanos,
+    /// Whether it rises meanwhile.
+    pub(super) rises: bool,
+}
+
+impl Cap {
+    pub(super) const UNKNOWN: Self = Self {
+        cap: u64::MAX,
+        opening: u64::MAX,
+        since: Nanos::ZERO,
+        reset: Nanos::ZERO,
+        rises: false,
+    };
+
+    fn at(&self, now: Nanos) -> u64 {
+        if now >= self.reset {
+            return self.cap.max(self.opening);
+        }
+        let span = self.reset.since(self.since).as_nanos();
+        if !self.rises || span == 0 {
+            return self.cap;
+        }
+        let more = u128::from(self.opening.saturating_sub(self.cap));
+        let risen = more * now.since(self.since).as_nanos() / span;
+        self.cap + u64::try_from(risen).unwrap_or(u64::MAX)
+    }
+
+    /// When it is `needed`, at the latest at the reset.
+    fn reached(&self, needed: u64) -> Nanos {
+        let more = u128::from(self.opening.saturating_sub(self.cap));
+        let lacks = u128::from(needed.saturating_sub(self.cap));
+        if !self.rises || lacks >= more {
+            return self.reset;
+        }
+        let span = self.reset.since(self.since).as_nanos();
+        let nanos = u64::try_from((lacks * span).div_ceil(more)).unwrap_or(u64::MAX);
+        Nanos::new(self.since.get().saturating_add(nanos)).min(self.reset)
+    }
+
+    fn ready_at(&self, out: u64, now: Nanos, n: u64) -> Ready {
+        let needed = out.saturating_add(n);
+        let is_over = now >= self.reset;
+        if needed <= self.at(now) || is_over && out == 0 {
+            Ready::At(now)
+        } else if is_over {
+            Ready::NotBefore(now)
+        } else if out == 0 || needed <= self.cap.max(self.opening) {
+            Ready::At(self.reached(needed).max(now))
+        } else {
+            Ready::NotBefore(self.reset)
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gate {
+    pub(super) caps: [Cap; 4],
+}
+
+impl Policy for Gate {
+    type Cost = Units;
+    /// What is in flight.
+    type State = [u64; 4];
+    type Receipt = ();
+
+    fn start(&self, _: Nanos) -> [u64; 4] {
+        [0; 4]
+    }
+
+    fn ready_at(&self, out: &[u64; 4], now: Nanos, cost: Units) -> Result<Ready, ExceedsCapacity> {
+        let each = self.caps.iter().zip(out).zip(array(cost));
+        let asked = each.filter(|&(_, n)| n > 0);
+        let ready = asked.map(|((cap, &out), n)| cap.ready_at(out, now, n.into()));
+        Ok(ready.fold(Ready::At(now), Ready::and))
+    }
+
+    fn charge(&self, out: &mut [u64; 4], _: Nanos, cost: Units) {
+        for (out, n) in out.iter_mut().zip(array(cost)) {
+            *out = out.saturating_add(n.into());
+        }
+    }
+
+    const HELD: bool = true;
+
+    fn release(&self, out: &mut [u64; 4], _: Nanos, cost: Units) {
+        for (out, n) in out.iter_mut().zip(array(cost)) {
+            *out = out.saturating_sub(n.into());
+        }
+    }
+
+    fn migrate(&self, _: &Self, _: &mut [u64; 4], _: Nanos) {}
+
+    fn available(&self, out: &[u64; 4], now: Nanos) -> Units {
+        let left = |unit: usize| {
+            let left = self.caps[unit].at(now).saturating_sub(out[unit]);
+            u32::try_from(left).unwrap_or(u32::MAX)
+        };
+        (left(0), left(1), left(2), left(3))
+    }
+}

@@ -1,0 +1,58 @@
+//! Where header fields come from.
+
+use std::borrow::Cow;
+
+/// The header fields of a response.
+///
+/// For [`http::HeaderMap`] (reqwest, hyper, axum), for a list of names and values, and for a function that looks
+/// a field up, so that any HTTP library will do.
+///
+/// ```
+/// use tollgate::feedback::{Dialects, Headers};
+///
+/// let list = [("Retry-After", "7")];
+/// assert_eq!(list.field("retry-after").as_deref(), Some("7"));
+///
+/// let function = |name: &str| (name == "retry-after").then(|| "7".to_owned());
+/// assert!(Dialects::default().read(429u16, &function).is_refused());
+/// ```
+pub trait Headers {
+    /// The value of a field, by its name in lower case. If there are several fields of this name, their values in
+    /// order, joined by `", "`.
+    fn field(&self, name: &str) -> Option<Cow<'_, str>>;
+}
+
+impl Headers for http::HeaderMap {
+    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
+        joined(self.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes())))
+    }
+}
+
+impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
+    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
+        let same = self.iter().filter(|(other, _)| other.as_ref().eq_ignore_ascii_case(name));
+        joined(same.map(|(_, value)| Cow::Borrowed(value.as_ref())))
+    }
+}
+
+impl<N: AsRef<str>, V: AsRef<str>, const M: usize> Headers for [(N, V); M] {
+    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.as_slice().field(name)
+    }
+}
+
+impl<N: AsRef<str>, V: AsRef<str>> Headers for Vec<(N, V)> {
+    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.as_slice().field(name)
+    }
+}
+
+impl<F: Fn(&str) -> Option<String>> Headers for F {
+    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
+        self(name).map(Cow::Owned)
+    }
+}
+
+fn joined<'a>(values: impl Iterator<Item = Cow<'a, str>>) -> Option<Cow<'a, str>> {
+    values.reduce(|all, value| Cow::Owned(format!("{all}, {value}")))
+}

@@ -1,0 +1,279 @@
+//! The limiters that can be taught.
+
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::Unit;
+use crate::any::{AnyGrant, AnyRateLimiter};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::keyed::at_key::AtKey;
+use crate::limiter::{Grant, RateLimiter};
+use crate::policy::{Cost, Policy};
+
+/// A limiter that a [`Feedback`](super::Feedback) can teach: a [`RateLimiter`], one [key](AtKey) of a
+/// [`KeyedRateLimiter`](crate::KeyedRateLimiter), a `RedisRateLimiter`, or any of them as
+/// `Arc<dyn AnyRateLimiter>`. The trait is sealed.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tollgate::feedback::Feedback;
+/// use tollgate::{AnyRateLimiter, InFlight, KeyedRateLimiter, RateLimiter};
+///
+/// let one = Feedback::new(RateLimiter::new(InFlight::new(10)));
+/// let key = Feedback::new(KeyedRateLimiter::new(InFlight::new(10)).at("api.example.com"));
+/// let any: Arc<dyn AnyRateLimiter> = Arc::new(RateLimiter::new(InFlight::new(10)));
+/// let any = Feedback::new(any);
+/// ```
+pub trait Limiter: sealed::Sealed + Send + Sync + 'static {
+    /// The cost of a call: a number, or a tuple of numbers.
+    type Cost: Counted;
+    /// What was granted.
+    type Grant: Send + 'static;
+
+    #[doc(hidden)]
+    fn acquire(&self, n: Self::Cost) -> impl Future<Output = Result<Self::Grant, Error>> + Send;
+    #[doc(hidden)]
+    fn pause_for(&self, duration: Duration) -> impl Future<Output = Result<(), Error>> + Send;
+    #[doc(hidden)]
+    fn resume(&self) -> impl Future<Output = Result<(), Error>> + Send;
+    #[doc(hidden)]
+    fn shrink_to(
+        &self,
+        remaining: Self::Cost,
+    ) -> impl Future<Output = Result<Self::Grant, Error>> + Send;
+    #[doc(hidden)]
+    fn refund(grant: Self::Grant);
+    #[doc(hidden)]
+    fn clock(&self) -> &Clock;
+    /// Whether each of these is a request to a server.
+    #[doc(hidden)]
+    const IS_REMOTE: bool = false;
+}
+
+mod sealed {
+    /// Keeps the traits of this module to this crate.
+    pub trait Sealed {}
+}
+
+/// A cost whose numbers count something of a server: a number, or a tuple of up to six. The trait is sealed.
+///
+/// The first number counts requests and the second tokens, unless
+/// [`units`](super::FeedbackBuilder::units) says otherwise.
+pub trait Counted: Cost + sealed::Sealed {
+    /// How many numbers it has.
+    #[doc(hidden)]
+    const NUMBERS: usize;
+
+    #[doc(hidden)]
+    fn number(self, index: usize) -> u32;
+
+    #[doc(hidden)]
+    fn of(number: impl Fn(usize) -> u32) -> Self;
+}
+
+impl sealed::Sealed for u32 {}
+
+impl Counted for u32 {
+    const NUMBERS: usize = 1;
+
+    fn number(self, _: usize) -> u32 {
+        self
+    }
+
+    fn of(number: impl Fn(usize) -> u32) -> Self {
+        number(0)
+    }
+}
+
+macro_rules! counted {
+    ($($number:ident $index:tt),+) => {
+        impl sealed::Sealed for ($($number,)+) {}
+
+        impl Counted for ($($number,)+) {
+            const NUMBERS: usize = [$($index),+].len();
+
+            fn number(self, index: usize) -> u32 {
+                [$(self.$index),+][index]
+            }
+
+            fn of(number: impl Fn(usize) -> u32) -> Self {
+                ($(number($index),)+)
+            }
+        }
+    };
+}
+
+counted!(u32 0, u32 1);
+counted!(u32 0, u32 1, u32 2);
+counted!(u32 0, u32 1, u32 2, u32 3);
+counted!(u32 0, u32 1, u32 2, u32 3, u32 4);
+counted!(u32 0, u32 1, u32 2, u32 3, u32 4, u32 5);
+
+/// What each number of a cost counts.
+pub(super) type Counts = Vec<Option<Unit>>;
+
+/// How much of each unit a cost is.
+pub(super) fn units_of<C: Counted>(cost: C, counts: &[Option<Unit>]) -> [u32; 4] {
+    let mut units = [0; 4];
+    for (index, unit) in counts.iter().enumerate().take(C::NUMBERS) {
+        if let Some(unit) = unit {
+            let sum = &mut units[unit.index()];
+            *sum = u32::saturating_add(*sum, cost.number(index));
+        }
+    }
+    units
+}
+
+impl<P: Policy> sealed::Sealed for RateLimiter<P> {}
+
+impl<P: Policy<Cost: Counted>> Limiter for RateLimiter<P> {
+    type Cost = P::Cost;
+    type Grant = Grant<'static, P>;
+
+    async fn acquire(&self, n: P::Cost) -> Result<Self::Grant, Error> {
+        self.acquire_owned(n).await
+    }
+
+    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        self.pause_for(duration);
+        Ok(())
+    }
+
+    async fn resume(&self) -> Result<(), Error> {
+        self.resume();
+        Ok(())
+    }
+
+    async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
+        Ok(self.shrink_to(remaining).into_owned())
+    }
+
+    fn refund(grant: Self::Grant) {
+        grant.refund();
+    }
+
+    fn clock(&self) -> &Clock {
+        self.clock()
+    }
+}
+
+impl<K, P: Policy> sealed::Sealed for AtKey<K, P> {}
+
+impl<K, P> Limiter for AtKey<K, P>
+where
+    K: Clone + fmt::Debug + Hash + Eq + Send + Sync + 'static,
+    P: Policy<Cost: Counted>,
+{
+    type Cost = P::Cost;
+    type Grant = Grant<'static, P>;
+
+    async fn acquire(&self, n: P::Cost) -> Result<Self::Grant, Error> {
+        self.limiter().acquire_within(self.key().clone(), n, None).await
+    }
+
+    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        self.limiter().pause_for(self.key(), duration)
+    }
+
+    async fn resume(&self) -> Result<(), Error> {
+        self.limiter().resume(self.key())
+    }
+
+    async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
+        self.limiter().shrink_to(self.key(), remaining)
+    }
+
+    fn refund(grant: Self::Grant) {
+        grant.refund();
+    }
+
+    fn clock(&self) -> &Clock {
+        self.limiter().clock()
+    }
+}
+
+macro_rules! any {
+    ($any:ty) => {
+        impl<C: Counted> sealed::Sealed for $any {}
+
+        impl<C: Counted> Limiter for $any {
+            type Cost = C;
+            type Grant = AnyGrant<C>;
+
+            async fn acquire(&self, n: C) -> Result<AnyGrant<C>, Error> {
+                (**self).acquire(n).await
+            }
+
+            async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+                (**self).pause_for(duration).await
+            }
+
+            async fn resume(&self) -> Result<(), Error> {
+                (**self).resume().await
+            }
+
+            async fn shrink_to(&self, remaining: C) -> Result<AnyGrant<C>, Error> {
+                (**self).shrink_to(remaining).await
+            }
+
+            fn refund(grant: AnyGrant<C>) {
+                grant.refund();
+            }
+
+            fn clock(&self) -> &Clock {
+                (**self).clock()
+            }
+
+            const IS_REMOTE: bool = true;
+        }
+    };
+}
+
+any!(Arc<dyn AnyRateLimiter<C>>);
+any!(Box<dyn AnyRateLimiter<C>>);
+
+#[cfg(feature = "redis")]
+mod redis {
+    use std::time::Duration;
+
+    use super::{Counted, Limiter, sealed};
+    use crate::clock::Clock;
+    use crate::error::Error;
+    use crate::redis::{Connection, RedisGrant, RedisRateLimiter, Scripted};
+
+    impl<P: Scripted, C: Connection> sealed::Sealed for RedisRateLimiter<P, C> {}
+
+    impl<P: Scripted<Cost: Counted>, C: Connection> Limiter for RedisRateLimiter<P, C> {
+        type Cost = P::Cost;
+        type Grant = RedisGrant<P, C>;
+
+        async fn acquire(&self, n: P::Cost) -> Result<Self::Grant, Error> {
+            self.acquire(n).await
+        }
+
+        async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+            self.pause_for(duration).await
+        }
+
+        async fn resume(&self) -> Result<(), Error> {
+            self.resume().await
+        }
+
+        async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
+            self.shrink_to(remaining).await
+        }
+
+        fn refund(grant: Self::Grant) {
+            grant.refund();
+        }
+
+        fn clock(&self) -> &Clock {
+            self.clock()
+        }
+
+        const IS_REMOTE: bool = true;
+    }
+}

@@ -1,0 +1,492 @@
+//! The limiter, the gate before it, and what answers change of both.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::{Answer, Unit};
+use super::dialect::Dialects;
+use super::gate::{Gate, Units};
+use super::headers::Headers;
+use super::limiter::{Counted, Counts, Limiter, units_of};
+use super::state::{FeedbackStats, Lesson, State};
+use super::window::Heard;
+use crate::error::Error;
+use crate::limiter::{Grant, RateLimiter};
+use crate::park::block_on;
+use crate::sync::{Mutex, MutexGuard};
+use crate::units::Nanos;
+
+/// A server may not stop a limiter for longer than this by default: GitHub's windows are as long.
+const MAX_WAIT: Duration = Duration::from_secs(3600);
+
+/// So many grants that can be given back at a reset are kept.
+const TAKEN: usize = 16;
+
+/// A limiter that learns from each response: see the [module](super).
+///
+/// It is a handle: clones share what was learned. Calls for which a server keeps separate quotas (GitHub's search,
+/// Discord's routes) need one for each.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::feedback::Feedback;
+/// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let policy = TokenBucket::new(Rate::per_second(100.0), 100);
+/// let feedback = Feedback::new(RateLimiter::with_clock(policy, ManualClock::auto_advance()));
+/// let mut call = feedback.acquire(1).await?;
+/// let headers = [("x-ratelimit-remaining", "2"), ("x-ratelimit-reset", "20")];
+/// assert!(call.observe(200u16, &headers).await.is_accepted());
+/// // The server has room for two more calls in the next 20 seconds.
+/// assert_eq!(feedback.limiter().available(), 2);
+/// let two = (feedback.acquire(1).await?, feedback.acquire(1).await?);
+/// let clock = feedback.limiter().clock().clone();
+/// drop(two); // without an answer: the server may have counted them
+/// feedback.acquire(1).await?;
+/// assert_eq!(clock.now().get(), 20_000_000_000);
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Feedback<L: Limiter> {
+    shared: Arc<Shared<L>>,
+}
+
+struct Shared<L: Limiter> {
+    limiter: L,
+    gate: RateLimiter<Gate>,
+    counts: Counts,
+    dialects: Dialects,
+    max_wait: Duration,
+    state: Mutex<State<L::Grant>>,
+}
+
+/// Builds a [`Feedback`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::feedback::{Dialect, Dialects, Feedback};
+/// use tollgate::{InFlight, RateLimiter};
+///
+/// let feedback = Feedback::builder(RateLimiter::new(InFlight::new(10)))
+///     .dialects(Dialects::only(Dialect::anthropic()))
+///     .max_wait(Duration::from_secs(120))
+///     .build();
+/// assert_eq!(feedback.stats().answers, 0);
+/// ```
+#[must_use = "a builder does nothing until it is built"]
+pub struct FeedbackBuilder<L: Limiter> {
+    limiter: L,
+    counts: Counts,
+    dialects: Dialects,
+    max_wait: Duration,
+}
+
+impl<L: Limiter> FeedbackBuilder<L> {
+    /// The dialects to read; by default all that are known.
+    pub fn dialects(self, dialects: Dialects) -> Self {
+        Self { dialects, ..self }
+    }
+
+    /// The longest time for which a server can stop calls; an hour by default. A later reset or `Retry-After`
+    /// counts as this.
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        Self { max_wait, ..self }
+    }
+
+    /// What each number of a cost counts: `None` for what the server says nothing about, such as places in
+    /// flight. By default the first counts requests, the second tokens, and the others nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::feedback::{Feedback, Unit};
+    /// use tollgate::{InFlight, RateLimiter, SlidingWindowLog};
+    ///
+    /// let tokens = SlidingWindowLog::new(90_000, Duration::from_secs(60));
+    /// let limiter = RateLimiter::new((InFlight::new(10), tokens));
+    /// let feedback = Feedback::builder(limiter).units([None, Some(Unit::Tokens)]).build();
+    /// ```
+    pub fn units(self, units: impl IntoIterator<Item = Option<Unit>>) -> Self {
+        Self { counts: units.into_iter().collect(), ..self }
+    }
+
+    /// The feedback. It uses the limiter's clock.
+    #[must_use]
+    pub fn build(self) -> Feedback<L> {
+        let Self { limiter, counts, dialects, max_wait } = self;
+        let state = State::new();
+        let gate = RateLimiter::with_clock(state.gate(), limiter.clock().clone());
+        let state = Mutex::new(state);
+        Feedback { shared: Arc::new(Shared { limiter, gate, counts, dialects, max_wait, state }) }
+    }
+}
+
+impl<L: Limiter> Feedback<L> {
+    /// Teaches `limiter`, in all known dialects.
+    #[must_use]
+    pub fn new(limiter: L) -> Self {
+        Self::builder(limiter).build()
+    }
+
+    /// Sets more.
+    pub fn builder(limiter: L) -> FeedbackBuilder<L> {
+        let counts = [Some(Unit::Requests), Some(Unit::Tokens)].into();
+        FeedbackBuilder { limiter, counts, dialects: Dialects::default(), max_wait: MAX_WAIT }
+    }
+
+    /// Waits until both the server, by what it said last, and the limiter have room for `n`.
+    ///
+    /// Callers are served in order. Callers that do not go through here are held back only by the limiter, which
+    /// is paused and shrunk.
+    ///
+    /// # Errors
+    ///
+    /// Those of the limiter's own `acquire`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the queue and takes nothing, as that of the limiter.
+    pub async fn acquire(&self, n: L::Cost) -> Result<Call<L>, Error> {
+        let units = units_of(n, &self.shared.counts);
+        loop {
+            let place = self.shared.gate.acquire_owned(cost(units)).await?;
+            let shut = self.shared.give_back().shut;
+            let grant = self.shared.limiter.acquire(n).await?;
+            if self.shared.state.lock().shut == shut {
+                return Ok(self.call(units, Some(grant), place));
+            }
+            // The server has refused another call meanwhile: the next ones go one by one.
+            L::refund(grant);
+        }
+    }
+
+    /// As [`acquire`](Self::acquire), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub fn blocking_acquire(&self, n: L::Cost) -> Result<Call<L>, Error> {
+        block_on(self.acquire(n))
+    }
+
+    /// A call for `n` that is sent now, by a caller that has acquired its permits from the limiter itself.
+    ///
+    /// ```
+    /// use tollgate::feedback::Feedback;
+    /// use tollgate::{InFlight, ManualClock, RateLimiter};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::auto_advance());
+    /// let feedback = Feedback::new(limiter.clone());
+    /// let grant = limiter.acquire(1).await?;
+    /// let answer = feedback.sent(1).observe(429u16, &[("retry-after", "7")]).await;
+    /// drop(grant);
+    /// assert!(answer.is_refused());
+    /// assert_eq!(limiter.acquire(1).await?.waited().as_secs(), 7);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sent(&self, n: L::Cost) -> Call<L> {
+        let units = units_of(n, &self.shared.counts);
+        self.call(units, None, self.shared.gate.take_anyway(cost(units)))
+    }
+
+    fn call(
+        &self,
+        units: [u32; 4],
+        grant: Option<L::Grant>,
+        place: Grant<'static, Gate>,
+    ) -> Call<L> {
+        let shared = Arc::clone(&self.shared);
+        shared.state.lock().send(units);
+        let sent = shared.limiter.clock().now();
+        Call { shared, units, grant, place: Some(place), sent }
+    }
+
+    /// The limiter.
+    #[must_use]
+    pub fn limiter(&self) -> &L {
+        &self.shared.limiter
+    }
+
+    /// What remains of the server's quota, as far as it has said so and its window lasts. Calls under way may
+    /// be counted in it or not.
+    ///
+    /// ```
+    /// use tollgate::feedback::{Feedback, Unit};
+    /// use tollgate::{InFlight, ManualClock, RateLimiter};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
+    /// let feedback = Feedback::new(limiter);
+    /// assert_eq!(feedback.remaining(Unit::Requests), None);
+    /// let headers = [("ratelimit", "\"default\";r=50;t=30")];
+    /// feedback.acquire(1).await?.observe(200u16, &headers).await;
+    /// assert_eq!(feedback.remaining(Unit::Requests), Some(50));
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn remaining(&self, unit: Unit) -> Option<u64> {
+        let now = self.shared.limiter.clock().now();
+        self.shared.state.lock().remaining(unit, now)
+    }
+
+    /// Counters since it was made.
+    #[must_use]
+    pub fn stats(&self) -> FeedbackStats {
+        self.shared.state.lock().stats
+    }
+
+    /// Forgets what the server said, and ends a pause of the limiter: for a caller that knows better.
+    ///
+    /// # Errors
+    ///
+    /// Those of the limiter's own `resume`.
+    ///
+    /// ```
+    /// use tollgate::feedback::Feedback;
+    /// use tollgate::{InFlight, ManualClock, RateLimiter};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let clock = ManualClock::auto_advance();
+    /// let feedback = Feedback::new(RateLimiter::with_clock(InFlight::new(10), &clock));
+    /// feedback.acquire(1).await?.observe(503u16, &[("retry-after", "600")]).await;
+    /// feedback.resume().await?;
+    /// feedback.acquire(1).await?;
+    /// assert_eq!(clock.elapsed().as_secs(), 0);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn resume(&self) -> Result<(), Error> {
+        let taken = self.shared.change(|state| {
+            state.resume();
+            std::mem::take(&mut state.taken)
+        });
+        taken.into_iter().for_each(|(_, grant)| L::refund(grant));
+        self.shared.limiter.resume().await
+    }
+}
+
+fn cost([a, b, c, d]: [u32; 4]) -> Units {
+    (a, b, c, d)
+}
+
+impl<L: Limiter> Shared<L> {
+    /// Changes what is known, and the gate with it.
+    fn change<R>(&self, change: impl FnOnce(&mut State<L::Grant>) -> R) -> R {
+        let mut state = self.state.lock();
+        let before = state.gate();
+        let result = change(&mut state);
+        let gate = state.gate();
+        // In the order of the answers, so under the lock; the waiters are woken after it.
+        let after_unlock = (gate != before).then(|| self.gate.set_policy_quietly(gate));
+        drop(state);
+        if let Some(after_unlock) = after_unlock {
+            after_unlock.run();
+        }
+        result
+    }
+
+    /// Gives back what was taken from the limiter until a reset that has come.
+    fn give_back(&self) -> MutexGuard<'_, State<L::Grant>> {
+        let now = self.limiter.clock().now();
+        let mut state = self.state.lock();
+        while let Some(at) = state.taken.iter().position(|&(until, _)| until <= now) {
+            let grant = state.taken.remove(at);
+            drop(state);
+            if let Some((_, grant)) = grant {
+                L::refund(grant);
+            }
+            state = self.state.lock();
+        }
+        state
+    }
+
+    fn heard(&self, sent: Nanos, answer: &Answer) -> Heard {
+        let clock = self.limiter.clock();
+        let now = clock.now();
+        let calendar = clock.since_epoch().saturating_add(now.since(Nanos::ZERO));
+        Heard { sent, now, calendar, date: answer.date, max: self.max_wait }
+    }
+
+    /// Does with the limiter what an answer asks for.
+    async fn apply(&self, lesson: Lesson) {
+        if let Some(pause) = lesson.pause {
+            self.count(self.limiter.pause_for(pause).await);
+        } else if lesson.resume {
+            self.count(self.limiter.resume().await);
+        }
+        if lesson.shrinks {
+            let (remaining, until) = {
+                let now = self.limiter.clock().now();
+                let state = self.state.lock();
+                let left = |unit: &Unit| state.remaining(*unit, now);
+                let numbers: Vec<_> = (0..L::Cost::NUMBERS)
+                    .map(|index| {
+                        let left = self.counts.get(index)?.as_ref().and_then(left)?;
+                        u32::try_from(left).ok()
+                    })
+                    .collect();
+                (L::Cost::of(|index| numbers[index].unwrap_or(u32::MAX)), state.reset())
+            };
+            let taken = self.limiter.shrink_to(remaining).await;
+            let mut state = self.state.lock();
+            match (taken, until) {
+                (Ok(grant), Some(until)) => {
+                    state.stats.shrunk += 1;
+                    state.taken.push_back((until, grant));
+                    let old = (state.taken.len() > TAKEN).then(|| state.taken.pop_front());
+                    drop(state);
+                    // It comes back by the policy's own rule.
+                    drop(old);
+                }
+                (Ok(_), None) => {}
+                (Err(_), _) => state.stats.failed += 1,
+            }
+        }
+    }
+
+    fn count<T>(&self, result: Result<T, Error>) {
+        if result.is_err() {
+            self.state.lock().stats.failed += 1;
+        }
+    }
+}
+
+/// A call that was sent.
+///
+/// [`observe`](Self::observe) it when its response has come. Dropped before that, it counts against what remains,
+/// as the server may have counted it; [`refund`](Self::refund) it if it was never sent. Keep it until the call is
+/// over if the limiter has places in flight.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::feedback::Feedback;
+/// use tollgate::{ManualClock, RateLimiter, SlidingWindowLog};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let minute = Duration::from_secs(60);
+/// let policy = (SlidingWindowLog::new(60, minute), SlidingWindowLog::new(90_000, minute));
+/// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+/// let feedback = Feedback::new(limiter.clone());
+/// let mut call = feedback.acquire((1, 800)).await?;
+/// let headers = [("x-ratelimit-remaining-requests", "59"), ("x-ratelimit-remaining-tokens", "70000")];
+/// call.observe(200u16, &headers).await;
+/// if let Some(grant) = call.grant() {
+///     grant.settle((1, 1_100))?;
+/// }
+/// assert_eq!(limiter.available(), (59, 69_700));
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a call that is dropped without an answer counts against what remains"]
+pub struct Call<L: Limiter> {
+    shared: Arc<Shared<L>>,
+    units: [u32; 4],
+    grant: Option<L::Grant>,
+    /// `None` once its answer was observed.
+    place: Option<Grant<'static, Gate>>,
+    sent: Nanos,
+}
+
+impl<L: Limiter> Call<L> {
+    /// Learns from the response, and pauses, resumes or shrinks the limiter. What was learned is in force when
+    /// this function returns; the future does what the limiter needs, which in process takes no time.
+    ///
+    /// A second answer to the same call only returns what it says.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, calls of this `Feedback` are held back all the same.
+    pub fn observe<S: Into<u16>, H: Headers + ?Sized>(
+        &mut self,
+        status: S,
+        headers: &H,
+    ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
+        let shared = Arc::clone(&self.shared);
+        let answer = shared.dialects.read(status, headers);
+        let mut lesson = Lesson::default();
+        if let Some(place) = self.place.take() {
+            let heard = shared.heard(self.sent, &answer);
+            lesson = shared.change(|state| {
+                state.land(self.units);
+                state.learn(&heard, self.units, &answer, L::IS_REMOTE)
+            });
+            // After that, or another caller could take its place by what was known before.
+            drop(place);
+            drop(shared.give_back());
+        }
+        async move {
+            shared.apply(lesson).await;
+            answer
+        }
+    }
+
+    /// As [`observe`](Self::observe), for threads.
+    pub fn blocking_observe(
+        &mut self,
+        status: impl Into<u16>,
+        headers: &(impl Headers + ?Sized),
+    ) -> Answer {
+        block_on(self.observe(status, headers))
+    }
+
+    /// The permits, to settle them. `None` for a call that was reported by [`Feedback::sent`].
+    pub fn grant(&mut self) -> Option<&mut L::Grant> {
+        self.grant.as_mut()
+    }
+
+    /// Gives the permits back, for a call that was not sent.
+    pub fn refund(mut self) {
+        if self.place.take().is_some() {
+            self.shared.change(|state| state.land(self.units));
+        }
+        if let Some(grant) = self.grant.take() {
+            L::refund(grant);
+        }
+    }
+}
+
+impl<L: Limiter> Drop for Call<L> {
+    fn drop(&mut self) {
+        if self.place.is_some() {
+            self.shared.change(|state| state.lose(self.units));
+        }
+    }
+}
+
+impl<L: Limiter> Clone for Feedback<L> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<L: Limiter + fmt::Debug> fmt::Debug for Feedback<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Feedback")
+            .field("limiter", &self.shared.limiter)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<L: Limiter + fmt::Debug> fmt::Debug for FeedbackBuilder<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FeedbackBuilder")
+            .field("limiter", &self.limiter)
+            .field("dialects", &self.dialects)
+            .field("max_wait", &self.max_wait)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<L: Limiter> fmt::Debug for Call<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("units", &self.units)
+            .field("sent", &self.sent)
+            .finish_non_exhaustive()
+    }
+}

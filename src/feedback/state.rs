@@ -1,0 +1,258 @@
+//! What a [`Feedback`](super::Feedback) has learned, and what follows from each answer.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::answer::{Answer, Unit, Verdict};
+use super::gate::{Cap, Gate};
+use super::trust::Trust;
+use super::window::{Heard, Order, Window};
+use crate::units::Nanos;
+
+/// Counters of a [`Feedback`](super::Feedback).
+///
+/// ```
+/// use tollgate::feedback::Feedback;
+/// use tollgate::{InFlight, ManualClock, RateLimiter};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::auto_advance());
+/// let feedback = Feedback::new(limiter);
+/// let headers = [("x-ratelimit-remaining", "many"), ("retry-after", "3")];
+/// feedback.acquire(1).await?.observe(429u16, &headers).await;
+/// let stats = feedback.stats();
+/// assert_eq!((stats.answers, stats.refused, stats.pauses, stats.malformed), (1, 1, 1, 1));
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct FeedbackStats {
+    /// The answers that were observed.
+    pub answers: u64,
+    /// Those that refused the call.
+    pub refused: u64,
+    /// What answers said of a unit after a newer one, or one that said less, had come.
+    pub stale: u64,
+    /// The fields that could not be read.
+    pub malformed: u64,
+    /// How often all calls were paused after a refusal.
+    pub pauses: u64,
+    /// How often the limiter was shrunk.
+    pub shrunk: u64,
+    /// How often the limiter could not be paused, resumed or shrunk, because its store did not answer.
+    pub failed: u64,
+}
+
+/// What an answer makes of the limiter.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lesson {
+    pub(super) pause: Option<Duration>,
+    pub(super) resume: bool,
+    pub(super) shrinks: bool,
+}
+
+/// A refusal that gives no time, the first of several.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// A time of zero is at least this, and twice as long each time.
+const LEAST_WAIT: Duration = Duration::from_millis(10);
+
+pub(super) struct State<G> {
+    windows: [Window; 4],
+    trust: Option<Trust>,
+    /// When the last refusal came. A call that was sent before says nothing about what is after it.
+    refused_at: Option<Nanos>,
+    /// How often in a row the server has refused.
+    refusals: u32,
+    pub(super) paused_until: Nanos,
+    /// Whether the limiter is paused because nothing remains.
+    is_exhausted: bool,
+    /// How often the gate was shut by a refusal.
+    pub(super) shut: u64,
+    /// What was sent and not answered.
+    pub(super) flying: [u64; 4],
+    shrunk_at: Nanos,
+    /// What was taken from the limiter until when.
+    pub(super) taken: VecDeque<(Nanos, G)>,
+    pub(super) stats: FeedbackStats,
+}
+
+impl<G> State<G> {
+    pub(super) fn new() -> Self {
+        Self {
+            windows: [Window::default(); 4],
+            trust: None,
+            refused_at: None,
+            refusals: 0,
+            paused_until: Nanos::ZERO,
+            is_exhausted: false,
+            shut: 0,
+            flying: [0; 4],
+            shrunk_at: Nanos::ZERO,
+            taken: VecDeque::new(),
+            stats: FeedbackStats::default(),
+        }
+    }
+
+    pub(super) fn gate(&self) -> Gate {
+        let mut caps = self.windows.map(|window| window.cap());
+        if let Some(Trust { most, .. }) = self.trust {
+            let Cap { cap, opening, .. } = caps[0];
+            caps[0] = Cap { cap: cap.min(most), opening: opening.min(most), ..caps[0] };
+        }
+        Gate { caps }
+    }
+
+    pub(super) fn remaining(&self, unit: Unit, now: Nanos) -> Option<u64> {
+        let window = &self.windows[unit.index()];
+        window.remaining().filter(|_| !window.has_ended(now))
+    }
+
+    /// When all windows end that are known.
+    pub(super) fn reset(&self) -> Option<Nanos> {
+        self.windows.iter().filter_map(Window::reset).max()
+    }
+
+    /// A call was sent.
+    pub(super) fn send(&mut self, units: [u32; 4]) {
+        for (flying, n) in self.flying.iter_mut().zip(units) {
+            *flying += u64::from(n);
+        }
+    }
+
+    pub(super) fn land(&mut self, units: [u32; 4]) {
+        for (flying, n) in self.flying.iter_mut().zip(units) {
+            *flying = flying.saturating_sub(n.into());
+        }
+    }
+
+    /// The answer to a call that was sent will not come.
+    pub(super) fn lose(&mut self, units: [u32; 4]) {
+        self.land(units);
+        for (window, n) in self.windows.iter_mut().zip(units) {
+            window.lose(n.into());
+        }
+    }
+
+    /// Forgets all that would hold calls back.
+    pub(super) fn resume(&mut self) {
+        self.windows.iter_mut().for_each(Window::open);
+        (self.trust, self.paused_until, self.is_exhausted) = (None, Nanos::ZERO, false);
+    }
+
+    /// Learns from the answer to a call, which is no longer counted as sent. `is_remote`: to shrink the limiter
+    /// takes a request.
+    pub(super) fn learn(
+        &mut self,
+        heard: &Heard,
+        units: [u32; 4],
+        answer: &Answer,
+        is_remote: bool,
+    ) -> Lesson {
+        self.stats.answers += 1;
+        self.stats.malformed += u64::from(answer.malformed);
+        let now = heard.now;
+        let mut lesson = Lesson::default();
+        let mut any = false;
+        let mut was_known = false;
+        if answer.is_refused() {
+            for window in self.windows.iter_mut().filter(|window| window.was_known(heard.sent)) {
+                window.distrust();
+                was_known = true;
+            }
+        }
+        // Sent when the last refusal was known. What was sent before does not end its pause.
+        let is_news = self.refused_at.is_none_or(|at| heard.sent >= at);
+        for unit in Unit::ALL {
+            let Some(meter) = answer.meter(unit) else { continue };
+            if meter.remaining.is_none() {
+                continue;
+            }
+            if !is_news && now < self.paused_until {
+                self.stats.stale += 1;
+                continue;
+            }
+            let index = unit.index();
+            let (cost, flying) = (u64::from(units[index]), self.flying[index]);
+            let order = self.windows[index].hear(heard, meter, cost, flying);
+            self.stats.stale += u64::from(order == Order::Stale);
+            any |= order != Order::Stale;
+            let is_low = meter.remaining <= meter.limit.map(|limit| limit / 10);
+            let is_time = now >= self.shrunk_at.saturating_add(Duration::from_secs(1));
+            lesson.shrinks |= match order {
+                Order::Stale => false,
+                Order::First => true,
+                Order::Newer => !is_remote || is_low || is_time,
+            };
+        }
+        if answer.verdict == Verdict::Accepted {
+            if is_news {
+                self.refusals = 0;
+                self.trust = self.trust.and_then(Trust::grow);
+            }
+            for unit in Unit::ALL {
+                let window = &mut self.windows[unit.index()];
+                if answer.meter(unit).is_none() && window.has_ended(heard.sent) {
+                    window.open();
+                }
+            }
+        } else {
+            lesson.pause = self.refuse(heard, answer, is_news, was_known);
+        }
+        if any && lesson.pause.is_none() && now >= self.paused_until {
+            let exhausted = self.windows.iter().filter(|window| {
+                window.remaining() == Some(0) && !window.cap().rises && !window.has_ended(now)
+            });
+            let until = exhausted.filter_map(Window::reset).max();
+            lesson.pause = until.map(|until| until.since(now));
+            lesson.resume = until.is_none() && self.is_exhausted;
+            self.is_exhausted = until.is_some();
+        }
+        if lesson.shrinks {
+            self.shrunk_at = now;
+        }
+        lesson
+    }
+
+    /// The server has refused. How long to pause all calls, unless they are paused for longer already.
+    fn refuse(
+        &mut self,
+        heard: &Heard,
+        answer: &Answer,
+        is_news: bool,
+        was_known: bool,
+    ) -> Option<Duration> {
+        self.stats.refused += 1;
+        let now = heard.now;
+        let exhausted: Vec<_> = Unit::ALL
+            .into_iter()
+            .filter_map(|unit| answer.meter(unit))
+            .filter(|meter| meter.remaining == Some(0))
+            .collect();
+        let doubled = |wait: Duration| wait.saturating_mul(1 << self.refusals.min(16));
+        let reset = exhausted.iter().filter_map(|meter| meter.reset).map(|reset| heard.wait(reset));
+        let asked = answer.wait.map(|wait| heard.wait(wait)).or(reset.max());
+        let wait = asked.map_or_else(
+            || doubled(answer.least_wait.unwrap_or(FIRST_WAIT)),
+            |wait| wait.max(doubled(LEAST_WAIT).min(FIRST_WAIT)),
+        );
+        let until = now.saturating_add(wait.min(heard.max));
+        if is_news {
+            self.refusals += 1;
+            if exhausted.is_empty() || was_known {
+                self.trust = Some(Trust::after_refusal(self.flying[0]));
+            }
+        }
+        self.refused_at = Some(now);
+        if until <= self.paused_until {
+            return None;
+        }
+        self.paused_until = until;
+        self.shut += 1;
+        self.stats.pauses += 1;
+        let until_reset =
+            self.windows[0].reset().filter(|_| self.windows[0].remaining() == Some(0));
+        self.windows[0].shut(now, until.max(until_reset.unwrap_or(until)));
+        Some(until.since(now))
+    }
+}

@@ -1,0 +1,6 @@
+//! The server as teacher.
+
+mod hostile;
+mod server;
+mod simulated;
+mod tables;
