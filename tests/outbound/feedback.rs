@@ -1,6 +1,7 @@
 //! The server as teacher.
 
 mod hostile;
+mod loopback;
 mod server;
 mod simulated;
 mod tables;
