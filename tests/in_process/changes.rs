@@ -200,7 +200,7 @@ fn after_a_pause_a_bucket_begins_empty_and_a_log_as_it_was() {
 /// An estimate that was too high is corrected after later grants, when the time it covered has
 /// passed.
 #[test]
-fn a_late_refund_is_credited_by_a_log_and_not_by_a_bucket() {
+fn a_late_refund_is_credited_by_a_log_and_by_a_bucket() {
     let (clock, log) = limiter(SlidingWindowLog::new(100, secs(60)));
     let mut grant = log.try_acquire(40).expect("an empty log");
     log.try_acquire(60).expect("room");
@@ -214,7 +214,7 @@ fn a_late_refund_is_credited_by_a_log_and_not_by_a_bucket() {
     clock.advance(secs(4));
     tokens.try_acquire(40).expect("what came meanwhile");
     grant.settle(10).expect("less");
-    assert_eq!(tokens.available(), 0);
+    assert_eq!(tokens.available(), 30);
 }
 
 /// The pause refuses, not a policy.
