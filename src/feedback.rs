@@ -36,7 +36,7 @@
 //!   [shrunk](crate::RateLimiter::shrink_to), and paused when nothing remains, for callers that do not go through the
 //!   `Feedback`, and for other processes. Requests and tokens are counted apart, as the numbers of a tuple's cost.
 //! - **At the reset** it comes back by itself: with all of the quota if a window was seen to begin with all of it,
-//!   otherwise with one call, whose answer says more. What was taken from the limiter is given back at the next use.
+//!   otherwise with one call, whose answer says more. What was taken from the limiter is given back.
 //! - **Answers that were overtaken** undo nothing: each call knows when it was sent.
 //! - **A server that refuses against its own word** is no longer believed: a few calls at a time, and slowly more.
 //! - **Malformed fields** are ignored and [counted](FeedbackStats::malformed). The server's clock is read from

@@ -5,8 +5,9 @@
 //! after `cap` has been set to what the answer says. From the reset on, `cap` is `opening`.
 //!
 //! Ready: at once if `out + n <= cap(now)`, where `cap(t)` is `cap` before the reset and `max(cap, opening)` from
-//! it on; or rises from one to the other, if the server restores permits steadily. A call for more than `cap` ever
-//! is goes alone after the reset: the server decides.
+//! it on; or rises from one to the other, if the server restores permits steadily; and in each case at most `most`.
+//! A call for more than `most` goes alone; one for more than `cap` ever is goes alone after the reset: the server
+//! decides.
 
 use crate::error::ExceedsCapacity;
 use crate::policy::{Policy, Ready};
@@ -29,6 +30,8 @@ pub(super) struct Cap {
     pub(super) reset: Nanos,
     /// Whether it rises meanwhile.
     pub(super) rises: bool,
+    /// No more are under way at a time, whatever remains.
+    pub(super) most: u64,
 }
 
 impl Cap {
@@ -38,9 +41,14 @@ impl Cap {
         since: Nanos::ZERO,
         reset: Nanos::ZERO,
         rises: false,
+        most: u64::MAX,
     };
 
     fn at(&self, now: Nanos) -> u64 {
+        self.remaining_at(now).min(self.most)
+    }
+
+    fn remaining_at(&self, now: Nanos) -> u64 {
         if now >= self.reset {
             return self.cap.max(self.opening);
         }
@@ -55,6 +63,9 @@ impl Cap {
 
     /// When it is `needed`, at the latest at the reset.
     fn reached(&self, needed: u64) -> Nanos {
+        if needed <= self.cap {
+            return self.since;
+        }
         let more = u128::from(self.opening.saturating_sub(self.cap));
         let lacks = u128::from(needed.saturating_sub(self.cap));
         if !self.rises || lacks >= more {
@@ -72,7 +83,7 @@ impl Cap {
             Ready::At(now)
         } else if is_over {
             Ready::NotBefore(now)
-        } else if out == 0 || needed <= self.cap.max(self.opening) {
+        } else if out == 0 || needed <= self.cap.max(self.opening).min(self.most) {
             Ready::At(self.reached(needed).max(now))
         } else {
             Ready::NotBefore(self.reset)

@@ -47,6 +47,8 @@ pub trait Limiter: sealed::Sealed + Send + Sync + 'static {
     #[doc(hidden)]
     fn refund(grant: Self::Grant);
     #[doc(hidden)]
+    fn cost(grant: &Self::Grant) -> Self::Cost;
+    #[doc(hidden)]
     fn clock(&self) -> &Clock;
     /// Whether each of these is a request to a server.
     #[doc(hidden)]
@@ -115,9 +117,11 @@ counted!(u32 0, u32 1, u32 2, u32 3, u32 4, u32 5);
 /// What each number of a cost counts.
 pub(super) type Counts = Vec<Option<Unit>>;
 
-/// How much of each unit a cost is.
+/// How much of each unit a cost is. If no number counts requests, a call is one.
 pub(super) fn units_of<C: Counted>(cost: C, counts: &[Option<Unit>]) -> [u32; 4] {
     let mut units = [0; 4];
+    let counts_requests = counts.iter().take(C::NUMBERS).any(|&unit| unit == Some(Unit::Requests));
+    units[Unit::Requests.index()] = u32::from(!counts_requests);
     for (index, unit) in counts.iter().enumerate().take(C::NUMBERS) {
         if let Some(unit) = unit {
             let sum = &mut units[unit.index()];
@@ -155,6 +159,10 @@ impl<P: Policy<Cost: Counted>> Limiter for RateLimiter<P> {
         grant.refund();
     }
 
+    fn cost(grant: &Self::Grant) -> P::Cost {
+        grant.cost()
+    }
+
     fn clock(&self) -> &Clock {
         self.clock()
     }
@@ -190,6 +198,10 @@ where
         grant.refund();
     }
 
+    fn cost(grant: &Self::Grant) -> P::Cost {
+        grant.cost()
+    }
+
     fn clock(&self) -> &Clock {
         self.limiter().clock()
     }
@@ -221,6 +233,10 @@ macro_rules! any {
 
             fn refund(grant: AnyGrant<C>) {
                 grant.refund();
+            }
+
+            fn cost(grant: &AnyGrant<C>) -> C {
+                grant.cost()
             }
 
             fn clock(&self) -> &Clock {
@@ -268,6 +284,10 @@ mod redis {
 
         fn refund(grant: Self::Grant) {
             grant.refund();
+        }
+
+        fn cost(grant: &Self::Grant) -> P::Cost {
+            grant.cost()
         }
 
         fn clock(&self) -> &Clock {

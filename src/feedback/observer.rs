@@ -1,7 +1,7 @@
 //! The limiter, the gate before it, and what answers change of both.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::answer::{Answer, Unit};
@@ -9,19 +9,18 @@ use super::dialect::Dialects;
 use super::gate::{Gate, Units};
 use super::headers::Headers;
 use super::limiter::{Counted, Counts, Limiter, units_of};
-use super::state::{FeedbackStats, Lesson, State};
+use super::state::{FeedbackStats, Lesson, State, Taken};
 use super::window::Heard;
+use crate::clock::{Alarm, OnAlarm};
 use crate::error::Error;
 use crate::limiter::{Grant, RateLimiter};
 use crate::park::block_on;
-use crate::sync::{Mutex, MutexGuard};
+use crate::policy::Cost;
+use crate::sync::Mutex;
 use crate::units::Nanos;
 
 /// A server may not stop a limiter for longer than this by default: GitHub's windows are as long.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
-
-/// So many grants that can be given back at a reset are kept.
-const TAKEN: usize = 16;
 
 /// A limiter that learns from each response: see the [module](super).
 ///
@@ -60,6 +59,8 @@ struct Shared<L: Limiter> {
     dialects: Dialects,
     max_wait: Duration,
     state: Mutex<State<L::Grant>>,
+    /// For the first reset at which something is given back. Locked before the state.
+    alarm: Mutex<Alarm>,
 }
 
 /// Builds a [`Feedback`].
@@ -96,7 +97,8 @@ impl<L: Limiter> FeedbackBuilder<L> {
     }
 
     /// What each number of a cost counts: `None` for what the server says nothing about, such as places in
-    /// flight. By default the first counts requests, the second tokens, and the others nothing.
+    /// flight. By default the first counts requests, the second tokens, and the others nothing. Numbers that
+    /// count the same are added. If none counts requests, each call is one.
     ///
     /// ```
     /// use std::time::Duration;
@@ -118,7 +120,11 @@ impl<L: Limiter> FeedbackBuilder<L> {
         let state = State::new();
         let gate = RateLimiter::with_clock(state.gate(), limiter.clock().clone());
         let state = Mutex::new(state);
-        Feedback { shared: Arc::new(Shared { limiter, gate, counts, dialects, max_wait, state }) }
+        let shared = Arc::new_cyclic(|this: &Weak<Shared<L>>| {
+            let alarm = Mutex::new(limiter.clock().alarm(this.clone()));
+            Shared { limiter, gate, counts, dialects, max_wait, state, alarm }
+        });
+        Feedback { shared }
     }
 }
 
@@ -151,7 +157,8 @@ impl<L: Limiter> Feedback<L> {
         let units = units_of(n, &self.shared.counts);
         loop {
             let place = self.shared.gate.acquire_owned(cost(units)).await?;
-            let shut = self.shared.give_back().shut;
+            self.shared.give_back();
+            let shut = self.shared.state.lock().shut;
             let grant = self.shared.limiter.acquire(n).await?;
             if self.shared.state.lock().shut == shut {
                 return Ok(self.call(units, Some(grant), place));
@@ -264,7 +271,8 @@ impl<L: Limiter> Feedback<L> {
             state.resume();
             std::mem::take(&mut state.taken)
         });
-        taken.into_iter().for_each(|(_, grant)| L::refund(grant));
+        taken.into_iter().for_each(|taken| L::refund(taken.grant));
+        self.shared.arm();
         self.shared.limiter.resume().await
     }
 }
@@ -290,18 +298,52 @@ impl<L: Limiter> Shared<L> {
     }
 
     /// Gives back what was taken from the limiter until a reset that has come.
-    fn give_back(&self) -> MutexGuard<'_, State<L::Grant>> {
+    fn give_back(&self) {
         let now = self.limiter.clock().now();
-        let mut state = self.state.lock();
-        while let Some(at) = state.taken.iter().position(|&(until, _)| until <= now) {
-            let grant = state.taken.remove(at);
-            drop(state);
-            if let Some((_, grant)) = grant {
-                L::refund(grant);
-            }
-            state = self.state.lock();
+        let over = {
+            let taken = &mut self.state.lock().taken;
+            taken.extract_if(.., |taken| taken.until <= now).collect::<Vec<_>>()
+        };
+        if over.is_empty() {
+            return;
         }
-        state
+        over.into_iter().for_each(|taken| L::refund(taken.grant));
+        self.arm();
+    }
+
+    /// Sets the alarm for the first reset at which something is given back.
+    fn arm(&self) {
+        let task = {
+            let mut alarm = self.alarm.lock();
+            let due = self.state.lock().taken.iter().map(|taken| taken.until).min();
+            if let Some(due) = due {
+                alarm.set(due);
+                alarm.timer_task(due)
+            } else {
+                alarm.rest();
+                None
+            }
+        };
+        if let Some(task) = task {
+            task.start();
+        }
+    }
+
+    /// Keeps what was taken from the limiter until a reset, to give it back.
+    fn keep(&self, grant: L::Grant, until: Option<Nanos>) {
+        let cost = L::cost(&grant);
+        if cost.is_zero() {
+            return;
+        }
+        let Some(until) = until else {
+            // Nothing is known any more.
+            L::refund(grant);
+            return;
+        };
+        // What there is no room for comes back by the policy's own rule.
+        let dropped = self.state.lock().keep(Taken { until, permits: cost.permits(), grant });
+        drop(dropped);
+        self.arm();
     }
 
     fn heard(&self, sent: Nanos, answer: &Answer) -> Heard {
@@ -331,19 +373,9 @@ impl<L: Limiter> Shared<L> {
                     .collect();
                 (L::Cost::of(|index| numbers[index].unwrap_or(u32::MAX)), state.reset())
             };
-            let taken = self.limiter.shrink_to(remaining).await;
-            let mut state = self.state.lock();
-            match (taken, until) {
-                (Ok(grant), Some(until)) => {
-                    state.stats.shrunk += 1;
-                    state.taken.push_back((until, grant));
-                    let old = (state.taken.len() > TAKEN).then(|| state.taken.pop_front());
-                    drop(state);
-                    // It comes back by the policy's own rule.
-                    drop(old);
-                }
-                (Ok(_), None) => {}
-                (Err(_), _) => state.stats.failed += 1,
+            match self.limiter.shrink_to(remaining).await {
+                Ok(grant) => self.keep(grant, until),
+                Err(_) => self.state.lock().stats.failed += 1,
             }
         }
     }
@@ -352,6 +384,18 @@ impl<L: Limiter> Shared<L> {
         if result.is_err() {
             self.state.lock().stats.failed += 1;
         }
+    }
+}
+
+impl<L: Limiter> OnAlarm for Shared<L> {
+    fn on_alarm(&self) {
+        self.give_back();
+        // An alarm may be early.
+        self.arm();
+    }
+
+    fn wake_all(&self) {
+        self.on_alarm();
     }
 }
 
@@ -416,7 +460,7 @@ impl<L: Limiter> Call<L> {
             });
             // After that, or another caller could take its place by what was known before.
             drop(place);
-            drop(shared.give_back());
+            shared.give_back();
         }
         async move {
             shared.apply(lesson).await;
@@ -452,7 +496,8 @@ impl<L: Limiter> Call<L> {
 impl<L: Limiter> Drop for Call<L> {
     fn drop(&mut self) {
         if self.place.is_some() {
-            self.shared.change(|state| state.lose(self.units));
+            let now = self.shared.limiter.clock().now();
+            self.shared.change(|state| state.lose(self.units, now));
         }
     }
 }

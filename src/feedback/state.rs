@@ -1,10 +1,9 @@
 //! What a [`Feedback`](super::Feedback) has learned, and what follows from each answer.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::answer::{Answer, Unit, Verdict};
-use super::gate::{Cap, Gate};
+use super::gate::Gate;
 use super::trust::Trust;
 use super::window::{Heard, Order, Window};
 use crate::units::Nanos;
@@ -57,6 +56,16 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// A time of zero is at least this, and twice as long each time.
 const LEAST_WAIT: Duration = Duration::from_millis(10);
 
+/// So many grants that can be given back at a reset are kept.
+const TAKEN: usize = 16;
+
+/// What was taken from the limiter until a reset.
+pub(super) struct Taken<G> {
+    pub(super) until: Nanos,
+    pub(super) permits: u64,
+    pub(super) grant: G,
+}
+
 pub(super) struct State<G> {
     windows: [Window; 4],
     trust: Option<Trust>,
@@ -65,15 +74,14 @@ pub(super) struct State<G> {
     /// How often in a row the server has refused.
     refusals: u32,
     pub(super) paused_until: Nanos,
-    /// Whether the limiter is paused because nothing remains.
-    is_exhausted: bool,
+    /// Until when the limiter is paused because nothing remains.
+    exhausted_until: Nanos,
     /// How often the gate was shut by a refusal.
     pub(super) shut: u64,
     /// What was sent and not answered.
     pub(super) flying: [u64; 4],
     shrunk_at: Nanos,
-    /// What was taken from the limiter until when.
-    pub(super) taken: VecDeque<(Nanos, G)>,
+    pub(super) taken: Vec<Taken<G>>,
     pub(super) stats: FeedbackStats,
 }
 
@@ -85,11 +93,11 @@ impl<G> State<G> {
             refused_at: None,
             refusals: 0,
             paused_until: Nanos::ZERO,
-            is_exhausted: false,
+            exhausted_until: Nanos::ZERO,
             shut: 0,
             flying: [0; 4],
             shrunk_at: Nanos::ZERO,
-            taken: VecDeque::new(),
+            taken: Vec::new(),
             stats: FeedbackStats::default(),
         }
     }
@@ -97,8 +105,7 @@ impl<G> State<G> {
     pub(super) fn gate(&self) -> Gate {
         let mut caps = self.windows.map(|window| window.cap());
         if let Some(Trust { most, .. }) = self.trust {
-            let Cap { cap, opening, .. } = caps[0];
-            caps[0] = Cap { cap: cap.min(most), opening: opening.min(most), ..caps[0] };
+            caps[0].most = most;
         }
         Gate { caps }
     }
@@ -127,17 +134,26 @@ impl<G> State<G> {
     }
 
     /// The answer to a call that was sent will not come.
-    pub(super) fn lose(&mut self, units: [u32; 4]) {
+    pub(super) fn lose(&mut self, units: [u32; 4], now: Nanos) {
         self.land(units);
         for (window, n) in self.windows.iter_mut().zip(units) {
-            window.lose(n.into());
+            window.lose(now, n.into());
         }
+    }
+
+    /// Keeps what was taken. Returns what there is no room for: the least.
+    pub(super) fn keep(&mut self, taken: Taken<G>) -> Option<Taken<G>> {
+        self.stats.shrunk += 1;
+        self.taken.push(taken);
+        let least = (0..self.taken.len()).min_by_key(|&at| self.taken[at].permits);
+        least.filter(|_| self.taken.len() > TAKEN).map(|at| self.taken.swap_remove(at))
     }
 
     /// Forgets all that would hold calls back.
     pub(super) fn resume(&mut self) {
         self.windows.iter_mut().for_each(Window::open);
-        (self.trust, self.paused_until, self.is_exhausted) = (None, Nanos::ZERO, false);
+        self.trust = None;
+        (self.paused_until, self.exhausted_until) = (Nanos::ZERO, Nanos::ZERO);
     }
 
     /// Learns from the answer to a call, which is no longer counted as sent. `is_remote`: to shrink the limiter
@@ -157,8 +173,11 @@ impl<G> State<G> {
         let mut was_known = false;
         if answer.is_refused() {
             for window in self.windows.iter_mut().filter(|window| window.was_known(heard.sent)) {
-                window.distrust();
                 was_known = true;
+                // An outage is no lie.
+                if answer.verdict == Verdict::Refused {
+                    window.distrust();
+                }
             }
         }
         // Sent when the last refusal was known. What was sent before does not end its pause.
@@ -205,8 +224,9 @@ impl<G> State<G> {
             });
             let until = exhausted.filter_map(Window::reset).max();
             lesson.pause = until.map(|until| until.since(now));
-            lesson.resume = until.is_none() && self.is_exhausted;
-            self.is_exhausted = until.is_some();
+            // Not a pause of another's, if that of this one is over.
+            lesson.resume = until.is_none() && now < self.exhausted_until;
+            self.exhausted_until = until.unwrap_or(Nanos::ZERO);
         }
         if lesson.shrinks {
             self.shrunk_at = now;

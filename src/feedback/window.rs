@@ -150,7 +150,11 @@ impl Window {
     }
 
     /// A call for `cost` may have been counted, and its answer will not come.
-    pub(super) fn lose(&mut self, cost: u64) {
+    pub(super) fn lose(&mut self, now: Nanos, cost: u64) {
+        if self.has_ended(now) {
+            // In the window that has begun, of which nothing was said yet.
+            self.opening = self.opening.saturating_sub(cost).max(1);
+        }
         if let Some(told) = &mut self.told {
             told.remaining = told.remaining.saturating_sub(cost);
         }
@@ -190,6 +194,7 @@ impl Window {
             since: told.at,
             reset: told.reset.latest,
             rises,
+            most: u64::MAX,
         }
     }
 }

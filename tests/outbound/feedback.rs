@@ -1,5 +1,6 @@
 //! The server as teacher.
 
+mod faults;
 mod hostile;
 mod loopback;
 mod server;

@@ -1,0 +1,116 @@
+//! What broke once.
+
+use std::time::Duration;
+
+use tollgate::feedback::{Feedback, Unit};
+use tollgate::{InFlight, ManualClock, Rate, RateLimiter, SlidingWindowLog, TokenBucket};
+
+const EMPTY: [(&str, &str); 2] = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "20")];
+
+#[tokio::test]
+async fn a_pause_of_the_operator_is_not_ended_by_an_answer() {
+    let clock = ManualClock::auto_advance();
+    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(100.0), 100), &clock);
+    let feedback = Feedback::new(limiter.clone());
+    feedback.acquire(1).await.expect("granted").observe(200u16, &EMPTY).await;
+    let mut call = feedback.acquire(1).await.expect("granted");
+    assert_eq!(clock.elapsed().as_secs(), 20);
+    limiter.pause_for(Duration::from_secs(3600));
+    call.observe(200u16, &[("x-ratelimit-remaining", "49"), ("x-ratelimit-reset", "20")]).await;
+    limiter.acquire(1).await.expect("granted");
+    assert_eq!(clock.elapsed().as_secs(), 3620);
+}
+
+#[tokio::test]
+async fn callers_of_the_limiter_itself_get_places_in_flight_after_a_reset() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(InFlight::new(10), &clock);
+    let feedback = Feedback::new(limiter.clone());
+    let grant = limiter.acquire(1).await.expect("granted");
+    feedback.sent(1).observe(200u16, &EMPTY).await;
+    drop(grant);
+    clock.set(Duration::from_secs(20));
+    let places: Vec<_> = (0..10).map(|_| limiter.try_acquire(1)).collect();
+    assert!(places.iter().all(Result::is_ok), "{places:?}");
+}
+
+#[tokio::test]
+async fn one_call_goes_first_after_a_refusal_if_no_number_counts_requests() {
+    let clock = ManualClock::new();
+    let bucket = TokenBucket::new(Rate::per_second(1000.0), 1000);
+    let limiter = RateLimiter::with_clock((InFlight::new(10), bucket), &clock);
+    let feedback = Feedback::builder(limiter).units([None, Some(Unit::Tokens)]).build();
+    let mut first = feedback.acquire((1, 10)).await.expect("granted");
+    first.observe(429u16, &[("retry-after", "7")]).await;
+    drop(first);
+    clock.advance(Duration::from_secs(8));
+    let first = feedback.acquire((1, 10)).await.expect("granted");
+    let second = tokio::time::timeout(Duration::ZERO, feedback.acquire((1, 10))).await;
+    assert!(second.is_err(), "{second:?}");
+    drop(first);
+}
+
+#[tokio::test]
+async fn what_was_taken_comes_back_at_the_reset_after_any_number_of_answers() {
+    let clock = ManualClock::new();
+    let limiter =
+        RateLimiter::with_clock(SlidingWindowLog::new(5000, Duration::from_secs(3600)), &clock);
+    let feedback = Feedback::new(limiter.clone());
+    for (remaining, other) in (0..40).map(|call| (1000 - 3 * call, call % 2)) {
+        clock.advance(Duration::from_secs(1));
+        let remaining = (remaining - other).to_string();
+        let reset = (1000 - clock.elapsed().as_secs()).to_string();
+        let headers = [("x-ratelimit-remaining", &*remaining), ("x-ratelimit-reset", &reset)];
+        feedback.acquire(1).await.expect("granted").observe(200u16, &headers).await;
+    }
+    clock.set(Duration::from_secs(1001));
+    let mut call = feedback.acquire(1).await.expect("granted");
+    let headers = [("x-ratelimit-remaining", "4999"), ("x-ratelimit-reset", "1000")];
+    call.observe(200u16, &headers).await;
+    // All but the least.
+    assert!(limiter.available() >= 4_900, "{}", limiter.available());
+}
+
+#[tokio::test]
+async fn calls_without_an_answer_count_against_the_window_that_has_begun() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1e6), 1000), &clock);
+    let feedback = Feedback::new(limiter);
+    let headers = |remaining: &'static str| {
+        [
+            ("x-ratelimit-limit", "50"),
+            ("x-ratelimit-remaining", remaining),
+            ("x-ratelimit-reset", "20"),
+        ]
+    };
+    for _ in 0..2 {
+        feedback.acquire(1).await.expect("granted").observe(200u16, &headers("49")).await;
+        clock.advance(Duration::from_secs(21));
+    }
+    // The server takes connections and drops them: 50 calls at once, as before, then one by one.
+    let calls: Vec<_> = (0..50).map(|_| feedback.blocking_acquire(1)).collect();
+    drop(calls);
+    let one = feedback.acquire(1).await.expect("granted");
+    let two = tokio::time::timeout(Duration::ZERO, feedback.acquire(1)).await;
+    assert!(two.is_err(), "{two:?}");
+    drop(one);
+}
+
+#[tokio::test]
+async fn a_server_that_was_down_is_believed_as_before() {
+    let clock = ManualClock::auto_advance();
+    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1e6), 1000), &clock);
+    let feedback = Feedback::new(limiter);
+    let headers = [
+        ("x-ratelimit-limit-requests", "60"),
+        ("x-ratelimit-remaining-requests", "0"),
+        ("x-ratelimit-reset-requests", "60s"),
+    ];
+    feedback.acquire(1).await.expect("granted").observe(200u16, &headers).await;
+    feedback.acquire(1).await.expect("granted").observe(503u16, &[("retry-after", "10")]).await;
+    feedback.acquire(1).await.expect("granted").observe(200u16, &headers).await;
+    // A permit a second, not all of them after a minute.
+    let begin = clock.elapsed();
+    drop(feedback.acquire(1).await.expect("granted"));
+    assert_eq!((clock.elapsed() - begin).as_secs(), 1);
+}
