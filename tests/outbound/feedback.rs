@@ -2,6 +2,7 @@
 
 mod faults;
 mod hostile;
+mod llm;
 mod loopback;
 mod server;
 mod simulated;

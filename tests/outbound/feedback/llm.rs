@@ -1,0 +1,209 @@
+//! An LLM API: requests and tokens in a bucket each, which fill steadily, taught by OpenAI's headers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tollgate::feedback::Feedback;
+use tollgate::{Clock, InFlight, Rate, RateLimiter, SlidingWindowLog, TokenBucket};
+
+type Llm = (SlidingWindowLog, TokenBucket, InFlight);
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A bucket that is full at first. Permits are counted in nanoseconds of its refill.
+struct Bucket {
+    a_minute: u64,
+    level: u64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn new(a_minute: u64) -> Self {
+        Self { a_minute, level: 60_000_000_000, at: Instant::now() }
+    }
+
+    fn price(&self, permits: u64) -> u64 {
+        permits * 60_000_000_000 / self.a_minute
+    }
+
+    fn fill(&mut self) {
+        let nanos = u64::try_from(self.at.elapsed().as_nanos()).expect("short");
+        self.level = (self.level + nanos).min(60_000_000_000);
+        self.at = Instant::now();
+    }
+
+    fn remaining(&self) -> u64 {
+        self.level * self.a_minute / 60_000_000_000
+    }
+
+    /// How long until it holds `nanos` worth.
+    fn until(&self, nanos: u64) -> Duration {
+        Duration::from_nanos(nanos.saturating_sub(self.level))
+    }
+}
+
+/// As the API prints it: `6m0s`, `1.2s`, `20ms`.
+fn printed(time: Duration) -> String {
+    match time.as_millis() {
+        millis @ 0..1_000 => format!("{millis}ms"),
+        millis @ 1_000..60_000 => format!("{}.{:03}s", millis / 1_000, millis % 1_000),
+        millis => format!("{}m{}s", millis / 60_000, millis / 1_000 % 60),
+    }
+}
+
+struct Server {
+    /// Requests and tokens.
+    buckets: Mutex<[Bucket; 2]>,
+}
+
+impl Server {
+    fn new(requests: u64, tokens: u64) -> Self {
+        Self { buckets: Mutex::new([Bucket::new(requests), Bucket::new(tokens)]) }
+    }
+
+    /// A call arrives.
+    fn call(&self, tokens: u64) -> (u16, Vec<(String, String)>) {
+        let mut buckets = self.buckets.lock().expect("no panic");
+        let cost = [1, tokens];
+        buckets.iter_mut().for_each(Bucket::fill);
+        let is_taken = buckets.iter().zip(cost).all(|(bucket, n)| bucket.price(n) <= bucket.level);
+        let mut headers = Vec::new();
+        if is_taken {
+            for (bucket, n) in buckets.iter_mut().zip(cost) {
+                bucket.level -= bucket.price(n);
+            }
+        } else {
+            let wait = buckets.iter().zip(cost).map(|(bucket, n)| bucket.until(bucket.price(n)));
+            let wait = wait.max().expect("two").as_millis() + 1;
+            headers.push(("retry-after-ms".to_owned(), wait.to_string()));
+        }
+        for (bucket, name) in buckets.iter().zip(["requests", "tokens"]) {
+            let reset = printed(bucket.until(60_000_000_000));
+            headers.push((format!("x-ratelimit-limit-{name}"), bucket.a_minute.to_string()));
+            headers.push((format!("x-ratelimit-remaining-{name}"), bucket.remaining().to_string()));
+            headers.push((format!("x-ratelimit-reset-{name}"), reset));
+        }
+        (if is_taken { 200 } else { 429 }, headers)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    /// Requests and tokens that were taken from the fifth minute on.
+    taken: [AtomicU64; 2],
+    refused: AtomicU64,
+    /// Of these, those that were sent after the client should have learned.
+    late: AtomicU64,
+}
+
+fn within(seed: &mut u64, from: u64, to: u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    from + (*seed >> 33) % (to - from + 1)
+}
+
+/// Whether the head of an answer comes at once and the rest is streamed, or all of it comes at the end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Answers {
+    Streamed,
+    Whole,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+struct Outcome {
+    /// The shares of requests and tokens that were used, in percent.
+    requests: u64,
+    tokens: u64,
+    refused: u64,
+    late: u64,
+}
+
+/// 40 workers of one or two processes for 15 minutes, of which the last ten count.
+async fn run(
+    processes: u64,
+    (requests, tokens): (u64, u64),
+    (least, most): (u64, u64),
+    answers: Answers,
+) -> Outcome {
+    let server = Arc::new(Server::new(requests, tokens));
+    // What its user believes: a limit that is far above that of the server.
+    let feedback = || {
+        let policy: Llm = (
+            SlidingWindowLog::new(5_000, MINUTE),
+            TokenBucket::new(Rate::per_minute(2_000_000.0), 2_000_000),
+            InFlight::new(20),
+        );
+        Feedback::new(RateLimiter::with_clock(policy, Clock::tokio()))
+    };
+    let feedbacks: Vec<_> = (0..processes).map(|_| feedback()).collect();
+    let tally = Arc::new(Tally::default());
+    let start = Instant::now();
+    let workers: Vec<_> = (0..40)
+        .zip(feedbacks.iter().cycle())
+        .map(|(mut seed, feedback)| {
+            let (server, tally, feedback) = (server.clone(), tally.clone(), feedback.clone());
+            tokio::spawn(async move {
+                while start.elapsed() < 15 * MINUTE {
+                    let tokens = within(&mut seed, least, most);
+                    let cost = (1, u32::try_from(tokens).expect("small"), 1);
+                    let mut call = feedback.acquire(cost).await.expect("granted");
+                    let sent = start.elapsed();
+                    sleep(Duration::from_millis(within(&mut seed, 10, 50))).await;
+                    let (status, headers) = server.call(tokens);
+                    let rest = Duration::from_millis(within(&mut seed, 2_000, 15_000));
+                    if answers == Answers::Whole && status == 200 {
+                        sleep(rest).await;
+                    }
+                    sleep(Duration::from_millis(within(&mut seed, 10, 50))).await;
+                    call.observe(status, &headers).await;
+                    if status != 200 {
+                        tally.refused.fetch_add(1, Ordering::Relaxed);
+                        tally.late.fetch_add(u64::from(sent > MINUTE), Ordering::Relaxed);
+                        continue;
+                    }
+                    if answers == Answers::Streamed {
+                        sleep(rest).await;
+                    }
+                    if sent >= 5 * MINUTE && sent < 15 * MINUTE {
+                        tally.taken[0].fetch_add(1, Ordering::Relaxed);
+                        tally.taken[1].fetch_add(tokens, Ordering::Relaxed);
+                    }
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.await.expect("no panic");
+    }
+    let [a, b] = &tally.taken;
+    let share = |taken: &AtomicU64, a_minute| 10 * taken.load(Ordering::Relaxed) / a_minute;
+    let [refused, late] = [&tally.refused, &tally.late].map(|count| count.load(Ordering::Relaxed));
+    let outcome = Outcome { requests: share(a, requests), tokens: share(b, tokens), refused, late };
+    println!("{processes} {answers:?}: {outcome:?}");
+    outcome
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_and_tokens_that_come_back_steadily_are_used_and_none_refused() {
+    for answers in [Answers::Streamed, Answers::Whole] {
+        // Few calls of many tokens: the tokens are the limit. Many calls of few: the requests are.
+        let run_of = |requests, tokens| run(1, (requests, 90_000), tokens, answers);
+        let Outcome { tokens, refused, late, .. } = run_of(500, (500, 5_500)).await;
+        assert!(tokens >= 97 && refused <= 20 && late == 0, "{tokens} % {refused} {late}");
+        let Outcome { requests, refused, late, .. } = run_of(60, (50, 550)).await;
+        assert!(requests >= 97 && refused <= 20 && late == 0, "{requests} % {refused} {late}");
+    }
+}
+
+/// Neither process knows of the calls of the other that are under way.
+#[tokio::test(start_paused = true)]
+async fn two_processes_of_one_key_use_what_comes_back_steadily() {
+    for answers in [Answers::Streamed, Answers::Whole] {
+        let Outcome { tokens, late, .. } = run(2, (500, 90_000), (500, 5_500), answers).await;
+        assert!(tokens >= 93 && late <= 20, "{tokens} % {late}");
+        let Outcome { requests, late, .. } = run(2, (60, 90_000), (50, 550), answers).await;
+        assert!(requests >= 93 && late <= 20, "{requests} % {late}");
+    }
+}
