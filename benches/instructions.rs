@@ -69,7 +69,7 @@ const PATHS: &[Row] = &[
         let policy = SmoothWarmingUp::new(Rate::per_second(1e9), Duration::from_micros(10));
         on(policy, |l| l.try_acquire(1).is_ok())
     }),
-    ("refused, warming up", 198, || {
+    ("refused, warming up", 113, || {
         let policy = SmoothWarmingUp::new(Rate::per_second(5.0), SECOND);
         on_exhausted(policy, 1_000_000, |l| l.try_acquire(1).is_err())
     }),

@@ -89,10 +89,16 @@ impl<P: Policy> Inner<P> {
     #[inline(never)]
     pub(super) fn refuse(&mut self, now: Nanos, cost: P::Cost) -> Error {
         self.stats.refused += 1;
-        match self.policy.ready_at(&self.state, now, cost) {
-            Ok(_) => self.denial(None, now, cost),
-            Err(error) => error.into(),
+        // As `denial`, without a queue and without a pause.
+        let mut ready = match self.policy.ready_at(&self.state, now, cost) {
+            Ok(ready) => ready,
+            Err(error) => return error.into(),
+        };
+        if self.policy.refused(&mut self.state, now, cost) {
+            ready = self.policy.ready_at(&self.state, now, cost).unwrap_or(ready);
         }
+        let part = self.policy.limited_by(&self.state, now, cost);
+        Error::Denied { retry_after: ready.wait(now), part }
     }
 
     /// Gives back what a grant held, if no caller waits for it. Returns whether it did.
