@@ -144,6 +144,20 @@ pub trait AnyRateLimiter<C: Cost = u32>: sealed::Sealed + fmt::Debug + Send + Sy
     fn name(&self) -> Option<&str>;
 }
 
+/// Waits for `n`, at most `max_wait`.
+#[cfg(any(feature = "feedback", feature = "tower"))]
+pub(crate) fn acquire_within<C: Cost>(
+    limiter: &dyn AnyRateLimiter<C>,
+    n: C,
+    max_wait: Option<Duration>,
+) -> AnyFuture<AnyGrant<C>> {
+    match max_wait {
+        None => limiter.acquire(n),
+        Some(Duration::ZERO) => limiter.try_acquire(n),
+        Some(max_wait) => limiter.try_acquire_timeout(n, max_wait),
+    }
+}
+
 mod sealed {
     /// Keeps [`AnyRateLimiter`](super::AnyRateLimiter) to this crate.
     pub trait Sealed {}
@@ -315,6 +329,8 @@ trait ErasedGrant<C: Cost>: Send + Sync {
     fn settle<'a>(&'a mut self, actual: C) -> Settle<'a>;
     fn refund(self: Box<Self>);
     fn settle_on_drop(&mut self, actual: C);
+    #[cfg_attr(not(feature = "reqwest"), allow(dead_code))]
+    fn holds_places(&self) -> bool;
 }
 
 type Settle<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
@@ -324,6 +340,12 @@ impl<C: Cost> AnyGrant<C> {
     #[must_use]
     pub fn cost(&self) -> C {
         self.0.cost()
+    }
+
+    /// Whether dropping it gives places in flight back, or would under another policy of its limiter.
+    #[cfg(feature = "reqwest")]
+    pub(crate) fn holds_places(&self) -> bool {
+        self.0.holds_places()
     }
 
     /// How long the call waited; see [`Grant::waited`].
@@ -449,6 +471,10 @@ impl<P: Policy> ErasedGrant<P::Cost> for Grant<'static, P> {
 
     fn settle_on_drop(&mut self, actual: P::Cost) {
         SettleOnDrop::settle_on_drop(self, actual);
+    }
+
+    fn holds_places(&self) -> bool {
+        P::HELD
     }
 }
 
@@ -644,6 +670,10 @@ mod redis {
 
         fn settle_on_drop(&mut self, actual: P::Cost) {
             SettleOnDrop::settle_on_drop(self, actual);
+        }
+
+        fn holds_places(&self) -> bool {
+            P::HELD
         }
     }
 

@@ -8,6 +8,7 @@ mod draft;
 pub(crate) mod error;
 #[cfg(feature = "serde")]
 mod file;
+mod lazy;
 pub(crate) mod limiters;
 pub(crate) mod limits;
 #[cfg(feature = "serde")]

@@ -93,6 +93,7 @@
 //! | `tokio` | yes | `Clock::tokio()` |
 //! | `coarse` | no | `Clock::coarse()` asks the kernel for its last tick; on Linux |
 //! | `feedback` | no | `tollgate::feedback`: a limiter learns from the headers of responses |
+//! | `reqwest` | no | [`Limits`] as middleware of a reqwest client; with `feedback` |
 //! | `redis` | no | `redis::RedisRateLimiter`: one quota for a whole fleet |
 //! | `metrics` | no | `metrics::Publisher`: counts and waits for a recorder of the `metrics` facade |
 //! | `tracing` | no | an event for each long wait, pause and change of rate |
@@ -119,6 +120,8 @@ mod park;
 mod policy;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "reqwest")]
+pub mod reqwest;
 mod stats;
 mod sync;
 #[cfg(feature = "tower")]

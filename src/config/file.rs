@@ -160,11 +160,8 @@ impl<'de> Deserialize<'de> for Limits {
                         "no limit: `default`, `limits` or both must be there",
                     ));
                 }
-                let limits = Limits {
-                    per: per.unwrap_or_default(),
-                    default,
-                    named: named.unwrap_or_default(),
-                };
+                let named = named.unwrap_or_default();
+                let limits = Limits { default, named, ..Limits::new(per.unwrap_or_default()) };
                 limits.headroom(share.unwrap_or_default()).map_err(de::Error::custom)
             }
         }

@@ -46,8 +46,8 @@ pub struct RateLimiters {
 
 /// The limits in force, and those of names that they no longer limit.
 #[derive(Debug)]
-struct Book {
-    limits: Limits,
+pub(crate) struct Book {
+    pub(crate) limits: Limits,
     gone: BTreeMap<String, Limit>,
     gone_default: Option<Limit>,
 }
@@ -242,6 +242,12 @@ impl RateLimiters {
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.book.lock().limits.clone()
+    }
+
+    /// The limits in force, to compare with what is in force later.
+    #[cfg(feature = "reqwest")]
+    pub(crate) fn book(&self) -> Arc<Book> {
+        Arc::clone(&self.book.lock())
     }
 
     /// The table of all names, with all methods by name. A name without a limit is granted nothing there

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::error::InvalidLimit;
+use super::lazy::Lazy;
 use crate::limiter::RateLimiter;
 use crate::limiter::builder::RateLimiterBuilder;
 use crate::policy::any::{AllOf, AnyPolicy};
@@ -72,11 +73,12 @@ use crate::wait_queue::Bounds;
 ///
 /// Each policy can also be a field of a struct of your own, by its own type or as [`AnyPolicy`], [`AllOf`],
 /// a tuple or an array. What is written back is the text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Limits {
     pub(super) per: Per,
     pub(super) default: Option<Limit>,
     pub(super) named: BTreeMap<String, Limit>,
+    pub(crate) middleware: Lazy,
 }
 
 /// What the names of [`Limits`] are the names of: the part of a request by which middleware finds its limit.
@@ -263,7 +265,7 @@ impl Limits {
     /// ```
     #[must_use]
     pub fn new(per: Per) -> Self {
-        Self { per, default: None, named: BTreeMap::new() }
+        Self { per, default: None, named: BTreeMap::new(), middleware: Lazy::default() }
     }
 
     /// Sets the limit of one name, its own and not a part of the default.
@@ -289,7 +291,7 @@ impl Limits {
         InvalidLimit: From<L::Error>,
     {
         self.named.insert(name.into(), limit.try_into()?);
-        Ok(self)
+        Ok(Self { middleware: Lazy::default(), ..self })
     }
 
     /// Sets the limit of each name that is not listed: the default.
@@ -310,7 +312,7 @@ impl Limits {
         InvalidLimit: From<L::Error>,
     {
         self.default = Some(limit.try_into()?);
-        Ok(self)
+        Ok(Self { middleware: Lazy::default(), ..self })
     }
 
     /// What the names are the names of.
@@ -384,6 +386,20 @@ impl Headroom for Limit {
 impl Headroom for Limits {
     fn keep(self, rest: Rest) -> Self {
         let named = self.named.into_iter().map(|(name, limit)| (name, limit.keep(rest)));
-        Self { default: self.default.map(|limit| limit.keep(rest)), named: named.collect(), ..self }
+        let default = self.default.map(|limit| limit.keep(rest));
+        Self { default, named: named.collect(), ..Self::new(self.per) }
+    }
+}
+
+/// Without the names that are API keys.
+impl fmt::Debug for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Limits");
+        shown.field("per", &self.per).field("default", &self.default);
+        match self.per {
+            Per::ApiKey => shown.field("named", &self.named.values().collect::<Vec<_>>()),
+            _ => shown.field("named", &self.named),
+        };
+        shown.finish()
     }
 }

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::hash::Hash;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::Unit;
-use crate::any::{AnyGrant, AnyRateLimiter};
+use crate::any::{AnyGrant, AnyRateLimiter, acquire_within};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::keyed::at_key::AtKey;
@@ -34,7 +35,11 @@ pub trait Limiter: sealed::Sealed + Send + Sync + 'static {
     type Grant: Send + 'static;
 
     #[doc(hidden)]
-    fn acquire(&self, n: Self::Cost) -> impl Future<Output = Result<Self::Grant, Error>> + Send;
+    fn acquire(
+        &self,
+        n: Self::Cost,
+        max_wait: Option<Duration>,
+    ) -> impl Future<Output = Result<Self::Grant, Error>> + Send;
     #[doc(hidden)]
     fn pause_for(&self, duration: Duration) -> impl Future<Output = Result<(), Error>> + Send;
     #[doc(hidden)]
@@ -137,8 +142,11 @@ impl<P: Policy<Cost: Counted>> Limiter for RateLimiter<P> {
     type Cost = P::Cost;
     type Grant = Grant<'static, P>;
 
-    async fn acquire(&self, n: P::Cost) -> Result<Self::Grant, Error> {
-        self.acquire_owned(n).await
+    async fn acquire(&self, n: P::Cost, max_wait: Option<Duration>) -> Result<Self::Grant, Error> {
+        match max_wait {
+            None => self.acquire_owned(n).await,
+            Some(max_wait) => self.acquire_owned_within(n, max_wait).await,
+        }
     }
 
     async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
@@ -178,8 +186,8 @@ where
     type Cost = P::Cost;
     type Grant = Grant<'static, P>;
 
-    async fn acquire(&self, n: P::Cost) -> Result<Self::Grant, Error> {
-        self.limiter().acquire_within(self.key().clone(), n, None).await
+    async fn acquire(&self, n: P::Cost, max_wait: Option<Duration>) -> Result<Self::Grant, Error> {
+        self.limiter().acquire_within(self.key().clone(), n, max_wait).await
     }
 
     async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
@@ -215,8 +223,12 @@ macro_rules! any {
             type Cost = C;
             type Grant = AnyGrant<C>;
 
-            async fn acquire(&self, n: C) -> Result<AnyGrant<C>, Error> {
-                (**self).acquire(n).await
+            async fn acquire(
+                &self,
+                n: C,
+                max_wait: Option<Duration>,
+            ) -> Result<AnyGrant<C>, Error> {
+                acquire_within(&**self, n, max_wait).await
             }
 
             async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
@@ -250,6 +262,35 @@ macro_rules! any {
 
 any!(Arc<dyn AnyRateLimiter<C>>);
 any!(Box<dyn AnyRateLimiter<C>>);
+any!(AnyLimiter<C>);
+
+/// An `Arc<dyn AnyRateLimiter<C>>`, as the layers and middleware of this crate have it.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tollgate::feedback::{AnyLimiter, Feedback};
+/// use tollgate::{AnyRateLimiter, InFlight, RateLimiter};
+///
+/// let any: Arc<dyn AnyRateLimiter> = Arc::new(RateLimiter::new(InFlight::new(10)));
+/// let feedback = Feedback::new(AnyLimiter::from(any));
+/// ```
+// A type without a lifetime: async code that is generic in `C` does not compile with one.
+#[derive(Clone, Debug)]
+pub struct AnyLimiter<C: Counted = u32>(Arc<dyn AnyRateLimiter<C>>);
+
+impl<C: Counted> From<Arc<dyn AnyRateLimiter<C>>> for AnyLimiter<C> {
+    fn from(limiter: Arc<dyn AnyRateLimiter<C>>) -> Self {
+        Self(limiter)
+    }
+}
+
+impl<C: Counted> Deref for AnyLimiter<C> {
+    type Target = dyn AnyRateLimiter<C>;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
 
 #[cfg(feature = "redis")]
 mod redis {
@@ -266,8 +307,12 @@ mod redis {
         type Cost = P::Cost;
         type Grant = RedisGrant<P, C>;
 
-        async fn acquire(&self, n: P::Cost) -> Result<Self::Grant, Error> {
-            self.acquire(n).await
+        async fn acquire(
+            &self,
+            n: P::Cost,
+            max_wait: Option<Duration>,
+        ) -> Result<Self::Grant, Error> {
+            self.acquire_within(n, max_wait).await
         }
 
         async fn pause_for(&self, duration: Duration) -> Result<(), Error> {

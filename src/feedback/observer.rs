@@ -154,12 +154,59 @@ impl<L: Limiter> Feedback<L> {
     ///
     /// Dropping the future leaves the queue and takes nothing, as that of the limiter.
     pub async fn acquire(&self, n: L::Cost) -> Result<Call<L>, Error> {
+        self.acquire_within(n, None).await
+    }
+
+    /// As [`acquire`](Self::acquire), within `timeout`. It fails at once if by what the server said last, or by the
+    /// queue of the limiter, that cannot be.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Denied`], and those of the limiter's own `try_acquire_timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::feedback::Feedback;
+    /// use tollgate::{InFlight, ManualClock, RateLimiter};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
+    /// let feedback = Feedback::new(limiter);
+    /// feedback.acquire(1).await?.observe(429u16, &[("retry-after", "7")]).await;
+    /// let error = feedback.try_acquire_timeout(1, Duration::from_secs(5)).await.unwrap_err();
+    /// assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn try_acquire_timeout(
+        &self,
+        n: L::Cost,
+        timeout: Duration,
+    ) -> Result<Call<L>, Error> {
+        self.acquire_within(n, Some(timeout)).await
+    }
+
+    pub(crate) async fn acquire_within(
+        &self,
+        n: L::Cost,
+        max_wait: Option<Duration>,
+    ) -> Result<Call<L>, Error> {
         let units = units_of(n, &self.shared.counts);
+        let clock = self.shared.limiter.clock();
+        let deadline = max_wait.map(|max_wait| clock.now().saturating_add(max_wait));
+        let left = || deadline.map(|deadline| deadline.since(clock.now()));
         loop {
-            let place = self.shared.gate.acquire_owned(cost(units)).await?;
+            let place = match left() {
+                None => self.shared.gate.acquire_owned(cost(units)).await?,
+                Some(left) => self.shared.gate.acquire_owned_within(cost(units), left).await?,
+            };
             self.shared.give_back();
             let shut = self.shared.state.lock().shut;
-            let grant = self.shared.limiter.acquire(n).await?;
+            let grant = self.shared.limiter.acquire(n, left()).await?;
             if self.shared.state.lock().shut == shut {
                 return Ok(self.call(units, Some(grant), place));
             }
@@ -244,6 +291,14 @@ impl<L: Limiter> Feedback<L> {
     #[must_use]
     pub fn stats(&self) -> FeedbackStats {
         self.shared.state.lock().stats
+    }
+
+    /// Whether it knows nothing that holds calls back, and no other handle is in use.
+    #[cfg(any(feature = "reqwest", feature = "tower"))]
+    pub(crate) fn is_idle(&self) -> bool {
+        let now = self.shared.limiter.clock().now();
+        self.shared.give_back();
+        Arc::strong_count(&self.shared) == 1 && self.shared.state.lock().is_idle(now)
     }
 
     /// Forgets what the server said, and ends a pause of the limiter: for a caller that knows better.
@@ -480,6 +535,12 @@ impl<L: Limiter> Call<L> {
     /// The permits, to settle them. `None` for a call that was reported by [`Feedback::sent`].
     pub fn grant(&mut self) -> Option<&mut L::Grant> {
         self.grant.as_mut()
+    }
+
+    /// Takes the permits out, for those that outlive the call.
+    #[cfg(any(feature = "reqwest", feature = "tower"))]
+    pub(crate) fn take_grant(&mut self) -> Option<L::Grant> {
+        self.grant.take()
     }
 
     /// Gives the permits back, for a call that was not sent.

@@ -120,6 +120,16 @@ impl<G> State<G> {
         self.windows.iter().filter_map(Window::reset).max()
     }
 
+    /// Whether nothing holds calls back now or, without further answers, later.
+    #[cfg(any(feature = "reqwest", feature = "tower"))]
+    pub(super) fn is_idle(&self, now: Nanos) -> bool {
+        self.trust.is_none()
+            && self.paused_until <= now
+            && self.taken.is_empty()
+            && self.flying.iter().all(|&flying| flying == 0)
+            && self.windows.iter().all(|window| window.reset().is_none_or(|reset| reset <= now))
+    }
+
     /// A call was sent.
     pub(super) fn send(&mut self, units: [u32; 4]) {
         for (flying, n) in self.flying.iter_mut().zip(units) {

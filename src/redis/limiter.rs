@@ -101,7 +101,11 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         &self.shared.key
     }
 
-    fn acquire_within(&self, n: P::Cost, max_wait: Option<Duration>) -> RedisAcquire<P, C> {
+    pub(crate) fn acquire_within(
+        &self,
+        n: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> RedisAcquire<P, C> {
         RedisAcquire::new(Arc::clone(&self.shared), n, max_wait)
     }
 

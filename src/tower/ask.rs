@@ -2,11 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::request::Parts;
 
-use crate::any::{AnyFuture, AnyGrant, AnyRateLimiter};
+use crate::any::AnyRateLimiter;
 use crate::policy::Cost;
 
 type Limiter<C> = Arc<dyn AnyRateLimiter<C>>;
@@ -61,18 +60,5 @@ impl<C: Cost> fmt::Debug for Ask<C> {
             shown.field("limiter", limiter);
         }
         shown.finish_non_exhaustive()
-    }
-}
-
-/// Waits for `cost`, at most `max_wait`.
-pub(super) fn acquire<C: Cost>(
-    limiter: &dyn AnyRateLimiter<C>,
-    cost: C,
-    max_wait: Option<Duration>,
-) -> AnyFuture<AnyGrant<C>> {
-    match max_wait {
-        None => limiter.acquire(cost),
-        Some(Duration::ZERO) => limiter.try_acquire(cost),
-        Some(max_wait) => limiter.try_acquire_timeout(cost, max_wait),
     }
 }

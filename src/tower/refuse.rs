@@ -13,12 +13,12 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::ask::{Ask, acquire};
+use super::ask::Ask;
 use super::body::ResponseBody;
 use super::fields::{add_quota, set_retry_after};
 use super::future::Stage;
 use super::service::take_ready;
-use crate::any::{AnyFuture, AnyGrant, AnyRateLimiter};
+use crate::any::{AnyFuture, AnyGrant, AnyRateLimiter, acquire_within};
 use crate::error::Error;
 use crate::policy::Quota;
 
@@ -300,7 +300,7 @@ where
         let (limiter, cost) = self.rules.ask.of(&parts);
         RefuseFuture {
             stage: Stage::Waiting {
-                acquire: acquire(&*limiter, cost, Some(self.rules.max_wait)),
+                acquire: acquire_within(&*limiter, cost, Some(self.rules.max_wait)),
                 service: take_ready(&mut self.inner),
                 request: Request::from_parts(parts, body),
             },

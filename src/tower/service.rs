@@ -10,10 +10,10 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::ask::{Ask, acquire};
+use super::ask::Ask;
 use super::body::ResponseBody;
 use super::future::{BoxError, ResponseFuture, Stage};
-use crate::any::{AnyFuture, AnyGrant, AnyRateLimiter};
+use crate::any::{AnyFuture, AnyGrant, AnyRateLimiter, acquire_within};
 use crate::error::Error;
 use crate::policy::Cost;
 use crate::sync::Mutex;
@@ -81,7 +81,7 @@ impl<S, C: Cost> RateLimit<S, C> {
 
     fn poll_permit(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Permit::None = self.permit {
-            let acquire = acquire(&*self.limiter, C::ONE, self.max_wait);
+            let acquire = acquire_within(&*self.limiter, C::ONE, self.max_wait);
             self.permit = Permit::Waiting(Mutex::new(acquire));
         }
         if let Permit::Waiting(acquire) = &mut self.permit {
@@ -199,7 +199,7 @@ where
         let (parts, body) = request.into_parts();
         let (limiter, cost) = self.ask.of(&parts);
         ResponseFuture::new(Stage::Waiting {
-            acquire: acquire(&*limiter, cost, self.max_wait),
+            acquire: acquire_within(&*limiter, cost, self.max_wait),
             service: take_ready(&mut self.inner),
             request: Request::from_parts(parts, body),
         })

@@ -9,7 +9,9 @@ mod feedback;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod reports;
-#[cfg(feature = "tower")]
+#[cfg(feature = "reqwest")]
+mod reqwest;
+#[cfg(any(feature = "reqwest", feature = "tower"))]
 mod support;
 #[cfg(feature = "tower")]
 mod tower;

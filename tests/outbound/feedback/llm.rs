@@ -1,4 +1,4 @@
-//! An LLM API: requests and tokens in a bucket each, which fill steadily, taught by OpenAI's headers.
+//! An LLM API: requests and tokens in a bucket each, which fill steadily, taught by `OpenAI`'s headers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

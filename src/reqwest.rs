@@ -1,0 +1,108 @@
+//! Middleware for [reqwest](https://docs.rs/reqwest), by
+//! [reqwest-middleware](https://docs.rs/reqwest-middleware): each request waits for its limit.
+//!
+//! ```
+//! use reqwest_middleware::ClientBuilder;
+//! use tollgate::Limits;
+//!
+//! let client = reqwest::Client::new();
+//! let client = ClientBuilder::new(client).with(Limits::per_host("10/s")?).build();
+//! # Ok::<(), tollgate::InvalidLimit>(())
+//! ```
+//!
+//! The client and its clones share the limits. Requests of one limit are sent in the order in which they were
+//! made, and a request that is dropped while it waits leaves the queue and takes nothing.
+//!
+//! # Limits per what
+//!
+//! [`Limits`](crate::Limits) list a limit for each name, in the program or in a file. The name of a request is
+//!
+//! | limits | the name of a request | which are listed as |
+//! |---|---|---|
+//! | `per_host` | its host and port | `"api.github.com"`, `"localhost:3000"`, `"[::1]:3000"`, in any spelling |
+//! | `per_route` | the most specific listed template that matches; its host, if none does | `"GET /users/{id}"`, `"api.github.com/search/{*rest}"` |
+//! | `per_api_key` | its key; its host, if it has none | the key |
+//! | `per_name` | none | any names |
+//! | `all` | none: all requests share one limit | |
+//!
+//! and [`LimitName`] gives it another, whatever the limits are per. With [`RateLimit::by`] the program finds key and
+//! limiter of a request by itself.
+//!
+//! - **A host**: the ports of HTTP and HTTPS are left out, and both are one host.
+//! - **A route**: `{id}` is one segment of the path or a part of it, `{*rest}` is all that follows. The method and the
+//!   host may be left out. A route has one limit for all its hosts and ids. The requests of no listed route share
+//!   one limit of their host, as their paths may have ids without end.
+//! - **An API key**: what follows the scheme in `Authorization`, or `X-Api-Key`, `Api-Key`, `X-Goog-Api-Key`,
+//!   `Private-Token`. The middleware does not see the default headers of a [`Client`](::reqwest::Client), and a key in
+//!   the query of the URL is not read: use [`LimitName`] or [`RateLimit::by`] for these. Keys are hashed: they stand in
+//!   no `Debug` output and no log.
+//!
+//! # What counts as one call
+//!
+//! - **Retries** are calls: add the limits *after* a middleware that retries, such as reqwest-retry's, so that they are
+//!   inside of it and see each attempt. Retries of reqwest itself, which [`ClientBuilder::retry`] sets, are not seen.
+//! - **Redirects** that reqwest follows are one call, of the host that was asked first. To count each, set
+//!   [`Policy::none`](::reqwest::redirect::Policy::none).
+//! - **A request that fails**, by a timeout for instance, was perhaps counted by the server, and stays counted.
+//!
+//! [`ClientBuilder::retry`]: https://docs.rs/reqwest/latest/reqwest/struct.ClientBuilder.html#method.retry
+//!
+//! # The server as teacher
+//!
+//! What responses say of limits is [learned](crate::feedback): a 429 or 503 pauses the requests of that limit, and no more
+//! are sent than the server says remain, in the dialects of GitHub, `OpenAI`, Anthropic, Discord and others. The
+//! response to a request that the server refused is returned as any other. [`RateLimit::feedback`] has the options,
+//! [`RateLimit::without_feedback`] turns it off. What is known is kept for up to 65,536 names in use; the requests of
+//! further ones only wait for their limits.
+//!
+//! # Places in flight
+//!
+//! A place of an [`InFlight`](crate::InFlight) (`"5000/h, 100 in flight"`) is held until the body of the response has
+//! been read or is dropped, or the request fails or is dropped. For that the body is wrapped, if the policy has
+//! places or may be changed to one that has, as those of `Limits` may. The URL, the extensions, the remote address and
+//! the HTTP version of the response stay. [`take_grant`] gives you the grant, to settle the true cost.
+//!
+//! # Errors
+//!
+//! A request that is refused is not sent. Its error is the
+//! [`Error::Middleware`](reqwest_middleware::Error::Middleware) of reqwest-middleware, can be downcast to a
+//! [`tollgate::Error`](crate::Error) and has it as its source: [`refusal`] gets it out.
+//! Without a [`max_wait`](RateLimit::max_wait) or a bound of the queue a request is refused only if its cost exceeds
+//! the capacity of its limit, or a shared limit has no store.
+
+mod body;
+mod host;
+mod middleware;
+mod name;
+mod route;
+mod teachers;
+
+pub use body::take_grant;
+pub use middleware::RateLimit;
+pub use name::LimitName;
+
+/// The refusal of a limit, if that is what the error of a request is.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::reqwest::{RateLimit, refusal};
+/// use tollgate::{InFlight, RateLimiter};
+/// use reqwest_middleware::ClientBuilder;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let limit = RateLimit::new(RateLimiter::new(InFlight::new(0)));
+/// let client = ClientBuilder::new(reqwest::Client::new()).with(limit).build();
+/// let error = client.get("http://localhost:1/").send().await.unwrap_err();
+/// assert!(matches!(refusal(&error), Some(tollgate::Error::ExceedsCapacity(_))));
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use]
+pub fn refusal(error: &reqwest_middleware::Error) -> Option<&crate::Error> {
+    match error {
+        reqwest_middleware::Error::Middleware(error) => {
+            error.chain().find_map(|cause| cause.downcast_ref())
+        }
+        reqwest_middleware::Error::Reqwest(_) => None,
+    }
+}

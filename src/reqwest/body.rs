@@ -1,0 +1,129 @@
+//! The grant of a response: kept until its body has ended, or taken out to be settled.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use ::reqwest::{Body, Response, ResponseBuilderExt};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+
+use crate::any::AnyGrant;
+use crate::policy::Cost;
+use crate::sync::Mutex;
+
+/// The grant of a call, in the extensions of its response and in its body.
+struct Slot<C: Cost>(Arc<Mutex<Option<AnyGrant<C>>>>);
+
+impl<C: Cost> Clone for Slot<C> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+/// A body that gives the grant back when it ends, fails or is dropped.
+struct HeldBody<C: Cost> {
+    inner: Body,
+    slot: Slot<C>,
+}
+
+impl<C: Cost> HeldBody<C> {
+    fn release(&self) {
+        let grant = self.slot.0.lock().take();
+        drop(grant);
+    }
+}
+
+impl<C: Cost> Drop for HeldBody<C> {
+    fn drop(&mut self) {
+        // The call ends before its place is given back.
+        self.inner = Body::default();
+        self.release();
+    }
+}
+
+impl<C: Cost> HttpBody for HeldBody<C> {
+    type Data = <Body as HttpBody>::Data;
+    type Error = <Body as HttpBody>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
+        // A reader that knows the end from the size may not ask for the frame after the last.
+        if !matches!(frame, Some(Ok(_))) || self.inner.is_end_stream() {
+            self.release();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// Puts the grant into the response, and around its body if it holds places.
+pub(super) fn with_grant<C: Cost>(mut response: Response, grant: AnyGrant<C>) -> Response {
+    let holds_places = grant.holds_places();
+    let slot = Slot(Arc::new(Mutex::new(Some(grant))));
+    response.extensions_mut().insert(slot.clone());
+    if !holds_places {
+        return response;
+    }
+    let url = http::Response::builder().url(response.url().clone()).body(());
+    let (mut head, inner) = http::Response::from(response).into_parts();
+    if inner.is_end_stream() {
+        slot.0.lock().take();
+    }
+    if let Ok(url) = url {
+        // Where reqwest keeps the URL of a response that it did not make.
+        head.extensions.extend(url.into_parts().0.extensions);
+    }
+    http::Response::from_parts(head, Body::wrap(HeldBody { inner, slot })).into()
+}
+
+/// Takes the grant out of a response, to correct the cost of the call once it is known. Do it before the body is read:
+/// a place in flight is then held by the grant and not by the body.
+///
+/// `None` if the request was not limited, if its body has ended already and held a place, or if the cost has another
+/// type: `C` is `u32`, or the tuple of the limiter.
+///
+/// ```
+/// use std::time::Duration;
+/// use futures::future::BoxFuture;
+/// use http::Extensions;
+/// use reqwest::{Request, Response};
+/// use reqwest_middleware::{ClientBuilder, Next};
+/// use tollgate::reqwest::{RateLimit, take_grant};
+/// use tollgate::{ManualClock, RateLimiter, SlidingWindowLog};
+///
+/// # fn answer<'a>(_: Request, _: &'a mut Extensions, _: Next<'a>) -> BoxFuture<'a, reqwest_middleware::Result<Response>> {
+/// #     Box::pin(async { Ok(http::Response::new("1100").into()) })
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let minute = Duration::from_secs(60);
+/// let policy = (SlidingWindowLog::new(60, minute), SlidingWindowLog::new(90_000, minute));
+/// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+/// let client = ClientBuilder::new(reqwest::Client::new())
+///     .with(RateLimit::new(limiter.clone()).cost(|_, _| (1, 800))) // an estimate
+///     # .with(answer) // instead of a server
+///     .build();
+/// let mut response = client.post("http://llm.example/").send().await?;
+/// let grant = take_grant::<(u32, u32)>(&mut response);
+/// let tokens = response.text().await?.parse()?;
+/// if let Some(mut grant) = grant {
+///     grant.settle((1, tokens)).await?;
+/// }
+/// assert_eq!(limiter.available(), (59, 88_900));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use = "a grant that is dropped gives its places in flight back"]
+pub fn take_grant<C: Cost>(response: &mut Response) -> Option<AnyGrant<C>> {
+    let Slot(slot) = response.extensions_mut().remove::<Slot<C>>()?;
+    slot.lock().take()
+}

@@ -1,0 +1,272 @@
+//! The middleware.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::reqwest::{Request, Response};
+use async_trait::async_trait;
+use http::Extensions;
+use reqwest_middleware::{Middleware, Next, Result};
+
+use super::body::with_grant;
+use super::name::Names;
+use super::teachers::{Limiter, Teachers};
+use crate::any::{AnyRateLimiter, acquire_within};
+use crate::config::limiters::RateLimiters;
+use crate::config::limits::Limits;
+use crate::feedback::{AnyLimiter, Counted, FeedbackBuilder};
+
+type OfRequest<T> = Arc<dyn Fn(&Request, &Extensions) -> T + Send + Sync>;
+
+/// Makes each request of a client wait for its limit: the middleware with all its options.
+///
+/// [`Limits`] are middleware by themselves. This is for [`RateLimiters`], whose limits can be reloaded, for any other
+/// limiter of this crate, and to set more:
+///
+/// ```
+/// use std::time::Duration;
+/// use futures::future::BoxFuture;
+/// use http::Extensions;
+/// use reqwest::{Request, Response};
+/// use reqwest_middleware::{ClientBuilder, Next};
+/// use tollgate::reqwest::{RateLimit, refusal};
+/// use tollgate::{Limits, ManualClock, RateLimiters};
+///
+/// # fn answer<'a>(_: Request, _: &'a mut Extensions, _: Next<'a>) -> BoxFuture<'a, reqwest_middleware::Result<Response>> {
+/// #     Box::pin(async { Ok(http::Response::new("").into()) })
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// # let clock = ManualClock::new();
+/// // In a program: `RateLimiters::new(limits)`.
+/// let limiters = RateLimiters::with_clock(Limits::per_host("2/s")?, clock);
+/// let limit = RateLimit::limits(limiters.clone()).max_wait(Duration::from_millis(100));
+/// let client = ClientBuilder::new(reqwest::Client::new()).with(limit)
+///     # .with(answer) // instead of a server
+///     .build();
+/// client.get("http://api.example/").send().await?;
+/// let error = client.get("http://api.example/").send().await.unwrap_err();
+/// assert_eq!(refusal(&error).unwrap().retry_after().unwrap().as_millis(), 500);
+/// limiters.reload(Limits::per_host("100/s")?); // for both, as they share the limiters
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// `C` is the type of the cost: `u32`, or that of a tuple of policies.
+#[derive(Clone)]
+pub struct RateLimit<C: Counted = u32> {
+    find: OfRequest<Option<Found<C>>>,
+    cost: Option<OfRequest<C>>,
+    max_wait: Option<Duration>,
+    teachers: Option<Arc<Teachers<C>>>,
+}
+
+/// A key, and its limiter.
+type Found<C> = (String, Limiter<C>);
+
+impl RateLimit {
+    /// The limits of `limiters`, per what they are per: see the [module](super#limits-per-what). A request whose
+    /// name has no limit goes through.
+    ///
+    /// ```
+    /// use tollgate::reqwest::RateLimit;
+    /// use tollgate::{Limits, RateLimiters};
+    ///
+    /// let limiters = RateLimiters::new(Limits::per_host("10/s")?);
+    /// let middleware = RateLimit::limits(limiters.clone());
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    #[must_use]
+    pub fn limits(limiters: impl Into<RateLimiters>) -> Self {
+        let limiters = limiters.into();
+        let names = Names::new(&limiters);
+        Self::find(move |request, extensions| {
+            let limiter = limiters.at(&names.of(&limiters, request, extensions))?;
+            Some((limiter.key().clone(), Arc::new(limiter)))
+        })
+    }
+}
+
+impl<C: Counted> RateLimit<C> {
+    /// One limiter for all requests: any of this crate.
+    ///
+    /// ```
+    /// use tollgate::reqwest::RateLimit;
+    /// use tollgate::{InFlight, Rate, RateLimiter, Same, TokenBucket};
+    ///
+    /// let bucket = TokenBucket::new(Rate::per_second(10.0), 20);
+    /// let middleware = RateLimit::new(RateLimiter::new(Same((bucket, InFlight::new(5)))));
+    /// ```
+    #[must_use]
+    pub fn new(limiter: impl AnyRateLimiter<C> + 'static) -> Self {
+        let limiter: Limiter<C> = Arc::new(limiter);
+        Self::find(move |_, _| Some((String::new(), Arc::clone(&limiter))))
+    }
+
+    /// The limiter of the key of a request. `None`, as a key or a limiter: the request goes through.
+    ///
+    /// ```
+    /// use tollgate::reqwest::RateLimit;
+    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
+    ///
+    /// let tenants = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
+    /// let middleware = RateLimit::by(
+    ///     |request, _| Some(request.headers().get("x-tenant")?.to_str().ok()?.to_owned()),
+    ///     move |tenant| Some(tenants.at(tenant.to_owned())),
+    /// );
+    /// ```
+    ///
+    /// With the feature `redis`, `move |key| Some(limiter.at(key))` of a `RedisRateLimiter` is one quota for a
+    /// fleet.
+    #[must_use]
+    pub fn by<L: AnyRateLimiter<C> + 'static>(
+        key: impl Fn(&Request, &Extensions) -> Option<String> + Send + Sync + 'static,
+        limiter: impl Fn(&str) -> Option<L> + Send + Sync + 'static,
+    ) -> Self {
+        Self::find(move |request, extensions| {
+            let key = key(request, extensions)?;
+            let limiter = limiter(&key)?;
+            Some((key, Arc::new(limiter)))
+        })
+    }
+
+    fn find(
+        find: impl Fn(&Request, &Extensions) -> Option<Found<C>> + Send + Sync + 'static,
+    ) -> Self {
+        let teachers = Some(Arc::new(Teachers::new(None)));
+        Self { find: Arc::new(find), cost: None, max_wait: None, teachers }
+    }
+
+    /// Sets the cost of a request. Default: one permit, of each part of a tuple. A request whose cost is zero
+    /// passes at once; one whose cost exceeds the capacity gets [`Error::ExceedsCapacity`](crate::Error).
+    ///
+    /// ```
+    /// use tollgate::reqwest::RateLimit;
+    /// use tollgate::{InFlight, Rate, RateLimiter, TokenBucket};
+    ///
+    /// let tokens = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
+    /// let limiter = RateLimiter::new((tokens, InFlight::new(10)));
+    /// // Four bytes of the question are a token, and the answer has up to 500.
+    /// let middleware = RateLimit::new(limiter).cost(|request, _| {
+    ///     let question = request.body().and_then(|body| body.as_bytes()).map_or(0, <[u8]>::len);
+    ///     (u32::try_from(question / 4).unwrap_or(u32::MAX).saturating_add(500), 1)
+    /// });
+    /// ```
+    #[must_use]
+    pub fn cost(self, cost: impl Fn(&Request, &Extensions) -> C + Send + Sync + 'static) -> Self {
+        Self { cost: Some(Arc::new(cost)), ..self }
+    }
+
+    /// The longest wait. A request that cannot be granted in this time is refused at once, and the error says what
+    /// wait it would have needed: [`refusal`](super::refusal). Default: no bound.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Limits;
+    /// use tollgate::reqwest::RateLimit;
+    ///
+    /// let middleware = RateLimit::limits(Limits::per_host("10/s")?).max_wait(Duration::from_secs(30));
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    #[must_use]
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        Self { max_wait: Some(max_wait), ..self }
+    }
+
+    /// Sets how the middleware [learns](crate::feedback) from responses: the dialects, the longest pause, and what
+    /// the numbers of a tuple count. Default: all dialects, an hour, requests and tokens.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Limits;
+    /// use tollgate::feedback::{Dialect, Dialects};
+    /// use tollgate::reqwest::RateLimit;
+    ///
+    /// let limits = Limits::all("5000/h burst 100")?;
+    /// let middleware = RateLimit::limits(limits).feedback(|feedback| {
+    ///     feedback.dialects(Dialects::only(Dialect::github())).max_wait(Duration::from_secs(600))
+    /// });
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    #[must_use]
+    pub fn feedback(
+        self,
+        options: impl Fn(FeedbackBuilder<AnyLimiter<C>>) -> FeedbackBuilder<AnyLimiter<C>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        Self { teachers: Some(Arc::new(Teachers::new(Some(Box::new(options))))), ..self }
+    }
+
+    /// Does not read what responses say of limits.
+    ///
+    /// ```
+    /// use tollgate::Limits;
+    /// use tollgate::reqwest::RateLimit;
+    ///
+    /// let middleware = RateLimit::limits(Limits::per_host("10/s")?).without_feedback();
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    #[must_use]
+    pub fn without_feedback(self) -> Self {
+        Self { teachers: None, ..self }
+    }
+}
+
+#[async_trait]
+impl<C: Counted> Middleware for RateLimit<C> {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        let Some((key, limiter)) = (self.find)(&request, extensions) else {
+            return next.run(request, extensions).await;
+        };
+        let cost = self.cost.as_ref().map_or(C::ONE, |cost| cost(&request, extensions));
+        let feedback = self.teachers.as_ref().and_then(|teachers| teachers.at(key, &limiter));
+        let Some(feedback) = feedback else {
+            let grant = acquire_within(&*limiter, cost, self.max_wait).await.map_err(refused)?;
+            let response = next.run(request, extensions).await?;
+            return Ok(with_grant(response, grant));
+        };
+        let mut call = feedback.acquire_within(cost, self.max_wait).await.map_err(refused)?;
+        // If this fails or is dropped, its place in flight is given back, and the server may have counted it.
+        let response = next.run(request, extensions).await?;
+        call.observe(response.status(), response.headers()).await;
+        Ok(match call.take_grant() {
+            Some(grant) => with_grant(response, grant),
+            None => response,
+        })
+    }
+}
+
+/// The error of a request that was not sent. It can be downcast to `error`, and has it as its source.
+fn refused(error: crate::Error) -> reqwest_middleware::Error {
+    let error = anyhow::Error::new(error);
+    reqwest_middleware::Error::Middleware(error.context("its limit did not let the request pass"))
+}
+
+/// With the system clock. The limiters are made at the first request, and belong to the client and its clones: a
+/// copy of the limits in another client is another limit. [`RateLimit`] has options.
+#[async_trait]
+impl Middleware for Limits {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        let make = || -> Box<dyn Middleware> { Box::new(RateLimit::limits(self.clone())) };
+        let middleware = self.middleware.0.get_or_init(make);
+        middleware.handle(request, extensions, next).await
+    }
+}
+
+impl<C: Counted> fmt::Debug for RateLimit<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit").field("max_wait", &self.max_wait).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,27 @@
+//! The middleware for reqwest.
+
+mod calls;
+mod names;
+
+use futures::future::BoxFuture;
+use http::Extensions;
+use reqwest::{Request, Response};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next};
+
+/// A client with one middleware.
+fn client(middleware: impl Middleware) -> ClientWithMiddleware {
+    ClientBuilder::new(reqwest::Client::new()).with(middleware).build()
+}
+
+/// A client whose calls are answered without a server.
+fn answered(middleware: impl Middleware) -> ClientWithMiddleware {
+    ClientBuilder::new(reqwest::Client::new()).with(middleware).with(answer).build()
+}
+
+fn answer<'a>(
+    _: Request,
+    _: &'a mut Extensions,
+    _: Next<'a>,
+) -> BoxFuture<'a, reqwest_middleware::Result<Response>> {
+    Box::pin(async { Ok(http::Response::new("hello").into()) })
+}

@@ -1,0 +1,215 @@
+//! Which limit a request takes.
+
+use std::time::Duration;
+
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, RequestBuilder};
+use tollgate::reqwest::{LimitName, RateLimit, refusal};
+use tollgate::{
+    KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters, SlidingWindowLog,
+};
+
+use super::{answer, answered};
+
+/// Refuses the second call of a name.
+fn once_an_hour(limits: Limits) -> (RateLimiters, ClientWithMiddleware) {
+    let limiters = RateLimiters::with_clock(limits, ManualClock::new());
+    let middleware = RateLimit::limits(limiters.clone()).max_wait(Duration::ZERO);
+    (limiters, answered(middleware))
+}
+
+async fn passes(request: RequestBuilder) -> bool {
+    match request.send().await {
+        Ok(_) => true,
+        Err(error) => {
+            let error = refusal(&error).expect("refused by the limit");
+            assert!(error.retry_after().is_some(), "{error}");
+            false
+        }
+    }
+}
+
+/// What becomes of calls of these URLs, one after another.
+async fn get(client: &ClientWithMiddleware, urls: &[&str]) -> Vec<bool> {
+    let mut passed = Vec::new();
+    for url in urls {
+        passed.push(passes(client.get(*url)).await);
+    }
+    passed
+}
+
+#[tokio::test]
+async fn the_two_lines_of_the_issue() -> Result<(), Box<dyn std::error::Error>> {
+    let client = reqwest::Client::new();
+    let client = ClientBuilder::new(client).with(Limits::per_host("10/s")?).with(answer).build();
+    let clone = client.clone();
+    let start = std::time::Instant::now();
+    for client in [&client, &clone, &client] {
+        client.get("http://api.example/").send().await?;
+    }
+    assert!(start.elapsed() >= Duration::from_millis(200));
+    // Another host has another limit.
+    let start = std::time::Instant::now();
+    client.get("http://other.example/").send().await?;
+    assert!(start.elapsed() < Duration::from_millis(100));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_copy_of_the_limits_is_another_limit_and_a_changed_one_too() {
+    let limits = Limits::per_host("1/h").expect("a limit");
+    let one = answered(limits.clone());
+    one.get("http://a.org").send().await.expect("the first");
+    let other = answered(limits);
+    let soon = tokio::time::timeout(Duration::from_secs(1), other.get("http://a.org").send());
+    soon.await.expect("the first of another client").expect("the first");
+}
+
+#[tokio::test]
+async fn a_host_is_one_in_all_spellings() {
+    let limits = Limits::per_host("1/h").expect("a limit");
+    let (_, client) = once_an_hour(limits);
+    let urls = [
+        "http://api.example.org/a",
+        "https://API.example.org:443/b",
+        "https://api.example.org./",
+        "http://api.example.org:8080/",
+        "http://api.example.org:8080/x",
+        "http://user:secret@xn--bcher-kva.example",
+        "http://Bücher.example",
+        "http://[::1]/",
+        "http://[0:0:0:0:0:0:0:1]/",
+        "http://127.0.0.1/",
+        "http://127.1/",
+    ];
+    let passed = get(&client, &urls).await;
+    assert_eq!(passed, [true, false, false, true, false, true, false, true, false, true, false],);
+}
+
+#[tokio::test]
+async fn a_listed_host_is_found_in_any_spelling_also_after_a_reload() {
+    let limits = |name: &str| Limits::new(tollgate::Per::Host).named(name, "1/h").expect("a limit");
+    let (limiters, client) = once_an_hour(limits("API.Example.org:443"));
+    let urls =
+        ["https://api.example.org/", "http://api.example.org/", "http://b.org", "http://b.org"];
+    // Others are not limited.
+    assert_eq!(get(&client, &urls).await, [true, false, true, true]);
+    limiters.reload(limits("B.org"));
+    assert_eq!(get(&client, &urls).await, [true, true, true, false]);
+}
+
+#[tokio::test]
+async fn a_route_has_one_limit_for_all_ids_and_the_rest_of_a_host_one() {
+    let limits = Limits::per_route("1/h")
+        .and_then(|limits| limits.named("GET /users/{id}", "2/h burst 2"))
+        .and_then(|limits| limits.named("/users/me", "1/h"))
+        .and_then(|limits| limits.named("search.org/{*rest}", "1/h"))
+        .expect("limits");
+    let (limiters, client) = once_an_hour(limits);
+    let urls = [
+        "http://a.org/users/1",
+        "http://a.org/users/2?page=3",
+        "http://b.org/users/3",
+        "http://a.org/users/me",
+        "http://a.org/users/me",
+        "http://search.org/a/b",
+        "http://search.org/c",
+        // In no route.
+        "http://a.org/1",
+        "http://a.org/2",
+        "http://b.org/1",
+    ];
+    assert_eq!(
+        get(&client, &urls).await,
+        [true, true, false, true, false, true, false, true, false, true],
+    );
+    // Another method is in no route.
+    assert!(!passes(client.post("http://a.org/users/1")).await);
+    assert!(passes(client.post("http://c.org/users/1")).await);
+    for id in 0..1000 {
+        passes(client.get(format!("http://a.org/items/{id}"))).await;
+    }
+    assert!(limiters.keyed().len() <= 6, "{} keys", limiters.keyed().len());
+}
+
+#[tokio::test]
+async fn an_api_key_has_one_limit_and_is_shown_nowhere() {
+    let limits =
+        Limits::per_api_key("1/h").and_then(|limits| limits.named("sk-listed", "2/h burst 2"));
+    let (limiters, client) = once_an_hour(limits.expect("limits"));
+    let with = |field, value| client.get("http://a.org").header(field, value);
+    assert!(passes(with("authorization", "Bearer sk-one")).await);
+    assert!(!passes(with("authorization", "Bearer sk-one")).await);
+    assert!(!passes(with("x-api-key", "sk-one")).await);
+    assert!(!passes(client.get("http://b.org").bearer_auth("sk-one")).await);
+    assert!(passes(with("x-api-key", "sk-two")).await);
+    assert!(passes(with("authorization", "Bearer sk-listed")).await);
+    assert!(passes(with("authorization", "token sk-listed")).await);
+    assert!(!passes(with("api-key", "sk-listed")).await);
+    assert!(passes(client.get("http://a.org").basic_auth("user", Some("sk-three"))).await);
+    assert!(!passes(client.get("http://user:sk-three@a.org")).await);
+    // Without a key, by host.
+    assert!(passes(client.get("http://a.org")).await);
+    assert!(!passes(client.get("http://a.org")).await);
+    assert!(passes(client.get("http://b.org")).await);
+    let keys = limiters.keyed().keys();
+    assert!(keys.iter().all(|key| key == "sk-listed" || !key.contains("sk-")), "{keys:?}");
+    let shown = format!("{limiters:?} {:?} {client:?}", RateLimit::limits(limiters.clone()));
+    assert!(!shown.contains("sk-"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_name_given_with_the_request_counts_whatever_the_limits_are_per() {
+    let all = |limits: Result<Limits, _>| {
+        let limits = limits.and_then(|limits: Limits| limits.named("search", "1/h"));
+        once_an_hour(limits.expect("limits")).1
+    };
+    for client in [
+        all(Limits::per_host("1/h")),
+        all(Limits::per_route("1/h")),
+        all(Limits::per_api_key("1/h")),
+        all(Limits::per_name("1/h")),
+        all(Limits::all("1/h")),
+    ] {
+        let search = || client.get("http://a.org").with_extension(LimitName::new("search"));
+        assert!(passes(search()).await);
+        assert!(!passes(search()).await);
+        assert!(passes(client.get("http://a.org")).await);
+        assert!(!passes(client.get("http://a.org")).await);
+    }
+}
+
+#[tokio::test]
+async fn one_limit_for_all_hosts() {
+    let (_, client) = once_an_hour(Limits::all("1/h").expect("a limit"));
+    assert_eq!(get(&client, &["http://a.org", "http://b.org"]).await, [true, false]);
+}
+
+#[tokio::test]
+async fn own_keys_own_limiters_and_own_costs() {
+    let log = SlidingWindowLog::new(10, Duration::from_secs(60));
+    let tenants = KeyedRateLimiter::<String, _>::with_clock(log.clone(), ManualClock::new());
+    let table = tenants.clone();
+    let tenant = RateLimit::by(
+        |request, _| Some(request.headers().get("x-tenant")?.to_str().ok()?.to_owned()),
+        move |tenant| Some(table.at(tenant.to_owned())),
+    );
+    let client = answered(
+        tenant.cost(|request, _| u32::try_from(request.url().path().len()).expect("short")),
+    );
+    let of = |tenant, path| client.get(format!("http://a.org{path}")).header("x-tenant", tenant);
+    of("a", "/123456").send().await.expect("seven of ten");
+    of("b", "/").send().await.expect("one of ten");
+    client.get("http://a.org/without/a/tenant/it/is/not/limited").send().await.expect("no limit");
+    assert_eq!((tenants.available("a"), tenants.available("b")), (3, 9));
+    let error = of("a", "/12345678901").send().await.expect_err("more than there ever is");
+    let error = refusal(&error).expect("refused by the limit");
+    assert!(matches!(error, tollgate::Error::ExceedsCapacity(_)), "{error}");
+
+    // A tuple of costs, and a limiter without a type.
+    let limiter = RateLimiter::with_clock((log.clone(), log), ManualClock::new());
+    let any: std::sync::Arc<dyn tollgate::AnyRateLimiter<(u32, u32)>> =
+        std::sync::Arc::new(limiter.clone());
+    let client = answered(RateLimit::new(any).cost(|_, _| (1, 4)));
+    client.get("http://a.org").send().await.expect("granted");
+    assert_eq!(limiter.available(), (9, 6));
+}
