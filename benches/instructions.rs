@@ -14,6 +14,7 @@
 //!
 //! The size is that of a function which does nothing but the call, as the symbol table has it.
 
+use std::cell::Cell;
 use std::env;
 use std::fs;
 use std::hint::black_box;
@@ -45,6 +46,21 @@ const PATHS: &[Row] = &[
     ("try_acquire, token bucket", 86, || on(bucket(), |l| l.try_acquire(1).is_ok())),
     ("try_acquire, gcra", 86, || {
         on(Gcra::new(u32::MAX - 1, 1_000_000_000, SECOND), |l| l.try_acquire(1).is_ok())
+    }),
+    // At 10 a second with a burst of 10: the word decides for a 64th of a second, and the mutex a call that
+    // comes later. So each call has a limiter of its own.
+    ("try_acquire, small bucket", 996, || {
+        let small = |_| {
+            let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(10.0), 10));
+            // Two calls at once are where levels are recorded from.
+            (0..2).for_each(|_| _ = limiter.try_acquire(2).expect("a full bucket"));
+            limiter
+        };
+        let limiters: Vec<_> = (0..2 * CALLS * BATCHES as u64).map(small).collect();
+        with((limiters, Cell::new(0)), |(limiters, calls)| {
+            let limiter = limiters.get(calls.replace(calls.get() + 1));
+            limiter.is_some_and(|limiter| limiter.try_acquire(1).is_ok())
+        })
     }),
     ("refused, bursty", 82, || {
         on_exhausted(slow_bursty(), 1_000_000, |l| l.try_acquire(1).is_err())

@@ -293,8 +293,8 @@ impl<P: Policy> Line<P> {
         let word = self.word.as_ref().and_then(|word| word.lock(&mut inner.published));
         // Read under the lock, so that the order of times is the order of events.
         let now = inner.time.read(timer.now());
-        if let Some(position) = word {
-            inner.take_over(position, now, !timer.was_set_back());
+        if let Some(positions) = word {
+            inner.take_over(positions, now, !timer.was_set_back());
         }
         let before = catch_unwind(AssertUnwindSafe(|| inner.pump(now)));
         let result = catch_unwind(AssertUnwindSafe(|| act(inner, now)));

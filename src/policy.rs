@@ -278,6 +278,19 @@ pub trait Policy: Clone + Send + Sync + 'static {
         self.ready_at(state, now, cost).is_ok_and(|ready| ready.has_come(now))
     }
 
+    /// As [`charge`](Self::charge), while no other receipt of this state can be given back: keeps no record for
+    /// refunds of others.
+    #[doc(hidden)]
+    fn charge_alone(&self, state: &mut Self::State, at: Nanos, cost: Self::Cost) -> Self::Receipt {
+        self.charge(state, at, cost)
+    }
+
+    /// No receipt of this state can be given back any more: drops what is kept for that.
+    #[doc(hidden)]
+    fn forget_receipts(&self, state: &mut Self::State) {
+        let _ = state;
+    }
+
     /// Whether no result depends on time. If so, the clock is not read while no caller waits.
     #[doc(hidden)]
     const TIMELESS: bool = false;

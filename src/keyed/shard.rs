@@ -245,6 +245,7 @@ impl<K, P: Policy> Shard<K, P> {
         {
             self.stats.add(stats);
             entry.slot = Slot::Quiet(state);
+            entry.forget_receipts(&self.rule);
         }
     }
 
@@ -284,7 +285,7 @@ impl<K, P: Policy> Shard<K, P> {
         let entry = self.entries.get_bucket_mut(place).expect(FOUND);
         let policy = self.rule.policy(entry.own.as_deref());
         let Slot::Quiet(state) = &mut entry.slot else { return Ok(Decision::NeedsLine) };
-        decide(policy, state, now, self.not_before, cost, max_wait).0
+        decide(policy, state, entry.pins, now, self.not_before, cost, max_wait).0
     }
 
     /// Decides a call at an absent key. Also returns whether the key has to be stored.
@@ -297,7 +298,14 @@ impl<K, P: Policy> Shard<K, P> {
     ) -> (Result<Decision<P::Receipt>, Error>, bool) {
         let policy = self.rule.policy(entry.own.as_deref());
         let Slot::Quiet(state) = &mut entry.slot else { unreachable!("made just now") };
-        decide(policy, state, now, self.not_before, cost, max_wait)
+        decide(policy, state, entry.pins, now, self.not_before, cost, max_wait)
+    }
+
+    /// A grant of a key can no longer be settled.
+    pub(super) fn unpin(&mut self, place: usize) {
+        let entry = self.entries.get_bucket_mut(place).expect(FOUND);
+        entry.pins -= 1;
+        entry.forget_receipts(&self.rule);
     }
 
     pub(super) fn lines(&self) -> Vec<Arc<Shared<P>>> {
@@ -336,14 +344,31 @@ impl<K, P: Policy> Shard<K, P> {
                 change(line, new.clone(), bounds);
             }
         }
+        if entry.pins == 0
+            && let Slot::Quiet(state) = &mut entry.slot
+        {
+            new.forget_receipts(state);
+        }
         std::mem::replace(&mut entry.own, own)
     }
 }
 
-/// Also returns whether the state of the policy has changed.
+impl<K, P: Policy> Entry<K, P> {
+    /// Without a grant that can be settled, a key keeps only what decides later calls.
+    fn forget_receipts(&mut self, rule: &PolicySource<K, P>) {
+        if self.pins == 0
+            && let Slot::Quiet(state) = &mut self.slot
+        {
+            rule.policy(self.own.as_deref()).forget_receipts(state);
+        }
+    }
+}
+
+/// Also returns whether the state of the policy has changed. `pins`: how many grants may still be settled.
 fn decide<P: Policy>(
     policy: &P,
     state: &mut P::State,
+    pins: u32,
     now: Nanos,
     not_before: Nanos,
     cost: P::Cost,
@@ -362,7 +387,11 @@ fn decide<P: Policy>(
         if P::HELD {
             return (Ok(Decision::NeedsLine), true);
         }
-        let receipt = Some(policy.charge(state, now, cost));
+        let receipt = Some(if pins == 0 {
+            policy.charge_alone(state, now, cost)
+        } else {
+            policy.charge(state, now, cost)
+        });
         return (Ok(Decision::Granted(Charge { waited: 0, receipt, limited_by: None })), true);
     }
     let cannot_wait = |ready: Ready| {

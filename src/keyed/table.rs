@@ -461,7 +461,7 @@ impl<K: Send + 'static, P: Policy> Keys<P> for Table<K, P> {
     fn unpin(&self, place: EntryRef) {
         let mut shard = self.shard(place.hash);
         if let Some(found) = shard.find_id(place.hash, place.id, place.hint) {
-            shard.entry_mut(found).pins -= 1;
+            shard.unpin(found);
         }
     }
 

@@ -199,3 +199,45 @@ fn idle_keys_of_a_small_table_go_by_calls_or_at_once() {
         assert!(calls <= 2_100, "{} keys", limiter.len());
     }
 }
+
+/// What refunds need is on the heap, and a table of a million keys pays for it only where they can come.
+#[test]
+fn a_key_keeps_the_levels_of_its_store_only_while_a_grant_can_be_settled() {
+    let (clock, limiter) = bursty();
+    let has_levels = || {
+        let state = limiter.table.look(&1, |_| None, |_, state, _| Some(format!("{state:?}")));
+        let state = state.expect("no caller waits");
+        assert_ne!(state.contains("Lows(None)"), state.contains("Lows(Some("), "{state}");
+        state.contains("Lows(Some(")
+    };
+    limiter.try_acquire(&1, 1).expect("stored");
+    for _ in 0..3 {
+        limiter.try_acquire(&1, 1).expect("its ticket has come");
+        assert!(!has_levels());
+        clock.advance(Duration::from_secs(1));
+    }
+    limiter.set_policy(SmoothBursty::new(Rate::per_second(2.0)));
+    assert!(!has_levels());
+    let mut early = limiter.try_acquire(&1, 2).expect("its ticket has come");
+    assert!(!has_levels(), "no other grant can be settled");
+    clock.advance(Duration::from_secs(1));
+    let late = limiter.try_acquire(&1, 2).expect("its ticket has come");
+    assert!(has_levels());
+    early.settle(1).expect("less");
+    assert_eq!(limiter.try_acquire(&1, 1).expect_err("owed").retry_after(), Some(LATER / 120));
+    drop(early);
+    assert!(has_levels());
+    drop(late);
+    assert!(!has_levels());
+
+    // Also when a caller has waited.
+    let late = limiter.try_acquire(&1, 1).expect_err("owed").retry_after().expect("a time");
+    let mut waiting = Box::pin(limiter.acquire(&1, 1));
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    clock.advance(late);
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    drop(waiting);
+    clock.advance(Duration::from_secs(1));
+    limiter.try_acquire(&1, 1).expect("its ticket has come");
+    assert!(!has_levels());
+}

@@ -443,7 +443,7 @@ fn a_source_has_nothing_to_give_back_after_take() {
 }
 
 #[test]
-fn a_limiter_takes_no_more_than_608_bytes() {
+fn a_limiter_takes_no_more_than_512_bytes() {
     use crate::{FixedWindow, Gcra, LeakyBucket, SlidingWindowLog, SmoothWarmingUp, TokenBucket};
 
     let bytes = [
@@ -457,6 +457,6 @@ fn a_limiter_takes_no_more_than_608_bytes() {
         Shared::<InFlight>::bytes(),
         Shared::<(FixedWindow, TokenBucket, InFlight)>::bytes(),
     ];
-    assert!(bytes.iter().all(|&bytes| bytes <= 608), "{bytes:?}");
-    assert_eq!(bytes[0], 592);
+    assert!(bytes.iter().all(|&bytes| bytes <= 512), "{bytes:?}");
+    assert_eq!(bytes[0], 496);
 }

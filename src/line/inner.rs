@@ -488,18 +488,18 @@ impl<P: Policy> Inner<P> {
         waiting.queue.after_unlock(None)
     }
 
-    /// Takes over the position from the word, and notes what the word has charged since it was published.
+    /// Takes over the position from the word, and notes what the word has charged since it was published `before`.
     /// `exact`: no call of the word was later than `now`.
-    pub(super) fn take_over(&mut self, position: i128, now: Nanos, exact: bool) {
+    pub(super) fn take_over(&mut self, [before, position]: [i128; 2], now: Nanos, exact: bool) {
         let Some(lock_free) = P::LOCK_FREE else { return };
         let state = (lock_free.state)(&mut self.state);
         state.position = position;
-        if position != self.published.position
+        if position != before
             && let Some(schedule) = (lock_free.schedule)(&self.policy)
         {
             let until = self.published.until;
             let until = if exact { now.min(until) } else { until };
-            schedule.note_charges(state, self.published.position, until);
+            schedule.note_charges(state, before, until);
         }
     }
 
@@ -509,8 +509,8 @@ impl<P: Policy> Inner<P> {
             && self.is_quiet(now)
             && let Some(schedule) = (lock_free.schedule)(&self.policy)
         {
-            let state = *(lock_free.state)(&mut self.state);
-            word.publish(&mut self.published, &schedule, &state, now);
+            let state = (lock_free.state)(&mut self.state);
+            word.publish(&mut self.published, &schedule, state, now);
         }
     }
 }

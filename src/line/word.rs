@@ -87,8 +87,8 @@ pub(super) struct Published {
     floor: u64,
     /// The greatest word ever published or seen.
     ceiling: u64,
-    /// The position that was published last, and the time up to which the word grants.
-    pub(super) position: i128,
+    /// The word that was published last, and the time up to which it grants.
+    word: u64,
     pub(super) until: Nanos,
 }
 
@@ -164,12 +164,13 @@ impl Word {
         }
     }
 
-    /// Sends all calls to the mutex, which the caller holds. Returns the position, if the word held it.
-    pub(super) fn lock(&self, published: &mut Published) -> Option<i128> {
+    /// Sends all calls to the mutex, which the caller holds. Returns the position that was published last and the
+    /// present one, if the word held it.
+    pub(super) fn lock(&self, published: &mut Published) -> Option<[i128; 2]> {
         // Not `fetch_or`, which is a loop if its result is used.
         let bits = self.bits.swap(LOCK, Ordering::AcqRel);
         published.ceiling = published.ceiling.max(bits & !LOCK);
-        self.position_of(bits)
+        Some([self.position_of(published.word)?, self.position_of(bits)?])
     }
 
     /// The position, if the word holds it, for an observer that holds the mutex.
@@ -209,7 +210,7 @@ impl Word {
             let until = slot.map_or(END, |slot| now.saturating_add(slot).min(END));
             // Not earlier than before: a call that has read the other one counts in this slot.
             published.until = published.until.max(until);
-            published.position = state.position;
+            published.word = word;
             let end = position_at(published.until, schedule.multiplier).saturating_add(bump);
             let until = if end < TOO_WIDE { published.until } else { Nanos::ZERO };
             self.until.store(until.get(), Ordering::Relaxed);
@@ -408,7 +409,7 @@ mod tests {
                 match usize::from(change) {
                     change @ 0..2 => {
                         let position = twins.word.lock(&mut twins.published);
-                        prop_assert!(position.is_none_or(|it| it == twins.state.position));
+                        prop_assert!(position.is_none_or(|[_, it]| it == twins.state.position));
                         let next = others[change % others.len()];
                         next.migrate(&twins.schedule, &mut twins.state, at);
                         twins.schedule = next;
@@ -449,8 +450,8 @@ mod tests {
         assert!(matches!(twins.ask(latest, (1 << 62) - 1), Ok(Attempt::Granted(_))));
         // Charged beyond what could be published, it is still read right, and then kept in the mutex.
         let charged = twins.word.lock(&mut twins.published);
-        assert_eq!(charged, Some(twins.state.position));
-        assert!(charged >= Some(1 << 62));
+        assert_eq!(charged, Some([0, twins.state.position]));
+        assert!(twins.state.position >= 1 << 62);
         twins.publish(latest);
         assert_eq!(twins.word.position(), None);
     }

@@ -117,6 +117,22 @@ macro_rules! compose {
                 )+)
             }
 
+            fn charge_alone(
+                &self,
+                state: &mut Self::State,
+                at: Nanos,
+                cost: Self::Cost,
+            ) -> Self::Receipt {
+                ($(
+                    (!cost$($of)*.is_zero())
+                        .then(|| self$($way)*.charge_alone(&mut state.$index, at, cost$($of)*)),
+                )+)
+            }
+
+            fn forget_receipts(&self, state: &mut Self::State) {
+                $(self$($way)*.forget_receipts(&mut state.$index);)+
+            }
+
             fn refund(
                 &self,
                 state: &mut Self::State,
@@ -319,6 +335,16 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
     #[inline(always)]
     fn charge(&self, states: &mut Self::State, at: Nanos, cost: P::Cost) -> Self::Receipt {
         std::array::from_fn(|part| self[part].charge(&mut states[part], at, cost))
+    }
+
+    fn charge_alone(&self, states: &mut Self::State, at: Nanos, cost: P::Cost) -> Self::Receipt {
+        std::array::from_fn(|part| self[part].charge_alone(&mut states[part], at, cost))
+    }
+
+    fn forget_receipts(&self, states: &mut Self::State) {
+        for (part, state) in self.iter().zip(states) {
+            part.forget_receipts(state);
+        }
     }
 
     fn refund(

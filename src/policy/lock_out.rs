@@ -105,6 +105,14 @@ impl<P: Policy> Policy for LockOut<P> {
         self.policy.charge(&mut lock.state, at, cost)
     }
 
+    fn charge_alone(&self, lock: &mut Self::State, at: Nanos, cost: P::Cost) -> P::Receipt {
+        self.policy.charge_alone(&mut lock.state, at, cost)
+    }
+
+    fn forget_receipts(&self, lock: &mut Self::State) {
+        self.policy.forget_receipts(&mut lock.state);
+    }
+
     fn refund(
         &self,
         lock: &mut Self::State,

@@ -14,14 +14,26 @@
 //! because a level matters only if it is less than an excess: of calls that begin together the first finds a
 //! full store, and the others find only a few levels that are low.
 
+//!
+//! A charge that finds the store full leaves nothing to the charges before it, whatever they were. This needs no record, so
+//! a store that is full whenever a caller comes has no levels on the heap.
+
 /// With two, a client whose estimates are twice too high does not use its quota in full:
 /// `tests/in_process/true_cost.rs`.
 const PLACES: usize = 4;
 
-/// The lowest levels since each charge, in units of a [`Schedule`](super::schedule::Schedule). What is behind
-/// the first free place means nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lows([Low; PLACES]);
+/// The lowest levels since each charge, in units of a [`Schedule`](super::schedule::Schedule), made when a
+/// charge first finds permits missing. While there are none, only the last charge can come back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lows(Option<Box<Levels>>);
+
+/// What is behind the first free place means nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Levels {
+    /// Of charges with a mark before this one nothing can come back.
+    void: u64,
+    lows: [Low; PLACES],
+}
 
 /// A level that was the lowest for all charges before a mark and after that of the low before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +50,85 @@ fn is_after(mark: u64, other: u64) -> bool {
     mark.wrapping_sub(other).cast_signed() > 0
 }
 
-impl Lows {
-    pub(crate) const NONE: Self = Self([UNUSED; PLACES]);
+/// A mark that is not after `mark` any more, if it was after it: the charge of `last`, or a part of it, is undone.
+fn undone(old: &mut u64, last: u64, mark: u64) {
+    if is_after(*old, mark) {
+        *old = mark.wrapping_add(u64::from(is_after(*old, last)));
+    }
+}
 
+impl Lows {
+    pub(crate) const NONE: Self = Self(None);
+
+    /// A charge of `units` found `level`, and the mark after it is `mark`.
+    #[inline(always)]
+    pub(crate) fn note(&mut self, units: u64, mark: u64, level: i128) {
+        let level = level_of(level);
+        if level > 0 || self.0.is_some() {
+            self.keep(units, mark, level);
+        }
+    }
+
+    /// Nothing was charged, but of no charge so far more than `level` can come back. `last` is the mark.
+    pub(crate) fn bound(&mut self, last: u64, level: i128) {
+        self.keep(1, last.wrapping_add(1), level_of(level));
+    }
+
+    // Not inlined, to keep call sites small.
+    #[inline(never)]
+    fn keep(&mut self, units: u64, mark: u64, level: u64) {
+        match &mut self.0 {
+            Some(levels) => levels.note(mark, level),
+            None => self.begin(units, mark, level),
+        }
+    }
+
+    #[cold]
+    fn begin(&mut self, units: u64, mark: u64, level: u64) {
+        let mut lows = [UNUSED; PLACES];
+        lows[0] = Low { mark, level };
+        self.0 = Some(Box::new(Levels { void: mark.wrapping_sub(units), lows }));
+    }
+
+    /// The lowest level since the charge of a receipt with this mark. `last` is the mark of the state.
+    pub(crate) fn since(&self, last: u64, mark: u64) -> u64 {
+        let void = self.0.as_ref().map_or(last, |levels| levels.void);
+        if is_after(void, mark) {
+            return 0;
+        }
+        self.0.as_ref().map_or(UNUSED.level, |levels| levels.since(mark))
+    }
+
+    /// Permits of a charge came back: the levels since then would have been lower by as much. `back` is at most
+    /// the lowest of them.
+    pub(crate) fn lower(&mut self, mark: u64, back: u64) {
+        if let Some(levels) = &mut self.0 {
+            levels.lower(mark, back);
+        }
+    }
+
+    /// The last mark was `last` and is now `mark`, which is earlier: its charge, or a part of it, is undone.
+    pub(crate) fn undo(&mut self, last: u64, mark: u64) {
+        if let Some(levels) = &mut self.0 {
+            undone(&mut levels.void, last, mark);
+            levels.used().for_each(|low| undone(&mut low.mark, last, mark));
+        }
+    }
+
+    /// The same levels in other units.
+    pub(crate) fn convert(&mut self, convert: impl Fn(u64) -> u64) {
+        for low in self.0.iter_mut().flat_map(|levels| levels.used()) {
+            low.level = convert(low.level).min(UNUSED.level - 1);
+        }
+    }
+}
+
+impl Levels {
     /// A level that was found; it counts for all charges before `mark`, which is later than all marks so far.
     /// It is below 2^63.
     #[inline]
-    pub(crate) fn note(&mut self, mark: u64, level: u64) {
-        let Self(lows) = self;
+    fn note(&mut self, mark: u64, level: u64) {
+        let lows = &mut self.lows;
         let low = Low { mark, level };
         if level <= lows[0].level {
             lows[0] = low;
@@ -55,10 +138,9 @@ impl Lows {
         }
     }
 
-    // Not inlined, to keep call sites small.
     #[inline(never)]
     fn note_higher(&mut self, low: Low) {
-        let Self(lows) = self;
+        let lows = &mut self.lows;
         // No place in use is above the greatest level, and those behind the first that is free are free.
         let mut used = lows.iter().take_while(|other| other.level < low.level).count();
         if used == PLACES {
@@ -83,48 +165,40 @@ impl Lows {
     }
 
     fn used(&mut self) -> impl Iterator<Item = &mut Low> {
-        self.0.iter_mut().take_while(|low| low.level != UNUSED.level)
+        self.lows.iter_mut().take_while(|low| low.level != UNUSED.level)
     }
 
-    /// The lowest level since the charge of a receipt with this mark.
-    pub(crate) fn since(&self, mark: u64) -> u64 {
-        let later = self.0.iter().find(|low| low.level == UNUSED.level || is_after(low.mark, mark));
+    fn since(&self, mark: u64) -> u64 {
+        let later =
+            self.lows.iter().find(|low| low.level == UNUSED.level || is_after(low.mark, mark));
         later.map_or(UNUSED.level, |low| low.level)
     }
 
-    /// Permits of a charge came back: the levels since then would have been lower by as much. `back` is at most
-    /// the lowest of them.
-    pub(crate) fn lower(&mut self, mark: u64, back: u64) {
-        let mut kept = Self::NONE;
+    fn lower(&mut self, mark: u64, back: u64) {
+        let mut kept = [UNUSED; PLACES];
         let mut used = 0;
         for &mut low in self.used() {
             let back = if is_after(low.mark, mark) { back } else { 0 };
             let low = Low { level: low.level.saturating_sub(back), ..low };
-            while used > 0 && kept.0[used - 1].level >= low.level {
+            while used > 0 && kept[used - 1].level >= low.level {
                 used -= 1;
             }
-            kept.0[used] = low;
+            kept[used] = low;
             used += 1;
         }
-        if let Some(next) = kept.0.get_mut(used) {
+        if let Some(next) = kept.get_mut(used) {
             next.level = UNUSED.level;
         }
-        *self = kept;
+        self.lows = kept;
     }
+}
 
-    /// The last mark was `last` and is now `mark`, which is earlier: its charge, or a part of it, is undone.
-    pub(crate) fn undo(&mut self, last: u64, mark: u64) {
-        for low in self.used().filter(|low| is_after(low.mark, mark)) {
-            low.mark = mark.wrapping_add(u64::from(is_after(low.mark, last)));
-        }
-    }
-
-    /// The same levels in other units.
-    pub(crate) fn convert(&mut self, convert: impl Fn(u64) -> u64) {
-        for low in self.used() {
-            low.level = convert(low.level).min(UNUSED.level - 1);
-        }
-    }
+/// A level, which is zero if the store has been full. Of one that is beyond all bounds the low bits are left:
+/// less, so that no more comes back.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // intended
+#[inline(always)]
+fn level_of(level: i128) -> u64 {
+    if level < 0 { 0 } else { level as u64 & (u64::MAX >> 1) }
 }
 
 #[cfg(test)]
@@ -163,13 +237,13 @@ mod tests {
                 match step {
                     Step::Charge { level } => {
                         mark = mark.wrapping_add(1);
-                        lows.note(mark, level);
+                        lows.note(1, mark, level.into());
                         all.push((time + 1, level));
                     }
                     Step::Refund { index, part } => {
                         let charged = time.saturating_sub(index as u64);
                         let receipt = first.wrapping_add(charged);
-                        let back = part.min(lows.since(receipt));
+                        let back = part.min(lows.since(mark, receipt));
                         prop_assert!(back <= lowest(&all, charged));
                         lows.lower(receipt, back);
                         for low in all.iter_mut().filter(|low| low.0 > charged) {
@@ -184,7 +258,7 @@ mod tests {
                 // The last is that of charges to come.
                 is_exact &= distinct.len() <= PLACES + 1;
                 for (charged, &exact) in (0..=time).zip(&suffixes) {
-                    let told = lows.since(first.wrapping_add(charged));
+                    let told = lows.since(mark, first.wrapping_add(charged));
                     prop_assert!(told <= exact, "{told} since {charged}, not {exact}");
                     prop_assert!(!is_exact || told == exact, "{told} since {charged}, not {exact}");
                 }
@@ -197,11 +271,26 @@ mod tests {
     fn neighbours_of_about_the_same_level_become_one() {
         let mut lows = Lows::NONE;
         for (mark, level) in [(1, 10), (2, 40), (3, 90), (4, 100), (5, 200)] {
-            lows.note(mark, level);
+            lows.note(1, mark, level);
         }
         assert_eq!(
-            [0, 1, 2, 3, 4, 5].map(|mark| lows.since(mark)),
+            [0, 1, 2, 3, 4, 5].map(|mark| lows.since(5, mark)),
             [10, 40, 90, 90, 200, u64::MAX]
         );
+    }
+
+    /// A limiter that is full whenever a caller comes has none.
+    #[test]
+    fn levels_are_made_when_a_charge_finds_permits_missing() {
+        let mut lows = Lows::NONE;
+        for mark in 1..=3 {
+            lows.note(1, mark, if mark == 2 { -5 } else { 0 });
+            assert_eq!(lows, Lows::NONE);
+            assert_eq!([mark - 1, mark].map(|receipt| lows.since(mark, receipt)), [0, u64::MAX]);
+        }
+        lows.note(1, 4, 7);
+        assert_eq!([2, 3, 4].map(|receipt| lows.since(4, receipt)), [0, 7, u64::MAX]);
+        assert_eq!(size_of::<Lows>(), size_of::<usize>());
+        assert_eq!(size_of::<Levels>(), 72);
     }
 }

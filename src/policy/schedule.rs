@@ -52,7 +52,6 @@ pub struct RateReceipt {
 /// [`SmoothBursty`](crate::SmoothBursty) this is the next free ticket, for a
 /// [`TokenBucket`](crate::TokenBucket) the time at which it was empty.
 // Packed, because alignment to 16 bytes would cost each key eight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed(8))]
 pub struct RateState {
     pub(crate) position: i128,
@@ -77,6 +76,35 @@ impl RateReceipt {
     }
 }
 
+// Not derived: a derived one needs fields that are `Copy` in a packed struct.
+impl Clone for RateState {
+    fn clone(&self) -> Self {
+        let Self { position, moved, resumed, ref lows } = *self;
+        Self { position, moved, resumed, lows: lows.clone() }
+    }
+}
+
+impl PartialEq for RateState {
+    fn eq(&self, other: &Self) -> bool {
+        let plain = |state: &Self| (state.position, state.moved, state.resumed);
+        plain(self) == plain(other) && self.lows == other.lows
+    }
+}
+
+impl Eq for RateState {}
+
+impl std::fmt::Debug for RateState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { position, moved, resumed, ref lows } = *self;
+        f.debug_struct("RateState")
+            .field("position", &position)
+            .field("moved", &moved)
+            .field("resumed", &resumed)
+            .field("lows", lows)
+            .finish()
+    }
+}
+
 impl RateState {
     pub(crate) fn new(position: i128) -> Self {
         Self { position, moved: 0, resumed: Nanos::ZERO, lows: Lows::NONE }
@@ -85,7 +113,7 @@ impl RateState {
     /// Distinguishes the last receipt from all others that could still be given back. The low bits are
     /// sufficient for this.
     #[inline]
-    fn mark(self) -> u64 {
+    fn mark(&self) -> u64 {
         low_bits(self.position + i128::from(self.moved))
     }
 
@@ -98,7 +126,12 @@ impl RateState {
 
     /// Nothing is charged now, but no charge so far can give back more than `level`.
     fn bound(&mut self, level: i128) {
-        self.lows.note(self.mark().wrapping_add(1), level_of(level));
+        self.lows.bound(self.mark(), level);
+    }
+
+    /// No receipt can be given back any more.
+    pub(crate) fn forget_receipts(&mut self) {
+        self.lows = Lows::NONE;
     }
 }
 
@@ -110,25 +143,33 @@ macro_rules! scheduled {
         type Receipt = RateReceipt;
 
         fn ready_behind(&self, state: &RateState, now: Nanos, ahead: u64, n: u32) -> Option<Nanos> {
-            Some(self.schedule.ready_behind(*state, now, ahead, n))
+            Some(self.schedule.ready_behind(state, now, ahead, n))
         }
 
         fn check_debt(&self, state: &RateState, now: Nanos, n: u32) -> Result<(), ExceedsCapacity> {
-            self.schedule.check_debt(*state, now, n)
+            self.schedule.check_debt(state, now, n)
         }
 
         fn ready_at(&self, state: &RateState, _: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
-            self.schedule.ready_at(*state, n)
+            self.schedule.ready_at(state, n)
         }
 
         #[inline(always)]
         fn ready_now(&self, state: &RateState, now: Nanos, n: u32) -> bool {
-            self.schedule.ready_now(*state, now, n)
+            self.schedule.ready_now(state, now, n)
         }
 
         #[inline(always)]
         fn charge(&self, state: &mut RateState, at: Nanos, n: u32) -> RateReceipt {
             self.schedule.charge(state, at, u64::from(n))
+        }
+
+        fn charge_alone(&self, state: &mut RateState, at: Nanos, n: u32) -> RateReceipt {
+            self.schedule.charge_alone(state, at, u64::from(n)).1
+        }
+
+        fn forget_receipts(&self, state: &mut RateState) {
+            state.forget_receipts();
         }
 
         fn refund(
@@ -154,7 +195,7 @@ macro_rules! scheduled {
         }
 
         fn idle_at(&self, state: &RateState) -> Option<Nanos> {
-            Some(self.schedule.full_at(*state))
+            Some(self.schedule.full_at(state))
         }
 
         fn catch_up(&self) -> Duration {
@@ -210,7 +251,7 @@ impl Schedule {
     }
 
     /// The time from which the store is full.
-    pub(crate) fn full_at(&self, state: RateState) -> Nanos {
+    pub(crate) fn full_at(&self, state: &RateState) -> Nanos {
         self.time_of(state.position + i128::from(self.burst))
     }
 
@@ -220,7 +261,7 @@ impl Schedule {
         if self.strict { position + self.units(permits) } else { position }
     }
 
-    pub(crate) fn ready_at(&self, state: RateState, n: u32) -> Result<Ready, ExceedsCapacity> {
+    pub(crate) fn ready_at(&self, state: &RateState, n: u32) -> Result<Ready, ExceedsCapacity> {
         if self.exceeds_capacity(u64::from(n)) {
             return Err(ExceedsCapacity::new(n, self.most()));
         }
@@ -230,7 +271,7 @@ impl Schedule {
     /// Whether `n` permits are ready at `now`. Same result as [`ready_at`](Self::ready_at), without the
     /// conversion of a position into a time.
     #[inline(always)]
-    pub(crate) fn ready_now(&self, state: RateState, now: Nanos, n: u32) -> bool {
+    pub(crate) fn ready_now(&self, state: &RateState, now: Nanos, n: u32) -> bool {
         !self.exceeds_capacity(u64::from(n))
             && self.due(state.position, u64::from(n)) <= self.position_at(now)
     }
@@ -238,7 +279,7 @@ impl Schedule {
     /// Checks that `n` permits may become debt. They may not if the debt already reaches the horizon.
     pub(crate) fn check_debt(
         &self,
-        state: RateState,
+        state: &RateState,
         now: Nanos,
         n: u32,
     ) -> Result<(), ExceedsCapacity> {
@@ -252,20 +293,15 @@ impl Schedule {
     }
 
     /// The time at which `n` permits are ready behind `ahead` others.
-    pub(crate) fn ready_behind(
-        &self,
-        mut state: RateState,
-        now: Nanos,
-        ahead: u64,
-        n: u32,
-    ) -> Nanos {
+    pub(crate) fn ready_behind(&self, state: &RateState, now: Nanos, ahead: u64, n: u32) -> Nanos {
         if ahead == 0 {
             return now.max(self.time_of(self.due(state.position, u64::from(n))));
         }
         // A full store overflows until the first permit is ready.
         let first = now.max(self.time_of(self.due(state.position, ahead.min(1))));
-        self.charge(&mut state, first, ahead);
-        first.max(self.time_of(self.due(state.position, u64::from(n))))
+        let level = self.level(state.position, self.position_at(first));
+        let position = self.overflow(state.position, level) + self.units(ahead);
+        first.max(self.time_of(self.due(position, u64::from(n))))
     }
 
     /// The position of the permit clock at `time`.
@@ -297,21 +333,19 @@ impl Schedule {
         position - (here - i128::from(self.burst))
     }
 
-    /// Discards permits that a full store has no room for.
+    /// The position without permits that a full store has no room for.
     ///
     /// A position that is only a unit too early stays. Due times are rounded up to whole nanoseconds, and with a
     /// burst of zero each grant would lose the difference.
     #[inline]
-    fn overflow(&self, state: &mut RateState, level: i128) {
-        if level < -1 {
-            state.position -= level;
-        }
+    fn overflow(&self, position: i128, level: i128) -> i128 {
+        if level < -1 { position - level } else { position }
     }
 
     /// Before the parameters change: notes the level under those that end.
     fn settle(&self, state: &mut RateState, here: i128) {
         let level = self.level(state.position, here);
-        self.overflow(state, level);
+        state.position = self.overflow(state.position, level);
         state.bound(level);
     }
 
@@ -319,7 +353,7 @@ impl Schedule {
     /// `before` on.
     pub(crate) fn note_charges(&self, state: &mut RateState, before: i128, until: Nanos) {
         let level = self.level(before, self.position_at(until));
-        state.lows.note(state.mark(), level_of(level));
+        state.lows.note(low_bits(state.position - before), state.mark(), level);
     }
 
     /// The most permits of a request that may go unrecorded for a [slot](Self::slot).
@@ -374,13 +408,24 @@ impl Schedule {
     /// Charges `permits` at `at`: the whole rule of a store that fills with time and is drawn first.
     #[inline(always)]
     pub(crate) fn charge(&self, state: &mut RateState, at: Nanos, permits: u64) -> RateReceipt {
+        let (level, receipt) = self.charge_alone(state, at, permits);
+        state.lows.note(low_bits(self.units(permits)), receipt.mark, level);
+        receipt
+    }
+
+    /// As [`charge`](Self::charge), while no other receipt can be given back: notes nothing. Also returns the
+    /// level that it found.
+    #[inline(always)]
+    pub(crate) fn charge_alone(
+        &self,
+        state: &mut RateState,
+        at: Nanos,
+        permits: u64,
+    ) -> (i128, RateReceipt) {
         let units = self.units(permits);
         let level = self.level(state.position, self.position_at(at));
-        self.overflow(state, level);
-        state.position += units;
-        let mark = state.mark();
-        state.lows.note(mark, level_of(level));
-        RateReceipt::new(permits, self.span_of(units), mark)
+        state.position = self.overflow(state.position, level) + units;
+        (level, RateReceipt::new(permits, self.span_of(units), state.mark()))
     }
 
     /// Gives back `permits` of a receipt, as far as they would be there had they never been charged: no more
@@ -405,7 +450,8 @@ impl Schedule {
         } else {
             self.position_at(Nanos::new(share(permits)))
         };
-        let back = saturating(price.cast_unsigned()).min(state.lows.since(receipt.mark));
+        let back =
+            saturating(price.cast_unsigned()).min(state.lows.since(state.mark(), receipt.mark));
         state.lows.lower(receipt.mark, back);
         let mut mark = receipt.mark;
         let position = state.position - i128::from(back);
@@ -514,13 +560,6 @@ impl Schedule {
 #[inline]
 pub(crate) fn nanos_of(units: u64, inverse: u64) -> u64 {
     ((u128::from(units) * u128::from(inverse)) >> 63) as u64
-}
-
-/// A level, which is zero if the store has been full. Of one that is beyond all bounds the low bits are left:
-/// less, so that no more comes back.
-#[inline]
-fn level_of(level: i128) -> u64 {
-    if level < 0 { 0 } else { low_bits(level) & (u64::MAX >> 1) }
 }
 
 #[inline]

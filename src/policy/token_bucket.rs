@@ -156,7 +156,7 @@ impl TokenBucket {
 }
 
 /// The state of a [`TokenBucket`] limiter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenBucketState {
     state: RateState,
     /// The time from which steps are counted.
@@ -180,7 +180,7 @@ impl Policy for TokenBucket {
     }
 
     fn idle_at(&self, state: &TokenBucketState) -> Option<Nanos> {
-        Some(self.next_step(state, self.schedule.full_at(state.state)))
+        Some(self.next_step(state, self.schedule.full_at(&state.state)))
     }
 
     fn ready_at(
@@ -189,13 +189,13 @@ impl Policy for TokenBucket {
         _: Nanos,
         n: u32,
     ) -> Result<Ready, ExceedsCapacity> {
-        let ready = self.schedule.ready_at(state.state, n)?;
+        let ready = self.schedule.ready_at(&state.state, n)?;
         Ok(Ready::At(self.next_step(state, ready.earliest())))
     }
 
     #[inline(always)]
     fn ready_now(&self, state: &TokenBucketState, now: Nanos, n: u32) -> bool {
-        self.schedule.ready_now(state.state, self.last_step(state, now), n)
+        self.schedule.ready_now(&state.state, self.last_step(state, now), n)
     }
 
     fn ready_behind(
@@ -210,7 +210,7 @@ impl Policy for TokenBucket {
             // then.
             return None;
         }
-        Some(self.schedule.ready_behind(state.state, now, ahead, n))
+        Some(self.schedule.ready_behind(&state.state, now, ahead, n))
     }
 
     fn check_debt(
@@ -219,13 +219,22 @@ impl Policy for TokenBucket {
         now: Nanos,
         n: u32,
     ) -> Result<(), ExceedsCapacity> {
-        self.schedule.check_debt(state.state, now, n)
+        self.schedule.check_debt(&state.state, now, n)
     }
 
     #[inline(always)]
     fn charge(&self, state: &mut TokenBucketState, at: Nanos, n: u32) -> RateReceipt {
         let at = self.last_step(state, at);
         self.schedule.charge(&mut state.state, at, u64::from(n))
+    }
+
+    fn charge_alone(&self, state: &mut TokenBucketState, at: Nanos, n: u32) -> RateReceipt {
+        let at = self.last_step(state, at);
+        self.schedule.charge_alone(&mut state.state, at, u64::from(n)).1
+    }
+
+    fn forget_receipts(&self, state: &mut TokenBucketState) {
+        state.state.forget_receipts();
     }
 
     fn refund(
