@@ -177,9 +177,12 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// assert!(limiter.try_acquire(1).is_ok());
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn refund(self) {
-        let (part, receipt) = (self.returnable, self.charge.receipt);
-        let refund = self.source.change(Change::Refund { part, receipt });
+    pub fn refund(mut self) {
+        let (part, held, receipt) = (self.returnable, self.cost, self.charge.receipt);
+        // Permits and places at once: between the two a waiter could be refused.
+        let refund = self.source.change(Change::Refund { part, held, receipt });
+        // Nothing is left for the drop to release.
+        self.cost = P::Cost::default();
         debug_assert!(refund.is_ok(), "only a shortfall can exceed the capacity");
     }
 }

@@ -18,16 +18,9 @@ pub(crate) struct Charge<R> {
 /// How a charge can change later.
 pub(crate) enum Change<P: Policy> {
     /// Charges `more`, or gives back `part`, and `less` of what was charged without a receipt.
-    Settle {
-        more: P::Cost,
-        less: P::Cost,
-        part: P::Cost,
-        receipt: Option<P::Receipt>,
-    },
-    Refund {
-        part: P::Cost,
-        receipt: Option<P::Receipt>,
-    },
+    Settle { more: P::Cost, less: P::Cost, part: P::Cost, receipt: Option<P::Receipt> },
+    /// Gives back `part`, and the places in flight of what was charged: `held`.
+    Refund { part: P::Cost, held: P::Cost, receipt: Option<P::Receipt> },
 }
 
 impl<P: Policy> Change<P> {
@@ -48,7 +41,7 @@ impl<P: Policy> Change<P> {
                 }
                 (less, part, receipt)
             }
-            Self::Refund { part, receipt } => (P::Cost::default(), part, receipt),
+            Self::Refund { part, held, receipt } => (held, part, receipt),
         };
         if let Some(receipt) = &mut receipt
             && !part.is_zero()

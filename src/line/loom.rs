@@ -110,7 +110,7 @@ fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
         Call::TryAt(read, n) => ask(line, &Read(Cell::new(read)), n, at_once).is_ok(),
         Call::TryAndRefund(n) => match ask(line, &At(NOW), n, at_once) {
             Ok(Admission::Granted(Charge { receipt, .. })) => {
-                let refund = Change::Refund { part: n, receipt };
+                let refund = Change::Refund { part: n, held: n, receipt };
                 line.with_lock(&At(NOW), |inner, now| inner.change(now, refund)).is_ok()
             }
             _ => false,

@@ -513,11 +513,12 @@ impl Schedule {
         state.bound(if is_paused { state.position - end } else { missing });
     }
 
-    /// Converts a state on the clock of `old` into a state on this clock with the same stored or owed *time*.
+    /// Converts a state on the clock of `old` into a state on this clock with the same stored or owed *time*: in a
+    /// pause at its end, so that what owes nothing then owes no unit of rounding either.
     pub(crate) fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
-        let here = old.position_at(now);
-        old.settle(state, here);
-        let level = state.position - here;
+        old.settle(state, old.position_at(now));
+        let at = now.max(state.resumed);
+        let level = state.position - old.position_at(at);
         let old_multiplier = u128::from(old.multiplier);
         let scaled = |units: u128| units.saturating_mul(u128::from(self.multiplier));
         state.lows.convert(|level| saturating(scaled(u128::from(level)) / old_multiplier));
@@ -527,9 +528,8 @@ impl Schedule {
         } else {
             -(scaled(level.unsigned_abs()) / old_multiplier).cast_signed()
         };
-        let here = self.position_at(now);
-        state.move_to(here + level);
-        state.bound(self.level(state.position, here));
+        state.move_to(self.position_at(at) + level);
+        state.bound(self.level(state.position, self.position_at(now)));
     }
 
     /// Converts what can come back into the same number of permits on this clock.

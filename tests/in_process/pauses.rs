@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use tollgate::{
-    AllOf, AnyRateLimiter, FixedWindow, InFlight, KeyedRateLimiter, LockOut, ManualClock, Rate,
-    RateLimiter, Same, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+    AllOf, AnyRateLimiter, FixedWindow, InFlight, KeyedRateLimiter, LeakyBucket, LockOut,
+    ManualClock, Rate, RateLimiter, Same, SlidingWindowLog, SmoothBursty, SmoothWarmingUp,
+    TokenBucket,
 };
 
 use crate::support::{is_waiting, ms, outcome, secs};
@@ -93,6 +94,22 @@ fn a_new_policy_in_a_pause_is_in_force_after_its_early_end() {
     limiter.resume();
     limiter.blocking_acquire(1).expect("granted");
     assert_eq!(limiter.blocking_acquire(1).expect("granted").waited(), ms(10));
+}
+
+/// The end of the pause was rounded twice, by the old rate and by the new one, and the difference was taken for water.
+#[test]
+fn a_new_rate_in_a_pause_does_not_fill_an_empty_bucket() {
+    for nanos in 0..500 {
+        let clock = ManualClock::new();
+        let [fast, slow] = [4_724, 28_344].map(|nanos| Rate::new(3, Duration::from_nanos(nanos)));
+        let limiter = RateLimiter::with_clock(LeakyBucket::new(fast, 1), &clock);
+        clock.advance(Duration::from_nanos(11_000 + nanos));
+        limiter.pause_for(Duration::from_nanos(4_428));
+        clock.advance(Duration::from_nanos(1_478));
+        limiter.set_rate(slow);
+        let place = limiter.reserve(1).expect("an empty bucket");
+        assert_eq!(place.delay(), Duration::from_nanos(2_950));
+    }
 }
 
 #[test]

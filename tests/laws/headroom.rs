@@ -11,6 +11,7 @@ use tollgate::{
 };
 
 use crate::history::History;
+use crate::line::{Line, Outcome};
 use crate::oracle::{Conforms, Fraction, Oracle, Scale, Scales, Time};
 use crate::policies::{
     Aligned, Meter, bursty, fixed_window, leaky_queue, sliding, token_bucket, warming_up,
@@ -158,3 +159,27 @@ headroom!(
     log: SlidingWindowLog,
     counter: SlidingWindowCounter,
 );
+
+/// The second grant is due at 18.1 ns, the fourth caller's, ahead of the third, at 36.2: rounding decides whether the third
+/// is at the head of the queue before its deadline at 37 ns, or never. So is the wait that it is told.
+#[test]
+fn a_deadline_just_as_the_caller_ahead_is_granted_proves_nothing() {
+    let rate = Fraction { permits: 7, nanos: 95 };
+    let versions = [leaky_queue::Version { rate, capacity: 7 }];
+    let third_with = |deadline| {
+        let mut line = Line::new(Spare::<LeakyBucket>::oracle(&versions), 0, 8);
+        line.arrive(1, 0, None);
+        line.arrive(1, 0, None);
+        let third = line.arrive(1, 0, Some(deadline));
+        line.advance(1);
+        line.arrive(1, 1, None);
+        line.arrive(1, 2, None);
+        line.arrive(1, 0, None);
+        line.advance(100);
+        (line.callers[third].outcome, line.doubtful)
+    };
+    let (at_the_deadline, is_doubtful) = third_with(37);
+    assert!(matches!(at_the_deadline, Outcome::Refused { decided: 37, .. }) && is_doubtful);
+    let at_the_head = Outcome::Refused { decided: 37, retry_after: Some(18) };
+    assert_eq!(third_with(46), (at_the_head, false));
+}

@@ -273,6 +273,25 @@ fn places_in_flight_go_to_those_ahead() {
     assert!(outcome(&mut batch).is_ok());
 }
 
+/// Permits and the place came back one after the other: the caller ahead took the permits, and the overtaken one was
+/// refused as if no place would be free.
+#[test]
+fn a_refund_gives_back_permits_and_places_at_once() {
+    let clock = ManualClock::new();
+    let bucket = TokenBucket::new(Rate::per_second(10.0), 4);
+    let limiter = RateLimiter::with_clock((bucket, InFlight::new(2)), &clock);
+    let first = limiter.try_acquire((4, 1)).expect("a full bucket");
+    let mut timed = limiter.try_acquire_timeout((2, 1), ms(200));
+    let mut urgent = limiter.acquire((4, 1)).ahead_by(MINUTE);
+    assert!(is_waiting(&mut timed) && is_waiting(&mut urgent));
+    clock.advance(ms(50));
+    first.refund();
+    let _urgent = outcome(&mut urgent).expect("a full bucket");
+    let error = outcome(&mut timed).expect_err("200 ms from now, 150 ms are left");
+    assert_eq!((error.retry_after(), error.part()), (Some(ms(200)), Some(0)));
+    assert_eq!(limiter.available().1, 1);
+}
+
 #[test]
 fn ahead_by_any_time_at_any_time() {
     let (clock, limiter) = busy(10.0);

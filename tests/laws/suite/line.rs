@@ -171,6 +171,9 @@ impl Line {
         while let Some((deadline, id)) = self.next_deadline()
             && deadline <= self.now
         {
+            let head = &self.callers[self.queue[0]];
+            let due = self.charge_time(head.joined, head.n);
+            self.doubt(deadline, due.map(|due| due.at));
             self.depart(id);
             self.grant_due();
             let Caller { n, ahead, .. } = self.callers[id];
@@ -201,6 +204,13 @@ impl Line {
         }
     }
 
+    /// A waiter is refused at its deadline, or at the head of the queue: rounding decides which, if it gets there
+    /// just at its deadline. `head`: when the head is due.
+    fn doubt(&mut self, deadline: Time, head: Option<Time>) {
+        let near = |time: Time| (time - deadline).abs() <= self.tolerance;
+        self.doubtful |= self.tolerance > 0 && (near(self.since) || head.is_some_and(near));
+    }
+
     fn grant_due(&mut self) {
         while let Some(&head) = self.queue.first() {
             let Caller { n, joined, deadline, .. } = self.callers[head];
@@ -212,7 +222,8 @@ impl Line {
             if deadline.is_some_and(|deadline| (due.at - deadline).abs() <= self.tolerance) {
                 self.doubtful |= self.tolerance > 0;
             }
-            if deadline.is_some_and(|deadline| due.at > deadline) {
+            if let Some(deadline) = deadline.filter(|&deadline| due.at > deadline) {
+                self.doubt(deadline, None);
                 self.refuse(head, due);
                 self.depart(head);
             } else if due.is_known && due.at <= self.now {
@@ -275,6 +286,16 @@ impl Line {
         near(room) && self.room_at(self.now + 1, n, 0) == room
     }
 
+    /// Whether rounding decides if there is room in a pause, in which nothing leaks.
+    fn is_just_full(&self, n: u32, ahead: Time) -> bool {
+        let room = self.policy.is_bounded().then(|| self.room(n, ahead));
+        self.since > self.now
+            && room.is_some_and(|room| {
+                (1..=self.tolerance).contains(&(room - self.since))
+                    || (1..=self.tolerance).contains(&(self.now - room))
+            })
+    }
+
     /// The oracle avoids cases that it does not define: no two deadlines at one moment, and none
     /// where rounding decides.
     pub(crate) fn settle_timeout(&self, n: u32, ahead: Time, timeout: Time) -> Time {
@@ -301,6 +322,7 @@ impl Line {
             self.callers[id].outcome = Outcome::ExceedsCapacity { decided };
             return id;
         };
+        self.doubtful |= self.is_just_full(n, ahead);
         let due = self.projected(n, ahead);
         if self.place(ahead) == 0 && own.is_known && own.at <= self.now {
             self.grant(id, self.now);
