@@ -6,6 +6,7 @@ mod bounds;
 mod counts;
 mod load;
 mod order;
+mod overtaken;
 mod retiming;
 #[cfg(feature = "tokio")]
 mod stopped;
