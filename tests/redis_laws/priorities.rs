@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::future::FutureExt;
 use tollgate::redis::{RedisAcquire, RedisRateLimiter};
-use tollgate::{AnyRateLimiter, ManualClock, Rate, SmoothBursty};
+use tollgate::{AnyRateLimiter, Error, ManualClock, Rate, SmoothBursty, TokenBucket};
 
 use crate::manual::{Manual, new_key};
 
@@ -111,4 +111,59 @@ fn callers_that_leave_while_they_are_asked_for_leave_no_trace() {
     clock.advance(MINUTE);
     assert_eq!(waited(batch), ms(100));
     assert_eq!(limiter.queue_len(), 0);
+}
+
+/// Only the first is booked before it is due. When it leaves, a caller ahead with the same cost gets its booking, and one
+/// with another cost leaves it to the server. No permit is lost or taken twice.
+#[test]
+fn bookings_of_callers_that_are_overtaken_stay_theirs_until_they_leave() {
+    for (urgent_cost, leaves, expected) in [
+        (1, false, [200, 300]),
+        (1, true, [100, 200]),
+        (2, false, [200, 400]),
+        (2, true, [100, 300]),
+    ] {
+        let (clock, limiter) = ten_a_second(ms(250));
+        let mut batch: Vec<_> = (0..5).map(|_| joins(limiter.acquire(1))).collect();
+        clock.advance(ms(1));
+        let first = joins(limiter.acquire(urgent_cost).ahead_by(MINUTE));
+        let second = joins(limiter.acquire(urgent_cost).ahead_by(MINUTE));
+        if leaves {
+            drop(batch.remove(0));
+        }
+        clock.advance(MINUTE);
+        let since = ms(1);
+        assert_eq!([first, second].map(|caller| waited(caller) + since), expected.map(ms));
+        let last = batch.into_iter().map(waited).max();
+        let permits = 2 * u64::from(urgent_cost) + if leaves { 4 } else { 5 };
+        assert_eq!(last, Some(ms(100 * permits)), "{urgent_cost} {leaves}");
+        assert_eq!(limiter.queue_len(), 0);
+    }
+}
+
+#[test]
+fn a_new_policy_refuses_callers_ahead_that_ask_for_too_much_and_keeps_the_order_of_the_rest() {
+    let clock = ManualClock::new();
+    clock.advance(MINUTE);
+    let bucket = |capacity| TokenBucket::new(Rate::per_second(10.0), capacity);
+    let builder = RedisRateLimiter::builder(bucket(50), Manual::new(&clock), new_key());
+    let limiter = builder.clock(&clock).horizon(Duration::ZERO).absent_is_idle().build();
+    assert!(limiter.try_acquire(50).now_or_never().expect("an answer").is_ok());
+    let joins = |mut caller: RedisAcquire<TokenBucket, Manual>| {
+        assert!((&mut caller).now_or_never().is_none());
+        caller
+    };
+    let mut overtaken = joins(limiter.acquire(40));
+    let small = joins(limiter.acquire(5));
+    let mut huge = joins(limiter.acquire(50).ahead_by(MINUTE));
+    let urgent = joins(limiter.acquire(2).ahead_by(MINUTE));
+    assert!(limiter.set_policy(bucket(5)).now_or_never().expect("an answer").is_ok());
+    for caller in [&mut overtaken, &mut huge] {
+        let error = caller.now_or_never().expect("an answer").expect_err("too large");
+        assert!(matches!(error, Error::ExceedsCapacity(_)), "{error}");
+    }
+    clock.advance(MINUTE);
+    let waits = [urgent, small]
+        .map(|caller| caller.now_or_never().expect("an answer").expect("a grant").waited());
+    assert_eq!(waits, [ms(200), ms(700)]);
 }
