@@ -44,3 +44,6 @@ pub(crate) const RETURNS_LATE: bool = true;
 /// Whether the waiters that a caller goes ahead of count for the room that is left: a script counts only
 /// the calls before it.
 pub(crate) const COUNTS_OVERTAKEN: bool = true;
+
+/// Whether a refund is exact behind that of the next charge, too, where the price depends on the state.
+pub(crate) const KNOWS_BEFORE_LAST: bool = true;

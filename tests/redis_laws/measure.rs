@@ -49,3 +49,7 @@ pub(crate) const RETURNS_LATE: bool = false;
 /// Whether the waiters that a caller goes ahead of count for the room that is left: a script counts only
 /// the calls before it.
 pub(crate) const COUNTS_OVERTAKEN: bool = false;
+
+/// Whether a refund is exact behind that of the next charge, too, where the price depends on the state: a key knows
+/// only what the last charge took.
+pub(crate) const KNOWS_BEFORE_LAST: bool = false;

@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::server::Server;
 use super::simulation::{Simulation, nanos};
-use super::subject::{Call, START, Subject, Wait, refund, settle};
+use super::subject::{Call, START, Subject, Wait, pause, refund, settle};
 use crate::redis::Scripted;
 use crate::{
     FixedWindow, LeakyBucket, Rate, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty,
@@ -210,4 +210,75 @@ fn a_refund_within_a_long_window_comes_back() {
     let back = refund::<FixedWindow>(8, 8, i64::try_from(age).expect("a span"), sequence, true);
     subject.do_change(connection, START + age, &back);
     assert_eq!(subject.do_change(connection, START + age, b"Q")[1], 8);
+}
+
+/// A hundred permits are taken, then a pause of 30 s empties the limiter. Of what comes after its end callers take
+/// some, at once or booked within the pause: a refund of the hundred gave them these permits again.
+#[test]
+fn a_refund_across_a_pause_gives_nothing_back_behind_later_charges() {
+    fn left<P: Scripted<Cost = u32>>(
+        connection: &mut Connection,
+        policy: P,
+        (cost, from): (u32, u64),
+    ) -> i64 {
+        let mut subject = Subject::new(policy, "key", connection);
+        subject.idle = true;
+        redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+        let (first, answer) = subject.one(connection, START, Call::new(100, 0));
+        assert_eq!(answer.outcome, 0);
+        subject.do_change(connection, START, &pause(30e6));
+        let later = Call::new(cost, 40_000_000);
+        assert_eq!(subject.one(connection, START + from, later).1.outcome, 0);
+        let back = refund::<P>(100, 100, 53_000_000, first, true);
+        subject.do_change(connection, START + 53_000_000, &back);
+        subject.do_change(connection, START + 53_000_000, b"Q")[1]
+    }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(1.0);
+    let bursty = SmoothBursty::new(rate).max_burst(Duration::from_secs(100));
+    for (later, expected) in [((16, 46_000_000), 7), ((5, 10_000_000), 18)] {
+        assert_eq!(left(connection, TokenBucket::new(rate, 100), later), expected);
+        assert_eq!(left(connection, LeakyBucket::meter(rate, 100), later), expected);
+        assert_eq!(left(connection, bursty.clone(), later), expected);
+    }
+}
+
+/// The debt beyond the end of the pause, where nothing was charged since.
+#[test]
+fn a_refund_in_a_pause_returns_what_was_owed_beyond_its_end() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy = SmoothBursty::new(Rate::per_second(10.0)).max_burst(Duration::from_secs(10));
+    let subject = Subject::new(policy, "key", connection);
+    let (first, _) = subject.one(connection, START, Call::new(100, 0));
+    subject.do_change(connection, START, &pause(1e6));
+    let now = START + 500_000;
+    subject.do_change(connection, now, &refund::<SmoothBursty>(100, 100, 500_000, first, true));
+    let (_, answer) = subject.one(connection, now, Call::new(1, 1_000_000));
+    assert_eq!(answer.wait, Wait::Known(500_000));
+}
+
+/// A key knows what the last charge took from the store, and not the one before it: of that one the steady price
+/// comes back that time has not paid yet, and what it took from the store stays taken. In process all would.
+#[test]
+fn the_second_refund_in_a_row_of_a_limiter_that_warms_up_leaves_it_warm() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy = SmoothWarmingUp::new(Rate::per_second(1.0), Duration::from_secs(4));
+    let subject = Subject::new(policy, "key", connection);
+    // Cold: the first permit takes 2.5 s, the second 1.5 s.
+    let (first, _) = subject.one(connection, START, Call::new(1, 0));
+    let (second, answer) = subject.one(connection, START, Call::new(1, 10_000_000));
+    assert_eq!(answer.wait, Wait::Known(2_500_000));
+    let now = START + 500_000;
+    for (sequence, ago) in [(second, -2_000_000), (first, 500_000)] {
+        let back = refund::<SmoothWarmingUp>(1, 1, ago, sequence, true);
+        subject.do_change(connection, now, &back);
+    }
+    // 2.5 s - 0.5 s that have passed - 0.5 s of the steady second.
+    for wait in [1_500_000, 3_000_000] {
+        let (_, answer) = subject.one(connection, now, Call::new(1, 10_000_000));
+        assert_eq!(answer.wait, Wait::Known(wait));
+    }
 }

@@ -281,6 +281,14 @@ pub(crate) fn at_most_asked(cases: u32) -> u32 {
     }
 }
 
+/// `LAWS_SEED` gives other random values.
+fn seed() -> u64 {
+    match env::var("LAWS_SEED") {
+        Ok(seed) => seed.parse().expect("LAWS_SEED is a number"),
+        Err(_) => 0x70_11_6a_7e,
+    }
+}
+
 /// Runs a property on the same random values each time.
 pub(crate) fn prove<S: Strategy>(
     cases: u32,
@@ -290,7 +298,7 @@ pub(crate) fn prove<S: Strategy>(
     let config = ProptestConfig {
         cases: at_most_asked(cases),
         failure_persistence: None,
-        rng_seed: RngSeed::Fixed(0x70_11_6a_7e),
+        rng_seed: RngSeed::Fixed(seed()),
         max_shrink_iters: measure::SHRINKS,
         // In many scripts no waiter could leave.
         max_global_rejects: 20_000,

@@ -33,8 +33,10 @@ while at <= size do
     -- If the key is lost, so is the charge.
     if blob then
       local is_last = charge_sequence == sequence
-      refund(cost, all, ago, is_last, charge_sequence)
-      -- A refund gives no credit across a pause, even one that has ended.
+      -- A refund gives no credit across a pause, even one that has ended: only the debt beyond its end comes back,
+      -- and that only if nothing was charged since, as the key does not say how much that was.
+      local is_paid = pause + ago > 0 and pause ~= 0 and sequence - charge_sequence > 1
+      refund(cost, all, ago, is_last, charge_sequence, is_paid)
       if pause ~= 0 then halt(pause) end
       -- The charge is undone: the one before it is the last now.
       if is_last and whole == 1 then sequence = sequence - 1 end

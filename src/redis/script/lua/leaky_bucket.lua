@@ -39,10 +39,10 @@ end
 
 -- Exact if there was no other charge since. Otherwise a queue returns nothing: later callers wait behind the
 -- charge. For a meter see TokenBucket.
-local function refund(n, all, ago, is_last)
+local function refund(n, all, ago, is_last, _, is_paid)
   if not is_last then
     local left = all - ago * rate / 1000000 - math.max(level - capacity, 0)
-    n = meter == 0 and 0 or math.max(math.min(n, left), 0)
+    n = (meter == 0 or is_paid) and 0 or math.max(math.min(n, left), 0)
   end
   level = level - n
 end

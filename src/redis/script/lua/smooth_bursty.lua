@@ -31,11 +31,11 @@ end
 
 -- Exact if there was no other charge since. Otherwise no more than time has not replenished already, and no more
 -- than the store holds; and nothing before the charge is due: others are booked behind it, and the next caller
--- would be due together with the last of them.
-local function refund(n, all, ago, is_last)
+-- would be due together with the last of them; and nothing if a pause and later charges have paid for it.
+local function refund(n, all, ago, is_last, _, is_paid)
   if not is_last then
     local left = math.min(all - ago * rate / 1000000, burst * rate / 1000000)
-    n = ago < 0 and 0 or math.max(math.min(n, left), 0)
+    n = (ago < 0 or is_paid) and 0 or math.max(math.min(n, left), 0)
   end
   level = level - n
 end

@@ -48,11 +48,11 @@ end
 -- Exact if there was no other charge since: as if only the rest had been charged. The charge before that one is
 -- unknown then, and `moved` is -1. Otherwise at the stable price, and no more than time has not replenished
 -- already; nothing before the charge is due, as with SmoothBursty.
-local function refund(n, all, ago, is_last)
+local function refund(n, all, ago, is_last, _, is_paid)
   if is_last and moved >= 0 then
     debt, stored, moved = debt - moved, before, -1
     if n < all then charge(-ago, all - n) end
-  elseif ago >= 0 then
+  elseif ago >= 0 and not is_paid then
     debt = debt - math.max(math.min(n * 1000000 / rate, all * 1000000 / rate - ago), 0)
   end
 end

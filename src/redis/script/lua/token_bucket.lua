@@ -45,12 +45,12 @@ end
 --@ change
 
 -- Exact if there was no other charge since. Otherwise no more than time has not replenished already, nor will
--- before the debt is paid.
-local function refund(n, all, ago, is_last)
+-- before the debt is paid; and nothing if a pause and later charges have paid for it.
+local function refund(n, all, ago, is_last, _, is_paid)
   if not is_last then
     local from, to = since_step(-ago), since_step(0)
     local left = all - (ago + from - to) * rate / 1000000 - math.max(level + to * rate / 1000000, 0)
-    n = math.max(math.min(n, left), 0)
+    n = is_paid and 0 or math.max(math.min(n, left), 0)
   end
   level = level - n
 end

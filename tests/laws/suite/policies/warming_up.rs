@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use tollgate::SmoothWarmingUp;
 
 use crate::history::History;
+use crate::measure;
 use crate::oracle::{Conforms, Fraction, Oracle, Scale, Scales, TICKS, Time, When, nanos, time};
 
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +24,8 @@ pub(crate) struct Version {
 struct WarmingUp {
     versions: Vec<Version>,
     charges: Vec<Charge>,
+    /// Whether the last charge was given back, as if it had never been made.
+    is_undone: bool,
     stored: f64,
     /// The next free ticket, in nanoseconds.
     ticket: f64,
@@ -50,6 +53,7 @@ impl WarmingUp {
         let mut cold = Self {
             versions: versions.to_vec(),
             charges: Vec::new(),
+            is_undone: false,
             stored: 0.0,
             ticket: 0.0,
             stable: interval(rate),
@@ -117,6 +121,7 @@ impl Oracle for WarmingUp {
         let area = self.area(self.stored - from_store, self.stored);
         self.stored -= from_store;
         self.ticket += area + (permits - from_store) * self.stable;
+        self.is_undone = false;
         self.charges.push(Charge { id, at, steady: permits * self.stable, ticket, idle });
     }
 
@@ -124,7 +129,8 @@ impl Oracle for WarmingUp {
         let Some(index) = self.charges.iter().position(|charge| charge.id == id) else { return };
         let is_last = index + 1 == self.charges.len();
         let Charge { at, steady, ticket, idle, .. } = self.charges.remove(index);
-        if is_last {
+        if is_last && (measure::KNOWS_BEFORE_LAST || !self.is_undone) {
+            self.is_undone = true;
             self.stored = (idle / self.cool_down()).min(self.max());
             self.ticket = ticket.max(self.paused_until);
         } else {
