@@ -8,6 +8,7 @@ mod heard;
 #[path = "../redis/manual.rs"]
 mod manual;
 mod measure;
+mod metered;
 mod priorities;
 mod reports;
 mod shares;
