@@ -27,7 +27,7 @@ pub enum Algorithm {
     Cubic,
 }
 
-/// What of the rate stays after a throttled call.
+/// The part of the rate that remains after a throttled call.
 const AIMD_KEEPS: f64 = 0.9;
 const CUBIC_KEEPS: f64 = 0.85;
 
@@ -45,7 +45,7 @@ const SCALE_OF_LOW: f64 = 0.02;
 /// The limiter's rate is set when it is off by this part.
 const NOTICEABLE: f64 = 0.01;
 
-/// What an [`Adaptive`](super::Adaptive) is made with. Rates are in permits a second.
+/// The options of an [`Adaptive`](super::Adaptive). Rates are in permits a second.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) algorithm: Algorithm,
@@ -63,11 +63,11 @@ impl Default for Limits {
 pub(super) struct Control {
     limits: Limits,
     rate: f64,
-    /// What the limiter has.
+    /// The limiter's rate.
     set: f64,
     /// The rate of the last throttled call.
     too_much: Option<f64>,
-    /// For how many seconds since then callers have waited for the rate; and when one last did.
+    /// The seconds since then in which callers waited for the rate, and the time of the last success of such a caller.
     busy: f64,
     last: Option<Nanos>,
     /// How many times the rate has fallen.

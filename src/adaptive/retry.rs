@@ -9,7 +9,7 @@ use crate::units::Nanos;
 /// In millionths of a retry.
 const ONE: u64 = 1_000_000;
 
-/// Not more than this is saved.
+/// The most that is saved.
 const MOST: u64 = 10 * ONE;
 
 /// One retry in this time is always allowed, so that few calls can be retried at all.
@@ -134,7 +134,7 @@ impl RetryBudget {
     }
 }
 
-/// Refuses what is no share.
+/// Panics unless `share` is between 0 and 1.
 #[track_caller]
 pub(super) fn check(share: f64) {
     assert!((0.0..=1.0).contains(&share), "a share of calls is between 0 and 1, not {share}");
