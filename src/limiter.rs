@@ -612,11 +612,17 @@ impl<P: Rated> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn set_rate(&self, rate: Rate) {
-        self.with_lock(|inner, now| {
-            let policy = inner.policy().clone().with_rate(rate);
-            inner.set_policy(now, policy);
-        });
-        self.shared.observer.get().report(&Event::PolicyChanged { rate: Some(rate) });
+        self.set_rate_quietly(rate)();
+    }
+
+    /// As [`set_rate`](Self::set_rate), for callers that hold a lock: after it is released they call what is
+    /// returned, which wakes the waiters and the listener.
+    pub(crate) fn set_rate_quietly(&self, rate: Rate) -> impl FnOnce() {
+        let after_unlock = self.shared.set_rate_quietly(rate);
+        move || {
+            after_unlock.run();
+            self.shared.observer.get().report(&Event::PolicyChanged { rate: Some(rate) });
+        }
     }
 }
 

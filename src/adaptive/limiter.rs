@@ -128,8 +128,11 @@ impl<P: Rated> Adaptive<P> {
     pub(super) fn report(&self, change: impl FnOnce(&mut Control)) {
         let mut control = self.shared.control.lock();
         change(&mut control);
-        if let Some(rate) = control.take_change() {
-            self.limiter.set_rate(rate);
+        // In the order of the reports, so under the lock; waiters and the listener are called after it.
+        let after_unlock = control.take_change().map(|rate| self.limiter.set_rate_quietly(rate));
+        drop(control);
+        if let Some(after_unlock) = after_unlock {
+            after_unlock();
         }
     }
 }

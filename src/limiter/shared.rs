@@ -10,9 +10,9 @@ use crate::clock::{Alarm, Clock, OnAlarm, Steady};
 use crate::error::Error;
 use crate::line::{Admission, Change, Charge, Inner, Line, Timer};
 use crate::observe::{LazyObserver, Observer};
-use crate::policy::{Policy, Quota};
+use crate::policy::{Policy, Quota, Rated};
 use crate::stats::{Stats, Waits};
-use crate::units::Nanos;
+use crate::units::{Nanos, Rate};
 use crate::wait_queue::{AfterUnlock, Bounds};
 
 /// The state that all clones of a limiter share.
@@ -138,6 +138,18 @@ impl<P: Policy> Shared<P> {
             if let Some(bounds) = bounds {
                 inner.set_bounds(bounds);
             }
+            inner.set_policy(now, policy);
+        };
+        self.line.with_lock_deferred(self, set).1
+    }
+
+    /// As [`set_policy_quietly`](Self::set_policy_quietly), with the policy in force at another rate.
+    pub(super) fn set_rate_quietly(&self, rate: Rate) -> AfterUnlock
+    where
+        P: Rated,
+    {
+        let set = |inner: &mut Inner<P>, now| {
+            let policy = inner.policy().clone().with_rate(rate);
             inner.set_policy(now, policy);
         };
         self.line.with_lock_deferred(self, set).1

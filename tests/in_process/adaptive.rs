@@ -224,3 +224,29 @@ fn an_outage_is_not_multiplied_by_retries() {
         assert!(f64::from(sent - calls) <= 0.1 * f64::from(sent) + 10.0 + 30.0);
     });
 }
+
+/// The listener is told of a new rate while the report of a call is under way.
+#[test]
+fn a_listener_may_use_what_it_listens_to() {
+    use std::sync::{Arc, OnceLock, mpsc};
+
+    let told = Arc::new(OnceLock::<Adaptive<TokenBucket>>::new());
+    let (adaptive, (done, is_done)) = (Arc::clone(&told), mpsc::channel());
+    std::thread::spawn(move || {
+        let limiter = RateLimiter::builder(TokenBucket::new(per_second(10.0), 10))
+            .clock(ManualClock::new())
+            .on_event(move |_| {
+                if let Some(adaptive) = told.get() {
+                    let grant = adaptive.limiter().try_acquire(1).expect("there are more");
+                    adaptive.call(grant).on_success();
+                }
+            })
+            .build();
+        let adaptive = adaptive.get_or_init(|| Adaptive::new(limiter));
+        let call = adaptive.call(adaptive.limiter().try_acquire(1).expect("full"));
+        call.on_throttled();
+        done.send(adaptive.rate()).expect("waited for");
+    });
+    let rate = is_done.recv_timeout(secs(10)).expect("no deadlock");
+    assert_eq!(rate, per_second(9.0));
+}
