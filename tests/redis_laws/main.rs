@@ -4,6 +4,8 @@
 
 mod ahead;
 mod deploys;
+#[cfg(feature = "feedback")]
+mod feedback;
 mod heard;
 #[path = "../redis/manual.rs"]
 mod manual;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate::feedback::{Feedback, Unit};
-use tollgate::{InFlight, ManualClock, Rate, RateLimiter, SlidingWindowLog, TokenBucket};
+use tollgate::{Clock, InFlight, ManualClock, Rate, RateLimiter, SlidingWindowLog, TokenBucket};
 
 const EMPTY: [(&str, &str); 2] = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "20")];
 
@@ -113,4 +113,18 @@ async fn a_server_that_was_down_is_believed_as_before() {
     let begin = clock.elapsed();
     drop(feedback.acquire(1).await.expect("granted"));
     assert_eq!((clock.elapsed() - begin).as_secs(), 1);
+}
+
+/// Callers that do not go through the feedback wait in the limiter: none of them gives back what was taken.
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_comes_back_although_all_callers_wait() {
+    let hour = SlidingWindowLog::new(5000, Duration::from_secs(3600));
+    let limiter = RateLimiter::with_clock(hour, Clock::tokio());
+    let feedback = Feedback::new(limiter.clone());
+    let grant = limiter.acquire(1).await.expect("granted");
+    feedback.sent(grant.cost()).observe(200u16, &EMPTY).await;
+    assert_eq!(limiter.available(), 0);
+    let waited = limiter.acquire(100).await.expect("granted").waited();
+    assert_eq!(waited.as_secs(), 20);
+    assert_eq!(limiter.available(), 4899);
 }

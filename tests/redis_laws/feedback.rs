@@ -1,0 +1,70 @@
+//! What one process learns from a server holds back the others.
+
+use std::time::Duration;
+
+use futures::future::FutureExt;
+use tollgate::feedback::Feedback;
+use tollgate::redis::RedisRateLimiter;
+use tollgate::{InFlight, ManualClock, SlidingWindowLog};
+
+use crate::manual::{Manual, new_key};
+
+type Limiter = RedisRateLimiter<(SlidingWindowLog, InFlight), Manual>;
+
+fn now<T>(future: impl Future<Output = T>) -> T {
+    Box::pin(future).now_or_never().expect("an answer")
+}
+
+/// Two processes, of which the first learns.
+fn processes() -> (ManualClock, Feedback<Limiter>, Limiter) {
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_secs(60));
+    let (server, key) = (Manual::new(&clock), new_key());
+    let limiter = || -> Limiter {
+        let log = SlidingWindowLog::new(5_000, Duration::from_secs(3_600));
+        let policy = (log, InFlight::new(10));
+        let builder = RedisRateLimiter::builder(policy, server.clone(), &*key);
+        builder.clock(&clock).horizon(Duration::ZERO).build()
+    };
+    (clock.clone(), Feedback::new(limiter()), limiter())
+}
+
+fn available(limiter: &Limiter) -> (u32, u32) {
+    now(limiter.quota()).expect("a server").remaining
+}
+
+#[test]
+fn what_one_process_learns_holds_back_the_others_until_the_reset() {
+    let (clock, ours, theirs) = processes();
+    let mut call = now(ours.acquire((1, 1))).expect("granted");
+    // The second number counts places, of which the server knows nothing.
+    let headers = [
+        ("x-ratelimit-remaining-requests", "3"),
+        ("x-ratelimit-limit-requests", "100"),
+        ("x-ratelimit-reset-requests", "20s"),
+    ];
+    assert!(now(call.observe(200u16, &headers)).is_accepted());
+    drop(call);
+    assert_eq!(available(&theirs).0, 3);
+    // At the reset all comes back, although no call of ours asks for it.
+    clock.advance(Duration::from_secs(20));
+    assert_eq!(available(&theirs), (4_999, 10));
+    let stats = ours.stats();
+    assert_eq!((stats.shrunk, stats.failed), (1, 0));
+}
+
+#[test]
+fn a_refusal_of_one_process_pauses_the_others() {
+    let (clock, ours, theirs) = processes();
+    let mut call = now(ours.acquire((1, 1))).expect("granted");
+    assert!(now(call.observe(429u16, &[("retry-after", "7")])).is_refused());
+    drop(call);
+    let mut waits = theirs.acquire((1, 1));
+    assert!((&mut waits).now_or_never().is_none());
+    clock.advance(Duration::from_secs(7));
+    assert_eq!(now(waits).expect("granted").waited().as_secs(), 7);
+    // One of ours goes first.
+    let first = now(ours.acquire((1, 1))).expect("granted");
+    assert!(Box::pin(ours.acquire((1, 1))).now_or_never().is_none());
+    drop(first);
+}
