@@ -537,9 +537,28 @@ impl<L: Limiter> Call<L> {
         self.grant.as_mut()
     }
 
-    /// Takes the permits out, for those that outlive the call.
-    #[cfg(any(feature = "reqwest", feature = "tower"))]
-    pub(crate) fn take_grant(&mut self) -> Option<L::Grant> {
+    /// Takes the permits out, to settle them apart from the call: [metered](Grant::metered), for an answer that is
+    /// streamed. `None` the second time, and for a call that was reported by [`Feedback::sent`].
+    ///
+    /// ```
+    /// use tollgate::feedback::Feedback;
+    /// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let tokens = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
+    /// let requests = TokenBucket::new(Rate::per_minute(60.0), 60);
+    /// let limiter = RateLimiter::with_clock((requests, tokens), ManualClock::new());
+    /// let feedback = Feedback::new(limiter.clone());
+    /// let mut call = feedback.acquire((1, 2_000)).await?;
+    /// let mut used = call.take_grant().expect("granted").metered();
+    /// call.observe(200u16, &[("x-ratelimit-remaining-requests", "59")]).await;
+    /// used.add((0, 500)); // a chunk of the answer
+    /// drop(used); // cancelled, or at its end
+    /// assert_eq!(limiter.available(), (59, 89_500));
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn take_grant(&mut self) -> Option<L::Grant> {
         self.grant.take()
     }
 
