@@ -4,6 +4,6 @@ mod faults;
 mod hostile;
 mod llm;
 mod loopback;
-mod server;
+pub(crate) mod server;
 mod simulated;
 mod tables;

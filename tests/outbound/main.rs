@@ -11,7 +11,7 @@ mod metrics;
 mod reports;
 #[cfg(feature = "reqwest")]
 mod reqwest;
-#[cfg(any(feature = "reqwest", feature = "tower"))]
+#[cfg(any(feature = "feedback", feature = "tower"))]
 mod support;
 #[cfg(feature = "tower")]
 mod tower;

@@ -2,6 +2,7 @@
 
 mod calls;
 mod names;
+mod taught;
 
 use futures::future::BoxFuture;
 use http::Extensions;

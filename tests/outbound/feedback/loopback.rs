@@ -4,37 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tollgate::feedback::Feedback;
 use tollgate::{Rate, RateLimiter, SmoothBursty};
 
-use super::server::{Reset, Server, Style};
-
-/// Serves, and returns where.
-async fn serve(server: Arc<Server>) -> String {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let url = format!("http://{}/", listener.local_addr().expect("bound"));
-    let answer = move || {
-        let (status, headers) = server.call(1);
-        let headers: HeaderMap = headers
-            .into_iter()
-            .map(|(name, value)| {
-                (HeaderName::from_static(name), HeaderValue::try_from(value).expect("text"))
-            })
-            .collect();
-        std::future::ready((StatusCode::from_u16(status).expect("a status"), headers))
-    };
-    let app = axum::Router::new().fallback(answer);
-    tokio::spawn(async { axum::serve(listener, app).await });
-    url
-}
+use super::server::{Reset, Server, Style, app};
+use crate::support::serve;
 
 /// 40 calls in any half second; 16 clients that would like 1,000 a second.
 #[tokio::test]
 async fn clients_of_a_server_on_loopback_learn_its_quota() {
     let span = Duration::from_millis(2500);
     let server = Server::new(Style::Discord, Reset::All, 40, Duration::from_millis(500));
-    let url = serve(Arc::new(server)).await;
+    let url = serve(app(Arc::new(server))).await;
     let policy = SmoothBursty::new(Rate::per_second(1000.0));
     let api = Feedback::new(RateLimiter::new(policy));
     let (taken, late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));

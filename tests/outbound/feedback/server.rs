@@ -1,9 +1,12 @@
 //! A server with a hidden quota, enforced by a sliding log, that answers as an API documents.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::future::ready;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::Router;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::time::Instant;
 
 /// How it says what remains.
@@ -129,6 +132,20 @@ impl Server {
         }
         headers
     }
+}
+
+/// The server as an app of axum, to be served on loopback. Each call costs one permit.
+pub(crate) fn app(server: Arc<Server>) -> Router {
+    Router::new().fallback(move || {
+        let (status, headers) = server.call(1);
+        let headers: HeaderMap = headers
+            .into_iter()
+            .map(|(name, value)| {
+                (HeaderName::from_static(name), HeaderValue::try_from(value).expect("text"))
+            })
+            .collect();
+        ready((StatusCode::from_u16(status).expect("a status"), headers))
+    })
 }
 
 /// `Tue, 15 Nov 1994 08:12:31 GMT`, for a time of that week.

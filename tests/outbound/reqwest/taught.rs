@@ -1,0 +1,311 @@
+//! 64 clients of a server that enforces a quota they do not know: the server teaches the client.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use http::Extensions;
+use reqwest::{Request, Response, StatusCode};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Next};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tollgate::feedback::{Dialect, Dialects};
+use tollgate::reqwest::{RateLimit, refusal};
+use tollgate::{KeyedRateLimiter, Limits, ManualClock, RateLimiters, SlidingWindowLog};
+
+use super::client;
+use crate::feedback::server::{Reset, Server, Style, app};
+use crate::support::serve;
+
+const CLIENTS: u32 = 64;
+const WINDOW: Duration = Duration::from_millis(500);
+
+/// What came of the calls of all clients.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    taken: u32,
+    refused: u32,
+    failed: u32,
+    /// Of those that were refused, those that were sent after the time given.
+    late: u32,
+}
+
+/// All clients share `client`, and call until `span` is over. Those that would be later than that are not sent.
+async fn run(client: &ClientWithMiddleware, url: &str, span: Duration, learned: Duration) -> Tally {
+    let start = Instant::now();
+    let calls = (0..CLIENTS).map(|_| async {
+        let mut tally = Tally::default();
+        while let Some(left) = span.checked_sub(start.elapsed()) {
+            let is_late = start.elapsed() >= learned;
+            let Ok(response) = tokio::time::timeout(left, client.get(url).send()).await else {
+                break;
+            };
+            match response.map(|response| response.status()) {
+                Ok(StatusCode::OK) => tally.taken += 1,
+                Ok(_) => {
+                    tally.refused += 1;
+                    tally.late += u32::from(is_late);
+                }
+                Err(error) => {
+                    assert!(refusal(&error).is_none(), "{error:?}");
+                    tally.failed += 1;
+                }
+            }
+        }
+        tally
+    });
+    let tallies = futures::future::join_all(calls).await;
+    tallies.into_iter().fold(Tally::default(), |sum, tally| Tally {
+        taken: sum.taken + tally.taken,
+        refused: sum.refused + tally.refused,
+        failed: sum.failed + tally.failed,
+        late: sum.late + tally.late,
+    })
+}
+
+/// The limit that a user might set, far above that of the server.
+fn loose() -> Limits {
+    Limits::per_host("1000/s burst 100").expect("a limit")
+}
+
+/// 40 calls in any half second, or of GitHub, which counts whole seconds, in any second.
+async fn teaches(style: Style) {
+    let (window, span) = match style {
+        Style::GitHub => (2 * WINDOW, Duration::from_millis(3800)),
+        _ => (WINDOW, Duration::from_millis(2500)),
+    };
+    let url = async || serve(app(Arc::new(Server::new(style, Reset::All, 40, window)))).await;
+    let without = ClientBuilder::new(reqwest::Client::new()).build();
+    let short = Duration::from_millis(300);
+    let Tally { refused, .. } = run(&without, &url().await, short, short).await;
+    assert!(refused > 100, "{style:?}: {refused} refused without a limit");
+    // Most refusals ask for a second. One of `OpenAI` asks for less, and its permits come back steadily, which those
+    // of this server do not: that is learned from another refusal.
+    let (learned, more) = match style {
+        Style::OpenAi => (Duration::from_millis(1500), 8),
+        _ => (Duration::from_millis(900), 0),
+    };
+    let tally = run(&client(loose()), &url().await, span, learned).await;
+    println!("{style:?}: {tally:?}, {refused} refused without a limit");
+    assert_eq!(tally.late, 0, "{style:?}: {tally:?}");
+    // Those of the first calls, when nothing was known, that were beyond the quota.
+    assert!(tally.refused <= CLIENTS - 40 + more, "{style:?}: {tally:?}");
+    assert!(tally.taken >= 80, "{style:?}: {tally:?}");
+}
+
+macro_rules! teaches {
+    ($($name:ident: $style:ident;)+) => {
+        $(
+            #[tokio::test]
+            async fn $name() {
+                teaches(Style::$style).await;
+            }
+        )+
+    };
+}
+
+teaches! {
+    github_teaches_64_clients: GitHub;
+    openai_teaches_64_clients: OpenAi;
+    discord_teaches_64_clients: Discord;
+}
+
+#[tokio::test]
+async fn a_quota_that_is_lowered_in_the_middle_is_learned_again() {
+    let server = Arc::new(Server::new(Style::Discord, Reset::All, 40, WINDOW));
+    let url = serve(app(Arc::clone(&server))).await;
+    let lower = async {
+        tokio::time::sleep(Duration::from_millis(1800)).await;
+        server.quota.lock().expect("no panic").limit = 10;
+    };
+    let span = Duration::from_millis(3800);
+    // A refusal asks for a second.
+    let learned = Duration::from_millis(2900);
+    let client = client(loose());
+    let (tally, ()) = tokio::join!(run(&client, &url, span, learned), lower);
+    println!("lowered: {tally:?}");
+    assert_eq!(tally.late, 0, "{tally:?}");
+    // Once for the first calls, and once for a window that had opened with the old quota.
+    assert!(tally.refused <= CLIENTS - 40 + 40, "{tally:?}");
+    assert!(tally.taken >= 90, "{tally:?}");
+}
+
+#[tokio::test]
+async fn an_outage_of_two_seconds_is_not_hammered() {
+    let server = Arc::new(Server::new(Style::Silent, Reset::All, 1_000_000, WINDOW));
+    let url = serve(app(Arc::clone(&server))).await;
+    let outage = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let until = tokio::time::Instant::now() + Duration::from_secs(2);
+        server.quota.lock().expect("no panic").down_until = Some(until);
+    };
+    let client = client(Limits::per_host("300/s").expect("a limit"));
+    let span = Duration::from_millis(3900);
+    let (tally, ()) = tokio::join!(run(&client, &url, span, Duration::from_millis(2400)), outage);
+    println!("outage: {tally:?}");
+    // Those under way when it began, and a probe or two.
+    assert!(tally.refused <= CLIENTS + 2, "{tally:?}");
+    assert_eq!(tally.late, 0, "{tally:?}");
+    // A third of a second before it, and half a second after the second probe.
+    assert!(tally.taken >= 120, "{tally:?}");
+}
+
+/// A connection that breaks at every fifth answer.
+struct Breaking(TcpStream, Arc<AtomicU32>);
+
+impl AsyncRead for Breaking {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Breaking {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.1.fetch_add(1, Ordering::Relaxed) % 5 == 4 {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+struct BreakingListener(TcpListener, Arc<AtomicU32>);
+
+impl axum::serve::Listener for BreakingListener {
+    type Io = Breaking;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Breaking, SocketAddr) {
+        let (stream, address) = self.0.accept().await.expect("open");
+        (Breaking(stream, Arc::clone(&self.1)), address)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_drops_connections_counts_calls_that_are_never_answered() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/", listener.local_addr().expect("bound"));
+    let server = Arc::new(Server::new(Style::Discord, Reset::All, 40, WINDOW));
+    let listener = BreakingListener(listener, Arc::new(AtomicU32::new(0)));
+    tokio::spawn(async move { axum::serve(listener, app(server)).await });
+    let limits = Limits::per_host("1000/s burst 100, 64 in flight").expect("limits");
+    let limiters = RateLimiters::new(limits);
+    let client = client(RateLimit::limits(limiters.clone()));
+    let span = Duration::from_millis(2800);
+    let tally = run(&client, &url, span, Duration::from_millis(1200)).await;
+    println!("drops: {tally:?}");
+    assert_eq!(tally.late, 0, "{tally:?}");
+    assert!(tally.taken >= 70 && tally.failed >= 15, "{tally:?}");
+    // No place was lost with a connection: the server has room for 40 again, and so has the limiter.
+    tokio::time::sleep(WINDOW).await;
+    while client.get(&url).send().await.is_err() {}
+    let host = url.strip_prefix("http://").expect("http").trim_end_matches('/');
+    let remaining = limiters.keyed().quota(host).remaining;
+    assert!(remaining >= 30, "{remaining}");
+}
+
+/// Answers as the path says: `/429/3600` is a refusal for an hour.
+fn as_the_path_says<'a>(
+    request: Request,
+    _: &'a mut Extensions,
+    _: Next<'a>,
+) -> BoxFuture<'a, reqwest_middleware::Result<Response>> {
+    let mut parts = request.url().path_segments().expect("a path").map(str::to_owned);
+    let response = http::Response::builder()
+        .status(parts.next().expect("a status").as_str())
+        .header("retry-after", parts.next().expect("seconds"))
+        .body("");
+    Box::pin(async { Ok(response.expect("a response").into()) })
+}
+
+fn told(limit: RateLimit) -> ClientWithMiddleware {
+    let limit = limit.max_wait(Duration::from_secs(60));
+    ClientBuilder::new(reqwest::Client::new()).with(limit).with(as_the_path_says).build()
+}
+
+fn hundred() -> RateLimiters {
+    RateLimiters::with_clock(
+        Limits::per_host("100/s").expect("a limit"),
+        ManualClock::auto_advance(),
+    )
+}
+
+/// How long a call would have to wait, in seconds, if that is too long.
+async fn refused_for(client: &ClientWithMiddleware, url: &str) -> Option<u64> {
+    let error = client.get(url).send().await.err()?;
+    Some(refusal(&error).expect("by the limit").retry_after().expect("known").as_secs())
+}
+
+#[tokio::test]
+async fn a_refusal_stops_its_host_for_all_clones_and_no_other_host() {
+    let client = told(RateLimit::limits(hundred()));
+    let clone = client.clone();
+    assert_eq!(refused_for(&client, "http://a.org/429/600").await, None);
+    assert_eq!(refused_for(&clone, "http://a.org/200/0").await, Some(600));
+    assert_eq!(refused_for(&clone, "http://b.org/200/0").await, None);
+    // At most an hour by default, and as told.
+    assert_eq!(refused_for(&client, "http://c.org/503/86400").await, None);
+    assert_eq!(refused_for(&client, "http://c.org/200/0").await, Some(3600));
+    let max = Duration::from_secs(120);
+    let client =
+        told(RateLimit::limits(hundred()).feedback(move |feedback| feedback.max_wait(max)));
+    assert_eq!(refused_for(&client, "http://a.org/429/600").await, None);
+    assert_eq!(refused_for(&client, "http://a.org/200/0").await, Some(120));
+}
+
+#[tokio::test]
+async fn dialects_can_be_set_and_all_of_it_turned_off() {
+    let client = told(RateLimit::limits(hundred()));
+    assert_eq!(refused_for(&client, "http://a.org/403/600").await, None);
+    assert_eq!(refused_for(&client, "http://a.org/200/0").await, None);
+    let client = told(
+        RateLimit::limits(hundred())
+            .feedback(|feedback| feedback.dialects(Dialects::only(Dialect::github()))),
+    );
+    assert_eq!(refused_for(&client, "http://a.org/403/600").await, None);
+    assert_eq!(refused_for(&client, "http://a.org/200/0").await, Some(600));
+    let client = told(RateLimit::limits(hundred()).without_feedback());
+    assert_eq!(refused_for(&client, "http://a.org/429/600").await, None);
+    assert_eq!(refused_for(&client, "http://a.org/200/0").await, None);
+}
+
+#[tokio::test]
+async fn keys_of_ones_own_are_taught_apart() {
+    let log = SlidingWindowLog::new(1000, Duration::from_secs(60));
+    let keyed = KeyedRateLimiter::<String, _>::with_clock(log, ManualClock::auto_advance());
+    let by_path = RateLimit::by(
+        |request, _| request.url().query().map(str::to_owned),
+        move |key| Some(keyed.at(key.to_owned())),
+    );
+    let client = told(by_path);
+    assert_eq!(refused_for(&client, "http://a.org/429/600?a").await, None);
+    assert_eq!(refused_for(&client, "http://a.org/200/0?a").await, Some(600));
+    assert_eq!(refused_for(&client, "http://a.org/200/0?b").await, None);
+    // What has no key is not limited, and teaches nothing.
+    assert_eq!(refused_for(&client, "http://a.org/429/600").await, None);
+    assert_eq!(refused_for(&client, "http://a.org/200/0").await, None);
+}
