@@ -68,7 +68,9 @@
 //! [`Error::Middleware`](reqwest_middleware::Error::Middleware) of reqwest-middleware, can be downcast to a
 //! [`tollgate::Error`](crate::Error) and has it as its source: [`refusal`] gets it out.
 //! Without a [`max_wait`](RateLimit::max_wait) or a bound of the queue a request is refused only if its cost exceeds
-//! the capacity of its limit, or a shared limit has no store.
+//! the capacity of its limit, a table has no room for another key, or a shared limit has no store. The bounds of a
+//! queue count the requests that wait for the limit, and not those that wait for the server after a refusal: these
+//! are bounded by `max_wait`.
 
 mod body;
 mod host;
