@@ -23,7 +23,7 @@ impl<P: Rated> Adaptive<P> {
     /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// # let policy = TokenBucket::new(Rate::per_second(100.0), 1);
-    /// let adaptive = Adaptive::new(crate::RateLimiter::with_clock(policy, ManualClock::auto_advance()));
+    /// let adaptive = Adaptive::new(RateLimiter::with_clock(policy, ManualClock::auto_advance()));
     /// adaptive.acquire(1).await?.on_success();
     /// assert_eq!(adaptive.acquire(1).await?.grant().waited().as_millis(), 10);
     /// # Ok::<(), tollgate::Error>(()) })?;
@@ -41,7 +41,7 @@ impl<P: Rated> Adaptive<P> {
     /// # use tollgate::adaptive::Adaptive;
     /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
     /// # let policy = TokenBucket::new(Rate::per_second(100.0), 1);
-    /// # let adaptive = Adaptive::new(crate::RateLimiter::with_clock(policy, ManualClock::new()));
+    /// # let adaptive = Adaptive::new(RateLimiter::with_clock(policy, ManualClock::new()));
     /// adaptive.call(adaptive.limiter().try_acquire(1)?).on_throttled();
     /// assert_eq!(adaptive.rate(), Rate::per_second(90.0));
     /// # Ok::<(), tollgate::Error>(())
@@ -62,7 +62,7 @@ impl<P: Rated> Adaptive<P> {
 /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// # let policy = TokenBucket::new(Rate::per_second(100.0), 1);
-/// # let adaptive = Adaptive::new(crate::RateLimiter::with_clock(policy, ManualClock::auto_advance()));
+/// # let adaptive = Adaptive::new(RateLimiter::with_clock(policy, ManualClock::auto_advance()));
 /// let calls: [Call<'_, TokenBucket>; 2] = [adaptive.acquire(1).await?, adaptive.acquire(1).await?];
 /// // Both were sent before the rate fell.
 /// calls.into_iter().for_each(Call::on_throttled);
@@ -104,7 +104,7 @@ impl<'a, P: Rated> Call<'a, P> {
     /// # use tollgate::adaptive::Adaptive;
     /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
     /// # let policy = TokenBucket::new(Rate::per_second(100.0), 1);
-    /// # let adaptive = Adaptive::new(crate::RateLimiter::with_clock(policy, ManualClock::new()));
+    /// # let adaptive = Adaptive::new(RateLimiter::with_clock(policy, ManualClock::new()));
     /// adaptive.call(adaptive.limiter().try_acquire(1)?).on_throttled();
     /// assert_eq!(adaptive.rate(), Rate::per_second(90.0));
     /// # Ok::<(), tollgate::Error>(())
@@ -119,7 +119,7 @@ impl<'a, P: Rated> Call<'a, P> {
     /// # use tollgate::adaptive::Adaptive;
     /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
     /// # let policy = TokenBucket::new(Rate::per_second(100.0), 10);
-    /// # let adaptive = Adaptive::new(crate::RateLimiter::with_clock(policy, ManualClock::new()));
+    /// # let adaptive = Adaptive::new(RateLimiter::with_clock(policy, ManualClock::new()));
     /// for (status, rate) in [(200, 100.0), (500, 100.0), (429, 90.0), (404, 90.0), (503, 81.0)] {
     ///     adaptive.call(adaptive.limiter().try_acquire(1)?).on_status(status);
     ///     assert_eq!(adaptive.rate().as_per_second(), rate);
@@ -140,7 +140,7 @@ impl<'a, P: Rated> Call<'a, P> {
     /// # use tollgate::adaptive::Adaptive;
     /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
     /// # let policy = TokenBucket::new(Rate::per_second(100.0), 10);
-    /// # let adaptive = Adaptive::new(crate::RateLimiter::with_clock(policy, ManualClock::new()));
+    /// # let adaptive = Adaptive::new(RateLimiter::with_clock(policy, ManualClock::new()));
     /// assert_eq!(adaptive.call(adaptive.limiter().try_acquire(7)?).grant().cost(), 7);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -155,7 +155,7 @@ impl<'a, P: Rated> Call<'a, P> {
     /// # use tollgate::adaptive::Adaptive;
     /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
     /// # let policy = TokenBucket::new(Rate::per_second(100.0), 10);
-    /// # let adaptive = Adaptive::new(crate::RateLimiter::with_clock(policy, ManualClock::new()));
+    /// # let adaptive = Adaptive::new(RateLimiter::with_clock(policy, ManualClock::new()));
     /// let mut call = adaptive.call(adaptive.limiter().try_acquire(7)?);
     /// call.grant_mut().settle(5)?;
     /// assert_eq!(adaptive.limiter().available(), 5);
