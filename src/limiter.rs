@@ -42,8 +42,8 @@ use crate::wait_queue::AfterUnlock;
 /// A caller is charged when it is granted. Giving up is free: a dropped future leaves the queue and
 /// takes nothing. No waiter depends on another future being polled. A call that need not wait is
 /// decided without a lock for [`SmoothBursty`](crate::SmoothBursty),
-/// [`TokenBucket`](crate::TokenBucket) and [`Gcra`](crate::Gcra), and under a short lock for the
-/// other policies.
+/// [`TokenBucket`](crate::TokenBucket) and [`Gcra`](crate::Gcra), except at most 64 calls in the time
+/// in which the bucket fills, and under a short lock for the other policies.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
