@@ -148,7 +148,7 @@ async fn run(kind: Kind, server: String, start: Instant) -> Result<Calls, Failur
     let (client, calls) = (Client::new(), Calls::default());
     let mut workers = JoinSet::new();
     for worker in 1..=40 {
-        let random = Random(worker * 0x9e37_79b9_7f4a_7c15);
+        let random = Random(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(worker));
         let (limiter, client) = (limiter.clone(), client.clone());
         workers.spawn(work(kind, random, limiter, client, server.clone(), calls.clone(), start));
     }

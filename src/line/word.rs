@@ -56,8 +56,9 @@ pub(super) enum Attempt {
 pub(super) struct Word {
     bits: AtomicU64,
     /// The mutex decides from this time on, which is not after [`END`]. Not among the parameters, whose cache
-    /// line is seldom written.
-    until: AtomicU64,
+    /// line is seldom written. Not loom's: a time that was read late is only earlier, and sends the call to the
+    /// mutex. With one more value to choose from, the models would take much longer.
+    until: std::sync::atomic::AtomicU64,
     parameters: Parameters,
 }
 
@@ -98,7 +99,7 @@ impl Word {
         let zero = || AtomicU64::new(0);
         Self {
             bits: AtomicU64::new(LOCK),
-            until: zero(),
+            until: std::sync::atomic::AtomicU64::new(0),
             parameters: Parameters {
                 multiplier: zero(),
                 inverse: zero(),
