@@ -7,12 +7,13 @@
 //! per round trip, whatever the limiter costs. The bench prints this bound, because it is not much
 //! more than one request a permit gives if round trips are long and callers are few.
 
+#[path = "redis/callers.rs"]
+mod callers;
 #[path = "../tests/redis/support/mod.rs"]
 mod support;
 
 use std::future::Future;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -54,25 +55,28 @@ impl Connection for Tap {
 fn main() {
     let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let wants = |part: &str| words.is_empty() || words.iter().any(|word| word == part);
-    let bench = Bench::on(Runtime::new());
+    let bench = Bench::on("threads", Runtime::new());
     println!("redis-server {}", bench.server.info("server")["redis_version"]);
     if wants("policies") {
         bench.each_policy();
     }
-    let one_thread = Bench::on(Builder::new_current_thread().enable_all().build());
-    for (bench, threads) in [(&bench, "a runtime of many threads"), (&one_thread, "of one")] {
-        if wants("alone") || wants("crowd") {
-            println!("\n{threads}");
+    let one_thread = Bench::on("one thread", Builder::new_current_thread().enable_all().build());
+    if wants("alone") {
+        bench.round_trip();
+        one_thread.round_trip();
+    }
+    if wants("crowd") {
+        println!("\nmany callers of one limiter; against one request for each permit");
+        for callers in [1, 4, 16, 64, 256, 1_024, 4_096] {
+            bench.crowd(callers, false);
         }
-        if wants("alone") {
-            bench.round_trip();
+        for callers in [16, 256] {
+            bench.crowd(callers, true);
+            one_thread.crowd(callers, false);
         }
-        if wants("crowd") {
-            let callers = if words.is_empty() { &[4, 16, 64, 256, 1024][..] } else { &[16, 256] };
-            for &callers in callers {
-                bench.crowd(callers, false);
-                bench.crowd(callers, true);
-            }
+        println!("\nas many connections as processes would have, each with callers of its own");
+        for callers in [1, 16, 64] {
+            bench.fleet(64, callers);
         }
     }
     if wants("attack") {
@@ -91,14 +95,8 @@ async fn connect(server: &Server) -> MultiplexedConnection {
     client.get_multiplexed_async_connection().await.expect("a connection")
 }
 
-/// How many calls a second, how long one takes, and the server's time for each, in microseconds.
-struct Crowd {
-    rate: f64,
-    p50: f64,
-    usec: f64,
-}
-
 struct Bench {
+    name: &'static str,
     runtime: Runtime,
     server: Server,
     connection: MultiplexedConnection,
@@ -114,17 +112,24 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 impl Bench {
-    fn on(runtime: io::Result<Runtime>) -> Self {
+    fn on(name: &'static str, runtime: io::Result<Runtime>) -> Self {
         let runtime = runtime.expect("a runtime");
         let server = Server::start();
         let connection = runtime.block_on(connect(&server));
-        Self { runtime, server, connection }
+        Self { name, runtime, server, connection }
     }
 
     /// Microseconds of server time for each call of a script since the last reset.
     fn usec(&self) -> f64 {
         let (calls, usec) = self.server.commandstats("evalsha");
         usec as f64 / calls as f64
+    }
+
+    /// Microseconds of processor time that the server has used.
+    fn server_cpu(&self) -> f64 {
+        let info = self.server.info("cpu");
+        let seconds = |name: &str| info[name].parse::<f64>().expect("seconds");
+        1e6 * (seconds("used_cpu_sys") + seconds("used_cpu_user"))
     }
 
     /// Commands of raw scripts, many at a time.
@@ -185,7 +190,7 @@ impl Bench {
             self.usec() / floor
         });
         let ratio = median(ratios.collect());
-        println!("{name:<40} {ratio:>6.2} x floor B {value:>8} B value {memory:>8} B a key");
+        println!("{name:<40} x_floor={ratio:.2} value_bytes={value} key_bytes={memory}");
     }
 
     fn each_policy(&self) {
@@ -248,75 +253,8 @@ impl Bench {
         let pairs: Vec<(f64, f64)> = (0..ROUNDS).map(|_| (time(true), time(false))).collect();
         let ratio = median(pairs.iter().map(|(raw, ours)| ours / raw).collect());
         let ours = median(pairs.iter().map(|pair| pair.1).collect());
-        println!(
-            "a call alone over {name}: {ours:.0} us, {ratio:.2} x its request without a limiter"
-        );
-    }
-
-    /// Many callers of one limiter, against one request for each permit on the same connection.
-    fn crowd(&self, callers: u32, mixed: bool) {
-        let policy = SmoothBursty::new(Rate::per_second(1e9));
-        let command = Arc::new(self.commands(&policy, 1).swap_remove(0));
-        let connection = Reconnecting::open(&self.server.url()).expect("an address");
-        let limiter = RedisRateLimiter::new(policy, connection, "crowd");
-        let run = |raw: bool, callers: u32| {
-            let done = Arc::new(AtomicU64::new(0));
-            let waits = Arc::new(Mutex::new(Vec::new()));
-            self.server.reset_stats();
-            let start = Instant::now();
-            self.runtime.block_on(async {
-                let tasks: Vec<_> = (0..callers)
-                    .map(|caller| {
-                        let (limiter, command) = (limiter.clone(), Arc::clone(&command));
-                        let mut connection = self.connection.clone();
-                        let (done, waits) = (Arc::clone(&done), Arc::clone(&waits));
-                        tokio::spawn(async move {
-                            let mut own = Vec::new();
-                            while start.elapsed() < Duration::from_millis(500) {
-                                let asked = Instant::now();
-                                if raw {
-                                    let _: redis::Value = command
-                                        .query_async(&mut connection)
-                                        .await
-                                        .expect("an answer");
-                                } else {
-                                    let n = if mixed { 1 + (caller % 7) } else { 1 };
-                                    limiter.acquire(n).await.expect("granted");
-                                }
-                                own.push(asked.elapsed().as_secs_f64() * 1e6);
-                            }
-                            done.fetch_add(own.len() as u64, Ordering::Relaxed);
-                            waits.lock().expect("no panic").append(&mut own);
-                        })
-                    })
-                    .collect();
-                for task in tasks {
-                    task.await.expect("no panic");
-                }
-            });
-            let took = start.elapsed().as_secs_f64();
-            let done = done.load(Ordering::Relaxed) as f64;
-            let (_, usec) = self.server.commandstats("evalsha");
-            let p50 = median(std::mem::take(&mut *waits.lock().expect("no panic")));
-            Crowd { rate: done / took, p50, usec: usec as f64 / done }
-        };
-        let rounds: Vec<_> =
-            (0..5).map(|_| (run(true, callers), run(false, callers), run(true, 1))).collect();
-        let of = |pick: &dyn Fn(&Crowd, &Crowd, &Crowd) -> f64| {
-            median(rounds.iter().map(|(raw, ours, alone)| pick(raw, ours, alone)).collect())
-        };
-        println!(
-            "{callers:>5} callers, {} costs: {:>9.0}/s, {:>5.1} x one request a permit (of at most {:>5.1}); \
-             p50 {:>5.0} us against {:>5.0}; server {:.3} us a call against {:.2}",
-            if mixed { "mixed" } else { "equal" },
-            of(&|_, ours, _| ours.rate),
-            of(&|raw, ours, _| ours.rate / raw.rate),
-            of(&|raw, _, alone| f64::from(callers) * alone.rate / raw.rate),
-            of(&|_, ours, _| ours.p50),
-            of(&|raw, _, _| raw.p50),
-            of(&|_, ours, _| ours.usec),
-            of(&|raw, _, _| raw.usec),
-        );
+        let own = self.name;
+        println!("alone, {own}, {name:<30} us={ours:.0} x_request={ratio:.2}");
     }
 
     /// Calls with a timeout that is too short, behind callers that wait.
@@ -375,44 +313,6 @@ impl Bench {
             of(|round| round.0),
             of(|round| round.1),
             of(|round| round.2),
-        );
-    }
-
-    /// Ten clients that ask a thousand times a second each for one of ten permits a second.
-    fn attack(&self) {
-        let policy =
-            SmoothBursty::new(Rate::per_second(10.0)).max_burst(Duration::from_millis(100));
-        self.server.reset_stats();
-        let admitted = Arc::new(AtomicU64::new(0));
-        let calls = Arc::new(AtomicU64::new(0));
-        self.runtime.block_on(async {
-            let mut tasks = Vec::new();
-            for _ in 0..10 {
-                let limiter =
-                    RedisRateLimiter::new(policy.clone(), connect(&self.server).await, "attacked");
-                let (admitted, calls) = (Arc::clone(&admitted), Arc::clone(&calls));
-                tasks.push(tokio::spawn(async move {
-                    let mut every = tokio::time::interval(Duration::from_millis(1));
-                    for _ in 0..5_000 {
-                        every.tick().await;
-                        calls.fetch_add(1, Ordering::Relaxed);
-                        if limiter.try_acquire(1).await.is_ok() {
-                            admitted.fetch_add(1, Ordering::Relaxed);
-                        }
-                    }
-                }));
-            }
-            for task in tasks {
-                task.await.expect("no panic");
-            }
-        });
-        let (requests, _) = self.server.commandstats("evalsha");
-        let admitted = admitted.load(Ordering::Relaxed);
-        println!(
-            "\n10 clients asking 10,000 times a second for 10/s: {} calls, {admitted} admitted, {requests} \
-             requests, {:.1} for each admitted",
-            calls.load(Ordering::Relaxed),
-            requests as f64 / admitted as f64,
         );
     }
 }
