@@ -1,0 +1,194 @@
+//! What do many tasks cost that wait on one limiter, and does it keep its rate?
+//!
+//! As many plain tokio sleeps until the same times are what waiting costs at the least. A run ends when all
+//! tasks have been granted, or after two and a half times the time that this should take.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{MissedTickBehavior, sleep_until, timeout};
+use tollgate::{Rate, RateLimiter, SmoothBursty};
+use tower::limit::RateLimit;
+use tower::{ServiceExt, buffer::Buffer, service_fn};
+
+use crate::limiters::{governor, leaky_bucket};
+use crate::measure::{cpu_time, median, percentile, print, quick, runtime};
+
+/// Tasks, and how many of them may go on in a second.
+#[derive(Clone, Copy)]
+struct Crowd {
+    tasks: u32,
+    rate: u32,
+}
+
+/// The results of one run.
+struct Run {
+    /// Microseconds of processor time for each task that was granted.
+    cpu: f64,
+    /// Achieved rate over the asked one.
+    rate: f64,
+    /// Milliseconds.
+    late_p99: f64,
+}
+
+const NAMES: [&str; 7] =
+    ["sleeps", "tollgate", "async-throttle", "Semaphore", "tower", "leaky-bucket", "governor"];
+
+pub fn run() {
+    let crowd = |tasks, rate| Crowd { tasks, rate };
+    let full = [
+        (crowd(1_000, 2_000), 3),
+        (crowd(10_000, 20_000), 3),
+        (crowd(100_000, 20_000), 1),
+        (crowd(1_000_000, 200_000), 1),
+    ];
+    let short = [(crowd(1_000, 5_000), 1), (crowd(10_000, 50_000), 1)];
+    for &(crowd, rounds) in if quick() { &short[..] } else { &full } {
+        let mut runs: [Vec<Run>; NAMES.len()] = Default::default();
+        for _ in 0..rounds {
+            for (name, runs) in NAMES.iter().zip(&mut runs) {
+                runs.push(crowd.run(name));
+            }
+        }
+        let sleeps: Vec<_> = runs[0].iter().map(|run| run.cpu).collect();
+        for (name, runs) in NAMES.iter().zip(&runs) {
+            let of = |pick: fn(&Run) -> f64| median(runs.iter().map(pick).collect());
+            let ratios = runs.iter().zip(&sleeps).map(|(run, sleeps)| run.cpu / sleeps);
+            let figures = [
+                ("x_sleeps", median(ratios.collect())),
+                ("cpu_us", of(|run| run.cpu)),
+                ("rate", of(|run| run.rate)),
+                ("late_p99_ms", of(|run| run.late_p99)),
+            ];
+            print(&format!("{name}/{}", crowd.tasks), &figures);
+        }
+    }
+}
+
+impl Crowd {
+    fn interval(self) -> Duration {
+        Duration::from_secs(1) / self.rate
+    }
+
+    /// Permits each millisecond, for limiters that refill so.
+    fn a_millisecond(self) -> usize {
+        (self.rate / 1_000) as usize
+    }
+
+    fn run(self, name: &str) -> Run {
+        let runtime = runtime();
+        let run = runtime.block_on(self.of(name));
+        runtime.shutdown_background();
+        run
+    }
+
+    async fn of(self, name: &str) -> Run {
+        let (interval, a_millisecond) = (self.interval(), self.a_millisecond());
+        let millisecond = Duration::from_millis(1);
+        match name {
+            "sleeps" => {
+                let start = Instant::now();
+                self.each(|task| sleep_until((start + interval * task).into())).await
+            }
+            "tollgate" => {
+                let policy = SmoothBursty::new(Rate::per_second(f64::from(self.rate)));
+                let limiter = RateLimiter::new(policy);
+                self.each(|_| {
+                    let limiter = limiter.clone();
+                    async move { drop(limiter.acquire(1).await.expect("granted")) }
+                })
+                .await
+            }
+            "async-throttle" => {
+                let limiter = Arc::new(async_throttle::RateLimiter::new(interval));
+                self.each(|_| {
+                    let limiter = Arc::clone(&limiter);
+                    async move { limiter.throttle(async || ()).await }
+                })
+                .await
+            }
+            // A task adds the permits of each millisecond: the usual limiter by hand.
+            "Semaphore" => {
+                let semaphore = Arc::new(Semaphore::new(1));
+                let refilled = Arc::clone(&semaphore);
+                tokio::spawn(async move {
+                    let mut ticks = tokio::time::interval(millisecond);
+                    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+                    loop {
+                        ticks.tick().await;
+                        refilled.add_permits(a_millisecond);
+                    }
+                });
+                self.each(|_| {
+                    let semaphore = Arc::clone(&semaphore);
+                    async move { semaphore.acquire().await.expect("open").forget() }
+                })
+                .await
+            }
+            "tower" => {
+                let service = service_fn(|()| std::future::ready(Ok::<_, Infallible>(())));
+                let rate = tower::limit::rate::Rate::new(a_millisecond as u64, millisecond);
+                let service = Buffer::new(RateLimit::new(service, rate), 1_024);
+                self.each(|_| {
+                    let service = service.clone();
+                    async move { service.oneshot(()).await.expect("an answer") }
+                })
+                .await
+            }
+            "leaky-bucket" => {
+                let limiter =
+                    Arc::new(leaky_bucket(a_millisecond, millisecond, 1, a_millisecond * 10));
+                self.each(|_| limiter.clone().acquire_owned(1)).await
+            }
+            "governor" => {
+                let limiter = Arc::new(governor(interval, (self.rate / 100).max(1)));
+                // What is stored at first would come at once.
+                while limiter.check().is_ok() {}
+                self.each(|_| {
+                    let limiter = Arc::clone(&limiter);
+                    async move { limiter.until_ready().await }
+                })
+                .await
+            }
+            other => unreachable!("{other}"),
+        }
+    }
+
+    /// A task for each future, and what all of them took.
+    async fn each<F: Future<Output = ()> + Send + 'static>(self, future: impl Fn(u32) -> F) -> Run {
+        let ends: Arc<[AtomicU64]> = (0..self.tasks).map(|_| AtomicU64::new(0)).collect();
+        let (ended, all) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let cpu = cpu_time();
+        let start = Instant::now();
+        for task in 0..self.tasks {
+            let (ends, ended, all) = (Arc::clone(&ends), Arc::clone(&ended), Arc::clone(&all));
+            let future = future(task);
+            tokio::spawn(async move {
+                future.await;
+                let index = ended.fetch_add(1, Ordering::Relaxed);
+                ends[index].store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                if index + 1 == ends.len() {
+                    all.notify_one();
+                }
+            });
+        }
+        let _ = timeout(self.interval() * self.tasks * 5 / 2, all.notified()).await;
+        let cpu = cpu_time().saturating_sub(cpu).as_secs_f64() * 1e6;
+        let ended = ended.load(Ordering::Relaxed);
+        let mut ends: Vec<_> =
+            ends[..ended].iter().map(|end| end.load(Ordering::Relaxed) as f64 / 1e9).collect();
+        ends.sort_by(f64::total_cmp);
+        let took = ends.last().copied().unwrap_or(f64::INFINITY);
+        let due = |index: usize| index as f64 / f64::from(self.rate);
+        let mut late: Vec<_> =
+            ends.iter().enumerate().map(|(index, end)| 1e3 * (end - due(index)).max(0.0)).collect();
+        Run {
+            cpu: cpu / ended as f64,
+            rate: (ended - 1) as f64 / took / f64::from(self.rate),
+            late_p99: percentile(&mut late, 0.99),
+        }
+    }
+}

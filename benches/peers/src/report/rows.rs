@@ -1,0 +1,170 @@
+//! The figures that were asked for, each with what was measured.
+
+use super::results::Results;
+
+pub struct Row {
+    work: &'static str,
+    asked: String,
+    measured: Option<f64>,
+    reached: bool,
+}
+
+impl Row {
+    fn at_most(work: &'static str, most: f64, measured: Option<f64>) -> Self {
+        let reached = measured.is_some_and(|figure| figure <= most);
+        Self { work, asked: format!("<= {most}"), measured, reached }
+    }
+
+    fn at_least(work: &'static str, least: f64, measured: Option<f64>) -> Self {
+        let reached = measured.is_some_and(|figure| figure >= least);
+        Self { work, asked: format!(">= {least}"), measured, reached }
+    }
+
+    pub fn markdown(&self) -> String {
+        let (measured, reached) = match self.measured {
+            Some(figure) => (short(figure), if self.reached { "yes" } else { "**no**" }),
+            None => ("not measured".to_owned(), ""),
+        };
+        format!("| {} | {} | {measured} | {reached} |", self.work, self.asked)
+    }
+}
+
+/// Three digits, or what is before the point.
+pub fn short(figure: f64) -> String {
+    if figure >= 1e4 {
+        return format!("{:.1} k", figure / 1e3);
+    }
+    let digits = (2 - figure.abs().max(1e-9).log10().floor() as i32).clamp(0, 4) as usize;
+    format!("{figure:.digits$}")
+}
+
+fn ratio(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    Some(one? / other?)
+}
+
+pub fn rows(results: &Results) -> Vec<Row> {
+    let mut rows = crowd(results);
+    rows.extend(pacing(results));
+    rows.extend(keys(results));
+    rows
+}
+
+fn crowd(results: &Results) -> Vec<Row> {
+    let crowd = |words: &[&str], figure| results.find("crowd", words, figure);
+    let one =
+        |waiters: &'static str, figure| crowd(&[waiters, "limiters=1", "side=tollgate"], figure);
+    let late = |waiters: &'static str| {
+        let sleeps = crowd(&[waiters, "limiters=1", "side=sleeps"], "late_p99_ms");
+        ratio(one(waiters, "late_p99_ms"), sleeps)
+    };
+    let heap = |waiters| crowd(&["memory", waiters, "side=tollgate"], "heap_bytes");
+    let leaving = |waiters, side| crowd(&[waiters, "order=mixed", side], "nanos_each");
+    let (few, many) = ("waiters=100000", "waiters=1000000");
+    let million = "leaving=1000000";
+    vec![
+        Row::at_most(
+            "100,000 waiters: CPU over that of sleeps",
+            0.9,
+            crowd(&[few, "limiters=1"], "cpu_ratio"),
+        ),
+        Row::at_most(
+            "1,000,000 waiters: CPU over that of sleeps",
+            0.9,
+            crowd(&[many, "limiters=1"], "cpu_ratio"),
+        ),
+        Row::at_most("100,000 waiters: heap bytes each", 300.0, heap(few)),
+        Row::at_most("1,000,000 waiters: heap bytes each", 300.0, heap(many)),
+        Row::at_least("100,000 waiters: rate over the asked one", 0.999, one(few, "rate")),
+        Row::at_least("1,000,000 waiters: rate over the asked one", 0.999, one(many, "rate")),
+        Row::at_most("100,000 waiters: late p99 over that of sleeps", 1.0, late(few)),
+        Row::at_most("1,000,000 waiters: late p99 over that of sleeps", 1.0, late(many)),
+        Row::at_most(
+            "10,000 limiters with ten waiters each: CPU over that of sleeps",
+            1.0,
+            crowd(&["limiters=10000"], "cpu_ratio"),
+        ),
+        Row::at_most(
+            "a million waiters leave: time over that of sleeps",
+            1.0,
+            ratio(leaving(million, "side=tollgate"), leaving(million, "side=sleeps")),
+        ),
+        Row::at_most(
+            "time of each of a million that leave, over one of ten thousand, against sleeps",
+            1.2,
+            {
+                let grows = |side| ratio(leaving(million, side), leaving("leaving=10000", side));
+                ratio(grows("side=tollgate"), grows("side=sleeps"))
+            },
+        ),
+    ]
+}
+
+fn pacing(results: &Results) -> Vec<Row> {
+    let of = |of, figure| results.get("peers pacing", of, figure);
+    let off = |of| Some(100.0 * (results.get("peers pacing", of, "rate")? - 1.0).abs());
+    vec![
+        Row::at_most("one task at 10/s: % off the rate", 0.1, off("tollgate/10")),
+        Row::at_most("one task at 100/s: % off the rate", 0.1, off("tollgate/100")),
+        Row::at_most("one task at 1,000/s: % off the rate", 0.1, off("tollgate/1000")),
+        Row::at_most("one task at 10,000/s: % off the rate", 0.1, off("tollgate/10000")),
+        Row::at_most("one task at 100,000/s: % off the rate", 0.1, off("tollgate/100000")),
+        Row::at_most("one task at 1,000,000/s: % off the rate", 0.1, off("tollgate/1000000")),
+        Row::at_most("one task at 1,000/s: late p50, ms", 0.1, of("tollgate/1000", "late_p50_ms")),
+        Row::at_most(
+            "one task at 10,000/s: late p50, ms",
+            0.1,
+            of("tollgate/10000", "late_p50_ms"),
+        ),
+    ]
+}
+
+fn keys(results: &Results) -> Vec<Row> {
+    let against = |of| results.get("peers keys", of, "ours_over_it");
+    vec![
+        Row::at_least(
+            "1 M u64 keys, 1 thread: over governor with the same hash",
+            1.0,
+            against("governor, our hash/u64/1/1000000"),
+        ),
+        Row::at_least(
+            "1 M u64 keys, 1 thread: over governor with its own",
+            1.6,
+            against("governor, its hash/u64/1/1000000"),
+        ),
+        Row::at_least(
+            "1 M u64 keys, 2 threads: over governor with the same hash",
+            1.0,
+            against("governor, our hash/u64/2/1000000"),
+        ),
+        Row::at_least(
+            "1 M u64 keys, 2 threads: over governor with its own",
+            1.6,
+            against("governor, its hash/u64/2/1000000"),
+        ),
+        Row::at_least(
+            "100,000 String keys, 1 thread: over governor with the same hash",
+            1.0,
+            against("governor, our hash/String/1/100000"),
+        ),
+        Row::at_least(
+            "100,000 String keys, 1 thread: over governor with its own",
+            1.6,
+            against("governor, its hash/String/1/100000"),
+        ),
+        Row::at_least(
+            "100,000 String keys, 2 threads: over governor with the same hash",
+            1.0,
+            against("governor, our hash/String/2/100000"),
+        ),
+        Row::at_least(
+            "100,000 String keys, 2 threads: over governor with its own",
+            1.6,
+            against("governor, its hash/String/2/100000"),
+        ),
+        Row::at_most(
+            "bytes a u64 key, of a million",
+            36.0,
+            results.get("peers keys", "tollgate/u64", "bytes"),
+        ),
+    ]
+}

@@ -1,0 +1,77 @@
+//! How many calls a second do several threads make on one limiter?
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+
+use crate::limiters::{
+    bursty, exhausted, governor, governor_exhausted, leaky_bucket_full, ratelimit_exhausted,
+    ratelimit_full,
+};
+use crate::measure::{median, print, rounds, runtime};
+
+const THREADS: [usize; 4] = [1, 2, 4, 8];
+const SPAN: Duration = Duration::from_millis(20);
+const ROUNDS: usize = 11;
+
+/// A call, made by all threads at once.
+type Call = Box<dyn Fn() -> bool + Sync>;
+
+pub fn run() {
+    let runtime = runtime();
+    let _context = runtime.enter();
+    let cases = cases();
+    for threads in THREADS {
+        let mut rates = vec![Vec::new(); cases.len()];
+        for _ in 0..rounds(ROUNDS) {
+            for ((_, call), rates) in cases.iter().zip(&mut rates) {
+                rates.push(calls_a_second(threads, call));
+            }
+        }
+        for ((name, _), rates) in cases.iter().zip(rates) {
+            let rate = median(rates) / 1e6;
+            print(&format!("{name}/{threads}"), &[("million_a_second", rate)]);
+        }
+    }
+}
+
+fn cases() -> Vec<(&'static str, Call)> {
+    let (granted, refused) = (bursty(), exhausted());
+    let (theirs, theirs_refused) =
+        (governor(Duration::from_nanos(1), u32::MAX), governor_exhausted());
+    let (leaky_bucket, semaphore) = (leaky_bucket_full(), Semaphore::new(64));
+    let (ratelimit, ratelimit_refused) = (ratelimit_full(), ratelimit_exhausted());
+    vec![
+        ("governor, granted", Box::new(move || theirs.check().is_ok())),
+        ("tollgate, granted", Box::new(move || granted.try_acquire(1).is_ok())),
+        ("governor, refused", Box::new(move || theirs_refused.check().is_err())),
+        ("tollgate, refused", Box::new(move || refused.try_acquire(1).is_err())),
+        ("leaky-bucket, granted", Box::new(move || leaky_bucket.try_acquire(1))),
+        ("ratelimit, granted", Box::new(move || ratelimit.try_wait().is_ok())),
+        ("ratelimit, refused", Box::new(move || ratelimit_refused.try_wait().is_err())),
+        ("Semaphore, granted", Box::new(move || semaphore.try_acquire().is_ok())),
+    ]
+}
+
+pub fn calls_a_second(threads: usize, call: &(dyn Fn() -> bool + Sync)) -> f64 {
+    let stop = AtomicBool::new(false);
+    let start = Instant::now();
+    let calls: u64 = thread::scope(|scope| {
+        let count = || {
+            let mut calls = 0;
+            while !stop.load(Ordering::Relaxed) {
+                (0..100).for_each(|_| _ = black_box(call()));
+                calls += 100;
+            }
+            calls
+        };
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(count)).collect();
+        thread::sleep(SPAN);
+        stop.store(true, Ordering::Relaxed);
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    calls as f64 / start.elapsed().as_secs_f64()
+}
