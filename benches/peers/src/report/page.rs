@@ -365,7 +365,9 @@ pub fn in_short(results: &Results) -> String {
     let keys = |name| results.get("peers keys", name, "million_a_second");
     let redis = |figure| results.get("redis", "equal costs, threads/256", figure);
     let cell = |figure: Option<f64>| figure.map_or("-".to_owned(), short);
-    let mut rows = String::from("| | tollgate | beside it |\n|---|---|---|\n");
+    let mut rows = String::from(
+        "From one run of `./benches/run`, medians:\n\n| | tollgate | beside it |\n|---|---|---|\n",
+    );
     let mut row = |work: &str, ours: String, theirs: String| {
         _ = writeln!(rows, "| {work} | {ours} | {theirs} |")
     };
@@ -406,6 +408,6 @@ pub fn in_short(results: &Results) -> String {
         cell(redis("permits_a_second")),
         format!("{} times one request for each permit", cell(redis("x_single"))),
     );
-    rows += "\n[All figures](docs/benchmarks.md), with peers, curves and what one machine or cluster carries.\n";
+    rows += "\n[All figures](docs/benchmarks.md), with curves, and what one machine, one Redis server and a cluster carry.\n";
     rows
 }
