@@ -1,16 +1,15 @@
-//! What does a decision without a wait cost?
+//! What does a decision without a wait cost, on one thread?
 //!
 //! `cargo bench --bench decide`, and with `--features coarse` the coarse clock too. The floor is one
 //! reading of the clock and one uncontended compare-exchange: what any exact decision must at least do.
 //! All cases take turns of some hundred microseconds, so that what else the machine does meets all of
 //! them alike, and a case's figure is the median of its ratios to the floor in the same round. Compare
-//! within one run.
+//! within one run. Other crates and several threads are in `benches/peers`.
 
 use std::hint::black_box;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use tollgate::{
@@ -73,17 +72,11 @@ fn floor() -> Case {
     })
 }
 
-fn governor() -> governor::DefaultDirectRateLimiter {
-    let quota = governor::Quota::per_second(1_000_000_000.try_into().expect("not zero"));
-    governor::RateLimiter::direct(quota.allow_burst(u32::MAX.try_into().expect("not zero")))
-}
-
 fn cases() -> Vec<Case> {
     let refusing = || exhausted(SmoothBursty::new(Rate::per_second(5.0)), 1_000_000);
     let cold = SmoothWarmingUp::new(Rate::per_second(5.0), SECOND);
     vec![
         floor(),
-        case("governor, check granted", governor(), |limiter| limiter.check().is_ok()),
         granted("SmoothBursty granted", bursty(), 1),
         granted("TokenBucket granted", bucket(), 1),
         granted("Gcra granted", Gcra::new(u32::MAX - 1, 1_000_000_000, SECOND), 1),
@@ -135,7 +128,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-fn one_thread() {
+fn main() {
     let mut cases = cases();
     let mut rounds = vec![Vec::new(); cases.len()];
     for _ in 0..ROUNDS {
@@ -149,60 +142,8 @@ fn one_thread() {
             rounds.push((time / times[0], *time));
         }
     }
-    println!("{:42}{:>9}{:>9}", "one thread", "x floor", "ns");
     for (Case(name, _), rounds) in cases.iter().zip(rounds) {
         let (ratios, times) = rounds.into_iter().unzip();
-        println!("{name:42}{:>9.2}{:>9.1}", median(ratios), median(times));
+        println!("{name:42} x_floor={:.2} ns={:.1}", median(ratios), median(times));
     }
-}
-
-/// Calls of two threads on one limiter, in millions a second.
-fn throughput(call: impl Fn() -> bool + Sync) -> f64 {
-    const SPAN: Duration = Duration::from_millis(20);
-    let stop = AtomicBool::new(false);
-    let calls: u64 = thread::scope(|scope| {
-        let count = || {
-            let mut calls = 0;
-            while !stop.load(Ordering::Relaxed) {
-                (0..100).for_each(|_| _ = black_box(call()));
-                calls += 100;
-            }
-            calls
-        };
-        let threads = [scope.spawn(count), scope.spawn(count)];
-        thread::sleep(SPAN);
-        stop.store(true, Ordering::Relaxed);
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
-    });
-    #[allow(clippy::cast_precision_loss)]
-    let calls = calls as f64;
-    calls / SPAN.as_secs_f64() / 1e6
-}
-
-fn two_threads() {
-    let (theirs, ours) = (governor(), RateLimiter::new(bursty()));
-    let warming = RateLimiter::new(SmoothWarmingUp::new(Rate::per_second(1e9), SECOND / 100_000));
-    let refusing = exhausted(SmoothBursty::new(Rate::per_second(5.0)), 1_000_000);
-    let rounds = (0..ROUNDS).map(|_| {
-        [
-            throughput(|| theirs.check().is_ok()),
-            throughput(|| ours.try_acquire(1).is_ok()),
-            throughput(|| refusing.try_acquire(1).is_ok()),
-            throughput(|| warming.try_acquire(1).is_ok()),
-        ]
-    });
-    let rounds: Vec<_> = rounds.collect();
-    println!("\n{:42}{:>9}{:>9}", "two threads on one limiter", "x govern.", "M/s");
-    let names =
-        ["governor", "SmoothBursty granted", "SmoothBursty refused", "SmoothWarmingUp granted"];
-    for (column, name) in names.iter().enumerate() {
-        let ratio = median(rounds.iter().map(|round| round[column] / round[0]).collect());
-        let calls = median(rounds.iter().map(|round| round[column]).collect());
-        println!("{name:42}{ratio:>9.2}{calls:>9.1}");
-    }
-}
-
-fn main() {
-    one_thread();
-    two_threads();
 }

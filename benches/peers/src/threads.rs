@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
+use tollgate::{Rate, RateLimiter, SmoothWarmingUp};
 
 use crate::limiters::{
     bursty, exhausted, governor, governor_exhausted, leaky_bucket_full, ratelimit_exhausted,
@@ -40,6 +41,8 @@ pub fn run() {
 
 fn cases() -> Vec<(&'static str, Call)> {
     let (granted, refused) = (bursty(), exhausted());
+    let warming = SmoothWarmingUp::new(Rate::per_second(1e9), Duration::from_micros(10));
+    let warming = RateLimiter::new(warming);
     let (theirs, theirs_refused) =
         (governor(Duration::from_nanos(1), u32::MAX), governor_exhausted());
     let (leaky_bucket, semaphore) = (leaky_bucket_full(), Semaphore::new(64));
@@ -49,6 +52,7 @@ fn cases() -> Vec<(&'static str, Call)> {
         ("tollgate, granted", Box::new(move || granted.try_acquire(1).is_ok())),
         ("governor, refused", Box::new(move || theirs_refused.check().is_err())),
         ("tollgate, refused", Box::new(move || refused.try_acquire(1).is_err())),
+        ("tollgate, warming up", Box::new(move || warming.try_acquire(1).is_ok())),
         ("leaky-bucket, granted", Box::new(move || leaky_bucket.try_acquire(1))),
         ("ratelimit, granted", Box::new(move || ratelimit.try_wait().is_ok())),
         ("ratelimit, refused", Box::new(move || ratelimit_refused.try_wait().is_err())),
