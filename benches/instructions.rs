@@ -62,6 +62,7 @@ const PATHS: &[Row] = &[
             limiter.is_some_and(|limiter| limiter.try_acquire(1).is_ok())
         })
     }),
+    ("try_acquire_up_to, token bucket", 138, || on(bucket(), |l| l.try_acquire_up_to(1).is_ok())),
     ("refused, bursty", 82, || {
         on_exhausted(slow_bursty(), 1_000_000, |l| l.try_acquire(1).is_err())
     }),

@@ -80,6 +80,19 @@ pub trait AnyRateLimiter<C: Cost = u32>: sealed::Sealed + fmt::Debug + Send + Sy
     /// As [`acquire`](Self::acquire).
     fn try_acquire(&self, n: C) -> AnyFuture<AnyGrant<C>>;
 
+    /// Takes as many of `n` permits as are available now, and at least one; see
+    /// [`RateLimiter::try_acquire_up_to`]. Over Redis it looks first and then takes what it saw, in two requests: if
+    /// another process takes it in between, one permit.
+    ///
+    /// # Errors
+    ///
+    /// Those of `try_acquire` for one permit.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    fn try_acquire_up_to(&self, n: C) -> AnyFuture<AnyGrant<C>>;
+
     /// Takes `n` permits if they come within `timeout`, and fails at once if they cannot; see
     /// [`RateLimiter::try_acquire_timeout`].
     ///
@@ -489,6 +502,11 @@ impl<P: Policy + fmt::Debug> AnyRateLimiter<P::Cost> for RateLimiter<P> {
         AnyFuture::of(self.acquire_owned_within(n, Duration::ZERO))
     }
 
+    fn try_acquire_up_to(&self, n: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
+        let limiter = self.clone();
+        AnyFuture::at_once(async move { Ok(limiter.try_acquire_up_to(n)?.into_owned()) })
+    }
+
     fn try_acquire_timeout(&self, n: P::Cost, timeout: Duration) -> AnyFuture<AnyGrant<P::Cost>> {
         AnyFuture::of(self.acquire_owned_within(n, timeout))
     }
@@ -541,6 +559,11 @@ where
 
     fn try_acquire(&self, n: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
         AnyFuture::of(self.acquire_within(n, Some(Duration::ZERO)))
+    }
+
+    fn try_acquire_up_to(&self, n: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
+        let (limiter, key) = (self.limiter().clone(), self.key().clone());
+        AnyFuture::at_once(async move { limiter.try_acquire_up_to(&key, n) })
     }
 
     fn try_acquire_timeout(&self, n: P::Cost, timeout: Duration) -> AnyFuture<AnyGrant<P::Cost>> {
@@ -599,6 +622,10 @@ impl<C: Cost, L: AnyRateLimiter<C> + ?Sized> AnyRateLimiter<C> for Arc<L> {
 
     fn try_acquire(&self, n: C) -> AnyFuture<AnyGrant<C>> {
         (**self).try_acquire(n)
+    }
+
+    fn try_acquire_up_to(&self, n: C) -> AnyFuture<AnyGrant<C>> {
+        (**self).try_acquire_up_to(n)
     }
 
     fn try_acquire_timeout(&self, n: C, timeout: Duration) -> AnyFuture<AnyGrant<C>> {
@@ -686,6 +713,11 @@ mod redis {
 
         fn try_acquire(&self, n: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
             AnyFuture::of(self.try_acquire(n))
+        }
+
+        fn try_acquire_up_to(&self, n: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
+            let limiter = self.clone();
+            AnyFuture::at_once(async move { limiter.try_acquire_up_to(n).await })
         }
 
         fn try_acquire_timeout(

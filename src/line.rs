@@ -136,6 +136,31 @@ impl<P: Policy> Line<P> {
         }
     }
 
+    /// Takes as much of `most` as is there now, and at least one permit of each part, or is refused as that one would
+    /// be.
+    pub(crate) fn take_up_to(
+        &self,
+        timer: &impl Timer,
+        most: P::Cost,
+    ) -> Result<(P::Cost, Charge<P::Receipt>), Error> {
+        if most.is_zero() {
+            return Ok((most, Charge { waited: 0, receipt: None, limited_by: None }));
+        }
+        if let (Some(lock_free), Some(word)) = (P::LOCK_FREE, &self.word) {
+            // The exact time: a coarse one would find fewer permits.
+            let now = timer.now();
+            match word.attempt_up_to(now, most.permits()) {
+                Attempt::Granted(receipt) => {
+                    let taken = most.at_most(receipt.permits());
+                    return Ok((taken, self.granted_by_word(&lock_free, receipt)));
+                }
+                Attempt::NotBefore(due) => return Err(self.denied_by_word(now, due)),
+                Attempt::Undecided => {}
+            }
+        }
+        self.with_lock(timer, |inner, now| inner.take_up_to(now, most))
+    }
+
     #[inline(always)]
     fn granted_by_word(
         &self,
@@ -155,10 +180,13 @@ impl<P: Policy> Line<P> {
         max_wait: Option<Duration>,
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
         let is_too_late = |wait: Duration| wait.is_zero() || due > now.saturating_add(wait);
-        max_wait.is_some_and(is_too_late).then(|| {
-            self.counters.count(false);
-            Err(Error::Denied { retry_after: Some(due.since(now)), part: None })
-        })
+        max_wait.is_some_and(is_too_late).then(|| Err(self.denied_by_word(now, due)))
+    }
+
+    #[inline(always)]
+    fn denied_by_word(&self, now: Nanos, due: Nanos) -> Error {
+        self.counters.count(false);
+        Error::Denied { retry_after: Some(due.since(now)), part: None }
     }
 
     /// While no caller waits and nothing is paused, [`act`](Self::act) would have nothing to do besides the

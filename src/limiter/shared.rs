@@ -78,6 +78,12 @@ impl<P: Policy> Shared<P> {
         self.line.decide(self, cost, max_wait)
     }
 
+    /// As `Line::take_up_to`.
+    #[inline]
+    pub(crate) fn take_up_to(&self, most: P::Cost) -> Result<(P::Cost, Charge<P::Receipt>), Error> {
+        self.line.take_up_to(self, most)
+    }
+
     /// As `Line::enter`.
     pub(super) fn enter(
         &self,

@@ -12,7 +12,7 @@ use super::waiting::{Waiter, Waiting};
 use super::word::{Published, Word};
 use crate::clock::Steady;
 use crate::error::{Error, QueueLimit};
-use crate::policy::{Policy, Quota, Ready, TWO_TICKS};
+use crate::policy::{Cost, Policy, Quota, Ready, TWO_TICKS};
 use crate::stats::Stats;
 use crate::units::{Nanos, saturating_nanos};
 use crate::wait_queue::{AfterUnlock, Arrival, Bounds, WaiterId};
@@ -110,6 +110,31 @@ impl<P: Policy> Inner<P> {
             self.policy.release(&mut self.state, self.time.latest(), cost);
         }
         is_quiet
+    }
+
+    /// As `Line::take_up_to`.
+    pub(super) fn take_up_to(
+        &mut self,
+        now: Nanos,
+        most: P::Cost,
+    ) -> Result<(P::Cost, Charge<P::Receipt>), Error> {
+        let taken = self.at_hand(now, most);
+        match self.enter(now, taken, Some(Duration::ZERO), Duration::ZERO, None)? {
+            Admission::Granted(charge) => Ok((taken, charge)),
+            Admission::Waiting(_) => unreachable!("waiting without time to wait"),
+        }
+    }
+
+    /// The part of `most` that can be taken now; one permit of each part if that cannot.
+    fn at_hand(&self, now: Nanos, most: P::Cost) -> P::Cost {
+        let one = most.each(P::Cost::ONE, u32::min);
+        if !self.is_quiet(now) || !self.is_ready(now, one) {
+            return one;
+        }
+        let there = self.policy.available(&self.state, now).each(P::Cost::ONE, u32::max);
+        let part = most.each(there, u32::min);
+        // A policy of the user's own may say otherwise.
+        if self.is_ready(now, part) { part } else { one }
     }
 
     pub(super) fn enter(

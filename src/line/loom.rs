@@ -71,6 +71,8 @@ enum Call {
     Try(u32),
     /// The same by a thread that read the clock at this time; if it reads it again, it is `NOW`.
     TryAt(Nanos, u32),
+    /// Take as many of these as are there, or be refused.
+    TryUpTo(u32),
     /// Take this many permits and give them back.
     TryAndRefund(u32),
     /// Change to this many nanoseconds a permit.
@@ -108,6 +110,7 @@ fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
     match call {
         Call::Try(n) => ask(line, &At(NOW), n, at_once).is_ok(),
         Call::TryAt(read, n) => ask(line, &Read(Cell::new(read)), n, at_once).is_ok(),
+        Call::TryUpTo(n) => line.take_up_to(&At(NOW), n).is_ok(),
         Call::TryAndRefund(n) => match ask(line, &At(NOW), n, at_once) {
             Ok(Admission::Granted(Charge { receipt, .. })) => {
                 let refund = Change::Refund { part: n, held: n, receipt };
@@ -151,6 +154,13 @@ impl<P: Modelled> Serial<P> {
     }
 }
 
+impl<P: Modelled> Serial<P> {
+    fn try_up_to(&mut self, n: u32) -> bool {
+        let there = self.policy.available(&self.state, NOW).max(1);
+        self.try_at(NOW, n.min(there)).is_some()
+    }
+}
+
 /// What all orders one after another lead to. A refund is a step of its own.
 fn serial_outcomes<P: Modelled>(threads: &'static [&'static [Call]]) -> Vec<Outcome> {
     /// A thread's next call, and whether it has still to give back what it took.
@@ -176,6 +186,7 @@ fn serial_outcomes<P: Modelled>(threads: &'static [&'static [Call]]) -> Vec<Outc
                 let answer = match *call {
                     Call::Try(n) => serial.try_at(NOW, n).is_some(),
                     Call::TryAt(read, n) => serial.try_at(read, n).is_some(),
+                    Call::TryUpTo(n) => serial.try_up_to(n),
                     Call::TryAndRefund(n) => {
                         let receipt = serial.try_at(NOW, n);
                         progress[thread].1 = receipt.map(|receipt| (n, receipt));
@@ -300,10 +311,22 @@ fn a_refund_across_a_change_brings_no_old_word_back() {
     check_with_refunds::<SmoothBursty>(2, &[&[Try(1), Try(1)], &[TryAndRefund(3), SetPolicy(7)]]);
 }
 
+/// A bucket of three, and a store of a hundred.
+#[test]
+fn what_is_there_is_taken_once_and_at_the_price_in_force() {
+    use Call::{SetPolicy, Try, TryUpTo};
+    check::<TokenBucket>(3, &[&[TryUpTo(2), TryUpTo(2)], &[TryUpTo(2)]]);
+    check::<TokenBucket>(3, &[&[TryUpTo(5)], &[Try(1), Try(2)]]);
+    check::<SmoothBursty>(3, &[&[TryUpTo(500), Try(1)], &[TryUpTo(60)]]);
+    check::<SmoothBursty>(2, &[&[TryUpTo(60), TryUpTo(60)], &[SetPolicy(7), Try(1)]]);
+    check::<SmoothWarmingUp>(2, &[&[TryUpTo(2), Try(1)], &[TryUpTo(500)]]);
+}
+
 #[test]
 fn nobody_is_granted_in_a_pause() {
     use Call::{Pause, SetPolicy, Try};
     check::<SmoothBursty>(3, &[&[Try(1), Try(1)], &[Pause(50), SetPolicy(7)]]);
+    check::<SmoothBursty>(2, &[&[Call::TryUpTo(5), Try(1)], &[Pause(50), SetPolicy(7)]]);
 }
 
 /// The short lock, with refunds and changes under it.

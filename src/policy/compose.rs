@@ -246,6 +246,10 @@ macro_rules! tuple {
                 (self.0.saturating_sub(other.0), $(self.$index.saturating_sub(other.$index)),+)
             }
 
+            fn at_most(self, permits: u64) -> Self {
+                (self.0.at_most(permits), $(self.$index.at_most(permits)),+)
+            }
+
             fn each(self, other: Self, combine: fn(u32, u32) -> u32) -> Self {
                 (
                     self.0.each(other.0, combine),

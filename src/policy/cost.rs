@@ -43,6 +43,11 @@ pub trait Cost:
     #[must_use]
     fn saturating_sub(self, other: Self) -> Self;
 
+    /// The same with no number greater than `permits`.
+    #[doc(hidden)]
+    #[must_use]
+    fn at_most(self, permits: u64) -> Self;
+
     /// Combines each number with that of `other`.
     #[doc(hidden)]
     #[must_use]
@@ -79,6 +84,11 @@ impl Cost for u32 {
 
     fn saturating_sub(self, other: Self) -> Self {
         self.saturating_sub(other)
+    }
+
+    #[inline]
+    fn at_most(self, permits: u64) -> Self {
+        self.min(u32::try_from(permits).unwrap_or(u32::MAX))
     }
 
     fn each(self, other: Self, combine: fn(u32, u32) -> u32) -> Self {

@@ -71,7 +71,8 @@ impl RateReceipt {
         Self { permits: NonZeroU64::MIN.saturating_add(permits), span, mark }
     }
 
-    fn permits(&self) -> u64 {
+    #[inline]
+    pub(crate) fn permits(&self) -> u64 {
         self.permits.get() - 1
     }
 }

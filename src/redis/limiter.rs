@@ -20,7 +20,7 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
-use crate::policy::Rated;
+use crate::policy::{Cost, Rated};
 use crate::stats::{Stats, Waits};
 use crate::units::Rate;
 
@@ -154,6 +154,38 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     pub fn try_acquire(&self, n: P::Cost) -> RedisAcquire<P, C> {
         self.acquire_within(n, Some(Duration::ZERO))
+    }
+
+    /// Acquires as many of `n` permits as are available now, and at least one; see
+    /// [`RateLimiter::try_acquire_up_to`](crate::RateLimiter::try_acquire_up_to).
+    ///
+    /// This takes two requests: it looks, and then takes what it saw. If another process took some of that in between,
+    /// it takes one permit.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire) for one permit.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>)
+    /// #     -> Result<(), tollgate::Error> {
+    /// let jobs = limiter.try_acquire_up_to(50).await?.cost();
+    /// assert!((1..=50).contains(&jobs));
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_acquire_up_to(&self, n: P::Cost) -> Result<RedisGrant<P, C>, Error> {
+        let one = n.each(P::Cost::ONE, u32::min);
+        let there = self.quota().await?.remaining.each(P::Cost::ONE, u32::max);
+        let part = n.each(there, u32::min);
+        match self.try_acquire(part).await {
+            Err(Error::Denied { .. }) if part != one => self.try_acquire(one).await,
+            answer => answer,
+        }
     }
 
     /// Acquires `n` permits within `timeout`; fails as soon as Redis has replied that it cannot.

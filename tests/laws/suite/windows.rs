@@ -10,11 +10,14 @@ use crate::script::{Kinds, Step, scripts, steps};
 use crate::subject::Subject;
 
 pub(crate) fn no_span_grants_more_than_its_share<P: Conforms, S: Subject<P::Policy>>() {
-    hold::<P, S>(Kinds { timeouts: true, leaves: true, drops: true, ..Kinds::default() });
+    let kinds = Kinds { timeouts: true, leaves: true, drops: true, ..Kinds::default() };
+    hold::<P, S>(kinds);
+    hold::<P, S>(Kinds { up_to: true, ..kinds });
 }
 
 pub(crate) fn refunds_and_changes_mint_nothing<P: Conforms, S: Subject<P::Policy>>() {
     hold::<P, S>(Kinds { changes: false, ..Kinds::FORWARD });
+    hold::<P, S>(Kinds { up_to: true, ..Kinds::FORWARD });
     hold::<P, S>(Kinds { refunds: false, leaves: false, ..Kinds::FORWARD });
 }
 
