@@ -46,7 +46,8 @@
 //!
 //! [`RateLimiter`] is one limit, [`KeyedRateLimiter`] one for each key, and, with the feature `redis`,
 //! `redis::RedisRateLimiter` one for a fleet. [`AnyRateLimiter`] is their common trait, for code
-//! without type parameters. Each has a builder. [`Limits`] name a limit for each host, route or API key, as text or
+//! without type parameters. Each has a builder. [`CachedRateLimiter`] is one limit for millions of calls a second: its
+//! threads hold some permits each. [`Limits`] name a limit for each host, route or API key, as text or
 //! from a file, and [`RateLimiters`] enforce them.
 //!
 //! ```
@@ -71,6 +72,7 @@
 //! # Methods
 //!
 //! [`acquire`](RateLimiter::acquire) waits; [`try_acquire`](RateLimiter::try_acquire) does not;
+//! [`try_acquire_up_to`](RateLimiter::try_acquire_up_to) takes what there is;
 //! [`try_acquire_timeout`](RateLimiter::try_acquire_timeout) fails at once if the timeout is too
 //! short; [`reserve`](RateLimiter::reserve) takes a place in the queue; `blocking_*` do the same on
 //! threads. [`ahead_by`](Acquire::ahead_by) puts interactive callers ahead of a batch, without starvation. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
@@ -105,6 +107,7 @@
 
 pub mod adaptive;
 mod any;
+mod cached;
 mod clock;
 mod config;
 mod error;
@@ -130,6 +133,7 @@ mod units;
 mod wait_queue;
 
 pub use any::{AnyFuture, AnyGrant, AnyRateLimiter};
+pub use cached::CachedRateLimiter;
 pub use clock::{Clock, ManualClock};
 pub use config::error::InvalidLimit;
 pub use config::limiters::RateLimiters;

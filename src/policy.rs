@@ -303,6 +303,21 @@ pub trait Policy: Clone + Send + Sync + 'static {
     #[doc(hidden)]
     const SMALL: bool = false;
 
+    /// How many permits threads may hold beside the state; see [`CachedRateLimiter`](crate::CachedRateLimiter).
+    #[doc(hidden)]
+    fn most_held(&self) -> u32 {
+        0
+    }
+
+    /// This policy for a limiter beside which threads hold `held` permits, at most [`most_held`](Self::most_held): with
+    /// so much less of a burst that both together keep to this policy.
+    #[doc(hidden)]
+    #[must_use]
+    fn beside(&self, held: u32) -> Self {
+        let _ = held;
+        self.clone()
+    }
+
     /// The functions to decide without a lock; only for policies whose state is one position.
     #[doc(hidden)]
     const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = None;
@@ -407,6 +422,17 @@ fn time_of(permits: u32, count: u64, nanos: u128) -> Option<Duration> {
 fn time_at(rate: Rate, permits: u32) -> Option<Duration> {
     let (count, nanos) = rate.fraction();
     time_of(permits, count, nanos)
+}
+
+/// What threads hold beside a limiter comes again within this time: no caller has to wait longer for what other threads
+/// have.
+const LONGEST_HOLD: Duration = Duration::from_millis(10);
+
+/// How many permits of a `burst` threads may hold.
+fn most_held(rate: Rate, burst: u64) -> u32 {
+    let (permits, nanos) = rate.fraction();
+    let soon = u128::from(permits) * LONGEST_HOLD.as_nanos() / nanos;
+    u32::try_from(soon.min(u128::from(burst / 2))).unwrap_or(u32::MAX)
 }
 
 /// A policy with one steady rate: its limiter has [`set_rate`](crate::RateLimiter::set_rate).

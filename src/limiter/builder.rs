@@ -172,9 +172,16 @@ impl<P: Policy> RateLimiterBuilder<P> {
     /// ```
     #[must_use]
     pub fn build(self) -> RateLimiter<P> {
+        self.build_with(|policy| ((), policy.clone())).2
+    }
+
+    /// A limiter of another policy, which `choose` makes of this one. Also returns this one.
+    pub(crate) fn build_with<T>(self, choose: impl FnOnce(&P) -> (T, P)) -> (T, P, RateLimiter<P>) {
+        let (chosen, policy) = choose(&self.policy);
         let clock = self.clock.unwrap_or_else(Clock::system);
         let observer = LazyObserver::new(self.reports);
-        RateLimiter { shared: Shared::new(self.policy, clock, observer, self.bounds) }
+        let shared = Shared::new(policy, clock, observer, self.bounds);
+        (chosen, self.policy, RateLimiter { shared })
     }
 }
 

@@ -111,6 +111,15 @@ impl Policy for Gcra {
         self.schedule.migrate_number(&old.schedule, state, now);
     }
 
+    fn most_held(&self) -> u32 {
+        super::most_held(self.rate, u64::from(self.max_burst) + 1)
+    }
+
+    fn beside(&self, held: u32) -> Self {
+        let max_burst = self.max_burst.saturating_sub(held);
+        Self { max_burst, schedule: Self::schedule(self.rate, max_burst), ..self.clone() }
+    }
+
     const SMALL: bool = true;
     const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = Some(LockFree {
         schedule: |policy| Some(policy.schedule),

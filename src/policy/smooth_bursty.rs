@@ -138,6 +138,15 @@ impl Policy for SmoothBursty {
         self.schedule.migrate(&old.schedule, state, now);
     }
 
+    fn most_held(&self) -> u32 {
+        super::most_held(self.rate, self.schedule.burst >> self.schedule.shift)
+    }
+
+    fn beside(&self, held: u32) -> Self {
+        let time = super::time_at(self.rate, held).filter(|_| held > 0).unwrap_or_default();
+        self.clone().max_burst(self.max_burst.min(Nanos::HORIZON).saturating_sub(time))
+    }
+
     const SMALL: bool = true;
     const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = Some(LockFree {
         schedule: |policy| Some(policy.schedule),

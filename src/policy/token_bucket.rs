@@ -270,6 +270,16 @@ impl Policy for TokenBucket {
         self.catch_up
     }
 
+    fn most_held(&self) -> u32 {
+        super::most_held(self.rate, self.capacity.into())
+    }
+
+    fn beside(&self, held: u32) -> Self {
+        let capacity = self.capacity.saturating_sub(held);
+        let schedule = Schedule::bucket(self.rate, capacity);
+        Self { capacity, initial: self.initial.min(capacity), schedule, ..self.clone() }
+    }
+
     const SMALL: bool = true;
     const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = Some(LockFree {
         schedule: |policy| (policy.period == 0).then_some(policy.schedule),

@@ -1,0 +1,135 @@
+//! What does a decision cost whose permit the thread holds already?
+//!
+//! `cargo bench --bench cache`. Against the floor, one reading of the clock and one uncontended compare-exchange, and on
+//! several threads against governor and a `RateLimiter`. All cases take turns, and a figure is the median of the ratios
+//! in the same round. Compare within one run.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tollgate::{CachedRateLimiter, Rate, RateLimiter, TokenBucket};
+
+const ROUNDS: usize = 101;
+const CALLS: u32 = 20_000;
+
+/// Never empty: the floor of a call, not the rate, is measured.
+fn bucket() -> TokenBucket {
+    TokenBucket::new(Rate::per_second(1e9), u32::MAX)
+}
+
+/// Refuses nearly all calls.
+fn exhausted() -> TokenBucket {
+    TokenBucket::new(Rate::per_second(10_000.0), 1_000).initial(0)
+}
+
+fn governor() -> governor::DefaultDirectRateLimiter {
+    let quota = governor::Quota::per_second(1_000_000_000.try_into().expect("not zero"));
+    governor::RateLimiter::direct(quota.allow_burst(u32::MAX.try_into().expect("not zero")))
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+fn floor((clock, origin, word): &(quanta::Clock, u64, AtomicU64)) -> bool {
+    let now = clock.delta_as_nanos(*origin, clock.raw());
+    let old = word.load(Ordering::Acquire);
+    word.compare_exchange(old, black_box(now), Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
+/// Nanoseconds a call.
+fn time<T>(it: &T, call: impl Fn(&T) -> bool) -> f64 {
+    let start = Instant::now();
+    for _ in 0..CALLS {
+        black_box(call(black_box(it)));
+    }
+    start.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS)
+}
+
+fn one_thread() {
+    let clock = quanta::Clock::new();
+    let origin = clock.raw();
+    let (least, plain) = ((clock, origin, AtomicU64::new(0)), RateLimiter::new(bucket()));
+    let (cached, refusing) =
+        (CachedRateLimiter::new(bucket()), CachedRateLimiter::new(exhausted()));
+    let plain_refusing = RateLimiter::new(exhausted());
+    let round = |_| {
+        [
+            time(&least, floor),
+            time(&plain, |limiter| limiter.try_acquire(1).is_ok()),
+            time(&cached, |limiter| limiter.try_acquire(1).is_ok()),
+            time(&plain_refusing, |limiter| limiter.try_acquire(1).is_ok()),
+            time(&refusing, |limiter| limiter.try_acquire(1).is_ok()),
+        ]
+    };
+    let rounds: Vec<_> = (0..ROUNDS).map(round).collect();
+    println!("{:42}{:>9}{:>9}", "one thread", "x floor", "ns");
+    let names = [
+        "floor",
+        "RateLimiter granted",
+        "CachedRateLimiter granted",
+        "RateLimiter refused",
+        "CachedRateLimiter refused",
+    ];
+    for (column, name) in names.iter().enumerate() {
+        let ratio = median(rounds.iter().map(|round| round[column] / round[0]).collect());
+        let nanos = median(rounds.iter().map(|round| round[column]).collect());
+        println!("{name:42}{ratio:>9.2}{nanos:>9.1}");
+    }
+}
+
+/// Calls of several threads on one limiter, in millions a second.
+fn throughput(threads: usize, call: impl Fn() -> bool + Sync) -> f64 {
+    const SPAN: Duration = Duration::from_millis(20);
+    let stop = AtomicBool::new(false);
+    let calls: u64 = thread::scope(|scope| {
+        let count = || {
+            let mut calls = 0;
+            while !stop.load(Ordering::Relaxed) {
+                (0..100).for_each(|_| _ = black_box(call()));
+                calls += 100;
+            }
+            calls
+        };
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(count)).collect();
+        thread::sleep(SPAN);
+        stop.store(true, Ordering::Relaxed);
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    #[allow(clippy::cast_precision_loss)]
+    let calls = calls as f64;
+    calls / SPAN.as_secs_f64() / 1e6
+}
+
+fn several_threads(threads: usize) {
+    let (theirs, plain) = (governor(), RateLimiter::new(bucket()));
+    let round = |_| {
+        // A full bucket each time: the threads take more than a billion a second.
+        let cached = CachedRateLimiter::new(bucket());
+        [
+            throughput(threads, || theirs.check().is_ok()),
+            throughput(threads, || plain.try_acquire(1).is_ok()),
+            throughput(threads, || cached.try_acquire(1).is_ok()),
+        ]
+    };
+    let rounds: Vec<_> = (0..ROUNDS).map(round).collect();
+    println!("\n{:42}{:>9}{:>9}", format!("{threads} threads on one limiter"), "x govern.", "M/s");
+    for (column, name) in ["governor", "RateLimiter", "CachedRateLimiter"].iter().enumerate() {
+        let ratio = median(rounds.iter().map(|round| round[column] / round[0]).collect());
+        let calls = median(rounds.iter().map(|round| round[column]).collect());
+        println!("{name:42}{ratio:>9.2}{calls:>9.1}");
+    }
+}
+
+fn main() {
+    one_thread();
+    let processors = thread::available_parallelism().map_or(2, usize::from);
+    let mut threads = 1;
+    while threads <= processors.max(2) {
+        several_threads(threads);
+        threads *= 2;
+    }
+}

@@ -1,0 +1,444 @@
+//! A limiter whose threads hold some permits each, so that most calls touch nothing that other threads write.
+//!
+//! **Why this never grants more than the policy.** A permit that a thread holds was charged earlier than it is used, so
+//! in a span of time what was held at its start adds to what is charged in it. All threads together hold at most `h`
+//! permits, and the limiter behind them has a burst that is smaller by `h`: in a span of `t` they use at most
+//! `h + (burst - h) + rate x t`. What is held is a part of the burst that lies elsewhere, and no time limit is needed for
+//! this to hold.
+
+#[cfg(all(test, tollgate_loom))]
+mod loom;
+mod slots;
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
+mod thread;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::limiter::RateLimiter;
+use crate::limiter::builder::RateLimiterBuilder;
+use crate::policy::{Policy, Rated};
+use crate::sync::Mutex;
+use crate::units::Rate;
+use slots::Slots;
+
+/// A limiter for many calls on many threads: each thread takes some dozens of permits at once and hands them out without
+/// an atomic read-modify-write.
+///
+/// For more than some millions of decisions a second, where threads of a [`RateLimiter`] wait for each other's cache
+/// lines. Below that a `RateLimiter` is simpler, and its grants can be settled and given back. Clones share all; there is
+/// no handle for each thread, and tasks may move between threads.
+///
+/// **It never grants more than its policy**, in any span of time: what the threads may hold together is taken off the
+/// burst of the limiter behind them. So the burst is a little smaller where some threads hold permits that others want.
+///
+/// - A thread holds at most 64 permits, or what the [builder](RateLimiterBuilder::build_cached) sets; all together at
+///   most half of the burst, and at most what the rate yields in 10 ms. If that is not a permit for each thread (a rate
+///   below some thousands a second), each call asks the limiter.
+/// - [`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket) and [`Gcra`](crate::Gcra) are held by
+///   threads; of other policies each call asks the limiter. Policies with places in flight do not compile.
+/// - A call that is refused takes what other threads hold, except up to 16 permits of each that is alive. These wait for its
+///   next call; what a thread held when it ended is taken by others.
+/// - While callers wait, threads get no further permits: what comes is for the queue, in FIFO order. What threads hold
+///   already they use up.
+/// - A pause, a new policy and a new rate discard what is held.
+///
+/// ```
+/// use tollgate::{CachedRateLimiter, Rate, TokenBucket};
+///
+/// let policy = TokenBucket::new(Rate::per_second(5_000_000.0), 1_000_000);
+/// let limiter = CachedRateLimiter::new(policy);
+/// let granted: usize = std::thread::scope(|scope| {
+///     let count = || (0..1_000).filter(|_| limiter.try_acquire(1).is_ok()).count();
+///     [scope.spawn(count), scope.spawn(count)].map(|thread| thread.join().unwrap()).iter().sum()
+/// });
+/// assert_eq!(granted, 2_000);
+/// ```
+pub struct CachedRateLimiter<P: Policy<Cost = u32>> {
+    shared: Arc<Shared<P>>,
+}
+
+struct Shared<P: Policy<Cost = u32>> {
+    slots: Slots,
+    limiter: RateLimiter<P>,
+    /// How many permits a thread may hold.
+    each: AtomicU32,
+    /// How many it may hold at most, whatever the policy.
+    most_each: u32,
+    /// The policy that the limiter and the threads keep together.
+    whole: Mutex<P>,
+}
+
+impl<P: Policy<Cost = u32>> RateLimiterBuilder<P> {
+    /// A limiter for `threads` threads, of which each holds up to `each` permits; see [`CachedRateLimiter`]. Further
+    /// threads ask the limiter at each call. [`CachedRateLimiter::new`] takes twice the number of processors, and 64
+    /// permits.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(1_000_000.0), 1_000);
+    /// let limiter = RateLimiter::builder(policy).clock(ManualClock::new()).build_cached(4, 32);
+    /// assert_eq!(limiter.held_at_most(), 4 * 32);
+    /// assert_eq!(limiter.available(), 1_000 - 4 * 32); // nothing is held yet
+    /// ```
+    #[must_use]
+    pub fn build_cached(self, threads: usize, each: u32) -> CachedRateLimiter<P> {
+        const { assert!(!P::HELD, "a place in flight is given back, and no thread can hold it") };
+        let slots = Slots::new(threads);
+        let (part, whole, limiter) = self.build_with(|policy| share(policy, threads, each));
+        let (each, most_each) = (AtomicU32::new(part), each);
+        let shared = Shared { slots, limiter, each, most_each, whole: Mutex::new(whole) };
+        CachedRateLimiter { shared: Arc::new(shared) }
+    }
+}
+
+/// How much of a policy each thread may hold, and the policy of the limiter beside them.
+fn share<P: Policy>(policy: &P, threads: usize, each: u32) -> (u32, P) {
+    let threads = u32::try_from(threads).unwrap_or(u32::MAX);
+    let each = policy.most_held().checked_div(threads).unwrap_or(0).min(each);
+    (each, policy.beside(each * threads))
+}
+
+impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
+    /// A limiter with the [system clock](Clock::system).
+    ///
+    /// ```
+    /// use tollgate::{CachedRateLimiter, Rate, SmoothBursty};
+    ///
+    /// let limiter = CachedRateLimiter::new(SmoothBursty::new(Rate::per_second(1e6)));
+    /// assert!(limiter.try_acquire(1).is_ok());
+    /// ```
+    #[must_use]
+    pub fn new(policy: P) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        RateLimiter::builder(policy).build_cached(2 * processors, 64)
+    }
+
+    /// Takes `n` permits, of those that this thread holds if they are enough; never waits. They cannot be given back.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RateLimiter::try_acquire`]: [`Error::Denied`] with the time after which the limiter has what this
+    /// thread lacks, [`Error::ExceedsCapacity`] for more than the limiter's part of the capacity. Nothing has been taken.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(100_000.0), 1_000);
+    /// let limiter = RateLimiter::builder(policy).clock(ManualClock::new()).build_cached(1, 100);
+    /// let granted = (0..2_000).filter(|_| limiter.try_acquire(1).is_ok()).count();
+    /// assert_eq!(granted, 900); // 100 of the burst are for what is held over time
+    /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_micros(), 10);
+    /// ```
+    #[inline]
+    pub fn try_acquire(&self, n: u32) -> Result<(), Error> {
+        if self.shared.slots.take(thread::known(), n) {
+            return Ok(());
+        }
+        self.shared.try_otherwise(thread::number, n)
+    }
+
+    /// Takes `n` permits, and waits for them in the limiter's queue if they are not there. Returns how long it waited.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RateLimiter::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`RateLimiter::acquire`]: dropping the future leaves the queue, and nothing was taken.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let (policy, clock) = (TokenBucket::new(Rate::per_second(100.0), 10), ManualClock::auto_advance());
+    /// let limiter = RateLimiter::builder(policy).clock(clock).build_cached(1, 4);
+    /// let mut waited = 0;
+    /// for _ in 0..20 {
+    ///     waited += limiter.acquire(1).await?.as_millis();
+    /// }
+    /// assert_eq!(waited, 110); // one of the burst is for what is held over time
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn acquire(&self, n: u32) -> Result<Duration, Error> {
+        match self.try_acquire(n) {
+            Err(Error::Denied { .. }) => Ok(self.shared.limiter.acquire(n).await?.waited()),
+            answer => answer.map(|()| Duration::ZERO),
+        }
+    }
+
+    /// As [`acquire`](Self::acquire), if the permits come within `timeout`; fails **at once** if they cannot.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RateLimiter::try_acquire_timeout`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let (policy, clock) = (TokenBucket::new(Rate::per_second(100.0), 10), ManualClock::auto_advance());
+    /// let limiter = RateLimiter::builder(policy).clock(clock).build_cached(1, 4);
+    /// limiter.acquire(9).await?;
+    /// assert!(limiter.try_acquire_timeout(2, Duration::from_millis(19)).await.is_err());
+    /// assert_eq!(limiter.try_acquire_timeout(2, Duration::from_millis(20)).await?.as_millis(), 20);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn try_acquire_timeout(&self, n: u32, timeout: Duration) -> Result<Duration, Error> {
+        match self.try_acquire(n) {
+            Err(Error::Denied { .. }) => {
+                Ok(self.shared.limiter.try_acquire_timeout(n, timeout).await?.waited())
+            }
+            answer => answer.map(|()| Duration::ZERO),
+        }
+    }
+
+    /// As [`acquire`](Self::acquire), for threads; see [`RateLimiter::blocking_acquire`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RateLimiter::blocking_acquire`].
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    /// let (policy, clock) = (TokenBucket::new(Rate::per_second(100.0), 10), ManualClock::auto_advance());
+    /// let limiter = RateLimiter::builder(policy).clock(clock).build_cached(1, 4);
+    /// limiter.blocking_acquire(9)?;
+    /// assert_eq!(limiter.blocking_acquire(2)?.as_millis(), 20);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn blocking_acquire(&self, n: u32) -> Result<Duration, Error> {
+        match self.try_acquire(n) {
+            Err(Error::Denied { .. }) => Ok(self.shared.limiter.blocking_acquire(n)?.waited()),
+            answer => answer.map(|()| Duration::ZERO),
+        }
+    }
+
+    /// The permits that could be taken now: of the limiter, and those that threads hold. Other calls may take them.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(100_000.0), 1_000);
+    /// let limiter = RateLimiter::builder(policy).clock(ManualClock::new()).build_cached(1, 100);
+    /// limiter.try_acquire(1)?;
+    /// assert_eq!(limiter.available(), 899);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn available(&self) -> u32 {
+        self.shared.limiter.available().saturating_add(self.shared.slots.held())
+    }
+
+    /// How many permits all threads together hold at most, which the limiter's burst is smaller by. Zero if each call
+    /// asks the limiter.
+    ///
+    /// ```
+    /// # use tollgate::{Rate, RateLimiter, TokenBucket};
+    /// let fast = TokenBucket::new(Rate::per_second(1e6), 1_000);
+    /// assert_eq!(RateLimiter::builder(fast).build_cached(4, 64).held_at_most(), 256);
+    /// let slow = TokenBucket::new(Rate::per_second(100.0), 1_000);
+    /// assert_eq!(RateLimiter::builder(slow).build_cached(4, 64).held_at_most(), 0);
+    /// ```
+    #[must_use]
+    pub fn held_at_most(&self) -> u32 {
+        let threads = u32::try_from(self.shared.slots.len()).unwrap_or(u32::MAX);
+        self.shared.each.load(Ordering::Relaxed) * threads
+    }
+
+    /// The number of waiters.
+    ///
+    /// ```
+    /// # use tollgate::{CachedRateLimiter, Rate, SmoothBursty};
+    /// let limiter = CachedRateLimiter::new(SmoothBursty::new(Rate::per_second(1e6)));
+    /// assert_eq!(limiter.queue_len(), 0);
+    /// ```
+    #[must_use]
+    pub fn queue_len(&self) -> usize {
+        self.shared.limiter.queue_len()
+    }
+
+    /// Grants nothing for `duration`; see [`RateLimiter::pause_for`]. What threads hold is discarded: after the pause
+    /// nothing is stored.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(100_000.0), 1_000);
+    /// let limiter = RateLimiter::builder(policy).clock(ManualClock::new()).build_cached(1, 100);
+    /// limiter.try_acquire(1)?; // 99 more are at hand
+    /// limiter.pause_for(Duration::from_secs(30));
+    /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_secs(), 30);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn pause_for(&self, duration: Duration) {
+        self.shared.limiter.pause_for(duration);
+        if !duration.is_zero() {
+            // After the limiter has stopped: what is drawn before that is of an earlier epoch.
+            self.shared.slots.discard();
+        }
+    }
+
+    /// Ends a pause; see [`RateLimiter::resume`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{CachedRateLimiter, Rate, SmoothBursty};
+    /// let limiter = CachedRateLimiter::new(SmoothBursty::new(Rate::per_second(1e6)));
+    /// limiter.pause_for(Duration::from_secs(30));
+    /// limiter.resume();
+    /// assert!(limiter.try_acquire(1).is_ok());
+    /// ```
+    pub fn resume(&self) {
+        self.shared.limiter.resume();
+    }
+
+    /// Replaces the policy, for all clones; see [`RateLimiter::set_policy`]. What threads hold is discarded.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(100_000.0), 1_000);
+    /// let limiter = RateLimiter::builder(policy).clock(ManualClock::new()).build_cached(1, 100);
+    /// limiter.set_policy(TokenBucket::new(Rate::per_second(100_000.0), 50));
+    /// assert_eq!((limiter.available(), limiter.held_at_most()), (25, 25));
+    /// ```
+    pub fn set_policy(&self, policy: P) {
+        self.shared.change(|whole| *whole = policy);
+    }
+
+    /// The policy that this limiter keeps, the threads included.
+    ///
+    /// ```
+    /// # use tollgate::{CachedRateLimiter, Rate, SmoothBursty};
+    /// let policy = SmoothBursty::new(Rate::per_second(1e6));
+    /// assert_eq!(CachedRateLimiter::new(policy.clone()).policy(), policy);
+    /// ```
+    #[must_use]
+    pub fn policy(&self) -> P {
+        self.shared.whole.lock().clone()
+    }
+
+    /// The name given to the [builder](RateLimiterBuilder::name).
+    ///
+    /// ```
+    /// # use tollgate::{Rate, RateLimiter, SmoothBursty};
+    /// let builder = RateLimiter::builder(SmoothBursty::new(Rate::per_second(1e6))).name("logins");
+    /// assert_eq!(builder.build_cached(4, 64).name(), Some("logins"));
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.shared.limiter.name()
+    }
+
+    /// The clock of the limiter.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// let builder = RateLimiter::builder(SmoothBursty::new(Rate::per_second(1e6)));
+    /// let limiter = builder.clock(ManualClock::new()).build_cached(4, 64);
+    /// assert_eq!(limiter.clock().now().get(), 0);
+    /// ```
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        self.shared.limiter.clock()
+    }
+}
+
+impl<P: Rated<Cost = u32>> CachedRateLimiter<P> {
+    /// Replaces the rate, for all clones; see [`RateLimiter::set_rate`]. What threads hold is discarded.
+    ///
+    /// ```
+    /// # use tollgate::{CachedRateLimiter, Rate, Rated, SmoothBursty};
+    /// let limiter = CachedRateLimiter::new(SmoothBursty::new(Rate::per_second(1e6)));
+    /// limiter.set_rate(Rate::per_second(2e6));
+    /// assert_eq!(limiter.policy().rate(), Rate::per_second(2e6));
+    /// ```
+    pub fn set_rate(&self, rate: Rate) {
+        self.shared.change(|whole| *whole = whole.clone().with_rate(rate));
+    }
+}
+
+impl<P: Policy<Cost = u32>> Shared<P> {
+    /// Takes `n` permits that this thread does not have in hand.
+    #[cold]
+    #[inline(never)]
+    fn try_otherwise(&self, thread: impl FnOnce() -> usize, n: u32) -> Result<(), Error> {
+        if n == 0 {
+            return Ok(());
+        }
+        let thread = thread();
+        let answer = match self.slots.empty(thread) {
+            Some(held) => {
+                // Read after the epoch: permits of this epoch are of this number or less.
+                let each = self.each.load(Ordering::Relaxed);
+                let (answer, permits) = self.draw(n, held.permits, each);
+                self.slots.fill(thread, held.with(permits));
+                answer
+            }
+            None => self.limiter.try_acquire(n).map(drop),
+        };
+        match answer {
+            Err(Error::Denied { .. }) if self.slots.claim(n, thread::Number::take) => Ok(()),
+            answer => answer,
+        }
+    }
+
+    /// Takes `n` permits from what a thread holds and from the limiter, and up to `each` more. Returns what the thread
+    /// holds afterwards.
+    fn draw(&self, n: u32, held: u32, each: u32) -> (Result<(), Error>, u32) {
+        if n <= held {
+            return (Ok(()), held - n);
+        }
+        if n > each {
+            return (self.limiter.try_acquire(n).map(drop), held);
+        }
+        let missing = n - held;
+        let drawn = match self.limiter.try_acquire_up_to(missing.saturating_add(each)) {
+            Ok(grant) => grant.cost(),
+            Err(error) if missing == 1 => return (Err(error), held),
+            Err(_) => 0,
+        };
+        if drawn >= missing {
+            return (Ok(()), drawn - missing);
+        }
+        match self.limiter.try_acquire(missing - drawn) {
+            Ok(_) => (Ok(()), 0),
+            Err(error) => (Err(error), held + drawn),
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut P)) {
+        let mut whole = self.whole.lock();
+        change(&mut whole);
+        let (each, policy) = share(&*whole, self.slots.len(), self.most_each);
+        self.each.store(each, Ordering::Relaxed);
+        self.limiter.set_policy(policy);
+        // What was drawn under the old policy, or to be held in the old number, is of an earlier epoch.
+        self.slots.discard();
+    }
+}
+
+/// Another handle on the same limiter.
+impl<P: Policy<Cost = u32>> Clone for CachedRateLimiter<P> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<P: Policy<Cost = u32> + fmt::Debug> fmt::Debug for CachedRateLimiter<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachedRateLimiter")
+            .field("limiter", &self.shared.limiter)
+            .field("held_at_most", &self.held_at_most())
+            .finish()
+    }
+}

@@ -1,0 +1,336 @@
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use super::{CachedRateLimiter, slots, thread};
+use crate::policy::{Policy, Rated};
+use crate::{Error, Gcra, ManualClock, Rate, RateLimiter, SmoothBursty, TokenBucket};
+use proptest::prelude::*;
+
+/// One step: of which thread, and a number.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// As often as the number says.
+    Take(usize, u32),
+    TakeMany(usize, u32),
+    /// A queue of one, which takes this many.
+    Wait(u32),
+    /// In eighths of an interval.
+    Advance(u32),
+    SetPolicy(usize),
+    Pause(u32),
+    /// The thread ends, and its number is given to another.
+    Look,
+}
+
+const THREADS: usize = 3;
+
+fn steps(pauses: u32) -> impl Strategy<Value = Vec<Step>> {
+    let thread = 0..THREADS + 1;
+    let step = prop_oneof![
+        8 => (thread.clone(), 1u32..200).prop_map(|(thread, times)| Step::Take(thread, times)),
+        4 => (thread, 1u32..60).prop_map(|(thread, n)| Step::TakeMany(thread, n)),
+        1 => (1u32..20).prop_map(Step::Wait),
+        6 => prop_oneof![0u32..40, 0u32..4000].prop_map(Step::Advance),
+        1 => (0usize..3).prop_map(Step::SetPolicy),
+        pauses => (1u32..400).prop_map(Step::Pause),
+        1 => Just(Step::Look),
+    ];
+    proptest::collection::vec(step, 1..80)
+}
+
+/// A rate with a burst of a number of permits.
+trait Bucket: Policy<Cost = u32> + Rated + std::fmt::Debug {
+    /// Whether one request may take more than the burst.
+    const PREPAID: bool;
+
+    fn of(interval: u64, burst: u32) -> Self;
+}
+
+impl Bucket for TokenBucket {
+    const PREPAID: bool = false;
+
+    fn of(interval: u64, burst: u32) -> Self {
+        let policy = Self::new(Rate::every(Duration::from_nanos(interval)), burst);
+        policy.with_catch_up(Duration::ZERO)
+    }
+}
+
+impl Bucket for Gcra {
+    const PREPAID: bool = false;
+
+    fn of(interval: u64, burst: u32) -> Self {
+        let policy = Self::new(burst - 1, 1, Duration::from_nanos(interval));
+        policy.with_catch_up(Duration::ZERO)
+    }
+}
+
+impl Bucket for SmoothBursty {
+    const PREPAID: bool = true;
+
+    fn of(interval: u64, burst: u32) -> Self {
+        let policy = Self::new(Rate::every(Duration::from_nanos(interval)));
+        let burst = Duration::from_nanos(interval * u64::from(burst));
+        policy.max_burst(burst).with_catch_up(Duration::ZERO)
+    }
+}
+
+/// Permits that were used, in the order of their calls.
+#[derive(Clone, Copy, Debug)]
+struct Used {
+    at: u64,
+    n: u64,
+    /// The intervals and bursts that were in force by then, counted.
+    version: usize,
+}
+
+struct Run<P: Bucket> {
+    limiter: CachedRateLimiter<P>,
+    clock: ManualClock,
+    used: Vec<Used>,
+    versions: Vec<(u64, u32)>,
+    /// The ends of pauses, how many permits had been used by their begin, and the version in force then.
+    pauses: Vec<(u64, usize, usize)>,
+}
+
+impl<P: Bucket> Run<P> {
+    fn new(each: u32, (interval, burst): (u64, u32)) -> Self {
+        let clock = ManualClock::new();
+        let builder = RateLimiter::builder(P::of(interval, burst)).clock(&clock);
+        let limiter = builder.build_cached(THREADS, each);
+        Self { limiter, clock, used: vec![], versions: vec![(interval, burst)], pauses: vec![] }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.clock.elapsed().as_nanos()).expect("fits")
+    }
+
+    fn interval(&self) -> u64 {
+        self.versions.last().expect("the first").0
+    }
+
+    /// As a call of this thread.
+    fn try_by(&mut self, thread: usize, n: u32) -> Result<(), Error> {
+        let shared = &self.limiter.shared;
+        let answer =
+            if shared.slots.take(thread, n) { Ok(()) } else { shared.try_otherwise(|| thread, n) };
+        if answer.is_ok() {
+            self.use_up(n);
+        }
+        answer
+    }
+
+    fn use_up(&mut self, n: u32) {
+        let version = self.versions.len() - 1;
+        self.used.push(Used { at: self.now(), n: n.into(), version });
+    }
+
+    fn take(&mut self, step: Step, versions: &[(u64, u32)]) {
+        match step {
+            Step::Take(thread, times) => {
+                for _ in 0..times {
+                    if self.try_by(thread, 1).is_err() {
+                        break;
+                    }
+                }
+            }
+            Step::TakeMany(thread, n) => _ = self.try_by(thread, n),
+            Step::Wait(n) => {
+                let clock = self.clock.clone();
+                let limiter = self.limiter.shared.limiter.clone();
+                let mut waiter = pin!(limiter.acquire(n));
+                let mut context = Context::from_waker(Waker::noop());
+                if waiter.as_mut().poll(&mut context).is_pending() {
+                    // While it waits the threads get nothing more.
+                    let held = self.limiter.shared.slots.held();
+                    let took = (0..100).filter(|_| self.try_by(0, 1).is_ok()).count();
+                    assert!(took <= held as usize, "{took} of {held} ahead of a waiter");
+                    clock.advance(Duration::from_nanos(self.interval()));
+                    if waiter.as_mut().poll(&mut context).is_pending() {
+                        return;
+                    }
+                }
+                if limiter.policy().ready_at_all(n) {
+                    self.use_up(n);
+                }
+            }
+            Step::Advance(eighths) => {
+                let span = self.interval() * u64::from(eighths) / 8;
+                self.clock.advance(Duration::from_nanos(span));
+            }
+            Step::SetPolicy(index) => {
+                let (interval, burst) = versions[index];
+                self.limiter.set_policy(P::of(interval, burst));
+                self.versions.push((interval, burst));
+            }
+            Step::Pause(eighths) => {
+                let span = (self.interval() * u64::from(eighths) / 8).max(1);
+                self.limiter.pause_for(Duration::from_nanos(span));
+                self.pauses.push((self.now() + span, self.used.len(), self.versions.len() - 1));
+                for thread in 0..=THREADS {
+                    assert!(self.try_by(thread, 1).is_err(), "granted in a pause");
+                }
+            }
+            Step::Look => {
+                let held = self.limiter.shared.slots.held();
+                assert!(held <= self.limiter.held_at_most(), "{held} are held");
+            }
+        }
+    }
+
+    /// Law 1: of each span, and of each span from the end of a pause.
+    fn judge(&self) -> Result<(), TestCaseError> {
+        let uses = self.used.iter().enumerate();
+        let starts = uses.map(|(first, used)| (used.at, first, used.version, true));
+        let pauses = self.pauses.iter().map(|&(end, first, since)| (end, first, since, false));
+        for (start, first, since, is_stored) in starts.chain(pauses) {
+            let (mut sum, mut prepaid) = (0, 0);
+            for last in first..self.used.len() {
+                let Used { at, n, version } = self.used[last];
+                if at < start {
+                    continue;
+                }
+                sum += n;
+                prepaid = n.max(prepaid);
+                let in_force = &self.versions[since..=version];
+                let fastest = in_force.iter().map(|&(interval, _)| interval).min().expect("one");
+                let most = |of: fn(&(u64, u32)) -> u64| in_force.iter().map(of).max().expect("one");
+                // One prepaid request does not count, and a burst is a time.
+                let (permits, burst) = if P::PREPAID {
+                    (sum - prepaid, most(|&(interval, burst)| interval * u64::from(burst)))
+                } else {
+                    (sum, fastest * most(|&(_, burst)| burst.into()))
+                };
+                let burst = if is_stored { burst } else { 0 };
+                let share = burst + (at - start) + 2;
+                prop_assert!(
+                    permits * fastest <= share,
+                    "{permits} permits of {fastest} ns in {start}..={at}, share {share}"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+trait ReadyAtAll {
+    fn ready_at_all(&self, n: u32) -> bool;
+}
+
+impl<P: Policy<Cost = u32>> ReadyAtAll for P {
+    /// Whether a request is not for more than the capacity.
+    fn ready_at_all(&self, n: u32) -> bool {
+        let now = crate::Nanos::ZERO;
+        self.ready_at(&self.idle(now), now, n).is_ok()
+    }
+}
+
+fn holds<P: Bucket>() {
+    let version = || (1u64..40, 1u32..300).prop_map(|(interval, burst)| (interval * 8, burst));
+    let versions = [version(), version(), version()];
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) };
+    proptest!(config, |(versions in versions, each in 0u32..70, steps in steps(1))| {
+        let mut run = Run::<P>::new(each, versions[0]);
+        for step in steps {
+            run.take(step, &versions);
+        }
+        run.judge()?;
+    });
+}
+
+#[test]
+fn law_1_holds_for_what_threads_use_of_a_token_bucket() {
+    holds::<TokenBucket>();
+}
+
+#[test]
+fn law_1_holds_for_what_threads_use_of_gcra() {
+    holds::<Gcra>();
+}
+
+#[test]
+fn law_1_holds_for_what_threads_use_of_smooth_bursty() {
+    holds::<SmoothBursty>();
+}
+
+/// Nothing is lost: threads that take all that there is use the whole rate.
+#[test]
+fn threads_use_the_whole_rate() {
+    let mut run = Run::<TokenBucket>::new(32, (1_000, 1_000));
+    for round in 0..1_000 {
+        run.take(Step::Take(round % (THREADS + 1), 200), &[]);
+        run.take(Step::Advance(8 * 50), &[]);
+    }
+    let used: u64 = run.used.iter().map(|used| used.n).sum();
+    let held = u64::from(run.limiter.held_at_most());
+    assert_eq!(held, 96);
+    assert_eq!(used, 1_000 - held + 50 * 999);
+}
+
+#[test]
+fn a_refused_thread_takes_what_others_hold() {
+    let mut run = Run::<TokenBucket>::new(32, (1_000, 1_000));
+    run.try_by(0, 1).expect("a full bucket");
+    run.try_by(1, 1).expect("a full bucket");
+    assert_eq!(run.limiter.shared.slots.held(), 64);
+    // Without a slot of its own.
+    let rest = (0..2_000).filter(|_| run.try_by(THREADS, 1).is_ok()).count();
+    // Two threads keep a handful, unless no thread has their numbers.
+    let left = run.limiter.shared.slots.held();
+    assert!(left <= 2 * slots::HANDFUL, "{left}");
+    assert_eq!(rest + 2 + left as usize, 1_000 - 96);
+}
+
+#[test]
+fn what_a_thread_held_at_its_end_is_taken_by_others() {
+    let policy = TokenBucket::new(Rate::per_second(1e6), 10_000);
+    let limiter = RateLimiter::builder(policy).clock(ManualClock::new()).build_cached(1024, 4);
+    for _ in 0..4 {
+        let limiter = limiter.clone();
+        std::thread::spawn(move || limiter.try_acquire(1))
+            .join()
+            .expect("no panic")
+            .expect("there");
+    }
+    let taken = (0..20_000).filter(|_| limiter.try_acquire(1).is_ok()).count();
+    assert_eq!(taken + 4, 10_000 - limiter.held_at_most() as usize);
+    assert_eq!(limiter.available(), 0);
+}
+
+/// All threads at once, in real time: what they use is what the bucket gives.
+#[test]
+fn many_threads_use_no_more_than_there_is() {
+    let policy = TokenBucket::new(Rate::per_second(1e6), 100_000);
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::builder(policy).clock(&clock).build_cached(8, 64);
+    let count = |n: u32| {
+        move |limiter: &CachedRateLimiter<_>| {
+            let calls = (0..60_000).filter(|_| limiter.try_acquire(n).is_ok()).count();
+            u32::try_from(calls).expect("few") * n
+        }
+    };
+    let used: u32 = std::thread::scope(|scope| {
+        let threads = [1, 1, 3, 1, 7, 1].map(|n| {
+            let limiter = &limiter;
+            scope.spawn(move || count(n)(limiter))
+        });
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    let left = limiter.available();
+    assert_eq!(used + left, 100_000 - limiter.held_at_most());
+    assert!(left <= 6 * (slots::HANDFUL + 7) + 64, "{left} are left");
+}
+
+#[test]
+fn a_limiter_without_a_burst_asks_each_time() {
+    let policy = SmoothBursty::evenly_spaced(Rate::per_second(1e6));
+    let limiter = RateLimiter::builder(policy).clock(ManualClock::new()).build_cached(4, 64);
+    assert_eq!(limiter.held_at_most(), 0);
+    assert!(limiter.try_acquire(1).is_ok());
+    assert_eq!(
+        limiter.try_acquire(1).expect_err("owed").retry_after(),
+        Some(Duration::from_micros(1))
+    );
+    assert_eq!(limiter.try_acquire(0), Ok(()));
+    let _ = thread::known();
+}
