@@ -76,8 +76,8 @@ struct Shared<P: Policy<Cost = u32>> {
 
 impl<P: Policy<Cost = u32>> RateLimiterBuilder<P> {
     /// A limiter for `threads` threads, of which each holds up to `each` permits; see [`CachedRateLimiter`]. Further
-    /// threads ask the limiter at each call. [`CachedRateLimiter::new`] takes twice the number of processors, and 64
-    /// permits.
+    /// threads ask the limiter at each call. [`CachedRateLimiter::new`] takes twice the number of processors and four
+    /// more, and 64 permits.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
@@ -116,7 +116,7 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
     #[must_use]
     pub fn new(policy: P) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        RateLimiter::builder(policy).build_cached(2 * processors, 64)
+        RateLimiter::builder(policy).build_cached(2 * processors + 4, 64)
     }
 
     /// Takes `n` permits, of those that this thread holds if they are enough; never waits. They cannot be given back.

@@ -34,13 +34,13 @@ pub(super) struct Number(usize);
 
 impl Number {
     fn lowest() -> Self {
-        for word in 0..TAKEN.len() {
+        for (index, word) in TAKEN.iter().enumerate() {
             loop {
-                let free = TAKEN[word].load(Ordering::Relaxed).trailing_ones() as usize;
+                let free = word.load(Ordering::Relaxed).trailing_ones() as usize;
                 if free == 64 {
                     break;
                 }
-                if let Some(number) = Self::take(64 * word + free) {
+                if let Some(number) = Self::take(64 * index + free) {
                     // Not to be given back here.
                     let number = std::mem::ManuallyDrop::new(number);
                     return Self(number.0);

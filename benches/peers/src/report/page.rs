@@ -177,7 +177,8 @@ fn decisions(results: &Results) -> String {
     );
     text += "Threads on one limiter, millions of calls a second:\n\n![curves](pictures/benchmarks/threads.svg)\n\n";
     let rows = names.flat_map(|peer| ["granted", "refused"].map(|kind| format!("{peer}, {kind}")));
-    let rows = rows.chain(["tollgate, warming up".to_owned()]).filter_map(|name| {
+    let own = ["tollgate, warming up", "tollgate, in hand"].map(str::to_owned);
+    let rows = rows.chain(own).filter_map(|name| {
         let curve = results.curve("peers threads", &name, "million_a_second");
         (!curve.is_empty()).then(|| (name, curve.into_iter().map(|(_, rate)| Some(rate)).collect()))
     });

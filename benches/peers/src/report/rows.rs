@@ -45,6 +45,7 @@ fn ratio(one: Option<f64>, other: Option<f64>) -> Option<f64> {
 pub fn rows(results: &Results) -> Vec<Row> {
     let mut rows = crowd(results);
     rows.extend(pacing(results));
+    rows.extend(in_hand(results));
     rows.extend(keys(results));
     rows
 }
@@ -114,6 +115,27 @@ fn pacing(results: &Results) -> Vec<Row> {
             "one task at 10,000/s: late p50, ms",
             0.1,
             of("tollgate/10000", "late_p50_ms"),
+        ),
+    ]
+}
+
+fn in_hand(results: &Results) -> Vec<Row> {
+    let calls = |of| results.get("peers threads", of, "million_a_second");
+    vec![
+        Row::at_most(
+            "a permit in hand of the thread: x floor",
+            0.25,
+            results.get("cache", "CachedRateLimiter, granted", "x_floor"),
+        ),
+        Row::at_least(
+            "permits in hand, 2 threads: over governor",
+            8.0,
+            ratio(calls("tollgate, in hand/2"), calls("governor, granted/2")),
+        ),
+        Row::at_least(
+            "permits in hand, 2 threads: over 1 thread",
+            1.0,
+            ratio(calls("tollgate, in hand/2"), calls("tollgate, in hand/1")),
         ),
     ]
 }
