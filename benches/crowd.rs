@@ -1,28 +1,35 @@
-//! What does waiting cost, and how late is it?
+//! What does a crowd of waiters cost, how late is it, and how much memory does it take?
 //!
-//! `cargo bench --bench crowd`. A hundred thousand tasks wait in one queue at 20,000 per second,
-//! beside as many plain tokio sleeps until the same times; then one task is paced at 1,000 per
-//! second, beside tokio's interval. Each pair runs in turns, three times; the medians are printed.
+//! `cargo bench --bench crowd`, two minutes; with arguments only the cases named: `100k`, `1m`, `limiters`,
+//! `leaving`, `memory`. Tasks wait in one queue, or in 10,000 queues, beside as many plain tokio sleeps until
+//! the same times. The two sides run in turns, three times; the medians are printed, as `name=value`.
 //! Processor time is the process's own, so it is only known on Linux.
 
+use std::cell::{Cell, RefCell};
+use std::hint::black_box;
+use std::pin::Pin;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use tokio::time::{MissedTickBehavior, interval_at, sleep_until};
+use peak_alloc::PeakAlloc;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, sleep_until};
 use tollgate::{Rate, RateLimiter, SmoothBursty};
 
-const TASKS: u32 = 100_000;
-const TASKS_PER_SECOND: f64 = 20_000.0;
-const PACED: u32 = 2_000;
-const PACED_PER_SECOND: f64 = 1_000.0;
-const ROUNDS: usize = 3;
+#[path = "support/measure.rs"]
+mod measure;
 
-/// The results of one run.
-struct Run {
-    cpu: Duration,
-    /// Achieved rate over the asked one.
-    rate: f64,
-    late: Vec<Duration>,
-}
+use measure::{Run, cpu_time, median};
+
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+const ROUNDS: usize = 3;
+const LIMITERS: u32 = 10_000;
+const WAITERS_EACH: u32 = 10;
+
+type Case = (&'static str, fn(&Runtime));
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -30,122 +37,189 @@ fn main() {
         .enable_time()
         .build()
         .expect("a runtime");
-    println!(
-        "{:<34}{:>8}{:>8}{:>10}{:>10}",
-        "median of 3", "cpu s", "rate", "late p50", "late p99"
-    );
-    for (name, run) in [
-        ("100,000 waiters, tollgate", (|| Box::pin(crowd_queued())) as fn() -> RunFuture),
-        ("100,000 waiters, tokio sleeps", || Box::pin(crowd_asleep())),
-        ("paced at 1,000/s, tollgate", || Box::pin(paced_by_limiter())),
-        ("paced at 1,000/s, tokio interval", || Box::pin(paced_by_interval())),
-    ] {
-        let runs: Vec<_> = (0..ROUNDS).map(|_| runtime.block_on(run())).collect();
-        let median = |key: fn(&Run) -> f64| {
-            let mut values: Vec<_> = runs.iter().map(key).collect();
-            values.sort_by(f64::total_cmp);
-            values[ROUNDS / 2]
-        };
-        println!(
-            "{name:<34}{:>8.2}{:>8.4}{:>7.2} ms{:>7.2} ms",
-            median(|run| run.cpu.as_secs_f64()),
-            median(|run| run.rate),
-            median(|run| percentile(&run.late, 50)),
-            median(|run| percentile(&run.late, 99)),
-        );
+    let cases: [Case; 5] = [
+        ("100k", |runtime| one_queue(runtime, 100_000)),
+        ("1m", |runtime| one_queue(runtime, 1_000_000)),
+        ("limiters", many_queues),
+        ("memory", |runtime| [100_000, 1_000_000].into_iter().for_each(|n| memory(runtime, n))),
+        ("leaving", |_| [10_000, 100_000, 1_000_000].into_iter().for_each(leaving)),
+    ];
+    let asked: Vec<_> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
+    for (name, case) in cases {
+        if asked.is_empty() || asked.iter().any(|asked| asked == name) {
+            case(&runtime);
+        }
     }
 }
 
-type RunFuture = std::pin::Pin<Box<dyn Future<Output = Run>>>;
-
-fn percentile(late: &[Duration], percent: usize) -> f64 {
-    late[(late.len() - 1) * percent / 100].as_secs_f64() * 1e3
-}
-
-fn measured(cpu: Duration, ends: Vec<Duration>, asked: f64) -> Run {
-    let interval = 1.0 / asked;
-    let last = ends.iter().max().expect("some").as_secs_f64();
-    let due = |index: usize| Duration::from_secs_f64(index as f64 * interval);
-    let mut ends = ends;
-    ends.sort();
-    let mut late: Vec<_> =
-        ends.iter().enumerate().map(|(index, end)| end.saturating_sub(due(index))).collect();
-    late.sort();
-    let rate = (ends.len() - 1) as f64 / last / asked;
-    Run { cpu: cpu_time().saturating_sub(cpu), rate, late }
-}
-
-async fn crowd_queued() -> Run {
-    let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(TASKS_PER_SECOND)));
-    let cpu = cpu_time();
-    let start = Instant::now();
-    let tasks: Vec<_> = (0..TASKS)
-        .map(|_| {
+/// A crowd that takes five seconds.
+fn one_queue(runtime: &Runtime, waiters: u32) {
+    let rate = f64::from(waiters) / 5.0;
+    let due = move |index: u32| Duration::from_secs_f64(f64::from(index) / rate);
+    let tollgate = || {
+        let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(rate)));
+        runtime.block_on(crowd(waiters, due, |_, start| {
             let limiter = limiter.clone();
             tokio::spawn(async move {
                 limiter.acquire(1).await.expect("granted");
                 start.elapsed()
             })
-        })
-        .collect();
-    ended(cpu, tasks).await
+        }))
+    };
+    let sleeps = || runtime.block_on(crowd(waiters, due, asleep_until(due)));
+    compare(&format!("waiters={waiters} limiters=1"), &tollgate, &sleeps);
 }
 
-async fn crowd_asleep() -> Run {
+/// Each limiter at a rate of its own, so that their grants do not fall together.
+fn many_queues(runtime: &Runtime) {
+    let rate = |limiter: u32| 2.0 + f64::from(limiter) / f64::from(LIMITERS);
+    let due = move |index: u32| {
+        let (limiter, place) = (index / WAITERS_EACH, index % WAITERS_EACH);
+        Duration::from_secs_f64(f64::from(place + 1) / rate(limiter))
+    };
+    // Each limiter begins with a permit that is taken before its callers come.
+    let begun = Cell::new(Instant::now());
+    let tollgate = || {
+        let limiters: RefCell<Vec<RateLimiter<SmoothBursty>>> = RefCell::default();
+        runtime.block_on(crowd(LIMITERS * WAITERS_EACH, due, |index, _| {
+            let mut limiters = limiters.borrow_mut();
+            if index % WAITERS_EACH == 0 {
+                let rate = Rate::per_second(rate(index / WAITERS_EACH));
+                limiters.push(RateLimiter::new(SmoothBursty::new(rate).max_burst(Duration::ZERO)));
+                begun.set(Instant::now());
+                drop(limiters.last().expect("one").try_acquire(1));
+            }
+            let (limiter, begun) = (limiters.last().expect("one").clone(), begun.get());
+            tokio::spawn(async move {
+                limiter.acquire(1).await.expect("granted");
+                begun.elapsed()
+            })
+        }))
+    };
+    let sleep = asleep_until(due);
+    let sleeps = || {
+        runtime.block_on(crowd(LIMITERS * WAITERS_EACH, due, |index, _| {
+            if index % WAITERS_EACH == 0 {
+                begun.set(Instant::now());
+            }
+            sleep(index, begun.get())
+        }))
+    };
+    let name = format!("waiters={} limiters={LIMITERS}", LIMITERS * WAITERS_EACH);
+    compare(&name, &tollgate, &sleeps);
+}
+
+fn asleep_until(due: impl Fn(u32) -> Duration) -> impl Fn(u32, Instant) -> JoinHandle<Duration> {
+    move |index, start| {
+        let due = start + due(index);
+        tokio::spawn(async move {
+            sleep_until(due.into()).await;
+            start.elapsed()
+        })
+    }
+}
+
+async fn crowd(
+    waiters: u32,
+    due: impl Fn(u32) -> Duration,
+    spawn: impl Fn(u32, Instant) -> JoinHandle<Duration>,
+) -> Run {
+    let mut tasks = Vec::with_capacity(waiters as usize);
     let cpu = cpu_time();
     let start = Instant::now();
-    let tasks: Vec<_> = (0..TASKS)
-        .map(|index| {
-            let due = start + Duration::from_secs_f64(f64::from(index) / TASKS_PER_SECOND);
-            tokio::spawn(async move {
-                sleep_until(due.into()).await;
-                start.elapsed()
-            })
-        })
-        .collect();
-    ended(cpu, tasks).await
-}
-
-async fn ended(cpu: Duration, tasks: Vec<tokio::task::JoinHandle<Duration>>) -> Run {
+    tasks.extend((0..waiters).map(|index| spawn(index, start)));
     let mut ends = Vec::with_capacity(tasks.len());
     for task in tasks {
         ends.push(task.await.expect("ended"));
     }
-    measured(cpu, ends, TASKS_PER_SECOND)
+    let cpu = cpu_time().saturating_sub(cpu);
+    Run::new(cpu, ends, (0..waiters).map(due).collect())
 }
 
-async fn paced_by_limiter() -> Run {
-    let policy = SmoothBursty::new(Rate::per_second(PACED_PER_SECOND));
-    let limiter = RateLimiter::new(policy.max_burst(Duration::from_millis(10)));
-    let cpu = cpu_time();
-    limiter.acquire(1).await.expect("granted");
-    let start = Instant::now();
-    let mut ends = vec![Duration::ZERO];
-    for _ in 1..PACED {
-        limiter.acquire(1).await.expect("granted");
-        ends.push(start.elapsed());
+fn compare(name: &str, tollgate: &dyn Fn() -> Run, sleeps: &dyn Fn() -> Run) {
+    let runs: Vec<_> = (0..ROUNDS).map(|_| (tollgate(), sleeps())).collect();
+    let (ours, sleeps): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
+    println!("crowd {name} side=tollgate {}", measure::medians(&ours));
+    println!("crowd {name} side=sleeps {}", measure::medians(&sleeps));
+    let cpu = |run: &Run| run.cpu.as_secs_f64();
+    let ratios = ours.iter().zip(&sleeps).map(|(ours, sleep)| cpu(ours) / cpu(sleep));
+    println!("crowd {name} cpu_ratio={:.2}", median(ratios));
+}
+
+/// The heap of tasks that wait, with all that they wait in.
+fn memory(runtime: &Runtime, waiters: u32) {
+    const LONG: Duration = Duration::from_secs(86_400);
+    let bytes = |spawn: &dyn Fn(Instant) -> JoinHandle<Duration>| {
+        let mut tasks = Vec::with_capacity(waiters as usize);
+        let before = HEAP.current_usage();
+        let start = Instant::now();
+        runtime.block_on(async {
+            tasks.extend((0..waiters).map(|_| spawn(start)));
+            // Not until all are spawned, but until all have been polled.
+            while runtime.metrics().global_queue_depth() > 0 {
+                sleep(Duration::from_millis(10)).await;
+            }
+            sleep(Duration::from_millis(100)).await;
+        });
+        let bytes = HEAP.current_usage().saturating_sub(before) as f64 / f64::from(waiters);
+        runtime.block_on(async {
+            tasks.iter().for_each(JoinHandle::abort);
+            for task in tasks.drain(..) {
+                task.await.expect_err("aborted");
+            }
+        });
+        bytes
+    };
+    let limiter = RateLimiter::new(SmoothBursty::new(Rate::every(LONG)));
+    drop(limiter.try_acquire(1));
+    let ours = bytes(&|start| {
+        let limiter = limiter.clone();
+        tokio::spawn(async move {
+            limiter.acquire(1).await.expect("granted");
+            start.elapsed()
+        })
+    });
+    let sleeps = bytes(&|start| {
+        tokio::spawn(async move {
+            sleep(LONG).await;
+            start.elapsed()
+        })
+    });
+    println!("crowd memory waiters={waiters} side=tollgate heap_bytes={ours:.0}");
+    println!("crowd memory waiters={waiters} side=sleeps heap_bytes={sleeps:.0}");
+}
+
+/// All waiters leave at once: by a drop, from the front on and in no order.
+fn leaving(waiters: u32) {
+    let limiter = RateLimiter::new(SmoothBursty::new(Rate::every(Duration::from_secs(86_400))));
+    drop(limiter.try_acquire(1));
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let _inside = runtime.enter();
+    for (order, name) in [(1, "front"), (7_919, "mixed")] {
+        let ours = || time_to_leave(waiters, order, || limiter.acquire(1));
+        let asleep = || time_to_leave(waiters, order, || sleep(Duration::from_secs(86_400)));
+        let times: Vec<_> = (0..ROUNDS).map(|_| (ours(), asleep())).collect();
+        let ours = median(times.iter().map(|(ours, _)| *ours));
+        let sleeps = median(times.iter().map(|(_, sleeps)| *sleeps));
+        println!("crowd leaving={waiters} order={name} side=tollgate nanos_each={ours:.0}");
+        println!("crowd leaving={waiters} order={name} side=sleeps nanos_each={sleeps:.0}");
     }
-    measured(cpu, ends, PACED_PER_SECOND)
 }
 
-async fn paced_by_interval() -> Run {
-    let cpu = cpu_time();
-    let start = Instant::now();
-    let mut ticks = interval_at(start.into(), Duration::from_secs_f64(1.0 / PACED_PER_SECOND));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let mut ends = Vec::new();
-    for _ in 0..PACED {
-        ticks.tick().await;
-        ends.push(start.elapsed());
+fn time_to_leave<F: Future>(waiters: u32, step: usize, wait: impl Fn() -> F) -> f64 {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut waiting: Vec<Option<Pin<Box<F>>>> = (0..waiters).map(|_| None).collect();
+    for place in &mut waiting {
+        let mut future = Box::pin(wait());
+        assert!(black_box(future.as_mut().poll(&mut context)).is_pending());
+        *place = Some(future);
     }
-    measured(cpu, ends, PACED_PER_SECOND)
-}
-
-/// User and system time of this process, in the kernel's ticks of 10 ms.
-fn cpu_time() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The fields follow the command's name, which is in parentheses; the 14th and 15th of all.
-    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-    Duration::from_millis(10 * ticks)
+    let start = Instant::now();
+    let mut place = 0;
+    for _ in 0..waiters {
+        drop(waiting[place].take().expect("each leaves once"));
+        place = (place + step) % waiting.len();
+    }
+    start.elapsed().as_secs_f64() * 1e9 / f64::from(waiters)
 }

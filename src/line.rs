@@ -12,6 +12,7 @@ mod charge;
 mod inner;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
+mod outcomes;
 mod pause;
 mod projection;
 mod tail;
@@ -36,7 +37,7 @@ use crate::policy::{Cost, Policy};
 use crate::stats::{Counters, Stats};
 use crate::sync::{ShortMutex, ShortMutexGuard};
 use crate::units::Nanos;
-use crate::wait_queue::AfterUnlock;
+use crate::wait_queue::{AfterUnlock, WaiterId};
 pub(crate) use charge::{Change, Charge};
 pub(crate) use inner::{Admission, Inner, WaitStatus};
 pub(crate) use timer::Timer;
@@ -318,7 +319,9 @@ impl<P: Policy> Line<P> {
         timer: &impl Timer,
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
     ) -> (thread::Result<R>, AfterUnlock) {
-        let word = self.word.as_ref().and_then(|word| word.lock(&mut inner.published));
+        // While callers wait, it stays locked.
+        let word = self.word.as_ref().filter(|_| inner.queue_len() == 0);
+        let word = word.and_then(|word| word.lock(&mut inner.published));
         // Read under the lock, so that the order of times is the order of events.
         let now = inner.time.read(timer.now());
         if let Some(positions) = word {
@@ -354,6 +357,36 @@ impl<P: Policy> Line<P> {
         inner.disarm();
         let acted = self.act(&mut inner, timer, |_, _| ());
         Self::unlock(inner, acted);
+    }
+
+    /// The alarm went off with others; see [`OnAlarm::on_round`](crate::clock::OnAlarm::on_round).
+    pub(crate) fn on_round(&self, timer: &impl Timer, wake: &mut Vec<Waker>) -> usize {
+        let mut inner = self.inner.lock();
+        inner.disarm();
+        let (result, after_unlock) = self.act(&mut inner, timer, |inner, _| inner.queue_len());
+        drop(inner);
+        after_unlock.run_without_waking(wake);
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// The outcome of a waiter, if it is decided. Grants nothing.
+    pub(crate) fn take_outcome(&self, id: WaiterId) -> Option<Result<Charge<P::Receipt>, Error>> {
+        self.briefly(|inner| inner.take_outcome(id))
+    }
+
+    /// A waiting caller leaves.
+    pub(crate) fn leave(&self, timer: &impl Timer, id: WaiterId) {
+        if self.briefly(|inner| inner.leave_quietly(id, || timer.now())).is_none() {
+            self.with_lock(timer, |inner, now| inner.leave(id, now));
+        }
+    }
+
+    /// Changes nothing for which others would have to be granted or the alarm set.
+    fn briefly<R>(&self, act: impl FnOnce(&mut Inner<P>) -> R) -> R {
+        match self.inner.try_lock() {
+            Some(mut inner) => act(&mut inner),
+            None => act(&mut self.inner.lock()),
+        }
     }
 
     /// Wakes all waiting callers, which then check for themselves.

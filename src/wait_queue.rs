@@ -6,9 +6,10 @@
 
 mod ahead;
 mod arrival;
+mod deadlines;
 mod fifo;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::mem;
 use std::ops::{Index, IndexMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -20,8 +21,10 @@ use crate::clock::{Alarm, TimerTask};
 use crate::error::QueueLimit;
 use crate::units::Nanos;
 pub(crate) use arrival::{Arrival, Arrived};
+use deadlines::Deadlines;
 pub(crate) use fifo::EntryId as WaiterId;
 use fifo::Fifo;
+pub(crate) use fifo::KEEP;
 
 /// Far enough to mean "never".
 pub(crate) const NEVER: Nanos = Nanos::new(u64::MAX);
@@ -33,8 +36,7 @@ pub(crate) struct WaitQueue<T> {
     fifo: Fifo<Entry<T>>,
     /// Of each arrival of a caller that went ahead of others the last waiter: see [`ahead`].
     ahead: BTreeMap<Arrival, WaiterId>,
-    /// The waiters with a deadline, the first deadline first.
-    deadlines: BTreeSet<(Nanos, WaiterId)>,
+    deadlines: Deadlines,
     /// Made when a caller first waits.
     alarm: Option<Alarm>,
     /// When the alarm goes off; it may be early, never late.
@@ -48,9 +50,19 @@ pub(crate) struct WaitQueue<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
-    deadline: Option<Nanos>,
-    waker: Option<Waker>,
+    /// One that does nothing, if there is none: an `Option` would make the entries of the slab larger.
+    waker: Waker,
     value: T,
+}
+
+impl<T> Entry<T> {
+    fn new(value: T, waker: Option<Waker>) -> Self {
+        Self { waker: waker.unwrap_or_else(|| Waker::noop().clone()), value }
+    }
+
+    fn take_waker(&mut self) -> Waker {
+        mem::replace(&mut self.waker, Waker::noop().clone())
+    }
 }
 
 /// How much may wait.
@@ -79,7 +91,7 @@ impl<T: Arrived> WaitQueue<T> {
         Self {
             fifo: Fifo::new(),
             ahead: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
+            deadlines: Deadlines::new(),
             alarm: None,
             armed: NEVER,
             wake: Wakers::new(),
@@ -110,13 +122,12 @@ impl<T: Arrived> WaitQueue<T> {
         deadline: Option<Nanos>,
         waker: Option<Waker>,
     ) -> WaiterId {
-        let id = self.fifo.push_back(Entry { deadline, waker, value });
-        self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
+        let id = self.fifo.push_back(Entry::new(value, waker));
+        self.deadlines.set(id, deadline);
         id
     }
 
     /// The waiter behind another one.
-    #[cfg(feature = "redis")]
     pub(crate) fn behind(&self, id: WaiterId) -> Option<WaiterId> {
         self.fifo.behind(id)
     }
@@ -129,55 +140,61 @@ impl<T: Arrived> WaitQueue<T> {
     }
 
     pub(crate) fn cancel_deadline(&mut self, id: WaiterId) {
-        if let Some(deadline) = self.fifo[id].deadline.take() {
-            self.deadlines.remove(&(deadline, id));
-        }
+        self.deadlines.set(id, None);
     }
 
     /// A waiter whose deadline was cancelled has it again.
     #[cfg(feature = "redis")]
     pub(crate) fn set_deadline(&mut self, id: WaiterId, deadline: Option<Nanos>) {
-        self.fifo[id].deadline = deadline;
-        self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
+        self.deadlines.set(id, deadline);
     }
 
     /// Removes the entry of a waiter that is out of the order.
     pub(crate) fn remove(&mut self, id: WaiterId) -> T {
-        let entry = self.fifo.remove(id);
-        self.discard.extend(entry.waker);
-        entry.value
+        let (value, waker) = self.take(id);
+        self.discard.push(waker);
+        value
+    }
+
+    /// The same. The waker is to be dropped after the lock is released.
+    pub(crate) fn take(&mut self, id: WaiterId) -> (T, Waker) {
+        let Entry { waker, value } = self.fifo.remove(id);
+        (value, waker)
     }
 
     pub(crate) fn deadline(&self, id: WaiterId) -> Option<Nanos> {
-        self.fifo[id].deadline
+        self.deadlines.of(id)
     }
 
     pub(crate) fn first_deadline(&self) -> Option<(Nanos, WaiterId)> {
-        self.deadlines.first().copied()
+        self.deadlines.first()
     }
 
     /// Keeps the waker to be called for a waiter, instead of the last one.
     pub(crate) fn keep_waker(&mut self, id: WaiterId, waker: &Waker) {
         let kept = &mut self.fifo[id].waker;
-        if !kept.as_ref().is_some_and(|old| old.will_wake(waker)) {
-            self.discard.extend(kept.replace(waker.clone()));
+        if !kept.will_wake(waker) {
+            self.discard.push(mem::replace(kept, waker.clone()));
         }
     }
 
     /// Drops the waker of a waiter that will not be woken.
     #[cfg(feature = "redis")]
     pub(crate) fn drop_waker(&mut self, id: WaiterId) {
-        self.discard.extend(self.fifo[id].waker.take());
+        self.discard.push(self.fifo[id].take_waker());
     }
 
     /// Wakes a waiter after the lock is released.
     pub(crate) fn wake(&mut self, id: WaiterId) {
-        self.wake.extend(self.fifo[id].waker.take());
+        let waker = self.fifo[id].take_waker();
+        if !waker.will_wake(Waker::noop()) {
+            self.wake.push(waker);
+        }
     }
 
     /// Wakes all waiters after the lock is released, and keeps their wakers.
     pub(crate) fn wake_all(&mut self) {
-        self.wake.extend(self.fifo.iter().filter_map(|(_, entry)| entry.waker.clone()));
+        self.wake.extend(self.fifo.iter().map(|(_, entry)| entry.waker.clone()));
     }
 
     /// Holds back all wakers but the first.
@@ -260,6 +277,12 @@ impl AfterUnlock {
         }
         wake_each(self.wake);
         drop(self.discard);
+    }
+
+    /// Adds the wakers to `wake` instead of waking.
+    pub(crate) fn run_without_waking(mut self, wake: &mut Vec<Waker>) {
+        wake.extend(self.wake.drain(..));
+        self.run();
     }
 }
 

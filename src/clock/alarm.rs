@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Weak;
+use std::task::Waker;
 
 use crate::units::Nanos;
 
@@ -10,6 +11,14 @@ use crate::units::Nanos;
 pub(crate) trait OnAlarm: Send + Sync {
     /// The alarm went off.
     fn on_alarm(&self);
+
+    /// The alarm went off with others: adds the callers to be woken to `wake` instead of waking them. Returns
+    /// how many go on waiting.
+    fn on_round(&self, wake: &mut Vec<Waker>) -> usize {
+        let _ = wake;
+        self.on_alarm();
+        0
+    }
 
     /// The alarm cannot be relied on: wakes all callers, each of which looks for itself.
     fn wake_all(&self);
@@ -26,7 +35,12 @@ pub(crate) struct Alarms {
 
 impl Alarms {
     /// Moves an alarm to another time, or adds it.
-    fn replace(&mut self, old: Option<AlarmId>, due: Nanos, line: Weak<dyn OnAlarm>) -> AlarmId {
+    pub(super) fn replace(
+        &mut self,
+        old: Option<AlarmId>,
+        due: Nanos,
+        line: Weak<dyn OnAlarm>,
+    ) -> AlarmId {
         if let Some(old) = old {
             self.remove(old);
         }
@@ -39,6 +53,10 @@ impl Alarms {
     /// Takes an alarm out, if it has not gone off.
     fn remove(&mut self, id: AlarmId) {
         self.times.remove(&id);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.times.len()
     }
 
     pub(super) fn first(&self) -> Option<Nanos> {

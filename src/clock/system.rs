@@ -1,4 +1,4 @@
-//! The system's clock, and the thread that ends its waits.
+//! The system's clock. The thread that ends its waits is in [`rounds`](super::rounds).
 //!
 //! The time is the operating system's monotonic clock, read by way of the processor's counter, which
 //! takes a third of the time. [`quanta`] calibrates that counter once, in a fraction of a second; on
@@ -8,26 +8,17 @@
 //! late by some microseconds (by more for a millisecond, where a setting was interrupted), never early, and
 //! does not go back. From one thread to another it can seem to, by nanoseconds: a processor may read its
 //! counter before it has finished taking the lock in front of it.
-//!
-//! One thread for the process, and not a timer of some async runtime: it works with every runtime
-//! and without one, it is more precise than the 1 ms tick of tokio's timers, and no runtime that is
-//! blocked or shut down can hold up waiters elsewhere.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{OnceLock, Weak};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
-use super::alarm::{AlarmKeeper, Alarms, OnAlarm};
+use super::alarm::{AlarmKeeper, Alarms};
+use super::rounds::{Rounds, Slack};
 use crate::sync::OwnLine;
 use crate::units::{Nanos, saturating_nanos};
-
-/// The least sleep between two rounds of alarms: at high rates the thread grants a few waiters at once
-/// instead of waking for each. Late grants cost no throughput, see [`Policy::catch_up`](crate::Policy::catch_up).
-const GRAIN: Duration = Duration::from_micros(500);
 
 /// How long the counter is trusted, in nanoseconds.
 const TRUST: u64 = 1_000_000;
@@ -47,8 +38,7 @@ pub(crate) struct System {
     kernel_origin: u64,
     set: OwnLine<Set>,
     setting: Mutex<()>,
-    schedule: Mutex<Schedule>,
-    changed: Condvar,
+    pub(super) rounds: Rounds,
 }
 
 /// When the counter was last set, by itself, and by how much it was behind then. Read one by one: a
@@ -57,16 +47,6 @@ pub(crate) struct System {
 struct Set {
     at: AtomicU64,
     behind: AtomicI64,
-}
-
-#[derive(Debug, Default)]
-struct Schedule {
-    alarms: Alarms,
-    running: bool,
-    /// Until when the thread sleeps, if it does.
-    sleeps_until: Option<Nanos>,
-    /// The next round is not before this, to leave a grain between rounds.
-    earliest: Nanos,
 }
 
 static SYSTEM: OnceLock<System> = OnceLock::new();
@@ -87,8 +67,7 @@ impl System {
                 kernel_origin: kernel_time(rustix::time::ClockId::Monotonic),
                 set,
                 setting: Mutex::default(),
-                schedule: Mutex::default(),
-                changed: Condvar::new(),
+                rounds: Rounds::new(|| Self::get().now()),
             }
         })
     }
@@ -136,33 +115,6 @@ impl System {
         self.set.0.at.store(after, Ordering::Relaxed);
         Nanos::new(after.wrapping_add_signed(behind))
     }
-
-    /// Calls the alarms, for ever.
-    fn run(&self) -> ! {
-        let mut schedule = self.schedule.lock();
-        loop {
-            let now = self.now();
-            match schedule.alarms.first() {
-                None => {
-                    schedule.sleeps_until = Some(Nanos::END);
-                    self.changed.wait(&mut schedule);
-                    continue;
-                }
-                Some(due) if due.max(schedule.earliest) > now => {
-                    let until = due.max(schedule.earliest);
-                    schedule.sleeps_until = Some(until);
-                    // The wait is by another clock than `now`; the loop waits again for the difference.
-                    self.changed.wait_until(&mut schedule, Instant::now() + until.since(now));
-                    continue;
-                }
-                Some(_) => schedule.sleeps_until = None,
-            }
-            while let Some((_, line)) = schedule.alarms.pop(now) {
-                parking_lot::MutexGuard::unlocked(&mut schedule, || sound(&line));
-            }
-            schedule.earliest = now.saturating_add(GRAIN);
-        }
-    }
 }
 
 /// The source of `Instant` on Linux, in nanoseconds.
@@ -188,42 +140,24 @@ fn nanos(ticks: u64, scale: u64) -> u64 {
     ((u128::from(ticks) * u128::from(scale)) >> 32) as u64
 }
 
-/// A policy or a waker that panics must not end the one thread that ends all waits. The waiters of that
-/// limiter are woken, and meet the panic themselves.
-fn sound(line: &Weak<dyn OnAlarm>) {
-    // The last handle on a limiter may be dropped in here too, and with it values of its user.
-    let turned = catch_unwind(AssertUnwindSafe(|| {
-        if let Some(line) = line.upgrade() {
-            line.on_alarm();
-        }
-    }));
-    if turned.is_err() {
-        // A waker may panic here again; there is no caller left to get that.
-        let _ = catch_unwind(AssertUnwindSafe(|| line.upgrade().map(|line| line.wake_all())));
-    }
+/// The alarms of limiters with one slack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SystemAlarms {
+    pub(super) system: &'static System,
+    pub(super) slack: Slack,
 }
 
-impl AlarmKeeper for &'static System {
+impl AlarmKeeper for SystemAlarms {
     fn change(&self, change: impl FnOnce(&mut Alarms)) {
-        let mut schedule = self.schedule.lock();
-        change(&mut schedule.alarms);
-        let Some(first) = schedule.alarms.first() else { return };
-        if !schedule.running {
-            let system = *self;
-            thread::Builder::new()
-                .name("tollgate-clock".to_owned())
-                .spawn(move || system.run())
-                .expect("the thread that ends waits could not be started");
-            schedule.running = true;
-        } else if schedule.sleeps_until.is_some_and(|until| first.max(schedule.earliest) < until) {
-            schedule.sleeps_until = None;
-            self.changed.notify_one();
-        }
+        self.system.rounds.change(self.slack, change);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -13,7 +13,8 @@ use tokio::runtime::{Handle, Id};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::alarm::{OnAlarm, TimedAlarm};
-use super::system::System;
+use super::rounds::Slack;
+use super::system::{System, SystemAlarms};
 use crate::units::Nanos;
 
 #[derive(Clone, Debug)]
@@ -32,7 +33,10 @@ impl TokioClock {
     }
 
     pub(super) fn alarm(&self, line: Weak<dyn OnAlarm>) -> TokioAlarm {
-        let outside = TimedAlarm::new(System::get(), line.clone());
+        let outside = TimedAlarm::new(
+            SystemAlarms { system: System::get(), slack: Slack::AUTO },
+            line.clone(),
+        );
         let shared = Arc::new(Shared { line, clock: self.clone(), state: Mutex::default() });
         TokioAlarm { shared, outside, outside_due: Nanos::ZERO }
     }
@@ -43,7 +47,7 @@ impl TokioClock {
 pub(crate) struct TokioAlarm {
     shared: Arc<Shared>,
     /// For waiters outside any runtime: time is never paused there.
-    outside: TimedAlarm<&'static System>,
+    outside: TimedAlarm<SystemAlarms>,
     /// The time for which `outside` was set last, by tokio's clock.
     outside_due: Nanos,
 }

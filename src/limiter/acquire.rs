@@ -224,6 +224,9 @@ impl<'a, P: Policy> Acquire<'a, P> {
     }
 
     fn wait(&mut self, key: WaiterId, waker: &Waker) -> Poll<Result<Charge<P::Receipt>, Error>> {
+        if let Some(outcome) = self.line().take_outcome(key) {
+            return self.ended(outcome);
+        }
         loop {
             let Self { source, place, .. } = self;
             let standing = line(source).with_lock(|inner, _| {
@@ -237,18 +240,25 @@ impl<'a, P: Policy> Acquire<'a, P> {
                 standing
             });
             match standing {
-                WaitStatus::Over(outcome) => {
-                    if let Ok(charge) = outcome {
-                        self.report(charge);
-                    }
-                    self.place = WaiterState::Over;
-                    return Poll::Ready(outcome);
-                }
+                WaitStatus::Over(outcome) => return self.ended(outcome),
                 // A clock that advances by itself skips to the time at which the queue moves.
                 WaitStatus::Waiting(Some(due)) if self.line().clock.skip_to(due) => {}
                 WaitStatus::Waiting(_) => return Poll::Pending,
             }
         }
+    }
+
+    /// The wait is over.
+    fn ended(
+        &mut self,
+        outcome: Result<Charge<P::Receipt>, Error>,
+    ) -> Poll<Result<Charge<P::Receipt>, Error>> {
+        if let Ok(charge) = outcome {
+            self.place = WaiterState::Granted(charge);
+            self.report(charge);
+        }
+        self.place = WaiterState::Over;
+        Poll::Ready(outcome)
     }
 
     /// Before the grant leaves this future: the listener may panic.
@@ -263,7 +273,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
     fn leave(&mut self) {
         in_drop(|| match self.place {
             WaiterState::Outside | WaiterState::OutsideAhead(_) | WaiterState::Over => {}
-            WaiterState::Waiting(key) => self.line().with_lock(|inner, now| inner.leave(key, now)),
+            WaiterState::Waiting(key) => self.line().leave(key),
             WaiterState::Granted(charge) => {
                 self.line().with_lock(|inner, now| inner.give_back(now, self.cost, charge));
             }

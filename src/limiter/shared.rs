@@ -13,7 +13,7 @@ use crate::observe::{LazyObserver, Observer};
 use crate::policy::{Policy, Quota, Rated};
 use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
-use crate::wait_queue::{AfterUnlock, Bounds};
+use crate::wait_queue::{AfterUnlock, Bounds, WaiterId};
 
 /// The state that all clones of a limiter share.
 pub(crate) struct Shared<P: Policy> {
@@ -113,6 +113,18 @@ impl<P: Policy> Shared<P> {
         self.line.with_lock(self, act)
     }
 
+    /// As `Line::take_outcome`; also wakes the callers that were granted with this one.
+    pub(super) fn take_outcome(&self, id: WaiterId) -> Option<Result<Charge<P::Receipt>, Error>> {
+        self.clock.wake_others();
+        self.line.take_outcome(id)
+    }
+
+    /// As `Line::leave`; also wakes the callers that were granted with this one.
+    pub(super) fn leave(&self, id: WaiterId) {
+        self.clock.wake_others();
+        self.line.leave(self, id);
+    }
+
     /// As `Line::look`.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&Inner<P>, Nanos) -> R) -> R {
         self.line.look(self, look)
@@ -195,6 +207,10 @@ impl<P: Policy> Timer for Shared<P> {
 impl<P: Policy> OnAlarm for Shared<P> {
     fn on_alarm(&self) {
         self.line.on_alarm(self);
+    }
+
+    fn on_round(&self, wake: &mut Vec<Waker>) -> usize {
+        self.line.on_round(self, wake)
     }
 
     fn wake_all(&self) {

@@ -191,14 +191,8 @@ impl<P: Policy> Inner<P> {
             self.forget_tail();
         }
         self.charge_in_tail(now, cost, next.is_some());
-        let waiting = self.waiting();
-        waiting.count(cost);
-        let waiter = Waiter { cost, joined: now, arrival, outcome: None };
-        let (queue, waker) = (&mut waiting.queue, waker.cloned());
-        Ok(Admission::Waiting(match next {
-            None => queue.push(waiter, deadline, waker),
-            Some(next) => queue.insert_before(next, waiter, deadline, waker),
-        }))
+        let (waiter, waker) = (Waiter { cost, arrival }, waker.cloned());
+        Ok(Admission::Waiting(self.waiting().join(next, waiter, now, deadline, waker)))
     }
 
     /// Whether a new caller could not be granted by `deadline`.
@@ -262,7 +256,8 @@ impl<P: Policy> Inner<P> {
         // All of them have left before the first `retry_after` is computed behind the rest.
         let mut last = None;
         for key in over {
-            let &mut Waiter { cost, joined, arrival, .. } = self.waiter(key);
+            let &mut Waiter { cost, arrival } = self.waiter(key);
+            let joined = self.waiting().joined(key);
             let ahead = arrival.ahead_at(joined);
             // A crowd ahead of others does not need a walk for each.
             let known = last.filter(|&(caller, _)| caller == (cost, ahead) && !ahead.is_zero());
@@ -287,7 +282,8 @@ impl<P: Policy> Inner<P> {
             self.forget_tail();
         }
         while let Some(key) = self.waiting().queue.front() {
-            let &mut Waiter { cost, joined, .. } = self.waiter(key);
+            let cost = self.waiter(key).cost;
+            let joined = self.waiting().joined(key);
             let deadline = self.waiting().queue.deadline(key);
             let ready = match self.policy.ready_at(&self.state, now, cost) {
                 Ok(ready) => ready,
@@ -358,26 +354,55 @@ impl<P: Policy> Inner<P> {
 
     /// The outcome of a waiter. While there is none, keeps `waker` to be called.
     pub(crate) fn poll(&mut self, key: WaiterId, waker: &Waker) -> WaitStatus<P> {
-        let waiting = self.waiting();
-        let waiter = &mut waiting.queue[key];
-        if let Some(outcome) = waiter.outcome.take() {
-            waiting.queue.remove(key);
+        if let Some(outcome) = self.take_outcome(key) {
             return WaitStatus::Over(outcome);
         }
+        let waiting = self.waiting();
         waiting.queue.keep_waker(key, waker);
         WaitStatus::Waiting(waiting.next_event())
     }
 
+    /// Takes the outcome of a waiter, if there is one.
+    pub(super) fn take_outcome(
+        &mut self,
+        key: WaiterId,
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        self.waiting().take_outcome(key)
+    }
+
+    /// A waiting caller leaves, if that changes nothing for the others but their order: the next grant stays due
+    /// as it is, and the alarm. `now` is only read for the head of the queue. Returns its waker, which is to be
+    /// dropped after the lock is released.
+    pub(super) fn leave_quietly(
+        &mut self,
+        key: WaiterId,
+        now: impl FnOnce() -> Nanos,
+    ) -> Option<Waker> {
+        let waiting = self.waiting.as_deref_mut().filter(|waiting| !waiting.is_over(key))?;
+        if waiting.queue.front() == Some(key) {
+            // The next one asks for the same, and so is due at the same time.
+            let next = waiting.queue.behind(key)?;
+            let is_same = waiting.queue[next].cost == waiting.queue[key].cost;
+            let due = waiting.due.filter(|_| is_same)?;
+            if due <= self.time.read(now()) {
+                return None;
+            }
+        }
+        self.stats.given_up += 1;
+        Some(waiting.leave_quietly(key))
+    }
+
     /// A waiting caller leaves: its entry is removed, and a grant that it did not take is given back.
     pub(crate) fn leave(&mut self, key: WaiterId, now: Nanos) {
-        if self.waiter(key).outcome.is_none() {
-            self.stats.given_up += 1;
-            self.depart(key, now);
-        }
-        let waiting = self.waiting();
-        let Waiter { cost, outcome, .. } = waiting.queue.remove(key);
-        if let Some(Ok(charge)) = outcome {
-            self.give_back(now, cost, charge);
+        let cost = self.waiter(key).cost;
+        match self.take_outcome(key) {
+            None => {
+                self.stats.given_up += 1;
+                self.depart(key, now);
+                self.waiting().remove(key);
+            }
+            Some(Ok(charge)) => self.give_back(now, cost, charge),
+            Some(Err(_)) => {}
         }
     }
 

@@ -144,13 +144,13 @@ impl<P: Policy> Inner<P> {
     /// How long a caller that waits or is granted still has to wait as things stand: a lower bound if that is
     /// unpredictable.
     pub(crate) fn delay(&self, key: WaiterId, now: Nanos) -> Duration {
-        let waiter = self.waiting.as_ref().map(|waiting| &waiting.queue[key]);
-        let Some(waiter) = waiter.filter(|waiter| waiter.outcome.is_none()) else {
+        let Some(waiting) = self.waiting.as_ref().filter(|waiting| !waiting.is_over(key)) else {
             return Duration::ZERO;
         };
+        let cost = waiting.queue[key].cost;
         let tail = self.project(now, Some(key));
         let from = tail.ready.earliest();
-        let ready = self.policy.ready_at(&tail.state, from, waiter.cost);
+        let ready = self.policy.ready_at(&tail.state, from, cost);
         ready.map_or(from, Ready::earliest).max(from).since(now)
     }
 }

@@ -1,8 +1,12 @@
 //! The callers that wait in a line, and what each asks for.
 
-use super::charge::Charge;
+use std::task::Waker;
+
+use hashbrown::HashMap;
+
+use super::outcomes::{Outcome, Outcomes};
 use super::tail::Tail;
-use crate::error::{Error, QueueLimit};
+use crate::error::QueueLimit;
 use crate::policy::{Cost, Policy};
 use crate::units::Nanos;
 use crate::wait_queue::{Arrival, Arrived, Bounds, WaitQueue, WaiterId};
@@ -11,6 +15,9 @@ use crate::wait_queue::{Arrival, Arrived, Bounds, WaitQueue, WaiterId};
 #[derive(Debug)]
 pub(super) struct Waiting<P: Policy> {
     pub(super) queue: WaitQueue<Waiter<P>>,
+    outcomes: Outcomes<P::Receipt>,
+    /// When those that entered ahead of others joined.
+    joined_ahead: HashMap<WaiterId, Nanos>,
     /// The state behind all waiting callers, where the policy needs that to say when a newcomer is ready.
     pub(super) tail: Option<Tail<P::State, P::Cost>>,
     /// How many permits the waiting callers ask for.
@@ -29,9 +36,7 @@ pub(super) struct Waiting<P: Policy> {
 #[derive(Debug)]
 pub(super) struct Waiter<P: Policy> {
     pub(super) cost: P::Cost,
-    pub(super) joined: Nanos,
     pub(super) arrival: Arrival,
-    pub(super) outcome: Option<Result<Charge<P::Receipt>, Error>>,
 }
 
 impl<P: Policy> Arrived for Waiter<P> {
@@ -44,6 +49,8 @@ impl<P: Policy> Waiting<P> {
     pub(super) fn new() -> Self {
         Self {
             queue: WaitQueue::new(),
+            outcomes: Outcomes::new(),
+            joined_ahead: HashMap::new(),
             tail: None,
             permits: 0,
             queued: Default::default(),
@@ -60,10 +67,32 @@ impl<P: Policy> Waiting<P> {
         self.bounds.exceeded(self.queue.len(), permits)
     }
 
-    /// Counts what a caller that joins asks for.
-    pub(super) fn count(&mut self, cost: P::Cost) {
+    /// A caller joins: ahead of `next`, or behind all others.
+    pub(super) fn join(
+        &mut self,
+        next: Option<WaiterId>,
+        waiter: Waiter<P>,
+        joined: Nanos,
+        deadline: Option<Nanos>,
+        waker: Option<Waker>,
+    ) -> WaiterId {
+        let Waiter { cost, arrival } = waiter;
         self.permits = self.permits.saturating_add(cost.permits());
         self.queued = cost.add_to(self.queued);
+        let id = match next {
+            None => self.queue.push(waiter, deadline, waker),
+            Some(next) => self.queue.insert_before(next, waiter, deadline, waker),
+        };
+        if arrival.joined() != joined {
+            self.joined_ahead.insert(id, joined);
+        }
+        id
+    }
+
+    /// When a caller joined.
+    pub(super) fn joined(&self, id: WaiterId) -> Nanos {
+        let ahead = self.joined_ahead.get(&id).copied();
+        ahead.unwrap_or_else(|| self.queue[id].arrival.joined())
     }
 
     /// Takes a caller out of the order; it may still have to learn the outcome.
@@ -75,9 +104,37 @@ impl<P: Policy> Waiting<P> {
     }
 
     /// Sets the outcome of a caller that is out of the order, and wakes it.
-    pub(super) fn finish(&mut self, id: WaiterId, outcome: Result<Charge<P::Receipt>, Error>) {
-        self.queue[id].outcome = Some(outcome);
+    pub(super) fn finish(&mut self, id: WaiterId, outcome: Outcome<P::Receipt>) {
+        self.outcomes.set(id, outcome);
         self.queue.wake(id);
+    }
+
+    pub(super) fn is_over(&self, id: WaiterId) -> bool {
+        self.outcomes.contains(id)
+    }
+
+    /// Takes the outcome of a waiter, if there is one, and then removes its entry.
+    pub(super) fn take_outcome(&mut self, id: WaiterId) -> Option<Outcome<P::Receipt>> {
+        let outcome = self.outcomes.take(id)?;
+        self.remove(id);
+        Some(outcome)
+    }
+
+    /// A waiter leaves for which nothing changes the next event. Its waker is to be dropped after the lock is
+    /// released.
+    pub(super) fn leave_quietly(&mut self, id: WaiterId) -> Waker {
+        if let Some(tail) = &mut self.tail {
+            tail.left += 1;
+        }
+        self.unlink(id);
+        self.joined_ahead.remove(&id);
+        self.queue.take(id).1
+    }
+
+    /// Removes the entry of a waiter that is out of the order.
+    pub(super) fn remove(&mut self, id: WaiterId) -> P::Cost {
+        self.joined_ahead.remove(&id);
+        self.queue.remove(id).cost
     }
 
     /// When something happens next by itself.

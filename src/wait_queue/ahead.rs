@@ -34,8 +34,8 @@ impl<T: Arrived> WaitQueue<T> {
         waker: Option<Waker>,
     ) -> WaiterId {
         let arrival = value.arrival();
-        let id = self.fifo.insert_before(next, Entry { deadline, waker, value });
-        self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
+        let id = self.fifo.insert_before(next, Entry::new(value, waker));
+        self.deadlines.set(id, deadline);
         self.ahead.insert(arrival, id);
         id
     }

@@ -16,6 +16,11 @@ impl Arrival {
         Self(signed(joined.get()).saturating_sub(signed(saturating_nanos(ahead))))
     }
 
+    /// When a caller that did not enter ahead joined.
+    pub(crate) fn joined(self) -> Nanos {
+        Nanos::new(u64::try_from(self.0).unwrap_or(0))
+    }
+
     /// By how much a caller that joined at `joined` entered ahead.
     pub(crate) fn ahead_at(self, joined: Nanos) -> Duration {
         let joined = Self::new(joined, Duration::ZERO);

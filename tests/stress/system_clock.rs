@@ -1,5 +1,10 @@
 //! Against real time: the asked rate, and the clock itself.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use tollgate::{Clock, Nanos, Rate, RateLimiter, SmoothBursty};
@@ -41,4 +46,37 @@ fn both_clocks() -> (Nanos, Instant) {
     });
     let (_, now, before) = readings.min_by_key(|reading| reading.0).expect("some");
     (now, before)
+}
+
+/// The first caller of a round wakes the others when it is polled. If it never is, the clock's thread does.
+#[test]
+fn every_waiter_is_woken_though_none_is_polled() {
+    const WAITERS: usize = 300;
+    struct Counting(Thread, AtomicUsize);
+    impl Wake for Counting {
+        fn wake(self: Arc<Self>) {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            self.0.unpark();
+        }
+    }
+
+    let _turn = crate::turn();
+    let clocks = [Clock::system(), Clock::system().timer_slack(Duration::from_millis(2))];
+    for clock in clocks {
+        let policy = SmoothBursty::new(Rate::per_second(100_000.0));
+        let limiter = RateLimiter::with_clock(policy.max_burst(Duration::ZERO), clock);
+        let woken = Arc::new(Counting(thread::current(), AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
+        let mut waiters: Vec<_> = (0..WAITERS).map(|_| limiter.acquire(1)).collect();
+        let polls = waiters.iter_mut().map(|waiter| Pin::new(waiter).poll(&mut context));
+        let waiting = polls.filter(|poll| poll.is_pending()).count();
+        assert!(waiting > 0);
+        let end = Instant::now() + Duration::from_secs(10);
+        while woken.1.load(Ordering::SeqCst) < waiting {
+            assert!(Instant::now() < end, "not all of {waiting}");
+            thread::park_timeout(Duration::from_millis(100));
+        }
+        assert_eq!(limiter.queue_len(), 0);
+    }
 }

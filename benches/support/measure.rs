@@ -1,0 +1,67 @@
+//! What a run of waits cost, and how late they were.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The results of one run.
+pub(crate) struct Run {
+    pub(crate) cpu: Duration,
+    /// Achieved rate over the asked one. By how much later the last tenth of the waits ended than the first, not by
+    /// the very last one, so that a constant lateness does not count.
+    rate: f64,
+    /// How late each wait ended, sorted.
+    late: Vec<Duration>,
+}
+
+impl Run {
+    /// `ends`: when each wait ended; `dues`: when it should have. Both in any order.
+    pub(crate) fn new(cpu: Duration, mut ends: Vec<Duration>, mut dues: Vec<Duration>) -> Self {
+        ends.sort();
+        dues.sort();
+        let behind = ends.iter().zip(&dues).map(|(end, due)| end.as_secs_f64() - due.as_secs_f64());
+        let behind: Vec<_> = behind.collect();
+        let tenth = behind.len().div_ceil(10);
+        let first = median(behind[..tenth].iter().copied());
+        let last = median(behind[behind.len() - tenth..].iter().copied());
+        let span = dues.last().expect("some").as_secs_f64() * 0.9;
+        let rate = span / (span + last - first);
+        let late = |(end, due): (&Duration, &Duration)| end.saturating_sub(*due);
+        let mut late: Vec<_> = ends.iter().zip(&dues).map(late).collect();
+        late.sort();
+        Self { cpu, rate, late }
+    }
+
+    fn late(&self, percent: usize) -> f64 {
+        self.late[(self.late.len() - 1) * percent / 100].as_secs_f64() * 1e3
+    }
+}
+
+/// The medians of several runs, as `name=value`.
+pub(crate) fn medians(runs: &[Run]) -> impl fmt::Display {
+    let of = |value: fn(&Run) -> f64| median(runs.iter().map(value));
+    format!(
+        "cpu_s={:.3} rate={:.4} late_p50_ms={:.3} late_p99_ms={:.3}",
+        of(|run| run.cpu.as_secs_f64()),
+        of(|run| run.rate),
+        of(|run| run.late(50)),
+        of(|run| run.late(99)),
+    )
+}
+
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Processor time of this process; zero where it is not known.
+pub(crate) fn cpu_time() -> Duration {
+    #[cfg(target_os = "linux")]
+    {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Duration::from_secs(time.tv_sec.cast_unsigned())
+            + Duration::from_nanos(time.tv_nsec.cast_unsigned())
+    }
+    #[cfg(not(target_os = "linux"))]
+    Duration::ZERO
+}

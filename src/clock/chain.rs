@@ -1,0 +1,98 @@
+//! The callers of a round wake each other.
+//!
+//! To wake a task of another thread costs a lock and often a system call; to wake one of the own runtime is a push
+//! to a queue. So the clock's thread wakes the first caller of a round only, and that one wakes the others when
+//! it is polled. No caller depends on that: the clock's thread comes back, see [`Rounds`](super::rounds::Rounds).
+
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+
+use crate::sync::{AtomicBool, Mutex, Ordering};
+
+/// The wakers that were held back.
+#[derive(Debug)]
+pub(super) struct Chain {
+    /// Whether there are any. Written under the lock, and read without it by callers that need not know exactly.
+    holds_back: AtomicBool,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl Chain {
+    pub(super) fn new() -> Self {
+        Self { holds_back: AtomicBool::new(false), wakers: Mutex::new(Vec::new()) }
+    }
+
+    /// Keeps wakers until the next caller is polled or the next round begins.
+    pub(super) fn hold_back(&self, others: impl IntoIterator<Item = Waker>) {
+        let mut wakers = self.wakers.lock();
+        wakers.extend(others);
+        self.holds_back.store(!wakers.is_empty(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn holds_back(&self) -> bool {
+        self.holds_back.load(Ordering::Relaxed)
+    }
+
+    /// Wakes those that were held back. Returns whether there were any.
+    // A caller that was woken sees what was held back before it was woken.
+    #[inline]
+    pub(super) fn wake_others(&self) -> bool {
+        self.holds_back() && self.wake_all()
+    }
+
+    #[inline(never)]
+    fn wake_all(&self) -> bool {
+        let wakers = {
+            let mut wakers = self.wakers.lock();
+            self.holds_back.store(false, Ordering::Relaxed);
+            mem::take(&mut *wakers)
+        };
+        let any = !wakers.is_empty();
+        wakers.into_iter().for_each(wake);
+        any
+    }
+}
+
+/// Wakes the caller of another one's task, or of none: a panic of the waker is not that one's.
+pub(super) fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+}
+
+#[cfg(all(test, tollgate_loom))]
+mod loom {
+    use std::sync::Arc;
+    use std::task::Wake;
+
+    use ::loom::sync::atomic::AtomicUsize;
+    use ::loom::thread;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Two callers are polled while the clock's thread ends one round and begins the next.
+    #[test]
+    fn each_caller_of_a_round_is_woken_once() {
+        ::loom::model(|| {
+            let (chain, woken) = (Arc::new(Chain::new()), Arc::new(Woken::default()));
+            let polled = || {
+                let chain = Arc::clone(&chain);
+                thread::spawn(move || _ = chain.wake_others())
+            };
+            let polled = [polled(), polled()];
+            chain.hold_back([Waker::from(Arc::clone(&woken)), Waker::from(Arc::clone(&woken))]);
+            chain.wake_others();
+            polled.into_iter().for_each(|caller| caller.join().expect("no panic"));
+            assert_eq!(woken.0.load(Ordering::SeqCst), 2);
+        });
+    }
+}

@@ -1,0 +1,313 @@
+//! The thread that ends the waits of the system's clock: when it wakes, and which callers.
+//!
+//! A *round* sounds all alarms that are due and wakes their callers. What a round costs is the wake-up of the thread
+//! and of a worker of each runtime, not the callers in it: so a crowd gets fewer rounds, 1.2 ms apart, and a
+//! few callers get the precision that they can use. No round is before an alarm is due, so no caller is early.
+//!
+//! One thread for the process, and not a timer of some async runtime: it works with every runtime
+//! and without one, it is more precise than the 1 ms tick of tokio's timers, and no runtime that is
+//! blocked or shut down can hold up waiters elsewhere.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Weak;
+use std::task::Waker;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::alarm::{Alarms, OnAlarm};
+use super::chain::{self, Chain};
+use crate::units::Nanos;
+
+/// The least time between two rounds while few callers wait. Late grants cost no throughput, see
+/// [`Policy::catch_up`](crate::Policy::catch_up).
+const GAP: Duration = Duration::from_micros(100);
+
+/// The same while many wait.
+const CROWD_GAP: Duration = Duration::from_micros(1200);
+
+/// More callers and limiters than these are many.
+const FEW: usize = 16;
+
+/// In a round of more callers than these the first one wakes the others.
+const CHAIN: usize = 2;
+
+/// When the first caller does not come, because its runtime is blocked or busy, the clock's thread wakes all callers by
+/// itself: for one round, twice as long the next time, and so on up to this many rounds.
+const MOST_DIRECT: u32 = 64;
+
+/// How late a wait may end so that others can end with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slack(u32);
+
+impl Slack {
+    /// By how many wait.
+    pub(super) const AUTO: Self = Self(u32::MAX);
+
+    /// Rounded down to zero or a power of two, in microseconds, so that there are few different ones.
+    pub(super) fn new(slack: Duration) -> Self {
+        let micros = u32::try_from(slack.as_micros()).unwrap_or(u32::MAX >> 1);
+        Self(micros.checked_ilog2().map_or(0, |log| 1 << log))
+    }
+
+    /// `None` if it depends on how many wait.
+    pub(super) fn get(self) -> Option<Duration> {
+        (self != Self::AUTO).then(|| self.gap(false))
+    }
+
+    /// The least time between two rounds.
+    fn gap(self, is_crowd: bool) -> Duration {
+        match self {
+            Self::AUTO if is_crowd => CROWD_GAP,
+            Self::AUTO => GAP,
+            Self(micros) => Duration::from_micros(micros.into()),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Rounds {
+    now: fn() -> Nanos,
+    schedule: Mutex<Schedule>,
+    changed: Condvar,
+    chain: Chain,
+}
+
+#[derive(Debug, Default)]
+struct Schedule {
+    /// The alarms by their slack.
+    alarms: Vec<(Slack, Alarms)>,
+    running: bool,
+    /// Until when the thread sleeps, if it does.
+    sleeps_until: Option<Nanos>,
+    /// When the last round was due.
+    last: Nanos,
+    is_crowd: bool,
+}
+
+impl Schedule {
+    fn alarms(&mut self, slack: Slack) -> &mut Alarms {
+        let place = self.alarms.iter().position(|&(other, _)| other == slack);
+        let place = place.unwrap_or_else(|| {
+            self.alarms.push((slack, Alarms::default()));
+            self.alarms.len() - 1
+        });
+        &mut self.alarms[place].1
+    }
+
+    /// When the next round is due.
+    fn next(&self) -> Option<Nanos> {
+        let due = |(slack, alarms): &(Slack, Alarms)| {
+            Some(alarms.first()?.max(self.last.saturating_add(slack.gap(self.is_crowd))))
+        };
+        self.alarms.iter().filter_map(due).min()
+    }
+
+    /// After a round the thread looks again without being asked. A task that is paced has set its next alarm
+    /// by then, and need not wake the thread for that.
+    fn looks_again(&self) -> Nanos {
+        self.last.saturating_add(Slack::AUTO.gap(self.is_crowd))
+    }
+
+    /// Takes out an alarm that is due.
+    fn pop(&mut self, now: Nanos) -> Option<Weak<dyn OnAlarm>> {
+        self.alarms.iter_mut().find_map(|(_, alarms)| alarms.pop(now)).map(|(_, line)| line)
+    }
+
+    fn len(&self) -> usize {
+        self.alarms.iter().map(|(_, alarms)| alarms.len()).sum()
+    }
+}
+
+impl Rounds {
+    pub(super) fn new(now: fn() -> Nanos) -> Self {
+        Self { now, schedule: Mutex::default(), changed: Condvar::new(), chain: Chain::new() }
+    }
+
+    /// Wakes the other callers of the round of one that is polled.
+    #[inline]
+    pub(super) fn wake_others(&self) {
+        self.chain.wake_others();
+    }
+
+    pub(super) fn change(&'static self, slack: Slack, change: impl FnOnce(&mut Alarms)) {
+        let mut schedule = self.schedule.lock();
+        change(schedule.alarms(slack));
+        let Some(next) = schedule.next() else { return };
+        if !schedule.running {
+            thread::Builder::new()
+                .name("tollgate-clock".to_owned())
+                .spawn(move || self.run())
+                .expect("the thread that ends waits could not be started");
+            schedule.running = true;
+        } else if schedule.sleeps_until.is_some_and(|until| next < until) {
+            schedule.sleeps_until = None;
+            self.changed.notify_one();
+        }
+    }
+
+    /// Holds the rounds, for ever.
+    fn run(&self) -> ! {
+        wake_precisely();
+        let (mut wake, mut relay) = (Vec::new(), Relay::default());
+        let mut schedule = self.schedule.lock();
+        loop {
+            let now = (self.now)();
+            let next = schedule.next();
+            let looks_again = schedule.looks_again();
+            let is_due = next.is_some_and(|next| next <= now);
+            // Callers are held back until the next round, and no longer than until then.
+            let is_owed = self.chain.holds_back() && looks_again <= now;
+            if !is_due && !is_owed {
+                let again = Some(looks_again).filter(|&time| time > now);
+                let until = next.into_iter().chain(again).min();
+                schedule.sleeps_until = Some(until.unwrap_or(Nanos::END));
+                match until {
+                    // By another clock than `now`; the loop waits again for the difference.
+                    Some(until) => {
+                        let until = Instant::now() + until.since(now);
+                        self.changed.wait_until(&mut schedule, until);
+                    }
+                    None => self.changed.wait(&mut schedule),
+                }
+                continue;
+            }
+            schedule.sleeps_until = None;
+            // A late start moves the next rounds by as much as half a gap only.
+            let late_start = now.saturating_sub(GAP / 2);
+            schedule.last = next.unwrap_or(now).max(late_start).min(now);
+            let mut waiting = 0;
+            relay.ended(self.chain.wake_others());
+            while let Some(line) = schedule.pop(now) {
+                parking_lot::MutexGuard::unlocked(&mut schedule, || {
+                    waiting += sound(&line, &mut wake);
+                });
+            }
+            schedule.is_crowd = schedule.len() + waiting > FEW;
+            parking_lot::MutexGuard::unlocked(&mut schedule, || {
+                if wake.len() > CHAIN && relay.begins() {
+                    self.chain.hold_back(wake.drain(1..));
+                }
+                wake.drain(..).for_each(chain::wake);
+            });
+        }
+    }
+}
+
+/// Whether the first caller of a round wakes the others.
+#[derive(Debug, Default)]
+struct Relay {
+    /// Whether it was to do so in the last round.
+    is_on: bool,
+    /// For how many rounds the clock's thread does it.
+    direct: u32,
+    /// For how many it did the last time.
+    last_direct: u32,
+}
+
+impl Relay {
+    /// A round of several callers begins.
+    fn begins(&mut self) -> bool {
+        self.is_on = self.direct == 0;
+        self.direct = self.direct.saturating_sub(1);
+        self.is_on
+    }
+
+    /// The next round begins. `failed`: some callers had not been woken.
+    fn ended(&mut self, failed: bool) {
+        if failed {
+            self.last_direct = (2 * self.last_direct).clamp(1, MOST_DIRECT);
+            self.direct = self.last_direct;
+        } else if self.is_on {
+            self.last_direct = 0;
+        }
+        self.is_on = false;
+    }
+}
+
+/// A policy that panics must not end the one thread that ends all waits. The waiters of that limiter are
+/// woken, and meet the panic themselves. Returns how many go on waiting.
+fn sound(line: &Weak<dyn OnAlarm>, wake: &mut Vec<Waker>) -> usize {
+    // The last handle on a limiter may be dropped in here too, and with it values of its user.
+    let sounded =
+        catch_unwind(AssertUnwindSafe(|| line.upgrade().map_or(0, |line| line.on_round(wake))));
+    sounded.unwrap_or_else(|_| {
+        // A waker may panic here again; there is no caller left to get that.
+        let _ = catch_unwind(AssertUnwindSafe(|| line.upgrade().map(|line| line.wake_all())));
+        0
+    })
+}
+
+/// Asks the kernel to wake this thread when it wants to be woken, and not up to 50 us later, the default
+/// *timer slack* of Linux. Where that is not possible, callers are later by as much.
+fn wake_precisely() {
+    #[cfg(target_os = "linux")]
+    if let Ok(thread) = std::fs::read_link("/proc/thread-self")
+        && let Some(id) = thread.file_name()
+    {
+        let file = std::path::Path::new("/proc").join(id).join("timerslack_ns");
+        let _ = std::fs::write(file, "1");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Limiter;
+
+    impl OnAlarm for Limiter {
+        fn on_alarm(&self) {}
+        fn wake_all(&self) {}
+    }
+
+    #[test]
+    fn a_slack_is_rounded_down_to_a_power_of_two() {
+        let rounded = |micros| Slack::new(Duration::from_micros(micros)).get();
+        let micros = |micros| Some(Duration::from_micros(micros));
+        assert_eq!([0, 1, 2, 3, 1000, 5000].map(rounded), [0, 1, 2, 2, 512, 4096].map(micros));
+        assert!(Slack::new(Duration::MAX).get() > Some(Duration::from_secs(1000)));
+        assert_eq!(Slack::AUTO.get(), None);
+    }
+
+    #[test]
+    fn a_round_is_not_before_an_alarm_is_due_and_late_by_the_slack_at_most() {
+        let micros = |micros: u64| Nanos::new(micros * 1000);
+        let line: Weak<dyn OnAlarm> = Weak::<Limiter>::new();
+        let mut schedule = Schedule { last: micros(10_000), ..Schedule::default() };
+        assert_eq!(schedule.next(), None);
+        let next = |schedule: &Schedule| schedule.next().map(|next| next.get() / 1000);
+
+        let set = |schedule: &mut Schedule, slack, due| {
+            schedule.alarms(slack).replace(None, micros(due), line.clone());
+        };
+        set(&mut schedule, Slack::new(Duration::from_millis(3)), 10_005);
+        assert_eq!(next(&schedule), Some(12_048));
+        set(&mut schedule, Slack::AUTO, 10_010);
+        assert_eq!(next(&schedule), Some(10_100));
+        schedule.is_crowd = true;
+        assert_eq!(next(&schedule), Some(11_200));
+        set(&mut schedule, Slack::new(Duration::ZERO), 10_020);
+        assert_eq!(next(&schedule), Some(10_020));
+        // All that is due goes off with the first.
+        assert_eq!(schedule.len(), 3);
+        assert!((0..3).all(|_| schedule.pop(micros(10_020)).is_some()));
+        set(&mut schedule, Slack::AUTO, 50_000);
+        assert!(schedule.pop(micros(49_999)).is_none());
+        assert_eq!(next(&schedule), Some(50_000));
+    }
+
+    #[test]
+    fn callers_that_do_not_come_are_trusted_less_and_less_and_again_when_they_do() {
+        let mut relay = Relay::default();
+        // How many rounds the thread wakes all callers before it relies on the first again.
+        let mut direct = |comes: bool| {
+            assert!(relay.begins());
+            relay.ended(!comes);
+            (0..).take_while(|_| relay.direct > 0 && !relay.begins()).count()
+        };
+        assert_eq!([false; 9].map(&mut direct), [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+        assert_eq!([true, false, false, true, true, false].map(direct), [0, 1, 2, 0, 0, 1]);
+    }
+}
