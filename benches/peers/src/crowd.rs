@@ -14,7 +14,7 @@ use tollgate::{Rate, RateLimiter, SmoothBursty};
 use tower::limit::RateLimit;
 use tower::{ServiceExt, buffer::Buffer, service_fn};
 
-use crate::limiters::{governor, leaky_bucket};
+use crate::limiters::{TICK, governor, leaky_bucket};
 use crate::measure::{cpu_time, median, percentile, print, quick, runtime};
 
 /// Tasks, and how many of them may go on in a second.
@@ -73,9 +73,9 @@ impl Crowd {
         Duration::from_secs(1) / self.rate
     }
 
-    /// Permits each millisecond, for limiters that refill so.
-    fn a_millisecond(self) -> usize {
-        (self.rate / 1_000) as usize
+    /// The permits of a [`TICK`], for limiters that refill so.
+    fn a_tick(self) -> usize {
+        (self.rate / 100) as usize
     }
 
     fn run(self, name: &str) -> Run {
@@ -86,8 +86,7 @@ impl Crowd {
     }
 
     async fn of(self, name: &str) -> Run {
-        let (interval, a_millisecond) = (self.interval(), self.a_millisecond());
-        let millisecond = Duration::from_millis(1);
+        let (interval, a_tick) = (self.interval(), self.a_tick());
         match name {
             "sleeps" => {
                 let start = Instant::now();
@@ -110,16 +109,16 @@ impl Crowd {
                 })
                 .await
             }
-            // A task adds the permits of each millisecond: the usual limiter by hand.
+            // A task adds the permits of each tick: the usual limiter by hand.
             "Semaphore" => {
                 let semaphore = Arc::new(Semaphore::new(1));
                 let refilled = Arc::clone(&semaphore);
                 tokio::spawn(async move {
-                    let mut ticks = tokio::time::interval(millisecond);
+                    let mut ticks = tokio::time::interval(TICK);
                     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
                     loop {
                         ticks.tick().await;
-                        refilled.add_permits(a_millisecond);
+                        refilled.add_permits(a_tick);
                     }
                 });
                 self.each(|_| {
@@ -130,7 +129,7 @@ impl Crowd {
             }
             "tower" => {
                 let service = service_fn(|()| std::future::ready(Ok::<_, Infallible>(())));
-                let rate = tower::limit::rate::Rate::new(a_millisecond as u64, millisecond);
+                let rate = tower::limit::rate::Rate::new(a_tick as u64, TICK);
                 let service = Buffer::new(RateLimit::new(service, rate), 1_024);
                 self.each(|_| {
                     let service = service.clone();
@@ -139,8 +138,7 @@ impl Crowd {
                 .await
             }
             "leaky-bucket" => {
-                let limiter =
-                    Arc::new(leaky_bucket(a_millisecond, millisecond, 1, a_millisecond * 10));
+                let limiter = Arc::new(leaky_bucket(a_tick, TICK, 1, a_tick));
                 self.each(|_| limiter.clone().acquire_owned(1)).await
             }
             "governor" => {

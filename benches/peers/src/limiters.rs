@@ -32,6 +32,9 @@ pub fn governor_exhausted() -> DefaultDirectRateLimiter {
     limiter
 }
 
+/// For limiters that refill in steps: what they may store, and what the others may.
+pub const TICK: Duration = Duration::from_millis(10);
+
 /// `refill` each `interval`, and `initial` at once.
 pub fn leaky_bucket(
     refill: usize,

@@ -8,7 +8,7 @@ use tollgate::{Rate, RateLimiter, SmoothBursty};
 use tower::limit::RateLimit;
 use tower::{Service, ServiceExt, service_fn};
 
-use crate::limiters::{governor, leaky_bucket, ratelimit};
+use crate::limiters::{TICK, governor, leaky_bucket, ratelimit};
 use crate::measure::{cpu_time, median, percentile, print, quick, runtime};
 
 const RATES: [u32; 6] = [10, 100, 1_000, 10_000, 100_000, 1_000_000];
@@ -60,7 +60,6 @@ pub fn run() {
 async fn of(name: &str, rate: u32, calls: usize) -> Run {
     let each = Duration::from_secs(1) / rate;
     let burst = (rate / 100).max(1);
-    let refill = burst.div_ceil(10);
     match name {
         "interval" => {
             let mut ticks = interval(each);
@@ -69,7 +68,7 @@ async fn of(name: &str, rate: u32, calls: usize) -> Run {
         }
         "tollgate" => {
             let policy = SmoothBursty::new(Rate::per_second(f64::from(rate)));
-            let limiter = RateLimiter::new(policy.max_burst(Duration::from_millis(10)));
+            let limiter = RateLimiter::new(policy.max_burst(TICK));
             paced(rate, calls, async || drop(limiter.acquire(1).await.expect("granted"))).await
         }
         "governor" => {
@@ -79,7 +78,7 @@ async fn of(name: &str, rate: u32, calls: usize) -> Run {
             paced(rate, calls, async || limiter.until_ready().await).await
         }
         "leaky-bucket" => {
-            let limiter = leaky_bucket(refill as usize, each * refill, 1, burst as usize);
+            let limiter = leaky_bucket(burst as usize, each * burst, 1, burst as usize);
             paced(rate, calls, async || limiter.acquire_one().await).await
         }
         "async-throttle" => {
@@ -88,7 +87,7 @@ async fn of(name: &str, rate: u32, calls: usize) -> Run {
         }
         "tower" => {
             let service = service_fn(|()| std::future::ready(Ok::<_, Infallible>(())));
-            let rate_of = tower::limit::rate::Rate::new(refill.into(), each * refill);
+            let rate_of = tower::limit::rate::Rate::new(burst.into(), each * burst);
             let mut service = RateLimit::new(service, rate_of);
             paced(rate, calls, async || {
                 service.ready().await.expect("ready").call(()).await.expect("an answer");

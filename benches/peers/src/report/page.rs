@@ -226,7 +226,8 @@ fn crowd(results: &Results) -> String {
     let mut text = String::from(
         "## A crowd that waits\n\nTasks on one limiter, beside as many plain tokio sleeps until the same times. Processor time is for each task \
          that was granted; a run ends after two and a half times the time that it should take. Where the rate is below \
-         0.99, the limiter does not give what it may.\n\n![curves](pictures/benchmarks/waiters.svg)\n\n",
+         0.99, the limiter does not give what it may. leaky-bucket, tower and the `Semaphore` (by a task that adds permits) \
+         refill each 10 ms.\n\n![curves](pictures/benchmarks/waiters.svg)\n\n",
     );
     for (tasks, title) in
         [(10_000, "10,000 tasks"), (100_000, "100,000 tasks"), (1_000_000, "1,000,000 tasks")]
@@ -254,7 +255,7 @@ fn pacing(results: &Results) -> String {
             .concat()
     };
     String::from(
-        "## One task in a loop\n\nWhat each may store is that of ten milliseconds, one permit at least. `interval` is tokio's.\n\n",
+        "## One task in a loop\n\nWhat each may store is that of ten milliseconds, one permit at least; leaky-bucket and tower refill it at once. `interval` is tokio's.\n\n",
     ) + &table(&head("rate / asked"), of("rate"))
         + &table(&head("late p50, ms"), of("late_p50_ms"))
         + &table(&head("CPU us a permit"), of("cpu_us"))
