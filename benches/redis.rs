@@ -202,6 +202,8 @@ impl Bench {
         self.cost_of("SmoothBursty, refused", &strict, 1);
         self.cost_of("SmoothWarmingUp, granted", &SmoothWarmingUp::new(fast, minute), 1);
         self.cost_of("TokenBucket, granted", &TokenBucket::new(fast, u32::MAX), 1);
+        // Never full, so that it keeps how much of each charge may come back.
+        self.cost_of("TokenBucket under load, granted", &TokenBucket::new(slow, u32::MAX), 1);
         let steps = TokenBucket::new(fast, u32::MAX).refill_every(Duration::from_secs(1));
         self.cost_of("TokenBucket in steps, granted", &steps, 1);
         self.cost_of("Gcra, granted", &Gcra::new(1_000_000, 1_000_000, minute), 1);

@@ -7,7 +7,43 @@ local sequence, deadline, last, elapsed = now, 0, now, 0
 local pause, owed, vouched, installed, dirty, ends = 0, 0, 0, 0, false, #params
 local version, generation, grace = 0, 0, 0
 local its_terms, its_at, stamp, mark
+local had_lows = false
 local level
+local low, low2, low3, low4, void, end2, end3, end4
+local function note(level)
+  if level * 1000000000 < rate then
+    low = nil
+  elseif not low then
+    if sequence ~= now then
+      low, low2, low3, low4 = level, -1, -1, -1
+      void, end2, end3, end4 = sequence, 0, 0, 0
+    end
+  elseif level > low then
+    local d = level / low
+    if low4 < 0 or d >= low / low2 or d >= low2 / low3 or d >= low3 / low4 then
+      if not end2 then void, end2, end3, end4 = struct.unpack('<I4I4I4I4', blob, 64) end
+      if low4 >= 0 then
+        local a, b, c = low3 / low4, low2 / low3, low / low2
+        if a <= b and a <= c then
+          end4, low3, end3, low2, end2 = end3, low2, end2, low, sequence
+        elseif b <= c then
+          end3, low2, end2 = end2, low, sequence
+        else
+          end2 = sequence
+        end
+      else
+        low4, end4, low3, end3, low2, end2 = low3, end3, low2, end2, low, sequence
+      end
+      low = level
+    end
+  else
+    while level <= low2 do
+      if not end2 then void, end2, end3, end4 = struct.unpack('<I4I4I4I4', blob, 64) end
+      low2, end2, low3, end3, low4, end4 = low3, end3, low4, end4, -1, 0
+    end
+    low = level
+  end
+end
 local function begin()
   level = 0
 end
@@ -19,8 +55,9 @@ local function ready(n)
   return (meter == 0 and level or level + n - capacity) * 1000000 / rate
 end
 local function charge(at, n)
-  local empty = at * rate / 1000000
-  if level < empty - rate / 1000000 then level = empty end
+  local missing = level - at * rate / 1000000
+  note(missing)
+  if missing < -rate / 1000000 then level = level - missing end
   level = level + n
 end
 local function forget()
@@ -34,7 +71,13 @@ local function room(n)
 end
 if blob then
   if #blob < 44 then return {'foreign', #blob, blob:sub(1, 4)} end
+  had_lows = #blob == 92 or #blob > 87
+  if had_lows then
+    its_terms, sequence, deadline, last, level, low, low2, low3, low4, its_at = struct.unpack('<dI4I4I7ddddd', blob)
+    its_at = its_at + 16
+  else
   its_terms, sequence, deadline, last, level, its_at = struct.unpack('<dI4I4I7d', blob)
+  end
 end
 if its_terms ~= terms then
   stamp, mark = struct.unpack('<I4I4', params)
@@ -89,7 +132,13 @@ local function save()
     milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
-  if not milliseconds and pause == 0 and its_terms == terms then
+  if not milliseconds and pause == 0 and its_terms == terms and low and had_lows then
+    if end2 then
+      redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7dddddI4I4I4I4', sequence, deadline, now, level, low, low2, low3, low4, void, end2, end3, end4))
+    else
+      redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7dd', sequence, deadline, now, level, low))
+    end
+  elseif not milliseconds and pause == 0 and its_terms == terms and not (low or had_lows) then
     redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7d', sequence, deadline, now, level))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
@@ -100,6 +149,10 @@ local function save()
       .. struct.pack('<ddI4I4I4I4', pause, owed, version, generation, vouched, installed)
   else
     value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI4B' or '<I4I4I4I4I7dddd', stamp, mark, sequence, deadline, now, level, rate, capacity, meter)
+  end
+  if low then
+    if not end2 then void, end2, end3, end4 = struct.unpack('<I4I4I4I4', blob, 64) end
+    value = value:sub(1, 31) .. struct.pack('<ddddI4I4I4I4', low, low2, low3, low4, void, end2, end3, end4) .. value:sub(31 + 1)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)

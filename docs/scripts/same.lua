@@ -26,7 +26,44 @@ local since
 local parts = {
 (function()
 local rate, capacity, initial, period = struct.unpack('<dddd', params, 17)
-local level
+local level, top
+local low, low2, low3, low4, void, end2, end3, end4
+local function note(level)
+  if level * 1000000000 < rate then
+    low = nil
+  elseif not low then
+    if sequence ~= now then
+      low, low2, low3, low4 = level, -1, -1, -1
+      void, end2, end3, end4 = top, 0, 0, 0
+    end
+  elseif level > low then
+    local d = level / low
+    if low4 < 0 or d >= low / low2 or d >= low2 / low3 or d >= low3 / low4 then
+      
+      if low4 >= 0 then
+        local a, b, c = low3 / low4, low2 / low3, low / low2
+        if a <= b and a <= c then
+          end4, low3, end3, low2, end2 = end3, low2, end2, low, top
+        elseif b <= c then
+          end3, low2, end2 = end2, low, top
+        else
+          end2 = top
+        end
+      else
+        low4, end4, low3, end3, low2, end2 = low3, end3, low2, end2, low, top
+      end
+      low = level
+    end
+  else
+    while level <= low2 do
+      
+      low2, end2, low3, end3, low4, end4 = low3, end3, low4, end4, -1, 0
+    end
+    low = level
+  end
+top = sequence + 1
+end
+top = 0
 local function since_step(at)
   local rest = period > 0 and math.fmod(now + at, period) or 0
   return rest > period - 0.5 and rest - period or rest
@@ -48,8 +85,9 @@ end
 local function charge(at, n)
   local since
   since = since_step(at)
-  local full = (at - since) * rate / 1000000 - capacity
-  if level < full - rate / 1000000 then level = full end
+  local missing = level + capacity - (at - since) * rate / 1000000
+  note(missing)
+  if missing < -rate / 1000000 then level = level - missing end
   level = level + n
 end
 local function forget()
@@ -57,8 +95,8 @@ local function forget()
   after = ready(capacity)
   return after
 end
-local function load(bytes, at, last) level, at = struct.unpack('<d', bytes, at) end
-local function save() return struct.pack('<d', level) end
+local function load(bytes, at, last) level, top, at = struct.unpack('<dI4', bytes, at) if at < last then low, low2, low3, low4, void, end2, end3, end4 = struct.unpack('<ddddI4I4I4I4', bytes, at) else low = nil end end
+local function save() return low and struct.pack('<dI4ddddI4I4I4I4', level, top, low, low2, low3, low4, void, end2, end3, end4) or struct.pack('<dI4', level, top) end
 return {load = load, save = save, begin = begin, resume = resume, ready = ready, charge = charge, forget = forget}
 end)(),
 (function()

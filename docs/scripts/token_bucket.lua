@@ -7,10 +7,18 @@ local sequence, deadline, last, elapsed = now, 0, now, 0
 local pause, owed, vouched, installed, dirty, ends = 0, 0, 0, 0, false, #params
 local version, generation, grace = 0, 0, 0
 local its_terms, its_at, stamp, mark
+local had_lows = false
 local level
+local low, low2, low3, low4, void, end2, end3, end4
 if blob then
   if #blob < 43 then return {'foreign', #blob, blob:sub(1, 4)} end
+  had_lows = #blob == 91 or #blob > 95
+  if had_lows then
+    its_terms, sequence, deadline, last, level, low, low2, low3, low4, its_at = struct.unpack('<dI4I4I7ddddd', blob)
+    its_at = its_at + 16
+  else
   its_terms, sequence, deadline, last, level, its_at = struct.unpack('<dI4I4I7d', blob)
+  end
 end
 if its_terms ~= terms then
   stamp, mark = struct.unpack('<I4I4', params)
@@ -92,8 +100,43 @@ local at = at
   local rest = period > 0 and math.fmod(now + at, period) or 0
   since = rest > period - 0.5 and rest - period or rest
 end
-  local full = (at - since) * rate / 1000000 - capacity
-  if level < full - rate / 1000000 then level = full end
+  local missing = level + capacity - (at - since) * rate / 1000000
+do
+local level = missing
+  if level * 1000000000 < rate then
+    low = nil
+  elseif not low then
+    if sequence ~= now then
+      low, low2, low3, low4 = level, -1, -1, -1
+      void, end2, end3, end4 = sequence, 0, 0, 0
+    end
+  elseif level > low then
+    local d = level / low
+    if low4 < 0 or d >= low / low2 or d >= low2 / low3 or d >= low3 / low4 then
+      if not end2 then void, end2, end3, end4 = struct.unpack('<I4I4I4I4', blob, 64) end
+      if low4 >= 0 then
+        local a, b, c = low3 / low4, low2 / low3, low / low2
+        if a <= b and a <= c then
+          end4, low3, end3, low2, end2 = end3, low2, end2, low, sequence
+        elseif b <= c then
+          end3, low2, end2 = end2, low, sequence
+        else
+          end2 = sequence
+        end
+      else
+        low4, end4, low3, end3, low2, end2 = low3, end3, low2, end2, low, sequence
+      end
+      low = level
+    end
+  else
+    while level <= low2 do
+      if not end2 then void, end2, end3, end4 = struct.unpack('<I4I4I4I4', blob, 64) end
+      low2, end2, low3, end3, low4, end4 = low3, end3, low4, end4, -1, 0
+    end
+    low = level
+  end
+end
+  if missing < -rate / 1000000 then level = level - missing end
   level = level + n
 end
     sequence = sequence + 1
@@ -122,7 +165,13 @@ end
     milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
-  if not milliseconds and pause == 0 and its_terms == terms then
+  if not milliseconds and pause == 0 and its_terms == terms and low and had_lows then
+    if end2 then
+      redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7dddddI4I4I4I4', sequence, deadline, now, level, low, low2, low3, low4, void, end2, end3, end4))
+    else
+      redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7dd', sequence, deadline, now, level, low))
+    end
+  elseif not milliseconds and pause == 0 and its_terms == terms and not (low or had_lows) then
     redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7d', sequence, deadline, now, level))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
@@ -133,6 +182,10 @@ end
       .. struct.pack('<ddI4I4I4I4', pause, owed, version, generation, vouched, installed)
   else
     value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI4' or '<I4I4I4I4I7ddddd', stamp, mark, sequence, deadline, now, level, rate, capacity, initial, period)
+  end
+  if low then
+    if not end2 then void, end2, end3, end4 = struct.unpack('<I4I4I4I4', blob, 64) end
+    value = value:sub(1, 31) .. struct.pack('<ddddI4I4I4I4', low, low2, low3, low4, void, end2, end3, end4) .. value:sub(31 + 1)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
@@ -174,8 +227,43 @@ local at = at
   local rest = period > 0 and math.fmod(now + at, period) or 0
   since = rest > period - 0.5 and rest - period or rest
 end
-  local full = (at - since) * rate / 1000000 - capacity
-  if level < full - rate / 1000000 then level = full end
+  local missing = level + capacity - (at - since) * rate / 1000000
+do
+local level = missing
+  if level * 1000000000 < rate then
+    low = nil
+  elseif not low then
+    if sequence ~= now then
+      low, low2, low3, low4 = level, -1, -1, -1
+      void, end2, end3, end4 = sequence, 0, 0, 0
+    end
+  elseif level > low then
+    local d = level / low
+    if low4 < 0 or d >= low / low2 or d >= low2 / low3 or d >= low3 / low4 then
+      if not end2 then void, end2, end3, end4 = struct.unpack('<I4I4I4I4', blob, 64) end
+      if low4 >= 0 then
+        local a, b, c = low3 / low4, low2 / low3, low / low2
+        if a <= b and a <= c then
+          end4, low3, end3, low2, end2 = end3, low2, end2, low, sequence
+        elseif b <= c then
+          end3, low2, end2 = end2, low, sequence
+        else
+          end2 = sequence
+        end
+      else
+        low4, end4, low3, end3, low2, end2 = low3, end3, low2, end2, low, sequence
+      end
+      low = level
+    end
+  else
+    while level <= low2 do
+      if not end2 then void, end2, end3, end4 = struct.unpack('<I4I4I4I4', blob, 64) end
+      low2, end2, low3, end3, low4, end4 = low3, end3, low4, end4, -1, 0
+    end
+    low = level
+  end
+end
+  if missing < -rate / 1000000 then level = level - missing end
   level = level + n
 end
     sequence = sequence + 1
@@ -214,7 +302,13 @@ end
     milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
-  if not milliseconds and pause == 0 and its_terms == terms then
+  if not milliseconds and pause == 0 and its_terms == terms and low and had_lows then
+    if end2 then
+      redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7dddddI4I4I4I4', sequence, deadline, now, level, low, low2, low3, low4, void, end2, end3, end4))
+    else
+      redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7dd', sequence, deadline, now, level, low))
+    end
+  elseif not milliseconds and pause == 0 and its_terms == terms and not (low or had_lows) then
     redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7d', sequence, deadline, now, level))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
@@ -225,6 +319,10 @@ end
       .. struct.pack('<ddI4I4I4I4', pause, owed, version, generation, vouched, installed)
   else
     value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI4' or '<I4I4I4I4I7ddddd', stamp, mark, sequence, deadline, now, level, rate, capacity, initial, period)
+  end
+  if low then
+    if not end2 then void, end2, end3, end4 = struct.unpack('<I4I4I4I4', blob, 64) end
+    value = value:sub(1, 31) .. struct.pack('<ddddI4I4I4I4', low, low2, low3, low4, void, end2, end3, end4) .. value:sub(31 + 1)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
@@ -239,6 +337,40 @@ end
   end
   cost, count, limit, patience, fresh, at = struct.unpack('<I4I4ddB', source, at)
 until false
+local function note(level)
+  if level * 1000000000 < rate then
+    low = nil
+  elseif not low then
+    if sequence ~= now then
+      low, low2, low3, low4 = level, -1, -1, -1
+      void, end2, end3, end4 = sequence, 0, 0, 0
+    end
+  elseif level > low then
+    local d = level / low
+    if low4 < 0 or d >= low / low2 or d >= low2 / low3 or d >= low3 / low4 then
+      if not end2 then void, end2, end3, end4 = struct.unpack('<I4I4I4I4', blob, 64) end
+      if low4 >= 0 then
+        local a, b, c = low3 / low4, low2 / low3, low / low2
+        if a <= b and a <= c then
+          end4, low3, end3, low2, end2 = end3, low2, end2, low, sequence
+        elseif b <= c then
+          end3, low2, end2 = end2, low, sequence
+        else
+          end2 = sequence
+        end
+      else
+        low4, end4, low3, end3, low2, end2 = low3, end3, low2, end2, low, sequence
+      end
+      low = level
+    end
+  else
+    while level <= low2 do
+      if not end2 then void, end2, end3, end4 = struct.unpack('<I4I4I4I4', blob, 64) end
+      low2, end2, low3, end3, low4, end4 = low3, end3, low4, end4, -1, 0
+    end
+    low = level
+  end
+end
 local function since_step(at)
   local rest = period > 0 and math.fmod(now + at, period) or 0
   return rest > period - 0.5 and rest - period or rest
@@ -260,8 +392,9 @@ end
 local function charge(at, n)
   local since
   since = since_step(at)
-  local full = (at - since) * rate / 1000000 - capacity
-  if level < full - rate / 1000000 then level = full end
+  local missing = level + capacity - (at - since) * rate / 1000000
+  note(missing)
+  if missing < -rate / 1000000 then level = level - missing end
   level = level + n
 end
 local function forget()
@@ -280,7 +413,13 @@ local function save()
     milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
-  if not milliseconds and pause == 0 and its_terms == terms then
+  if not milliseconds and pause == 0 and its_terms == terms and low and had_lows then
+    if end2 then
+      redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7dddddI4I4I4I4', sequence, deadline, now, level, low, low2, low3, low4, void, end2, end3, end4))
+    else
+      redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7dd', sequence, deadline, now, level, low))
+    end
+  elseif not milliseconds and pause == 0 and its_terms == terms and not (low or had_lows) then
     redis.call('SETRANGE', key, '8', struct.pack('<I4I4I7d', sequence, deadline, now, level))
   else
   if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
@@ -291,6 +430,10 @@ local function save()
       .. struct.pack('<ddI4I4I4I4', pause, owed, version, generation, vouched, installed)
   else
     value = struct.pack(stamp % 4 > 1 and '<I4I4I4I4I7ddI4' or '<I4I4I4I4I7ddddd', stamp, mark, sequence, deadline, now, level, rate, capacity, initial, period)
+  end
+  if low then
+    if not end2 then void, end2, end3, end4 = struct.unpack('<I4I4I4I4', blob, 64) end
+    value = value:sub(1, 31) .. struct.pack('<ddddI4I4I4I4', low, low2, low3, low4, void, end2, end3, end4) .. value:sub(31 + 1)
   end
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)

@@ -13,10 +13,9 @@
 //! level of the two: a refund then returns less than it might, never more. Their ratio and not their difference,
 //! because a level matters only if it is less than an excess: of calls that begin together the first finds a
 //! full store, and the others find only a few levels that are low.
-
 //!
-//! A charge that finds the store full leaves nothing to the charges before it, whatever they were. This needs no record, so
-//! a store that is full whenever a caller comes has no levels on the heap.
+//! A charge that finds the store full leaves nothing to the charges before it, whatever they were. This takes no
+//! place, and a store that is full whenever a caller comes has no levels on the heap.
 
 /// With two, a client whose estimates are twice too high does not use its quota in full:
 /// `tests/in_process/true_cost.rs`.
@@ -128,11 +127,13 @@ impl Levels {
     /// It is below 2^63.
     #[inline]
     fn note(&mut self, mark: u64, level: u64) {
-        let lows = &mut self.lows;
         let low = Low { mark, level };
-        if level <= lows[0].level {
-            lows[0] = low;
-            lows[1].level = UNUSED.level;
+        if level == 0 {
+            self.void = mark;
+            self.lows[0] = UNUSED;
+        } else if level <= self.lows[0].level {
+            self.lows[0] = low;
+            self.lows[1].level = UNUSED.level;
         } else {
             self.note_higher(low);
         }
@@ -188,6 +189,11 @@ impl Levels {
         }
         if let Some(next) = kept.get_mut(used) {
             next.level = UNUSED.level;
+        }
+        if kept[0].level == 0 {
+            self.void = kept[0].mark;
+            kept.copy_within(1.., 0);
+            kept[PLACES - 1] = UNUSED;
         }
         self.lows = kept;
     }

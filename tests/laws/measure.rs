@@ -38,8 +38,8 @@ pub(crate) const ROUNDS_CHANGES: bool = true;
 /// ahead of the caller whose refusal set it.
 pub(crate) const APPLIES_LOCKS_AT_ONCE: bool = true;
 
-/// Whether a refund after later grants returns what would be there at the true cost.
-pub(crate) const RETURNS_LATE: bool = true;
+/// Whether a limiter that stores time knows how much it has stored since a charge.
+pub(crate) const KNOWS_STORED_TIME: bool = true;
 
 /// Whether the waiters that a caller goes ahead of count for the room that is left: a script counts only
 /// the calls before it.

@@ -3,6 +3,7 @@
 #![cfg(unix)]
 
 mod ahead;
+mod corrections;
 mod deploys;
 #[cfg(feature = "feedback")]
 mod feedback;

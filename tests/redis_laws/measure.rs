@@ -42,9 +42,9 @@ pub(crate) const ROUNDS_CHANGES: bool = false;
 /// others learn of the lock with their next request.
 pub(crate) const APPLIES_LOCKS_AT_ONCE: bool = false;
 
-/// Whether a refund after later grants returns what would be there at the true cost. The key does not say how full
-/// it was since a charge: the script returns less.
-pub(crate) const RETURNS_LATE: bool = false;
+/// Whether a limiter that stores time knows how much it has stored since a charge: a key has no room for that, and
+/// a refund after later grants returns what time has not paid yet.
+pub(crate) const KNOWS_STORED_TIME: bool = false;
 
 /// Whether the waiters that a caller goes ahead of count for the room that is left: a script counts only
 /// the calls before it.

@@ -101,6 +101,9 @@ fn a_batch_equals_its_calls_one_by_one() {
     flush(connection);
     compare(connection, &TokenBucket::new(rate, 6), |random| random.cost(7));
     flush(connection);
+    // Large enough for more levels than a key keeps.
+    compare(connection, &TokenBucket::new(rate, 60), |random| random.cost(7));
+    flush(connection);
     compare(connection, &LeakyBucket::new(rate, 6), |random| random.cost(7));
     flush(connection);
     let window = FixedWindow::new(4, Duration::from_secs(1));

@@ -34,7 +34,7 @@ fn go_on<P: Scripted + Debug>(
 }
 
 /// Pauses both sides for the given number of microseconds.
-fn halt<P: Scripted>(
+pub(super) fn halt<P: Scripted>(
     connection: &mut Connection,
     subject: &Subject<P>,
     simulation: &mut Simulation<P>,

@@ -151,8 +151,14 @@ fn a_key_of_another_format_is_told_apart() {
     let mut first_extended = first.clone();
     first_extended[3] |= 0x80;
     first_extended.extend([0; 40]);
-    for (bytes, format) in [(first, "format 1"), (first_extended, "format 1"), (later, "format 5")]
-    {
+    let mut fourth = later.clone();
+    fourth[0] -= 0x20;
+    for (bytes, format) in [
+        (first, "format 1"),
+        (first_extended, "format 1"),
+        (fourth, "format 4"),
+        (later, "format 6"),
+    ] {
         redis::cmd("SET").arg("key").arg(&bytes).exec(connection).expect("set");
         for _ in 0..2 {
             let Err(Error::Store(error)) = limiter.blocking_acquire(1) else { panic!("granted") };
@@ -164,16 +170,12 @@ fn a_key_of_another_format_is_told_apart() {
     }
 }
 
-#[test]
-fn foreign_keys_are_not_changed() {
-    let server = Server::start();
-    let connection = &mut server.connection();
+fn is_not_changed<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: &P) {
     let mut random = Random(2);
-    let policy = SmoothBursty::new(Rate::per_second(5.0));
     let mut subject = Subject::new(policy.clone(), "key", connection);
     subject.claim = subject.replaced();
     for round in 0..1000 {
-        let length = if round % 3 == 0 { random.below(28) } else { random.below(100) };
+        let length = if round % 3 == 0 { random.below(28) } else { random.below(150) };
         let junk: Vec<u8> =
             (0..length).map(|_| u8::try_from(random.below(256)).expect("a byte")).collect();
         redis::cmd("SET").arg("key").arg(&junk).query::<()>(connection).expect("ok");
@@ -190,6 +192,17 @@ fn foreign_keys_are_not_changed() {
             assert_eq!(subject.bytes(connection), junk);
         }
     }
+}
+
+#[test]
+fn foreign_keys_are_not_changed() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(5.0);
+    is_not_changed(connection, &SmoothBursty::new(rate));
+    is_not_changed(connection, &TokenBucket::new(rate, 5));
+    is_not_changed(connection, &LeakyBucket::new(rate, 5));
+    let subject = Subject::new(SmoothBursty::new(rate), "key", connection);
     redis::cmd("DEL").arg("key").query::<()>(connection).expect("ok");
     redis::cmd("LPUSH").arg("key").arg(1).query::<()>(connection).expect("ok");
     let error = subject.take(START, &[Call::new(1, 0)]).query::<Value>(connection);

@@ -7,6 +7,7 @@ mod changes;
 mod held;
 mod idle;
 mod keys;
+mod lows;
 mod random;
 mod refunds;
 mod server;

@@ -6,13 +6,14 @@
 use std::fmt::Write as _;
 
 use super::chunk::{
-    ChunkHeader, HELPERS, IS_ZERO, PARAMETERS, become_function, size, snapshot_functions,
+    self, ChunkHeader, HELPERS, IS_ZERO, PARAMETERS, become_function, size, snapshot_functions,
 };
 use super::inline::Functions;
 use super::parts::Lua;
 
 const DRIVER: &str = include_str!("lua/driver.lua");
 const SAVE: &str = include_str!("lua/save.lua");
+const LOWS: &str = include_str!("lua/lows.lua");
 const TAKE: &str = include_str!("lua/take.lua");
 const CHANGE: &str = include_str!("lua/change.lua");
 
@@ -28,6 +29,8 @@ impl Lua {
             ("change", change),
             ("tail", header.tail),
             ("plain", !header.tail),
+            ("lows", header.lows),
+            ("exact", !header.tail && !header.lows),
             ("room", self.has("room")),
             ("held", self.has("held")),
             ("punish", self.has("refused")),
@@ -65,6 +68,8 @@ impl Lua {
         let comma = if fields.is_empty() { "" } else { ", " };
         // The parameters as they are in the key, of composed policies the bytes of the request.
         let start = format!("<I4I4{head}{}", header.format);
+        let state = 8 + size(head) + size(&header.format);
+        let lows = size(chunk::LOWS_FORMAT);
         let (layout, own, own_size) = if one_number {
             let (short, long) = (header.short, "d".repeat(header.params.len()));
             let layout = format!("stamp % 4 > 1 and '{start}{short}' or '{start}{long}'");
@@ -79,7 +84,13 @@ impl Lua {
             .replace("--@policy\n", before)
             .replace("--@early\n", &early)
             .replace("--@late\n", &late)
-            .replace("$SIZE", &(8 + size(head) + size(header.format) + own_size).to_string())
+            .replace("$SIZE", &(state + own_size).to_string())
+            .replace("$SHORT_WITH_LOWS", &(state + lows + own_size).to_string())
+            .replace("$LONG_EXTENDED", &(state + 8 * self.params() + 32).to_string())
+            .replace("$NUMBERS", &chunk::read_numbers(state))
+            .replace("$LOWS_FORMAT", chunk::LOWS_FORMAT)
+            .replace("$LOWS", chunk::LOWS)
+            .replace("$STATE", &state.to_string())
             .replace("$HEAD", head)
             .replace("$LENGTH", &(8 * self.params()).to_string())
             .replace("$SHORT", &size(header.short).to_string())
@@ -87,7 +98,7 @@ impl Lua {
             .replace("$LAYOUT", &layout)
             .replace("$OWN", &own)
             .replace("$DOUBLES", &"d".repeat(self.params()))
-            .replace("$FORMAT", header.format)
+            .replace("$FORMAT", &header.format)
             .replace(", $FIELDS", &format!("{comma}{fields}"))
             .replace("$NEXT_COST", next_cost)
             .replace("$NEXT", next);
@@ -104,7 +115,7 @@ impl Lua {
         if !self.parts.is_empty() {
             policy += IS_ZERO;
         }
-        policy += &self.chunk(change, &mut 1, PARAMETERS);
+        policy += &self.chunk(header, change, &mut 1, PARAMETERS);
         if change && self.parts.is_empty() {
             policy += &become_function(header, PARAMETERS);
         }
@@ -153,8 +164,7 @@ impl Lua {
 
     /// The text of a policy's file, with its fields declared. `held` counts the parts with places in flight,
     /// `from` is where the parameters begin.
-    fn chunk(&self, change: bool, held: &mut usize, from: usize) -> String {
-        let header = self.header();
+    fn chunk(&self, header: &ChunkHeader, change: bool, held: &mut usize, from: usize) -> String {
         let mut text = String::new();
         if !header.fields.is_empty() {
             let _ = writeln!(text, "local {}", header.fields.join(", "));
@@ -163,11 +173,9 @@ impl Lua {
             let _ = writeln!(text, "local held_at = {}", 9 + 8 * (*held - 1));
             *held += 1;
         }
-        for line in self.chunk.lines() {
+        let lows = if header.lows { LOWS } else { "" };
+        for line in lines(lows, change).chain(lines(self.chunk, change)) {
             let code = line.trim_start();
-            if code == "--@ change" && !change {
-                break;
-            }
             if code == "--@parts" {
                 let mut from = from + 8 * header.params.len();
                 for part in &self.parts {
@@ -179,18 +187,22 @@ impl Lua {
             let line = match code.strip_prefix("--@").and_then(|code| code.split_once(' ')) {
                 Some(("room", code)) if self.has("room") => code,
                 Some(("punish", code)) if self.has("refused") => code,
+                Some(("part", code)) if header.is_part => code,
                 _ if code.starts_with("--") || code.is_empty() => continue,
                 _ => line,
             };
             text += &line.replace("$SAME", if self.same { "true" } else { "false" });
             text.push('\n');
         }
-        text
+        if header.is_part {
+            return text.replace("$LAST", "top").replace("$NUMBERS", "");
+        }
+        text.replace("$LAST", "sequence")
     }
 
     /// The same for a part of a composed policy: an expression whose value is a table of its functions.
     fn part(&self, change: bool, held: &mut usize, from: usize) -> String {
-        let header = self.header();
+        let header = self.header().into_part();
         let mut text = String::from("(function()\n");
         if !header.params.is_empty() {
             let _ = writeln!(
@@ -200,7 +212,7 @@ impl Lua {
                 "d".repeat(header.params.len()),
             );
         }
-        text += &self.chunk(change, held, from);
+        text += &self.chunk(&header, change, held, from);
         if change && self.parts.is_empty() {
             text += &become_function(&header, from);
         }
@@ -249,6 +261,11 @@ impl Lua {
         )
         .replace("local function write_cost", "local write_cost\nfunction write_cost")
     }
+}
+
+/// The lines of a policy's file that its script needs.
+fn lines(chunk: &'static str, change: bool) -> impl Iterator<Item = &'static str> {
+    chunk.lines().take_while(move |line| change || *line != "--@ change")
 }
 
 /// The code of a template, without comments and lines for other scripts.

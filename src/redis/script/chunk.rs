@@ -13,9 +13,12 @@ pub(crate) struct ChunkHeader {
     /// others, each a number or the name of a parameter.
     pub(super) short: &'static str,
     pub(super) rest: Vec<&'static str>,
-    pub(super) format: &'static str,
+    pub(super) format: String,
     pub(super) fields: Vec<&'static str>,
     pub(super) tail: bool,
+    /// Whether it keeps how much of a charge may come back: `lua/lows.lua`.
+    pub(super) lows: bool,
+    pub(super) is_part: bool,
     /// Functions besides the five that every policy has; `several`, if `charge` takes a number of callers:
     /// otherwise a charge for the sum is the same as one for each; and `numbers`, if a refund compares the
     /// numbers of charges: otherwise it only asks whether its charge was the last.
@@ -34,15 +37,27 @@ impl ChunkHeader {
                     header.rest = words.collect();
                 }
                 Some("fields") => {
-                    header.format = words.next().unwrap_or_default();
+                    header.format = words.next().unwrap_or_default().to_owned();
                     header.fields = words.collect();
                 }
                 Some("tail") => header.tail = true,
+                Some("lows") => header.lows = true,
                 Some("also") => header.also = words.collect(),
                 _ => {}
             }
         }
         header
+    }
+
+    /// The same as a part of a composed policy: with the number of its last charge, as it may not be charged with
+    /// each charge of the key.
+    pub(super) fn into_part(mut self) -> Self {
+        self.is_part = true;
+        if self.lows {
+            self.fields.push("top");
+            self.format += "I4";
+        }
+        self
     }
 
     /// Whether the short form holds these parameters exactly.
@@ -89,11 +104,14 @@ impl ChunkHeader {
 
     /// The state as bytes.
     pub(super) fn pack(&self) -> String {
-        let mut pack = format!("struct.pack('<{}'", self.format);
-        for field in &self.fields {
-            let _ = write!(pack, ", {field}");
+        let fields: String = self.fields.iter().map(|field| format!(", {field}")).collect();
+        let pack = format!("struct.pack('<{}'{fields})", self.format);
+        if self.lows {
+            return format!(
+                "low and struct.pack('<{}{LOWS_FORMAT}'{fields}, {LOWS}) or {pack}",
+                self.format
+            );
         }
-        pack.push(')');
         if self.tail { format!("write({pack})") } else { pack }
     }
 
@@ -103,6 +121,10 @@ impl ChunkHeader {
         let _ = write!(unpack, ", at = struct.unpack('<{}', bytes, at)", self.format);
         if self.tail {
             unpack += " read(bytes, at, last)";
+        }
+        if self.lows {
+            let read = format!("{LOWS} = struct.unpack('<{LOWS_FORMAT}', bytes, at)");
+            let _ = write!(unpack, " if at < last then {read} else low = nil end");
         }
         unpack
     }
@@ -153,6 +175,17 @@ pub(super) fn size(format: &str) -> usize {
     items(format).map(|item| usize::from(item.size)).sum()
 }
 
+/// What `lua/lows.lua` keeps in a key: the levels, and the numbers that are read only to be changed.
+pub(super) const LOWS: &str = "low, low2, low3, low4, void, end2, end3, end4";
+pub(super) const LOWS_FORMAT: &str = "ddddI4I4I4I4";
+const LEVELS: usize = 32;
+
+/// Reads the numbers of a policy that is not a part, from where they are in its key.
+pub(super) fn read_numbers(state: usize) -> String {
+    let at = state + LEVELS + 1;
+    format!("if not end2 then void, end2, end3, end4 = struct.unpack('<I4I4I4I4', blob, {at}) end")
+}
+
 /// Whether a cost asks for nothing.
 pub(super) const IS_ZERO: &str = "local function is_zero(cost)
   if type(cost) == 'number' then return cost == 0 end
@@ -184,9 +217,10 @@ pub(super) fn become_function(header: &ChunkHeader, from: usize) -> String {
            if elapsed then resume(elapsed) else begin(idle) end\n  \
            local old = {{{params}}}\n  \
            {params} = struct.unpack('<{format}', params, {from})\n  \
-           migrate(unpack(old))\n\
+           migrate(unpack(old))\n{}\
          end\n",
         from - PARAMETERS + 1,
+        if header.lows { "forget_lows()\n" } else { "" },
     )
 }
 

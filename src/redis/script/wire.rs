@@ -8,7 +8,7 @@ use crate::redis::connection::Reply;
 
 /// The format of the keys. In each format the upper half of the first byte of a key is this number, and the
 /// next three are a hash of the policy's kind; only keys of the first format began with another mark.
-const FORMAT: u8 = 4;
+const FORMAT: u8 = 5;
 
 /// What the processes that use a key agree on.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,5 +1,6 @@
 //! The laws: those of every policy, and those of some. Only the `measure` is each program's own.
 
+pub(crate) mod corrections;
 pub(crate) mod driver;
 pub(crate) mod history;
 pub(crate) mod line;

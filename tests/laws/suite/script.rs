@@ -143,8 +143,6 @@ pub(crate) enum GiveBack {
     Fresh,
     /// Only the last one, after any events since.
     Last,
-    /// Only the last one, since the last change or pause.
-    FreshLast,
 }
 
 /// Plays a script to the oracle. Where the oracle and a limiter round differently, time goes on by
@@ -210,9 +208,6 @@ impl<P: Conforms> Play<'_, P> {
                         GiveBack::Any => true,
                         GiveBack::Fresh => caller.age == line.age,
                         GiveBack::Last => line.last_grant() == Some(id),
-                        GiveBack::FreshLast => {
-                            caller.age == line.age && line.last_grant() == Some(id)
-                        }
                     }
             })?),
             Op::Drop(index) => Step::Drop(chosen(index, &|id| line.callers[id].has_grant())?),

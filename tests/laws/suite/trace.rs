@@ -13,15 +13,14 @@ use crate::subject::Subject;
 
 pub(crate) fn the_oracle_agrees<P: Conforms, S: Subject<P::Policy>>() {
     let exact_refusals = measure::APPLIES_LOCKS_AT_ONCE || !P::PUNISHES;
-    let give_back = if measure::RETURNS_LATE { GiveBack::Fresh } else { GiveBack::FreshLast };
     if measure::REFUSES_AT_ONCE {
         // But not those that are overtaken.
         let kinds = Kinds { ahead: false, ..Kinds::FORWARD };
-        agree::<P, S>(2 * CASES, kinds, give_back, exact_refusals);
+        agree::<P, S>(2 * CASES, kinds, GiveBack::Fresh, exact_refusals);
         let kinds = Kinds { timeouts: false, ..Kinds::FORWARD };
-        agree::<P, S>(2 * CASES, kinds, give_back, exact_refusals);
+        agree::<P, S>(2 * CASES, kinds, GiveBack::Fresh, exact_refusals);
     } else {
-        agree::<P, S>(4 * CASES, Kinds::FORWARD, give_back, exact_refusals);
+        agree::<P, S>(4 * CASES, Kinds::FORWARD, GiveBack::Fresh, exact_refusals);
     }
 }
 

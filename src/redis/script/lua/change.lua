@@ -34,7 +34,7 @@ while at <= size do
     if blob then
       local is_last = charge_sequence == sequence
       -- A refund gives no credit across a pause, even one that has ended: only the debt beyond its end comes back,
-      -- and that only if nothing was charged since, as the key does not say how much that was.
+      -- and that only if nothing was charged since, where the key does not say how much that was.
       local is_paid = pause + ago > 0 and pause ~= 0 and sequence - charge_sequence > 1
       refund(cost, all, ago, is_last, charge_sequence, is_paid)
       if pause ~= 0 then halt(pause) end
@@ -51,7 +51,7 @@ while at <= size do
   elseif what == 'P' then
     local duration
     duration, at = struct.unpack('<d', todo, at)
-    local owes = halt(duration)
+    local owes = halt(duration, true)
     if pause <= 0 then owed = owes end
     if duration > pause then pause = duration end
     sequence = sequence + 1

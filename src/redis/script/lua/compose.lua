@@ -104,9 +104,9 @@ local function refund(cost, all, ...)
   end
 end
 
-local function halt(duration)
+local function halt(duration, begins)
   local owes = 0
-  for i = 1, #parts do owes = math.max(owes, parts[i].halt(duration)) end
+  for i = 1, #parts do owes = math.max(owes, parts[i].halt(duration, begins)) end
   return owes
 end
 

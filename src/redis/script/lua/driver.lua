@@ -7,8 +7,8 @@
 -- ARGV[3]  the id of the process, what it holds, whether it waits: only for policies with places in flight
 -- ARGV[4]  for change.lua only: a claim to the policy of the key, or nothing
 --
--- The key holds: stamp, mark, sequence, deadline, last; the policy's fields; its parameters; the extension,
--- if there is one; the policy's tail. The stamp is a hash of the policy's name x 256, + the format's
+-- The key holds: stamp, mark, sequence, deadline, last; the policy's fields; the levels of lows.lua, if there are any,
+-- which the length tells; its parameters; the extension, if there is one; the policy's tail. The stamp is a hash of the policy's name x 256, + the format's
 -- number x 16, + 8 in a key with an extension, + 4 if an absent key is an idle one, + 2 if the parameters have
 -- their short form, + 1 in a request with more numbers at its end. The mark is a hash of the parameters. Both
 -- together are compared as one float: they are equal only if there is neither an extension nor more numbers,
@@ -33,11 +33,18 @@ local its_terms, its_at, stamp, mark
 --@change local second, claim, built, earlier, renewed = math.min(math.floor(now / 1000000), 4294967295), 0, 0, nil, false
 --@change if #ARGV[4] > 0 then claim, built = struct.unpack('<BI4', ARGV[4]) end
 --@held local marks = {}
+--@lows local had_lows = false
 --@policy
 
 if blob then
   if #blob < $SIZE then return {'foreign', #blob, blob:sub(1, 4)} end
+  --@lows had_lows = #blob == $SHORT_WITH_LOWS or #blob > $LONG_EXTENDED
+  --@lows if had_lows then
+  --@lows   its_terms, sequence, deadline, last, $FIELDS, low, low2, low3, low4, its_at = struct.unpack('<d$HEAD$FORMATdddd', blob)
+  --@lows   its_at = its_at + 16
+  --@lows else
   its_terms, sequence, deadline, last, $FIELDS, its_at = struct.unpack('<d$HEAD$FORMAT', blob)
+  --@lows end
 end
 if its_terms ~= terms then
   --@plain stamp, mark = struct.unpack('<I4I4', params)

@@ -3,6 +3,7 @@
 --@ params rate capacity meter
 --@ short dI4B
 --@ fields d level
+--@ lows
 --@ also room
 local function begin()
   level = 0
@@ -19,8 +20,9 @@ end
 
 -- For the microsecond, see SmoothBursty.
 local function charge(at, n)
-  local empty = at * rate / 1000000
-  if level < empty - rate / 1000000 then level = empty end
+  local missing = level - at * rate / 1000000
+  $note(missing)
+  if missing < -rate / 1000000 then level = level - missing end
   level = level + n
 end
 
@@ -37,25 +39,23 @@ local function room(n)
 end
 --@ change
 
--- Exact if there was no other charge since. Otherwise a queue returns nothing: later callers wait behind the
--- charge. For a meter see TokenBucket.
-local function refund(n, all, ago, is_last, _, is_paid)
-  if not is_last then
-    local left = all - ago * rate / 1000000 - math.max(level - capacity, 0)
-    n = (meter == 0 or is_paid) and 0 or math.max(math.min(n, left), 0)
-  end
-  level = level - n
+-- A queue is empty when it grants, so nothing comes back behind a grant: later callers wait behind the charge.
+local function refund(n, all, _, _, charge_sequence)
+  level = level - take_back(n, all, charge_sequence)
 end
 
-local function halt(duration)
+-- For these two see TokenBucket.
+local function halt(duration, begins)
   local least = meter == 0 and 0 or capacity
-  local owes = (level - least) * 1000000 / rate
-  level = math.max(level, duration * rate / 1000000 + least)
+  local owes, floor = (level - least) * 1000000 / rate, duration * rate / 1000000 + least
+  level = math.max(level, floor)
+  if begins then note(level - floor) end
   return owes
 end
 
 local function unhalt(early)
   level = level - early * rate / 1000000
+  forget_lows()
 end
 
 -- What is queued keeps its time; a meter keeps its content. In a pause that is the content at its end, when a

@@ -60,8 +60,8 @@ local function refund(...)
   rule.refund(...)
 end
 
-local function halt(duration)
-  return rule.halt(duration)
+local function halt(duration, begins)
+  return rule.halt(duration, begins)
 end
 
 local function unhalt(early)

@@ -11,7 +11,14 @@ local function save()
     milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
-  --@plain if not milliseconds and pause == 0 and its_terms == terms then
+  --@lows if not milliseconds and pause == 0 and its_terms == terms and low and had_lows then
+  --@lows   if end2 then
+  --@lows     redis.call('SETRANGE', key, '8', struct.pack('<$HEAD$FORMAT$LOWS_FORMAT', sequence, deadline, now, $FIELDS, $LOWS))
+  --@lows   else
+  --@lows     redis.call('SETRANGE', key, '8', struct.pack('<$HEAD$FORMATd', sequence, deadline, now, $FIELDS, low))
+  --@lows   end
+  --@lows elseif not milliseconds and pause == 0 and its_terms == terms and not (low or had_lows) then
+  --@exact if not milliseconds and pause == 0 and its_terms == terms then
   --@plain   redis.call('SETRANGE', key, '8', struct.pack('<$HEAD$FORMAT', sequence, deadline, now, $FIELDS))
   --@plain else
   --@plain if not stamp then stamp, mark = struct.unpack('<I4I4', params) end
@@ -23,6 +30,10 @@ local function save()
   else
     value = struct.pack($LAYOUT, stamp, mark, sequence, deadline, now, $FIELDS, $OWN)
   end
+  --@lows if low then
+  --@lows   $NUMBERS
+  --@lows   value = value:sub(1, $STATE) .. struct.pack('<$LOWS_FORMAT', $LOWS) .. value:sub($STATE + 1)
+  --@lows end
   --@tail value = write(value)
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)

@@ -4,6 +4,7 @@
 --@ params rate capacity initial period
 --@ short dI4 capacity 0
 --@ fields d level
+--@ lows
 -- How long before `at` the last step was. A step within the next half microsecond counts as reached: the
 -- server's time is a number of 51 bits.
 local function since_step(at)
@@ -32,8 +33,9 @@ end
 local function charge(at, n)
   local since
   since = $since_step(at)
-  local full = (at - since) * rate / 1000000 - capacity
-  if level < full - rate / 1000000 then level = full end
+  local missing = level + capacity - (at - since) * rate / 1000000
+  $note(missing)
+  if missing < -rate / 1000000 then level = level - missing end
   level = level + n
 end
 
@@ -44,25 +46,21 @@ local function forget()
 end
 --@ change
 
--- Exact if there was no other charge since. Otherwise no more than time has not replenished already, nor will
--- before the debt is paid; and nothing if a pause and later charges have paid for it.
-local function refund(n, all, ago, is_last, _, is_paid)
-  if not is_last then
-    local from, to = since_step(-ago), since_step(0)
-    local left = all - (ago + from - to) * rate / 1000000 - math.max(level + to * rate / 1000000, 0)
-    n = is_paid and 0 or math.max(math.min(n, left), 0)
-  end
-  level = level - n
+local function refund(n, all, _, _, charge_sequence)
+  level = level - take_back(n, all, charge_sequence)
 end
 
-local function halt(duration)
-  local owes = level * 1000000 / rate
-  level = math.max(level, duration * rate / 1000000)
+local function halt(duration, begins)
+  local owes, floor = level * 1000000 / rate, duration * rate / 1000000
+  level = math.max(level, floor)
+  if begins then note(level - floor) end
   return owes
 end
 
+-- What was found in the pause was found at its end.
 local function unhalt(early)
   level = level - early * rate / 1000000
+  forget_lows()
 end
 
 -- What is stored keeps its number, debt keeps its time. Where the steps change, the part of a step that has

@@ -45,14 +45,15 @@ pub(crate) struct Bucket {
     paused_until: i128,
     charges: Vec<Charge>,
     /// Levels that bound what the charges before them can return, the latest last: how many charges there were
-    /// then, and the level. Those that are not lower than all later ones are left out; of more than four, the
-    /// two neighbours whose ratio is smallest become one.
+    /// then, and the level. Those that are not lower than all later ones are left out; of more than four that are
+    /// not zero, the two neighbours whose ratio is smallest become one.
     lows: Vec<(usize, i128)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Charge {
     id: usize,
+    at: Time,
     n: u32,
     price: i128,
 }
@@ -78,9 +79,10 @@ impl Bucket {
         let level = level.max(0);
         self.lows.retain(|&(_, lower)| lower < level);
         self.lows.push((self.charges.len(), level));
-        if self.lows.len() > 4 {
-            let ratio = |&at: &usize| (self.lows[at + 1].1 << 32) / self.lows[at].1.max(1);
-            let at = (0..4).min_by_key(ratio).expect("five");
+        let zeros = usize::from(self.lows[0].1 == 0);
+        if self.lows.len() > zeros + 4 {
+            let ratio = |&at: &usize| (self.lows[at + 1].1 << 32) / self.lows[at].1;
+            let at = (zeros..zeros + 4).min_by_key(ratio).expect("five");
             self.lows[at].0 = self.lows[at + 1].0;
             self.lows.remove(at + 1);
         }
@@ -120,20 +122,24 @@ impl Oracle for Bucket {
     }
 
     fn charge(&mut self, id: usize, at: Time, n: u32) {
-        let at = self.came(at);
-        self.settle(at);
+        self.settle(self.came(at));
         let price = self.price(n);
         self.v += price;
-        self.charges.push(Charge { id, n, price });
+        self.charges.push(Charge { id, at, n, price });
     }
 
-    fn refund(&mut self, id: usize, _: Time) {
+    fn refund(&mut self, id: usize, now: Time) {
         let Some(index) = self.charges.iter().position(|charge| charge.id == id) else { return };
-        let Charge { n, price, .. } = self.charges[index];
+        let Charge { n, price, at, .. } = self.charges[index];
         // A number of permits or, if time is stored, the time that they took.
         let price = if self.terms.strict.is_some() { self.price(n) } else { price };
         let later = self.lows.iter().filter(|low| low.0 > index).map(|low| low.1);
-        let back = later.fold(price, i128::min);
+        let mut back = later.fold(price, i128::min);
+        let stores_time = self.terms.strict.or(self.terms.room).is_none();
+        let is_last = self.charges[index + 1..].iter().all(|later| later.n == 0);
+        if stores_time && !is_last && !measure::KNOWS_STORED_TIME {
+            back = (price - (now - at) * TICKS).min(self.terms.store).max(0);
+        }
         self.v -= back;
         for low in self.lows.iter_mut().filter(|low| low.0 > index) {
             low.1 -= back;

@@ -1,0 +1,95 @@
+//! Law 10 over Redis, and what a late correction returns of each policy.
+
+use std::time::Duration;
+
+use futures::future::FutureExt;
+use tollgate::redis::{RedisGrant, RedisRateLimiter, Scripted};
+use tollgate::{InFlight, LockOut, ManualClock, Rate, Same, SmoothBursty, TokenBucket};
+
+use crate::manual::{Manual, new_key};
+use crate::oracle::CASES;
+use crate::suite::corrections::{Correct, Limiter, hold, policies};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Answers are there at once.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().expect("an answer")
+}
+
+impl<P: Scripted<Cost = u32>> Correct for RedisGrant<P, Manual> {
+    fn cost(&self) -> u32 {
+        self.cost()
+    }
+
+    fn settle(&mut self, actual: u32) {
+        now(Box::pin(self.settle(actual))).expect("small");
+    }
+
+    fn refund(self: Box<Self>) {
+        (*self).refund();
+    }
+}
+
+impl<P: Scripted<Cost = u32>> Limiter for RedisRateLimiter<P, Manual> {
+    fn ask(&self, n: u32) -> Option<Box<dyn Correct + '_>> {
+        Some(Box::new(now(self.try_acquire(n)).ok()?))
+    }
+
+    fn available(&self) -> u32 {
+        left(self)
+    }
+}
+
+fn left<P: Scripted>(limiter: &RedisRateLimiter<P, Manual>) -> P::Cost {
+    now(limiter.quota()).expect("a server").remaining
+}
+
+fn limiter<P: Scripted>(policy: &P, clock: &ManualClock) -> RedisRateLimiter<P, Manual> {
+    let connection = Manual::new(clock);
+    RedisRateLimiter::builder(policy.clone(), connection, new_key()).clock(clock).build()
+}
+
+fn begin<P: Scripted>(policy: &P) -> (RedisRateLimiter<P, Manual>, ManualClock) {
+    let clock = ManualClock::new();
+    clock.advance(3_600 * SECOND);
+    (limiter(policy, &clock), clock)
+}
+
+#[test]
+fn law_10_the_true_costs_keep_the_limit_and_little_is_lost() {
+    fn over_redis<P: Scripted<Cost = u32>>(policy: &P) {
+        hold(2 * CASES, |clock| Box::new(limiter(policy, clock)));
+    }
+    let (bucket, gcra, meter) = policies();
+    over_redis(&bucket);
+    over_redis(&gcra);
+    over_redis(&meter);
+}
+
+/// Takes a hundred, and ten a second as they come; then the hundred have cost fifty.
+fn corrected_under_load<P: Scripted>(policy: &P, cost: impl Fn(u32) -> P::Cost) -> P::Cost {
+    let (limiter, clock) = begin(policy);
+    let mut first = now(limiter.try_acquire(cost(100))).expect("full");
+    for _ in 0..10 {
+        clock.advance(SECOND);
+        now(limiter.try_acquire(cost(10))).expect("ten have come");
+    }
+    now(Box::pin(first.settle(cost(50)))).expect("less");
+    left(&limiter)
+}
+
+/// The bucket has lost nothing, as it was never full: alone, and as a part of other rules.
+#[test]
+fn a_correction_under_load_comes_back_over_redis() {
+    let bucket = TokenBucket::new(Rate::per_second(10.0), 100);
+    assert_eq!(corrected_under_load(&bucket, |n| n), 50);
+    let other = TokenBucket::new(Rate::per_second(1_000.0), 1_000);
+    assert_eq!(corrected_under_load(&Same((bucket.clone(), other.clone())), |n| n), 50);
+    assert_eq!(corrected_under_load(&[bucket.clone(), other.clone()], |n| n), 50);
+    assert_eq!(corrected_under_load(&LockOut::new(bucket.clone(), SECOND), |n| n), 50);
+    let both = (bucket.clone(), InFlight::new(1));
+    assert_eq!(corrected_under_load(&both, |n| (n, 0)), (50, 1));
+    let nested = (other, (bucket, SmoothBursty::new(Rate::per_second(1_000.0))));
+    assert_eq!(corrected_under_load(&nested, |n| (1, (n, 1))).1.0, 50);
+}

@@ -1,0 +1,110 @@
+//! What a key of a bucket keeps so that a late refund returns what would be there.
+
+use super::server::Server;
+use super::subject::{Call, START, Subject, claim, refund};
+use crate::{Rate, TokenBucket};
+use redis::Connection;
+
+const SECOND: u64 = 1_000_000;
+
+fn bucket(connection: &mut Connection) -> Subject<TokenBucket> {
+    Subject::new(TokenBucket::new(Rate::per_second(10.0), 100), "key", connection)
+}
+
+fn take(
+    connection: &mut Connection,
+    subject: &Subject<TokenBucket>,
+    at: u64,
+    n: u32,
+) -> (u64, u32) {
+    let (sequence, answer) = subject.one(connection, at, Call::new(n, 0));
+    assert_eq!(answer.outcome, 0);
+    (sequence, n)
+}
+
+/// Gives all permits of a charge back, and returns how many are available then.
+fn give_back(
+    connection: &mut Connection,
+    subject: &Subject<TokenBucket>,
+    at: u64,
+    (sequence, n): (u64, u32),
+) -> i64 {
+    subject.do_change(connection, at, &refund::<TokenBucket>(n, n, 0, sequence, true));
+    subject.do_change(connection, at, b"Q")[1]
+}
+
+/// 43 bytes are 120 in memory, as they were without the levels.
+#[test]
+fn a_key_has_levels_only_while_the_bucket_is_not_full() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let subject = bucket(connection);
+    let mut sizes = Vec::new();
+    // The first, one behind it, one that finds it full again, and one behind that.
+    for at in [0, SECOND, 60 * SECOND, 61 * SECOND, 120 * SECOND] {
+        take(connection, &subject, START + at, 30);
+        sizes.push(subject.bytes(connection).len());
+        if at == 0 {
+            let memory = redis::cmd("MEMORY").arg("USAGE").arg("key").query(connection);
+            assert!(memory.is_ok_and(|bytes: u64| bytes <= 120), "by jemalloc");
+        }
+    }
+    assert_eq!(sizes, [43, 91, 43, 91, 43]);
+    // A change of the other numbers leaves them alone.
+    let first = take(connection, &subject, START + 121 * SECOND, 30);
+    take(connection, &subject, START + 122 * SECOND, 30);
+    subject.do_change(connection, START + 122 * SECOND, b"N");
+    assert_eq!(subject.bytes(connection).len(), 91);
+    assert_eq!(give_back(connection, &subject, START + 122 * SECOND, first), 60);
+}
+
+/// The server's clock goes back by an hour: no time passes, and what may come back stays.
+#[test]
+fn levels_stay_when_the_clock_steps_back() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let subject = bucket(connection);
+    let first = take(connection, &subject, START, 60);
+    take(connection, &subject, START + SECOND, 30);
+    let back = START - 3_600 * SECOND;
+    take(connection, &subject, back, 10);
+    // It held 50 when the second charge came, so 50 of the 60.
+    assert_eq!(give_back(connection, &subject, back, first), 60);
+}
+
+/// A charge of a key that has expired is not one of the key after it.
+#[test]
+fn a_charge_of_a_key_that_has_expired_gives_nothing_back() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let subject = bucket(connection);
+    let first = take(connection, &subject, START, 60);
+    let second = take(connection, &subject, START + SECOND, 30);
+    let later = START + 3_600 * SECOND;
+    assert!(!subject.exists(connection, later));
+    take(connection, &subject, later, 40);
+    assert_eq!(give_back(connection, &subject, later, second), 60);
+    take(connection, &subject, later, 10);
+    assert_eq!(give_back(connection, &subject, later, first), 50);
+}
+
+/// The price of a charge under another policy is not known. From then on charges come back again.
+#[test]
+fn a_change_of_the_policy_ends_what_may_come_back() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let old = bucket(connection);
+    let first = take(connection, &old, START, 60);
+    let last = take(connection, &old, START, 20);
+    let mut new = Subject::new(TokenBucket::new(Rate::per_second(10.0), 90), "key", connection);
+    (new.mark, new.version, new.claim) = (8, 1, claim(0));
+    new.do_change(connection, START, b"N");
+    // With the version.
+    assert_eq!(new.bytes(connection).len(), 43 + 32);
+    assert_eq!(give_back(connection, &new, START, last), 20);
+    assert_eq!(give_back(connection, &new, START, first), 20);
+    let first = take(connection, &new, START + SECOND, 10);
+    take(connection, &new, START + SECOND, 10);
+    assert_eq!(new.bytes(connection).len(), 91 + 32);
+    assert_eq!(give_back(connection, &new, START + SECOND, first), 20);
+}
