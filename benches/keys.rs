@@ -1,21 +1,32 @@
 //! What does a decision cost among many keys, and what does a key?
 //!
-//! `cargo bench --bench keys`. The floor is one reading of the clock and one addition in a sharded map
-//! with the same hash function: what any keyed decision must at least do. Compare within one run.
+//! `cargo bench --bench keys`, or a part of it: `decide`, `grow`, `memory`, `stall`; and how many keys at most, a million
+//! unless it says more: `cargo bench --bench keys -- grow 10000000`.
+//!
+//! The floor is one reading of the clock and one addition in a sharded map with the same hash function: what any keyed
+//! decision must at least do. Cases take turns, and what counts is the median of the rounds. Compare within one run.
+//! `benches/peers` has other crates beside it.
 
-use std::hash::BuildHasher;
+use std::borrow::Borrow;
+use std::env;
+use std::hash::{BuildHasher, RandomState};
 use std::hint::black_box;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hashbrown::{DefaultHashBuilder, HashMap};
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tollgate::{
-    FixedWindow, InFlight, KeyedRateLimiter, Policy, Rate, Same, SlidingWindowLog, SmoothBursty,
-    TokenBucket,
+    FastHash, FixedWindow, InFlight, KeyedRateLimiter, Policy, Rate, Same, SlidingWindowLog,
+    SmoothBursty, TokenBucket,
 };
 
-const CALLS: usize = 4_000_000;
-const ROUNDS: usize = 5;
+const CALLS: u64 = 2_000_000;
+const ROUNDS: usize = 7;
+
+/// A key is not idle before, so all keys stay.
+const LONG: Duration = Duration::from_secs(86_400);
 
 /// Numbers that follow no pattern.
 struct Scatter(u64);
@@ -27,32 +38,51 @@ impl Scatter {
     }
 }
 
-struct Floor {
+/// A map in shards, whose calls do nothing but add the time.
+struct Floor<K> {
     clock: quanta::Clock,
-    hasher: DefaultHashBuilder,
-    shards: Vec<Mutex<HashMap<u64, u64, DefaultHashBuilder>>>,
+    hasher: FastHash,
+    shards: Vec<Mutex<HashMap<K, u64, FastHash>>>,
 }
 
-impl Floor {
+impl<K: std::hash::Hash + Eq + Clone> Floor<K> {
     fn new() -> Self {
-        let shards = (0..256).map(|_| Mutex::default()).collect();
-        Self { clock: quanta::Clock::new(), hasher: DefaultHashBuilder::default(), shards }
+        let hasher = FastHash::new();
+        let shards = (0..256).map(|_| Mutex::new(HashMap::with_hasher(hasher.clone()))).collect();
+        Self { clock: quanta::Clock::new(), hasher, shards }
     }
 
-    fn call(&self, key: u64) {
+    fn call(&self, key: &K) {
         let shard = usize::try_from(self.hasher.hash_one(key) >> 32).unwrap_or(0) % 256;
         let mut shard = self.shards[shard].lock();
-        *shard.entry(key).or_default() += self.clock.raw();
+        match shard.get_mut(key) {
+            Some(sum) => *sum = sum.wrapping_add(self.clock.raw()),
+            None => _ = shard.insert(key.clone(), 0),
+        }
     }
 }
 
+/// A name and the call for a key.
+type Case<'a, K> = (&'static str, Box<dyn Fn(&K) + Sync + 'a>);
+
 /// Nanoseconds for each of many calls at random keys.
-fn time(keys: u64, mut call: impl FnMut(u64)) -> f64 {
-    let mut scatter = Scatter(7);
+fn time<K, B: Borrow<K>>(
+    keys: u64,
+    key_of: &(impl Fn(u64) -> B + Sync),
+    threads: u64,
+    call: &(dyn Fn(&K) + Sync),
+) -> f64 {
+    let work = |thread| {
+        let mut scatter = Scatter(7 + thread);
+        for _ in 0..CALLS / threads {
+            call(black_box(key_of(scatter.next(keys))).borrow());
+        }
+    };
     let start = Instant::now();
-    for _ in 0..CALLS {
-        call(black_box(scatter.next(keys)));
-    }
+    std::thread::scope(|scope| {
+        (1..threads).for_each(|thread| _ = scope.spawn(move || work(thread)));
+        work(0);
+    });
     start.elapsed().as_secs_f64() * 1e9 / CALLS as f64
 }
 
@@ -61,29 +91,86 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-fn decisions(keys: u64) {
-    let floor = Floor::new();
-    // Never idle, so that all keys stay.
-    let rate = Rate::every(Duration::from_secs(60));
-    let bursty = KeyedRateLimiter::new(SmoothBursty::new(rate));
-    let bucket = KeyedRateLimiter::new(TokenBucket::new(rate, u32::MAX));
-    (0..keys).for_each(|key| {
-        floor.call(key);
-        drop((bursty.try_acquire(&key, 1), bucket.try_acquire(&key, 1)));
-    });
-    let (mut floors, mut granted, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+/// The median time of each case.
+fn rounds<K, B: Borrow<K>>(
+    keys: u64,
+    key_of: &(impl Fn(u64) -> B + Sync),
+    threads: u64,
+    cases: &[Case<'_, K>],
+) -> Vec<f64> {
+    let mut times = vec![Vec::new(); cases.len()];
     for _ in 0..ROUNDS {
-        floors.push(time(keys, |key| floor.call(key)));
-        granted.push(time(keys, |key| drop(bucket.try_acquire(&key, 1))));
-        refused.push(time(keys, |key| drop(bursty.try_acquire(&key, 1))));
+        for ((_, call), times) in cases.iter().zip(&mut times) {
+            times.push(time(keys, key_of, threads, call));
+        }
     }
-    let floor = median(floors);
-    let (granted, refused) = (median(granted), median(refused));
-    println!(
-        "{keys:>9} keys: floor {floor:.0} ns, granted {:.2}, refused {:.2} x floor",
-        granted / floor,
-        refused / floor
-    );
+    times.into_iter().map(median).collect()
+}
+
+/// Grants only, or refusals only.
+fn decisions<K, B: Borrow<K>>(name: &str, keys: u64, key_of: impl Fn(u64) -> B + Sync)
+where
+    K: std::hash::Hash + Eq + Clone + Send + Sync + tollgate::ToKey<K> + 'static,
+{
+    for (what, burst) in [("granted", 1_000_000), ("refused", 1)] {
+        let policy = TokenBucket::new(Rate::every(LONG / burst.min(1_000)), burst);
+        let most = usize::try_from(2 * keys).expect("fits");
+        let ours = KeyedRateLimiter::builder(policy.clone()).max_keys(most).build();
+        let ours_sip =
+            KeyedRateLimiter::builder(policy).max_keys(most).hasher(RandomState::new()).build();
+        let floor = Floor::new();
+        let cases: [Case<'_, K>; 3] = [
+            ("floor", Box::new(|key| floor.call(key))),
+            ("tollgate", Box::new(|key| drop(ours.try_acquire(key, 1)))),
+            ("tollgate, RandomState", Box::new(|key| drop(ours_sip.try_acquire(key, 1)))),
+        ];
+        for key in (0..keys).map(&key_of) {
+            cases.iter().for_each(|(_, call)| call(key.borrow()));
+        }
+        for threads in [1, 2] {
+            let times = rounds(keys, &key_of, threads, &cases);
+            let [floor, ours, ours_sip] = times[..] else { unreachable!() };
+            println!(
+                "{name:<7}{keys:>9} keys, {threads} thread{}, {what}: floor {floor:>4.0} ns, \
+                 {:.2} x floor; by RandomState {:.2} x",
+                if threads == 1 { " " } else { "s" },
+                ours / floor,
+                ours_sip / floor,
+            );
+        }
+    }
+}
+
+/// From a thousand keys on: ours beside an array of atomics, by which the memory shows.
+fn growth(most: u64) {
+    let mut first = None;
+    for keys in [1_000, 10_000, 100_000, 1_000_000, 10_000_000] {
+        if keys > most {
+            break;
+        }
+        let policy = TokenBucket::new(Rate::every(LONG / 1_000), 1_000_000);
+        let room = usize::try_from(2 * keys).expect("fits");
+        let ours = KeyedRateLimiter::builder(policy).max_keys(room).build();
+        let array: Vec<_> = (0..keys).map(|_| AtomicU64::new(0)).collect();
+        let clock = quanta::Clock::new();
+        let add = |&key: &u64| {
+            let at = usize::try_from(key).expect("fits");
+            array[at].fetch_add(clock.raw(), Ordering::Relaxed);
+        };
+        let cases: [Case<'_, u64>; 2] = [
+            ("array", Box::new(add)),
+            ("tollgate", Box::new(|key| drop(ours.try_acquire(key, 1)))),
+        ];
+        (0..keys).for_each(|key| drop(ours.try_acquire(&key, 1)));
+        let times = rounds(keys, &|key| key, 1, &cases);
+        let [array, ours] = times[..] else { unreachable!() };
+        let &mut (first_array, first_ours) = first.get_or_insert((array, ours));
+        println!(
+            "{keys:>9} keys: array of atomics {array:>4.0} ns, {:.2} x a thousand's; ours {ours:>4.0} ns, {:.2} x",
+            array / first_array,
+            ours / first_ours
+        );
+    }
 }
 
 /// The resident memory of this process.
@@ -96,31 +183,131 @@ fn resident_bytes() -> usize {
         .map_or(0, |pages: usize| pages * 4096)
 }
 
-fn memory<P: Policy<Cost = u32>>(name: &str, policy: P) {
-    const KEYS: u64 = 1_000_000;
+/// What a key takes, as this process grows: it must have freed nothing before.
+fn bytes<P: Policy<Cost = u32>>(policy: P, keys: u64) {
+    let room = usize::try_from(keys).expect("fits");
+    let limiter = KeyedRateLimiter::builder(policy).max_keys(room).build();
+    limiter.try_acquire(&u64::MAX, 1).map(drop).expect("the first");
     let before = resident_bytes();
-    let limiter = KeyedRateLimiter::new(policy);
-    let mut worst = Duration::ZERO;
-    for key in 0..KEYS {
-        let start = Instant::now();
-        drop(limiter.try_acquire(&key, 1));
-        worst = worst.max(start.elapsed());
+    (1..keys).for_each(|key| drop(limiter.try_acquire(&key, 1)));
+    println!("{} {}", limiter.len(), (resident_bytes() - before) / limiter.len());
+}
+
+type Row = (&'static str, fn(u64));
+
+/// The policies of which the memory is measured, each in a process of its own.
+const MEMORY: [Row; 5] = [
+    ("SmoothBursty", |keys| bytes(SmoothBursty::new(Rate::every(LONG)), keys)),
+    ("TokenBucket", |keys| bytes(TokenBucket::new(Rate::every(LONG), 10), keys)),
+    ("FixedWindow", |keys| bytes(FixedWindow::new(10, LONG), keys)),
+    ("SlidingWindowLog", |keys| bytes(SlidingWindowLog::new(10, LONG), keys)),
+    ("Same((log, 2))", |keys| {
+        bytes(Same((SlidingWindowLog::new(10, LONG), InFlight::new(2))), keys);
+    }),
+];
+
+fn memory(most: u64) {
+    let program = env::current_exe().expect("this program");
+    for (name, _) in MEMORY {
+        let sizes: &[u64] = match name {
+            "SmoothBursty" | "TokenBucket" => {
+                &[10_000, 100_000, 700_000, 1_000_000, 1_400_000, 10_000_000]
+            }
+            _ => &[1_000_000],
+        };
+        for keys in sizes.iter().filter(|&&keys| keys <= most.max(1_400_000)) {
+            let output = Command::new(&program)
+                .args([OF_A_KEY, name, &keys.to_string()])
+                .output()
+                .expect("this program runs");
+            let text = String::from_utf8_lossy(&output.stdout);
+            let (keys, bytes) = text.trim().split_once(' ').expect("two numbers");
+            println!("{name:<18}{keys:>9} keys: {bytes:>4} bytes a key");
+        }
     }
-    let bytes = resident_bytes().saturating_sub(before) / limiter.len().max(1);
+}
+
+const OF_A_KEY: &str = "--bytes-of-a-key";
+
+/// The longest of many calls. Each is compared with a pause of the same length in a loop that does nothing: what the system
+/// takes for others is in both.
+fn stall(name: &str, most: u64, calls: impl Fn(&mut dyn FnMut(&dyn Fn()))) {
+    let (mut worst, mut over, mut all) = (Duration::ZERO, 0, 0);
+    let mut idle_worst = Duration::ZERO;
+    calls(&mut |call| {
+        let start = Instant::now();
+        call();
+        let took = start.elapsed();
+        worst = worst.max(took);
+        over += u64::from(took > Duration::from_micros(200));
+        all += 1;
+        let start = Instant::now();
+        black_box(());
+        idle_worst = idle_worst.max(start.elapsed());
+    });
     println!(
-        "{name:<18} {:>9} keys, {bytes:>4} bytes a key, longest call {worst:.1?}",
-        limiter.len()
+        "{name:<34}{most:>9} keys: longest call {worst:>8.1?}, {over} of {all} above 0.2 ms; longest pause of the machine {idle_worst:.1?}"
     );
 }
 
+/// Growth, and clean-up while all keys become idle at once.
+fn stalls(most: u64) {
+    let room = usize::try_from(most).expect("fits");
+    let numbers = |policy| KeyedRateLimiter::builder(policy).max_keys(room).build();
+    let limiter = numbers(TokenBucket::new(Rate::every(LONG), 10));
+    stall("growth, u64", most, |call| {
+        (0..most).for_each(|key| call(&|| drop(limiter.try_acquire(&key, 1))));
+    });
+    let names: Vec<_> = (0..most).map(|key| format!("customer {key:>12}")).collect();
+    let policy = TokenBucket::new(Rate::every(LONG), 10);
+    let limiter = KeyedRateLimiter::<String, _>::builder(policy).max_keys(room).build();
+    stall("growth, String", most, |call| {
+        names.iter().for_each(|key| call(&|| drop(limiter.try_acquire(key, 1))));
+    });
+    // All of them are idle after a second, and calls at one key go on for longer than the clean-up may take.
+    let limiter = numbers(TokenBucket::new(Rate::per_second(1.0), 1));
+    (0..most).for_each(|key| drop(limiter.try_acquire(&key, 1)));
+    stall("all idle, then calls", most, |call| {
+        let end = Instant::now() + Duration::from_secs(12);
+        while Instant::now() < end {
+            call(&|| drop(limiter.try_acquire(&0, 1)));
+        }
+    });
+    println!("{:<34}{:>9} keys are left", "", limiter.len());
+}
+
 fn main() {
-    for keys in [1_000, 100_000, 1_000_000] {
-        decisions(keys);
+    let arguments: Vec<_> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    if let [of_a_key, name, keys] = &arguments[..]
+        && of_a_key == OF_A_KEY
+    {
+        let (_, of) = MEMORY.into_iter().find(|(other, _)| other == name).expect("a policy");
+        return of(keys.parse().expect("a number"));
     }
-    let day = Duration::from_secs(86_400);
-    memory("SmoothBursty", SmoothBursty::new(Rate::every(day)));
-    memory("TokenBucket", TokenBucket::new(Rate::every(day), 10));
-    memory("FixedWindow", FixedWindow::new(10, day));
-    memory("SlidingWindowLog", SlidingWindowLog::new(10, day));
-    memory("Same((log, 2))", Same((SlidingWindowLog::new(10, day), InFlight::new(2))));
+    let most = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(1_000_000);
+    let is_asked = |part: &str| {
+        let parts: Vec<_> =
+            arguments.iter().filter(|argument| argument.parse::<u64>().is_err()).collect();
+        parts.is_empty() || parts.iter().any(|asked| *asked == part)
+    };
+    if is_asked("decide") {
+        for keys in [1_000, 100_000, 1_000_000, 10_000_000].into_iter().filter(|&keys| keys <= most)
+        {
+            decisions::<u64, u64>("u64", keys, |key| key);
+        }
+        let name = |key: u64| format!("customer {key:>12}");
+        let names: Vec<String> = (0..100_000).map(name).collect();
+        decisions::<String, &String>("String", 100_000, |key| {
+            &names[usize::try_from(key).expect("fits")]
+        });
+    }
+    if is_asked("grow") {
+        growth(most);
+    }
+    if is_asked("memory") {
+        memory(most);
+    }
+    if is_asked("stall") {
+        stalls(most);
+    }
 }

@@ -4,7 +4,7 @@
 mod tests;
 
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -223,10 +223,11 @@ impl<P: Policy> Acquiring for Acquire<'static, P> {
     }
 }
 
-impl<K, P> Acquiring for KeyedAcquire<'static, K, P>
+impl<K, P, S> Acquiring for KeyedAcquire<'static, K, P, K, S>
 where
     K: Clone + Hash + Eq + Send + 'static,
     P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
 {
     fn go_ahead_by(&mut self, ahead: Duration) {
         self.go_ahead_by(ahead);
@@ -546,12 +547,13 @@ impl<P: Policy + fmt::Debug> AnyRateLimiter<P::Cost> for RateLimiter<P> {
     }
 }
 
-impl<K, P: Policy> sealed::Sealed for AtKey<K, P> {}
+impl<K, P: Policy, S> sealed::Sealed for AtKey<K, P, S> {}
 
-impl<K, P> AnyRateLimiter<P::Cost> for AtKey<K, P>
+impl<K, P, S> AnyRateLimiter<P::Cost> for AtKey<K, P, S>
 where
     K: Clone + fmt::Debug + Hash + Eq + Send + Sync + 'static,
     P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
 {
     fn acquire(&self, n: P::Cost) -> AnyFuture<AnyGrant<P::Cost>> {
         AnyFuture::of(self.acquire_within(n, None))
@@ -599,16 +601,17 @@ where
     }
 }
 
-impl<K, P> AtKey<K, P>
+impl<K, P, S> AtKey<K, P, S>
 where
     K: Clone + Hash + Eq + Send + 'static,
     P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
 {
     fn acquire_within(
         &self,
         n: P::Cost,
         max_wait: Option<Duration>,
-    ) -> KeyedAcquire<'static, K, P> {
+    ) -> KeyedAcquire<'static, K, P, K, S> {
         self.limiter().acquire_within(self.key().clone(), n, max_wait)
     }
 }

@@ -29,7 +29,7 @@ use system::{System, SystemAlarms};
 ///
 /// | clock | time | wakes waiters |
 /// |---|---|---|
-/// | [`Clock::system()`] | monotonic, by [`quanta`] | a thread of this crate, started at the first wait; how precisely is set by [`timer_slack`](Clock::timer_slack) |
+/// | [`Clock::system()`] | monotonic, by [`quanta`] | a thread of this crate, started at the first wait or key; how precisely is set by [`timer_slack`](Clock::timer_slack) |
 /// | [`Clock::coarse()`] | the same; what is ready at the kernel's last tick is granted by that | the same |
 /// | `Clock::tokio()` | tokio's, honours `tokio::time::pause` | a task on the waiter's runtime |
 /// | [`ManualClock`] | yours | [`advance`](ManualClock::advance) |
@@ -59,7 +59,7 @@ impl Clock {
     /// The system's monotonic clock: the default of all limiters.
     ///
     /// It works with any async runtime or none: one background thread for the whole process ends all
-    /// waits. It starts at the first wait. Under `tokio::time::pause` it goes on in real
+    /// waits, and drops idle keys. It starts at the first wait or key. Under `tokio::time::pause` it goes on in real
     /// time; use `Clock::tokio()` there. On most systems it stands still while the machine sleeps.
     ///
     /// It reads the processor's counter, which the operating system's clock sets each millisecond: it is
@@ -276,6 +276,15 @@ impl Clock {
     pub(crate) fn wake_others(&self) {
         if let Kind::System(system, _) | Kind::Coarse(system, _) = &self.0 {
             system.rounds.wake_others();
+        }
+    }
+
+    /// Whether an alarm goes off while no caller waits. Tokio's would need a timer, which moves paused time.
+    pub(crate) fn sounds_without_callers(&self) -> bool {
+        match &self.0 {
+            Kind::System(..) | Kind::Coarse(..) | Kind::Manual(_) => true,
+            #[cfg(feature = "tokio")]
+            Kind::Tokio(_) => false,
         }
     }
 

@@ -1,47 +1,70 @@
 //! A limit for each key.
 
 mod acquire;
+mod admin;
+mod arena;
 pub(crate) mod at_key;
 pub(crate) mod builder;
+mod decide;
+mod entry;
 pub(crate) mod grant_or_wait;
+pub(crate) mod hash;
+mod held;
+mod inspect;
+mod policy_source;
+mod round;
+mod rules;
+mod segments;
 mod shard;
+mod sweep;
 mod table;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 mod to_key;
 
 use std::borrow::Borrow;
-use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use acquire::KeyedAcquire;
+#[cfg(feature = "redis")]
 use grant_or_wait::GrantOrWait;
+use hash::FastHash;
 pub use to_key::ToKey;
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::{Grant, GrantOwner, Reservation, Shared};
-#[cfg(feature = "metrics")]
-use crate::observe;
-use crate::observe::Event;
+use crate::limiter::{Grant, GrantOwner, Reservation};
 use crate::park::block_on;
-use crate::policy::{Policy, Quota};
-use crate::stats::{Stats, Waits};
-use shard::PolicySource;
+use crate::policy::Policy;
 use table::Table;
 
 /// A [`RateLimiter`](crate::RateLimiter) for each key: per customer, per host, per token.
 ///
-/// Keys need no registration: an absent key is **an idle one**, as if it had long been unused. Calls drop
-/// idle keys, a few at a time, and only when that changes no decision; [`remove_idle`](Self::remove_idle)
-/// drops all of them. A call names a key in any [borrowed form](ToKey), such as `&str` for `String` or
-/// `Arc<str>`.
+/// Keys need no registration: an absent key is **an idle one**, as if it had long been unused. A call names a key in
+/// any [borrowed form](ToKey), such as `&str` for `String` or `Arc<str>`.
+///
+/// # Idle keys go
+///
+/// Idle keys are dropped, which changes no decision: some by calls, and all of them **within ten seconds** of being
+/// idle, also if no call comes. A key that was in use until then, by waiters or grants that were kept, may take as long
+/// again as it was in use. By [`Clock::tokio`](crate::Clock) calls alone drop keys, because a timer would move
+/// paused time. [`remove_idle`](Self::remove_idle) drops all idle keys now, [`retain`](Self::retain) those that the
+/// caller chooses.
+///
+/// # Memory
 ///
 /// Each key has its own queue, with the order and the guarantees of a `RateLimiter`. The queue is created
-/// when a caller has to wait or holds a place in flight. Until then a key takes the memory of its policy's
-/// [state](Policy::State) and a few bytes more.
+/// when a caller has to wait or holds a place in flight. Until then a key of
+/// [`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket), [`Gcra`](crate::Gcra) or
+/// [`LeakyBucket`](crate::LeakyBucket) is itself and one word of 8 bytes in a hash table, and a key of another policy, or
+/// with a policy of its own, has a record beside it with the policy's [state](Policy::State). No call moves more than some
+/// hundred keys when the table grows, however many there are.
+///
+/// # Hash function
+///
+/// [`FastHash`], which has a random seed, unless the [builder](crate::KeyedRateLimiterBuilder::hasher) sets another one.
 ///
 /// **The number of keys is bounded**, by 1,048,576 unless
 /// [`max_keys`](crate::KeyedRateLimiterBuilder::max_keys) sets another limit. When the limit is reached and no
@@ -62,8 +85,8 @@ use table::Table;
 /// assert!(limiter.try_acquire("bob", 1).is_ok());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-pub struct KeyedRateLimiter<K, P: Policy> {
-    table: Arc<Table<K, P>>,
+pub struct KeyedRateLimiter<K, P: Policy, S = FastHash> {
+    table: Arc<Table<K, P, S>>,
 }
 
 impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
@@ -121,7 +144,14 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     ) -> Self {
         Self::builder_with_policies(policy_of).clock(clock).build()
     }
+}
 
+impl<K, P, S> KeyedRateLimiter<K, P, S>
+where
+    K: Hash + Eq + Send + 'static,
+    P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
+{
     /// Acquires `n` permits at `key`, waiting until they are granted.
     ///
     /// # Errors
@@ -144,7 +174,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn acquire<'a, Q>(&'a self, key: &'a Q, n: P::Cost) -> KeyedAcquire<'a, K, P, Q>
+    pub fn acquire<'a, Q>(&'a self, key: &'a Q, n: P::Cost) -> KeyedAcquire<'a, K, P, Q, S>
     where
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
@@ -172,7 +202,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// # drop(grant); Ok::<(), Box<dyn std::error::Error>>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn acquire_owned(&self, key: K, n: P::Cost) -> KeyedAcquire<'static, K, P> {
+    pub fn acquire_owned(&self, key: K, n: P::Cost) -> KeyedAcquire<'static, K, P, K, S> {
         self.acquire_within(key, n, None)
     }
 
@@ -191,15 +221,13 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// assert_eq!(limiter.try_acquire(&7, 1).unwrap_err().retry_after().unwrap().as_millis(), 200);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
+    #[inline]
     pub fn try_acquire<Q>(&self, key: &Q, n: P::Cost) -> Result<Grant<'_, P>, Error>
     where
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
     {
-        match self.table.grant_or_wait(key, n, Some(Duration::ZERO), Duration::ZERO)? {
-            GrantOrWait::Granted(grant) => Ok(grant),
-            GrantOrWait::Waiting(acquire) => acquire.now(),
-        }
+        self.table.try_at(key, n)
     }
 
     /// Acquires as many of `n` permits as are available at `key` now, and at least one; see
@@ -258,7 +286,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         key: &'a Q,
         n: P::Cost,
         timeout: Duration,
-    ) -> KeyedAcquire<'a, K, P, Q>
+    ) -> KeyedAcquire<'a, K, P, Q, S>
     where
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
@@ -340,405 +368,13 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.acquire(key, n).reserve()
     }
 
-    /// Puts **all** keys under one policy, and drops the function of the key if there was one. The change also
-    /// applies to callers already waiting; see [`RateLimiter::set_policy`](crate::RateLimiter::set_policy).
-    /// Keys are changed one after another, not atomically.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let slow = TokenBucket::new(Rate::per_second(1.0), 10);
-    /// let limiter = KeyedRateLimiter::with_clock(slow, ManualClock::new());
-    /// limiter.try_acquire(&7, 10)?;
-    /// limiter.set_policy(TokenBucket::new(Rate::per_second(100.0), 10));
-    /// assert_eq!(limiter.try_acquire(&7, 1).unwrap_err().retry_after().unwrap().as_millis(), 10);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn set_policy(&self, policy: P) {
-        self.table.set_rule(&PolicySource::One(policy));
-        self.table.observer.report(&Event::PolicyChanged { rate: None });
-    }
-
-    /// Puts each key under the policy that `policy_of` returns for it; see
-    /// [`with_policies`](Self::with_policies).
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let rate = Rate::per_second(1.0);
-    /// let policy = TokenBucket::new(rate, 10);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.set_policies(move |&key| TokenBucket::new(rate, key));
-    /// assert_eq!((limiter.available(&3), limiter.available(&30)), (3, 30));
-    /// ```
-    pub fn set_policies(&self, policy_of: impl Fn(&K) -> P + Send + Sync + 'static) {
-        self.table.set_rule(&PolicySource::Each(Arc::new(policy_of)));
-        self.table.observer.report(&Event::PolicyChanged { rate: None });
-    }
-
-    /// Calls the function of the key again for this key; use it after the function's result has changed. Does
-    /// nothing if the key is absent, or if all keys have [one policy](Self::set_policy).
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use std::sync::atomic::{AtomicU32, Ordering};
-    /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    ///
-    /// let capacity = Arc::new(AtomicU32::new(5));
-    /// let plan = Arc::clone(&capacity);
-    /// let policy_of =
-    ///     move |_: &i32| TokenBucket::new(Rate::per_second(1.0), plan.load(Ordering::Relaxed));
-    /// let limiter = KeyedRateLimiter::with_policies(policy_of, ManualClock::new());
-    /// limiter.try_acquire(&7, 1)?;
-    /// capacity.store(50, Ordering::Relaxed);
-    /// assert!(limiter.try_acquire(&7, 50).is_err());
-    /// limiter.refresh(&7);
-    /// assert_eq!(limiter.quota(&7).limit, 50);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn refresh<Q>(&self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        self.table.refresh(key);
-    }
-
-    /// Grants nothing at `key` for `duration` from now; see
-    /// [`RateLimiter::pause_for`](crate::RateLimiter::pause_for).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::TooManyKeys`]: the key is absent, and there is no room for it.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
-    /// # use std::time::Duration;
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// limiter.pause_for(&7, Duration::from_secs(30))?;
-    /// assert_eq!(limiter.blocking_acquire(&8, 1)?.waited().as_secs(), 0);
-    /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_secs(), 30);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn pause_for<Q>(&self, key: &Q, duration: Duration) -> Result<(), Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
-        self.table.line(key)?.with_lock(|inner, now| inner.pause(now, duration));
-        self.table.observer.paused(duration);
-        Ok(())
-    }
-
-    /// Ends a pause of `key` now; see [`RateLimiter::resume`](crate::RateLimiter::resume).
-    ///
-    /// # Errors
-    ///
-    /// As [`pause_for`](Self::pause_for).
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
-    /// # use std::time::Duration;
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// limiter.pause_for(&7, Duration::from_secs(30))?;
-    /// limiter.resume(&7)?;
-    /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_secs(), 0);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn resume<Q>(&self, key: &Q) -> Result<(), Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
-        self.table.line(key)?.with_lock(|inner, now| inner.resume(now));
-        self.table.observer.report(&Event::Resumed);
-        Ok(())
-    }
-
-    /// Takes what is available at `key` beyond `remaining`; see
-    /// [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
-    ///
-    /// # Errors
-    ///
-    /// As [`pause_for`](Self::pause_for).
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 100);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.shrink_to(&7, 40)?;
-    /// assert_eq!((limiter.available(&7), limiter.available(&8)), (40, 100));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn shrink_to<Q>(&self, key: &Q, remaining: P::Cost) -> Result<Grant<'static, P>, Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
-        let line = self.table.line(key)?;
-        let (excess, charge) = line.with_lock(|inner, now| inner.shrink_to(now, remaining));
-        Ok(Grant::new(GrantOwner::owned(line), excess, charge))
-    }
-
-    /// The permits that can be acquired at `key` now without a wait for the next caller; see
-    /// [`RateLimiter::available`](crate::RateLimiter::available).
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(&7, 1)?;
-    /// assert_eq!((limiter.available(&7), limiter.available(&8)), (2, 3));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[must_use]
-    pub fn available<Q>(&self, key: &Q) -> P::Cost
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
-        self.quota(key).remaining
-    }
-
-    /// The limit at `key` and what remains of it; see
-    /// [`RateLimiter::quota`](crate::RateLimiter::quota).
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(&7, 1)?;
-    /// let quota = limiter.quota(&7);
-    /// assert_eq!((quota.limit, quota.remaining), (3, 2));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[must_use]
-    pub fn quota<Q>(&self, key: &Q) -> Quota<P::Cost>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
-        self.table.look(key, Shared::quota, Quota::of)
-    }
-
-    /// The number of waiters at `key`.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// let granted = limiter.reserve(&7, 1)?;
-    /// let waiting = limiter.reserve(&7, 1)?;
-    /// assert_eq!((limiter.queue_len(&7), limiter.queue_len(&8)), (1, 0));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[must_use]
-    pub fn queue_len<Q>(&self, key: &Q) -> usize
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
-        let in_line = |line: &Shared<P>| line.with_lock(|inner, _| inner.queue_len());
-        self.table.look(key, in_line, |_, _, _| 0)
-    }
-
-    /// The number of keys in the table, including idle keys that have not been dropped yet.
-    ///
-    /// Calls of the limiter look for idle keys, a few at a time, and less often while they find none. So this
-    /// number is an upper bound of the keys in use. For an exact gauge, call
-    /// [`remove_idle`](Self::remove_idle) first.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(&7, 1)?;
-    /// assert_eq!((limiter.len(), limiter.is_empty()), (1, false));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.table.len()
-    }
-
-    /// Drops all idle keys now, and returns their number. This changes no decision.
-    ///
-    /// It visits every key, under one short lock after another. Other calls drop idle keys anyway; use this for
-    /// a gauge, or to free memory in a program that has stopped calling the limiter.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// # use std::time::Duration;
-    /// let clock = ManualClock::new();
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, &clock);
-    /// limiter.try_acquire(&7, 1)?;
-    /// clock.advance(Duration::from_millis(199));
-    /// limiter.try_acquire(&8, 1)?;
-    /// assert_eq!(limiter.remove_idle(), 0);
-    /// clock.advance(Duration::from_millis(1));
-    /// assert_eq!((limiter.remove_idle(), limiter.len()), (1, 1));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn remove_idle(&self) -> usize {
-        self.table.remove_idle()
-    }
-
-    /// Whether the table holds no key; see [`len`](Self::len).
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The name given to the [builder](crate::KeyedRateLimiterBuilder::name).
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter};
-    /// let builder = KeyedRateLimiter::<u64, _>::builder(InFlight::new(10));
-    /// assert_eq!(builder.name("uploads").build().name(), Some("uploads"));
-    /// ```
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        self.table.observer.name.as_deref()
-    }
-
-    /// The clock that decides and wakes waiters.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter, ManualClock};
-    /// let limiter = KeyedRateLimiter::<u64, _>::with_clock(InFlight::new(10), ManualClock::new());
-    /// assert_eq!(limiter.clock().now().get(), 0);
-    /// ```
-    #[must_use]
-    pub fn clock(&self) -> &Clock {
-        &self.table.clock
-    }
-
-    /// The maximum number of keys; see [`crate::KeyedRateLimiterBuilder::max_keys`].
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter};
-    /// let limiter = KeyedRateLimiter::<u64, _>::new(InFlight::new(10));
-    /// assert_eq!(limiter.max_keys(), 1_048_576);
-    /// ```
-    #[must_use]
-    pub fn max_keys(&self) -> usize {
-        self.table.options.max_keys
-    }
-
-    /// The maximum number of waiters at each key; `usize::MAX` if the
-    /// [builder](crate::KeyedRateLimiterBuilder::max_waiters) set none.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter};
-    /// let builder = KeyedRateLimiter::<u64, _>::builder(InFlight::new(10));
-    /// assert_eq!(builder.max_waiters(100).build().max_waiters(), 100);
-    /// ```
-    #[must_use]
-    pub fn max_waiters(&self) -> usize {
-        self.table.options.settings.bounds.waiters
-    }
-
-    /// The maximum number of permits that the waiters of one key together may ask for; `u64::MAX` if
-    /// the [builder](crate::KeyedRateLimiterBuilder::max_queued_permits) set none.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter};
-    /// let builder = KeyedRateLimiter::<u64, _>::builder(InFlight::new(10));
-    /// assert_eq!(builder.max_queued_permits(50).build().max_queued_permits(), 50);
-    /// ```
-    #[must_use]
-    pub fn max_queued_permits(&self) -> u64 {
-        self.table.options.settings.bounds.permits
-    }
-
-    /// Whether an absent key begins as a new limiter; see
-    /// [`crate::KeyedRateLimiterBuilder::absent_is_new`].
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter};
-    /// let limiter = KeyedRateLimiter::<u64, _>::new(InFlight::new(10));
-    /// assert!(!limiter.absent_is_new());
-    /// ```
-    #[must_use]
-    pub fn absent_is_new(&self) -> bool {
-        self.table.options.settings.absent_is_new
-    }
-
-    /// The keys in the table, in no particular order. They are read shard by shard, not atomically.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(&7, 2)?;
-    /// limiter.try_acquire(&8, 1)?;
-    /// let mut left: Vec<_> =
-    ///     limiter.keys().into_iter().map(|key| (key, limiter.available(&key))).collect();
-    /// left.sort();
-    /// assert_eq!(left, [(7, 1), (8, 2)]);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[must_use]
-    pub fn keys(&self) -> Vec<K>
-    where
-        K: Clone,
-    {
-        self.table.keys()
-    }
-
-    /// Counters of all keys together since the limiter was created.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(&7, 1)?;
-    /// limiter.try_acquire(&8, 1)?;
-    /// assert!(limiter.try_acquire(&8, 1).is_err());
-    /// assert_eq!((limiter.stats().granted, limiter.stats().refused), (2, 1));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.table.stats()
-    }
-
-    /// How long callers waited at all keys, and for which part of the policy.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// for key in [7, 8] {
-    ///     limiter.blocking_acquire(&key, 6)?;
-    ///     limiter.blocking_acquire(&key, 1)?; // waits for 200 ms
-    /// }
-    /// assert_eq!(limiter.waits().count(), 2);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[must_use]
-    pub fn waits(&self) -> Waits {
-        self.table.waits()
-    }
-
-    #[cfg(feature = "metrics")]
-    pub(crate) fn observe(&self) -> observe::Observe {
-        observe::observe(&self.table, |table| observe::Observation {
-            stats: table.stats(),
-            waits: table.waits(),
-            waiting: table.queue_len(),
-            redis: None,
-        })
-    }
-
     /// Waits up to `max_wait`, without a borrow.
     pub(crate) fn acquire_within(
         &self,
         key: K,
         n: P::Cost,
         max_wait: Option<Duration>,
-    ) -> KeyedAcquire<'static, K, P> {
+    ) -> KeyedAcquire<'static, K, P, K, S> {
         KeyedAcquire::owned(Arc::clone(&self.table), key, n, max_wait)
     }
 
@@ -760,21 +396,8 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
 }
 
 /// Another handle to the same keys.
-impl<K, P: Policy> Clone for KeyedRateLimiter<K, P> {
+impl<K, P: Policy, S> Clone for KeyedRateLimiter<K, P, S> {
     fn clone(&self) -> Self {
         Self { table: Arc::clone(&self.table) }
-    }
-}
-
-impl<K, P: Policy> fmt::Debug for KeyedRateLimiter<K, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("KeyedRateLimiter");
-        if let Some(name) = &self.table.observer.name {
-            shown.field("name", name);
-        }
-        shown
-            .field("keys", &self.table.len())
-            .field("clock", &self.table.clock)
-            .finish_non_exhaustive()
     }
 }

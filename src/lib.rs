@@ -141,6 +141,7 @@ pub use config::limits::{Limit, Limits, Per};
 pub use error::{Error, ExceedsCapacity, QueueLimit};
 pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;
+pub use keyed::hash::{FastHash, FastHasher};
 pub use keyed::{KeyedAcquire, KeyedRateLimiter, ToKey};
 pub use limiter::builder::RateLimiterBuilder;
 pub use limiter::{Acquire, Grant, Metered, RateLimiter, Reservation, SettleOnDrop};

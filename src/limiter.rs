@@ -5,6 +5,7 @@ pub(crate) mod builder;
 mod grant;
 mod grant_owner;
 pub(crate) mod metered;
+mod open_grant;
 mod reservation;
 mod shared;
 #[cfg(all(test, not(tollgate_loom)))]
@@ -16,8 +17,9 @@ use std::time::Duration;
 
 pub use acquire::Acquire;
 pub use grant::Grant;
-pub(crate) use grant_owner::{EntryRef, GrantOwner, KeyGuard, Keys};
+pub(crate) use grant_owner::{GrantOwner, KeyGuard, Keys};
 pub use metered::{Metered, SettleOnDrop};
+pub(crate) use open_grant::{GrantId, OpenGrant};
 pub use reservation::Reservation;
 pub(crate) use shared::Shared;
 

@@ -22,7 +22,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
@@ -265,9 +265,20 @@ impl<P: Policy> sealed::Observed for RateLimiter<P> {
     }
 }
 
-impl<K: Hash + Eq + Send + 'static, P: Policy> Observed for KeyedRateLimiter<K, P> {}
+impl<K, P, S> Observed for KeyedRateLimiter<K, P, S>
+where
+    K: Hash + Eq + Send + 'static,
+    P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
+{
+}
 
-impl<K: Hash + Eq + Send + 'static, P: Policy> sealed::Observed for KeyedRateLimiter<K, P> {
+impl<K, P, S> sealed::Observed for KeyedRateLimiter<K, P, S>
+where
+    K: Hash + Eq + Send + 'static,
+    P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
+{
     fn name(&self) -> Option<&str> {
         self.name()
     }

@@ -16,6 +16,7 @@ pub(crate) mod lock_free;
 pub(crate) mod lock_out;
 pub(crate) mod log;
 mod lows;
+pub(crate) mod packed;
 mod ready;
 pub(crate) mod schedule;
 pub(crate) mod sliding_window_counter;
@@ -32,6 +33,7 @@ use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate};
 pub use cost::Cost;
 use lock_free::LockFree;
+use packed::Packed;
 pub use ready::Ready;
 
 /// Two ticks of a timer that fires each millisecond.
@@ -321,6 +323,11 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// The functions to decide without a lock; only for policies whose state is one position.
     #[doc(hidden)]
     const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = None;
+
+    /// The functions to keep the state of a key in one word; only for policies whose state is mostly one position.
+    #[doc(hidden)]
+    #[allow(clippy::type_complexity)]
+    const PACKED: Option<Packed<Self, Self::State, Self::Cost, Self::Receipt>> = None;
 }
 
 /// The limit and its remaining permits, as in a `RateLimit` header.

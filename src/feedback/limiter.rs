@@ -1,7 +1,7 @@
 //! The limiters that can be taught.
 
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,12 +176,13 @@ impl<P: Policy<Cost: Counted>> Limiter for RateLimiter<P> {
     }
 }
 
-impl<K, P: Policy> sealed::Sealed for AtKey<K, P> {}
+impl<K, P: Policy, S> sealed::Sealed for AtKey<K, P, S> {}
 
-impl<K, P> Limiter for AtKey<K, P>
+impl<K, P, S> Limiter for AtKey<K, P, S>
 where
     K: Clone + fmt::Debug + Hash + Eq + Send + Sync + 'static,
     P: Policy<Cost: Counted>,
+    S: BuildHasher + Send + Sync + 'static,
 {
     type Cost = P::Cost;
     type Grant = Grant<'static, P>;

@@ -2,13 +2,14 @@
 
 use std::borrow::Borrow;
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::grant_or_wait::GrantOrWait;
+use super::hash::FastHash;
 use super::table::Table;
 use super::to_key::ToKey;
 use crate::error::Error;
@@ -43,23 +44,23 @@ use crate::policy::Policy;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "futures do nothing unless they are awaited"]
-pub struct KeyedAcquire<'a, K, P: Policy, Q: ?Sized = K> {
-    stage: Stage<'a, K, P, Q>,
+pub struct KeyedAcquire<'a, K, P: Policy, Q: ?Sized = K, S = FastHash> {
+    stage: Stage<'a, K, P, Q, S>,
     cost: P::Cost,
     max_wait: Option<Duration>,
     ahead: Duration,
 }
 
-enum Stage<'a, K, P: Policy, Q: ?Sized> {
-    Borrowed { table: &'a Table<K, P>, key: &'a Q },
-    Owned { table: Arc<Table<K, P>>, key: K },
+enum Stage<'a, K, P: Policy, Q: ?Sized, S> {
+    Borrowed { table: &'a Table<K, P, S>, key: &'a Q },
+    Owned { table: Arc<Table<K, P, S>>, key: K },
     Waiting(Acquire<'static, P>),
     Over,
 }
 
-impl<'a, K, P: Policy, Q: ?Sized> KeyedAcquire<'a, K, P, Q> {
+impl<'a, K, P: Policy, Q: ?Sized, S> KeyedAcquire<'a, K, P, Q, S> {
     pub(super) fn borrowed(
-        table: &'a Table<K, P>,
+        table: &'a Table<K, P, S>,
         key: &'a Q,
         cost: P::Cost,
         max_wait: Option<Duration>,
@@ -68,7 +69,7 @@ impl<'a, K, P: Policy, Q: ?Sized> KeyedAcquire<'a, K, P, Q> {
     }
 
     pub(super) fn owned(
-        table: Arc<Table<K, P>>,
+        table: Arc<Table<K, P, S>>,
         key: K,
         cost: P::Cost,
         max_wait: Option<Duration>,
@@ -100,11 +101,12 @@ impl<'a, K, P: Policy, Q: ?Sized> KeyedAcquire<'a, K, P, Q> {
     }
 }
 
-impl<'a, K, P, Q> KeyedAcquire<'a, K, P, Q>
+impl<'a, K, P, Q, S> KeyedAcquire<'a, K, P, Q, S>
 where
     K: Hash + Eq + Send + Borrow<Q> + 'static,
     P: Policy,
     Q: ToKey<K> + ?Sized,
+    S: BuildHasher + Send + Sync + 'static,
 {
     /// Joins the queue of the key now, without waiting; see [`Acquire::reserve`].
     ///
@@ -157,13 +159,14 @@ where
 }
 
 // No field is ever pinned.
-impl<K, P: Policy, Q: ?Sized> Unpin for KeyedAcquire<'_, K, P, Q> {}
+impl<K, P: Policy, Q: ?Sized, S> Unpin for KeyedAcquire<'_, K, P, Q, S> {}
 
-impl<'a, K, P, Q> Future for KeyedAcquire<'a, K, P, Q>
+impl<'a, K, P, Q, S> Future for KeyedAcquire<'a, K, P, Q, S>
 where
     K: Hash + Eq + Send + Borrow<Q> + 'static,
     P: Policy,
     Q: ToKey<K> + ?Sized,
+    S: BuildHasher + Send + Sync + 'static,
 {
     type Output = Result<Grant<'a, P>, Error>;
 
@@ -193,7 +196,7 @@ where
     }
 }
 
-impl<K, P: Policy, Q: ?Sized> fmt::Debug for KeyedAcquire<'_, K, P, Q> {
+impl<K, P: Policy, Q: ?Sized, S> fmt::Debug for KeyedAcquire<'_, K, P, Q, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
             Stage::Borrowed { .. } | Stage::Owned { .. } => "outside",

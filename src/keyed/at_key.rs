@@ -1,9 +1,10 @@
 //! A limiter for one key.
 
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 
 use super::KeyedRateLimiter;
+use super::hash::FastHash;
 use crate::policy::Policy;
 
 /// One key of a [`KeyedRateLimiter`], as an [`AnyRateLimiter`](crate::AnyRateLimiter); see
@@ -24,12 +25,17 @@ use crate::policy::Policy;
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct AtKey<K, P: Policy> {
-    limiter: KeyedRateLimiter<K, P>,
+pub struct AtKey<K, P: Policy, S = FastHash> {
+    limiter: KeyedRateLimiter<K, P, S>,
     key: K,
 }
 
-impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
+impl<K, P, S> KeyedRateLimiter<K, P, S>
+where
+    K: Hash + Eq + Send + 'static,
+    P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
+{
     /// A handle to one key, for code that takes an [`AnyRateLimiter`](crate::AnyRateLimiter).
     ///
     /// ```
@@ -38,12 +44,12 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// assert_eq!(limiter.at("alice").key(), &"alice");
     /// ```
     #[must_use]
-    pub fn at(&self, key: K) -> AtKey<K, P> {
+    pub fn at(&self, key: K) -> AtKey<K, P, S> {
         AtKey { limiter: self.clone(), key }
     }
 }
 
-impl<K, P: Policy> AtKey<K, P> {
+impl<K, P: Policy, S> AtKey<K, P, S> {
     /// The key.
     #[must_use]
     pub fn key(&self) -> &K {
@@ -52,18 +58,18 @@ impl<K, P: Policy> AtKey<K, P> {
 
     /// The limiter of all keys.
     #[must_use]
-    pub fn limiter(&self) -> &KeyedRateLimiter<K, P> {
+    pub fn limiter(&self) -> &KeyedRateLimiter<K, P, S> {
         &self.limiter
     }
 }
 
-impl<K: Clone, P: Policy> Clone for AtKey<K, P> {
+impl<K: Clone, P: Policy, S> Clone for AtKey<K, P, S> {
     fn clone(&self) -> Self {
         Self { limiter: self.limiter.clone(), key: self.key.clone() }
     }
 }
 
-impl<K: fmt::Debug, P: Policy> fmt::Debug for AtKey<K, P> {
+impl<K: fmt::Debug, P: Policy, S> fmt::Debug for AtKey<K, P, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AtKey").field("key", &self.key).field("limiter", &self.limiter).finish()
     }

@@ -1,12 +1,14 @@
 //! The options of a keyed limiter.
 
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::KeyedRateLimiter;
-use super::shard::{BoundsOf, PolicySource, Settings};
+use super::hash::FastHash;
+use super::policy_source::{BoundsOf, PolicySource};
+use super::shard::Settings;
 use super::table::{MAX_KEYS, Options, Table};
 use crate::clock::Clock;
 use crate::observe::{Event, Reports};
@@ -30,10 +32,11 @@ use crate::wait_queue::Bounds;
 /// assert_eq!((limiter.name(), limiter.max_keys()), (Some("per customer"), 10_000));
 /// ```
 #[must_use = "call `build` to get the limiter"]
-pub struct KeyedRateLimiterBuilder<K, P> {
+pub struct KeyedRateLimiterBuilder<K, P, S = FastHash> {
     rule: PolicySource<K, P>,
     bounds_of: Option<BoundsOf<K>>,
     clock: Option<Clock>,
+    hasher: S,
     options: Options,
 }
 
@@ -83,10 +86,18 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
             rule,
             bounds_of: None,
             clock: None,
+            hasher: FastHash::new(),
             options: Options { reports: Reports::default(), max_keys: MAX_KEYS, settings },
         }
     }
+}
 
+impl<K, P, S> KeyedRateLimiterBuilder<K, P, S>
+where
+    K: Hash + Eq + Send + 'static,
+    P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
+{
     fn with(mut self, choose: impl FnOnce(&mut Options)) -> Self {
         choose(&mut self.options);
         self
@@ -112,6 +123,33 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
     /// ```
     pub fn clock(self, clock: impl Into<Clock>) -> Self {
         Self { clock: Some(clock.into()), ..self }
+    }
+
+    /// The hash function of the keys. Default: [`FastHash`], which is fast, and has a random seed of each limiter.
+    ///
+    /// [`std::hash::RandomState`] is slower and made against attackers who choose the keys and measure the time of calls;
+    /// see [`FastHash`]. A function without a seed, as for keys that are random numbers already, is only for keys that
+    /// no attacker chooses.
+    ///
+    /// ```
+    /// use std::hash::RandomState;
+    /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    ///
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
+    /// let limiter: KeyedRateLimiter<String, _, RandomState> = KeyedRateLimiter::builder(policy)
+    ///     .hasher(RandomState::new())
+    ///     .clock(ManualClock::new())
+    ///     .build();
+    /// limiter.try_acquire("alice", 1)?;
+    /// assert_eq!((limiter.available("alice"), limiter.available("bob")), (2, 3));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn hasher<H: BuildHasher + Send + Sync + 'static>(
+        self,
+        hasher: H,
+    ) -> KeyedRateLimiterBuilder<K, P, H> {
+        let Self { rule, bounds_of, clock, options, .. } = self;
+        KeyedRateLimiterBuilder { rule, bounds_of, clock, hasher, options }
     }
 
     /// A name for logs and metrics; shown by `Debug`. Default: none.
@@ -235,15 +273,20 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
     /// # let _: KeyedRateLimiter<String, _> = limiter;
     /// ```
     #[must_use]
-    pub fn build(self) -> KeyedRateLimiter<K, P> {
+    pub fn build(self) -> KeyedRateLimiter<K, P, S> {
         let clock = self.clock.unwrap_or_else(Clock::system);
         KeyedRateLimiter {
-            table: Table::new(&self.rule, self.bounds_of.as_ref(), clock, self.options),
+            table: Table::new(
+                &self.rule,
+                self.bounds_of.as_ref(),
+                (clock, self.hasher),
+                self.options,
+            ),
         }
     }
 }
 
-impl<K, P> fmt::Debug for KeyedRateLimiterBuilder<K, P> {
+impl<K, P, S> fmt::Debug for KeyedRateLimiterBuilder<K, P, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Options { reports, max_keys, .. } = &self.options;
         f.debug_struct("KeyedRateLimiterBuilder")

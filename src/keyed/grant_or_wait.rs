@@ -1,13 +1,14 @@
 //! A call at a key: its grant, or its place in the key's queue.
 
 use std::borrow::Borrow;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 use super::table::{KeyAdmission, Table};
 use super::to_key::ToKey;
 use crate::error::Error;
 use crate::limiter::{Acquire, Grant, GrantOwner, KeyGuard};
+use crate::line::Charge;
 use crate::policy::Policy;
 
 /// The outcome of a call at a key.
@@ -26,7 +27,43 @@ impl<P: Policy> GrantOrWait<'_, P> {
     }
 }
 
-impl<K: Hash + Eq + Send + 'static, P: Policy> Table<K, P> {
+impl<K, P, S> Table<K, P, S>
+where
+    K: Hash + Eq + Send + 'static,
+    P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Grants or refuses without a wait.
+    // As `Line::decide`.
+    #[inline(always)]
+    pub(super) fn try_at<Q>(&self, key: &Q, cost: P::Cost) -> Result<Grant<'_, P>, Error>
+    where
+        K: Borrow<Q>,
+        Q: ToKey<K> + ?Sized,
+    {
+        match self.attempt(key, cost) {
+            Some(Ok((id, open, receipt))) => {
+                let guard = KeyGuard::new(self, open, id);
+                let charge = Charge { waited: 0, receipt: Some(receipt), limited_by: None };
+                Ok(Grant::new(GrantOwner::key(guard), cost, charge))
+            }
+            Some(Err(error)) => Err(error),
+            None => self.try_at_slowly(key, cost),
+        }
+    }
+
+    #[inline(never)]
+    fn try_at_slowly<Q>(&self, key: &Q, cost: P::Cost) -> Result<Grant<'_, P>, Error>
+    where
+        K: Borrow<Q>,
+        Q: ToKey<K> + ?Sized,
+    {
+        match self.grant_or_wait(key, cost, Some(Duration::ZERO), Duration::ZERO)? {
+            GrantOrWait::Granted(grant) => Ok(grant),
+            GrantOrWait::Waiting(acquire) => acquire.now(),
+        }
+    }
+
     pub(super) fn grant_or_wait<Q>(
         &self,
         key: &Q,
@@ -41,8 +78,8 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> Table<K, P> {
         let (admission, is_time_to_sweep) = self.arrive(key, cost, max_wait);
         // The guard is created before the sweep, which may panic at another key.
         let outcome = admission.map(|admission| match admission {
-            KeyAdmission::Granted(entry, charge) => {
-                let guard = KeyGuard::new(self, entry);
+            KeyAdmission::Granted(open, id, charge) => {
+                let guard = KeyGuard::new(self, open, id);
                 GrantOrWait::Granted(Grant::new(GrantOwner::key(guard), cost, charge))
             }
             KeyAdmission::Line(line) => {

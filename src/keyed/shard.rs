@@ -1,22 +1,32 @@
-//! One shard of the keys, under one lock. Keys are found by hash and swept in bucket order.
+//! One shard of the keys, under one lock.
 //!
-//! A key without waiters is the state of its policy and nothing more. It becomes a line when a caller has to
-//! wait or holds a place in flight, and a state again when no caller does.
+//! A key without waiters is the state of its policy and nothing more: a word where that is enough. It gets a record
+//! when a grant is kept that may be settled, and a line when a caller has to wait or holds a place in flight; and goes
+//! back when that is over.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::HashTable;
+use hashbrown::HashMap;
 
+use super::arena::Arena;
+use super::decide::{Decision, decide};
+use super::entry::{Entry, Record, Slot, Word};
+use super::hash::NumberHasher;
+use super::policy_source::{BoundsOf, PolicySource};
+use super::segments::{Place, Segments};
 use crate::clock::{Clock, Steady};
 use crate::error::Error;
-use crate::limiter::Shared;
-use crate::line::Charge;
+use crate::limiter::{GrantId, Shared};
 use crate::observe::Observer;
-use crate::policy::{Cost, Policy, Ready};
+use crate::policy::packed::PackedAttempt;
+use crate::policy::{Cost, Policy};
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::Bounds;
+
+/// More shards than processors, so that a caller rarely finds its shard locked.
+pub(super) const SHARDS: usize = 256;
 
 pub(super) struct Shard<K, P: Policy> {
     time: Steady,
@@ -28,24 +38,18 @@ pub(super) struct Shard<K, P: Policy> {
     settings: Settings,
     bounds_of: Option<BoundsOf<K>>,
     pub(super) stats: Stats,
-    /// The place of an entry is the index of its bucket.
-    entries: HashTable<Entry<K, P>>,
-    next_id: u32,
-    /// The next bucket that the sweep visits.
-    hand: usize,
+    pub(super) entries: Segments<Entry<K>>,
+    pub(super) records: Arena<Record<P>>,
+    /// The grants that were not dropped before the next call came, with the records of their keys.
+    held: HashMap<GrantId, Held, NumberHasher>,
+    /// The number of grants so far, and the hash and the place of the last one's key.
+    grants: u64,
+    last: (u64, Place),
+    /// The next place that the sweep visits.
+    pub(super) hand: Option<Place>,
     /// The number of calls since the last sweep.
     calls: usize,
 }
-
-/// The source of a key's policy.
-pub(super) enum PolicySource<K, P> {
-    One(P),
-    /// A function of the key.
-    Each(Arc<dyn Fn(&K) -> P + Send + Sync>),
-}
-
-/// The bounds of a key's queue, where they differ by key.
-pub(super) type BoundsOf<K> = Arc<dyn Fn(&K) -> Bounds + Send + Sync>;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
@@ -55,56 +59,23 @@ pub(super) struct Settings {
     pub(super) absent_is_new: bool,
 }
 
-pub(super) struct Entry<K, P: Policy> {
-    pub(super) key: K,
+/// The key of a grant that was recorded.
+struct Held {
     hash: u64,
-    pub(super) id: u32,
-    /// The number of grants that may still be settled. They keep the key in the table.
-    pub(super) pins: u32,
-    /// The key's own policy, if each key has one.
+    record: u32,
+}
+
+/// The decision by the word of a key.
+pub(super) enum Attempt<R> {
+    Granted(Place, R),
+    NotBefore(Nanos),
+    Undecided,
+}
+
+/// A key that is not in the table.
+pub(super) struct Absent<P: Policy> {
     own: Option<Box<P>>,
-    pub(super) slot: Slot<P>,
-}
-
-pub(super) enum Slot<P: Policy> {
-    Quiet(P::State),
-    Busy(Arc<Shared<P>>),
-}
-
-/// The decision about a call at a key without waiters.
-pub(super) enum Decision<R> {
-    Granted(Charge<R>),
-    /// The call has to wait, or its grant is held. Both need a line.
-    NeedsLine,
-}
-
-/// A place is valid until the lock is released.
-const FOUND: &str = "found under this lock";
-
-impl<K, P: Policy> PolicySource<K, P> {
-    /// The key's own policy, to be stored with it; `None` if all keys share one policy.
-    pub(super) fn own(&self, key: &K) -> Option<Box<P>> {
-        match self {
-            Self::One(_) => None,
-            Self::Each(policy_of) => Some(Box::new(policy_of(key))),
-        }
-    }
-
-    fn policy<'a>(&'a self, own: Option<&'a P>) -> &'a P {
-        match (own, self) {
-            (Some(policy), _) | (None, Self::One(policy)) => policy,
-            (None, Self::Each(_)) => unreachable!("each key has its own"),
-        }
-    }
-}
-
-impl<K, P: Policy> Clone for PolicySource<K, P> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::One(policy) => Self::One(policy.clone()),
-            Self::Each(policy_of) => Self::Each(Arc::clone(policy_of)),
-        }
-    }
+    state: P::State,
 }
 
 impl<K, P: Policy> Shard<K, P> {
@@ -122,14 +93,18 @@ impl<K, P: Policy> Shard<K, P> {
             settings,
             bounds_of,
             stats: Stats::default(),
-            entries: HashTable::new(),
-            next_id: 0,
-            hand: 0,
+            entries: Segments::new(),
+            records: Arena::new(),
+            held: HashMap::default(),
+            grants: 0,
+            last: (0, Place::default()),
+            hand: None,
             calls: 0,
         }
     }
 
     /// The current time. It is read under the lock, so that times have the order of events.
+    #[inline]
     pub(super) fn now(&mut self, clock: &Clock) -> Nanos {
         let now = self.time.read(clock.now());
         self.not_before = self.not_before.max(now);
@@ -141,54 +116,16 @@ impl<K, P: Policy> Shard<K, P> {
         self.not_before
     }
 
-    pub(super) fn find(&self, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<usize> {
-        self.entries.find_bucket_index(hash, |entry| entry.hash == hash && is_it(&entry.key))
-    }
-
-    /// The place of the entry `id`; `hint` is its last known place.
-    pub(super) fn find_id(&self, hash: u64, id: u32, hint: usize) -> Option<usize> {
-        let is_it = |entry: &Entry<K, P>| entry.hash == hash && entry.id == id;
-        if self.entries.get_bucket(hint).is_some_and(is_it) {
-            return Some(hint);
-        }
-        self.entries.find_bucket_index(hash, is_it)
-    }
-
-    pub(super) fn entry(&self, place: usize) -> &Entry<K, P> {
-        self.entries.get_bucket(place).expect(FOUND)
-    }
-
-    pub(super) fn entry_mut(&mut self, place: usize) -> &mut Entry<K, P> {
-        self.entries.get_bucket_mut(place).expect(FOUND)
-    }
-
-    pub(super) fn is_taken(&self, place: usize) -> bool {
-        self.entries.get_bucket(place).is_some()
-    }
-
-    pub(super) fn buckets(&self) -> usize {
-        self.entries.num_buckets()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry<K, P>> {
-        self.entries.iter()
-    }
-
-    /// An entry for an absent key, not in the table yet. Calls the function of the key, which may panic.
-    pub(super) fn absent(&self, hash: u64, key: K, now: Nanos) -> Entry<K, P> {
-        let own = self.rule.own(&key);
-        let policy = self.rule.policy(own.as_deref());
-        let state = if self.settings.absent_is_new { policy.start(now) } else { policy.idle(now) };
-        Entry { key, hash, id: 0, pins: 0, own, slot: Slot::Quiet(state) }
-    }
-
-    pub(super) fn insert(&mut self, mut entry: Entry<K, P>) -> usize {
-        entry.id = self.next_id;
-        self.next_id = self.next_id.wrapping_add(1);
-        self.entries.insert_unique(entry.hash, entry, |entry| entry.hash).bucket_index()
+    /// Counts this call, unless it is time to sweep; returns whether it did.
+    #[inline]
+    pub(super) fn count_call(&mut self, calls: usize) -> bool {
+        let more = self.calls + 1 < calls;
+        self.calls += usize::from(more);
+        more
     }
 
     /// Counts this call, and returns whether `calls` calls have arrived since the last sweep.
+    #[inline]
     pub(super) fn is_time_to_sweep(&mut self, calls: usize) -> bool {
         self.calls += 1;
         let is_time = self.calls >= calls;
@@ -198,210 +135,308 @@ impl<K, P: Policy> Shard<K, P> {
         is_time
     }
 
-    /// Visits the next buckets, at most `most`, and removes idle keys. Returns the number of buckets visited,
-    /// and whether the last bucket was among them.
-    pub(super) fn forget_idle(
-        &mut self,
-        now: Nanos,
-        most: usize,
-        forgotten: &mut Vec<Entry<K, P>>,
-    ) -> (usize, bool) {
-        let start = self.hand;
-        while self.hand < self.buckets() && self.hand - start < most {
-            let place = self.hand;
-            // Advanced before the policy is called: if it panics at this key, the next sweep skips it.
-            self.hand += 1;
-            if self.is_taken(place)
-                && self.is_idle(place, now)
-                && let Ok(entry) = self.entries.get_bucket_entry(place)
-            {
-                forgotten.push(entry.remove().0);
-            }
-        }
-        let looked = self.hand - start;
-        let at_end = self.hand >= self.buckets();
-        if at_end {
-            self.hand = 0;
-            if self.entries.len() < self.buckets() / 8 {
-                self.entries.shrink_to(2 * self.entries.len(), |entry| entry.hash);
-            }
-        }
-        (looked, at_end)
+    /// The state of an absent key. Calls the function of the key, which may panic.
+    pub(super) fn absent<'a>(&self, key: impl FnOnce() -> &'a K, now: Nanos) -> Absent<P>
+    where
+        K: 'a,
+    {
+        let own = match &self.rule {
+            PolicySource::One(_) => None,
+            each @ PolicySource::Each(_) => each.own(key()),
+        };
+        let policy = self.rule.policy(own.as_deref());
+        let state = if self.settings.absent_is_new { policy.start(now) } else { policy.idle(now) };
+        Absent { own, state }
     }
 
-    fn is_idle(&mut self, place: usize, now: Nanos) -> bool {
-        self.demote(place, now);
-        let entry = self.entry(place);
-        let Slot::Quiet(state) = &entry.slot else { return false };
-        entry.pins == 0 && self.policy_of(entry).idle_at(state).is_some_and(|time| time <= now)
+    /// Decides a call at an absent key. Also returns whether the key has to be stored.
+    pub(super) fn decide_absent(
+        &self,
+        absent: &mut Absent<P>,
+        now: Nanos,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> (Result<Decision<P::Receipt>, Error>, bool) {
+        let policy = self.rule.policy(absent.own.as_deref());
+        decide(policy, &mut absent.state, 0, now, self.not_before, cost, max_wait)
+    }
+
+    /// Puts an absent key into the table.
+    pub(super) fn insert(
+        &mut self,
+        (hash, key): (u64, K),
+        Absent { own, state }: Absent<P>,
+        now: Nanos,
+        hash_of: impl Fn(&Entry<K>) -> u64,
+    ) -> Place {
+        let record = Record::quiet(state, own);
+        let word = self.pack(&record, now).unwrap_or_else(|| self.record(record));
+        self.entries.insert(hash, Entry { key, word }, hash_of)
+    }
+
+    fn record(&mut self, record: Record<P>) -> Word {
+        Word::record(self.records.insert(record))
+    }
+
+    /// A record as one word, if nothing is lost.
+    fn pack(&self, record: &Record<P>, now: Nanos) -> Option<Word> {
+        let packed = P::PACKED?;
+        match (record, &self.rule) {
+            (Record { slot: Slot::Quiet(state), own: None, pins: 0 }, PolicySource::One(one)) => {
+                (packed.pack)(one, state, now).map(Word::packed)
+            }
+            _ => None,
+        }
+    }
+
+    /// The state of a word.
+    pub(super) fn unpack(&self, word: u64) -> P::State {
+        let packed = P::PACKED.expect("packed by this table");
+        (packed.unpack)(self.rule.policy(None), word)
+    }
+
+    /// Replaces the state of a key that had a word.
+    pub(super) fn store(&mut self, place: Place, state: P::State, now: Nanos) {
+        let record = Record::quiet(state, None);
+        let word = self.pack(&record, now).unwrap_or_else(|| self.record(record));
+        self.entries.get_mut(place).word = word;
+    }
+
+    /// The record of a key, made if it has none.
+    pub(super) fn record_of(&mut self, place: Place) -> u32 {
+        match self.entries.get(place).word.read() {
+            Err(index) => index,
+            Ok(word) => {
+                let index = self.records.insert(Record::quiet(self.unpack(word), None));
+                self.entries.get_mut(place).word = Word::record(index);
+                index
+            }
+        }
+    }
+
+    /// A key goes back from its record to a word, if that is enough.
+    pub(super) fn compact(&mut self, place: Place, index: u32, now: Nanos) {
+        if let Some(word) = self.pack(self.records.get(index), now) {
+            self.entries.get_mut(place).word = word;
+            self.records.remove(index);
+        }
+    }
+
+    /// Decides a call that does not wait by the word of its key, if there is one and it is enough. With a grant goes the
+    /// place of its key.
+    #[inline(always)]
+    pub(super) fn attempt(
+        &mut self,
+        hash: u64,
+        is_it: impl Fn(&Entry<K>) -> bool,
+        now: Nanos,
+        cost: P::Cost,
+    ) -> Attempt<P::Receipt> {
+        let (Some(packed), PolicySource::One(one)) = (P::PACKED, &self.rule) else {
+            return Attempt::Undecided;
+        };
+        let Some((place, Entry { word, .. })) = self.entries.find_mut(hash, is_it) else {
+            return Attempt::Undecided;
+        };
+        let Ok(state) = word.read() else { return Attempt::Undecided };
+        if cost.is_zero() || now < self.not_before {
+            return Attempt::Undecided;
+        }
+        match (packed.attempt)(one, state, now, cost) {
+            PackedAttempt::Granted(state, receipt) => {
+                *word = Word::packed(state);
+                self.stats.granted += 1;
+                Attempt::Granted(place, receipt)
+            }
+            PackedAttempt::NotBefore(due) => {
+                self.stats.refused += 1;
+                Attempt::NotBefore(due)
+            }
+            PackedAttempt::Undecided => Attempt::Undecided,
+        }
+    }
+
+    /// Decides a call at a key in the table.
+    pub(super) fn decide(
+        &mut self,
+        place: Place,
+        now: Nanos,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Result<Decision<P::Receipt>, Error> {
+        let Ok(word) = self.entries.get(place).word.read() else {
+            return self.decide_by_record(place, now, cost, max_wait);
+        };
+        let mut state = self.unpack(word);
+        let one = self.rule.policy(None);
+        let (decision, changed) = decide(one, &mut state, 0, now, self.not_before, cost, max_wait);
+        if changed {
+            match P::PACKED.and_then(|packed| (packed.pack)(one, &state, now)) {
+                Some(word) => self.entries.get_mut(place).word = Word::packed(word),
+                None => self.store(place, state, now),
+            }
+        }
+        decision
+    }
+
+    #[inline(never)]
+    fn decide_by_record(
+        &mut self,
+        place: Place,
+        now: Nanos,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Result<Decision<P::Receipt>, Error> {
+        let index = self.record_of(place);
+        if !P::HELD {
+            self.demote(index, now);
+        }
+        let record = self.records.get_mut(index);
+        let policy = self.rule.policy(record.own.as_deref());
+        let Slot::Quiet(state) = &mut record.slot else { return Ok(Decision::NeedsLine) };
+        decide(policy, state, record.pins, now, self.not_before, cost, max_wait).0
+    }
+
+    /// A grant at a key, not dropped yet.
+    #[inline]
+    pub(super) fn grant(&mut self, hash: u64, place: Place) -> u64 {
+        self.last = (hash, place);
+        self.grants += 1;
+        self.grants
+    }
+
+    /// Records the last grant, because another call comes before it is dropped.
+    #[cold]
+    pub(super) fn hold(&mut self, id: GrantId) {
+        let (hash, place) = self.last;
+        let record = self.record_of(place);
+        self.records.get_mut(record).pins += 1;
+        self.held.insert(id, Held { hash, record });
+    }
+
+    /// The record of the key of a grant.
+    pub(super) fn held(&self, id: GrantId) -> Option<u32> {
+        self.held.get(&id).map(|held| held.record)
+    }
+
+    /// A grant of a key can no longer be settled. Returns the time, if the key is not kept by other grants.
+    pub(super) fn let_go(&mut self, id: GrantId, clock: &Clock) -> Option<Nanos> {
+        let Held { hash, record: index } = self.held.remove(&id)?;
+        if self.held.is_empty() {
+            self.held = HashMap::default();
+        }
+        let pins = &mut self.records.get_mut(index).pins;
+        *pins -= 1;
+        if *pins > 0 {
+            return None;
+        }
+        let now = self.now(clock);
+        self.forget_receipts(index);
+        let is_it = |entry: &Entry<K>| entry.word == Word::record(index);
+        if let Some(place) = self.entries.find(hash, is_it) {
+            self.compact(place, index, now);
+        }
+        Some(now)
+    }
+
+    /// Without a grant that can be settled, a key keeps only what decides later calls.
+    fn forget_receipts(&mut self, index: u32) {
+        let record = self.records.get_mut(index);
+        if let Record { slot: Slot::Quiet(state), own, pins: 0 } = record {
+            self.rule.policy(own.as_deref()).forget_receipts(state);
+        }
     }
 
     /// Turns a line that is no longer needed back into a state.
-    fn demote(&mut self, place: usize, now: Nanos) {
-        let entry = self.entries.get_bucket_mut(place).expect(FOUND);
-        if let Slot::Busy(line) = &entry.slot
+    pub(super) fn demote(&mut self, index: u32, now: Nanos) {
+        let record = self.records.get_mut(index);
+        if let Slot::Busy(line) = &record.slot
             && Arc::strong_count(line) == 1
             && let Some((state, stats)) = line.quiet_state(now)
         {
             self.stats.add(stats);
-            entry.slot = Slot::Quiet(state);
-            entry.forget_receipts(&self.rule);
+            record.slot = Slot::Quiet(state);
+            self.forget_receipts(index);
         }
     }
 
     /// The key's line, created if there is none.
     pub(super) fn line(
         &mut self,
-        place: usize,
+        place: Place,
         clock: &Clock,
         observer: &Arc<Observer>,
     ) -> Arc<Shared<P>> {
-        let entry = self.entries.get_bucket_mut(place).expect(FOUND);
-        let line = match &entry.slot {
+        let index = self.record_of(place);
+        let record = self.records.get_mut(index);
+        let line = match &record.slot {
             Slot::Busy(line) => return Arc::clone(line),
             Slot::Quiet(state) => {
-                let policy = self.rule.policy(entry.own.as_deref()).clone();
-                let bounds_of = self.bounds_of.as_ref();
-                let bounds =
-                    bounds_of.map_or(self.settings.bounds, |bounds_of| bounds_of(&entry.key));
+                let policy = self.rule.policy(record.own.as_deref()).clone();
+                let bounds = match &self.bounds_of {
+                    Some(bounds_of) => bounds_of(&self.entries.get(place).key),
+                    None => self.settings.bounds,
+                };
                 Shared::of_key(policy, state.clone(), (clock, observer), bounds, self.not_before)
             }
         };
-        entry.slot = Slot::Busy(Arc::clone(&line));
+        record.slot = Slot::Busy(Arc::clone(&line));
         line
     }
 
-    /// Decides a call at a key in the table.
-    pub(super) fn decide(
-        &mut self,
-        place: usize,
-        now: Nanos,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> Result<Decision<P::Receipt>, Error> {
-        if !P::HELD {
-            self.demote(place, now);
-        }
-        let entry = self.entries.get_bucket_mut(place).expect(FOUND);
-        let policy = self.rule.policy(entry.own.as_deref());
-        let Slot::Quiet(state) = &mut entry.slot else { return Ok(Decision::NeedsLine) };
-        decide(policy, state, entry.pins, now, self.not_before, cost, max_wait).0
-    }
-
-    /// Decides a call at an absent key. Also returns whether the key has to be stored.
-    pub(super) fn decide_absent(
-        &self,
-        entry: &mut Entry<K, P>,
-        now: Nanos,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> (Result<Decision<P::Receipt>, Error>, bool) {
-        let policy = self.rule.policy(entry.own.as_deref());
-        let Slot::Quiet(state) = &mut entry.slot else { unreachable!("made just now") };
-        decide(policy, state, entry.pins, now, self.not_before, cost, max_wait)
-    }
-
-    /// A grant of a key can no longer be settled.
-    pub(super) fn unpin(&mut self, place: usize) {
-        let entry = self.entries.get_bucket_mut(place).expect(FOUND);
-        entry.pins -= 1;
-        entry.forget_receipts(&self.rule);
-    }
-
     pub(super) fn lines(&self) -> Vec<Arc<Shared<P>>> {
-        let line = |entry: &Entry<K, P>| match &entry.slot {
+        let line = |record: &Record<P>| match &record.slot {
             Slot::Busy(line) => Some(Arc::clone(line)),
             Slot::Quiet(_) => None,
         };
-        self.iter().filter_map(line).collect()
+        self.records.iter().filter_map(line).collect()
     }
 
-    /// The policy in force for an entry, and its slot.
-    pub(super) fn parts(&mut self, place: usize) -> (&P, &mut Slot<P>) {
-        let entry = self.entries.get_bucket_mut(place).expect(FOUND);
-        (self.rule.policy(entry.own.as_deref()), &mut entry.slot)
+    /// The policy in force for a record, and its slot.
+    pub(super) fn parts(&mut self, index: u32) -> (&P, &mut Slot<P>) {
+        let record = self.records.get_mut(index);
+        (self.rule.policy(record.own.as_deref()), &mut record.slot)
     }
 
-    pub(super) fn policy_of<'a>(&'a self, entry: &'a Entry<K, P>) -> &'a P {
-        self.rule.policy(entry.own.as_deref())
+    pub(super) fn parts_of(&self, index: u32) -> (&P, &Slot<P>) {
+        let record = self.records.get(index);
+        (self.rule.policy(record.own.as_deref()), &record.slot)
     }
 
-    /// Puts a key under another rule; `change` does this for a line. Returns the key's old policy.
+    /// Looks at the state of an absent key.
+    pub(super) fn look_absent<R>(
+        &self,
+        absent: &Absent<P>,
+        look: impl FnOnce(&P, &P::State) -> R,
+    ) -> R {
+        look(self.rule.policy(absent.own.as_deref()), &absent.state)
+    }
+
+    /// Puts a key with a record under another rule; `change` does this for a line. Returns the key's old policy.
     pub(super) fn renew(
         &mut self,
-        place: usize,
+        place: Place,
         own: Option<Box<P>>,
         (old, new): (&PolicySource<K, P>, &PolicySource<K, P>),
         now: Nanos,
         change: impl FnOnce(&Shared<P>, P, Option<Bounds>),
     ) -> Option<Box<P>> {
-        let entry = self.entries.get_bucket_mut(place).expect(FOUND);
-        let (old, new) = (old.policy(entry.own.as_deref()), new.policy(own.as_deref()));
-        match &mut entry.slot {
+        let index = self.record_of(place);
+        let record = self.records.get_mut(index);
+        let (old, new) = (old.policy(record.own.as_deref()), new.policy(own.as_deref()));
+        match &mut record.slot {
             Slot::Quiet(state) => new.migrate(old, state, now),
             Slot::Busy(line) => {
-                let bounds = self.bounds_of.as_ref().map(|bounds_of| bounds_of(&entry.key));
+                let key = &self.entries.get(place).key;
+                let bounds = self.bounds_of.as_ref().map(|bounds_of| bounds_of(key));
                 change(line, new.clone(), bounds);
             }
         }
-        if entry.pins == 0
-            && let Slot::Quiet(state) = &mut entry.slot
+        if record.pins == 0
+            && let Slot::Quiet(state) = &mut record.slot
         {
             new.forget_receipts(state);
         }
-        std::mem::replace(&mut entry.own, own)
+        std::mem::replace(&mut record.own, own)
     }
-}
-
-impl<K, P: Policy> Entry<K, P> {
-    /// Without a grant that can be settled, a key keeps only what decides later calls.
-    fn forget_receipts(&mut self, rule: &PolicySource<K, P>) {
-        if self.pins == 0
-            && let Slot::Quiet(state) = &mut self.slot
-        {
-            rule.policy(self.own.as_deref()).forget_receipts(state);
-        }
-    }
-}
-
-/// Also returns whether the state of the policy has changed. `pins`: how many grants may still be settled.
-fn decide<P: Policy>(
-    policy: &P,
-    state: &mut P::State,
-    pins: u32,
-    now: Nanos,
-    not_before: Nanos,
-    cost: P::Cost,
-    max_wait: Option<Duration>,
-) -> (Result<Decision<P::Receipt>, Error>, bool) {
-    if cost.is_zero() {
-        let nothing = Charge { waited: 0, receipt: None, limited_by: None };
-        let decision = if P::HELD { Decision::NeedsLine } else { Decision::Granted(nothing) };
-        return (Ok(decision), true);
-    }
-    let ready = match policy.ready_at(state, now, cost) {
-        Ok(ready) => ready.and(Ready::At(not_before)),
-        Err(error) => return (Err(error.into()), false),
-    };
-    if ready.has_come(now) {
-        if P::HELD {
-            return (Ok(Decision::NeedsLine), true);
-        }
-        let receipt = Some(if pins == 0 {
-            policy.charge_alone(state, now, cost)
-        } else {
-            policy.charge(state, now, cost)
-        });
-        return (Ok(Decision::Granted(Charge { waited: 0, receipt, limited_by: None })), true);
-    }
-    let cannot_wait = |ready: Ready| {
-        max_wait.is_some_and(|wait| wait.is_zero() || now.saturating_add(wait) < ready.earliest())
-    };
-    if !cannot_wait(ready) {
-        return (Ok(Decision::NeedsLine), true);
-    }
-    let changed = policy.refused(state, now, cost);
-    let ready = policy.ready_at(state, now, cost).unwrap_or(ready).and(Ready::At(not_before));
-    let part = policy.limited_by(state, now, cost);
-    (Err(Error::Denied { retry_after: ready.wait(now), part }), changed)
 }

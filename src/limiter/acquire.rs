@@ -115,7 +115,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
     /// Enters the queue now, and borrows nothing.
     pub(super) fn enter_now(mut self) -> Result<Acquire<'static, P>, Error> {
         let place = std::mem::replace(&mut self.place, WaiterState::Over);
-        let source = self.source.to_owned();
+        let source = self.source.take().into_owned();
         let mut acquire = Acquire { source, cost: self.cost, max_wait: self.max_wait, place };
         if matches!(acquire.place, WaiterState::Outside | WaiterState::OutsideAhead(_)) {
             acquire.enter(None)?;

@@ -123,7 +123,7 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// ```
     #[must_use]
     pub fn into_owned(mut self) -> Grant<'static, P> {
-        let source = self.source.to_owned();
+        let source = self.source.take().into_owned();
         let (returnable, charge) = (self.returnable, self.charge);
         // `self` keeps no permits to give back.
         Grant { source, cost: std::mem::take(&mut self.cost), returnable, charge }

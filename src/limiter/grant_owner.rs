@@ -3,6 +3,7 @@
 use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 
+use super::open_grant::{GrantId, OpenGrant};
 use super::shared::Shared;
 use crate::error::Error;
 use crate::line::Change;
@@ -23,61 +24,58 @@ enum Kind<'a, P: Policy> {
 
 /// A table of keys.
 pub(crate) trait Keys<P: Policy>: Send + Sync {
-    fn change(&self, place: EntryRef, change: Change<P>) -> Result<Option<P::Receipt>, Error>;
+    fn change(&self, id: GrantId, change: Change<P>) -> Result<Option<P::Receipt>, Error>;
 
     /// `None` if the key is no longer in the table.
-    fn quota(&self, place: EntryRef) -> Option<Quota<P::Cost>>;
+    fn quota(&self, id: GrantId) -> Option<Quota<P::Cost>>;
 
-    fn pin(&self, place: EntryRef);
-
-    fn unpin(&self, place: EntryRef);
+    /// The grant can no longer be settled.
+    fn close(&self, id: GrantId);
 
     fn share(&self) -> Arc<dyn Keys<P>>;
 }
 
-/// A reference to an entry in a table of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EntryRef {
-    pub(crate) hash: u64,
-    pub(crate) id: u32,
-    /// The last known place of the entry.
-    pub(crate) hint: usize,
-}
-
-/// Keeps a key in the table as long as a grant can be settled.
+/// Keeps a key in the table as long as a grant can be settled. Its owner closes the grant.
 pub(crate) struct KeyGuard<'a, P: Policy> {
     keys: KeysHandle<'a, P>,
-    place: EntryRef,
+    id: GrantId,
 }
 
 enum KeysHandle<'a, P: Policy> {
-    Borrowed(&'a dyn Keys<P>),
+    Borrowed { keys: &'a dyn Keys<P>, open: &'a OpenGrant },
     Owned(Arc<dyn Keys<P>>),
 }
 
 impl<'a, P: Policy> KeyGuard<'a, P> {
-    /// The entry must have been pinned.
-    pub(crate) fn new(keys: &'a dyn Keys<P>, place: EntryRef) -> Self {
-        Self { keys: KeysHandle::Borrowed(keys), place }
+    /// The grant must have been opened.
+    #[inline]
+    pub(crate) fn new(keys: &'a dyn Keys<P>, open: &'a OpenGrant, id: GrantId) -> Self {
+        Self { keys: KeysHandle::Borrowed { keys, open }, id }
     }
 
     fn keys(&self) -> &dyn Keys<P> {
         match &self.keys {
-            KeysHandle::Borrowed(keys) => *keys,
+            KeysHandle::Borrowed { keys, .. } => *keys,
             KeysHandle::Owned(keys) => &**keys,
         }
     }
 
-    fn to_owned(&self) -> KeyGuard<'static, P> {
-        let keys = self.keys().share();
-        keys.pin(self.place);
-        KeyGuard { keys: KeysHandle::Owned(keys), place: self.place }
+    /// Closes the grant, if it was the last one of its shard. Returns whether it did; nothing is left to drop then.
+    #[inline(always)]
+    fn close_at_once(&self) -> bool {
+        matches!(&self.keys, KeysHandle::Borrowed { open, .. } if open.close(self.id))
     }
-}
 
-impl<P: Policy> Drop for KeyGuard<'_, P> {
-    fn drop(&mut self) {
-        self.keys().unpin(self.place);
+    fn close(&self) {
+        self.keys().close(self.id);
+    }
+
+    fn into_owned(self) -> KeyGuard<'static, P> {
+        let keys = match self.keys {
+            KeysHandle::Borrowed { keys, .. } => keys.share(),
+            KeysHandle::Owned(keys) => keys,
+        };
+        KeyGuard { keys: KeysHandle::Owned(keys), id: self.id }
     }
 }
 
@@ -91,6 +89,7 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
         Self(ManuallyDrop::new(Kind::Owned(line)))
     }
 
+    #[inline]
     pub(crate) fn key(pin: KeyGuard<'a, P>) -> Self {
         Self(ManuallyDrop::new(Kind::Key(pin)))
     }
@@ -128,7 +127,7 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
     pub(super) fn quota(&self) -> Quota<P::Cost> {
         self.line().map_or_else(
             || {
-                let quota = self.pin().keys().quota(self.pin().place);
+                let quota = self.pin().keys().quota(self.pin().id);
                 quota.unwrap_or_else(|| unreachable!("the key is pinned"))
             },
             Shared::quota,
@@ -138,7 +137,7 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
     pub(super) fn change(&self, change: Change<P>) -> Result<Option<P::Receipt>, Error> {
         match self.line() {
             Some(line) => line.change(change),
-            None => self.pin().keys().change(self.pin().place, change),
+            None => self.pin().keys().change(self.pin().id, change),
         }
     }
 
@@ -151,11 +150,12 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
         }
     }
 
-    pub(super) fn to_owned(&self) -> GrantOwner<'static, P> {
-        GrantOwner(ManuallyDrop::new(match &*self.0 {
+    pub(super) fn into_owned(mut self) -> GrantOwner<'static, P> {
+        let kind = mem::replace(&mut self.0, ManuallyDrop::new(Kind::Dropped));
+        GrantOwner(ManuallyDrop::new(match ManuallyDrop::into_inner(kind) {
             Kind::Borrowed(line) => Kind::Owned(Arc::clone(line)),
-            Kind::Owned(line) => Kind::Owned(Arc::clone(line)),
-            Kind::Key(pin) => Kind::Key(pin.to_owned()),
+            Kind::Owned(line) => Kind::Owned(line),
+            Kind::Key(guard) => Kind::Key(guard.into_owned()),
             Kind::Dropped => Kind::Dropped,
         }))
     }
@@ -163,7 +163,11 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
     #[inline(never)]
     fn drop_what_is_owned(&mut self) {
         let kind = mem::replace(&mut self.0, ManuallyDrop::new(Kind::Dropped));
-        drop(ManuallyDrop::into_inner(kind));
+        let kind = ManuallyDrop::into_inner(kind);
+        if let Kind::Key(guard) = &kind {
+            guard.close();
+        }
+        drop(kind);
     }
 }
 
@@ -171,8 +175,10 @@ impl<P: Policy> Drop for GrantOwner<'_, P> {
     // Inlined for the reason given at `Line::decide`.
     #[inline(always)]
     fn drop(&mut self) {
-        if !matches!(*self.0, Kind::Borrowed(_)) {
-            self.drop_what_is_owned();
+        match &*self.0 {
+            Kind::Borrowed(_) => {}
+            Kind::Key(guard) if guard.close_at_once() => {}
+            _ => self.drop_what_is_owned(),
         }
     }
 }

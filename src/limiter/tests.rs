@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use super::grant_owner::{EntryRef, GrantOwner, KeyGuard, Keys};
+use super::grant_owner::{GrantOwner, KeyGuard, Keys};
+use super::open_grant::{GrantId, OpenGrant};
 use super::{Acquire, Grant, RateLimiter, Shared};
 use crate::clock::ManualClock;
 use crate::error::Error;
@@ -295,6 +296,7 @@ fn a_panic_gives_each_share_back_once() {
 struct Counted {
     pins: AtomicI64,
     changes: AtomicU64,
+    open: OpenGrant,
     this: Weak<Self>,
 }
 
@@ -303,18 +305,18 @@ impl Counted {
         Arc::new_cyclic(|this| Self {
             pins: AtomicI64::new(0),
             changes: AtomicU64::new(0),
+            open: OpenGrant::none(),
             this: this.clone(),
         })
     }
 
     /// A grant at a key, as the table makes it.
     fn grant(&self) -> Grant<'_, SmoothBursty> {
-        let place = EntryRef { hash: 1, id: 2, hint: 3 };
-        self.pin(place);
+        self.pins.fetch_add(1, Ordering::Relaxed);
         let mut ticket = policy().start(Nanos::ZERO);
         let receipt = Some(policy().charge(&mut ticket, Nanos::ZERO, 1));
         let charge = Charge { waited: 0, receipt, limited_by: None };
-        Grant::new(GrantOwner::key(KeyGuard::new(self, place)), 1, charge)
+        Grant::new(GrantOwner::key(KeyGuard::new(self, &self.open, id_of_all())), 1, charge)
     }
 
     fn pins(&self) -> i64 {
@@ -326,32 +328,32 @@ fn policy() -> SmoothBursty {
     SmoothBursty::new(Rate::per_second(1.0))
 }
 
+/// That of a grant that has been recorded.
+fn id_of_all() -> GrantId {
+    GrantId::new(7, 3, 256)
+}
+
 impl Keys<SmoothBursty> for Counted {
     fn change(
         &self,
-        place: EntryRef,
+        id: GrantId,
         change: Change<SmoothBursty>,
     ) -> Result<Option<<SmoothBursty as Policy>::Receipt>, Error> {
-        assert_eq!(place, EntryRef { hash: 1, id: 2, hint: 3 });
+        assert_eq!(id, id_of_all());
         assert!(self.pins() > 0, "a key that is settled is pinned");
         self.changes.fetch_add(1, Ordering::Relaxed);
         let (Change::Settle { receipt, .. } | Change::Refund { receipt, .. }) = change;
         Ok(receipt)
     }
 
-    fn quota(&self, _: EntryRef) -> Option<Quota<u32>> {
+    fn quota(&self, _: GrantId) -> Option<Quota<u32>> {
         let policy = policy();
         Some(Quota::of(&policy, &policy.start(Nanos::ZERO), Nanos::ZERO))
     }
 
-    fn pin(&self, place: EntryRef) {
-        assert_eq!(place, EntryRef { hash: 1, id: 2, hint: 3 });
-        self.pins.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn unpin(&self, place: EntryRef) {
-        assert_eq!(place, EntryRef { hash: 1, id: 2, hint: 3 });
-        assert!(self.pins.fetch_sub(1, Ordering::Relaxed) > 0, "unpinned once too often");
+    fn close(&self, id: GrantId) {
+        assert_eq!(id, id_of_all());
+        assert!(self.pins.fetch_sub(1, Ordering::Relaxed) > 0, "closed once too often");
     }
 
     fn share(&self) -> Arc<dyn Keys<SmoothBursty>> {
@@ -360,7 +362,7 @@ impl Keys<SmoothBursty> for Counted {
 }
 
 #[test]
-fn each_grant_of_a_key_pins_it_once() {
+fn each_grant_of_a_key_is_closed_once() {
     let keys = Counted::new();
     drop(keys.grant());
     assert_eq!((keys.pins(), Arc::strong_count(&keys)), (0, 1));
@@ -381,7 +383,7 @@ fn each_grant_of_a_key_pins_it_once() {
 }
 
 #[test]
-fn a_panic_and_another_thread_unpin_a_key_once() {
+fn a_panic_and_another_thread_close_a_grant_once() {
     let keys = Counted::new();
     let grant = keys.grant().into_owned();
     thread::spawn(move || drop(grant)).join().expect("no panic");
@@ -412,8 +414,7 @@ fn a_source_has_nothing_to_give_back_after_take() {
     assert_eq!(shares(&limiter), 2);
     assert!(source.line().is_none() && taken.line().is_some());
     // A source that was taken yields no share, even if it is taken again.
-    drop((source.take(), source.to_owned()));
-    drop(source);
+    drop((source.take(), source.into_owned()));
     assert_eq!(shares(&limiter), 2);
     drop(taken);
     assert_eq!(shares(&limiter), 1);
@@ -421,22 +422,20 @@ fn a_source_has_nothing_to_give_back_after_take() {
     let mut source = GrantOwner::borrowed(&limiter.shared);
     let taken = source.take();
     assert!(source.as_borrowed().is_none() && taken.as_borrowed().is_some());
-    let owned = taken.to_owned();
-    drop((source, taken));
+    let owned = taken.into_owned();
+    drop(source);
     assert_eq!(shares(&limiter), 2);
     drop(owned);
     assert_eq!(shares(&limiter), 1);
 
     let keys = Counted::new();
-    let place = EntryRef { hash: 1, id: 2, hint: 3 };
-    keys.pin(place);
-    let mut source: GrantOwner<'_, SmoothBursty> = GrantOwner::key(KeyGuard::new(&*keys, place));
+    keys.pins.fetch_add(1, Ordering::Relaxed);
+    let guard = KeyGuard::new(&*keys, &keys.open, id_of_all());
+    let mut source: GrantOwner<'_, SmoothBursty> = GrantOwner::key(guard);
     let taken = source.take();
     drop(source);
     assert_eq!(keys.pins(), 1);
-    let owned = taken.to_owned();
-    assert_eq!((keys.pins(), Arc::strong_count(&keys)), (2, 2));
-    drop(taken);
+    let owned = taken.into_owned();
     assert_eq!((keys.pins(), Arc::strong_count(&keys)), (1, 2));
     drop(owned);
     assert_eq!((keys.pins(), Arc::strong_count(&keys)), (0, 1));

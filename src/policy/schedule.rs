@@ -8,6 +8,7 @@
 //! so the rate is off by less than 1 part in 2^62.
 
 use super::lows::Lows;
+use super::packed::PackedAttempt;
 use super::ready::Ready;
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate};
@@ -202,6 +203,13 @@ macro_rules! scheduled {
         fn catch_up(&self) -> Duration {
             self.catch_up
         }
+
+        const PACKED: Option<crate::policy::packed::Packed<Self, RateState, u32, RateReceipt>> =
+            Some(crate::policy::packed::Packed {
+                pack: |policy, state, now| policy.schedule.pack(state, now),
+                unpack: |policy, word| policy.schedule.unpack(word),
+                attempt: |policy, word, now, n| policy.schedule.attempt_packed(word, now, n),
+            });
     };
 }
 pub(super) use scheduled;
@@ -249,6 +257,50 @@ impl Schedule {
     /// A state with a full store.
     pub(crate) fn full(&self, now: Nanos) -> RateState {
         RateState::new(self.position_at(now) - i128::from(self.burst))
+    }
+
+    /// In 63 bits: the position at which the store is full. See [`Packed`](super::packed::Packed).
+    #[inline]
+    pub(crate) fn pack(&self, state: &RateState, now: Nanos) -> Option<u64> {
+        let full = u64::try_from(state.position + i128::from(self.burst)).ok()?;
+        (full >> 63 == 0 && state.resumed <= now).then_some(full)
+    }
+
+    #[inline]
+    pub(crate) fn unpack(&self, word: u64) -> RateState {
+        RateState::new(i128::from(word) - i128::from(self.burst))
+    }
+
+    /// Decides by a packed state.
+    // Numbers below 2^63, so that no sum of two wraps: times before 2^61, words, and what one request may take.
+    #[allow(clippy::cast_possible_truncation)] // the high half of a product
+    #[inline(always)]
+    pub(crate) fn attempt_packed(
+        &self,
+        word: u64,
+        now: Nanos,
+        n: u32,
+    ) -> PackedAttempt<RateReceipt> {
+        let permits = u64::from(n);
+        if permits > self.most || now.get() >> 61 != 0 {
+            return PackedAttempt::Undecided;
+        }
+        let here = ((u128::from(now.get() << 1) * u128::from(self.multiplier)) >> 64) as u64;
+        let units = permits << self.shift;
+        // The position at which it is ready, and the burst.
+        let due = word + if self.strict { units } else { 0 };
+        if due > here.saturating_add(self.burst) {
+            return PackedAttempt::NotBefore(
+                self.time_of(i128::from(due) - i128::from(self.burst)),
+            );
+        }
+        // As `overflow`.
+        let next = if here > word + 1 { here } else { word } + units;
+        if next >> 63 != 0 {
+            return PackedAttempt::Undecided;
+        }
+        let mark = next.wrapping_sub(self.burst);
+        PackedAttempt::Granted(next, RateReceipt::new(permits, nanos_of(units, self.inverse), mark))
     }
 
     /// The time from which the store is full.
@@ -620,6 +672,46 @@ mod tests {
                 let exact = u128::from(permits) << (63 + schedule.shift).min(95);
                 if schedule.shift <= 32 {
                     prop_assert!(ours.abs_diff(exact) <= ours >> 62, "{ours} {exact}");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+        #[test]
+        fn a_packed_state_decides_as_the_state_does(
+            rate in rates(), burst in prop_oneof![Just(0), 0u64..1 << 40, 0u64..=1 << 62],
+            capacity in 1u32.., strict: bool,
+            now in prop_oneof![0u64..1 << 61, 0u64..1 << 50, 0u64..1000],
+            back in prop_oneof![-3i128..4, -(1i128 << 62)..1i128 << 62],
+            n in prop_oneof![Just(1u32), 1u32..10, 1u32..],
+        ) {
+            let schedule = if strict {
+                Schedule::bucket(rate, capacity)
+            } else {
+                Schedule::new(rate, Duration::from_nanos(burst))
+            };
+            let now = Nanos::new(now);
+            let mut state = RateState::new(schedule.position_at(now) - back);
+            let Some(word) = schedule.pack(&state, now) else { return Ok(()) };
+            prop_assert_eq!(&schedule.unpack(word), &state);
+            match schedule.attempt_packed(word, now, n) {
+                PackedAttempt::Granted(word, receipt) => {
+                    prop_assert!(schedule.ready_now(&state, now, n));
+                    let (_, charged) = schedule.charge_alone(&mut state, now, u64::from(n));
+                    prop_assert_eq!(receipt, charged);
+                    prop_assert_eq!(schedule.pack(&state, now), Some(word));
+                }
+                PackedAttempt::NotBefore(due) => {
+                    prop_assert!(!schedule.ready_now(&state, now, n));
+                    prop_assert_eq!(schedule.ready_at(&state, n).ok(), Some(Ready::At(due)));
+                }
+                PackedAttempt::Undecided => {
+                    let (_, _) = schedule.charge_alone(&mut state, now, u64::from(n));
+                    let is_wide = schedule.pack(&state, now).is_none();
+                    prop_assert!(schedule.exceeds_capacity(u64::from(n)) || is_wide);
                 }
             }
         }

@@ -16,6 +16,7 @@ use super::schedule::{RateReceipt, RateState, Schedule};
 use super::{Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::policy::lock_free::LockFree;
+use crate::policy::packed::{Packed, PackedAttempt};
 use crate::units::{Nanos, Rate, saturating_nanos};
 use std::time::Duration;
 
@@ -285,6 +286,21 @@ impl Policy for TokenBucket {
         schedule: |policy| (policy.period == 0).then_some(policy.schedule),
         state: |state| &mut state.state,
         receipt: |receipt| receipt,
+    });
+    /// Without steps their origin means nothing.
+    const PACKED: Option<Packed<Self, TokenBucketState, u32, RateReceipt>> = Some(Packed {
+        pack: |policy, state, now| {
+            let is_plain = policy.period == 0 || state.origin == Nanos::ZERO;
+            policy.schedule.pack(&state.state, now).filter(|_| is_plain)
+        },
+        unpack: |policy, word| {
+            let state = policy.schedule.unpack(word);
+            TokenBucketState { state, origin: Nanos::ZERO }
+        },
+        attempt: |policy, word, now, n| match policy.period {
+            0 => policy.schedule.attempt_packed(word, now, n),
+            _ => PackedAttempt::Undecided,
+        },
     });
 }
 

@@ -181,3 +181,101 @@ fn keys_of_reservations_are_forgotten_as_well() {
     }
     assert!(limiter.len() < 10_000, "{} keys", limiter.len());
 }
+
+/// Within ten seconds of being idle, whatever their number.
+#[test]
+fn idle_keys_go_without_a_call() {
+    let (clock, limiter) = limiter(1_000_000);
+    for key in 0..20_000 {
+        limiter.try_acquire(&key, 1).expect("a full store");
+    }
+    limiter.try_acquire(&0, 61).expect("prepaid");
+    clock.advance(secs(1));
+    assert_eq!(limiter.len(), 20_000, "idle only now");
+    clock.advance(secs(10));
+    assert_eq!(limiter.keys(), [0]);
+    clock.advance(secs(50));
+    assert_eq!(limiter.len(), 1, "not idle yet");
+    clock.advance(secs(11));
+    assert_eq!(limiter.len(), 0);
+    // The next ones as well.
+    limiter.try_acquire(&1, 1).expect("a full store");
+    clock.advance(secs(11));
+    assert_eq!(limiter.len(), 0);
+}
+
+/// The alarm is set for the time at which the first key is idle, and not for each ten seconds until then.
+#[test]
+fn a_key_that_is_never_idle_costs_nothing() {
+    let clock = ManualClock::new();
+    let limiter = KeyedRateLimiter::with_clock(InFlight::new(1), &clock);
+    let grant = limiter.try_acquire(&1, 1).expect("a place");
+    clock.advance(Duration::from_secs(86_400 * 365 * 100));
+    assert_eq!(limiter.len(), 1);
+    drop(grant);
+    limiter.try_acquire(&2, 1).expect("a place");
+    clock.advance(secs(21));
+    assert_eq!(limiter.len(), 0);
+}
+
+#[test]
+fn a_key_goes_after_its_last_grant_was_dropped_or_given_back() {
+    let (clock, limiter) = limiter(1_000_000);
+    let [kept, mut settled] = [1, 2].map(|key| limiter.try_acquire(&key, 1).expect("stored"));
+    clock.advance(secs(3600));
+    assert_eq!(limiter.len(), 2);
+    settled.settle(31).expect("owed");
+    drop((kept, settled));
+    clock.advance(secs(11));
+    assert_eq!(limiter.keys(), [2]);
+    clock.advance(secs(30));
+    assert_eq!(limiter.len(), 0);
+    // A refund makes it idle long before.
+    limiter.try_acquire(&3, 1_000_000).expect("prepaid").refund();
+    clock.advance(secs(12));
+    assert_eq!(limiter.len(), 0);
+}
+
+#[test]
+fn keys_are_dropped_at_will_but_not_those_in_use() {
+    let (_, limiter) = limiter(1_000_000);
+    for key in 0..3_000 {
+        limiter.try_acquire(&key, 10).expect("prepaid");
+    }
+    let grant = limiter.try_acquire(&5_001, 1).expect("stored");
+    let place = limiter.reserve(&1, 1).expect("a place");
+    limiter.pause_for(&3, secs(60)).expect("stored");
+    assert_eq!(limiter.retain(|key| key % 2 == 0), 1_498);
+    assert_eq!((limiter.len(), limiter.queue_len(&1)), (1_503, 1));
+    // What it owed is forgotten.
+    assert!(limiter.try_acquire(&5, 1).is_ok() && limiter.try_acquire(&4, 1).is_err());
+    drop((grant, place));
+    assert_eq!(limiter.retain(|_| false), 1_503);
+    assert_eq!(limiter.keys(), [3]);
+}
+
+/// An own hash function, however bad.
+#[test]
+fn keys_may_collide() {
+    #[derive(Clone, Default)]
+    struct Zero;
+    impl std::hash::Hasher for Zero {
+        fn finish(&self) -> u64 {
+            0
+        }
+        fn write(&mut self, _: &[u8]) {}
+    }
+    type Build = std::hash::BuildHasherDefault<Zero>;
+    let clock = ManualClock::new();
+    let policy = TokenBucket::new(Rate::per_second(1.0), 5);
+    let limiter = KeyedRateLimiter::builder(policy).clock(&clock).hasher(Build::default()).build();
+    let held: Vec<_> =
+        (0..50).map(|key: u64| limiter.try_acquire(&key, 3).expect("full")).collect();
+    for key in 50..1_000 {
+        limiter.try_acquire(&key, 2).expect("full");
+    }
+    held.into_iter().for_each(|mut grant| grant.settle(1).expect("less"));
+    assert_eq!([0, 49, 50, 999, 1_000].map(|key| limiter.available(&key)), [4, 4, 3, 3, 5]);
+    clock.advance(secs(2));
+    assert_eq!((limiter.remove_idle(), limiter.len()), (1_000, 0));
+}

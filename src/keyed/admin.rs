@@ -1,0 +1,207 @@
+//! Changes of limits, pauses, and the removal of keys.
+
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::policy_source::PolicySource;
+use super::{KeyedRateLimiter, ToKey};
+use crate::error::Error;
+use crate::limiter::{Grant, GrantOwner};
+use crate::observe::Event;
+use crate::policy::Policy;
+
+impl<K, P, S> KeyedRateLimiter<K, P, S>
+where
+    K: Hash + Eq + Send + 'static,
+    P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Puts **all** keys under one policy, and drops the function of the key if there was one. The change also
+    /// applies to callers already waiting; see [`RateLimiter::set_policy`](crate::RateLimiter::set_policy).
+    /// Keys are changed one after another, not atomically.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let slow = TokenBucket::new(Rate::per_second(1.0), 10);
+    /// let limiter = KeyedRateLimiter::with_clock(slow, ManualClock::new());
+    /// limiter.try_acquire(&7, 10)?;
+    /// limiter.set_policy(TokenBucket::new(Rate::per_second(100.0), 10));
+    /// assert_eq!(limiter.try_acquire(&7, 1).unwrap_err().retry_after().unwrap().as_millis(), 10);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn set_policy(&self, policy: P) {
+        self.table.set_rule(&PolicySource::One(policy));
+        self.table.observer.report(&Event::PolicyChanged { rate: None });
+    }
+
+    /// Puts each key under the policy that `policy_of` returns for it; see
+    /// [`with_policies`](Self::with_policies).
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let rate = Rate::per_second(1.0);
+    /// let policy = TokenBucket::new(rate, 10);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.set_policies(move |&key| TokenBucket::new(rate, key));
+    /// assert_eq!((limiter.available(&3), limiter.available(&30)), (3, 30));
+    /// ```
+    pub fn set_policies(&self, policy_of: impl Fn(&K) -> P + Send + Sync + 'static) {
+        self.table.set_rule(&PolicySource::Each(Arc::new(policy_of)));
+        self.table.observer.report(&Event::PolicyChanged { rate: None });
+    }
+
+    /// Calls the function of the key again for this key; use it after the function's result has changed. Does
+    /// nothing if the key is absent, or if all keys have [one policy](Self::set_policy).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    ///
+    /// let capacity = Arc::new(AtomicU32::new(5));
+    /// let plan = Arc::clone(&capacity);
+    /// let policy_of =
+    ///     move |_: &i32| TokenBucket::new(Rate::per_second(1.0), plan.load(Ordering::Relaxed));
+    /// let limiter = KeyedRateLimiter::with_policies(policy_of, ManualClock::new());
+    /// limiter.try_acquire(&7, 1)?;
+    /// capacity.store(50, Ordering::Relaxed);
+    /// assert!(limiter.try_acquire(&7, 50).is_err());
+    /// limiter.refresh(&7);
+    /// assert_eq!(limiter.quota(&7).limit, 50);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn refresh<Q>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.table.refresh(key);
+    }
+
+    /// Grants nothing at `key` for `duration` from now; see
+    /// [`RateLimiter::pause_for`](crate::RateLimiter::pause_for).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyKeys`]: the key is absent, and there is no room for it.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    /// # use std::time::Duration;
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// limiter.pause_for(&7, Duration::from_secs(30))?;
+    /// assert_eq!(limiter.blocking_acquire(&8, 1)?.waited().as_secs(), 0);
+    /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_secs(), 30);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn pause_for<Q>(&self, key: &Q, duration: Duration) -> Result<(), Error>
+    where
+        K: Borrow<Q>,
+        Q: ToKey<K> + ?Sized,
+    {
+        self.table.line(key)?.with_lock(|inner, now| inner.pause(now, duration));
+        self.table.observer.paused(duration);
+        Ok(())
+    }
+
+    /// Ends a pause of `key` now; see [`RateLimiter::resume`](crate::RateLimiter::resume).
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    /// # use std::time::Duration;
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// limiter.pause_for(&7, Duration::from_secs(30))?;
+    /// limiter.resume(&7)?;
+    /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_secs(), 0);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn resume<Q>(&self, key: &Q) -> Result<(), Error>
+    where
+        K: Borrow<Q>,
+        Q: ToKey<K> + ?Sized,
+    {
+        self.table.line(key)?.with_lock(|inner, now| inner.resume(now));
+        self.table.observer.report(&Event::Resumed);
+        Ok(())
+    }
+
+    /// Takes what is available at `key` beyond `remaining`; see
+    /// [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 100);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.shrink_to(&7, 40)?;
+    /// assert_eq!((limiter.available(&7), limiter.available(&8)), (40, 100));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn shrink_to<Q>(&self, key: &Q, remaining: P::Cost) -> Result<Grant<'static, P>, Error>
+    where
+        K: Borrow<Q>,
+        Q: ToKey<K> + ?Sized,
+    {
+        let line = self.table.line(key)?;
+        let (excess, charge) = line.with_lock(|inner, now| inner.shrink_to(now, remaining));
+        Ok(Grant::new(GrantOwner::owned(line), excess, charge))
+    }
+
+    /// Drops all idle keys now, and returns their number. This changes no decision.
+    ///
+    /// It visits every key, under one short lock after another. Idle keys [go anyway](Self#idle-keys-go); use this
+    /// for an exact gauge, or to free memory now.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// # use std::time::Duration;
+    /// let clock = ManualClock::new();
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, &clock);
+    /// limiter.try_acquire(&7, 1)?;
+    /// clock.advance(Duration::from_millis(199));
+    /// limiter.try_acquire(&8, 1)?;
+    /// assert_eq!(limiter.remove_idle(), 0);
+    /// clock.advance(Duration::from_millis(1));
+    /// assert_eq!((limiter.remove_idle(), limiter.len()), (1, 1));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn remove_idle(&self) -> usize {
+        self.table.remove_idle()
+    }
+
+    /// Drops all keys for which `keep` returns `false`, and returns their number: customers that have left, say.
+    ///
+    /// **What they owe is forgotten**: the next call at such a key finds an idle one. Keys in use stay: those with
+    /// waiters, with grants that are kept, with places in flight, or in a pause.
+    ///
+    /// `keep` runs under a lock that other keys need, as [`with_policies`](Self::with_policies) describes.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
+    /// let limiter = KeyedRateLimiter::<String, _>::with_clock(policy, ManualClock::new());
+    /// for key in ["eu-1", "eu-2", "us-1"] {
+    ///     limiter.try_acquire(key, 3)?;
+    /// }
+    /// let held = limiter.try_acquire("eu-3", 3)?;
+    /// assert_eq!(limiter.retain(|key| !key.starts_with("eu")), 2);
+    /// assert_eq!((limiter.len(), limiter.available("eu-1"), limiter.available("eu-3")), (2, 3, 0));
+    /// # drop(held);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn retain(&self, keep: impl FnMut(&K) -> bool) -> usize {
+        self.table.retain(keep)
+    }
+}

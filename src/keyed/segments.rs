@@ -1,0 +1,259 @@
+//! The entries of a shard: hash tables of bounded size, so that no call moves many entries.
+//!
+//! Linear hashing: when the tables hold [`MEAN`] entries each, on average, the next one in turn is split in two. The
+//! number of tables follows the number of entries alone, so keys with equal hashes make one table long, but split
+//! nothing for ever.
+
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+
+/// The mean number of entries of a table from which on one is split. A table that is due to be split holds twice as many:
+/// so many a call may have to move.
+const MEAN: usize = 320;
+
+pub(super) struct Segments<T> {
+    /// One of them is in the shard itself.
+    tables: SmallVec<[HashTable<T>; 1]>,
+    /// Of the bits of a hash that choose the table.
+    mask: usize,
+    len: usize,
+}
+
+/// Where an entry is, until the next entry is added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    table: u32,
+    bucket: u32,
+}
+
+/// A place is valid until the lock is released.
+const FOUND: &str = "found under this lock";
+
+impl<T> Segments<T> {
+    pub(super) fn new() -> Self {
+        Self { tables: SmallVec::from_iter([HashTable::new()]), mask: 0, len: 0 }
+    }
+
+    /// The table of a hash. The tables themselves use its low bits and its highest ones, and the shards those between.
+    #[inline]
+    fn table_of(&self, hash: u64) -> usize {
+        let bits = (low(hash) >> 12) & self.mask;
+        if bits < self.tables.len() { bits } else { bits & (self.mask >> 1) }
+    }
+
+    #[inline]
+    pub(super) fn find(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<Place> {
+        let table = self.table_of(hash);
+        let bucket = self.tables[table].find_bucket_index(hash, is_it)?;
+        Some(Place { table: short(table), bucket: short(bucket) })
+    }
+
+    #[inline(always)]
+    pub(super) fn find_mut(
+        &mut self,
+        hash: u64,
+        is_it: impl Fn(&T) -> bool,
+    ) -> Option<(Place, &mut T)> {
+        let table = self.table_of(hash);
+        let entry = self.tables[table].find_entry(hash, is_it).ok()?;
+        let place = Place { table: short(table), bucket: short(entry.bucket_index()) };
+        Some((place, entry.into_mut()))
+    }
+
+    #[inline]
+    pub(super) fn get(&self, place: Place) -> &T {
+        self.tables[long(place.table)].get_bucket(long(place.bucket)).expect(FOUND)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, place: Place) -> &mut T {
+        self.tables[long(place.table)].get_bucket_mut(long(place.bucket)).expect(FOUND)
+    }
+
+    pub(super) fn insert(&mut self, hash: u64, entry: T, hash_of: impl Fn(&T) -> u64) -> Place {
+        if self.len >= MEAN * self.tables.len() {
+            self.split(&hash_of);
+        }
+        let table = self.table_of(hash);
+        let bucket = self.tables[table].insert_unique(hash, entry, &hash_of).bucket_index();
+        self.len += 1;
+        Place { table: short(table), bucket: short(bucket) }
+    }
+
+    pub(super) fn remove(&mut self, place: Place) -> T {
+        let table = &mut self.tables[long(place.table)];
+        let Ok(entry) = table.get_bucket_entry(long(place.bucket)) else { unreachable!("{FOUND}") };
+        self.len -= 1;
+        entry.remove().0
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.tables.iter().flat_map(HashTable::iter)
+    }
+
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
+        (0..self.tables.len()).flat_map(|table| {
+            let buckets = 0..self.tables[table].num_buckets();
+            let places =
+                buckets.map(move |bucket| Place { table: short(table), bucket: short(bucket) });
+            places.filter(|&place| self.is_taken(place))
+        })
+    }
+
+    pub(super) fn is_taken(&self, place: Place) -> bool {
+        let table = self.tables.get(long(place.table));
+        table.is_some_and(|table| table.get_bucket(long(place.bucket)).is_some())
+    }
+
+    /// The place behind `place`, whether it is taken or not; `None` behind the last.
+    pub(super) fn next(&self, place: Place) -> Option<Place> {
+        let Place { table, bucket } = place;
+        let buckets = self.tables.get(long(table))?.num_buckets();
+        if long(bucket) + 1 < buckets {
+            return Some(Place { table, bucket: bucket + 1 });
+        }
+        let table = (long(table) + 1..self.tables.len())
+            .find(|&table| self.tables[table].num_buckets() > 0)?;
+        Some(Place { table: short(table), bucket: 0 })
+    }
+
+    /// Where a round begins.
+    pub(super) fn first(&self) -> Option<Place> {
+        let table = (0..self.tables.len()).find(|&table| self.tables[table].num_buckets() > 0)?;
+        Some(Place { table: short(table), bucket: 0 })
+    }
+
+    /// Gives memory back after a table was swept, in steps that are as short as those of growth. Returns whether
+    /// entries of the last table went to an earlier one.
+    pub(super) fn tidy(&mut self, table: u32, hash_of: impl Fn(&T) -> u64) -> bool {
+        if let Some(swept) = self.tables.get_mut(long(table))
+            && swept.len() < swept.num_buckets() / 8
+        {
+            swept.shrink_to(2 * swept.len(), &hash_of);
+        }
+        let joins = self.tables.len() > 1 && self.len < MEAN / 4 * self.tables.len();
+        if joins {
+            self.join(&hash_of);
+        }
+        joins
+    }
+
+    /// Divides the next table in turn.
+    fn split(&mut self, hash_of: impl Fn(&T) -> u64) {
+        let count = self.tables.len();
+        let level = 1 << count.ilog2();
+        let turn = count - level;
+        self.mask = 2 * level - 1;
+        let old = std::mem::take(&mut self.tables[turn]);
+        let half = || HashTable::with_capacity(old.len() / 2);
+        let (mut stay, mut go) = (half(), half());
+        for entry in old {
+            let hash = hash_of(&entry);
+            let half = if (low(hash) >> 12) & level == 0 { &mut stay } else { &mut go };
+            half.insert_unique(hash, entry, &hash_of);
+        }
+        self.tables[turn] = stay;
+        self.tables.push(go);
+    }
+
+    /// Undoes the last split.
+    fn join(&mut self, hash_of: impl Fn(&T) -> u64) {
+        let Some(last) = self.tables.pop() else { return };
+        let count = self.tables.len();
+        let level = 1 << count.ilog2();
+        self.mask = if count == level { level - 1 } else { 2 * level - 1 };
+        let into = &mut self.tables[count - level];
+        for entry in last {
+            into.insert_unique(hash_of(&entry), entry, &hash_of);
+        }
+    }
+}
+
+impl Place {
+    pub(super) fn table(self) -> u32 {
+        self.table
+    }
+}
+
+#[allow(clippy::cast_possible_truncation)] // the low bits are meant
+#[inline]
+fn low(hash: u64) -> usize {
+    hash as usize
+}
+
+#[inline]
+fn short(index: usize) -> u32 {
+    u32::try_from(index).expect("a table is much shorter")
+}
+
+#[inline]
+fn long(index: u32) -> usize {
+    index as usize
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use hashbrown::{DefaultHashBuilder, HashSet};
+    use std::hash::BuildHasher;
+
+    /// Whether all of `keys` are there, and nothing else.
+    fn holds(segments: &Segments<u64>, hash_of: &impl Fn(&u64) -> u64, keys: &HashSet<u64>) {
+        assert_eq!((segments.len, segments.iter().count()), (keys.len(), keys.len()));
+        assert_eq!(segments.places().count(), keys.len());
+        for key in keys {
+            let place = segments.find(hash_of(key), |other| other == key).expect("it is there");
+            assert_eq!(segments.get(place), key);
+        }
+    }
+
+    /// All places, as a sweep visits them.
+    fn round(segments: &Segments<u64>) -> Vec<Place> {
+        std::iter::successors(segments.first(), |&place| segments.next(place)).collect()
+    }
+
+    #[test]
+    fn it_grows_and_shrinks_by_a_table_at_a_time() {
+        let hasher = DefaultHashBuilder::default();
+        let hash_of = |key: &u64| hasher.hash_one(key);
+        let (mut segments, mut keys) = (Segments::new(), HashSet::new());
+        for key in 0..50_000 {
+            let place = segments.insert(hash_of(&key), key, hash_of);
+            assert_eq!(segments.get(place), &key);
+            keys.insert(key);
+            if key % 7_000 == 0 {
+                holds(&segments, &hash_of, &keys);
+            }
+        }
+        holds(&segments, &hash_of, &keys);
+        assert_eq!(segments.tables.len(), 50_000_usize.div_ceil(MEAN));
+        assert!(segments.tables.iter().all(|table| table.num_buckets() <= 1024));
+        // All but each hundredth go, and the tables with them.
+        for _ in 0..2 {
+            for place in round(&segments) {
+                if segments.is_taken(place) && segments.get(place) % 100 != 0 {
+                    keys.remove(&segments.remove(place));
+                }
+                if segments.next(place).is_none_or(|next| next.table != place.table) {
+                    segments.tidy(place.table, hash_of);
+                }
+            }
+            holds(&segments, &hash_of, &keys);
+        }
+        assert!(segments.tables.len() <= 8, "{} tables", segments.tables.len());
+        let buckets: usize = segments.tables.iter().map(HashTable::num_buckets).sum();
+        assert!(buckets <= 4096, "{buckets} buckets for {} keys", keys.len());
+    }
+
+    /// A hash function without a seed, and an attacker that knows it.
+    #[test]
+    fn equal_hashes_are_slow_but_no_worse() {
+        let mut segments = Segments::new();
+        let keys: HashSet<_> = (0..2_000).collect();
+        for &key in &keys {
+            segments.insert(7, key, |_| 7);
+        }
+        holds(&segments, &|_| 7, &keys);
+        assert_eq!(segments.tables.len(), 2_000_usize.div_ceil(MEAN));
+    }
+}

@@ -1,0 +1,72 @@
+//! The last grant of a shard of keys: most are dropped before the next one, by one exchange and without a lock.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// A grant of a table of keys: a number that is not used again, and is not zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GrantId(u64);
+
+impl GrantId {
+    /// `shard` is less than `shards`, a power of two.
+    pub(crate) fn new(number: u64, shard: usize, shards: usize) -> Self {
+        Self((number.wrapping_add(1) * shards as u64).wrapping_add(shard as u64))
+    }
+
+    pub(crate) fn shard(self, shards: usize) -> usize {
+        usize::try_from(self.0 % shards as u64).unwrap_or_default()
+    }
+}
+
+/// The grant that was made last, if it has not been dropped or recorded. Only a thread with the lock of the shard opens
+/// or takes it; any thread closes it.
+#[derive(Debug)]
+pub(crate) struct OpenGrant(AtomicU64);
+
+impl OpenGrant {
+    pub(crate) fn none() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// A grant is made. There must be no other one, which [`take`](Self::take) takes out.
+    #[inline]
+    pub(crate) fn open(&self, id: GrantId) {
+        self.0.store(id.0, Ordering::Relaxed);
+    }
+
+    /// A grant is dropped. Returns whether nothing is left to do: if not, it has been recorded.
+    // Relaxed: whoever takes the lock next needs to know only that it was dropped, and not what was done before.
+    #[inline]
+    pub(crate) fn close(&self, id: GrantId) -> bool {
+        self.0.compare_exchange(id.0, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// The last grant, if it has not been dropped. From now on it has to be recorded.
+    #[inline]
+    pub(crate) fn take(&self) -> Option<GrantId> {
+        if self.0.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let id = self.0.swap(0, Ordering::Relaxed);
+        (id != 0).then_some(GrantId(id))
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_closed_or_taken_and_not_both() {
+        let cell = OpenGrant::none();
+        assert_eq!(cell.take(), None);
+        let [first, second] = [0, 1].map(|number| GrantId::new(number, 5, 256));
+        assert_eq!([first.shard(256), second.shard(256)], [5, 5]);
+        cell.open(first);
+        assert!(cell.close(first) && !cell.close(first));
+        assert_eq!(cell.take(), None);
+        cell.open(second);
+        assert!(!cell.close(first));
+        assert_eq!(cell.take(), Some(second));
+        assert!(!cell.close(second));
+    }
+}
