@@ -210,7 +210,9 @@ fn exact(results: &Results) -> String {
             .iter()
             .flatten()
             .for_each(|share| (most, least) = (share.max(most), share.min(least)));
-        let holds = if most > 1.001 {
+        let holds = if shares.iter().all(Option::is_none) {
+            ""
+        } else if most > 1.001 {
             "**no**"
         } else if least < 0.99 {
             "wastes"

@@ -34,8 +34,10 @@ impl Line {
         self.text[..end].trim()
     }
 
+    /// The last of this name, as the words before the figures may have it too: the rate that was asked for.
     fn figure(&self, name: &str) -> Option<f64> {
-        self.words().find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+        let value = |word: &str| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
+        self.words().filter_map(value).last()
     }
 }
 

@@ -101,20 +101,23 @@ fn crowd(results: &Results) -> Vec<Row> {
 }
 
 fn pacing(results: &Results) -> Vec<Row> {
-    let of = |of, figure| results.get("peers pacing", of, figure);
-    let off = |of| Some(100.0 * (results.get("peers pacing", of, "rate")? - 1.0).abs());
+    let of = |rate, side, figure| results.find("pacing", &[rate, side], figure);
+    let off = |rate| Some(100.0 * (of(rate, "side=default", "rate")? - 1.0).abs());
+    let late = |rate, side| of(rate, side, "late_p50_ms");
     vec![
-        Row::at_most("one task at 10/s: % off the rate", 0.1, off("tollgate/10")),
-        Row::at_most("one task at 100/s: % off the rate", 0.1, off("tollgate/100")),
-        Row::at_most("one task at 1,000/s: % off the rate", 0.1, off("tollgate/1000")),
-        Row::at_most("one task at 10,000/s: % off the rate", 0.1, off("tollgate/10000")),
-        Row::at_most("one task at 100,000/s: % off the rate", 0.1, off("tollgate/100000")),
-        Row::at_most("one task at 1,000,000/s: % off the rate", 0.1, off("tollgate/1000000")),
-        Row::at_most("one task at 1,000/s: late p50, ms", 0.1, of("tollgate/1000", "late_p50_ms")),
+        Row::at_most("one task at 10/s: % off the rate", 0.1, off("rate=10")),
+        Row::at_most("one task at 100/s: % off the rate", 0.1, off("rate=100")),
+        Row::at_most("one task at 1,000/s: % off the rate", 0.1, off("rate=1000")),
+        Row::at_most("one task at 10,000/s: % off the rate", 0.1, off("rate=10000")),
+        Row::at_most("one task at 100,000/s: % off the rate", 0.1, off("rate=100000")),
+        Row::at_most("one task at 1,000,000/s: % off the rate", 0.1, off("rate=1000000")),
+        Row::at_most("one task at 10/s: late p50, ms", 0.1, late("rate=10", "side=default")),
+        Row::at_most("one task at 1,000/s: late p50, ms", 0.1, late("rate=1000", "side=default")),
+        Row::at_most("one task at 10,000/s: late p50, ms", 0.1, late("rate=10000", "side=default")),
         Row::at_most(
-            "one task at 10,000/s: late p50, ms",
+            "one task at 10,000/s, precise clock: late p50, ms",
             0.1,
-            of("tollgate/10000", "late_p50_ms"),
+            late("rate=10000", "side=precise"),
         ),
     ]
 }
