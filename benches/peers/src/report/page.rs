@@ -47,7 +47,7 @@ pub fn draw(results: &Results, directory: &Path) -> Result<(), Box<dyn Error>> {
         .iter()
         .map(|peer| of(&format!("{peer}, granted")))
         .collect();
-    threads.extend(["tollgate, refused", "governor, refused"].map(of));
+    threads.extend(["tollgate, in hand", "tollgate, refused", "governor, refused"].map(of));
     plot::curves(
         &path("threads.svg"),
         "threads on one limiter",

@@ -144,6 +144,13 @@ fn in_hand(results: &Results) -> Vec<Row> {
 }
 
 fn keys(results: &Results) -> Vec<Row> {
+    let own = |of: String, figure| results.get("keys", &of, figure);
+    let bytes = |policy| own(format!("memory, {policy}/1000000"), "bytes");
+    let growth = |keys| {
+        let of = |figure| own(format!("grow/{keys}"), figure);
+        ratio(of("x_thousand"), of("array_x_thousand"))
+    };
+    let stall = |what| own(format!("stall, {what}/1000000"), "longest_ms");
     let against = |of| results.get("peers keys", of, "ours_over_it");
     vec![
         Row::at_least(
@@ -186,10 +193,15 @@ fn keys(results: &Results) -> Vec<Row> {
             1.6,
             against("governor, its hash/String/2/100000"),
         ),
+        Row::at_most("bytes a u64 key, of a million, `TokenBucket`", 36.0, bytes("TokenBucket")),
+        Row::at_most("bytes a u64 key, of a million, `SmoothBursty`", 36.0, bytes("SmoothBursty")),
         Row::at_most(
-            "bytes a u64 key, of a million",
-            36.0,
-            results.get("peers keys", "tollgate/u64", "bytes"),
+            "from 1,000 to 1 M keys: growth of a call's time over that of an array of atomics",
+            1.0,
+            growth("1000000"),
         ),
+        Row::at_most("from 1,000 to 10 M keys: the same", 1.0, growth("10000000")),
+        Row::at_most("a million keys come: longest call, ms", 0.2, stall("growth, u64")),
+        Row::at_most("a million keys go: longest call, ms", 0.2, stall("all idle, then calls")),
     ]
 }
