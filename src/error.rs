@@ -153,6 +153,9 @@ impl Error {
 pub enum QueueLimit {
     /// The `max_waiters` of the builder; `u32::MAX` if that is larger.
     Waiters(u32),
+    /// The [`max_waiters_per_tenant`](crate::RateLimiterBuilder::max_waiters_per_tenant) of the builder; `u32::MAX`
+    /// if that is larger.
+    WaitersPerTenant(u32),
     /// The `max_queued_permits` of the builder; `u32::MAX` if that is larger.
     Permits(u32),
     /// The capacity of the policy: see [`LeakyBucket`](crate::LeakyBucket).
@@ -163,6 +166,9 @@ impl fmt::Display for QueueLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Waiters(max) => write!(f, "at most {max} callers may wait"),
+            Self::WaitersPerTenant(max) => {
+                write!(f, "at most {max} callers of a tenant may wait")
+            }
             Self::Permits(max) => write!(f, "callers may wait for at most {max} permits"),
             Self::Capacity => f.write_str("the capacity of the policy is reached"),
         }

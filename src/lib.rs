@@ -75,7 +75,8 @@
 //! [`try_acquire_up_to`](RateLimiter::try_acquire_up_to) takes what there is;
 //! [`try_acquire_timeout`](RateLimiter::try_acquire_timeout) fails at once if the timeout is too
 //! short; [`reserve`](RateLimiter::reserve) takes a place in the queue; `blocking_*` do the same on
-//! threads. [`ahead_by`](Acquire::ahead_by) puts interactive callers ahead of a batch, without starvation. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
+//! threads. [`ahead_by`](Acquire::ahead_by) puts interactive callers ahead of a batch, without starvation.
+//! [`acquire_for`](RateLimiter::acquire_for) shares one quota among many tenants, in turns. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
 //!
 //! # A rate that is found
 //!

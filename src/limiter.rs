@@ -12,6 +12,7 @@ mod shared;
 mod tests;
 
 use std::fmt;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
 #[cfg(feature = "feedback")]
 use crate::wait_queue::AfterUnlock;
+use crate::wait_queue::Tenant;
 
 /// Grants permits by a [`Policy`]; callers that must wait queue in FIFO order, unless they enter
 /// [ahead of others](Acquire::ahead_by).
@@ -151,6 +153,58 @@ impl<P: Policy> RateLimiter<P> {
     #[inline]
     pub fn acquire(&self, n: P::Cost) -> Acquire<'_, P> {
         Acquire::new(GrantOwner::borrowed(&self.shared), n, None)
+    }
+
+    /// As [`acquire`](Self::acquire), for one of many tenants that share this limiter: those that wait
+    /// take turns, so that the flood of one delays only itself.
+    ///
+    /// While tenants wait they get permits in equal shares, or by [weight](Acquire::weight), whatever the
+    /// number of their callers and the costs of their calls. A tenant that waits alone gets all of them. The
+    /// callers of one tenant stay in FIFO order. For other methods than `acquire` there is
+    /// [`for_tenant`](Acquire::for_tenant).
+    ///
+    /// - **No tenant starves**: one that begins to wait is granted in the next round, after at most one call of
+    ///   each tenant that waits. A call that costs more than others takes as many rounds before its tenant is next
+    ///   again.
+    /// - **Shares count what callers wait for.** A call that is granted at once, because the queue is empty,
+    ///   does not count, and an empty queue forgets all shares. A call counts by the cost it asks for, also if it is
+    ///   [settled](Grant::settle) later.
+    /// - **A timeout** is judged by the turns of all that wait. A tenant that comes later may go ahead, as with
+    ///   [`ahead_by`](Acquire::ahead_by): then the caller is refused at its deadline.
+    /// - A tenant is any value with a hash, such as `&str` or an id, and nothing has to be registered. It is known by
+    ///   its hash with a random key, so use one type for all tenants. It takes memory only while it waits, or
+    ///   is ahead of its share. Callers without a tenant count as one more tenant.
+    /// - A grant takes O(log tenants). A call with a timeout that must wait visits each tenant that waits once.
+    ///
+    /// To bound the queue of each, see
+    /// [`max_waiters_per_tenant`](crate::RateLimiterBuilder::max_waiters_per_tenant). For a limit of its own for each
+    /// tenant, see [`KeyedRateLimiter`](crate::KeyedRateLimiter).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire). A caller that leaves does not cost its tenant a turn.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # let clock = ManualClock::auto_advance();
+    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(10.0)), clock);
+    /// limiter.acquire(1).await?;
+    /// // A customer floods the queue, and another one comes.
+    /// let flood: Vec<_> =
+    ///     (0..10_000).map(|_| limiter.acquire_for("ann", 1).reserve()).collect::<Result<_, _>>()?;
+    /// let grant = limiter.acquire_for("bob", 1).await?;
+    /// assert_eq!(grant.waited().as_millis(), 200); // after one call of the flood
+    /// # drop(flood); Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn acquire_for<T: Hash + ?Sized>(&self, tenant: &T, n: P::Cost) -> Acquire<'_, P> {
+        self.acquire(n).for_tenant(tenant)
     }
 
     /// As [`acquire`](Self::acquire), but the future and the grant do not borrow the limiter.
@@ -485,6 +539,23 @@ impl<P: Policy> RateLimiter<P> {
         self.shared.look(|inner, _| inner.queue_len())
     }
 
+    /// The number of waiters of a tenant; see [`acquire_for`](Self::acquire_for).
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// let granted = limiter.acquire_for("ann", 1).reserve()?;
+    /// let waiting = limiter.acquire_for("ann", 1).reserve()?;
+    /// assert_eq!((limiter.queue_len_for("ann"), limiter.queue_len_for("bob")), (1, 0));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn queue_len_for<T: Hash + ?Sized>(&self, tenant: &T) -> usize {
+        let tenant = Tenant::new(tenant);
+        self.shared.look(|inner, _| inner.queue_len_of(tenant))
+    }
+
     /// Counters since the limiter was made.
     ///
     /// ```
@@ -594,6 +665,19 @@ impl<P: Policy> RateLimiter<P> {
     #[must_use]
     pub fn max_queued_permits(&self) -> u64 {
         self.shared.look(|inner, _| inner.bounds().permits)
+    }
+
+    /// The maximum number of waiters of each tenant; `usize::MAX` if the
+    /// [builder](crate::RateLimiterBuilder::max_waiters_per_tenant) set none.
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, RateLimiter};
+    /// let limiter = RateLimiter::builder(InFlight::new(10)).max_waiters_per_tenant(100).build();
+    /// assert_eq!(limiter.max_waiters_per_tenant(), 100);
+    /// ```
+    #[must_use]
+    pub fn max_waiters_per_tenant(&self) -> usize {
+        self.shared.look(|inner, _| inner.bounds().waiters_per_tenant)
     }
 
     /// As [`set_policy`](Self::set_policy), for a caller that holds a lock.

@@ -37,7 +37,7 @@ use crate::policy::{Cost, Policy};
 use crate::stats::{Counters, Stats};
 use crate::sync::{ShortMutex, ShortMutexGuard};
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, WaiterId};
+use crate::wait_queue::{AfterUnlock, Claim, WaiterId};
 pub(crate) use charge::{Change, Charge};
 pub(crate) use inner::{Admission, Inner, WaitStatus};
 pub(crate) use timer::Timer;
@@ -215,8 +215,8 @@ impl<P: Policy> Line<P> {
         max_wait.is_some_and(|wait| wait.is_zero()).then(|| Err(inner.refuse(now, cost)))
     }
 
-    /// Takes `cost` if it is ready and no caller waits, else joins the queue for up to `max_wait`, as one that
-    /// came `ahead` earlier; fails at once if that cannot be enough. `entered` gets the outcome, also if the policy panics over other callers
+    /// Takes `cost` if it is ready and no caller waits, else joins the queue for up to `max_wait`, at
+    /// the place that it claims; fails at once if that cannot be enough. `entered` gets the outcome, also if the policy panics over other callers
     /// afterwards.
     // Not inlined, to keep the path without a wait short.
     #[inline(never)]
@@ -225,7 +225,7 @@ impl<P: Policy> Line<P> {
         timer: &impl Timer,
         cost: P::Cost,
         max_wait: Option<Duration>,
-        ahead: Duration,
+        claim: Claim,
         waker: Option<&Waker>,
         entered: impl FnOnce(Admission<P>),
     ) -> Result<(), Error> {
@@ -239,7 +239,7 @@ impl<P: Policy> Line<P> {
         match granted {
             Some(charge) => charge.map(Admission::Granted).map(entered),
             None => self.with_lock(timer, |inner, now| {
-                inner.enter(now, cost, max_wait, ahead, waker).map(entered)
+                inner.enter(now, cost, max_wait, claim, waker).map(entered)
             }),
         }
     }

@@ -7,7 +7,10 @@
 mod ahead;
 mod arrival;
 mod deadlines;
+mod fair;
 mod fifo;
+mod tenant;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -25,6 +28,9 @@ use deadlines::Deadlines;
 pub(crate) use fifo::EntryId as WaiterId;
 use fifo::Fifo;
 pub(crate) use fifo::KEEP;
+pub(crate) use tenant::{Claim, Tenant};
+pub(crate) use turns::Turn;
+use turns::Turns;
 
 /// Far enough to mean "never".
 pub(crate) const NEVER: Nanos = Nanos::new(u64::MAX);
@@ -36,6 +42,8 @@ pub(crate) struct WaitQueue<T> {
     fifo: Fifo<Entry<T>>,
     /// Of each arrival of a caller that went ahead of others the last waiter: see [`ahead`].
     ahead: BTreeMap<Arrival, WaiterId>,
+    /// If callers come for tenants: the order of grants, instead of that of the FIFO.
+    turns: Option<Box<Turns>>,
     deadlines: Deadlines,
     /// Made when a caller first waits.
     alarm: Option<Alarm>,
@@ -70,15 +78,27 @@ impl<T> Entry<T> {
 pub(crate) struct Bounds {
     pub(crate) waiters: usize,
     pub(crate) permits: u64,
+    /// For each tenant.
+    pub(crate) waiters_per_tenant: usize,
 }
 
 impl Bounds {
-    pub(crate) const NONE: Self = Self { waiters: usize::MAX, permits: u64::MAX };
+    pub(crate) const NONE: Self =
+        Self { waiters: usize::MAX, permits: u64::MAX, waiters_per_tenant: usize::MAX };
 
-    /// Which of the bounds one more waiter would exceed, with which all together ask for `permits`.
-    pub(crate) fn exceeded(self, waiters: usize, permits: u64) -> Option<QueueLimit> {
-        if waiters >= self.waiters {
-            Some(QueueLimit::Waiters(u32::try_from(self.waiters).unwrap_or(u32::MAX)))
+    /// Which of the bounds one more waiter would exceed, with which all together ask for `permits`. `of_tenant`:
+    /// the waiters of the same tenant.
+    pub(crate) fn exceeded(
+        self,
+        waiters: usize,
+        permits: u64,
+        of_tenant: Option<usize>,
+    ) -> Option<QueueLimit> {
+        let most = |waiters: usize| u32::try_from(waiters).unwrap_or(u32::MAX);
+        if of_tenant.is_some_and(|waiters| waiters >= self.waiters_per_tenant) {
+            Some(QueueLimit::WaitersPerTenant(most(self.waiters_per_tenant)))
+        } else if waiters >= self.waiters {
+            Some(QueueLimit::Waiters(most(self.waiters)))
         } else {
             let most = u32::try_from(self.permits).unwrap_or(u32::MAX);
             (permits > self.permits).then_some(QueueLimit::Permits(most))
@@ -91,6 +111,7 @@ impl<T: Arrived> WaitQueue<T> {
         Self {
             fifo: Fifo::new(),
             ahead: BTreeMap::new(),
+            turns: None,
             deadlines: Deadlines::new(),
             alarm: None,
             armed: NEVER,
@@ -107,12 +128,12 @@ impl<T: Arrived> WaitQueue<T> {
     }
 
     pub(crate) fn front(&self) -> Option<WaiterId> {
-        self.fifo.front()
+        self.turns.as_ref().map_or_else(|| self.fifo.front(), |turns| turns.front())
     }
 
     /// The waiters in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (WaiterId, &T)> {
-        self.fifo.iter().map(|(id, entry)| (id, &entry.value))
+        self.iter_before(None)
     }
 
     /// A caller joins, behind all others.
@@ -137,6 +158,12 @@ impl<T: Arrived> WaitQueue<T> {
         self.forget_arrival(id);
         self.fifo.unlink(id);
         self.cancel_deadline(id);
+        if let Some(turns) = &mut self.turns {
+            turns.unlink(id);
+            if self.fifo.len() == 0 {
+                self.turns = None;
+            }
+        }
     }
 
     pub(crate) fn cancel_deadline(&mut self, id: WaiterId) {
@@ -158,6 +185,9 @@ impl<T: Arrived> WaitQueue<T> {
 
     /// The same. The waker is to be dropped after the lock is released.
     pub(crate) fn take(&mut self, id: WaiterId) -> (T, Waker) {
+        if let Some(turns) = &mut self.turns {
+            turns.remove(id);
+        }
         let Entry { waker, value } = self.fifo.remove(id);
         (value, waker)
     }

@@ -175,7 +175,7 @@ impl Limit {
     /// # Ok::<(), tollgate::InvalidLimit>(())
     /// ```
     pub fn builder(&self) -> RateLimiterBuilder<AllOf> {
-        let Bounds { waiters, permits } = self.bounds();
+        let Bounds { waiters, permits, .. } = self.bounds();
         RateLimiter::builder(self.policy.clone()).max_waiters(waiters).max_queued_permits(permits)
     }
 
@@ -183,6 +183,7 @@ impl Limit {
         Bounds {
             waiters: self.max_waiters.unwrap_or(Bounds::NONE.waiters),
             permits: self.max_queued_permits.unwrap_or(Bounds::NONE.permits),
+            ..Bounds::NONE
         }
     }
 }

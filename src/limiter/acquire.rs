@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::hash::Hash;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -15,7 +17,7 @@ use crate::error::Error;
 use crate::line::{Admission, Charge, WaitStatus};
 use crate::park::block_on;
 use crate::policy::Policy;
-use crate::wait_queue::WaiterId;
+use crate::wait_queue::{Claim, Tenant, WaiterId};
 
 /// A future that waits for a [`Grant`], returned by [`acquire`](crate::RateLimiter::acquire) and
 /// [`try_acquire_timeout`](crate::RateLimiter::try_acquire_timeout).
@@ -51,9 +53,17 @@ enum WaiterState<P: Policy> {
     Outside,
     /// The same, and it will enter ahead of others. A variant, so that other callers need not store a zero.
     OutsideAhead(Duration),
+    /// The same, for a tenant.
+    OutsideFor(Tenant),
     Waiting(WaiterId),
     Granted(Charge<P::Receipt>),
     Over,
+}
+
+impl<P: Policy> WaiterState<P> {
+    fn is_outside(&self) -> bool {
+        matches!(self, Self::Outside | Self::OutsideAhead(_) | Self::OutsideFor(_))
+    }
 }
 
 // No field is ever pinned.
@@ -86,7 +96,8 @@ impl<'a, P: Policy> Acquire<'a, P> {
     /// [delay](crate::Reservation::delay) of a reservation grows, and a waiter with a timeout is refused if it cannot be
     /// granted in time any more, when it reaches the head of the queue, at the latest at its deadline.
     ///
-    /// No effect once the future has been polled.
+    /// Beside callers of [tenants](Self::for_tenant) it goes ahead of others without a tenant only, which take turns with
+    /// them. It replaces a tenant. No effect once the future has been polled.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -107,9 +118,67 @@ impl<'a, P: Policy> Acquire<'a, P> {
     }
 
     pub(crate) fn go_ahead_by(&mut self, ahead: Duration) {
-        if matches!(self.place, WaiterState::Outside | WaiterState::OutsideAhead(_)) {
+        if self.place.is_outside() {
             self.place = WaiterState::OutsideAhead(ahead);
         }
+    }
+
+    /// Waits in the turn of `tenant`: the form of [`acquire_for`](crate::RateLimiter::acquire_for) for the other methods.
+    ///
+    /// It replaces an [`ahead_by`](Self::ahead_by), and has no effect once the future has been polled.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let policy = SmoothBursty::new(Rate::per_second(10.0));
+    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// limiter.blocking_acquire(1)?;
+    /// let batch: Vec<_> =
+    ///     (0..100).map(|_| limiter.acquire_for("ann", 1).reserve()).collect::<Result<_, _>>()?;
+    /// let second = Duration::from_secs(1);
+    /// assert!(limiter.try_acquire_timeout(1, second).for_tenant("ann").blocking_wait().is_err());
+    /// let grant = limiter.try_acquire_timeout(1, second).for_tenant("bob").blocking_wait()?;
+    /// assert_eq!(grant.waited().as_millis(), 200);
+    /// # drop(batch); Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn for_tenant<T: Hash + ?Sized>(mut self, tenant: &T) -> Self {
+        if self.place.is_outside() {
+            self.place = WaiterState::OutsideFor(Tenant::new(tenant));
+        }
+        self
+    }
+
+    /// The weight of a call for a [tenant](Self::for_tenant): `n` permits count as `n / weight` against its share. So a
+    /// tenant whose calls have a weight of 3 gets three times the permits of one with the default, 1, while both
+    /// wait.
+    ///
+    /// No effect on calls without a tenant.
+    ///
+    /// # Panics
+    ///
+    /// If the weight is zero.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # use std::time::Duration;
+    /// # let clock = ManualClock::new();
+    /// # let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(10.0)), &clock);
+    /// limiter.try_acquire(1)?;
+    /// for _ in 0..100 {
+    ///     std::mem::forget(limiter.acquire_for("free", 1).reserve()?);
+    ///     std::mem::forget(limiter.acquire_for("paying", 1).weight(3).reserve()?);
+    /// }
+    /// clock.advance(Duration::from_secs(4));
+    /// assert_eq!((limiter.queue_len_for("free"), limiter.queue_len_for("paying")), (90, 70));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn weight(mut self, weight: u32) -> Self {
+        let weight = NonZeroU32::new(weight).expect("a weight must not be zero");
+        if let WaiterState::OutsideFor(tenant) = self.place {
+            self.place = WaiterState::OutsideFor(tenant.with_weight(weight));
+        }
+        self
     }
 
     /// Enters the queue now, and borrows nothing.
@@ -117,7 +186,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
         let place = std::mem::replace(&mut self.place, WaiterState::Over);
         let source = self.source.take().into_owned();
         let mut acquire = Acquire { source, cost: self.cost, max_wait: self.max_wait, place };
-        if matches!(acquire.place, WaiterState::Outside | WaiterState::OutsideAhead(_)) {
+        if acquire.place.is_outside() {
             acquire.enter(None)?;
         }
         Ok(acquire)
@@ -149,19 +218,20 @@ impl<'a, P: Policy> Acquire<'a, P> {
     /// Enters the queue with `waker`, or is granted at once. Does not wait.
     fn enter(&mut self, waker: Option<&Waker>) -> Result<(), Error> {
         let Self { source, cost, max_wait, place } = self;
-        let ahead = match *place {
-            WaiterState::OutsideAhead(ahead) => ahead,
-            _ => Duration::ZERO,
+        let claim = match *place {
+            WaiterState::OutsideAhead(ahead) => Claim::Ahead(ahead),
+            WaiterState::OutsideFor(tenant) => Claim::TurnOf(tenant),
+            _ => Claim::InOrder,
         };
         // A borrowed call in FIFO order has already tried this inline.
-        if (source.as_borrowed().is_none() || matches!(place, WaiterState::OutsideAhead(_)))
+        if (source.as_borrowed().is_none() || !matches!(claim, Claim::InOrder))
             && let Some(charge) = line(source).decide(*cost, *max_wait)
         {
             *place = WaiterState::Over;
             *place = WaiterState::Granted(charge?);
             return Ok(());
         }
-        let entered = line(source).enter(*cost, *max_wait, ahead, waker, |entered| {
+        let entered = line(source).enter(*cost, *max_wait, claim, waker, |entered| {
             *place = match entered {
                 Admission::Granted(charge) => WaiterState::Granted(charge),
                 Admission::Waiting(key) => WaiterState::Waiting(key),
@@ -195,7 +265,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Charge<P::Receipt>, Error>> {
-        if matches!(self.place, WaiterState::Outside | WaiterState::OutsideAhead(_)) {
+        if self.place.is_outside() {
             self.enter(Some(context.waker()))?;
             if matches!(self.place, WaiterState::Waiting(_))
                 && !self.line().clock.advances_by_itself()
@@ -210,7 +280,10 @@ impl<'a, P: Policy> Acquire<'a, P> {
                 Poll::Ready(Ok(charge))
             }
             WaiterState::Waiting(key) => self.wait(key, context.waker()),
-            WaiterState::Outside | WaiterState::OutsideAhead(_) | WaiterState::Over => {
+            WaiterState::Outside
+            | WaiterState::OutsideAhead(_)
+            | WaiterState::OutsideFor(_)
+            | WaiterState::Over => {
                 panic!("`Acquire` polled after it was ready")
             }
         }
@@ -272,7 +345,10 @@ impl<'a, P: Policy> Acquire<'a, P> {
     #[inline(never)]
     fn leave(&mut self) {
         in_drop(|| match self.place {
-            WaiterState::Outside | WaiterState::OutsideAhead(_) | WaiterState::Over => {}
+            WaiterState::Outside
+            | WaiterState::OutsideAhead(_)
+            | WaiterState::OutsideFor(_)
+            | WaiterState::Over => {}
             WaiterState::Waiting(key) => self.line().leave(key),
             WaiterState::Granted(charge) => {
                 self.line().with_lock(|inner, now| inner.give_back(now, self.cost, charge));
@@ -319,10 +395,10 @@ impl<P: Policy> Drop for Acquire<'_, P> {
 impl<P: Policy> fmt::Debug for Acquire<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match self.place {
-            WaiterState::Outside | WaiterState::OutsideAhead(_) => "outside",
+            _ if self.place.is_outside() => "outside",
             WaiterState::Waiting(_) => "waiting",
             WaiterState::Granted(_) => "granted",
-            WaiterState::Over => "over",
+            _ => "over",
         };
         f.debug_struct("Acquire").field("cost", &self.cost).field("place", &place).finish()
     }
@@ -368,7 +444,7 @@ fn grant<P: Policy>(
 fn enter_now<P: Policy>(shared: &Shared<P>, cost: P::Cost) -> Result<Charge<P::Receipt>, Error> {
     let mut now = None;
     shared
-        .enter(cost, Some(Duration::ZERO), Duration::ZERO, None, |entered| now = Some(entered))?;
+        .enter(cost, Some(Duration::ZERO), Claim::InOrder, None, |entered| now = Some(entered))?;
     match now {
         Some(Admission::Granted(charge)) => Ok(charge),
         // A caller with no time to wait is granted or refused; see `Inner::try_enter`.

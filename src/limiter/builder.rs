@@ -163,6 +163,29 @@ impl<P: Policy> RateLimiterBuilder<P> {
         Self { bounds: Bounds { permits, ..self.bounds }, ..self }
     }
 
+    /// The maximum number of waiters of each [tenant](RateLimiter::acquire_for), so that none can fill the queue. A
+    /// caller of a tenant with that many gets [`Error::QueueFull`](crate::Error::QueueFull) at once. Default: no limit.
+    ///
+    /// Callers without a tenant are not bounded by this.
+    ///
+    /// ```
+    /// # use tollgate::{Error, ManualClock, QueueLimit, Rate, RateLimiter, SmoothBursty};
+    /// let limiter = RateLimiter::builder(SmoothBursty::new(Rate::per_second(5.0)))
+    ///     .clock(ManualClock::new())
+    ///     .max_waiters(1_000)
+    ///     .max_waiters_per_tenant(1)
+    ///     .build();
+    /// limiter.try_acquire(1)?;
+    /// let _waiting = limiter.acquire_for("ann", 1).reserve()?;
+    /// let error = limiter.acquire_for("ann", 1).reserve().unwrap_err();
+    /// assert!(matches!(error, Error::QueueFull { limit: QueueLimit::WaitersPerTenant(1), .. }));
+    /// let _waiting = limiter.acquire_for("bob", 1).reserve()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn max_waiters_per_tenant(self, waiters: usize) -> Self {
+        Self { bounds: Bounds { waiters_per_tenant: waiters, ..self.bounds }, ..self }
+    }
+
     /// The limiter.
     ///
     /// ```

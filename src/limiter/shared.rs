@@ -13,7 +13,7 @@ use crate::observe::{LazyObserver, Observer};
 use crate::policy::{Policy, Quota, Rated};
 use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
-use crate::wait_queue::{AfterUnlock, Bounds, WaiterId};
+use crate::wait_queue::{AfterUnlock, Bounds, Claim, WaiterId};
 
 /// The state that all clones of a limiter share.
 pub(crate) struct Shared<P: Policy> {
@@ -89,11 +89,11 @@ impl<P: Policy> Shared<P> {
         &self,
         cost: P::Cost,
         max_wait: Option<Duration>,
-        ahead: Duration,
+        claim: Claim,
         waker: Option<&Waker>,
         entered: impl FnOnce(Admission<P>),
     ) -> Result<(), Error> {
-        self.line.enter(self, cost, max_wait, ahead, waker, entered)
+        self.line.enter(self, cost, max_wait, claim, waker, entered)
     }
 
     /// Called when a grant is dropped.

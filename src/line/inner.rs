@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 use super::charge::{Change, Charge};
 use super::tail::ROUGHLY;
 use super::timer::Timer;
-use super::waiting::{Waiter, Waiting};
+use super::waiting::{Place, Waiter, Waiting};
 use super::word::{Published, Word};
 use crate::clock::Steady;
 use crate::error::{Error, QueueLimit};
 use crate::policy::{Cost, Policy, Quota, Ready, TWO_TICKS};
 use crate::stats::Stats;
 use crate::units::{Nanos, saturating_nanos};
-use crate::wait_queue::{AfterUnlock, Arrival, Bounds, WaiterId};
+use crate::wait_queue::{AfterUnlock, Arrival, Bounds, Claim, Tenant, WaiterId};
 
 /// The decision about a new caller.
 pub(crate) enum Admission<P: Policy> {
@@ -119,7 +119,7 @@ impl<P: Policy> Inner<P> {
         most: P::Cost,
     ) -> Result<(P::Cost, Charge<P::Receipt>), Error> {
         let taken = self.at_hand(now, most);
-        match self.enter(now, taken, Some(Duration::ZERO), Duration::ZERO, None)? {
+        match self.enter(now, taken, Some(Duration::ZERO), Claim::InOrder, None)? {
             Admission::Granted(charge) => Ok((taken, charge)),
             Admission::Waiting(_) => unreachable!("waiting without time to wait"),
         }
@@ -142,10 +142,10 @@ impl<P: Policy> Inner<P> {
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
-        ahead: Duration,
+        claim: Claim,
         waker: Option<&Waker>,
     ) -> Result<Admission<P>, Error> {
-        let result = self.try_enter(now, cost, max_wait, ahead, waker);
+        let result = self.try_enter(now, cost, max_wait, claim, waker);
         if result.is_err() {
             self.stats.refused += 1;
         }
@@ -157,29 +157,34 @@ impl<P: Policy> Inner<P> {
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
-        ahead: Duration,
+        claim: Claim,
         waker: Option<&Waker>,
     ) -> Result<Admission<P>, Error> {
         let ready = self.policy.ready_at(&self.state, now, cost)?;
+        let (ahead, tenant) = (claim.ahead(), claim.tenant());
         let arrival = Arrival::new(now, ahead);
-        // The waiter in front of which it joins.
-        let next = self.overtaken(arrival, ahead);
-        let is_first = self.queue_len() == 0 || next.is_some() && next == self.first();
-        if is_first && self.not_before <= now && ready.has_come(now) {
-            if next.is_some() {
+        let place = self.place(arrival, ahead, tenant, cost);
+        if self.is_first(place) && self.not_before <= now && ready.has_come(now) {
+            if !matches!(place, Place::Last) {
                 self.charge_in_tail(now, cost, true);
+                self.waiting().queue.grant_turn_at_once(tenant, cost.permits());
             }
             return Ok(Admission::Granted(self.charge_at_once(now, cost)));
         }
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
-        if deadline.is_some_and(|deadline| self.is_too_early(deadline, now, cost, next)) {
-            return Err(self.denial(next, now, cost));
+        if deadline.is_some_and(|deadline| self.is_too_early(deadline, now, cost, place)) {
+            // A caller that does not wait is granted when no caller waits.
+            let is_last = deadline == Some(now) && self.waiting().queue.is_fair();
+            let place = if is_last { Place::Last } else { place };
+            return Err(self.denial(place, now, cost));
         }
         let waiting = self.waiting();
-        let (queued, exceeded) = (waiting.queued, waiting.exceeded_by(cost));
+        let (queued, exceeded) = (waiting.queued, waiting.exceeded_by(cost, tenant));
         if let Some(limit) = exceeded {
-            let (due, _) = self.projected_before(next, now, cost, 0);
-            let moves = self.due().map_or_else(|| due.wait(now), |due| Some(due.since(now)));
+            let moves = match self.due() {
+                Some(due) => Some(due.since(now)),
+                None => self.projected_at(place, now, cost, 0).0.wait(now),
+            };
             return Err(Error::QueueFull { limit, retry_after: moves });
         }
         let room = self.policy.room_at(&self.state, now, queued, cost);
@@ -190,32 +195,27 @@ impl<P: Policy> Inner<P> {
         if self.queue_len() == 0 {
             self.forget_tail();
         }
-        self.charge_in_tail(now, cost, next.is_some());
+        self.charge_in_tail(now, cost, !matches!(place, Place::Last));
         let (waiter, waker) = (Waiter { cost, arrival }, waker.cloned());
-        Ok(Admission::Waiting(self.waiting().join(next, waiter, now, deadline, waker)))
+        let id = self.waiting().join((place, tenant), waiter, now, deadline, waker);
+        Ok(Admission::Waiting(id))
     }
 
     /// Whether a new caller could not be granted by `deadline`.
-    fn is_too_early(
-        &mut self,
-        deadline: Nanos,
-        now: Nanos,
-        cost: P::Cost,
-        next: Option<WaiterId>,
-    ) -> bool {
+    fn is_too_early(&mut self, deadline: Nanos, now: Nanos, cost: P::Cost, place: Place) -> bool {
         // Waiters that have left can only make it look later: if the time is enough with them, it is enough.
         deadline <= now
-            || deadline < self.projected_before(next, now, cost, usize::MAX).0.earliest()
-                && deadline < self.projected_before(next, now, cost, 0).0.earliest()
+            || deadline < self.projected_at(place, now, cost, usize::MAX).0.earliest()
+                && deadline < self.projected_at(place, now, cost, 0).0.earliest()
     }
 
     /// The error of a caller that cannot wait, or not long enough.
-    fn denial(&mut self, next: Option<WaiterId>, now: Nanos, cost: P::Cost) -> Error {
+    fn denial(&mut self, place: Place, now: Nanos, cost: P::Cost) -> Error {
         if self.policy.refused(&mut self.state, now, cost) {
             self.forget_tail();
         }
         self.if_resumed(now, |policy, state| _ = policy.refused(state, now, cost));
-        let (due, part) = self.projected_before(next, now, cost, 0);
+        let (due, part) = self.projected_at(place, now, cost, 0);
         Error::Denied { retry_after: due.wait(now), part }
     }
 
@@ -256,19 +256,22 @@ impl<P: Policy> Inner<P> {
         // All of them have left before the first `retry_after` is computed behind the rest.
         let mut last = None;
         for key in over {
+            let tenant = self.waiting().queue.tenant(key);
             let &mut Waiter { cost, arrival } = self.waiter(key);
             let joined = self.waiting().joined(key);
             let ahead = arrival.ahead_at(joined);
-            // A crowd ahead of others does not need a walk for each.
-            let known = last.filter(|&(caller, _)| caller == (cost, ahead) && !ahead.is_zero());
-            let (ready, part) = known.map_or_else(
+            // A crowd ahead of others, or of a tenant, does not need a walk for each.
+            let is_known = |&(caller, _): &_| {
+                caller == (cost, ahead, tenant) && (!ahead.is_zero() || tenant.is_some())
+            };
+            let (ready, part) = last.filter(is_known).map_or_else(
                 || {
-                    let next = self.overtaken(Arrival::new(now, ahead), ahead);
-                    self.projected_before(next, now, cost, self.queue_len() / ROUGHLY)
+                    let place = self.place(Arrival::new(now, ahead), ahead, tenant, cost);
+                    self.projected_at(place, now, cost, self.queue_len() / ROUGHLY)
                 },
                 |(_, projected)| projected,
             );
-            last = Some(((cost, ahead), (ready, part)));
+            last = Some(((cost, ahead, tenant), (ready, part)));
             self.waiting().finish(key, Err(Error::Denied { retry_after: ready.wait(now), part }));
         }
     }
@@ -313,6 +316,7 @@ impl<P: Policy> Inner<P> {
                 if let Some(tail) = &mut waiting.tail {
                     tail.late += usize::from(late);
                 }
+                waiting.queue.grant_turn(key);
                 waiting.unlink(key);
                 waiting.finish(key, Ok(Charge { limited_by: waiting.limited_by, ..charge }));
             }
@@ -380,6 +384,9 @@ impl<P: Policy> Inner<P> {
     ) -> Option<Waker> {
         let waiting = self.waiting.as_deref_mut().filter(|waiting| !waiting.is_over(key))?;
         if waiting.queue.front() == Some(key) {
+            if waiting.queue.is_fair() {
+                return None;
+            }
             // The next one asks for the same, and so is due at the same time.
             let next = waiting.queue.behind(key)?;
             let is_same = waiting.queue[next].cost == waiting.queue[key].cost;
@@ -486,6 +493,11 @@ impl<P: Policy> Inner<P> {
     #[inline]
     pub(crate) fn queue_len(&self) -> usize {
         self.waiting.as_ref().map_or(0, |waiting| waiting.queue.len())
+    }
+
+    /// How many callers of a tenant wait.
+    pub(crate) fn queue_len_of(&self, tenant: Tenant) -> usize {
+        self.waiting.as_ref().map_or(0, |waiting| waiting.queue.len_of(tenant))
     }
 
     /// When the next waiter is granted, if that is known.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::inner::Inner;
 
 use super::tail::Tail;
-use super::waiting::Waiter;
+use super::waiting::{Place, Waiter};
 use crate::policy::{Cost, Policy, Ready};
 use crate::units::Nanos;
-use crate::wait_queue::{Arrival, WaiterId};
+use crate::wait_queue::{Arrival, Tenant, WaiterId};
 
 impl<P: Policy> Inner<P> {
     /// When a new caller would be granted behind all waiters, and which of several rules it then waits for. Up
@@ -31,26 +31,30 @@ impl<P: Policy> Inner<P> {
         })
     }
 
-    /// The same for a caller that goes ahead of `next`, if there is one. It visits the waiters that stay ahead of
-    /// it, one by one.
-    pub(super) fn projected_before(
+    /// The same for a caller with this place. It visits the waiters that stay ahead of it, one by one, or tenant
+    /// by tenant.
+    pub(super) fn projected_at(
         &mut self,
-        next: Option<WaiterId>,
+        place: Place,
         now: Nanos,
         cost: P::Cost,
         left: usize,
     ) -> (Ready, Option<usize>) {
-        if next.is_none() {
+        if matches!(place, Place::Last) {
             return self.projected(now, cost, left);
         }
-        let is_behind = next != self.first();
+        let is_behind = !self.is_first(place);
         let moves = Ready::At(self.due().filter(|_| is_behind).unwrap_or(now));
         let from = now.max(self.not_before);
-        let ahead = self.until(next).fold(0, |all, waiter| waiter.cost.permits() + all);
-        if let Some(due) = self.policy.ready_behind(&self.state, from, ahead, cost) {
+        // The first question is cheap; most rules that answer it do so for any number.
+        let is_sum = self.policy.ready_behind(&self.state, from, 0, cost).is_some();
+        if is_sum
+            && let Some(due) =
+                self.policy.ready_behind(&self.state, from, self.permits_at(place), cost)
+        {
             return (Ready::At(due).and(moves), None);
         }
-        let tail = self.project(now, next);
+        let tail = self.project(now, place);
         self.ready_in(&tail.state, now, cost, (tail.ready, moves), is_behind)
     }
 
@@ -88,23 +92,53 @@ impl<P: Policy> Inner<P> {
         }
     }
 
-    /// The first waiter that a caller with this arrival goes ahead of.
-    pub(super) fn overtaken(&self, arrival: Arrival, ahead: Duration) -> Option<WaiterId> {
-        if ahead.is_zero() {
-            return None;
+    /// The place of a new caller.
+    pub(super) fn place(
+        &mut self,
+        arrival: Arrival,
+        ahead: Duration,
+        tenant: Option<Tenant>,
+        cost: P::Cost,
+    ) -> Place {
+        let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.queue.len() > 0) else {
+            return Place::Last;
+        };
+        let queue = &mut waiting.queue;
+        if tenant.is_some() {
+            queue.take_turns(|waiter| waiter.cost.permits());
         }
-        let queue = &self.waiting.as_ref()?.queue;
-        queue.overtaken(arrival, queue.front())
+        let next = if ahead.is_zero() { None } else { queue.overtaken_in_turn(arrival) };
+        match next {
+            Some(next) => Place::Before(next),
+            None => queue.turn(tenant, cost.permits()).map_or(Place::Last, Place::Turn),
+        }
     }
 
-    /// The first waiter.
-    pub(super) fn first(&self) -> Option<WaiterId> {
-        self.waiting.as_ref()?.queue.front()
+    /// Whether a caller with this place is ahead of all waiters.
+    pub(super) fn is_first(&self, place: Place) -> bool {
+        self.waiting.as_ref().is_none_or(|waiting| match place {
+            Place::Last => waiting.queue.len() == 0,
+            Place::Before(next) => waiting.queue.front() == Some(next),
+            Place::Turn(turn) => waiting.queue.is_first(turn),
+        })
     }
 
-    /// The waiters ahead of `next`; all of them if there is none.
-    fn until(&self, next: Option<WaiterId>) -> impl Iterator<Item = &Waiter<P>> {
-        let waiters = self.waiting.iter().flat_map(|waiting| waiting.queue.iter());
+    /// How many permits the waiters ahead of a place ask for.
+    fn permits_at(&self, place: Place) -> u64 {
+        match (place, &self.waiting) {
+            (Place::Turn(turn), Some(waiting)) => waiting.queue.permits_before(turn),
+            _ => self.ahead_of(place).fold(0, |all, waiter| waiter.cost.permits() + all),
+        }
+    }
+
+    /// The waiters ahead of a place, in order.
+    fn ahead_of(&self, place: Place) -> impl Iterator<Item = &Waiter<P>> {
+        let (next, turn) = match place {
+            Place::Last => (None, None),
+            Place::Before(next) => (Some(next), None),
+            Place::Turn(turn) => (None, Some(turn)),
+        };
+        let waiters = self.waiting.iter().flat_map(move |waiting| waiting.queue.iter_before(turn));
         waiters.take_while(move |&(id, _)| Some(id) != next).map(|(_, waiter)| waiter)
     }
 
@@ -123,7 +157,7 @@ impl<P: Policy> Inner<P> {
         }
         let usable = |tail: &Tail<_, _>| tail.left <= left && tail.late <= in_line;
         let tail = self.waiting.as_mut().and_then(|waiting| waiting.tail.take()).filter(usable);
-        let tail = tail.unwrap_or_else(|| self.project(now, None));
+        let tail = tail.unwrap_or_else(|| self.project(now, Place::Last));
         let result = look(self, &tail.state, tail.ready.and(start));
         if let Some(waiting) = &mut self.waiting {
             waiting.tail = Some(tail);
@@ -131,11 +165,11 @@ impl<P: Policy> Inner<P> {
         result
     }
 
-    /// Walks through the queue, up to one waiter or to the end.
-    fn project(&self, now: Nanos, until: Option<WaiterId>) -> Tail<P::State, P::Cost> {
+    /// Walks through the queue, up to a place.
+    fn project(&self, now: Nanos, place: Place) -> Tail<P::State, P::Cost> {
         let from = now.max(self.not_before);
         let mut tail = Tail::new(self.state.clone(), from);
-        for waiter in self.until(until) {
+        for waiter in self.ahead_of(place) {
             tail.join(&self.policy, from, waiter.cost);
         }
         tail
@@ -148,7 +182,7 @@ impl<P: Policy> Inner<P> {
             return Duration::ZERO;
         };
         let cost = waiting.queue[key].cost;
-        let tail = self.project(now, Some(key));
+        let tail = self.project(now, Place::Before(key));
         let from = tail.ready.earliest();
         let ready = self.policy.ready_at(&tail.state, from, cost);
         ready.map_or(from, Ready::earliest).max(from).since(now)

@@ -7,6 +7,7 @@ use crate::clock::{Alarm, Steady};
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::units::Nanos;
+use crate::wait_queue::Claim;
 
 /// A clock that stands at a time and has no alarms.
 pub(super) struct At(pub(super) Nanos);
@@ -42,7 +43,7 @@ pub(super) fn ask<P: Policy>(
         Some(charge) => charge.map(Admission::Granted),
         None => {
             let mut entered = None;
-            line.enter(timer, cost, max_wait, Duration::ZERO, None, |it| entered = Some(it))?;
+            line.enter(timer, cost, max_wait, Claim::InOrder, None, |it| entered = Some(it))?;
             Ok(entered.expect("told"))
         }
     }

@@ -9,7 +9,15 @@ use super::tail::Tail;
 use crate::error::QueueLimit;
 use crate::policy::{Cost, Policy};
 use crate::units::Nanos;
-use crate::wait_queue::{Arrival, Arrived, Bounds, WaitQueue, WaiterId};
+use crate::wait_queue::{Arrival, Arrived, Bounds, Tenant, Turn, WaitQueue, WaiterId};
+
+/// The place of a new caller in the order of grants.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    Last,
+    Before(WaiterId),
+    Turn(Turn),
+}
 
 /// What a line needs when a caller waits; made then, because in most limiters no caller ever does.
 #[derive(Debug)]
@@ -62,15 +70,16 @@ impl<P: Policy> Waiting<P> {
     }
 
     /// Which bound `cost` more would exceed.
-    pub(super) fn exceeded_by(&self, cost: P::Cost) -> Option<QueueLimit> {
+    pub(super) fn exceeded_by(&self, cost: P::Cost, tenant: Option<Tenant>) -> Option<QueueLimit> {
         let permits = self.permits.saturating_add(cost.permits());
-        self.bounds.exceeded(self.queue.len(), permits)
+        let of_tenant = tenant.map(|tenant| self.queue.len_of(tenant));
+        self.bounds.exceeded(self.queue.len(), permits, of_tenant)
     }
 
-    /// A caller joins: ahead of `next`, or behind all others.
+    /// A caller joins at its place.
     pub(super) fn join(
         &mut self,
-        next: Option<WaiterId>,
+        (place, tenant): (Place, Option<Tenant>),
         waiter: Waiter<P>,
         joined: Nanos,
         deadline: Option<Nanos>,
@@ -79,9 +88,16 @@ impl<P: Policy> Waiting<P> {
         let Waiter { cost, arrival } = waiter;
         self.permits = self.permits.saturating_add(cost.permits());
         self.queued = cost.add_to(self.queued);
-        let id = match next {
-            None => self.queue.push(waiter, deadline, waker),
-            Some(next) => self.queue.insert_before(next, waiter, deadline, waker),
+        let permits = cost.permits();
+        let id = match place {
+            Place::Before(next) => {
+                let id = self.queue.insert_before(next, waiter, deadline, waker);
+                self.queue.join_turn_ahead_of(next, id, permits);
+                id
+            }
+            Place::Last | Place::Turn(_) => {
+                self.queue.push_in_turn(tenant, permits, waiter, deadline, waker)
+            }
         };
         if arrival.joined() != joined {
             self.joined_ahead.insert(id, joined);

@@ -13,12 +13,12 @@ use slab::Slab;
 pub(crate) struct EntryId(NonZeroU32);
 
 impl EntryId {
-    fn new(place: usize) -> Self {
+    pub(super) fn new(place: usize) -> Self {
         let id = u32::try_from(place + 1).ok().and_then(NonZeroU32::new);
         Self(id.expect("fewer than 2^32 waiters"))
     }
 
-    fn place(self) -> usize {
+    pub(super) fn place(self) -> usize {
         self.0.get() as usize - 1
     }
 }

@@ -10,4 +10,5 @@ mod overtaken;
 mod retiming;
 #[cfg(feature = "tokio")]
 mod stopped;
+mod tenants;
 mod timed;

@@ -16,6 +16,7 @@ use crate::oracle::{Conforms, Fraction, Oracle, Scale, Scales, Time};
 use crate::policies::{
     Aligned, Meter, bursty, fixed_window, leaky_queue, sliding, token_bucket, warming_up,
 };
+use crate::turns::Rank;
 use crate::{trace, windows};
 
 const SHARE: f64 = 0.25;
@@ -164,17 +165,18 @@ headroom!(
 /// is at the head of the queue before its deadline at 37 ns, or never. So is the wait that it is told.
 #[test]
 fn a_deadline_just_as_the_caller_ahead_is_granted_proves_nothing() {
+    let ahead = |ahead| Rank { ahead, tenant: None };
     let rate = Fraction { permits: 7, nanos: 95 };
     let versions = [leaky_queue::Version { rate, capacity: 7 }];
     let third_with = |deadline| {
         let mut line = Line::new(Spare::<LeakyBucket>::oracle(&versions), 0, 8);
-        line.arrive(1, 0, None);
-        line.arrive(1, 0, None);
-        let third = line.arrive(1, 0, Some(deadline));
+        line.arrive(1, Rank::default(), None);
+        line.arrive(1, Rank::default(), None);
+        let third = line.arrive(1, Rank::default(), Some(deadline));
         line.advance(1);
-        line.arrive(1, 1, None);
-        line.arrive(1, 2, None);
-        line.arrive(1, 0, None);
+        line.arrive(1, ahead(1), None);
+        line.arrive(1, ahead(2), None);
+        line.arrive(1, Rank::default(), None);
         line.advance(100);
         (line.callers[third].outcome, line.doubtful)
     };

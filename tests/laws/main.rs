@@ -20,6 +20,7 @@ mod forgetting;
 mod measure;
 mod ready_now;
 mod splits;
+mod tenants;
 #[macro_use]
 mod suite;
 
@@ -55,6 +56,7 @@ macro_rules! conformance {
                 type Subject = RateLimiter<<Policy as Conforms>::Policy>;
 
                 shared_laws!();
+                law_2_tenants!();
                 law_7_back!();
                 $($law!();)*
             }
@@ -68,6 +70,17 @@ macro_rules! conformance {
                 law_7_back!();
                 $($law!();)*
             }
+        }
+    };
+}
+
+/// For limiters that tenants share.
+macro_rules! law_2_tenants {
+    () => {
+        laws! {
+            law_2_tenants_take_turns_as_the_oracle_does: trace::the_oracle_agrees_about_tenants;
+            law_1_no_span_grants_more_than_its_share_to_tenants:
+                windows::no_span_grants_more_than_its_share_to_tenants;
         }
     };
 }

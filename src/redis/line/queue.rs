@@ -157,8 +157,8 @@ impl<P: Scripted> KeyLine<P> {
         }
         let permits = self.permits.saturating_add(cost.permits());
         let Options { max_waiters: waiters, max_queued_permits, .. } = rules.options;
-        let bounds = Bounds { waiters, permits: max_queued_permits };
-        if let Some(limit) = bounds.exceeded(self.len(), permits) {
+        let bounds = Bounds { waiters, permits: max_queued_permits, ..Bounds::NONE };
+        if let Some(limit) = bounds.exceeded(self.len(), permits, None) {
             let retry_after = self.next_move().map(|at| at.since(now));
             return refused(Error::QueueFull { limit, retry_after });
         }

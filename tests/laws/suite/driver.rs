@@ -12,6 +12,7 @@ use crate::line::Outcome;
 use crate::oracle::{Conforms, Setup, Time, nanos, time};
 use crate::script::Step;
 use crate::subject::{Permits, Subject, Waiting};
+use crate::turns::Rank;
 
 /// Counts its wake-ups, and keeps the time and the turn of the first.
 struct Bell {
@@ -42,8 +43,7 @@ impl Bell {
 pub(crate) struct Caller<'a> {
     pub(crate) n: u32,
     pub(crate) joined: Time,
-    /// By how much this enters ahead of others.
-    pub(crate) ahead: Time,
+    pub(crate) rank: Rank,
     /// None once it has completed or was dropped.
     future: Option<Waiting<'a>>,
     grant: Option<Box<dyn Permits + 'a>>,
@@ -155,7 +155,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
 
     pub(crate) fn take(&mut self, step: Step) {
         match step {
-            Step::Arrive { n, timeout, polled, ahead } => self.arrive(n, timeout, polled, ahead),
+            Step::Arrive { n, timeout, polled, rank } => self.arrive(n, timeout, polled, rank),
             Step::UpTo(n) => {
                 let caller = self.take_up_to(n);
                 self.callers.push(caller);
@@ -182,7 +182,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
         }
     }
 
-    fn caller(&self, n: u32, ahead: Time) -> Caller<'a> {
+    fn caller(&self, n: u32, rank: Rank) -> Caller<'a> {
         let bell = Bell {
             clock: self.clock.clone(),
             rings: AtomicU32::new(0),
@@ -193,7 +193,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
         Caller {
             n,
             joined: self.now(),
-            ahead,
+            rank,
             future: None,
             grant: None,
             bell: Arc::new(bell),
@@ -212,7 +212,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
     fn take_up_to(&self, n: u32) -> Option<Caller<'a>> {
         let (most, is_free) = (P::cost(n), self.subject.queue_len() == 0);
         let there = self.subject.available().each(Cost::ONE, u32::max);
-        let mut caller = self.caller(n, 0);
+        let mut caller = self.caller(n, Rank::default());
         match self.subject.try_acquire_up_to(most)? {
             Ok((taken, grant)) => {
                 assert!(is_free || n == 0, "{taken:?} of {most:?} ahead of waiters");
@@ -240,21 +240,27 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
         Some(caller)
     }
 
-    fn arrive(&mut self, n: u32, timeout: Option<Time>, polled: bool, ahead: Time) {
-        let mut caller = self.caller(n, ahead);
-        let (cost, ahead) = (P::cost(n), nanos(ahead));
-        match timeout {
-            None => match (!polled).then(|| self.subject.reserve(cost, ahead)).flatten() {
+    fn arrive(&mut self, n: u32, timeout: Option<Time>, polled: bool, rank: Rank) {
+        let mut caller = self.caller(n, rank);
+        let (cost, ahead) = (P::cost(n), nanos(rank.ahead));
+        match (rank.tenant, timeout) {
+            (Some(tenant), timeout) => {
+                match self.subject.acquire_for(tenant, cost, timeout.map(nanos), !polled) {
+                    Ok(place) => (caller.future, caller.polled) = (Some(place), polled),
+                    Err(error) => caller.outcome = refused(caller.joined, &error),
+                }
+            }
+            (None, None) => match (!polled).then(|| self.subject.reserve(cost, ahead)).flatten() {
                 Some(Ok(place)) => (caller.future, caller.polled) = (Some(place), false),
                 Some(Err(error)) => caller.outcome = refused(caller.joined, &error),
                 None => caller.future = Some(self.subject.acquire(cost, ahead)),
             },
             // A caller that does not wait needs no future.
-            Some(0) if ahead.is_zero() => match self.subject.try_acquire(cost) {
+            (None, Some(0)) if ahead.is_zero() => match self.subject.try_acquire(cost) {
                 Ok(grant) => caller.accept(grant),
                 Err(error) => caller.outcome = refused(caller.joined, &error),
             },
-            Some(wait) => {
+            (None, Some(wait)) => {
                 let call = self.subject.try_acquire_timeout(cost, nanos(wait), ahead);
                 caller.future = Some(call);
             }

@@ -1,8 +1,10 @@
 //! The queue as the design states it, as a `Vec`: callers are charged when they are granted, in the
-//! order of their arrival, less the time by which they enter ahead of others.
+//! order of their arrival, less the time by which they enter ahead of others. Tenants take
+//! [turns](Turns).
 
 use crate::measure;
 use crate::oracle::{Oracle, Time, When};
+use crate::turns::{self, Rank, Turns};
 
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,7 +21,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Caller {
     n: u32,
     joined: Time,
-    pub(crate) ahead: Time,
+    pub(crate) rank: Rank,
     deadline: Option<Time>,
     pub(crate) outcome: Outcome,
     pub(crate) given_back: bool,
@@ -41,6 +43,10 @@ pub(crate) struct Line {
     pub(crate) callers: Vec<Caller>,
     /// The waiters, the first in front.
     pub(crate) queue: Vec<usize>,
+    /// From the first caller of a tenant that has to wait until the queue is empty.
+    turns: Option<Turns>,
+    /// For how many permits a cost of `n` counts.
+    permits: fn(u32) -> u64,
     /// Grants that were not given back, the latest last.
     charges: Vec<usize>,
     pub(crate) now: Time,
@@ -85,6 +91,8 @@ impl Line {
             policy,
             callers: Vec::new(),
             queue: Vec::new(),
+            turns: None,
+            permits: u64::from,
             charges: Vec::new(),
             now: 0,
             since: 0,
@@ -94,6 +102,10 @@ impl Line {
             touched: 0,
             doubtful: false,
         }
+    }
+
+    pub(crate) fn counting(self, permits: fn(u32) -> u64) -> Self {
+        Self { permits, ..self }
     }
 
     /// When the head of the queue is charged; `None` if never.
@@ -107,10 +119,10 @@ impl Line {
 
     /// The policy after all waiters, each charged in turn, and when the last of them is charged.
     /// Requests that can never be granted are skipped, because they will be refused.
-    fn behind(&self, ahead: Time) -> (Box<dyn Oracle>, Due) {
+    fn behind(&self, place: usize) -> (Box<dyn Oracle>, Due) {
         let mut policy = self.policy.copy();
         let mut due = Due { at: self.now.max(self.since), is_known: true };
-        for &ahead in &self.queue[..self.place(ahead)] {
+        for &ahead in &self.queue[..place] {
             let n = self.callers[ahead].n;
             let when = policy.ready(due.at, n);
             if when != When::Never {
@@ -126,18 +138,59 @@ impl Line {
     }
 
     /// The place of a caller that arrives now, and enters by `ahead` ahead of others.
-    fn place(&self, ahead: Time) -> usize {
+    fn place(&self, n: u32, rank: Rank) -> usize {
         let is_later = |&id: &usize| {
-            let Caller { joined, ahead: theirs, .. } = self.callers[id];
-            joined - theirs > self.now - ahead
+            let Caller { joined, rank: theirs, .. } = self.callers[id];
+            theirs.tenant.is_none() && joined - theirs.ahead > self.now - rank.ahead
         };
-        let place = self.queue.iter().position(is_later).filter(|_| ahead > 0);
-        place.unwrap_or(self.queue.len())
+        let place = self.queue.iter().position(is_later).filter(|_| rank.ahead > 0);
+        place.unwrap_or_else(|| {
+            let turns = self.turns_of(rank);
+            let place = |turns: &Turns| turns.place(&self.waiters(), self.waiter(rank, n));
+            turns.as_ref().map_or(self.queue.len(), place)
+        })
+    }
+
+    fn waiter(&self, rank: Rank, n: u32) -> turns::Waiter {
+        turns::waiter(rank, (self.permits)(n))
+    }
+
+    /// Tenants, and what they wait for, in order.
+    fn waiters(&self) -> Vec<turns::Waiter> {
+        let waiter = |&id: &usize| self.waiter(self.callers[id].rank, self.callers[id].n);
+        self.queue.iter().map(waiter).collect()
+    }
+
+    /// The turns if such a caller comes: all that wait before the first tenant comes are one tenant.
+    fn turns_of(&self, rank: Rank) -> Option<Turns> {
+        self.turns.clone().or_else(|| {
+            rank.tenant?;
+            let mut turns = Turns::default();
+            if !self.queue.is_empty() {
+                turns.join(&[], turns::waiter(Rank::default(), 1));
+            }
+            Some(turns)
+        })
+    }
+
+    /// Some have left.
+    fn sort(&mut self) {
+        if self.queue.is_empty() {
+            self.turns = None;
+        }
+        if let Some(turns) = &self.turns {
+            let order = turns.order(&self.waiters());
+            self.queue = order.into_iter().map(|index| self.queue[index]).collect();
+        }
     }
 
     /// When a caller that arrives now would be granted if no waiter leaves.
-    pub(crate) fn projected(&self, n: u32, ahead: Time) -> Due {
-        let (policy, due) = self.behind(ahead);
+    pub(crate) fn projected(&self, n: u32, rank: Rank) -> Due {
+        self.projected_in(self.place(n, rank), n)
+    }
+
+    fn projected_in(&self, place: usize, n: u32) -> Due {
+        let (policy, due) = self.behind(place);
         due.and(policy.ready(due.at, n))
     }
 
@@ -163,6 +216,7 @@ impl Line {
             self.since = self.since.max(self.now);
         }
         self.queue.retain(|&other| other != id);
+        self.sort();
     }
 
     /// Grants all requests that are due, and refuses those past their deadlines.
@@ -176,8 +230,8 @@ impl Line {
             self.doubt(deadline, due.map(|due| due.at));
             self.depart(id);
             self.grant_due();
-            let Caller { n, ahead, .. } = self.callers[id];
-            self.refuse(id, self.projected(n, ahead));
+            let Caller { n, rank, .. } = self.callers[id];
+            self.refuse(id, self.projected(n, rank));
         }
         if measure::REFUSES_AT_ONCE {
             self.refuse_the_late();
@@ -227,7 +281,12 @@ impl Line {
                 self.refuse(head, due);
                 self.depart(head);
             } else if due.is_known && due.at <= self.now {
+                let (waiters, waiter) = (self.waiters(), self.waiter(self.callers[head].rank, n));
+                if let Some(turns) = &mut self.turns {
+                    turns.grant(&waiters, waiter);
+                }
                 self.queue.remove(0);
+                self.sort();
                 self.grant(head, due.at);
             } else {
                 break;
@@ -269,12 +328,13 @@ impl Line {
     }
 
     /// The time from which there is room for `n`.
-    fn room(&self, n: u32, ahead: Time) -> Time {
-        self.room_at(self.now, n, ahead)
+    fn room(&self, n: u32, rank: Rank) -> Time {
+        self.room_at(self.now, n, rank)
     }
 
-    fn room_at(&self, now: Time, n: u32, ahead: Time) -> Time {
-        let counted = if measure::COUNTS_OVERTAKEN { self.queue.len() } else { self.place(ahead) };
+    fn room_at(&self, now: Time, n: u32, rank: Rank) -> Time {
+        let counted =
+            if measure::COUNTS_OVERTAKEN { self.queue.len() } else { self.place(n, rank) };
         let queued: Vec<_> = self.queue[..counted].iter().map(|&id| self.callers[id].n).collect();
         self.policy.room(now, &queued, n)
     }
@@ -282,13 +342,13 @@ impl Line {
     /// Whether room comes by leaking at such a time. While nothing leaks, nothing is rounded
     /// either, and the time at which there would be room advances with the clock.
     fn is_leaking_to(&self, n: u32, near: impl Fn(Time) -> bool) -> bool {
-        let room = self.room(n, 0);
-        near(room) && self.room_at(self.now + 1, n, 0) == room
+        let room = self.room(n, Rank::default());
+        near(room) && self.room_at(self.now + 1, n, Rank::default()) == room
     }
 
     /// Whether rounding decides if there is room in a pause, in which nothing leaks.
-    fn is_just_full(&self, n: u32, ahead: Time) -> bool {
-        let room = self.policy.is_bounded().then(|| self.room(n, ahead));
+    fn is_just_full(&self, n: u32, rank: Rank) -> bool {
+        let room = self.policy.is_bounded().then(|| self.room(n, rank));
         self.since > self.now
             && room.is_some_and(|room| {
                 (1..=self.tolerance).contains(&(room - self.since))
@@ -298,8 +358,8 @@ impl Line {
 
     /// The oracle avoids cases that it does not define: no two deadlines at one moment, and none
     /// where rounding decides.
-    pub(crate) fn settle_timeout(&self, n: u32, ahead: Time, timeout: Time) -> Time {
-        let due = self.projected(n, ahead).at;
+    pub(crate) fn settle_timeout(&self, n: u32, rank: Rank, timeout: Time) -> Time {
+        let due = self.projected(n, rank).at;
         let unclear = |deadline: Time| {
             self.tolerance > 0 && (deadline - due).abs() <= self.tolerance
                 || self.queue.iter().any(|&id| self.callers[id].deadline == Some(deadline))
@@ -307,12 +367,12 @@ impl Line {
         (timeout..).find(|&timeout| !unclear(self.now + timeout)).expect("room for a deadline")
     }
 
-    pub(crate) fn arrive(&mut self, n: u32, ahead: Time, timeout: Option<Time>) -> usize {
+    pub(crate) fn arrive(&mut self, n: u32, rank: Rank, timeout: Option<Time>) -> usize {
         let id = self.callers.len();
         let deadline = timeout.map(|timeout| self.now + timeout);
         let (joined, age, outcome) = (self.now, self.age, Outcome::Waiting);
         let (given_back, dropped) = (false, false);
-        self.callers.push(Caller { n, joined, ahead, deadline, outcome, given_back, dropped, age });
+        self.callers.push(Caller { n, joined, rank, deadline, outcome, given_back, dropped, age });
         let decided = self.now;
         if n == 0 {
             self.grant(id, self.now);
@@ -322,18 +382,38 @@ impl Line {
             self.callers[id].outcome = Outcome::ExceedsCapacity { decided };
             return id;
         };
-        self.doubtful |= self.is_just_full(n, ahead);
-        let due = self.projected(n, ahead);
-        if self.place(ahead) == 0 && own.is_known && own.at <= self.now {
+        self.doubtful |= self.is_just_full(n, rank);
+        let due = self.projected(n, rank);
+        if !self.queue.is_empty() {
+            self.turns = self.turns_of(rank);
+        }
+        let (waiters, waiter) = (self.waiters(), self.waiter(rank, n));
+        if self.place(n, rank) == 0 && own.is_known && own.at <= self.now {
+            if let Some(turns) = &mut self.turns {
+                turns.grant(&waiters, waiter);
+            }
+            self.sort();
             self.grant(id, self.now);
         } else if deadline.is_some_and(|deadline| deadline <= self.now || due.at > deadline) {
             self.policy.refused(self.now, n);
-            self.refuse(id, self.projected(n, ahead));
-        } else if self.room(n, ahead) > self.now {
-            let retry_after = Some(self.room(n, ahead) - self.now);
+            let due = if self.turns.is_some() && timeout == Some(0) {
+                // It is granted when no caller waits.
+                self.projected_in(self.queue.len(), n)
+            } else {
+                self.projected(n, rank)
+            };
+            self.refuse(id, due);
+        } else if self.room(n, rank) > self.now {
+            let retry_after = Some(self.room(n, rank) - self.now);
             self.callers[id].outcome = Outcome::QueueFull { decided, retry_after };
         } else {
-            self.queue.insert(self.place(ahead), id);
+            self.turns = self.turns_of(rank);
+            let place = self.place(n, rank);
+            if let Some(turns) = &mut self.turns {
+                turns.join(&waiters, waiter);
+            }
+            self.queue.insert(place, id);
+            self.sort();
         }
         self.pump();
         id

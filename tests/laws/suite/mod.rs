@@ -9,6 +9,7 @@ pub(crate) mod policies;
 pub(crate) mod script;
 pub(crate) mod subject;
 pub(crate) mod trace;
+pub(crate) mod turns;
 pub(crate) mod twins;
 pub(crate) mod utilisation;
 pub(crate) mod windows;

@@ -3,15 +3,17 @@
 use std::fmt::Debug;
 
 use proptest::prelude::*;
+use tollgate::Cost;
 
 use crate::line::Line;
 use crate::oracle::{Conforms, Setup, Time, time};
+use crate::turns::{Rank, Tenant};
 
 /// One operation. Times are in eighths of the time between two permits; indices are taken modulo
 /// the number of candidates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    Arrive { n: u32, patience: Patience, ahead: u32 },
+    Arrive { n: u32, patience: Patience, ahead: u32, tenant: Option<Tenant> },
     UpTo(u32),
     Leave(usize),
     Refund(usize),
@@ -49,6 +51,8 @@ pub(crate) struct Kinds {
     pub(crate) ahead: bool,
     /// Calls that take what is there. The oracle does not know them.
     pub(crate) up_to: bool,
+    /// Callers of tenants.
+    pub(crate) tenants: bool,
 }
 
 impl Kinds {
@@ -63,6 +67,7 @@ impl Kinds {
         back: false,
         ahead: true,
         up_to: false,
+        tenants: false,
     };
 }
 
@@ -83,13 +88,19 @@ pub(crate) fn scripts(kinds: Kinds) -> impl Strategy<Value = Vec<Op>> {
     } else {
         Just(0).boxed()
     };
+    let tenant = if kinds.tenants {
+        let tenant = (0u8..4, 0u32..3).prop_map(|(id, power)| Tenant { id, weight: 1 << power });
+        prop_oneof![2 => Just(None), 8 => tenant.prop_map(Some)].boxed()
+    } else {
+        Just(None).boxed()
+    };
     let advance = prop_oneof![(0u32..40, 0u32..3), (0u32..40, Just(0)), (0u32..400, Just(0))];
     let op = some_of(vec![
         (5 * on(kinds.up_to), n.clone().prop_map(Op::UpTo).boxed()),
         (
             10,
-            (n, patience, ahead)
-                .prop_map(|(n, patience, ahead)| Op::Arrive { n, patience, ahead })
+            (n, patience, ahead, tenant)
+                .prop_map(|(n, patience, ahead, tenant)| Op::Arrive { n, patience, ahead, tenant })
                 .boxed(),
         ),
         (9, advance.prop_map(|(eighths, nanos)| Op::Advance { eighths, nanos }).boxed()),
@@ -117,7 +128,7 @@ pub(crate) enum Step {
         n: u32,
         timeout: Option<Time>,
         polled: bool,
-        ahead: Time,
+        rank: Rank,
     },
     /// Takes as much of this as is there.
     UpTo(u32),
@@ -153,6 +164,7 @@ pub(crate) fn play<P: Conforms>(
     give_back: GiveBack,
 ) -> (Line, Vec<Step>) {
     let line = Line::new(setup.oracle(), time(setup.catch_up), setup.tolerance());
+    let line = line.counting(|n| P::cost(n).permits());
     let mut play = Play { setup, line, steps: Vec::new() };
     for &op in script {
         play.step_off_the_edge(if let Op::Arrive { n, .. } = op { n } else { 0 });
@@ -165,7 +177,7 @@ pub(crate) fn play<P: Conforms>(
         play.finish(0);
         for n in [round, 1] {
             play.step_off_the_edge(n);
-            play.take(Step::Arrive { n, timeout: None, polled: true, ahead: 0 });
+            play.take(Step::Arrive { n, timeout: None, polled: true, rank: Rank::default() });
         }
     }
     play.finish(setup.tolerance());
@@ -188,17 +200,18 @@ impl<P: Conforms> Play<'_, P> {
             (!ids.is_empty()).then(|| ids[index % ids.len()])
         };
         Some(match op {
-            Op::Arrive { n, patience, ahead } => {
-                let ahead = eighths(ahead);
-                let due = line.projected(n, ahead).at - line.now;
+            Op::Arrive { n, patience, ahead, tenant } => {
+                let rank =
+                    Rank { ahead: if tenant.is_none() { eighths(ahead) } else { 0 }, tenant };
+                let due = line.projected(n, rank).at - line.now;
                 let timeout = match patience {
                     Patience::Endless | Patience::Reserved => None,
                     Patience::Eighths(n) => Some(eighths(n)),
                     Patience::Enough => Some(due.max(0)),
                     Patience::TooLittle => Some((due - 1).max(0)),
                 };
-                let timeout = timeout.map(|timeout| line.settle_timeout(n, ahead, timeout));
-                Step::Arrive { n, timeout, polled: !matches!(patience, Patience::Reserved), ahead }
+                let timeout = timeout.map(|timeout| line.settle_timeout(n, rank, timeout));
+                Step::Arrive { n, timeout, polled: !matches!(patience, Patience::Reserved), rank }
             }
             Op::Leave(index) => Step::Leave(chosen(index, &|id| line.queue.contains(&id))?),
             Op::Refund(index) => Step::Leave(chosen(index, &|id| {
@@ -220,8 +233,8 @@ impl<P: Conforms> Play<'_, P> {
 
     fn take(&mut self, step: Step) {
         match step {
-            Step::Arrive { n, timeout, ahead, .. } => {
-                self.line.arrive(n, ahead, timeout);
+            Step::Arrive { n, timeout, rank, .. } => {
+                self.line.arrive(n, rank, timeout);
             }
             Step::Leave(id) => self.line.leave(id),
             Step::Drop(id) => self.line.drop_grant(id),
@@ -266,13 +279,15 @@ pub(crate) fn steps<P: Conforms>(setup: &Setup<P>, script: &[Op]) -> Vec<Step> {
         let came = arrivals;
         let late = |index: usize| (came > 0).then(|| came - 1 - index % came.min(8));
         steps.push(match op {
-            Op::Arrive { n, patience, ahead } => {
+            Op::Arrive { n, patience, ahead, tenant } => {
                 arrivals += 1;
+                let rank =
+                    Rank { ahead: if tenant.is_none() { eighths(ahead) } else { 0 }, tenant };
                 let timeout = match patience {
                     Patience::Eighths(n) => Some(eighths(n)),
                     _ => None,
                 };
-                Step::Arrive { n, timeout, polled: true, ahead: eighths(ahead) }
+                Step::Arrive { n, timeout, polled: true, rank }
             }
             Op::UpTo(n) => {
                 arrivals += 1;

@@ -4,6 +4,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use crate::turns::Tenant;
 use tollgate::{Error, Grant, KeyedRateLimiter, ManualClock, Policy, RateLimiter, Stats};
 
 /// The methods of a grant, from any kind of limiter.
@@ -40,6 +41,17 @@ pub(crate) trait Subject<P: Policy> {
 
     fn try_acquire_timeout(&self, cost: P::Cost, timeout: Duration, ahead: Duration)
     -> Waiting<'_>;
+
+    /// A caller of a tenant, which does not wait yet if `reserved`. Only for limiters that tenants share.
+    fn acquire_for(
+        &self,
+        _tenant: Tenant,
+        _cost: P::Cost,
+        _timeout: Option<Duration>,
+        _reserved: bool,
+    ) -> Result<Waiting<'_>, Error> {
+        unreachable!("a script without tenants")
+    }
 
     fn set_policy(&self, policy: P);
 
@@ -113,6 +125,21 @@ impl<P: Policy> Subject<P> for RateLimiter<P> {
         ahead: Duration,
     ) -> Waiting<'_> {
         waiting(self.try_acquire_timeout(cost, timeout).ahead_by(ahead))
+    }
+
+    fn acquire_for(
+        &self,
+        tenant: Tenant,
+        cost: P::Cost,
+        timeout: Option<Duration>,
+        reserved: bool,
+    ) -> Result<Waiting<'_>, Error> {
+        let acquire = match timeout {
+            None => self.acquire_for(&tenant.id, cost),
+            Some(timeout) => self.try_acquire_timeout(cost, timeout).for_tenant(&tenant.id),
+        };
+        let acquire = acquire.weight(tenant.weight);
+        Ok(if reserved { waiting(acquire.reserve()?.wait()) } else { waiting(acquire) })
     }
 
     fn set_policy(&self, policy: P) {

@@ -24,6 +24,12 @@ pub(crate) fn the_oracle_agrees<P: Conforms, S: Subject<P::Policy>>() {
     }
 }
 
+/// Among tenants.
+pub(crate) fn the_oracle_agrees_about_tenants<P: Conforms, S: Subject<P::Policy>>() {
+    let kinds = Kinds { tenants: true, ..Kinds::FORWARD };
+    agree::<P, S>(2 * CASES, kinds, GiveBack::Fresh, true);
+}
+
 /// There was no grant since, so the refund is exact.
 pub(crate) fn the_last_grant_comes_back_at_its_price<P: Conforms, S: Subject<P::Policy>>() {
     let changes = measure::KNOWS_PRICES;
@@ -61,10 +67,11 @@ fn in_order<P: Conforms, S: Subject<P::Policy>>(
             && matches!(caller.outcome, Outcome::Granted { .. })
     };
     let granted: Vec<_> = driver.all().filter(granted).collect();
-    let arrival = |caller: &Caller<'_>| caller.joined - caller.ahead;
+    let arrival = |caller: &Caller<'_>| caller.joined - caller.rank.ahead;
+    let tenant = |caller: &Caller<'_>| caller.rank.tenant.map(|tenant| tenant.id);
     for (index, first) in granted.iter().enumerate() {
         for second in &granted[index + 1..] {
-            if arrival(first) <= arrival(second) {
+            if tenant(first) == tenant(second) && arrival(first) <= arrival(second) {
                 prop_assert!(first.turn() < second.turn());
             }
         }

@@ -91,7 +91,7 @@ pub(crate) fn a_leaver_delays_no_other_caller<P: Conforms, S: Subject<P::Policy>
 fn ranks(steps: &[Step]) -> Vec<Time> {
     let mut now = 0;
     let arrival = |step: &Step| match *step {
-        Step::Arrive { ahead, .. } => Some(now - ahead),
+        Step::Arrive { rank, .. } => Some(now - rank.ahead),
         Step::Advance(span) => {
             now += span;
             None

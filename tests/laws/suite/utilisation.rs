@@ -10,6 +10,7 @@ use crate::measure::{PERMITS, RATES};
 use crate::oracle::{Conforms, Setup, TICKS, Time, When, lean_setups, prove, setups};
 use crate::script::Step;
 use crate::subject::Subject;
+use crate::turns::Rank;
 
 /// The largest request, and the number of callers that always wait.
 const MOST: u32 = 4;
@@ -52,7 +53,7 @@ fn used<P: Conforms, S: Subject<P::Policy>>(setup: &Setup<P>, turns: &[Turn]) ->
     while driver.now() < end {
         while waiting.len() < WAITING {
             n = n % MOST + 1;
-            driver.take(Step::Arrive { n, timeout: None, polled: true, ahead: 0 });
+            driver.take(Step::Arrive { n, timeout: None, polled: true, rank: Rank::default() });
             waiting.push(driver.callers.len() - 1);
             keep_waiting(&driver, &mut waiting);
         }

@@ -8,11 +8,16 @@ use crate::history::History;
 use crate::oracle::{CASES, Conforms, Fraction, Scale, Setup, prove, setups};
 use crate::script::{Kinds, Step, scripts, steps};
 use crate::subject::Subject;
+use crate::turns::Rank;
 
 pub(crate) fn no_span_grants_more_than_its_share<P: Conforms, S: Subject<P::Policy>>() {
     let kinds = Kinds { timeouts: true, leaves: true, drops: true, ..Kinds::default() };
     hold::<P, S>(kinds);
     hold::<P, S>(Kinds { up_to: true, ..kinds });
+}
+
+pub(crate) fn no_span_grants_more_than_its_share_to_tenants<P: Conforms, S: Subject<P::Policy>>() {
+    hold::<P, S>(Kinds { tenants: true, ..Kinds::FORWARD });
 }
 
 pub(crate) fn refunds_and_changes_mint_nothing<P: Conforms, S: Subject<P::Policy>>() {
@@ -47,10 +52,10 @@ pub(crate) fn halving_the_rate_before_a_refund_mints_nothing<P: Conforms, S: Sub
         for round in 0..10 {
             steps.extend([
                 Step::SetPolicy(0),
-                Step::Arrive { n: 1000, timeout: Some(0), polled: true, ahead: 0 },
+                Step::Arrive { n: 1000, timeout: Some(0), polled: true, rank: Rank::default() },
                 Step::SetPolicy(1),
                 Step::Leave(2 * round),
-                Step::Arrive { n: 500, timeout: Some(0), polled: true, ahead: 0 },
+                Step::Arrive { n: 500, timeout: Some(0), polled: true, rank: Rank::default() },
             ]);
         }
         let verdict = run(&setup, &steps, |driver: &Driver<'_, P, S>| {

@@ -16,6 +16,7 @@ use crate::line::Outcome;
 use crate::oracle::{CASES, Conforms, Oracle, Scale, Setup, Time, When, nanos, prove, setups};
 use crate::script::Step;
 use crate::subject::Subject;
+use crate::turns::Rank;
 
 type Share = fn(u32) -> u32;
 
@@ -182,7 +183,7 @@ pub(crate) fn granted_when_all_would<P: Composed, S: Subject<P::Policy>>() {
                 rules.iter_mut().for_each(|rule| rule.release(now, n));
             }
             let would = rules.iter().all(|rule| rule.would_grant(now, n));
-            driver.take(Step::Arrive { n, timeout: Some(0), polled: true, ahead: 0 });
+            driver.take(Step::Arrive { n, timeout: Some(0), polled: true, rank: Rank::default() });
             let last = driver.all().last().expect("who came just now");
             let does = matches!(last.outcome, Outcome::Granted { .. });
             prop_assert!(does == would, "{n} at {now:?}: {:?}, {setup:?}", last.outcome);

@@ -1,0 +1,55 @@
+//! The tenants of a queue.
+
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::num::NonZeroU32;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// The tenant for which a caller comes, and the weight of its permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tenant {
+    pub(super) id: u64,
+    pub(super) weight: NonZeroU32,
+}
+
+impl Tenant {
+    /// By a hash of 64 bits and not by the key itself, so that no queue has a type parameter for keys and no call
+    /// clones one. Two tenants of one hash would share their turns. With a random key of the process nobody can
+    /// choose such a pair, and by chance a million tenants that wait together have one in 37 million runs.
+    pub(crate) fn new<T: Hash + ?Sized>(tenant: &T) -> Self {
+        static HASHER: OnceLock<RandomState> = OnceLock::new();
+        let id = HASHER.get_or_init(RandomState::new).hash_one(tenant);
+        Self { id, weight: NonZeroU32::MIN }
+    }
+
+    pub(crate) fn with_weight(self, weight: NonZeroU32) -> Self {
+        Self { weight, ..self }
+    }
+}
+
+/// What a caller claims when it enters a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Claim {
+    /// A place in FIFO order.
+    InOrder,
+    /// The place of a caller that came this much earlier.
+    Ahead(Duration),
+    /// The turn of a tenant.
+    TurnOf(Tenant),
+}
+
+impl Claim {
+    pub(crate) fn ahead(self) -> Duration {
+        match self {
+            Self::Ahead(ahead) => ahead,
+            Self::InOrder | Self::TurnOf(_) => Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn tenant(self) -> Option<Tenant> {
+        match self {
+            Self::TurnOf(tenant) => Some(tenant),
+            Self::InOrder | Self::Ahead(_) => None,
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! Tenants take turns in one queue.
+//!
+//! Start-time fair queueing (Goyal, Vin and Cheng, 1996). Each tenant that waits has a *start*, in permits divided
+//! by weight, and the tenant with the earliest start is next. A grant moves the start of its tenant by its price, so
+//! tenants that wait all the time get permits in proportion to their weights, to one price of each. A tenant has one
+//! start and not one for each of its callers, so a caller that leaves costs its tenant nothing, and a grant takes
+//! O(log tenants).
+//!
+//! A tenant that begins to wait starts one step after the start of the last grant, behind all tenants of this round. In
+//! the original it starts at the same time; then a stream of tenants that come once each would hold a tenant
+//! that comes twice back for ever. The step is the price of the last grant, or its own if that is less.
+//!
+//! A tenant without waiters is forgotten when the last grant's start has reached its own, and all of them when the
+//! queue is empty. Callers without a tenant count as one tenant.
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::iter;
+
+use hashbrown::HashMap;
+use slab::Slab;
+
+use super::WaiterId;
+use super::tenant::Tenant;
+
+type LaneId = usize;
+
+/// A place in the order: the start, and for equal ones when the tenant began to wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    start: u128,
+    since: u64,
+}
+
+impl Turn {
+    fn after(self, price: u128) -> Self {
+        Self { start: self.start.saturating_add(price), ..self }
+    }
+}
+
+/// The fraction of a permit in which prices are counted.
+const PRICE_BITS: u32 = 32;
+
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    lanes: Slab<Lane>,
+    /// The lane of each tenant; `None` for callers without one.
+    by_tenant: HashMap<Option<u64>, LaneId>,
+    /// The lanes with waiters.
+    waiting: BTreeSet<(Turn, LaneId)>,
+    /// The lanes without, by their starts.
+    idle: BTreeSet<(u128, LaneId)>,
+    /// By waiter; it stays until the waiter is removed.
+    places: Vec<Option<Place>>,
+    /// Of the last grant.
+    start: u128,
+    step: u128,
+    /// How many times a tenant has begun to wait.
+    began: u64,
+}
+
+/// The waiters of one tenant.
+#[derive(Debug)]
+struct Lane {
+    tenant: Option<u64>,
+    turn: Turn,
+    front: Option<WaiterId>,
+    back: Option<WaiterId>,
+    len: usize,
+    /// Of all of them.
+    price: u128,
+    each: Each,
+}
+
+/// What each waiter of a lane asks for.
+#[derive(Clone, Copy, Debug)]
+enum Each {
+    Same { permits: u64, price: u128 },
+    Mixed,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    tenant: Option<Tenant>,
+    lane: LaneId,
+    permits: u64,
+    price: u128,
+    previous: Option<WaiterId>,
+    next: Option<WaiterId>,
+}
+
+/// What permits cost a tenant, rounded up, so never nothing.
+fn price(tenant: Option<Tenant>, permits: u64) -> u128 {
+    let weight = tenant.map_or(1, |tenant| tenant.weight.get());
+    (u128::from(permits.max(1)) << PRICE_BITS).div_ceil(u128::from(weight))
+}
+
+fn id(tenant: Option<Tenant>) -> Option<u64> {
+    tenant.map(|tenant| tenant.id)
+}
+
+impl Turns {
+    /// The waiter that is next.
+    pub(super) fn front(&self) -> Option<WaiterId> {
+        let &(_, lane) = self.waiting.first()?;
+        self.lanes[lane].front
+    }
+
+    /// The turn of the waiter that is next.
+    pub(super) fn first(&self) -> Option<Turn> {
+        self.waiting.first().map(|&(turn, _)| turn)
+    }
+
+    /// How many callers of a tenant wait.
+    pub(super) fn len_of(&self, tenant: Option<Tenant>) -> usize {
+        self.by_tenant.get(&id(tenant)).map_or(0, |&lane| self.lanes[lane].len)
+    }
+
+    /// The tenant of a waiter.
+    pub(super) fn tenant(&self, waiter: WaiterId) -> Option<Tenant> {
+        self.places.get(waiter.place())?.as_ref()?.tenant
+    }
+
+    /// The turn of one more caller.
+    pub(super) fn turn(&self, tenant: Option<Tenant>, permits: u64) -> Turn {
+        let lane = self.by_tenant.get(&id(tenant)).map(|&lane| &self.lanes[lane]);
+        if let Some(lane) = lane.filter(|lane| lane.len > 0) {
+            return lane.turn.after(lane.price);
+        }
+        let begin = self.start.saturating_add(self.step.min(price(tenant, permits)));
+        let start = lane.map_or(begin, |lane| lane.turn.start.max(begin));
+        Turn { start, since: self.began }
+    }
+
+    /// A caller joins, behind all others of its tenant, or ahead of `next`, which is one of them.
+    pub(super) fn join(
+        &mut self,
+        waiter: WaiterId,
+        tenant: Option<Tenant>,
+        permits: u64,
+        next: Option<WaiterId>,
+    ) {
+        let id = self.lane_that_waits(tenant, permits);
+        let lane = &mut self.lanes[id];
+        let price = price(tenant, permits);
+        lane.price = lane.price.saturating_add(price);
+        let is_first = lane.len == 0;
+        match lane.each {
+            _ if is_first => lane.each = Each::Same { permits, price },
+            Each::Same { permits: other, price: others } if (other, others) == (permits, price) => {
+            }
+            _ => lane.each = Each::Mixed,
+        }
+        lane.len += 1;
+        let previous = match next {
+            Some(next) => self.at_mut(next).previous.replace(waiter),
+            None => self.lanes[id].back.replace(waiter),
+        };
+        match previous {
+            Some(previous) => self.at_mut(previous).next = Some(waiter),
+            None => self.lanes[id].front = Some(waiter),
+        }
+        if self.places.len() <= waiter.place() {
+            self.places.resize(waiter.place() + 1, None);
+        }
+        let place = Place { tenant, lane: id, permits, price, previous, next };
+        self.places[waiter.place()] = Some(place);
+    }
+
+    fn at(&self, waiter: WaiterId) -> &Place {
+        self.places[waiter.place()].as_ref().unwrap_or_else(|| unreachable!("a waiter has a place"))
+    }
+
+    fn at_mut(&mut self, waiter: WaiterId) -> &mut Place {
+        self.places[waiter.place()].as_mut().unwrap_or_else(|| unreachable!("a waiter has a place"))
+    }
+
+    /// The lane of a tenant, which begins to wait if it did not.
+    fn lane_that_waits(&mut self, tenant: Option<Tenant>, permits: u64) -> LaneId {
+        let turn = self.turn(tenant, permits);
+        let known = self.by_tenant.get(&id(tenant)).copied();
+        if let Some(lane) = known.filter(|&lane| self.lanes[lane].len > 0) {
+            return lane;
+        }
+        let lane = known.unwrap_or_else(|| self.new_lane(tenant, turn));
+        self.idle.remove(&(self.lanes[lane].turn.start, lane));
+        self.lanes[lane].turn = turn;
+        self.waiting.insert((turn, lane));
+        self.began += 1;
+        lane
+    }
+
+    fn new_lane(&mut self, tenant: Option<Tenant>, turn: Turn) -> LaneId {
+        let (tenant, each) = (id(tenant), Each::Mixed);
+        let lane = Lane { tenant, turn, front: None, back: None, len: 0, price: 0, each };
+        let lane = self.lanes.insert(lane);
+        self.by_tenant.insert(tenant, lane);
+        lane
+    }
+
+    /// The waiter that is next is granted; then it is unlinked.
+    pub(super) fn grant(&mut self, waiter: WaiterId) {
+        let &Place { lane, price, .. } = self.at(waiter);
+        self.charge(lane, price);
+    }
+
+    /// A caller is granted before it waits, ahead of all that do.
+    pub(super) fn grant_at_once(&mut self, tenant: Option<Tenant>, permits: u64) {
+        let known = self.by_tenant.get(&id(tenant)).copied();
+        let turn = self.turn(tenant, permits);
+        let lane = known.unwrap_or_else(|| self.new_lane(tenant, turn));
+        if self.lanes[lane].len == 0 {
+            self.idle.remove(&(self.lanes[lane].turn.start, lane));
+            self.lanes[lane].turn = turn;
+        }
+        self.charge(lane, price(tenant, permits));
+    }
+
+    /// Moves a tenant to its next turn.
+    fn charge(&mut self, lane: LaneId, price: u128) {
+        let Lane { turn, len, .. } = self.lanes[lane];
+        let next = turn.after(price);
+        self.lanes[lane].turn = next;
+        if len == 0 {
+            self.idle.insert((next.start, lane));
+        } else {
+            self.waiting.remove(&(turn, lane));
+            self.waiting.insert((next, lane));
+        }
+        self.granted(turn.start, price);
+    }
+
+    fn granted(&mut self, start: u128, price: u128) {
+        (self.start, self.step) = (start, price);
+        while let Some(&(start, lane)) = self.idle.first()
+            && start <= self.start
+        {
+            self.idle.pop_first();
+            self.forget(lane);
+        }
+    }
+
+    fn forget(&mut self, lane: LaneId) {
+        let lane = self.lanes.remove(lane);
+        self.by_tenant.remove(&lane.tenant);
+    }
+
+    /// Takes a waiter out of the order. Its place stays until it is removed.
+    pub(super) fn unlink(&mut self, waiter: WaiterId) {
+        let &Place { lane: id, price, previous, next, .. } = self.at(waiter);
+        match previous {
+            Some(previous) => self.at_mut(previous).next = next,
+            None => self.lanes[id].front = next,
+        }
+        match next {
+            Some(next) => self.at_mut(next).previous = previous,
+            None => self.lanes[id].back = previous,
+        }
+        let lane = &mut self.lanes[id];
+        lane.len -= 1;
+        lane.price = lane.price.saturating_sub(price);
+        if lane.len == 0 {
+            let turn = lane.turn;
+            self.waiting.remove(&(turn, id));
+            if turn.start > self.start {
+                self.idle.insert((turn.start, id));
+            } else {
+                self.forget(id);
+            }
+        }
+    }
+
+    /// A waiter is removed.
+    pub(super) fn remove(&mut self, waiter: WaiterId) {
+        if let Some(place) = self.places.get_mut(waiter.place()) {
+            *place = None;
+        }
+    }
+
+    /// How many permits are granted before `turn`. Visits each tenant that waits, and each of its waiters only if
+    /// they ask for different numbers.
+    pub(super) fn permits_before(&self, turn: Turn) -> u64 {
+        let lanes = self.waiting.iter().map_while(|&(first, lane)| {
+            let lane = &self.lanes[lane];
+            (first < turn).then(|| self.permits_of(lane, turn))
+        });
+        lanes.fold(0, u64::saturating_add)
+    }
+
+    fn permits_of(&self, lane: &Lane, turn: Turn) -> u64 {
+        match lane.each {
+            Each::Same { permits, price } => {
+                let distance = turn.start.saturating_sub(lane.turn.start);
+                let is_tie = distance.is_multiple_of(price) && lane.turn.since < turn.since;
+                let count = distance.div_ceil(price) + u128::from(is_tie);
+                let len = u64::try_from(lane.len).unwrap_or(u64::MAX);
+                u64::try_from(count).unwrap_or(u64::MAX).min(len).saturating_mul(permits)
+            }
+            Each::Mixed => {
+                let mut each = lane.turn;
+                let places = iter::successors(lane.front, |&waiter| self.at(waiter).next);
+                let places = places.map(|waiter| self.at(waiter)).take_while(|place| {
+                    let is_before = each < turn;
+                    each = each.after(place.price);
+                    is_before
+                });
+                places.fold(0, |all, place| place.permits.saturating_add(all))
+            }
+        }
+    }
+
+    /// The waiters in the order in which they will be granted, those before `turn` or all of them.
+    pub(super) fn order(&self, turn: Option<Turn>) -> impl Iterator<Item = WaiterId> {
+        let lanes =
+            self.waiting.iter().take_while(move |(first, _)| turn.is_none_or(|turn| *first < turn));
+        let heads =
+            lanes.filter_map(|&(first, lane)| Some(Reverse((first, self.lanes[lane].front?))));
+        let mut heads: BinaryHeap<_> = heads.collect();
+        iter::from_fn(move || {
+            let mut head = heads.peek_mut()?;
+            let Reverse((at, waiter)) = *head;
+            if turn.is_some_and(|turn| at >= turn) {
+                return None;
+            }
+            let place = self.at(waiter);
+            match place.next {
+                Some(next) => *head = Reverse((at.after(place.price), next)),
+                None => _ = PeekMut::pop(head),
+            }
+            Some(waiter)
+        })
+    }
+
+    /// The waiters without a tenant, in order.
+    pub(super) fn without_tenant(&self) -> impl Iterator<Item = WaiterId> {
+        let lane = self.by_tenant.get(&None).map(|&lane| &self.lanes[lane]);
+        iter::successors(lane.and_then(|lane| lane.front), |&waiter| self.at(waiter).next)
+    }
+}

@@ -1,0 +1,62 @@
+use super::super::WaiterId;
+use super::super::tenant::Tenant;
+use super::Turns;
+
+fn tenant(id: u64) -> Option<Tenant> {
+    Some(Tenant { id, weight: std::num::NonZeroU32::MIN })
+}
+
+fn join(turns: &mut Turns, waiter: usize, id: u64, permits: u64) {
+    turns.join(WaiterId::new(waiter), tenant(id), permits, None);
+}
+
+/// Grants the first waiter, and forgets it.
+fn grant(turns: &mut Turns) -> usize {
+    let waiter = turns.front().expect("a waiter");
+    turns.grant(waiter);
+    turns.unlink(waiter);
+    turns.remove(waiter);
+    waiter.place()
+}
+
+#[test]
+fn tenants_that_do_not_wait_are_forgotten_once_others_have_caught_up() {
+    let mut turns = Turns::default();
+    for id in 0..1_000 {
+        join(&mut turns, usize::try_from(id).expect("small"), id, 1);
+    }
+    // Of two callers the first asks for ten times as much as others.
+    join(&mut turns, 1_000, 1_000, 10);
+    join(&mut turns, 1_001, 1_001, 1);
+    (1_002..1_100).for_each(|waiter| join(&mut turns, waiter, 1_001, 1));
+    assert_eq!((turns.lanes.len(), turns.by_tenant.len()), (1_002, 1_002));
+    let round: Vec<_> = (0..1_002).map(|_| grant(&mut turns)).collect();
+    assert_eq!(round, (0..1_002).collect::<Vec<_>>());
+    // Those that were granted one are one ahead.
+    grant(&mut turns);
+    assert_eq!((turns.lanes.len(), turns.idle.len(), turns.by_tenant.len()), (2, 1, 2));
+    (0..8).for_each(|_| _ = grant(&mut turns));
+    assert_eq!(turns.idle.len(), 1);
+    grant(&mut turns);
+    assert_eq!((turns.lanes.len(), turns.idle.len(), turns.waiting.len()), (1, 0, 1));
+}
+
+#[test]
+fn what_is_before_a_turn_is_what_is_granted_before_it() {
+    let mut turns = Turns::default();
+    let asks = [(1, 3), (2, 1), (1, 3), (3, 7), (2, 2), (1, 3), (3, 7), (4, 1), (2, 5), (4, 1)];
+    for (waiter, (id, permits)) in asks.into_iter().enumerate() {
+        join(&mut turns, waiter, id, permits);
+    }
+    while turns.front().is_some() {
+        for id in 1..6 {
+            let turn = turns.turn(tenant(id), 2);
+            let before: u64 = turns.order(Some(turn)).map(|waiter| asks[waiter.place()].1).sum();
+            assert_eq!(turns.permits_before(turn), before);
+        }
+        let order: Vec<_> = turns.order(None).collect();
+        assert_eq!(order[0].place(), grant(&mut turns));
+        assert_eq!(turns.order(None).collect::<Vec<_>>(), order[1..]);
+    }
+    assert!(turns.lanes.iter().all(|(_, lane)| lane.len == 0));
+}
