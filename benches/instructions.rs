@@ -47,19 +47,18 @@ const PATHS: &[Row] = &[
     ("try_acquire, gcra", 86, || {
         on(Gcra::new(u32::MAX - 1, 1_000_000_000, SECOND), |l| l.try_acquire(1).is_ok())
     }),
-    // At 10 a second with a burst of 10: the word decides for a 64th of a second, and the mutex a call that
-    // comes later. So each call has a limiter of its own.
-    ("try_acquire, small bucket", 996, || {
+    // More than a 64th of the bucket has to be recorded. Each call has a bucket of its own, as few fit in one.
+    ("try_acquire, small bucket", 274, || {
         let small = |_| {
-            let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(10.0), 10));
-            // Two calls at once are where levels are recorded from.
+            let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(0.01), 10));
+            // Levels are recorded from the second call on.
             (0..2).for_each(|_| _ = limiter.try_acquire(2).expect("a full bucket"));
             limiter
         };
         let limiters: Vec<_> = (0..2 * CALLS * BATCHES as u64).map(small).collect();
         with((limiters, Cell::new(0)), |(limiters, calls)| {
             let limiter = limiters.get(calls.replace(calls.get() + 1));
-            limiter.is_some_and(|limiter| limiter.try_acquire(1).is_ok())
+            limiter.is_some_and(|limiter| limiter.try_acquire(2).is_ok())
         })
     }),
     ("try_acquire_up_to, token bucket", 138, || on(bucket(), |l| l.try_acquire_up_to(1).is_ok())),

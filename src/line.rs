@@ -121,8 +121,10 @@ impl<P: Policy> Line<P> {
         }
     }
 
-    /// The same by the exact time, after it was not ready by the coarse one.
-    fn decide_by_exact_time(
+    /// The same for a call that the word left to the mutex because it has to be recorded, or because it was not
+    /// ready by the coarse time.
+    #[inline]
+    fn decide_beside_word(
         &self,
         timer: &impl Timer,
         cost: P::Cost,
@@ -130,7 +132,16 @@ impl<P: Policy> Line<P> {
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
         let (Some(lock_free), Some(word)) = (P::LOCK_FREE, &self.word) else { return None };
         let now = timer.now();
-        match word.attempt(now, cost.permits()) {
+        let mut attempt = Attempt::Undecided;
+        if timer.is_coarse() {
+            attempt = word.attempt(now, cost.permits());
+        }
+        if attempt == Attempt::Undecided && !word.is_locked() {
+            let read_again = || (timer.now(), !timer.was_set_back());
+            let mut inner = self.inner.try_lock()?;
+            attempt = inner.attempt_recorded(word, now, cost.permits(), read_again);
+        }
+        match attempt {
             Attempt::Granted(receipt) => Some(Ok(self.granted_by_word(&lock_free, receipt))),
             Attempt::NotBefore(due) => self.refused_by_word(now, due, max_wait),
             Attempt::Undecided => None,
@@ -215,11 +226,10 @@ impl<P: Policy> Line<P> {
         max_wait.is_some_and(|wait| wait.is_zero()).then(|| Err(inner.refuse(now, cost)))
     }
 
-    /// Takes `cost` if it is ready and no caller waits, else joins the queue for up to `max_wait`, at
-    /// the place that it claims; fails at once if that cannot be enough. `entered` gets the outcome, also if the policy panics over other callers
-    /// afterwards.
-    // Not inlined, to keep the path without a wait short.
-    #[inline(never)]
+    /// Takes `cost` if it is ready and no caller waits, else joins the queue for up to `max_wait`, at the place
+    /// that it claims; fails at once if that cannot be enough. `entered` gets the outcome, also if the policy
+    /// panics over other callers afterwards.
+    #[inline]
     pub(crate) fn enter(
         &self,
         timer: &impl Timer,
@@ -231,17 +241,29 @@ impl<P: Policy> Line<P> {
     ) -> Result<(), Error> {
         let granted = if cost.is_zero() {
             Some(Ok(Charge { waited: 0, receipt: None, limited_by: None }))
-        } else if timer.is_coarse() {
-            self.decide_by_exact_time(timer, cost, max_wait)
         } else {
-            None
+            self.decide_beside_word(timer, cost, max_wait)
         };
         match granted {
             Some(charge) => charge.map(Admission::Granted).map(entered),
-            None => self.with_lock(timer, |inner, now| {
-                inner.enter(now, cost, max_wait, claim, waker).map(entered)
-            }),
+            None => self.enter_with_lock(timer, cost, max_wait, claim, waker, entered),
         }
+    }
+
+    // Not inlined, to keep the path without a wait short.
+    #[inline(never)]
+    fn enter_with_lock(
+        &self,
+        timer: &impl Timer,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+        claim: Claim,
+        waker: Option<&Waker>,
+        entered: impl FnOnce(Admission<P>),
+    ) -> Result<(), Error> {
+        self.with_lock(timer, |inner, now| {
+            inner.enter(now, cost, max_wait, claim, waker).map(entered)
+        })
     }
 
     /// Gives back what a grant held, if no caller waits for it and the time does not matter. Returns whether

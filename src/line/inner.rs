@@ -9,7 +9,7 @@ use super::charge::{Change, Charge};
 use super::tail::ROUGHLY;
 use super::timer::Timer;
 use super::waiting::{Place, Waiter, Waiting};
-use super::word::{Published, Word};
+use super::word::{Attempt, Published, Word};
 use crate::clock::Steady;
 use crate::error::{Error, QueueLimit};
 use crate::policy::{Cost, Policy, Quota, Ready, TWO_TICKS};
@@ -563,6 +563,29 @@ impl<P: Policy> Inner<P> {
             let until = if exact { now.min(until) } else { until };
             schedule.note_charges(state, before, until);
         }
+    }
+
+    /// Decides a call by the word, and records what it finds. `exact`: as for [`take_over`](Self::take_over), of a
+    /// time that is read after the charge.
+    #[inline]
+    pub(super) fn attempt_recorded(
+        &mut self,
+        word: &Word,
+        now: Nanos,
+        permits: u64,
+        read_again: impl FnOnce() -> (Nanos, bool),
+    ) -> Attempt {
+        let Some(lock_free) = P::LOCK_FREE else { return Attempt::Undecided };
+        let (attempt, found) = word.attempt_recorded(now, permits);
+        if let (Attempt::Granted(receipt), Some(found)) = (&attempt, found) {
+            if let Some(positions) = word.unrecorded(&self.published, &found) {
+                let (now, exact) = read_again();
+                self.take_over(positions, now, exact);
+            }
+            (lock_free.state)(&mut self.state).note(found.units, receipt, found.level);
+            word.open_slot_behind(&mut self.published, &found, now);
+        }
+        attempt
     }
 
     /// Lets the word decide again, if no caller waits and nothing is paused.

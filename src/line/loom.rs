@@ -9,6 +9,7 @@ use super::testing::{self, At, ask};
 use super::{Admission, Change, Charge, Line, Timer, WaitStatus};
 use crate::clock::Alarm;
 use crate::policy::Policy;
+use crate::policy::gcra::Gcra;
 use crate::policy::smooth_bursty::SmoothBursty;
 use crate::policy::smooth_warming_up::SmoothWarmingUp;
 use crate::policy::token_bucket::TokenBucket;
@@ -51,6 +52,18 @@ impl Modelled for TokenBucket {
 
     fn trace(mut state: Self::State) -> String {
         { (Self::LOCK_FREE.expect("one").state)(&mut state).position }.to_string()
+    }
+}
+
+/// By the word, and what takes more than a 64th of the store is recorded: more than 31,250 of two million, which a
+/// nanosecond each fill in two milliseconds.
+impl Modelled for Gcra {
+    fn at(nanos: u64) -> Self {
+        Self::new(2_000_000 - 1, 1, Duration::from_nanos(nanos))
+    }
+
+    fn trace(state: Self::State) -> String {
+        { state.position }.to_string()
     }
 }
 
@@ -320,6 +333,18 @@ fn what_is_there_is_taken_once_and_at_the_price_in_force() {
     check::<SmoothBursty>(3, &[&[TryUpTo(500), Try(1)], &[TryUpTo(60)]]);
     check::<SmoothBursty>(2, &[&[TryUpTo(60), TryUpTo(60)], &[SetPolicy(7), Try(1)]]);
     check::<SmoothWarmingUp>(2, &[&[TryUpTo(2), Try(1)], &[TryUpTo(500)]]);
+}
+
+/// Calls that are recorded, and calls that are not, while others take the mutex.
+#[test]
+fn what_is_recorded_is_charged_once_and_comes_back_once() {
+    use Call::{Pause, SetPolicy, Try, TryAndRefund};
+    check::<Gcra>(3, &[&[Try(900_000), Try(1)], &[Try(900_000), Try(700_000)]]);
+    check::<Gcra>(3, &[&[Try(900_000), Try(1)], &[SetPolicy(7), Try(900_000)]]);
+    check::<Gcra>(2, &[&[Try(900_000), Try(1)], &[Pause(50), Try(900_000)]]);
+    // A full bucket, of which nothing comes back behind another charge.
+    check_with_refunds::<Gcra>(3, &[&[Try(900_000), Try(1)], &[TryAndRefund(900_000)]]);
+    check_with_refunds::<Gcra>(3, &[&[TryAndRefund(900_000)], &[Try(1), TryAndRefund(700_000)]]);
 }
 
 #[test]

@@ -4,11 +4,12 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::testing::{self, At, ask};
-use super::{Admission, Line, WaitStatus};
+use super::{Admission, Inner, Line, WaitStatus};
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::policy::smooth_bursty::SmoothBursty;
 use crate::policy::smooth_warming_up::SmoothWarmingUp;
+use crate::policy::token_bucket::TokenBucket;
 use crate::units::{Nanos, Rate};
 use crate::wait_queue::WaiterId;
 
@@ -202,4 +203,34 @@ fn the_word_decides_for_a_slot_of_time() {
     let even = self::line(SmoothBursty::new(Rate::per_second(1.0)).max_burst(SECOND / 1000));
     open_slot(&even, &after(0));
     assert_eq!(by_the_word(&even, &At(at(3600 * SECOND))), Some(Ok(())));
+}
+
+/// A call for more than a 64th of the store, or later than that, leaves the levels that it would leave under the
+/// lock. The word is not locked for it.
+#[test]
+fn what_the_word_does_not_decide_alone_is_recorded() {
+    let policy = TokenBucket::new(Rate::per_second(10.0), 10);
+    let ([short, long], mut open) = ([line(policy.clone()), line(policy)], 0);
+    let mut time = Duration::ZERO;
+    for (step, permits) in [(0, 2), (0, 3), (70, 2), (3, 2), (900, 1), (20, 4), (40, 1), (15, 3)] {
+        time += Duration::from_millis(step);
+        let now = At(at(time));
+        let mut charges = [None, None];
+        if let Ok(Admission::Granted(charge)) = ask(&short, &now, permits, Some(Duration::ZERO)) {
+            charges[0] = charge.receipt;
+        }
+        let enter = |inner: &mut Inner<_>, now| {
+            inner.enter(now, permits, Some(Duration::ZERO), Duration::ZERO, None)
+        };
+        if let Ok(Admission::Granted(charge)) = long.with_lock(&now, enter) {
+            charges[1] = charge.receipt;
+        }
+        assert!(charges[0].is_some());
+        assert_eq!(charges[0], charges[1]);
+        open += usize::from(!short.word.as_ref().expect("a word").is_locked());
+    }
+    let states =
+        [&short, &long].map(|line| line.with_lock(&At(at(time)), |it, _| it.state.clone()));
+    assert_eq!(states[0], states[1]);
+    assert_eq!(open, 8);
 }

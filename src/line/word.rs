@@ -30,7 +30,7 @@
 
 use crate::policy::schedule::{RateReceipt, RateState, Schedule, nanos_of};
 use crate::sync::{AtomicU64, Ordering, fence};
-use crate::units::Nanos;
+use crate::units::{Nanos, saturating_nanos};
 
 const LOCK: u64 = 1 << 63;
 /// The mutex decides words, bumps and requests from here on.
@@ -59,7 +59,19 @@ pub(super) struct Word {
     /// line is seldom written. Not loom's: a time that was read late is only earlier, and sends the call to the
     /// mutex. With one more value to choose from, the models would take much longer.
     until: std::sync::atomic::AtomicU64,
+    records: Records,
     parameters: Parameters,
+}
+
+/// The parameters of what is recorded, which only the owner of the mutex uses. Here, because there is room.
+#[derive(Debug, Default)]
+struct Records {
+    /// How long a slot is, in nanoseconds.
+    slot: std::sync::atomic::AtomicU64,
+    /// The mutex decides requests for more permits than this.
+    most: std::sync::atomic::AtomicU64,
+    /// The mutex decides from this time on, which is not after [`END`].
+    end: std::sync::atomic::AtomicU64,
 }
 
 /// The parameters of the word. Written only under the mutex with `LOCK` set.
@@ -88,9 +100,18 @@ pub(super) struct Published {
     floor: u64,
     /// The greatest word ever published or seen.
     ceiling: u64,
-    /// The word that was published last, and the time up to which it grants.
+    /// The word that was published or recorded last, and the time up to which it grants from then on.
     word: u64,
     pub(super) until: Nanos,
+}
+
+/// What a charge by the word found.
+pub(super) struct Found {
+    bits: u64,
+    /// How much was missing from a full store; below zero it had been full.
+    pub(super) level: i64,
+    pub(super) units: u64,
+    next: u64,
 }
 
 impl Word {
@@ -100,6 +121,7 @@ impl Word {
         Self {
             bits: AtomicU64::new(LOCK),
             until: std::sync::atomic::AtomicU64::new(0),
+            records: Records::default(),
             parameters: Parameters {
                 multiplier: zero(),
                 inverse: zero(),
@@ -117,25 +139,48 @@ impl Word {
     // As `Line::decide`.
     #[inline(always)]
     pub(super) fn attempt(&self, now: Nanos, permits: u64) -> Attempt {
-        self.attempt_either::<false>(now, permits)
+        self.charge::<false>(now, permits, |permits| self.may_decide(now, permits), |_| ())
     }
 
     /// The same for as many of `permits` as are stored, and at least one.
     #[inline]
     pub(super) fn attempt_up_to(&self, now: Nanos, permits: u64) -> Attempt {
-        self.attempt_either::<true>(now, permits)
+        self.charge::<true>(now, permits, |permits| self.may_decide(now, permits), |_| ())
+    }
+
+    /// Whether a call may go unrecorded.
+    #[inline(always)]
+    fn may_decide(&self, now: Nanos, permits: u64) -> bool {
+        permits <= self.parameters.most.load(Ordering::Relaxed)
+            && now.get() < self.until.load(Ordering::Relaxed)
+    }
+
+    /// Decides a call that is too large or too late to go unrecorded, for a caller that holds the mutex and records
+    /// what is found. The word goes on deciding others meanwhile.
+    #[inline]
+    pub(super) fn attempt_recorded(&self, now: Nanos, permits: u64) -> (Attempt, Option<Found>) {
+        let Records { most, end, .. } = &self.records;
+        let mut found = None;
+        let may_decide =
+            permits <= most.load(Ordering::Relaxed) && now.get() < end.load(Ordering::Relaxed);
+        let attempt = self.charge::<false>(now, permits, |_| may_decide, |it| found = Some(it));
+        (attempt, found)
     }
 
     #[inline(always)]
-    fn attempt_either<const UP_TO: bool>(&self, now: Nanos, wanted: u64) -> Attempt {
+    fn charge<const UP_TO: bool>(
+        &self,
+        now: Nanos,
+        wanted: u64,
+        may_decide: impl Fn(u64) -> bool,
+        charged: impl FnOnce(Found),
+    ) -> Attempt {
         let parameters = &self.parameters;
         let mut bits = self.bits.load(Ordering::Acquire);
         loop {
             // What must be ready.
             let mut permits = if UP_TO { 1 } else { wanted };
-            if permits > parameters.most.load(Ordering::Relaxed)
-                || now.get() >= self.until.load(Ordering::Relaxed)
-            {
+            if !may_decide(permits) {
                 return Attempt::Undecided;
             }
             let unit = parameters.unit.load(Ordering::Relaxed);
@@ -168,7 +213,7 @@ impl Word {
                 // As `Schedule::stored`. A unit is a power of two.
                 let stored = here.wrapping_sub(start).min(burst) >> (unit.trailing_zeros() & 63);
                 permits = wanted.min(stored.max(1));
-                if permits > parameters.most.load(Ordering::Relaxed) {
+                if !may_decide(permits) {
                     return Attempt::Undecided;
                 }
                 units = permits.wrapping_mul(unit);
@@ -181,6 +226,8 @@ impl Word {
                 Ok(_) => {
                     let span = nanos_of(units, inverse);
                     let mark = next.wrapping_add(mark);
+                    let level = bits.wrapping_sub(full).cast_signed();
+                    charged(Found { bits, level, units, next });
                     return Attempt::Granted(RateReceipt::new(permits, span, mark));
                 }
                 Err(current) => bits = current,
@@ -195,6 +242,21 @@ impl Word {
         let bits = self.bits.swap(LOCK, Ordering::AcqRel);
         published.ceiling = published.ceiling.max(bits & !LOCK);
         Some([self.position_of(published.word)?, self.position_of(bits)?])
+    }
+
+    /// The position that was published or recorded last, and the one that a charge found, if they differ.
+    #[inline]
+    pub(super) fn unrecorded(&self, published: &Published, found: &Found) -> Option<[i128; 2]> {
+        if found.bits == published.word {
+            return None;
+        }
+        Some([self.position_of(published.word)?, self.position_of(found.bits)?])
+    }
+
+    /// Whether the mutex decides all calls.
+    #[inline]
+    pub(super) fn is_locked(&self) -> bool {
+        self.bits.load(Ordering::Relaxed) >= LOCK
     }
 
     /// The position, if the word holds it, for an observer that holds the mutex.
@@ -227,20 +289,34 @@ impl Word {
             bump = least;
             let Some(floor) = word(bump) else { return };
             self.set_parameters(schedule, state.moved, bump);
+            self.set_records(schedule, bump);
             published.floor = floor;
+            // No call of a word under these parameters has read an earlier time.
+            published.until = Nanos::ZERO;
         }
         if let Some(word) = word(bump) {
-            let slot = schedule.slot();
-            let until = slot.map_or(END, |slot| now.saturating_add(slot).min(END));
-            // Not earlier than before: a call that has read the other one counts in this slot.
-            published.until = published.until.max(until);
-            published.word = word;
-            let end = position_at(published.until, schedule.multiplier).saturating_add(bump);
-            let until = if end < TOO_WIDE { published.until } else { Nanos::ZERO };
-            self.until.store(until.get(), Ordering::Relaxed);
+            self.open_slot(published, word, now);
             published.ceiling = published.ceiling.max(word);
             self.bits.store(word, Ordering::Release);
         }
+    }
+
+    /// Lets the word decide from `word` on for a slot of time, which will be recorded together.
+    #[inline]
+    fn open_slot(&self, published: &mut Published, word: u64, now: Nanos) {
+        let Records { slot, end, .. } = &self.records;
+        let until = Nanos::new(now.get().saturating_add(slot.load(Ordering::Relaxed)));
+        // Not earlier than before: a call that has read the other one counts in this slot.
+        published.until = published.until.max(until);
+        published.word = word;
+        let end = end.load(Ordering::Relaxed);
+        self.until.store(published.until.get().min(end), Ordering::Relaxed);
+    }
+
+    /// After a charge that is recorded.
+    #[inline]
+    pub(super) fn open_slot_behind(&self, published: &mut Published, found: &Found, now: Nanos) {
+        self.open_slot(published, found.next, now);
     }
 
     /// Whether the parameters are those of `schedule`, and marks those of `moved`.
@@ -253,6 +329,14 @@ impl Word {
             && is(most, most_of(schedule))
             && is(unit, schedule.unit())
             && is(mark, mark_of(moved, bump.load(Ordering::Relaxed)))
+    }
+
+    fn set_records(&self, schedule: &Schedule, bump: u64) {
+        let Records { slot, most, end } = &self.records;
+        slot.store(schedule.slot().map_or(u64::MAX, saturating_nanos), Ordering::Relaxed);
+        most.store(schedule.most().min((TOO_WIDE - 1) >> schedule.shift), Ordering::Relaxed);
+        let too_wide = schedule.time_of(i128::from(TOO_WIDE - bump));
+        end.store(too_wide.min(END).get(), Ordering::Relaxed);
     }
 
     fn set_parameters(&self, schedule: &Schedule, moved: i64, bump: u64) {
@@ -349,7 +433,20 @@ mod tests {
 
         /// Asks both, and demands the same answer and the same state afterwards.
         fn ask(&mut self, now: Nanos, permits: u64) -> Result<Attempt, TestCaseError> {
-            let told = self.word.attempt(now, permits);
+            let mut told = self.word.attempt(now, permits);
+            if told == Attempt::Undecided {
+                let (recorded, found) = self.word.attempt_recorded(now, permits);
+                let is_granted = matches!(recorded, Attempt::Granted(_));
+                prop_assert_eq!(is_granted, found.is_some());
+                if let Some(found) = found {
+                    let full = self.schedule.position_at(now) - i128::from(self.schedule.burst);
+                    prop_assert_eq!(i128::from(found.level), self.state.position - full);
+                    prop_assert_eq!(i128::from(found.units), self.schedule.units(permits));
+                    self.word.open_slot_behind(&mut self.published, &found, now);
+                    prop_assert!(self.word.unrecorded(&self.published, &found).is_some());
+                }
+                told = recorded;
+            }
             let exceeds = self.schedule.exceeds_capacity(permits);
             let ready = self.schedule.time_of(self.schedule.due(self.state.position, permits));
             match &told {
@@ -432,8 +529,7 @@ mod tests {
             // Small numbers are not left to the mutex.
             let units = schedule.units(permits);
             let is_early = schedule.position_at(now) < (1 << 62) - 1;
-            let is_small = permits <= schedule.most_in_a_slot();
-            if is_early && is_small && (0..1 << 61).contains(&at) && units < 1 << 61 && !schedule.exceeds_capacity(permits) {
+            if is_early && (0..1 << 61).contains(&at) && units < 1 << 61 && !schedule.exceeds_capacity(permits) {
                 prop_assert_ne!(told, Attempt::Undecided);
             }
         }
