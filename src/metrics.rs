@@ -21,8 +21,10 @@
 //! up. All keys of a limiter are one: a label for each key would not be bounded.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::mem;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
@@ -32,12 +34,12 @@ use metrics::Unit;
 use metrics::{
     Label, SharedString, counter, describe_counter, describe_histogram, gauge, histogram,
 };
+use parking_lot::ReentrantMutex;
 
 use crate::keyed::KeyedRateLimiter;
 use crate::limiter::RateLimiter;
 use crate::observe::{Observation, Observe};
 use crate::policy::Policy;
-
 use crate::sync::Mutex;
 
 /// Hands the counts of limiters to the recorder of the `metrics` facade.
@@ -61,7 +63,8 @@ use crate::sync::Mutex;
 /// ```
 #[derive(Clone, Default)]
 pub struct Publisher {
-    sources: Arc<Mutex<Vec<Source>>>,
+    sources: Arc<Mutex<Vec<Arc<Source>>>>,
+    turn: Arc<ReentrantMutex<Cell<bool>>>,
 }
 
 /// Something that a [`Publisher`] can publish: each limiter of this crate. The trait is sealed.
@@ -79,8 +82,8 @@ mod sealed {
 
 struct Source {
     name: SharedString,
-    observe: Observe,
-    published: Observation,
+    /// What is observed, and what was published last.
+    observed: Mutex<(Observe, Observation)>,
 }
 
 impl Publisher {
@@ -108,11 +111,14 @@ impl Publisher {
     pub fn add(&self, limiter: &impl Observed) {
         let name =
             limiter.name().map_or(Cow::Borrowed("unnamed"), |name| Cow::Owned(name.to_owned()));
-        let (observe, published) = (limiter.observe(), Observation::default());
-        self.sources.lock().push(Source { name: name.into(), observe, published });
+        let observed = Mutex::new((limiter.observe(), Observation::default()));
+        self.sources.lock().push(Arc::new(Source { name: name.into(), observed }));
     }
 
     /// Hands to the recorder what has changed since the last call.
+    ///
+    /// Calls on several threads take turns. The recorder may use the publisher, but a call of this method by the
+    /// recorder does nothing.
     ///
     /// ```
     /// # use tollgate::metrics::Publisher;
@@ -122,19 +128,29 @@ impl Publisher {
     /// publisher.publish(); // for example before each scrape
     /// ```
     pub fn publish(&self) {
-        let mut sources = self.sources.lock();
+        let turn = self.turn.lock();
+        if turn.replace(true) {
+            return;
+        }
+        let _turn = EndOfTurn(&turn);
+        let sources = self.sources.lock().clone();
         describe();
         let mut waiting: Vec<(SharedString, usize)> = Vec::new();
-        sources.retain_mut(|source| {
-            let now = (source.observe)();
-            let is_alive = now.is_some();
-            let of_source = source.publish(now);
+        let mut gone = Vec::new();
+        for source in &sources {
+            let of_source = source.publish();
+            if of_source.is_none() {
+                gone.push(Arc::as_ptr(source));
+            }
+            let of_source = of_source.unwrap_or_default();
             match waiting.iter_mut().find(|(name, _)| *name == source.name) {
                 Some((_, sum)) => *sum += of_source,
                 None => waiting.push((source.name.clone(), of_source)),
             }
-            is_alive
-        });
+        }
+        if !gone.is_empty() {
+            self.sources.lock().retain(|source| !gone.contains(&Arc::as_ptr(source)));
+        }
         for (name, waiting) in waiting {
             #[allow(clippy::cast_precision_loss)] // to the nearest float
             gauge!("tollgate_waiting", "limiter" => name).set(waiting as f64);
@@ -166,6 +182,15 @@ impl Publisher {
         };
         let thread = thread::Builder::new().name("tollgate-metrics".to_owned()).spawn(run)?;
         Ok(PublishTask { end: Some(end), thread: Some(thread) })
+    }
+}
+
+/// Also if the recorder panics.
+struct EndOfTurn<'a>(&'a Cell<bool>);
+
+impl Drop for EndOfTurn<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
     }
 }
 
@@ -203,24 +228,27 @@ impl Drop for PublishTask {
 }
 
 impl Source {
-    /// Returns the number of waiting callers.
-    fn publish(&mut self, now: Option<Observation>) -> usize {
-        let Some(now) = now else { return 0 };
+    /// Returns the number of waiting callers; `None` if the limiter has been dropped.
+    fn publish(&self) -> Option<usize> {
+        let (before, now) = {
+            let (observe, published) = &mut *self.observed.lock();
+            let now = observe()?;
+            (mem::replace(published, now.clone()), now)
+        };
         let count = |metric: &'static str, now: u64, before: u64| {
             counter!(metric, "limiter" => self.name.clone()).increment(now.saturating_sub(before));
         };
-        let (stats, before) = (now.stats, self.published.stats);
-        count("tollgate_granted_total", stats.granted, before.granted);
-        count("tollgate_refused_total", stats.refused, before.refused);
-        count("tollgate_given_up_total", stats.given_up, before.given_up);
-        count("tollgate_pauses_total", stats.pauses, before.pauses);
+        count("tollgate_granted_total", now.stats.granted, before.stats.granted);
+        count("tollgate_refused_total", now.stats.refused, before.stats.refused);
+        count("tollgate_given_up_total", now.stats.given_up, before.stats.given_up);
+        count("tollgate_pauses_total", now.stats.pauses, before.stats.pauses);
         if let Some(redis) = now.redis {
-            let before = self.published.redis.unwrap_or_default();
+            let before = before.redis.unwrap_or_default();
             count("tollgate_redis_requests_total", redis[0], before[0]);
             count("tollgate_redis_failed_total", redis[1], before[1]);
             count("tollgate_redis_without_total", redis[2], before[2]);
         }
-        let waits = now.waits.since(&self.published.waits);
+        let waits = now.waits.since(&before.waits);
         let wait = histogram!("tollgate_wait_seconds", "limiter" => self.name.clone());
         for (bound, count) in waits.buckets() {
             wait.record_many(bound.as_secs_f64(), usize::try_from(count).unwrap_or(usize::MAX));
@@ -230,8 +258,7 @@ impl Source {
                 [Label::new("limiter", self.name.clone()), Label::new("part", part.to_string())];
             counter!("tollgate_limited_by_total", labels.iter()).increment(count);
         }
-        self.published = now;
-        self.published.waiting
+        Some(now.waiting)
     }
 }
 

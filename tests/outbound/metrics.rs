@@ -1,6 +1,7 @@
 //! Metrics as a recorder sees them.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -174,6 +175,103 @@ fn all_keys_are_one_and_parts_have_a_label() {
 }
 
 /// On a thread, whose recorder is the global one: none here.
+/// A recorder that uses the publisher with which it is called, in each of its methods.
+struct CallsBack {
+    values: Values,
+    publisher: Publisher,
+    limiter: RateLimiter<SmoothBursty>,
+    has_added: AtomicBool,
+}
+
+impl CallsBack {
+    fn call_back(&self) -> &Values {
+        self.publisher.publish();
+        assert!(format!("{:?}", self.publisher).starts_with("Publisher { limiters: "));
+        if !self.has_added.swap(true, Ordering::Relaxed) {
+            self.publisher.add(&self.limiter);
+        }
+        &self.values
+    }
+}
+
+impl Recorder for CallsBack {
+    fn describe_counter(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+        self.call_back().describe_counter(name, unit, text);
+    }
+
+    fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+        self.call_back().describe_gauge(name, unit, text);
+    }
+
+    fn describe_histogram(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+        self.call_back().describe_histogram(name, unit, text);
+    }
+
+    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
+        self.call_back().register_counter(key, metadata)
+    }
+
+    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
+        self.call_back().register_gauge(key, metadata)
+    }
+
+    fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
+        self.call_back().register_histogram(key, metadata)
+    }
+}
+
+/// It was a deadlock.
+#[test]
+fn a_recorder_may_use_its_publisher() {
+    let (values, publisher) = (Values::default(), Publisher::new());
+    let (counted, other) = (search(&ManualClock::new()), search(&ManualClock::new()));
+    publisher.add(&counted);
+    counted.try_acquire(1).expect("the first");
+    other.try_acquire(1).expect("the first");
+    let recorder = CallsBack {
+        values: values.clone(),
+        publisher: publisher.clone(),
+        limiter: other,
+        has_added: AtomicBool::new(false),
+    };
+    with_local_recorder(&recorder, || publisher.publish());
+    with_local_recorder(&values, || publisher.publish());
+    assert_eq!(values.shown(), ["granted_total limiter=search [2.0]"], "each once");
+}
+
+/// What it had not taken is lost, and all else is published by the next call.
+#[test]
+fn a_recorder_that_panics_ends_its_turn() {
+    struct Panics;
+
+    impl Recorder for Panics {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+            panic!("no counters here")
+        }
+
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::noop()
+        }
+
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::noop()
+        }
+    }
+
+    let (values, publisher, limiter) =
+        (Values::default(), Publisher::new(), search(&ManualClock::new()));
+    publisher.add(&limiter);
+    let publish = || with_local_recorder(&Panics, || publisher.publish());
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(publish)).is_err());
+    limiter.try_acquire(1).expect("the first");
+    with_local_recorder(&values, || publisher.publish());
+    assert_eq!(values.shown(), ["granted_total limiter=search [1.0]"]);
+}
+
 #[test]
 fn a_publish_task_ends_when_it_is_dropped() {
     let publisher = Publisher::new();
