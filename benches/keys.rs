@@ -131,9 +131,7 @@ where
             let times = rounds(keys, &key_of, threads, &cases);
             let [floor, ours, ours_sip] = times[..] else { unreachable!() };
             println!(
-                "{name:<7}{keys:>9} keys, {threads} thread{}, {what}: floor {floor:>4.0} ns, \
-                 {:.2} x floor; by RandomState {:.2} x",
-                if threads == 1 { " " } else { "s" },
+                "{what}, {name}/{threads}/{keys} floor_ns={floor:.0} x_floor={:.2} by_random_state_x_floor={:.2}",
                 ours / floor,
                 ours_sip / floor,
             );
@@ -166,7 +164,7 @@ fn growth(most: u64) {
         let [array, ours] = times[..] else { unreachable!() };
         let &mut (first_array, first_ours) = first.get_or_insert((array, ours));
         println!(
-            "{keys:>9} keys: array of atomics {array:>4.0} ns, {:.2} x a thousand's; ours {ours:>4.0} ns, {:.2} x",
+            "grow/{keys} array_ns={array:.0} array_x_thousand={:.2} ns={ours:.0} x_thousand={:.2}",
             array / first_array,
             ours / first_ours
         );
@@ -222,7 +220,7 @@ fn memory(most: u64) {
                 .expect("this program runs");
             let text = String::from_utf8_lossy(&output.stdout);
             let (keys, bytes) = text.trim().split_once(' ').expect("two numbers");
-            println!("{name:<18}{keys:>9} keys: {bytes:>4} bytes a key");
+            println!("memory, {name}/{keys} bytes={bytes}");
         }
     }
 }
@@ -246,7 +244,9 @@ fn stall(name: &str, most: u64, calls: impl Fn(&mut dyn FnMut(&dyn Fn()))) {
         idle_worst = idle_worst.max(start.elapsed());
     });
     println!(
-        "{name:<34}{most:>9} keys: longest call {worst:>8.1?}, {over} of {all} above 0.2 ms; longest pause of the machine {idle_worst:.1?}"
+        "stall, {name}/{most} longest_ms={:.3} above_0.2_ms={over} calls={all} pause_of_the_machine_ms={:.3}",
+        worst.as_secs_f64() * 1e3,
+        idle_worst.as_secs_f64() * 1e3,
     );
 }
 
@@ -273,7 +273,7 @@ fn stalls(most: u64) {
             call(&|| drop(limiter.try_acquire(&0, 1)));
         }
     });
-    println!("{:<34}{:>9} keys are left", "", limiter.len());
+    println!("stall, all idle, then calls/{most} keys_left={}", limiter.len());
 }
 
 fn main() {
