@@ -1,6 +1,6 @@
 //! What does a turn cost, as the number of tenants grows?
 //!
-//! `cargo bench --bench fair`. Each case grants its calls on a clock that stands still until it is told: all that is
+//! `cargo bench --bench fair`. Each case grants its calls on a clock that stands still until it is advanced: all that is
 //! measured is the queue. The cases take turns, and each figure is a median, as a ratio to the same number of waiters
 //! without tenants.
 

@@ -4,7 +4,7 @@ use super::slots::Slots;
 use loom::sync::Arc;
 use loom::thread;
 
-fn nobody(_: usize) -> Option<()> {
+fn no_thread(_: usize) -> Option<()> {
     None
 }
 
@@ -26,7 +26,7 @@ fn cached_permits_are_taken_once() {
         put(&slots, 0, 3);
         let other = {
             let slots = Arc::clone(&slots);
-            thread::spawn(move || count([slots.claim(1, nobody), slots.claim(1, nobody)]))
+            thread::spawn(move || count([slots.claim(1, no_thread), slots.claim(1, no_thread)]))
         };
         let mut taken = count([slots.take(0, 1), slots.take(0, 1)]);
         put(&slots, 0, 0);
@@ -53,10 +53,10 @@ fn cached_permits_are_void_once_they_are_discarded() {
         };
         slots.discard();
         put(&slots, 1, 1);
-        let claimed = count([slots.claim(2, nobody)]);
+        let claimed = count([slots.claim(2, no_thread)]);
         let taken = owner.join().expect("no panic");
         assert!(taken <= 1 && claimed == 0);
-        assert_eq!((slots.held(), slots.take(0, 1), slots.claim(1, nobody)), (1, false, false));
+        assert_eq!((slots.held(), slots.take(0, 1), slots.claim(1, no_thread)), (1, false, false));
         assert!(slots.take(1, 1));
     });
 }

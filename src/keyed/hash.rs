@@ -81,7 +81,7 @@ impl Hasher for FastHasher {
     hand_on!(write_u8: u8, write_u16: u16, write_u32: u32, write_u64: u64, write_u128: u128, write_usize: usize);
 }
 
-/// For numbers that are counted, and that nobody else chooses.
+/// For numbers that the program counts up by itself.
 pub(super) type NumberHasher = BuildHasherDefault<Spread>;
 
 #[derive(Default)]

@@ -7,8 +7,8 @@
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
-/// The mean number of entries of a table from which on one is split. A table that is due to be split holds twice as many:
-/// so many a call may have to move.
+/// The mean number of entries of a table from which on one is split. A table that is due to be split holds twice
+/// that number, which one call may have to move.
 const MEAN: usize = 320;
 
 pub(super) struct Segments<T> {

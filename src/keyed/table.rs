@@ -71,7 +71,7 @@ impl<K, P: Policy> Part<K, P> {
         let mut shard = loop {
             match self.shard.try_lock() {
                 Some(shard) => break shard,
-                // Parks until whoever has it for longer gives it back.
+                // Parks until a caller that has it for longer gives it back.
                 None => drop(self.shard.lock()),
             }
         };

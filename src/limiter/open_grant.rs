@@ -34,7 +34,7 @@ impl OpenGrant {
     }
 
     /// A grant is dropped. Returns whether nothing is left to do: if not, it has been recorded.
-    // Relaxed: whoever takes the lock next needs to know only that it was dropped, and not what was done before.
+    // Relaxed: the next owner of the lock needs to know only that it was dropped, and not what was done before.
     #[inline]
     pub(crate) fn close(&self, id: GrantId) -> bool {
         self.0.compare_exchange(id.0, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()

@@ -14,7 +14,7 @@ pub(crate) struct Tenant {
 
 impl Tenant {
     /// By a hash of 64 bits and not by the key itself, so that no queue has a type parameter for keys and no call
-    /// clones one. Two tenants of one hash would share their turns. With a random key of the process nobody can
+    /// clones one. Two tenants of one hash would share their turns. With a random key of the process no tenant can
     /// choose such a pair, and by chance a million tenants that wait together have one in 37 million runs.
     pub(crate) fn new<T: Hash + ?Sized>(tenant: &T) -> Self {
         static HASHER: OnceLock<RandomState> = OnceLock::new();
