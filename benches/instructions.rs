@@ -27,8 +27,8 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tollgate::{
-    FixedWindow, Gcra, InFlight, Policy, Rate, RateLimiter, SlidingWindowCounter, SlidingWindowLog,
-    SmoothBursty, SmoothWarmingUp, TokenBucket,
+    FixedWindow, Gcra, InFlight, KeyedRateLimiter, Policy, Rate, RateLimiter, SlidingWindowCounter,
+    SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
 /// Name, the most instructions a call, and a function that makes the limiter and its call. The call
@@ -48,7 +48,7 @@ const PATHS: &[Row] = &[
         on(Gcra::new(u32::MAX - 1, 1_000_000_000, SECOND), |l| l.try_acquire(1).is_ok())
     }),
     // More than a 64th of the bucket has to be recorded. Each call has a bucket of its own, as few fit in one.
-    ("try_acquire, small bucket", 274, || {
+    ("try_acquire, small bucket", 278, || {
         let small = |_| {
             let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(0.01), 10));
             // Levels are recorded from the second call on.
@@ -94,7 +94,7 @@ const PATHS: &[Row] = &[
         let policy = SmoothWarmingUp::new(Rate::per_second(5.0), SECOND);
         on_exhausted(policy, 1_000_000, |l| l.try_acquire(1).is_err())
     }),
-    ("bursty and token bucket", 184, || {
+    ("bursty and token bucket", 194, || {
         on((bursty(), bucket()), |l| l.try_acquire((1, 1)).is_ok())
     }),
     ("token bucket and in flight, and back", 185, || {
@@ -113,6 +113,21 @@ const PATHS: &[Row] = &[
         on(policy, |l| l.try_acquire(1).is_ok())
     }),
     ("in flight, and back", 87, || on(InFlight::new(10), |l| l.try_acquire(1).is_ok())),
+    // A thousand keys in turn, none of them ever idle.
+    ("at a key, token bucket", 247, || {
+        let limiter = KeyedRateLimiter::new(TokenBucket::new(Rate::every(MINUTE), u32::MAX));
+        (0..1_000).for_each(|key: u64| drop(limiter.try_acquire(&key, 1)));
+        with((limiter, Cell::new(0)), |(limiter, calls)| {
+            limiter.try_acquire(&(calls.replace(calls.get() + 1) % 1_000), 1).is_ok()
+        })
+    }),
+    ("at a key, refused, bursty", 200, || {
+        let limiter = KeyedRateLimiter::new(SmoothBursty::new(Rate::every(MINUTE)));
+        (0..1_000).for_each(|key: u64| drop(limiter.try_acquire(&key, 1)));
+        with((limiter, Cell::new(0)), |(limiter, calls)| {
+            limiter.try_acquire(&(calls.replace(calls.get() + 1) % 1_000), 1).is_err()
+        })
+    }),
 ];
 
 /// Functions of this file by their names, and how many bytes they may take. Functions that they
@@ -168,6 +183,7 @@ fn keep_sites() {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Fast enough that the ticket has always come.
 fn bursty() -> SmoothBursty {
