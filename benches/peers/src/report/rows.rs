@@ -47,6 +47,7 @@ pub fn rows(results: &Results) -> Vec<Row> {
     rows.extend(pacing(results));
     rows.extend(in_hand(results));
     rows.extend(keys(results));
+    rows.extend(log(results));
     rows
 }
 
@@ -203,5 +204,19 @@ fn keys(results: &Results) -> Vec<Row> {
         Row::at_most("from 1,000 to 10 M keys: the same", 1.0, growth("10000000")),
         Row::at_most("a million keys come: longest call, ms", 0.2, stall("growth, u64")),
         Row::at_most("a million keys go: longest call, ms", 0.2, stall("all idle, then calls")),
+    ]
+}
+
+fn log(results: &Results) -> Vec<Row> {
+    let over_100 =
+        |work, case| Row::at_most(work, 1.3, results.find("log", &["limit=100000", case], "ratio"));
+    vec![
+        over_100("a sliding log of 100,000, granted: over one of 100", "case=granted"),
+        over_100("the same, refused", "case=refused"),
+        over_100("the same, a caller joins the queue and leaves", "case=joins_and_leaves"),
+        over_100("the same, a caller that waits is granted", "case=waits_and_is_granted"),
+        over_100("the same, settled", "case=settled"),
+        over_100("the same, its timeout is too short", "case=timed_out"),
+        over_100("the same, each time another caller has left", "case=timed_out_after_a_leave"),
     ]
 }
