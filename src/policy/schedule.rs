@@ -514,7 +514,8 @@ impl Schedule {
         state.lows.lower(receipt.mark, back);
         let mut mark = receipt.mark;
         let position = state.position - i128::from(back);
-        if state.mark() == receipt.mark {
+        // At another price a permit is another number of units, and the earlier mark that of another charge.
+        if same_price && state.mark() == receipt.mark {
             // Undone: the charge before it is the last one again.
             state.position = position;
             mark = state.mark();

@@ -85,6 +85,20 @@ fn a_store_that_was_settled_by_a_change_is_not_filled_by_a_refund() {
     assert_eq!(limiter.available(), 0);
 }
 
+/// A permit is then another number of units, and an undone charge would leave the place of an earlier one.
+#[test]
+fn a_refund_at_another_rate_does_not_bring_back_what_came_before_it() {
+    let (clock, limiter) = limiter(bucket(4.0, 15));
+    let first = limiter.try_acquire(11).expect("a full bucket");
+    clock.advance(ms(2750));
+    let last = limiter.try_acquire(15).expect("full again");
+    limiter.set_policy(bucket(2.0, 25));
+    last.refund();
+    assert_eq!(limiter.available(), 15);
+    first.refund();
+    assert_eq!(limiter.available(), 15, "time gave the first ones back");
+}
+
 #[test]
 fn permits_without_room_in_a_smaller_bucket_do_not_come_back() {
     let (clock, limiter) = limiter(bucket(1.0, 10));
