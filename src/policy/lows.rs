@@ -84,9 +84,9 @@ impl Lows {
 
     #[cold]
     fn begin(&mut self, units: u64, mark: u64, level: u64) {
-        let mut lows = [UNUSED; PLACES];
-        lows[0] = Low { mark, level };
-        self.0 = Some(Box::new(Levels { void: mark.wrapping_sub(units), lows }));
+        let mut levels = Levels { void: mark.wrapping_sub(units), lows: [UNUSED; PLACES] };
+        levels.note(mark, level);
+        self.0 = Some(Box::new(levels));
     }
 
     /// The lowest level since the charge of a receipt with this mark. `last` is the mark of the state.
@@ -144,6 +144,10 @@ impl Levels {
         let lows = &mut self.lows;
         // No place in use is above the greatest level, and those behind the first that is free are free.
         let mut used = lows.iter().take_while(|other| other.level < low.level).count();
+        if lows[used - 1].mark == low.mark {
+            // No charge came between them.
+            return;
+        }
         if used == PLACES {
             used -= 1;
             let next = |at: usize| lows.get(at + 1).copied().unwrap_or(low);
@@ -282,6 +286,23 @@ mod tests {
         assert_eq!(
             [0, 1, 2, 3, 4, 5].map(|mark| lows.since(5, mark)),
             [10, 40, 90, 90, 200, u64::MAX]
+        );
+    }
+
+    /// Only charges have receipts, so of two bounds without a charge between them the lower one counts. Neither a
+    /// second one nor a full store may take a place that a charge needs.
+    #[test]
+    fn changes_without_charges_take_no_place() {
+        let mut lows = Lows::NONE;
+        lows.bound(0, 0);
+        for (mark, level) in [(2, 10), (3, 100), (4, 1_000)] {
+            lows.note(1, mark, level);
+        }
+        lows.bound(4, 2_000);
+        lows.bound(4, 30_000);
+        assert_eq!(
+            [0, 1, 2, 3, 4, 5].map(|mark| lows.since(4, mark)),
+            [0, 10, 100, 1_000, 2_000, u64::MAX]
         );
     }
 
