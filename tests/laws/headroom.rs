@@ -178,7 +178,7 @@ fn a_deadline_just_as_the_caller_ahead_is_granted_proves_nothing() {
         line.arrive(1, ahead(2), None);
         line.arrive(1, Rank::default(), None);
         line.advance(100);
-        (line.callers[third].outcome, line.doubtful)
+        (line.callers[third].outcome, line.is_doubtful())
     };
     let (at_the_deadline, is_doubtful) = third_with(37);
     assert!(matches!(at_the_deadline, Outcome::Refused { decided: 37, .. }) && is_doubtful);

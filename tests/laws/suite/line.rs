@@ -60,8 +60,8 @@ pub(crate) struct Line {
     /// The number of charges made before a refund of a charge on which later ones depend, or at
     /// another price.
     touched: usize,
-    /// A deadline was so close to a grant that rounding decides, and later steps prove nothing.
-    pub(crate) doubtful: bool,
+    /// A deadline was so close to a grant that rounding decides.
+    doubtful: bool,
 }
 
 /// When a caller is granted: at this time, or not before it.
@@ -106,6 +106,11 @@ impl Line {
 
     pub(crate) fn counting(self, permits: fn(u32) -> u64) -> Self {
         Self { permits, ..self }
+    }
+
+    /// Whether later steps prove nothing: rounding decided, or a refund that the oracle does not define.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.doubtful || self.policy.is_doubtful()
     }
 
     /// When the head of the queue is charged; `None` if never.

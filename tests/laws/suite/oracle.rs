@@ -60,6 +60,11 @@ pub(crate) trait Oracle: Debug {
     /// A call for `n` was refused on arrival.
     fn refused(&mut self, _now: Time, _n: u32) {}
 
+    /// Whether a refund may have returned less than the rule allows.
+    fn is_doubtful(&self) -> bool {
+        false
+    }
+
     /// Whether it can be full. Then `room` is the time from which there is room for `n` behind the
     /// queue.
     fn is_bounded(&self) -> bool {

@@ -46,7 +46,7 @@ pub(crate) fn agree<P: Conforms, S: Subject<P::Policy>>(
 ) {
     prove(cases, &(setups::<P>(), scripts(kinds)), |(setup, script)| {
         let (line, steps) = play::<P>(&setup, &script, give_back);
-        prop_assume!(!line.doubtful);
+        prop_assume!(!line.is_doubtful());
         run_recorded(&setup, &steps, |driver: &Driver<'_, P, S>| {
             in_order(driver)?;
             same(&setup, exact_refusals, &line, driver).map_err(|reason| {

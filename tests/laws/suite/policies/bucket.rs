@@ -45,9 +45,12 @@ pub(crate) struct Bucket {
     paused_until: i128,
     charges: Vec<Charge>,
     /// Levels that bound what the charges before them can return, the latest last: how many charges there were
-    /// then, and the level. Those that are not lower than all later ones are left out; of more than four that are
-    /// not zero, the two neighbours whose ratio is smallest become one.
+    /// then, and the level. Those that are not lower than all later ones are left out.
     lows: Vec<(usize, i128)>,
+    /// There were more than four of them, which is where the crate begins to return less.
+    was_crowded: bool,
+    /// A refund was bounded by them.
+    is_doubtful: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +66,9 @@ impl Bucket {
     pub(crate) fn new(versions: Vec<Terms>, permits: u32) -> Self {
         let terms = versions[0];
         let v = -(terms.interval * i128::from(permits)).min(terms.store);
-        Self { versions, terms, v, paused_until: i128::MIN, charges: Vec::new(), lows: Vec::new() }
+        let (charges, lows, paused_until) = (Vec::new(), Vec::new(), i128::MIN);
+        let (was_crowded, is_doubtful) = (false, false);
+        Self { versions, terms, v, paused_until, charges, lows, was_crowded, is_doubtful }
     }
 
     /// A store never exceeds its capacity. Grants fall on whole nanoseconds; the time lost by
@@ -79,13 +84,8 @@ impl Bucket {
         let level = level.max(0);
         self.lows.retain(|&(_, lower)| lower < level);
         self.lows.push((self.charges.len(), level));
-        let zeros = usize::from(self.lows[0].1 == 0);
-        if self.lows.len() > zeros + 4 {
-            let ratio = |&at: &usize| (self.lows[at + 1].1 << 32) / self.lows[at].1;
-            let at = (zeros..zeros + 4).min_by_key(ratio).expect("five");
-            self.lows[at].0 = self.lows[at + 1].0;
-            self.lows.remove(at + 1);
-        }
+        // The lowest one is kept, however many there were.
+        self.was_crowded = self.lows.len() > 4 || self.was_crowded && self.lows.len() > 1;
     }
 
     /// The last moment at which permits came.
@@ -134,6 +134,7 @@ impl Oracle for Bucket {
         // A number of permits or, if time is stored, the time that they took.
         let price = if self.terms.strict.is_some() { self.price(n) } else { price };
         let later = self.lows.iter().filter(|low| low.0 > index).map(|low| low.1);
+        self.is_doubtful |= self.was_crowded && later.clone().next().is_some();
         let mut back = later.fold(price, i128::min);
         let stores_time = self.terms.strict.or(self.terms.room).is_none();
         let is_last = self.charges[index + 1..].iter().all(|later| later.n == 0);
@@ -150,6 +151,10 @@ impl Oracle for Bucket {
         // It is gone only if nothing came after it, so that indices stay.
         self.charges[index].n = 0;
         self.charges[index].price = 0;
+    }
+
+    fn is_doubtful(&self) -> bool {
+        self.is_doubtful
     }
 
     fn set_policy(&mut self, index: usize, now: Time) {

@@ -68,6 +68,10 @@ impl Oracle for Lock {
         }
     }
 
+    fn is_doubtful(&self) -> bool {
+        self.rule.is_doubtful()
+    }
+
     fn is_bounded(&self) -> bool {
         self.rule.is_bounded()
     }

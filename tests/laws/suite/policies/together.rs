@@ -96,6 +96,10 @@ impl Oracle for Parts {
         });
     }
 
+    fn is_doubtful(&self) -> bool {
+        self.parts.iter().any(|(part, _)| part.is_doubtful())
+    }
+
     fn is_bounded(&self) -> bool {
         self.parts.iter().any(|(part, _)| part.is_bounded())
     }
