@@ -457,5 +457,6 @@ fn a_limiter_takes_no_more_than_512_bytes() {
         Shared::<(FixedWindow, TokenBucket, InFlight)>::bytes(),
     ];
     assert!(bytes.iter().all(|&bytes| bytes <= 512), "{bytes:?}");
-    assert_eq!(bytes[0], 504);
+    // A clock of tokio's holds more.
+    assert_eq!(bytes[0], if cfg!(feature = "tokio") { 504 } else { 496 });
 }
