@@ -121,7 +121,7 @@ impl Clock {
     /// of the policy and its [`catch_up`](crate::Policy::catch_up), 2 ms for the policies with a rate, make good for
     /// them. The slack is rounded down to a power of two microseconds.
     ///
-    /// It belongs to this handle: limiters made with others are not affected. No effect on [`Clock::tokio`],
+    /// It belongs to this handle: limiters made with others are not affected. No effect on `Clock::tokio()`,
     /// whose timers have a slack of 1 ms, and on a [`ManualClock`].
     ///
     /// ```
