@@ -4,11 +4,17 @@
 //! several threads against a `RateLimiter`; `benches/peers` has it beside other crates. All cases take turns, and a figure is the median of the ratios
 //! in the same round. Compare within one run.
 
+#[path = "support/median.rs"]
+mod median;
+#[path = "support/throughput.rs"]
+mod throughput;
+
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use median::median;
+use throughput::calls_a_second;
 use tollgate::{CachedRateLimiter, Rate, RateLimiter, TokenBucket};
 
 const ROUNDS: usize = 51;
@@ -22,11 +28,6 @@ fn bucket() -> TokenBucket {
 /// Refuses nearly all calls.
 fn exhausted() -> TokenBucket {
     TokenBucket::new(Rate::per_second(10_000.0), 1_000).initial(0)
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }
 
 fn floor((clock, origin, word): &(quanta::Clock, u64, AtomicU64)) -> bool {
@@ -79,25 +80,7 @@ fn one_thread() {
 
 /// Calls of several threads on one limiter, in millions a second.
 fn throughput(threads: usize, call: impl Fn() -> bool + Sync) -> f64 {
-    const SPAN: Duration = Duration::from_millis(20);
-    let stop = AtomicBool::new(false);
-    let calls: u64 = thread::scope(|scope| {
-        let count = || {
-            let mut calls = 0;
-            while !stop.load(Ordering::Relaxed) {
-                (0..100).for_each(|_| _ = black_box(call()));
-                calls += 100;
-            }
-            calls
-        };
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(count)).collect();
-        thread::sleep(SPAN);
-        stop.store(true, Ordering::Relaxed);
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
-    });
-    #[allow(clippy::cast_precision_loss)]
-    let calls = calls as f64;
-    calls / SPAN.as_secs_f64() / 1e6
+    calls_a_second(threads, Duration::from_millis(20), &call) / 1e6
 }
 
 fn several_threads(threads: usize) {

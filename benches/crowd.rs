@@ -143,7 +143,7 @@ fn compare(name: &str, tollgate: &dyn Fn() -> Run, sleeps: &dyn Fn() -> Run) {
     println!("crowd {name} side=sleeps {}", measure::medians(&sleeps));
     let cpu = |run: &Run| run.cpu.as_secs_f64();
     let ratios = ours.iter().zip(&sleeps).map(|(ours, sleep)| cpu(ours) / cpu(sleep));
-    println!("crowd {name} cpu_ratio={:.2}", median(ratios));
+    println!("crowd {name} cpu_ratio={:.2}", median(ratios.collect()));
 }
 
 /// The heap of tasks that wait, with all that they wait in.
@@ -200,8 +200,8 @@ fn leaving(waiters: u32) {
         let ours = || time_to_leave(waiters, order, || limiter.acquire(1));
         let asleep = || time_to_leave(waiters, order, || sleep(Duration::from_secs(86_400)));
         let times: Vec<_> = (0..ROUNDS).map(|_| (ours(), asleep())).collect();
-        let ours = median(times.iter().map(|(ours, _)| *ours));
-        let sleeps = median(times.iter().map(|(_, sleeps)| *sleeps));
+        let ours = median(times.iter().map(|(ours, _)| *ours).collect());
+        let sleeps = median(times.iter().map(|(_, sleeps)| *sleeps).collect());
         println!("crowd leaving={waiters} order={name} side=tollgate nanos_each={ours:.0}");
         println!("crowd leaving={waiters} order={name} side=sleeps nanos_each={sleeps:.0}");
     }

@@ -6,12 +6,16 @@
 //! them alike, and a case's figure is the median of its ratios to the floor in the same round. Compare
 //! within one run. Other crates and several threads are in `benches/peers`.
 
+#[path = "support/median.rs"]
+mod median;
+
 use std::hint::black_box;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use median::median;
 use tollgate::{
     FixedWindow, Gcra, InFlight, Policy, Rate, RateLimiter, SlidingWindowCounter, SlidingWindowLog,
     SmoothBursty, SmoothWarmingUp, TokenBucket,
@@ -121,11 +125,6 @@ fn cases() -> Vec<Case> {
             pin!(semaphore.acquire()).poll(&mut context).is_ready()
         }),
     ]
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }
 
 fn main() {

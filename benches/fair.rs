@@ -4,9 +4,13 @@
 //! measured is the queue. The cases take turns, and each figure is a median, as a ratio to the same number of waiters
 //! without tenants.
 
+#[path = "support/median.rs"]
+mod median;
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use median::median;
 use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
 
 const WAITERS: usize = 100_000;
@@ -43,11 +47,6 @@ fn run(tenants: usize) -> [f64; 3] {
     let grant = each(start, WAITERS);
     assert_eq!(limiter.queue_len(), 0);
     [join, grant, refused]
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn main() {

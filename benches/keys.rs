@@ -7,6 +7,9 @@
 //! decision must at least do. Cases take turns, and what counts is the median of the rounds. Compare within one run.
 //! `benches/peers` has other crates beside it.
 
+#[path = "support/median.rs"]
+mod median;
+
 use std::borrow::Borrow;
 use std::env;
 use std::hash::{BuildHasher, RandomState};
@@ -16,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
+use median::median;
 use parking_lot::Mutex;
 use tollgate::{
     FastHash, FixedWindow, InFlight, KeyedRateLimiter, Policy, Rate, Same, SlidingWindowLog,
@@ -84,11 +88,6 @@ fn time<K, B: Borrow<K>>(
         work(0);
     });
     start.elapsed().as_secs_f64() * 1e9 / CALLS as f64
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }
 
 /// The median time of each case.

@@ -3,9 +3,13 @@
 //! `cargo bench --bench log`. The log is full of grants that came one after the other, on a clock that stands still until
 //! it is advanced. The cases take turns, and each figure is a median, with its ratio to that at a limit of 100.
 
+#[path = "support/median.rs"]
+mod median;
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use median::median;
 use tollgate::{ManualClock, RateLimiter, SlidingWindowLog};
 
 const LIMITS: [u32; 4] = [100, 1_000, 10_000, 100_000];
@@ -71,11 +75,6 @@ fn run(limit: u32) -> [f64; CASES.len()] {
         timed_out_after_a_leave,
         settled,
     ]
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn main() {

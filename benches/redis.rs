@@ -12,11 +12,15 @@ mod callers;
 #[path = "../tests/redis/support/mod.rs"]
 mod support;
 
+#[path = "support/median.rs"]
+mod median;
+
 use std::future::Future;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use median::median;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd};
 use support::server::Server;
@@ -104,11 +108,6 @@ struct Bench {
 
 fn keys() -> impl Iterator<Item = String> + Clone {
     (0..KEYS).map(|key| format!("tollgate:{key:07}")).cycle()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 impl Bench {

@@ -1,7 +1,12 @@
 //! What a run of waits cost, and how late they were.
 
+#[path = "median.rs"]
+mod median;
+
 use std::fmt;
 use std::time::Duration;
+
+pub(crate) use median::median;
 
 /// The results of one run.
 pub(crate) struct Run {
@@ -21,8 +26,8 @@ impl Run {
         let behind = ends.iter().zip(&dues).map(|(end, due)| end.as_secs_f64() - due.as_secs_f64());
         let behind: Vec<_> = behind.collect();
         let tenth = behind.len().div_ceil(10);
-        let first = median(behind[..tenth].iter().copied());
-        let last = median(behind[behind.len() - tenth..].iter().copied());
+        let first = median(behind[..tenth].to_vec());
+        let last = median(behind[behind.len() - tenth..].to_vec());
         let span = dues.last().expect("some").as_secs_f64() * 0.9;
         let rate = span / (span + last - first);
         let late = |(end, due): (&Duration, &Duration)| end.saturating_sub(*due);
@@ -38,7 +43,7 @@ impl Run {
 
 /// The medians of several runs, as `name=value`.
 pub(crate) fn medians(runs: &[Run]) -> impl fmt::Display {
-    let of = |value: fn(&Run) -> f64| median(runs.iter().map(value));
+    let of = |value: fn(&Run) -> f64| median(runs.iter().map(value).collect());
     format!(
         "cpu_s={:.3} rate={:.4} late_p50_ms={:.3} late_p99_ms={:.3}",
         of(|run| run.cpu.as_secs_f64()),
@@ -46,12 +51,6 @@ pub(crate) fn medians(runs: &[Run]) -> impl fmt::Display {
         of(|run| run.late(50)),
         of(|run| run.late(99)),
     )
-}
-
-pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<_> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// Processor time of this process; zero where it is not known.

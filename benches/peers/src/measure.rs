@@ -1,8 +1,12 @@
 //! What all questions share: turns, medians, clocks, and how a figure is printed.
 
+#[path = "../../support/median.rs"]
+mod median;
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+pub(crate) use median::median;
 use rustix::time::{ClockId, clock_gettime};
 
 /// A line of figures: what they are of, and each as `name=value`. `report` reads such lines.
@@ -23,11 +27,6 @@ pub fn quick() -> bool {
 
 pub fn rounds(full: usize) -> usize {
     if quick() { 1.max(full / 10) } else { full }
-}
-
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// A name, and a function that makes a number of calls.

@@ -1,9 +1,9 @@
 //! How many calls a second do several threads make on one limiter?
 
-use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+#[path = "../../support/throughput.rs"]
+mod throughput;
+
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tollgate::{CachedRateLimiter, Rate, RateLimiter, SmoothWarmingUp, TokenBucket};
@@ -13,6 +13,7 @@ use crate::limiters::{
     ratelimit_full,
 };
 use crate::measure::{median, print, rounds, runtime};
+use throughput::calls_a_second;
 
 const THREADS: [usize; 4] = [1, 2, 4, 8];
 const SPAN: Duration = Duration::from_millis(20);
@@ -29,7 +30,7 @@ pub fn run() {
         let mut rates = vec![Vec::new(); cases.len()];
         for _ in 0..rounds(ROUNDS) {
             for ((_, call), rates) in cases.iter().zip(&mut rates) {
-                rates.push(calls_a_second(threads, call));
+                rates.push(calls_a_second(threads, SPAN, call));
             }
         }
         for ((name, _), rates) in cases.iter().zip(rates) {
@@ -61,24 +62,4 @@ fn cases() -> Vec<(&'static str, Call)> {
         ("ratelimit, refused", Box::new(move || ratelimit_refused.try_wait().is_err())),
         ("Semaphore, granted", Box::new(move || semaphore.try_acquire().is_ok())),
     ]
-}
-
-pub fn calls_a_second(threads: usize, call: &(dyn Fn() -> bool + Sync)) -> f64 {
-    let stop = AtomicBool::new(false);
-    let start = Instant::now();
-    let calls: u64 = thread::scope(|scope| {
-        let count = || {
-            let mut calls = 0;
-            while !stop.load(Ordering::Relaxed) {
-                (0..100).for_each(|_| _ = black_box(call()));
-                calls += 100;
-            }
-            calls
-        };
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(count)).collect();
-        thread::sleep(SPAN);
-        stop.store(true, Ordering::Relaxed);
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
-    });
-    calls as f64 / start.elapsed().as_secs_f64()
 }

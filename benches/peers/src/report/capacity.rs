@@ -37,7 +37,7 @@ pub struct Outcome {
 }
 
 impl Costs {
-    /// The calls a second that a server carries from so many lines, if a call may take so long on average.
+    /// The calls a second that a server carries from that number of lines, if a call may take so long on average.
     ///
     /// A line sends a request each `wait`. That takes `lines * request / wait` of the server's time, and the rest
     /// is for permits.
