@@ -114,7 +114,7 @@ fn callers_that_leave_cost_their_tenant_nothing() {
 fn tenants_that_come_once_do_not_starve_one_that_comes_twice() {
     let (clock, limiter) = busy(10.0);
     let twice = join(&limiter, 0, 1, 2);
-    // Twice as many as can be served.
+    // Twice the calls that can be served.
     let mut once = Vec::new();
     for tenant in 1..200 {
         once.extend(join(&limiter, tenant, 1, 1));
