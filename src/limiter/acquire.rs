@@ -50,20 +50,11 @@ pub struct Acquire<'a, P: Policy> {
 }
 
 enum WaiterState<P: Policy> {
-    Outside,
-    /// The same, and it will enter ahead of others. A variant, so that other callers need not store a zero.
-    OutsideAhead(Duration),
-    /// The same, for a tenant.
-    OutsideFor(Tenant),
+    /// It will claim this place.
+    Outside(Claim),
     Waiting(WaiterId),
     Granted(Charge<P::Receipt>),
     Over,
-}
-
-impl<P: Policy> WaiterState<P> {
-    fn is_outside(&self) -> bool {
-        matches!(self, Self::Outside | Self::OutsideAhead(_) | Self::OutsideFor(_))
-    }
 }
 
 // No field is ever pinned.
@@ -76,7 +67,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> Self {
-        Self { source, cost, max_wait, place: WaiterState::Outside }
+        Self { source, cost, max_wait, place: WaiterState::Outside(Claim::InOrder) }
     }
 
     /// Enters the queue as if this caller had come `ahead` earlier: ahead of waiters that came later than
@@ -118,9 +109,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
     }
 
     pub(crate) fn go_ahead_by(&mut self, ahead: Duration) {
-        if self.place.is_outside() {
-            self.place = WaiterState::OutsideAhead(ahead);
-        }
+        self.claim(Claim::Ahead(ahead));
     }
 
     /// Waits in the turn of `tenant`: the form of [`acquire_for`](crate::RateLimiter::acquire_for) for the other methods.
@@ -142,9 +131,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
     /// # drop(batch); Ok::<(), tollgate::Error>(())
     /// ```
     pub fn for_tenant<T: Hash + ?Sized>(mut self, tenant: &T) -> Self {
-        if self.place.is_outside() {
-            self.place = WaiterState::OutsideFor(Tenant::new(tenant));
-        }
+        self.claim(Claim::TurnOf(Tenant::new(tenant)));
         self
     }
 
@@ -175,10 +162,17 @@ impl<'a, P: Policy> Acquire<'a, P> {
     #[track_caller]
     pub fn weight(mut self, weight: u32) -> Self {
         let weight = NonZeroU32::new(weight).expect("a weight must not be zero");
-        if let WaiterState::OutsideFor(tenant) = self.place {
-            self.place = WaiterState::OutsideFor(tenant.with_weight(weight));
+        if let WaiterState::Outside(Claim::TurnOf(tenant)) = self.place {
+            self.claim(Claim::TurnOf(tenant.with_weight(weight)));
         }
         self
+    }
+
+    /// No effect once it has been polled.
+    fn claim(&mut self, claim: Claim) {
+        if let WaiterState::Outside(own) = &mut self.place {
+            *own = claim;
+        }
     }
 
     /// Enters the queue now, and borrows nothing.
@@ -186,8 +180,8 @@ impl<'a, P: Policy> Acquire<'a, P> {
         let place = std::mem::replace(&mut self.place, WaiterState::Over);
         let source = self.source.take().into_owned();
         let mut acquire = Acquire { source, cost: self.cost, max_wait: self.max_wait, place };
-        if acquire.place.is_outside() {
-            acquire.enter(None)?;
+        if let WaiterState::Outside(claim) = acquire.place {
+            acquire.enter(claim, None)?;
         }
         Ok(acquire)
     }
@@ -216,13 +210,8 @@ impl<'a, P: Policy> Acquire<'a, P> {
     }
 
     /// Enters the queue with `waker`, or is granted at once. Does not wait.
-    fn enter(&mut self, waker: Option<&Waker>) -> Result<(), Error> {
+    fn enter(&mut self, claim: Claim, waker: Option<&Waker>) -> Result<(), Error> {
         let Self { source, cost, max_wait, place } = self;
-        let claim = match *place {
-            WaiterState::OutsideAhead(ahead) => Claim::Ahead(ahead),
-            WaiterState::OutsideFor(tenant) => Claim::TurnOf(tenant),
-            _ => Claim::InOrder,
-        };
         // A borrowed call in FIFO order has already tried this inline.
         if (source.as_borrowed().is_none() || !matches!(claim, Claim::InOrder))
             && let Some(charge) = line(source).decide(*cost, *max_wait)
@@ -265,8 +254,8 @@ impl<'a, P: Policy> Acquire<'a, P> {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Charge<P::Receipt>, Error>> {
-        if self.place.is_outside() {
-            self.enter(Some(context.waker()))?;
+        if let WaiterState::Outside(claim) = self.place {
+            self.enter(claim, Some(context.waker()))?;
             if matches!(self.place, WaiterState::Waiting(_))
                 && !self.line().clock.advances_by_itself()
             {
@@ -280,10 +269,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
                 Poll::Ready(Ok(charge))
             }
             WaiterState::Waiting(key) => self.wait(key, context.waker()),
-            WaiterState::Outside
-            | WaiterState::OutsideAhead(_)
-            | WaiterState::OutsideFor(_)
-            | WaiterState::Over => {
+            WaiterState::Outside(_) | WaiterState::Over => {
                 panic!("`Acquire` polled after it was ready")
             }
         }
@@ -345,10 +331,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
     #[inline(never)]
     fn leave(&mut self) {
         in_drop(|| match self.place {
-            WaiterState::Outside
-            | WaiterState::OutsideAhead(_)
-            | WaiterState::OutsideFor(_)
-            | WaiterState::Over => {}
+            WaiterState::Outside(_) | WaiterState::Over => {}
             WaiterState::Waiting(key) => self.line().leave(key),
             WaiterState::Granted(charge) => {
                 self.line().with_lock(|inner, now| inner.give_back(now, self.cost, charge));
@@ -372,7 +355,7 @@ impl<'a, P: Policy> Future for Acquire<'a, P> {
         let Some(shared) = acquire.source.as_borrowed() else {
             return acquire.poll_owned(context);
         };
-        if matches!(acquire.place, WaiterState::Outside)
+        if matches!(acquire.place, WaiterState::Outside(Claim::InOrder))
             && let Some(charge) = shared.decide(acquire.cost, acquire.max_wait)
         {
             acquire.place = WaiterState::Over;
@@ -386,7 +369,7 @@ impl<P: Policy> Drop for Acquire<'_, P> {
     // Inlined for the reason given at `Line::decide`.
     #[inline(always)]
     fn drop(&mut self) {
-        if !matches!(self.place, WaiterState::Outside | WaiterState::Over) {
+        if !matches!(self.place, WaiterState::Outside(_) | WaiterState::Over) {
             self.leave();
         }
     }
@@ -395,10 +378,10 @@ impl<P: Policy> Drop for Acquire<'_, P> {
 impl<P: Policy> fmt::Debug for Acquire<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match self.place {
-            _ if self.place.is_outside() => "outside",
+            WaiterState::Outside(_) => "outside",
             WaiterState::Waiting(_) => "waiting",
             WaiterState::Granted(_) => "granted",
-            _ => "over",
+            WaiterState::Over => "over",
         };
         f.debug_struct("Acquire").field("cost", &self.cost).field("place", &place).finish()
     }
