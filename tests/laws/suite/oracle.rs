@@ -2,10 +2,11 @@
 
 use std::env;
 use std::fmt::Debug;
+use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::test_runner::{RngSeed, TestRunner};
+use proptest::test_runner::{RngSeed, TestError, TestRunner};
 use tollgate::{Policy, Rate};
 
 use crate::history::History;
@@ -278,39 +279,47 @@ fn versions<P: Conforms>(
 
 pub(crate) const CASES: u32 = measure::CASES;
 
-/// No more than `PROPTEST_CASES`, if that is set: a short run.
+/// The number from an environment variable, if it is set.
+fn asked(variable: &str) -> Option<u64> {
+    let number = env::var(variable).ok()?;
+    Some(number.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
+}
+
+/// `LAWS_TIMES` times as many cases, and no more than `PROPTEST_CASES`: a long run, and a short one.
 pub(crate) fn at_most_asked(cases: u32) -> u32 {
+    let times = asked("LAWS_TIMES").unwrap_or(1).try_into().expect("some times");
+    let cases = cases.saturating_mul(times);
     match env::var_os("PROPTEST_CASES") {
         Some(_) => cases.min(ProptestConfig::default().cases),
         None => cases,
     }
 }
 
-/// `LAWS_SEED` gives other random values.
-fn seed() -> u64 {
-    match env::var("LAWS_SEED") {
-        Ok(seed) => seed.parse().expect("LAWS_SEED is a number"),
-        Err(_) => 0x70_11_6a_7e,
-    }
-}
-
-/// Runs a property on the same random values each time.
+/// Runs a property on the same random values each time; `LAWS_SEED` gives others.
 pub(crate) fn prove<S: Strategy>(
     cases: u32,
     values: &S,
     property: impl Fn(S::Value) -> Result<(), TestCaseError>,
 ) {
+    let seed = asked("LAWS_SEED").unwrap_or(0x70_11_6a_7e);
+    let cases = at_most_asked(cases);
     let config = ProptestConfig {
-        cases: at_most_asked(cases),
+        cases,
         failure_persistence: None,
-        rng_seed: RngSeed::Fixed(seed()),
+        rng_seed: RngSeed::Fixed(seed),
         max_shrink_iters: measure::SHRINKS,
         // In many scripts no waiter could leave.
-        max_global_rejects: 20_000,
+        max_global_rejects: cases.max(20_000),
         ..ProptestConfig::default()
     };
     if let Err(error) = TestRunner::new(config).run(values, property) {
-        panic!("{error}");
+        let error = match error {
+            TestError::Fail(reason, least) => format!("{reason}\nwith {least:?}"),
+            TestError::Abort(reason) => reason.to_string(),
+        };
+        let thread = thread::current();
+        let test = thread.name().unwrap_or_default();
+        panic!("LAWS_SEED={seed}, {cases} cases of {test}: {error}");
     }
 }
 
