@@ -272,6 +272,14 @@ pub trait Policy: Clone + Send + Sync + 'static {
         None
     }
 
+    /// A copy of the state for a projection: it is exact while it is charged with no more than `most` in all, each
+    /// cost when it is ready.
+    #[doc(hidden)]
+    fn fork(&self, state: &Self::State, most: <Self::Cost as Cost>::Sum) -> Self::State {
+        let _ = most;
+        state.clone()
+    }
+
     /// Whether `cost` is ready at `now`. Same result as [`ready_at`](Self::ready_at), in fewer steps where this
     /// pays off.
     #[doc(hidden)]

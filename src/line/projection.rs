@@ -26,7 +26,7 @@ impl<P: Policy> Inner<P> {
         if let Some(due) = self.policy.ready_behind(&self.state, from, ahead, cost) {
             return (Ready::At(due).and(moves), None);
         }
-        self.behind(now, left, |inner, state, ready| {
+        self.behind(now, cost, left, |inner, state, ready| {
             inner.ready_in(state, now, cost, (ready, moves), true)
         })
     }
@@ -54,7 +54,7 @@ impl<P: Policy> Inner<P> {
         {
             return (Ready::At(due).and(moves), None);
         }
-        let tail = self.project(now, place);
+        let tail = self.project(now, place, cost);
         self.ready_in(&tail.state, now, cost, (tail.ready, moves), is_behind)
     }
 
@@ -84,7 +84,7 @@ impl<P: Policy> Inner<P> {
         if let Some(waiting) = &mut self.waiting
             && let Some(tail) = &mut waiting.tail
         {
-            if !ahead || tail.is_all(cost) {
+            if tail.has_room(cost) && (!ahead || tail.is_all(cost)) {
                 tail.join(&self.policy, now.max(self.not_before), cost);
             } else {
                 waiting.tail = None;
@@ -142,11 +142,13 @@ impl<P: Policy> Inner<P> {
         waiters.take_while(move |&(id, _)| Some(id) != next).map(|(_, waiter)| waiter)
     }
 
-    /// Reads the state behind all waiters, and when the last of them is charged. Walks through the queue if
-    /// more than `left` waiters have left since the last walk, or most were granted late.
+    /// Reads the state behind all waiters, to charge `cost` in it, and when the last of them is charged. Walks through
+    /// the queue if more than `left` waiters have left since the last walk, most were granted late, or twice as many
+    /// have joined.
     pub(super) fn behind<R>(
         &mut self,
         now: Nanos,
+        cost: P::Cost,
         left: usize,
         look: impl FnOnce(&Self, &P::State, Ready) -> R,
     ) -> R {
@@ -155,9 +157,10 @@ impl<P: Policy> Inner<P> {
         if in_line == 0 {
             return look(self, &self.state, start);
         }
-        let usable = |tail: &Tail<_, _>| tail.left <= left && tail.late <= in_line;
+        let usable =
+            |tail: &Tail<_, _>| tail.left <= left && tail.late <= in_line && tail.has_room(cost);
         let tail = self.waiting.as_mut().and_then(|waiting| waiting.tail.take()).filter(usable);
-        let tail = tail.unwrap_or_else(|| self.project(now, Place::Last));
+        let tail = tail.unwrap_or_else(|| self.project(now, Place::Last, cost));
         let result = look(self, &tail.state, tail.ready.and(start));
         if let Some(waiting) = &mut self.waiting {
             waiting.tail = Some(tail);
@@ -165,13 +168,16 @@ impl<P: Policy> Inner<P> {
         result
     }
 
-    /// Walks through the queue, up to a place.
-    fn project(&self, now: Nanos, place: Place) -> Tail<P::State, P::Cost> {
+    /// Walks through the queue, up to a place, to charge `cost` there.
+    fn project(&self, now: Nanos, place: Place, cost: P::Cost) -> Tail<P::State, P::Cost> {
         let from = now.max(self.not_before);
-        let mut tail = Tail::new(self.state.clone(), from);
-        for waiter in self.ahead_of(place) {
-            tail.join(&self.policy, from, waiter.cost);
-        }
+        let mut ahead = Vec::with_capacity(self.queue_len());
+        ahead.extend(self.ahead_of(place).map(|waiter| waiter.cost));
+        // Room for as many again, so that those that join do not need a walk each.
+        let twice = |sum, cost: &P::Cost| cost.add_to(cost.add_to(sum));
+        let room = ahead.iter().fold(cost.add_to(Default::default()), twice);
+        let mut tail = Tail::new(self.policy.fork(&self.state, room), from, room);
+        ahead.into_iter().for_each(|cost| tail.join(&self.policy, from, cost));
         tail
     }
 
@@ -182,7 +188,7 @@ impl<P: Policy> Inner<P> {
             return Duration::ZERO;
         };
         let cost = waiting.queue[key].cost;
-        let tail = self.project(now, Place::Before(key));
+        let tail = self.project(now, Place::Before(key), cost);
         let from = tail.ready.earliest();
         let ready = self.policy.ready_at(&tail.state, from, cost);
         ready.map_or(from, Ready::earliest).max(from).since(now)

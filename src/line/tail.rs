@@ -5,7 +5,7 @@ use crate::units::Nanos;
 
 /// The state of the policy when all waiting callers have been charged, each as soon as it is ready.
 #[derive(Clone, Debug)]
-pub(super) struct Tail<S, C> {
+pub(super) struct Tail<S, C: Cost> {
     pub(super) state: S,
     /// When the last of them is charged; at least.
     pub(super) ready: Ready,
@@ -13,6 +13,8 @@ pub(super) struct Tail<S, C> {
     /// too early by the second.
     pub(super) left: usize,
     pub(super) late: usize,
+    /// The costs for which the [fork](Policy::fork) is exact.
+    room: C::Sum,
     /// The cost of each of them; `None` if the costs differ, or if there is none.
     cost: Option<C>,
     is_mixed: bool,
@@ -23,9 +25,15 @@ pub(super) struct Tail<S, C> {
 pub(super) const ROUGHLY: usize = 64;
 
 impl<S, C: Cost> Tail<S, C> {
-    /// The state before any of them is charged.
-    pub(super) fn new(state: S, from: Nanos) -> Self {
-        Self { state, ready: Ready::At(from), left: 0, late: 0, cost: None, is_mixed: false }
+    /// The state before any of them is charged. `room`: for which costs it is exact.
+    pub(super) fn new(state: S, from: Nanos, room: C::Sum) -> Self {
+        let ready = Ready::At(from);
+        Self { state, ready, left: 0, late: 0, room, cost: None, is_mixed: false }
+    }
+
+    /// Whether it is exact for one more caller.
+    pub(super) fn has_room(&self, cost: C) -> bool {
+        cost.fits(self.room)
     }
 
     /// Whether it does not matter in which order one more caller is charged.
@@ -37,6 +45,7 @@ impl<S, C: Cost> Tail<S, C> {
     pub(super) fn join<P: Policy<State = S, Cost = C>>(&mut self, policy: &P, now: Nanos, cost: C) {
         self.is_mixed |= self.cost.is_some_and(|others| others != cost);
         self.cost = Some(cost);
+        self.room = cost.take_from(self.room);
         if matches!(self.ready, Ready::NotBefore(_)) {
             // Later waiters are unpredictable.
             return;

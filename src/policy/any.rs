@@ -183,6 +183,18 @@ macro_rules! kinds {
                 true
             }
 
+            fn fork_kind(&self, state: &AnyState, most: u64) -> KindState {
+                match (self, &state.kind) {
+                    $((Self::$kind(policy), KindState::$kind(state)) => {
+                        KindState::$kind(policy.fork(state, most))
+                    })+
+                    (Self::LockOut(policy), KindState::LockOut(state)) => {
+                        KindState::LockOut(Box::new(policy.fork(state, most)))
+                    }
+                    _ => foreign(),
+                }
+            }
+
             fn kind_state(
                 &self,
                 state: impl Fn(&dyn Begin) -> KindState,
@@ -410,6 +422,10 @@ impl Policy for AnyPolicy {
         }
     }
 
+    fn fork(&self, state: &AnyState, most: u64) -> AnyState {
+        AnyState { kind: self.fork_kind(state, most), ..*state }
+    }
+
     fn ready_behind(&self, state: &AnyState, now: Nanos, ahead: u64, n: u32) -> Option<Nanos> {
         ask!(self, &state.kind, policy, state => policy.ready_behind(state, now, ahead, n))
     }
@@ -610,6 +626,11 @@ impl Policy for AllOf {
             *receipt = receipt.map(|receipt| part.refund(state, now, n, receipt));
         }
         receipt
+    }
+
+    fn fork(&self, state: &AllOfState, most: u64) -> AllOfState {
+        let parts = self.each(state).map(|(part, state)| part.fork(state, most));
+        AllOfState { parts: parts.collect(), ..*state }
     }
 
     const HELD: bool = true;

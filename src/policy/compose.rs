@@ -129,6 +129,10 @@ macro_rules! compose {
                 )+)
             }
 
+            fn fork(&self, state: &Self::State, most: <Self::Cost as Cost>::Sum) -> Self::State {
+                ($(self$($way)*.fork(&state.$index, most$($of)*),)+)
+            }
+
             fn forget_receipts(&self, state: &mut Self::State) {
                 $(self$($way)*.forget_receipts(&mut state.$index);)+
             }
@@ -231,6 +235,10 @@ macro_rules! tuple {
 
             fn take_from(self, sum: Self::Sum) -> Self::Sum {
                 (self.0.take_from(sum.0), $(self.$index.take_from(sum.$index)),+)
+            }
+
+            fn fits(self, sum: Self::Sum) -> bool {
+                self.0.fits(sum.0) $(&& self.$index.fits(sum.$index))+
             }
 
             fn is_zero(self) -> bool {
@@ -343,6 +351,10 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
 
     fn charge_alone(&self, states: &mut Self::State, at: Nanos, cost: P::Cost) -> Self::Receipt {
         std::array::from_fn(|part| self[part].charge_alone(&mut states[part], at, cost))
+    }
+
+    fn fork(&self, states: &Self::State, most: <P::Cost as Cost>::Sum) -> Self::State {
+        std::array::from_fn(|part| self[part].fork(&states[part], most))
     }
 
     fn forget_receipts(&self, states: &mut Self::State) {

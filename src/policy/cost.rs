@@ -33,6 +33,10 @@ pub trait Cost:
     /// `sum` minus this cost, which must be part of it.
     fn take_from(self, sum: Self::Sum) -> Self::Sum;
 
+    /// Whether this cost can be [taken from](Self::take_from) `sum`.
+    #[doc(hidden)]
+    fn fits(self, sum: Self::Sum) -> bool;
+
     /// Whether the cost is zero. Such a request is granted at once and takes no permit.
     fn is_zero(self) -> bool;
 
@@ -72,6 +76,10 @@ impl Cost for u32 {
 
     fn take_from(self, sum: u64) -> u64 {
         sum.saturating_sub(u64::from(self))
+    }
+
+    fn fits(self, sum: u64) -> bool {
+        u64::from(self) <= sum
     }
 
     fn is_zero(self) -> bool {

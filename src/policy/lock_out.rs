@@ -109,6 +109,10 @@ impl<P: Policy> Policy for LockOut<P> {
         self.policy.charge_alone(&mut lock.state, at, cost)
     }
 
+    fn fork(&self, lock: &Self::State, most: <P::Cost as Cost>::Sum) -> Self::State {
+        LockOutState { state: self.policy.fork(&lock.state, most), ..*lock }
+    }
+
     fn forget_receipts(&self, lock: &mut Self::State) {
         self.policy.forget_receipts(&mut lock.state);
     }

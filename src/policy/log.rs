@@ -106,6 +106,22 @@ impl Log {
         LogReceipt { entry: self.gone + self.entries.len() as u64 - 1 }
     }
 
+    /// A copy to which at most `more` permits are added, each when it fits in `limit`: with the entries that have to
+    /// expire for that, and the last one, which the first grant may join. The others count as permits that stay.
+    pub(crate) fn fork(&self, more: u64, limit: u32) -> Self {
+        let mut left = self.granted.saturating_add(more).saturating_sub(u64::from(limit));
+        let oldest = self.entries.iter().take_while(|entry| {
+            let is_needed = left > 0;
+            left = left.saturating_sub(entry.permits);
+            is_needed
+        });
+        let mut entries: VecDeque<_> = oldest.copied().collect();
+        if entries.len() < self.entries.len() {
+            entries.extend(self.entries.back());
+        }
+        Self { entries, gone: self.gone, granted: self.granted }
+    }
+
     /// Takes `permits` out of an entry, if it has not been removed.
     pub(crate) fn take(&mut self, receipt: LogReceipt, permits: u64) {
         let entry = receipt.entry.checked_sub(self.gone);
@@ -147,6 +163,10 @@ macro_rules! logged {
             log.add(at, u64::from(n), self.span)
         }
 
+        fn fork(&self, log: &Log, most: u64) -> Log {
+            log.fork(most, self.limit)
+        }
+
         /// Exact: as if the permits had never been granted.
         fn refund(&self, log: &mut Log, _: Nanos, part: u32, receipt: LogReceipt) -> LogReceipt {
             log.take(receipt, u64::from(part));
@@ -170,3 +190,60 @@ macro_rules! logged {
     };
 }
 pub(super) use logged;
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// When `n` permits are ready, as the policies answer it.
+    fn ready(log: &Log, span: Span, limit: u32, from: Nanos, n: u32) -> Option<Nanos> {
+        let others = u64::from(limit.checked_sub(n)?);
+        Some(log.no_more_than_at(others, span).max(from))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+        #[test]
+        fn a_fork_grants_what_fits_in_it_as_a_copy_does(
+            limit in 0u32..60, window in 1u64..80, part in 1u64..8,
+            grants in prop::collection::vec((0u64..6, 1u64..6, 0u8..10), 0..80),
+            wait in 0u64..40, costs in prop::collection::vec(1u32..20, 1..20), room in 0u64..30,
+        ) {
+            let span = Span { part, window: window.next_multiple_of(part) };
+            let (mut log, mut now) = (Log::default(), 100);
+            for (later, permits, kind) in grants {
+                // Some come back, and sometimes the clock does.
+                now += later;
+                let at = if kind == 0 { now - 50 } else { now };
+                let receipt = log.add(Nanos::new(at), permits, span);
+                if kind < 3 {
+                    log.take(receipt, permits.min(2));
+                }
+            }
+            let most = costs.iter().copied().map(u64::from).sum::<u64>();
+            let mut fork = log.fork(most + room, limit);
+            let mut from = Nanos::new(now + wait);
+            for n in costs {
+                let at = ready(&log, span, limit, from, n);
+                prop_assert_eq!(ready(&fork, span, limit, from, n), at);
+                if let Some(at) = at {
+                    log.add(at, n.into(), span);
+                    fork.add(at, n.into(), span);
+                    from = at;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_fork_has_only_the_entries_that_have_to_expire_and_the_last_one() {
+        let (mut log, span) = (Log::default(), Span { part: 1, window: 1 << 60 });
+        (0..1_000).for_each(|at| _ = log.add(Nanos::new(at), 1, span));
+        assert_eq!(log.fork(10, 1_000).entries.len(), 11);
+        assert_eq!(log.fork(10, 2_000).entries.len(), 1);
+        assert_eq!(log.fork(5_000, 1_000).entries.len(), 1_000);
+    }
+}

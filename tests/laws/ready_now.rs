@@ -3,7 +3,8 @@
 //!
 //! Each policy runs through random histories of calls, refunds, pauses and changes, and is asked
 //! both ways after each event: at that moment, and just before and after the time at which it is
-//! ready.
+//! ready. The state that a queue is projected in is a fork, which may know less than a copy, and is
+//! asked beside one.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -107,6 +108,27 @@ impl<P: Policy> Run<P> {
         Ok(())
     }
 
+    /// A fork is charged with what it is for as a copy is, each as soon as it is ready.
+    fn check_fork(&self, costs: &[P::Cost]) -> Result<(), TestCaseError> {
+        let (Self { policy, state, .. }, mut now) = (self, self.now);
+        let most = costs.iter().fold(Default::default(), |sum, cost| cost.add_to(sum));
+        let (mut fork, mut copy) = (policy.fork(state, most), state.clone());
+        for &cost in costs {
+            let ready = policy.ready_at(&copy, now, cost);
+            prop_assert_eq!(&policy.ready_at(&fork, now, cost), &ready, "{:?}: {:?}", cost, fork);
+            let part = policy.limited_by(&copy, now, cost);
+            prop_assert_eq!(policy.limited_by(&fork, now, cost), part);
+            if let Ok(ready) = ready
+                && ready.earliest() <= Nanos::END
+            {
+                now = now.max(ready.earliest());
+                policy.charge(&mut fork, now, cost);
+                policy.charge(&mut copy, now, cost);
+            }
+        }
+        Ok(())
+    }
+
     fn check_at(&self, time: Nanos, cost: P::Cost) -> Result<(), TestCaseError> {
         let ready = self.policy.ready_at(&self.state, time, cost);
         let by_time = matches!(ready, Ok(Ready::At(at)) if at <= time);
@@ -134,11 +156,14 @@ fn says_the_same<P: Policy + Debug>(
         // Half of them new, half of them long idle.
         let state = if start.is_multiple_of(2) { policy.start(now) } else { policy.idle(now) };
         let mut run = Run { policy, state, now, grants: Vec::new() };
+        let mut charged = Vec::new();
         for (what, far, numbers) in events {
             let cost = cost(numbers);
             run.pass_time(what / 8, far, cost);
             run.happen(what, far, cost, &policies);
             run.check(cost)?;
+            charged.push(cost);
+            run.check_fork(&charged)?;
         }
         Ok(())
     };
