@@ -174,7 +174,10 @@ impl<P: Policy> RateLimiter<P> {
     /// - A tenant is any value with a hash, such as `&str` or an id, and nothing has to be registered. It is known by
     ///   its hash with a random key, so use one type for all tenants. It takes memory only while it waits, or
     ///   is ahead of its share. Callers without a tenant count as one more tenant.
-    /// - A grant takes O(log tenants). A call with a timeout that must wait visits each tenant that waits once.
+    /// - A grant takes O(log tenants). With a policy of one rate a call with a timeout is accepted in constant time if it would
+    ///   be in time behind all waiters. Otherwise it visits the tenants that wait, in the order of their turns, until it is
+    ///   certain to be too late, no further than 256 beyond that. So if more tenants wait, the `retry_after` of a refusal may
+    ///   be less than the wait, but is more than the timeout. With windows, logs and several rules it visits the waiters.
     ///
     /// To bound the queue of each, see
     /// [`max_waiters_per_tenant`](crate::RateLimiterBuilder::max_waiters_per_tenant). For a limit of its own for each

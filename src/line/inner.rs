@@ -176,14 +176,14 @@ impl<P: Policy> Inner<P> {
             // A caller that does not wait is granted when no caller waits.
             let is_last = deadline == Some(now) && self.waiting().queue.is_fair();
             let place = if is_last { Place::Last } else { place };
-            return Err(self.denial(place, now, cost));
+            return Err(self.denial(place, now, cost, deadline.unwrap_or(now)));
         }
         let waiting = self.waiting();
         let (queued, exceeded) = (waiting.queued, waiting.exceeded_by(cost, tenant));
         if let Some(limit) = exceeded {
             let moves = match self.due() {
                 Some(due) => Some(due.since(now)),
-                None => self.projected_at(place, now, cost, 0).0.wait(now),
+                None => self.projected_at(place, now, cost, 0, now).0.wait(now),
             };
             return Err(Error::QueueFull { limit, retry_after: moves });
         }
@@ -203,19 +203,25 @@ impl<P: Policy> Inner<P> {
 
     /// Whether a new caller could not be granted by `deadline`.
     fn is_too_early(&mut self, deadline: Nanos, now: Nanos, cost: P::Cost, place: Place) -> bool {
+        if deadline <= now {
+            return true;
+        }
+        if !matches!(place, Place::Last) {
+            return !self.is_in_time_behind_all(deadline, now, cost)
+                && deadline < self.projected_at(place, now, cost, 0, deadline).0.earliest();
+        }
         // Waiters that have left can only make it look later: if the time is enough with them, it is enough.
-        deadline <= now
-            || deadline < self.projected_at(place, now, cost, usize::MAX).0.earliest()
-                && deadline < self.projected_at(place, now, cost, 0).0.earliest()
+        deadline < self.projected(now, cost, usize::MAX).0.earliest()
+            && deadline < self.projected(now, cost, 0).0.earliest()
     }
 
     /// The error of a caller that cannot wait, or not long enough.
-    fn denial(&mut self, place: Place, now: Nanos, cost: P::Cost) -> Error {
+    fn denial(&mut self, place: Place, now: Nanos, cost: P::Cost, deadline: Nanos) -> Error {
         if self.policy.refused(&mut self.state, now, cost) {
             self.forget_tail();
         }
         self.if_resumed(now, |policy, state| _ = policy.refused(state, now, cost));
-        let (due, part) = self.projected_at(place, now, cost, 0);
+        let (due, part) = self.projected_at(place, now, cost, 0, deadline);
         Error::Denied { retry_after: due.wait(now), part }
     }
 
@@ -267,7 +273,7 @@ impl<P: Policy> Inner<P> {
             let (ready, part) = last.filter(is_known).map_or_else(
                 || {
                     let place = self.place(Arrival::new(now, ahead), ahead, tenant, cost);
-                    self.projected_at(place, now, cost, self.queue_len() / ROUGHLY)
+                    self.projected_at(place, now, cost, self.queue_len() / ROUGHLY, now)
                 },
                 |(_, projected)| projected,
             );

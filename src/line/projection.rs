@@ -32,13 +32,14 @@ impl<P: Policy> Inner<P> {
     }
 
     /// The same for a caller with this place. It visits the waiters that stay ahead of it, one by one, or tenant
-    /// by tenant.
+    /// by tenant: of many tenants as few as show that it is later than `by`, and so later than what is returned.
     pub(super) fn projected_at(
         &mut self,
         place: Place,
         now: Nanos,
         cost: P::Cost,
         left: usize,
+        by: Nanos,
     ) -> (Ready, Option<usize>) {
         if matches!(place, Place::Last) {
             return self.projected(now, cost, left);
@@ -47,10 +48,10 @@ impl<P: Policy> Inner<P> {
         let moves = Ready::At(self.due().filter(|_| is_behind).unwrap_or(now));
         let from = now.max(self.not_before);
         // The first question is cheap; most rules that answer it do so for any number.
-        let is_sum = self.policy.ready_behind(&self.state, from, 0, cost).is_some();
-        if is_sum
-            && let Some(due) =
-                self.policy.ready_behind(&self.state, from, self.permits_at(place), cost)
+        let due = |ahead| self.policy.ready_behind(&self.state, from, ahead, cost);
+        let is_late = |ahead| due(ahead).is_some_and(|due| due > by);
+        if due(0).is_some()
+            && let Some(due) = due(self.permits_at(place, is_late))
         {
             return (Ready::At(due).and(moves), None);
         }
@@ -123,10 +124,18 @@ impl<P: Policy> Inner<P> {
         })
     }
 
-    /// How many permits the waiters ahead of a place ask for.
-    fn permits_at(&self, place: Place) -> u64 {
+    /// Whether a new caller is granted by `deadline` even behind all waiters; `false` if that takes a walk.
+    pub(super) fn is_in_time_behind_all(&self, deadline: Nanos, now: Nanos, cost: P::Cost) -> bool {
+        let from = now.max(self.not_before).max(self.due().unwrap_or(now));
+        let ahead = self.waiting.as_ref().map_or(0, |waiting| waiting.permits);
+        let due = self.policy.ready_behind(&self.state, from, ahead, cost);
+        due.is_some_and(|due| due <= deadline)
+    }
+
+    /// How many permits the waiters ahead of a place ask for; of many tenants no more than `is_enough`.
+    fn permits_at(&self, place: Place, is_enough: impl Fn(u64) -> bool) -> u64 {
         match (place, &self.waiting) {
-            (Place::Turn(turn), Some(waiting)) => waiting.queue.permits_before(turn),
+            (Place::Turn(turn), Some(waiting)) => waiting.queue.permits_before(turn, is_enough),
             _ => self.ahead_of(place).fold(0, |all, waiter| waiter.cost.permits() + all),
         }
     }

@@ -94,8 +94,9 @@ impl<T: Arrived> WaitQueue<T> {
         self.turns.as_ref().map_or(0, |turns| turns.len_of(Some(tenant)))
     }
 
-    pub(crate) fn permits_before(&self, turn: Turn) -> u64 {
-        self.turns.as_ref().map_or(0, |turns| turns.permits_before(turn))
+    /// How many permits are granted before `turn`; if some of them are enough, at least that.
+    pub(crate) fn permits_before(&self, turn: Turn, is_enough: impl Fn(u64) -> bool) -> u64 {
+        self.turns.as_ref().map_or(0, |turns| turns.permits_before(turn, is_enough))
     }
 
     /// The waiters in the order in which they will be granted, those before `turn` or all of them.

@@ -45,6 +45,9 @@ impl Turn {
 /// The fraction of a permit in which prices are counted.
 const PRICE_BITS: u32 = 32;
 
+/// The permits of this number of tenants are counted before it is asked whether they are enough.
+const EXACT: usize = 256;
+
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     lanes: Slab<Lane>,
@@ -281,14 +284,18 @@ impl Turns {
         }
     }
 
-    /// How many permits are granted before `turn`. Visits each tenant that waits, and each of its waiters only if
-    /// they ask for different numbers.
-    pub(super) fn permits_before(&self, turn: Turn) -> u64 {
-        let lanes = self.waiting.iter().map_while(|&(first, lane)| {
-            let lane = &self.lanes[lane];
-            (first < turn).then(|| self.permits_of(lane, turn))
-        });
-        lanes.fold(0, u64::saturating_add)
+    /// How many permits are granted before `turn`. Visits each tenant that waits, and each of its waiters only if they
+    /// ask for different numbers. A count of some tenants only will do if it `is_enough`.
+    pub(super) fn permits_before(&self, turn: Turn, is_enough: impl Fn(u64) -> bool) -> u64 {
+        let mut permits = 0u64;
+        let lanes = self.waiting.iter().take_while(|&&(first, _)| first < turn);
+        for (visited, &(_, lane)) in lanes.enumerate() {
+            if visited > 0 && visited.is_multiple_of(EXACT) && is_enough(permits) {
+                break;
+            }
+            permits = permits.saturating_add(self.permits_of(&self.lanes[lane], turn));
+        }
+        permits
     }
 
     fn permits_of(&self, lane: &Lane, turn: Turn) -> u64 {

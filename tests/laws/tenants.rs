@@ -142,3 +142,40 @@ fn the_flood_of_a_tenant_delays_only_itself() {
         Ok(())
     });
 }
+
+#[test]
+fn among_many_tenants_a_timeout_is_refused_only_if_it_is_too_short() {
+    // How many tenants wait with how many callers, of what cost; and how many of the new caller's own.
+    let crowd = prop::collection::vec((1usize..300, 1usize..4, 1u32..4), 1..8);
+    prove(40, &(crowd, 0usize..4, 1u32..4, 1u32..1_000), |(crowd, own, n, part)| {
+        let queue = || {
+            let (clock, limiter) = limiter();
+            let mut places = Vec::new();
+            for (group, &(tenants, callers, n)) in crowd.iter().enumerate() {
+                for tenant in (0..tenants * callers).map(|caller| (group, caller % tenants)) {
+                    places.push(limiter.acquire_for(&tenant, n).reserve().expect("a place"));
+                }
+            }
+            for _ in 0..own {
+                places.push(limiter.acquire_for(&"own", 1).reserve().expect("a place"));
+            }
+            (clock, limiter, places)
+        };
+        let (clock, limiter, _places) = queue();
+        let place = limiter.acquire_for(&"own", n).reserve().expect("a place");
+        clock.advance(20_000 * MS);
+        let wait = place.blocking_wait().expect("a grant").waited();
+
+        let (_clock, limiter, _places) = queue();
+        let ask = |timeout| limiter.try_acquire_timeout(n, timeout).for_tenant(&"own").reserve();
+        for timeout in [wait * part / 1_000, wait - Duration::from_nanos(1)] {
+            let retry_after = ask(timeout).expect_err("too short").retry_after().expect("a time");
+            prop_assert!(
+                timeout < retry_after && retry_after <= wait,
+                "{timeout:?}: {retry_after:?}"
+            );
+        }
+        prop_assert!(ask(wait).is_ok(), "{wait:?} is enough");
+        Ok(())
+    });
+}
