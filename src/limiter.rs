@@ -176,7 +176,7 @@ impl<P: Policy> RateLimiter<P> {
     ///   is ahead of its share. Callers without a tenant count as one more tenant.
     /// - A grant takes O(log tenants). With a policy of one rate a call with a timeout is accepted in constant time if it would
     ///   be in time behind all waiters. Otherwise it visits the tenants that wait, in the order of their turns, until it is
-    ///   certain to be too late, no further than 256 beyond that. So if more tenants wait, the `retry_after` of a refusal may
+    ///   certain to be too late, no further than 128 beyond that. So if more tenants wait, the `retry_after` of a refusal may
     ///   be less than the wait, but is more than the timeout. With windows, logs and several rules it visits the waiters.
     ///
     /// To bound the queue of each, see

@@ -46,7 +46,7 @@ impl Turn {
 const PRICE_BITS: u32 = 32;
 
 /// The permits of this number of tenants are counted before it is asked whether they are enough.
-const EXACT: usize = 256;
+const EXACT: usize = 128;
 
 #[derive(Debug, Default)]
 pub(super) struct Turns {

@@ -66,7 +66,7 @@ fn no_more_tenants_are_visited_than_show_that_it_is_late() {
     let mut turns = Turns::default();
     (0..10_000).for_each(|waiter| join(&mut turns, waiter, waiter as u64, 1));
     let turn = turns.turn(tenant(5), 1);
-    assert_eq!(turns.permits_before(turn, |_| true), 256);
+    assert_eq!(turns.permits_before(turn, |_| true), 128);
     assert_eq!(turns.permits_before(turn, |permits| permits > 1_000), 1_024);
     // All but those that come later in the round, and its own.
     assert_eq!(turns.permits_before(turn, |_| false), 10_000);

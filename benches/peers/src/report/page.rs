@@ -143,7 +143,12 @@ const OWN: [(&str, &str, &str); 7] = [
         "Permits in hand",
         "`cargo bench --bench cache`: `try_acquire_up_to`, and a cache of permits on each thread.",
     ),
-    ("fair", "Fair shares of one quota", "`cargo bench --bench fair`"),
+    (
+        "fair",
+        "Fair shares of one quota",
+        "`cargo bench --bench fair`: 0 tenants are callers without one. A refusal counts as many of them as show that it is \
+         late, and at least 128: `refused_short` asks for a nanosecond, `refused_long` for half the time of the queue.",
+    ),
     ("log", "A sliding log of 100,000", "`cargo bench --bench log`"),
 ];
 

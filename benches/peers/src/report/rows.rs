@@ -48,6 +48,7 @@ pub fn rows(results: &Results) -> Vec<Row> {
     rows.extend(in_hand(results));
     rows.extend(keys(results));
     rows.extend(log(results));
+    rows.extend(fair(results));
     rows
 }
 
@@ -218,5 +219,24 @@ fn log(results: &Results) -> Vec<Row> {
         over_100("the same, settled", "case=settled"),
         over_100("the same, its timeout is too short", "case=timed_out"),
         over_100("the same, each time another caller has left", "case=timed_out_after_a_leave"),
+    ]
+}
+
+/// From 100 to 100,000 tenants the logarithm grows 2.5 times.
+fn fair(results: &Results) -> Vec<Row> {
+    let grown = |case| results.find("fair", &["tenants=100000", case], "x_hundred");
+    vec![
+        Row::at_most(
+            "a grant to one of 100,000 tenants: over one of 100",
+            2.5,
+            grown("case=grant"),
+        ),
+        Row::at_most("the same, its timeout is far too short", 2.5, grown("case=refused_short")),
+        Row::at_most("the same, its timeout is half of the wait", 2.5, grown("case=refused_long")),
+        Row::at_most(
+            "one tenant of 100 floods: furthest from its share, %",
+            1.0,
+            results.find("fair", &["tenants=100"], "furthest_from_share_percent"),
+        ),
     ]
 }
