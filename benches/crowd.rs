@@ -17,9 +17,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until};
 use tollgate::{Rate, RateLimiter, SmoothBursty};
 
+#[path = "support/crowd.rs"]
+mod crowd;
 #[path = "support/measure.rs"]
 mod measure;
 
+use crowd::Crowd;
 use measure::{Run, cpu_time, median};
 
 #[global_allocator]
@@ -57,16 +60,19 @@ fn one_queue(runtime: &Runtime, waiters: u32) {
     let rate = f64::from(waiters) / 5.0;
     let due = move |index: u32| Duration::from_secs_f64(f64::from(index) / rate);
     let tollgate = || {
+        let crowd = Crowd::new(waiters);
         let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(rate)));
-        runtime.block_on(crowd(waiters, due, |_, start| {
+        run(runtime, crowd, waiters, due, |_, start| {
             let limiter = limiter.clone();
-            tokio::spawn(async move {
-                limiter.acquire(1).await.expect("granted");
+            async move {
+                drop(limiter.acquire(1).await.expect("granted"));
                 start.elapsed()
-            })
-        }))
+            }
+        })
     };
-    let sleeps = || runtime.block_on(crowd(waiters, due, asleep_until(due)));
+    let sleeps = || {
+        run(runtime, Crowd::new(waiters), waiters, due, |index, start| asleep(start, due(index)))
+    };
     compare(&format!("waiters={waiters} limiters=1"), &tollgate, &sleeps);
 }
 
@@ -77,11 +83,12 @@ fn many_queues(runtime: &Runtime) {
         let (limiter, place) = (index / WAITERS_EACH, index % WAITERS_EACH);
         Duration::from_secs_f64(f64::from(place + 1) / rate(limiter))
     };
+    let all = LIMITERS * WAITERS_EACH;
     // Each limiter begins with a permit that is taken before its callers come.
     let begun = Cell::new(Instant::now());
     let tollgate = || {
         let limiters: RefCell<Vec<RateLimiter<SmoothBursty>>> = RefCell::default();
-        runtime.block_on(crowd(LIMITERS * WAITERS_EACH, due, |index, _| {
+        run(runtime, Crowd::new(all), all, due, |index, _| {
             let mut limiters = limiters.borrow_mut();
             if index % WAITERS_EACH == 0 {
                 let rate = Rate::per_second(rate(index / WAITERS_EACH));
@@ -90,50 +97,40 @@ fn many_queues(runtime: &Runtime) {
                 drop(limiters.last().expect("one").try_acquire(1));
             }
             let (limiter, begun) = (limiters.last().expect("one").clone(), begun.get());
-            tokio::spawn(async move {
-                limiter.acquire(1).await.expect("granted");
+            async move {
+                drop(limiter.acquire(1).await.expect("granted"));
                 begun.elapsed()
-            })
-        }))
+            }
+        })
     };
-    let sleep = asleep_until(due);
     let sleeps = || {
-        runtime.block_on(crowd(LIMITERS * WAITERS_EACH, due, |index, _| {
+        run(runtime, Crowd::new(all), all, due, |index, _| {
             if index % WAITERS_EACH == 0 {
                 begun.set(Instant::now());
             }
-            sleep(index, begun.get())
-        }))
+            asleep(begun.get(), due(index))
+        })
     };
-    let name = format!("waiters={} limiters={LIMITERS}", LIMITERS * WAITERS_EACH);
+    let name = format!("waiters={all} limiters={LIMITERS}");
     compare(&name, &tollgate, &sleeps);
 }
 
-fn asleep_until(due: impl Fn(u32) -> Duration) -> impl Fn(u32, Instant) -> JoinHandle<Duration> {
-    move |index, start| {
-        let due = start + due(index);
-        tokio::spawn(async move {
-            sleep_until(due.into()).await;
-            start.elapsed()
-        })
-    }
+async fn asleep(start: Instant, due: Duration) -> Duration {
+    sleep_until((start + due).into()).await;
+    start.elapsed()
 }
 
-async fn crowd(
+fn run<F: Future<Output = Duration> + Send + 'static>(
+    runtime: &Runtime,
+    crowd: Crowd,
     waiters: u32,
     due: impl Fn(u32) -> Duration,
-    spawn: impl Fn(u32, Instant) -> JoinHandle<Duration>,
+    future: impl Fn(u32, Instant) -> F,
 ) -> Run {
-    let mut tasks = Vec::with_capacity(waiters as usize);
-    let cpu = cpu_time();
-    let start = Instant::now();
-    tasks.extend((0..waiters).map(|index| spawn(index, start)));
-    let mut ends = Vec::with_capacity(tasks.len());
-    for task in tasks {
-        ends.push(task.await.expect("ended"));
-    }
-    let cpu = cpu_time().saturating_sub(cpu);
-    Run::new(cpu, ends, (0..waiters).map(due).collect())
+    const LIMIT: Duration = Duration::from_secs(60);
+    let ended = runtime.block_on(crowd.run(LIMIT, cpu_time, future));
+    assert_eq!(ended.ends.len(), waiters as usize, "not all ended");
+    Run::new(ended.cpu, ended.ends, (0..waiters).map(due).collect())
 }
 
 fn compare(name: &str, tollgate: &dyn Fn() -> Run, sleeps: &dyn Fn() -> Run) {

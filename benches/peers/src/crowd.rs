@@ -3,13 +3,16 @@
 //! As many plain tokio sleeps until the same times are what waiting costs at the least. A run ends when all
 //! tasks have been granted, or after two and a half times the time that this should take.
 
+#[path = "../../support/crowd.rs"]
+mod support;
+
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore};
-use tokio::time::{MissedTickBehavior, sleep_until, timeout};
+use support::Ended;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use tollgate::{Rate, RateLimiter, SmoothBursty};
 use tower::limit::RateLimit;
 use tower::{ServiceExt, buffer::Buffer, service_fn};
@@ -37,6 +40,10 @@ struct Run {
 const NAMES: [&str; 7] =
     ["sleeps", "tollgate", "async-throttle", "Semaphore", "tower", "leaky-bucket", "governor"];
 
+/// In each round the first two take turns, and the others in fewer, because theirs take long in a large crowd.
+const ROUNDS: usize = 3;
+const ALWAYS: usize = 2;
+
 pub fn run() {
     let crowd = |tasks, rate| Crowd { tasks, rate };
     let full = [
@@ -48,8 +55,9 @@ pub fn run() {
     let short = [(crowd(1_000, 5_000), 1), (crowd(10_000, 50_000), 1)];
     for &(crowd, rounds) in if quick() { &short[..] } else { &full } {
         let mut runs: [Vec<Run>; NAMES.len()] = Default::default();
-        for _ in 0..rounds {
-            for (name, runs) in NAMES.iter().zip(&mut runs) {
+        for round in 0..ROUNDS {
+            let names = if round < rounds { NAMES.len() } else { ALWAYS };
+            for (name, runs) in NAMES.iter().zip(&mut runs).take(names) {
                 runs.push(crowd.run(name));
             }
         }
@@ -87,15 +95,16 @@ impl Crowd {
 
     async fn of(self, name: &str) -> Run {
         let (interval, a_tick) = (self.interval(), self.a_tick());
+        let tasks = support::Crowd::new(self.tasks);
         match name {
             "sleeps" => {
                 let start = Instant::now();
-                self.each(|task| sleep_until((start + interval * task).into())).await
+                self.each(tasks, |task| sleep_until(start + interval * task)).await
             }
             "tollgate" => {
                 let policy = SmoothBursty::new(Rate::per_second(f64::from(self.rate)));
                 let limiter = RateLimiter::new(policy);
-                self.each(|_| {
+                self.each(tasks, |_| {
                     let limiter = limiter.clone();
                     async move { drop(limiter.acquire(1).await.expect("granted")) }
                 })
@@ -103,7 +112,7 @@ impl Crowd {
             }
             "async-throttle" => {
                 let limiter = Arc::new(async_throttle::RateLimiter::new(interval));
-                self.each(|_| {
+                self.each(tasks, |_| {
                     let limiter = Arc::clone(&limiter);
                     async move { limiter.throttle(async || ()).await }
                 })
@@ -121,7 +130,7 @@ impl Crowd {
                         refilled.add_permits(a_tick);
                     }
                 });
-                self.each(|_| {
+                self.each(tasks, |_| {
                     let semaphore = Arc::clone(&semaphore);
                     async move { semaphore.acquire().await.expect("open").forget() }
                 })
@@ -131,7 +140,7 @@ impl Crowd {
                 let service = service_fn(|()| std::future::ready(Ok::<_, Infallible>(())));
                 let rate = tower::limit::rate::Rate::new(a_tick as u64, TICK);
                 let service = Buffer::new(RateLimit::new(service, rate), 1_024);
-                self.each(|_| {
+                self.each(tasks, |_| {
                     let service = service.clone();
                     async move { service.oneshot(()).await.expect("an answer") }
                 })
@@ -139,13 +148,13 @@ impl Crowd {
             }
             "leaky-bucket" => {
                 let limiter = Arc::new(leaky_bucket(a_tick, TICK, 1, a_tick));
-                self.each(|_| limiter.clone().acquire_owned(1)).await
+                self.each(tasks, |_| limiter.clone().acquire_owned(1)).await
             }
             "governor" => {
                 let limiter = Arc::new(governor(interval, (self.rate / 100).max(1)));
                 // What is stored at first would come at once.
                 while limiter.check().is_ok() {}
-                self.each(|_| {
+                self.each(tasks, |_| {
                     let limiter = Arc::clone(&limiter);
                     async move { limiter.until_ready().await }
                 })
@@ -156,36 +165,30 @@ impl Crowd {
     }
 
     /// A task for each future, and what all of them took.
-    async fn each<F: Future<Output = ()> + Send + 'static>(self, future: impl Fn(u32) -> F) -> Run {
-        let ends: Arc<[AtomicU64]> = (0..self.tasks).map(|_| AtomicU64::new(0)).collect();
-        let (ended, all) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-        let cpu = cpu_time();
-        let start = Instant::now();
-        for task in 0..self.tasks {
-            let (ends, ended, all) = (Arc::clone(&ends), Arc::clone(&ended), Arc::clone(&all));
-            let future = future(task);
-            tokio::spawn(async move {
-                future.await;
-                let index = ended.fetch_add(1, Ordering::Relaxed);
-                ends[index].store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
-                if index + 1 == ends.len() {
-                    all.notify_one();
+    async fn each<F: Future<Output = ()> + Send + 'static>(
+        self,
+        tasks: support::Crowd,
+        future: impl Fn(u32) -> F,
+    ) -> Run {
+        let limit = self.interval() * self.tasks * 5 / 2;
+        let Ended { cpu, mut ends } = tasks
+            .run(limit, cpu_time, |task, start| {
+                let future = future(task);
+                async move {
+                    future.await;
+                    start.elapsed()
                 }
-            });
-        }
-        let _ = timeout(self.interval() * self.tasks * 5 / 2, all.notified()).await;
-        let cpu = cpu_time().saturating_sub(cpu).as_secs_f64() * 1e6;
-        let ended = ended.load(Ordering::Relaxed);
-        let mut ends: Vec<_> =
-            ends[..ended].iter().map(|end| end.load(Ordering::Relaxed) as f64 / 1e9).collect();
-        ends.sort_by(f64::total_cmp);
-        let took = ends.last().copied().unwrap_or(f64::INFINITY);
+            })
+            .await;
+        ends.sort();
+        let took = ends.last().map_or(f64::INFINITY, Duration::as_secs_f64);
         let due = |index: usize| index as f64 / f64::from(self.rate);
-        let mut late: Vec<_> =
-            ends.iter().enumerate().map(|(index, end)| 1e3 * (end - due(index)).max(0.0)).collect();
+        let late =
+            |(index, end): (usize, &Duration)| 1e3 * (end.as_secs_f64() - due(index)).max(0.0);
+        let mut late: Vec<_> = ends.iter().enumerate().map(late).collect();
         Run {
-            cpu: cpu / ended as f64,
-            rate: (ended - 1) as f64 / took / f64::from(self.rate),
+            cpu: cpu.as_secs_f64() * 1e6 / ends.len() as f64,
+            rate: (ends.len() - 1) as f64 / took / f64::from(self.rate),
             late_p99: percentile(&mut late, 0.99),
         }
     }
