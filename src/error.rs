@@ -145,7 +145,7 @@ impl Error {
 /// let _place = limiter.reserve(1)?;
 /// let error = limiter.reserve(1).unwrap_err();
 /// assert!(matches!(error, Error::QueueFull { limit: QueueLimit::Waiters(1), .. }));
-/// assert_eq!(error.to_string(), "the queue is full: at most 1 callers may wait, retry after 1s");
+/// assert_eq!(error.to_string(), "the queue is full: at most 1 caller may wait, retry after 1s");
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -165,10 +165,13 @@ pub enum QueueLimit {
 impl fmt::Display for QueueLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Waiters(1) => f.write_str("at most 1 caller may wait"),
             Self::Waiters(max) => write!(f, "at most {max} callers may wait"),
+            Self::WaitersPerTenant(1) => f.write_str("at most 1 caller of a tenant may wait"),
             Self::WaitersPerTenant(max) => {
                 write!(f, "at most {max} callers of a tenant may wait")
             }
+            Self::Permits(1) => f.write_str("callers may wait for at most 1 permit"),
             Self::Permits(max) => write!(f, "callers may wait for at most {max} permits"),
             Self::Capacity => f.write_str("the capacity of the policy is reached"),
         }
@@ -232,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_retry_time_is_shown_in_whole_milliseconds_and_never_too_early() {
+    fn a_retry_time_is_shown_in_whole_milliseconds_and_never_too_early_and_one_is_singular() {
         let denied = |nanos| {
             let retry_after = Some(Duration::from_nanos(nanos));
             Error::Denied { retry_after, part: None }.to_string()
@@ -248,6 +251,12 @@ mod tests {
             Error::QueueFull { limit: QueueLimit::Capacity, retry_after: Some(Duration::MAX) };
         let told = "the queue is full: the capacity of the policy is reached, retry after 18446744073709551615";
         assert!(longest.to_string().starts_with(told));
+        let one = [QueueLimit::Waiters(1), QueueLimit::WaitersPerTenant(1), QueueLimit::Permits(1)];
+        let [waiter, of_tenant, permit] = one.map(|limit| limit.to_string());
+        assert_eq!(waiter, "at most 1 caller may wait");
+        assert_eq!(of_tenant, "at most 1 caller of a tenant may wait");
+        assert_eq!(permit, "callers may wait for at most 1 permit");
+        assert_eq!(QueueLimit::Waiters(2).to_string(), "at most 2 callers may wait");
         let large = ExceedsCapacity::new(11, 10).in_part(1).to_string();
         assert_eq!(
             large,

@@ -58,7 +58,7 @@ pub enum Event {
         /// The new rate, if it was changed by `set_rate`.
         rate: Option<Rate>,
     },
-    /// Redis did not reply within the deadline; callers are now served without it.
+    /// Redis did not reply within the deadline; callers now get what [`Unavailable`](crate::redis::Unavailable) says.
     #[cfg(feature = "redis")]
     #[non_exhaustive]
     Down {
@@ -99,7 +99,7 @@ impl fmt::Display for Event {
             Self::PolicyChanged { rate: Some(rate) } => write!(f, "the rate is now {rate}"),
             Self::PolicyChanged { rate: None } => f.write_str("the policy was changed"),
             #[cfg(feature = "redis")]
-            Self::Down { error } => write!(f, "going on without Redis: {error}"),
+            Self::Down { error } => write!(f, "no longer waiting for Redis: {error}"),
             #[cfg(feature = "redis")]
             Self::Up { after } => write!(f, "Redis is back after {:?}", to_millis(*after)),
             #[cfg(feature = "redis")]

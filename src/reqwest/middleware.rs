@@ -246,7 +246,7 @@ impl<C: Counted> Middleware for RateLimit<C> {
 /// The error of a request that was not sent. It can be downcast to `error`, and has it as its source.
 fn refused(error: crate::Error) -> reqwest_middleware::Error {
     let error = anyhow::Error::new(error);
-    reqwest_middleware::Error::Middleware(error.context("its limit did not let the request pass"))
+    reqwest_middleware::Error::Middleware(error.context("a rate limit refused the request"))
 }
 
 /// With the system clock. The limiters are made at the first request, and belong to the client and its clones: a

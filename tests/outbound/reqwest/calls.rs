@@ -213,7 +213,7 @@ async fn a_wait_that_is_too_long_is_refused_at_once() {
         // The clock stands still: a wait would not end.
         let error = client.get("http://a.org").send().await.expect_err("a second");
         assert!(error.is_middleware());
-        assert_eq!(error.to_string(), "its limit did not let the request pass");
+        assert_eq!(error.to_string(), "a rate limit refused the request");
         let wait = refusal(&error).expect("refused by the limit").retry_after();
         assert_eq!(wait, Some(Duration::from_secs(1)));
     }
