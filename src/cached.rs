@@ -47,6 +47,7 @@ use slots::Slots;
 /// - While callers wait, threads get no further permits: what comes is for the queue, in FIFO order. What threads hold
 ///   already they use up.
 /// - A pause, a new policy and a new rate discard what is held.
+/// - It keeps no [`Stats`](crate::Stats): that would be a count in each call.
 ///
 /// ```
 /// use tollgate::{CachedRateLimiter, Rate, TokenBucket};
@@ -224,7 +225,8 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
         }
     }
 
-    /// The permits that could be taken now: of the limiter, and those that threads hold. Other calls may take them.
+    /// The permits that could be taken now: of the limiter, and those that threads hold. A call of one thread gets fewer:
+    /// up to 16 of each other thread are left to that one.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};

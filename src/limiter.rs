@@ -90,6 +90,44 @@ use crate::wait_queue::Tenant;
 /// assert_eq!(client.downloads.available(), 3);
 /// # drop(client.extra); Ok::<(), tollgate::Error>(())
 /// ```
+///
+/// # Shutdown
+///
+/// A limiter is not closed. A waiting task leaves the queue when its future is dropped, by `select!`, a timeout or an
+/// abort of the task, and nothing is charged.
+///
+/// ```
+/// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+/// use tokio::sync::watch;
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let policy = SmoothBursty::new(Rate::per_minute(1.0));
+/// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+/// let (stop, mut stopped) = watch::channel(false);
+/// let worker = tokio::spawn({
+///     let limiter = limiter.clone();
+///     async move {
+///         let mut calls = 0;
+///         loop {
+///             tokio::select! {
+///                 biased;
+///                 _ = stopped.changed() => return calls,
+///                 grant = limiter.acquire(1) => calls += grant.map_or(0, |grant| grant.cost()),
+///             }
+///         }
+///     }
+/// });
+/// tokio::task::yield_now().await;
+/// assert_eq!(limiter.queue_len(), 1); // its second call
+/// stop.send_replace(true);
+/// assert_eq!(worker.await?, 1);
+/// assert_eq!(limiter.queue_len(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A thread in [`blocking_acquire`](Self::blocking_acquire) returns at its grant only. A thread that has to stop earlier
+/// waits in an executor, such as `futures::executor::block_on`, for `acquire` or for its signal.
 pub struct RateLimiter<P: Policy> {
     shared: Arc<Shared<P>>,
 }
@@ -179,7 +217,7 @@ impl<P: Policy> RateLimiter<P> {
     ///   certain to be too late, no further than 128 beyond that. So if more tenants wait, the `retry_after` of a refusal may
     ///   be less than the wait, but is more than the timeout. With windows, logs and several rules it visits the waiters.
     ///
-    /// To bound the queue of each, see
+    /// In a task of its own: `tokio::spawn(limiter.acquire_owned(1).for_tenant(&tenant))`. To bound the queue of each, see
     /// [`max_waiters_per_tenant`](crate::RateLimiterBuilder::max_waiters_per_tenant). For a limit of its own for each
     /// tenant, see [`KeyedRateLimiter`](crate::KeyedRateLimiter).
     ///
@@ -271,6 +309,9 @@ impl<P: Policy> RateLimiter<P> {
     /// as [`try_acquire`](Self::try_acquire) does, and never more on credit. Of a tuple each part is taken for itself:
     /// at least one, unless `n` has zero there; rules with one cost yield what all of them have.
     ///
+    /// To work through a queue in large batches, wait for a part of the batch and then take what else there is. A
+    /// caller that waits for the `retry_after()` of a refusal is back when there is one permit.
+    ///
     /// # Errors
     ///
     /// Those of `try_acquire(1)`, of a tuple with one permit of each part that `n` asks for: [`Error::Denied`] with the
@@ -285,6 +326,26 @@ impl<P: Policy> RateLimiter<P> {
     /// let error = limiter.try_acquire_up_to(30).unwrap_err();
     /// assert_eq!(error.retry_after().unwrap().as_millis(), 200);
     /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
+    /// Batches of 10 to 50 jobs:
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # let clock = ManualClock::auto_advance();
+    /// let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(5.0), 40), clock);
+    /// let (mut jobs, mut batches) = (60, vec![]);
+    /// while jobs > 0 {
+    ///     let least = jobs.min(10);
+    ///     limiter.acquire(least).await?;
+    ///     let more = limiter.try_acquire_up_to((jobs - least).min(40)).map_or(0, |grant| grant.cost());
+    ///     batches.push(least + more);
+    ///     jobs -= least + more;
+    /// }
+    /// assert_eq!(batches, [40, 10, 10]);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_acquire_up_to(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
         let (taken, charge) = self.shared.take_up_to(n)?;
@@ -715,7 +776,8 @@ impl<P: Rated> RateLimiter<P> {
         self.policy().rate()
     }
 
-    /// Replaces the rate, for all clones; see [`set_policy`](Self::set_policy).
+    /// Replaces the rate, for all clones; see [`set_policy`](Self::set_policy). A [`Rate`] is never zero: to grant
+    /// nothing, call [`pause_for`](Self::pause_for).
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};

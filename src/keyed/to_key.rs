@@ -23,6 +23,64 @@ use std::sync::Arc;
 /// assert_eq!(by_name.available("alice"), 1);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+///
+/// A key of several fields has no borrowed form in the standard library. A trait object can be one, so that a call at a
+/// known key allocates nothing:
+///
+/// ```
+/// use std::borrow::Borrow;
+/// use std::hash::{Hash, Hasher};
+/// use tollgate::{InFlight, KeyedRateLimiter, ToKey};
+///
+/// #[derive(PartialEq, Eq, Hash)]
+/// struct Key {
+///     user: String,
+///     endpoint: u32,
+/// }
+///
+/// trait Fields {
+///     fn fields(&self) -> (&str, u32);
+/// }
+/// impl Fields for Key {
+///     fn fields(&self) -> (&str, u32) {
+///         (&self.user, self.endpoint)
+///     }
+/// }
+/// impl Fields for (&str, u32) {
+///     fn fields(&self) -> (&str, u32) {
+///         *self
+///     }
+/// }
+///
+/// impl<'a> Borrow<dyn Fields + 'a> for Key {
+///     fn borrow(&self) -> &(dyn Fields + 'a) {
+///         self
+///     }
+/// }
+/// impl Hash for dyn Fields + '_ {
+///     fn hash<H: Hasher>(&self, state: &mut H) {
+///         self.fields().hash(state); // as the derived one of `Key`: field by field
+///     }
+/// }
+/// impl PartialEq for dyn Fields + '_ {
+///     fn eq(&self, other: &Self) -> bool {
+///         self.fields() == other.fields()
+///     }
+/// }
+/// impl Eq for dyn Fields + '_ {}
+/// impl ToKey<Key> for dyn Fields + '_ {
+///     fn to_key(&self) -> Key {
+///         let (user, endpoint) = self.fields();
+///         Key { user: user.to_owned(), endpoint }
+///     }
+/// }
+///
+/// let limiter: KeyedRateLimiter<Key, _> = KeyedRateLimiter::new(InFlight::new(2));
+/// let _grant = limiter.try_acquire(&("alice", 1_u32) as &dyn Fields, 1)?;
+/// assert_eq!(limiter.available(&("alice", 1_u32) as &dyn Fields), 1);
+/// assert_eq!(limiter.available(&("alice", 2_u32) as &dyn Fields), 2);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 pub trait ToKey<K>: Hash + Eq {
     /// The key itself.
     fn to_key(&self) -> K;

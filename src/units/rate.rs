@@ -14,7 +14,9 @@ use super::text::{Cursor, DAY, HOUR, MINUTE, Number, Per, Quota, SECOND, duratio
 ///
 /// The value is kept as an exact fraction, so that no rate drifts: three per seven seconds stays three per
 /// seven seconds after a million calls. A value that is out of range, zero, negative, not a number or
-/// infinite is rejected when the rate is created, so no later code has to check it.
+/// infinite is rejected when the rate is created, so no later code has to check it. To grant nothing there is
+/// [`pause_for`](crate::RateLimiter::pause_for), and `per_second(1e9)` is no limit in practice. A rate per day is
+/// `"1000/day".parse()`.
 ///
 /// ```
 /// use std::time::Duration;
