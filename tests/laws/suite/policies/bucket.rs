@@ -205,7 +205,8 @@ impl Oracle for Bucket {
     fn room(&self, now: Time, queued: &[u32], n: u32) -> Time {
         let Some(room) = self.terms.room else { return Time::MIN };
         let here = (now * TICKS).max(self.paused_until);
-        let water = (self.v - here).max(0);
+        // What a change may have rounded up is not water.
+        let water = Some(self.v - here).filter(|&water| water > KEPT).unwrap_or(0);
         let waits: i128 = queued.iter().map(|&n| self.price(n)).sum();
         let over = water + waits + self.price(n) - self.price(room);
         round_up(if over > 0 { here } else { now * TICKS } + over, TICKS) / TICKS
