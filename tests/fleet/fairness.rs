@@ -20,7 +20,8 @@ fn longest_wait(history: &History) -> Duration {
     Duration::from_micros(history.grants.iter().map(|grant| grant.waited).max().unwrap_or(0))
 }
 
-/// Callers hold each grant for 10 ms: the least share of a process is 80 % of the greatest, but for the cost of delays.
+/// Callers hold each grant for 10 ms: the least share of a process is 75 % of the greatest, but for the cost of delays.
+/// Eight processes get 125 grants each, so equal shares differ by a tenth and more from run to run.
 #[track_caller]
 fn shares_what_is_held(rule: Rule, processes: usize) {
     let server = Server::start();
@@ -38,7 +39,7 @@ fn shares_what_is_held(rule: Rule, processes: usize) {
     // A process that the machine delays loses its turn.
     let cost =
         if history.trip > 20_000 { history.cost_of_delays(micros(lasts) - BEGINS) } else { 0.0 };
-    let least = 0.8 - cost;
+    let least = 0.75 - cost;
     assert!(shares.iter().all(|&share| share >= least * most), "{shares:.2?}, -{cost:.2}");
 }
 
