@@ -111,7 +111,7 @@ impl<K, P: Policy> Shard<K, P> {
         now
     }
 
-    /// The time from which refunds are computed.
+    /// The time from which refunds and changes of the policy are computed.
     pub(super) fn since(&self) -> Nanos {
         self.not_before
     }
@@ -425,7 +425,7 @@ impl<K, P: Policy> Shard<K, P> {
         let record = self.records.get_mut(index);
         let (old, new) = (old.policy(record.own.as_deref()), new.policy(own.as_deref()));
         match &mut record.slot {
-            Slot::Quiet(state) => new.migrate(old, state, now),
+            Slot::Quiet(state) => new.migrate(old, state, now.max(self.not_before)),
             Slot::Busy(line) => {
                 let key = &self.entries.get(place).key;
                 let bounds = self.bounds_of.as_ref().map(|bounds_of| bounds_of(key));

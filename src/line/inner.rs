@@ -397,7 +397,9 @@ impl<P: Policy> Inner<P> {
             let next = waiting.queue.behind(key)?;
             let is_same = waiting.queue[next].cost == waiting.queue[key].cost;
             let due = waiting.due.filter(|_| is_same)?;
-            if due <= self.time.read(now()) {
+            // At the head it is refused if that is too late for it.
+            let is_too_late = waiting.queue.deadline(next).is_some_and(|deadline| deadline < due);
+            if is_too_late || due <= self.time.read(now()) {
                 return None;
             }
         }
@@ -464,7 +466,10 @@ impl<P: Policy> Inner<P> {
     }
 
     pub(crate) fn set_policy(&mut self, now: Nanos, policy: P) {
-        policy.migrate(&self.policy, &mut self.state, now);
+        // Where the clock has gone back, time that passes again was already counted under the old policy.
+        let is_paused = self.waiting.as_ref().is_some_and(|waiting| waiting.resumed.is_some());
+        let at = if is_paused { now } else { now.max(self.not_before) };
+        policy.migrate(&self.policy, &mut self.state, at);
         self.if_resumed(now, |old, state| policy.migrate(old, state, now));
         self.policy = policy;
         // Requests that exceed the new capacity need not wait, nor count for others.

@@ -86,7 +86,7 @@ impl<P: Policy> Inner<P> {
             && let Some(tail) = &mut waiting.tail
         {
             if tail.has_room(cost) && (!ahead || tail.is_all(cost)) {
-                tail.join(&self.policy, now.max(self.not_before), cost);
+                let _ = tail.join(&self.policy, now.max(self.not_before), cost);
             } else {
                 waiting.tail = None;
             }
@@ -166,8 +166,12 @@ impl<P: Policy> Inner<P> {
         if in_line == 0 {
             return look(self, &self.state, start);
         }
-        let usable =
-            |tail: &Tail<_, _>| tail.left <= left && tail.late <= in_line && tail.has_room(cost);
+        let usable = |tail: &Tail<_, _>| {
+            tail.left <= left
+                && tail.late <= in_line
+                && tail.has_room(cost)
+                && !tail.is_stale(start.earliest())
+        };
         let tail = self.waiting.as_mut().and_then(|waiting| waiting.tail.take()).filter(usable);
         let tail = tail.unwrap_or_else(|| self.project(now, Place::Last, cost));
         let result = look(self, &tail.state, tail.ready.and(start));
@@ -186,7 +190,8 @@ impl<P: Policy> Inner<P> {
         let twice = |sum, cost: &P::Cost| cost.add_to(cost.add_to(sum));
         let room = ahead.iter().fold(cost.add_to(Default::default()), twice);
         let mut tail = Tail::new(self.policy.fork(&self.state, room), from, room);
-        ahead.into_iter().for_each(|cost| tail.join(&self.policy, from, cost));
+        // Up to the first behind which waiters are unpredictable.
+        let _ = ahead.into_iter().all(|cost| tail.join(&self.policy, from, cost));
         tail
     }
 

@@ -41,14 +41,25 @@ impl<S, C: Cost> Tail<S, C> {
         !self.is_mixed && self.cost == Some(cost)
     }
 
-    /// Charges one more as soon as it is ready, at `now` or later.
-    pub(super) fn join<P: Policy<State = S, Cost = C>>(&mut self, policy: &P, now: Nanos, cost: C) {
+    /// Whether the first waiter that waits for a release was assumed to be granted before `now`.
+    pub(super) fn is_stale(&self, now: Nanos) -> bool {
+        matches!(self.ready, Ready::NotBefore(at) if at < now)
+    }
+
+    /// Charges one more as soon as it is ready, at `now` or later. Returns whether later waiters are predictable.
+    pub(super) fn join<P: Policy<State = S, Cost = C>>(
+        &mut self,
+        policy: &P,
+        now: Nanos,
+        cost: C,
+    ) -> bool {
         self.is_mixed |= self.cost.is_some_and(|others| others != cost);
         self.cost = Some(cost);
         self.room = cost.take_from(self.room);
         if matches!(self.ready, Ready::NotBefore(_)) {
-            // Later waiters are unpredictable.
-            return;
+            // There may be more waiters than those that were visited.
+            self.is_mixed = true;
+            return false;
         }
         let from = self.ready.earliest().max(now);
         // A request that exceeds the capacity is refused in its turn.
@@ -56,5 +67,6 @@ impl<S, C: Cost> Tail<S, C> {
             self.ready = self.ready.and(ready).and(Ready::At(from));
             policy.charge(&mut self.state, self.ready.earliest(), cost);
         }
+        true
     }
 }

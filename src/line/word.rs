@@ -577,7 +577,7 @@ mod tests {
                     }
                     2 => if let Attempt::Granted(receipt) = twins.ask(at, permits)? {
                         twins.word.lock(&mut twins.published);
-                        twins.schedule.refund(&mut twins.state, permits, receipt);
+                        twins.schedule.refund(&mut twins.state, at, permits, receipt);
                         twins.publish(at);
                     },
                     3..5 => _ = twins.ask_up_to(at, permits)?,

@@ -74,6 +74,18 @@ impl Fine {
         Self::of(self.bits().saturating_add(other.bits()))
     }
 
+    /// This value minus `other`, for [`plus_signed`](Self::plus_signed): it may be negative.
+    #[inline(always)]
+    pub(crate) fn wrapping_sub(self, other: Self) -> Self {
+        Self::of(self.bits().wrapping_sub(other.bits()))
+    }
+
+    /// This value plus a difference; zero if that is negative. Both are of values below 2^63 ns.
+    pub(crate) fn plus_signed(self, difference: Self) -> Self {
+        let sum = self.bits().wrapping_add(difference.bits());
+        if sum.cast_signed() < 0 { Self::ZERO } else { Self::of(sum) }
+    }
+
     /// This value minus `other`; zero if `other` is larger.
     #[inline(always)]
     pub(crate) fn saturating_sub(self, other: Self) -> Self {

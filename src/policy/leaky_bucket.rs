@@ -134,8 +134,7 @@ impl Policy for LeakyBucket {
         }
         // Granted permits leak, but not in a pause. They must fit together with the queue and this request.
         let here = self.schedule.position_at(now.max(state.resumed));
-        // A change of the rate may have rounded the position up by a unit, which is not water.
-        let water = Some(state.position - here).filter(|&water| water > 1).unwrap_or(0);
+        let water = (state.position - here).max(0);
         let all = water + self.schedule.units(queued.saturating_add(u64::from(n)));
         let over = all - self.schedule.units(self.schedule.most());
         if over > 0 { self.schedule.time_of(here + over) } else { now }

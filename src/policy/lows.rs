@@ -49,15 +49,13 @@ fn is_after(mark: u64, other: u64) -> bool {
     mark.wrapping_sub(other).cast_signed() > 0
 }
 
-/// A mark that is not after `mark` any more, if it was after it: the charge of `last`, or a part of it, is undone.
-fn undone(old: &mut u64, last: u64, mark: u64) {
-    if is_after(*old, mark) {
-        *old = mark.wrapping_add(u64::from(is_after(*old, last)));
-    }
-}
-
 impl Lows {
     pub(crate) const NONE: Self = Self(None);
+
+    /// Whether no charge has found permits missing, and nothing else has bounded what can come back.
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
 
     /// A charge of `units` found `level`, and the mark after it is `mark`.
     #[inline(always)]
@@ -103,14 +101,6 @@ impl Lows {
     pub(crate) fn lower(&mut self, mark: u64, back: u64) {
         if let Some(levels) = &mut self.0 {
             levels.lower(mark, back);
-        }
-    }
-
-    /// The last mark was `last` and is now `mark`, which is earlier: its charge, or a part of it, is undone.
-    pub(crate) fn undo(&mut self, last: u64, mark: u64) {
-        if let Some(levels) = &mut self.0 {
-            undone(&mut levels.void, last, mark);
-            levels.used().for_each(|low| undone(&mut low.mark, last, mark));
         }
     }
 

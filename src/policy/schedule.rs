@@ -183,11 +183,11 @@ macro_rules! scheduled {
         fn refund(
             &self,
             state: &mut RateState,
-            _: Nanos,
+            now: Nanos,
             part: u32,
             receipt: RateReceipt,
         ) -> RateReceipt {
-            self.schedule.refund(state, u64::from(part), receipt)
+            self.schedule.refund(state, now, u64::from(part), receipt)
         }
 
         fn pause(&self, state: &mut RateState, _: Nanos, until: Nanos) {
@@ -489,10 +489,11 @@ impl Schedule {
 
     /// Gives back `permits` of a receipt, as far as they would be there had they never been charged: no more
     /// than the lowest level since, see [`lows`](super::lows). A store of a number of permits gets that number
-    /// back, a store of time the time that they took.
+    /// back, a store of time the time that they took. A store never holds more than its burst.
     pub(crate) fn refund(
         &self,
         state: &mut RateState,
+        now: Nanos,
         permits: u64,
         receipt: RateReceipt,
     ) -> RateReceipt {
@@ -513,13 +514,14 @@ impl Schedule {
             saturating(price.cast_unsigned()).min(state.lows.since(state.mark(), receipt.mark));
         state.lows.lower(receipt.mark, back);
         let mut mark = receipt.mark;
-        let position = state.position - i128::from(back);
-        // At another price a permit is another number of units, and the earlier mark that of another charge.
-        if same_price && state.mark() == receipt.mark {
+        let full = self.position_at(now) - i128::from(self.burst);
+        let position = (state.position - i128::from(back)).max(full.min(state.position));
+        // At another price a permit is another number of units, and the earlier mark that of another charge. Levels
+        // bound the charges before this one too, so that they need not come back as the last one.
+        if same_price && state.mark() == receipt.mark && state.lows.is_none() {
             // Undone: the charge before it is the last one again.
             state.position = position;
             mark = state.mark();
-            state.lows.undo(receipt.mark, mark);
         } else {
             state.move_to(position);
         }
@@ -550,8 +552,10 @@ impl Schedule {
         }
         old.settle(state, here);
         self.convert_number(old, state);
-        // Rounded so that no permit is gained.
-        let stored = ((here - state.position) << self.shift) >> old.shift;
+        // Rounded so that no permit is gained. A unit that a full store has no room for is not stored either: at the
+        // new rate it can be much longer.
+        let stored = (here - state.position).min(i128::from(old.burst));
+        let stored = (stored << self.shift) >> old.shift;
         state.move_to(self.position_at(now) - stored.min(i128::from(self.burst)));
         state.bound(self.level(state.position, self.position_at(now)));
     }

@@ -269,9 +269,10 @@ pub struct SmoothWarmingUpReceipt {
     at: Nanos,
     /// The price of a permit at the time of the charge, without the ramp.
     stable: Fine,
-    /// The distance by which the ticket moved, and the stored time before.
+    /// The distance by which the ticket moved, and how much less was stored then; it may be negative. Not the stored
+    /// time before: idle time that was stored since stays when the charge is undone.
     moved: Fine,
-    stored: Fine,
+    drawn: Fine,
     charges: u64,
     changes: u64,
 }
@@ -358,7 +359,7 @@ impl Policy for SmoothWarmingUp {
             at,
             stable: self.curve.stable,
             moved: state.ticket.saturating_sub(before.ticket),
-            stored: before.stored,
+            drawn: before.stored.wrapping_sub(state.stored),
             charges: state.charges,
             changes: state.changes,
         }
@@ -386,7 +387,7 @@ impl Policy for SmoothWarmingUp {
         } else if rest == 0 || state.changes == receipt.changes {
             // Refund as if only the rest had been charged, or nothing.
             state.ticket = state.ticket.saturating_sub(receipt.moved).max(resumed);
-            state.stored = receipt.stored.min(self.curve.full);
+            state.stored = state.stored.plus_signed(receipt.drawn).min(self.curve.full);
             if rest > 0 {
                 let before = state.ticket;
                 self.book(state, receipt.at, u64::from(rest));

@@ -241,11 +241,12 @@ impl Policy for TokenBucket {
     fn refund(
         &self,
         state: &mut TokenBucketState,
-        _: Nanos,
+        now: Nanos,
         part: u32,
         receipt: RateReceipt,
     ) -> RateReceipt {
-        self.schedule.refund(&mut state.state, u64::from(part), receipt)
+        let now = self.last_step(state, now);
+        self.schedule.refund(&mut state.state, now, u64::from(part), receipt)
     }
 
     fn pause(&self, state: &mut TokenBucketState, _: Nanos, until: Nanos) {

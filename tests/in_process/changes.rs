@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tollgate::{
-    Error, InFlight, LeakyBucket, LockOut, ManualClock, Policy, Rate, RateLimiter, Same,
+    Error, Gcra, InFlight, LeakyBucket, LockOut, ManualClock, Policy, Rate, RateLimiter, Same,
     SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
@@ -270,4 +270,36 @@ fn a_queue_that_becomes_a_meter_in_a_pause_leaves_it_with_nothing() {
     limiter.set_policy(LeakyBucket::meter(Rate::per_second(10.0), 10));
     clock.advance(secs(60));
     assert_eq!(limiter.available(), 0);
+}
+
+/// Drains 20 permits at 100 ms, makes the rate a quarter of it at 200 ms, and the same again after the clock has
+/// gone back by 200 ms. What came between 100 ms and 200 ms was worth more than the time that has to pass again.
+#[test]
+fn a_clock_that_goes_back_between_two_changes_brings_no_credit() {
+    fn granted_in_the_second_after<P: Policy<Cost = u32>>(fast: P, slow: P) -> u32 {
+        let clock = ManualClock::new();
+        let limiter = RateLimiter::with_clock(fast.clone(), &clock);
+        clock.set(ms(100));
+        limiter.try_acquire(20).expect("it is full");
+        clock.set(ms(200));
+        limiter.set_policy(slow);
+        clock.set(ms(0));
+        limiter.set_policy(fast);
+        // A tenth of a permit each 10 ms, from the latest time on.
+        (0..110)
+            .filter(|&at| {
+                clock.set(ms(10 * at));
+                limiter.try_acquire(1).is_ok()
+            })
+            .count()
+            .try_into()
+            .expect("few")
+    }
+    let rates = [10.0, 2.5].map(Rate::per_second);
+    let [fast, slow] = rates.map(|rate| TokenBucket::new(rate, 20));
+    assert_eq!(granted_in_the_second_after(fast, slow), 9);
+    let [fast, slow] = [100, 25].map(|count| Gcra::new(19, count, secs(10)));
+    assert_eq!(granted_in_the_second_after(fast, slow), 9);
+    let [fast, slow] = rates.map(|rate| LeakyBucket::meter(rate, 20));
+    assert_eq!(granted_in_the_second_after(fast, slow), 9);
 }

@@ -36,6 +36,21 @@ fn the_waiter_behind_a_head_that_leaves_has_waited_until_then() {
     assert_eq!(waited(next), ms(5));
 }
 
+/// It was overtaken, and cannot be granted in time any more: at the head it learns that, and not at its deadline. The
+/// head asks for the same, and so leaves the queue with the next grant due as before.
+#[test]
+fn the_waiter_behind_a_head_that_leaves_is_refused_at_once_if_it_is_late() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(10.0), 100), &clock);
+    limiter.try_acquire(100).expect("a full bucket");
+    let mut timed = limiter.try_acquire_timeout(1, ms(150));
+    assert!(is_waiting(&mut timed));
+    let head = limiter.acquire(1).ahead_by(secs(1)).reserve().expect("a place");
+    limiter.pause_for(ms(200));
+    drop(head);
+    assert!(outcome(&mut timed).is_err());
+}
+
 /// Six callers with different costs, one of which leaves after 100 ms: the waits of the others.
 fn waits_without(place: usize, leave: fn(Reservation<tollgate::SmoothBursty>)) -> Vec<Duration> {
     let (clock, limiter) = busy(5.0);

@@ -276,8 +276,10 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
     fn leave(&mut self, id: usize) {
         let Some(caller) = &mut self.callers[id] else { return };
         if let Some(future) = caller.future.take() {
+            let before = self.subject.stats().given_up;
             drop(future);
-            if caller.rings() > 0 {
+            // It may have been woken by a refusal.
+            if caller.rings() > 0 && self.subject.stats().given_up > before {
                 // It was granted, so dropping it gave that back.
                 caller.given_back = true;
             } else {

@@ -69,10 +69,11 @@ pub(crate) fn a_leaver_delays_no_other_caller<P: Conforms, S: Subject<P::Policy>
         let leaves = outcomes::<P, S>(&setup, &steps);
         let stays = outcomes::<P, S>(&setup, &stays);
         let never_came = outcomes::<P, S>(&setup, &never_came);
-        // The place of the leaver may be taken by a caller that would have found the queue full, and it may go ahead.
+        // The place of the leaver may be taken by a caller that would have found the queue full, and another one may
+        // find it full then. If such a caller goes ahead of others, it delays them, and not the leaver.
         let is_full = |outcome| matches!(outcome, Some(Outcome::QueueFull { .. }));
-        let takes_place = |id| is_full(stays[id]) && !is_full(leaves[id]);
-        let first = (came..leaves.len()).filter(|&id| takes_place(id)).map(|id| ranks[id]).min();
+        let depends = |id: &usize| is_full(stays[*id]) != is_full(leaves[*id]);
+        let first = (came..leaves.len()).filter(depends).map(|id| ranks[id]).min();
         for id in (0..leaves.len()).filter(|&id| id != leaver) {
             if first.is_some_and(|first| first < ranks[id]) {
                 continue;
@@ -82,7 +83,11 @@ pub(crate) fn a_leaver_delays_no_other_caller<P: Conforms, S: Subject<P::Policy>
                 prop_assert!(leaves[id] == stays[id], "ahead: {:?}, {:?}", leaves[id], stays[id]);
             } else if id < came {
                 let (ours, theirs) = (granted(leaves[id]), granted(stays[id]));
-                prop_assert!(ours <= theirs, "{id} behind {leaver}: {ours} after {theirs}");
+                // Less than a nanosecond of idle time stays in the store. It is there or not by the time of a grant.
+                prop_assert!(
+                    ours <= theirs.saturating_add(1),
+                    "{id} behind {leaver}: {ours} after {theirs}"
+                );
             }
             prop_assert!(
                 !P::PREPAID || leaves[id] == never_came[id],

@@ -141,7 +141,9 @@ impl Oracle for Bucket {
         if stores_time && !is_last && !measure::KNOWS_STORED_TIME {
             back = (price - (now - at) * TICKS).min(self.terms.store).max(0);
         }
-        self.v -= back;
+        // A store never holds more than its capacity.
+        let full = self.came(now) - self.terms.store;
+        self.v = (self.v - back).max(full.min(self.v));
         for low in self.lows.iter_mut().filter(|low| low.0 > index) {
             low.1 -= back;
         }
@@ -162,7 +164,7 @@ impl Oracle for Bucket {
         self.settle(came);
         let old = std::mem::replace(&mut self.terms, self.versions[index]);
         let in_new = |ticks: i128| ticks * self.terms.interval / old.interval;
-        let stored = (came - self.v).min(old.store + KEPT);
+        let stored = (came - self.v).min(old.store);
         if self.terms.keeps != Keeps::Time {
             self.lows.iter_mut().for_each(|low| low.1 = in_new(low.1));
         }
@@ -205,8 +207,7 @@ impl Oracle for Bucket {
     fn room(&self, now: Time, queued: &[u32], n: u32) -> Time {
         let Some(room) = self.terms.room else { return Time::MIN };
         let here = (now * TICKS).max(self.paused_until);
-        // What a change may have rounded up is not water.
-        let water = Some(self.v - here).filter(|&water| water > KEPT).unwrap_or(0);
+        let water = (self.v - here).max(0);
         let waits: i128 = queued.iter().map(|&n| self.price(n)).sum();
         let over = water + waits + self.price(n) - self.price(room);
         round_up(if over > 0 { here } else { now * TICKS } + over, TICKS) / TICKS
