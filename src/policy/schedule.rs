@@ -514,8 +514,8 @@ impl Schedule {
             saturating(price.cast_unsigned()).min(state.lows.since(state.mark(), receipt.mark));
         state.lows.lower(receipt.mark, back);
         let mut mark = receipt.mark;
-        let full = self.position_at(now) - i128::from(self.burst);
-        let position = (state.position - i128::from(back)).max(full.min(state.position));
+        let position = state.position - i128::from(back);
+        let position = self.overflow(position, self.level(position, self.position_at(now)));
         // At another price a permit is another number of units, and the earlier mark that of another charge. Levels
         // bound the charges before this one too, so that they need not come back as the last one.
         if same_price && state.mark() == receipt.mark && state.lows.is_none() {

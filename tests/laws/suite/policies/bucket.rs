@@ -73,10 +73,15 @@ impl Bucket {
 
     /// A store never exceeds its capacity. Grants fall on whole nanoseconds; the time lost by
     /// rounding is not idle time, or an empty store would lose it at each grant.
-    fn settle(&mut self, now: i128) {
-        if now - self.v > self.terms.store + TICKS {
-            self.v = now - self.terms.store;
+    fn spill(&mut self, now: i128) {
+        let full = now - self.terms.store;
+        if full - self.v > TICKS {
+            self.v = full;
         }
+    }
+
+    fn settle(&mut self, now: i128) {
+        self.spill(now);
         self.note(self.v - (now - self.terms.store));
     }
 
@@ -141,9 +146,8 @@ impl Oracle for Bucket {
         if stores_time && !is_last && !measure::KNOWS_STORED_TIME {
             back = (price - (now - at) * TICKS).min(self.terms.store).max(0);
         }
-        // A store never holds more than its capacity.
-        let full = self.came(now) - self.terms.store;
-        self.v = (self.v - back).max(full.min(self.v));
+        self.v -= back;
+        self.spill(self.came(now));
         for low in self.lows.iter_mut().filter(|low| low.0 > index) {
             low.1 -= back;
         }
