@@ -218,9 +218,15 @@ impl Clock {
     /// Whether this clock has ever been set back, other than by a [`step`](Self::step).
     #[inline]
     pub(crate) fn was_set_back(&self) -> bool {
+        self.set_back_from() > Nanos::ZERO
+    }
+
+    /// The latest time from which this clock has been set back; zero if it never was.
+    #[inline]
+    pub(crate) fn set_back_from(&self) -> Nanos {
         match &self.0 {
-            Kind::Manual(manual) => manual.was_set_back(),
-            _ => false,
+            Kind::Manual(manual) => manual.set_back_from(),
+            _ => Nanos::ZERO,
         }
     }
 

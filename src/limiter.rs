@@ -473,7 +473,7 @@ impl<P: Policy> RateLimiter<P> {
     /// assert_eq!(limiter.available(), 50);
     /// ```
     pub fn set_policy(&self, policy: P) {
-        self.with_lock(|inner, now| inner.set_policy(now, policy));
+        self.shared.set_policy_quietly(policy, None).run();
         self.shared.observer.get().report(&Event::PolicyChanged { rate: None });
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -58,7 +58,8 @@ pub struct ManualClock {
 #[derive(Debug)]
 struct Shared {
     now: AtomicU64,
-    was_set_back: AtomicBool,
+    /// The latest time before it was set back; zero if it never was.
+    set_back_from: AtomicU64,
     by_itself: bool,
     alarms: Mutex<Alarms>,
 }
@@ -114,7 +115,7 @@ impl ManualClock {
     fn with(by_itself: bool) -> Self {
         let shared = Shared {
             now: AtomicU64::new(0),
-            was_set_back: AtomicBool::new(false),
+            set_back_from: AtomicU64::new(0),
             by_itself,
             alarms: Mutex::default(),
         };
@@ -154,8 +155,9 @@ impl ManualClock {
     /// ```
     pub fn set(&self, elapsed: Duration) {
         let time = Nanos::ZERO.saturating_add(elapsed);
-        if time < self.now() {
-            self.shared.was_set_back.store(true, Ordering::SeqCst);
+        let now = self.now();
+        if time < now {
+            self.shared.set_back_from.fetch_max(now.get(), Ordering::SeqCst);
             self.shared.now.store(time.get(), Ordering::SeqCst);
         } else {
             self.advance_to(time);
@@ -181,8 +183,8 @@ impl ManualClock {
         Nanos::new(self.shared.now.load(Ordering::SeqCst))
     }
 
-    pub(super) fn was_set_back(&self) -> bool {
-        self.shared.was_set_back.load(Ordering::SeqCst)
+    pub(super) fn set_back_from(&self) -> Nanos {
+        Nanos::new(self.shared.set_back_from.load(Ordering::SeqCst))
     }
 
     pub(super) fn advances_by_itself(&self) -> bool {

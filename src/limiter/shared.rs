@@ -156,7 +156,7 @@ impl<P: Policy> Shared<P> {
             if let Some(bounds) = bounds {
                 inner.set_bounds(bounds);
             }
-            inner.set_policy(now, policy);
+            inner.set_policy(now, self.clock.set_back_from(), policy);
         };
         self.line.with_lock_deferred(self, set).1
     }
@@ -168,7 +168,7 @@ impl<P: Policy> Shared<P> {
     {
         let set = |inner: &mut Inner<P>, now| {
             let policy = inner.policy().clone().with_rate(rate);
-            inner.set_policy(now, policy);
+            inner.set_policy(now, self.clock.set_back_from(), policy);
         };
         self.line.with_lock_deferred(self, set).1
     }

@@ -465,12 +465,13 @@ impl<P: Policy> Inner<P> {
         self.release(now, cost);
     }
 
-    pub(crate) fn set_policy(&mut self, now: Nanos, policy: P) {
+    /// `set_back_from`: the latest time from which the clock has been set back.
+    pub(crate) fn set_policy(&mut self, now: Nanos, set_back_from: Nanos, policy: P) {
         // Where the clock has gone back, time that passes again was already counted under the old policy.
         let is_paused = self.waiting.as_ref().is_some_and(|waiting| waiting.resumed.is_some());
         let at = if is_paused { now } else { now.max(self.not_before) };
-        policy.migrate(&self.policy, &mut self.state, at);
-        self.if_resumed(now, |old, state| policy.migrate(old, state, now));
+        migrate(&self.policy, &policy, &mut self.state, [at, set_back_from]);
+        self.if_resumed(now, |old, state| migrate(old, &policy, state, [now, set_back_from]));
         self.policy = policy;
         // Requests that exceed the new capacity need not wait, nor count for others.
         let too_much = |waiter: &Waiter<P>| {
@@ -608,5 +609,21 @@ impl<P: Policy> Inner<P> {
             let state = (lock_free.state)(&mut self.state);
             word.publish(&mut self.published, &schedule, state, now);
         }
+    }
+}
+
+/// Converts a state. The word does not tell when it charged last: if the clock was set back, perhaps later than `at`, but
+/// before the store is full again. Of the two ends counts the one that leaves less.
+fn migrate<P: Policy>(old: &P, new: &P, state: &mut P::State, [at, set_back_from]: [Nanos; 2]) {
+    let full_at = P::LOCK_FREE.and_then(|_| old.idle_at(state));
+    let latest = full_at.unwrap_or_default().min(set_back_from);
+    let later = (latest > at).then(|| {
+        let mut later = state.clone();
+        new.migrate(old, &mut later, latest);
+        later
+    });
+    new.migrate(old, state, at);
+    if let Some(later) = later.filter(|later| new.idle_at(later) > new.idle_at(state)) {
+        *state = later;
     }
 }

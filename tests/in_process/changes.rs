@@ -303,3 +303,32 @@ fn a_clock_that_goes_back_between_two_changes_brings_no_credit() {
     let [fast, slow] = rates.map(|rate| LeakyBucket::meter(rate, 20));
     assert_eq!(granted_in_the_second_after(fast, slow), 9);
 }
+
+/// A charge that needs no lock leaves no time behind. The change counts from 10 s in the first case, where at 9 s time
+/// had come that has to pass again, and from 1.5 s in the second.
+#[test]
+fn a_change_after_the_clock_went_back_brings_no_credit_for_what_was_charged_without_a_lock() {
+    fn available_after<P: Policy<Cost = u32>>(fast: P, slow: P) -> [u32; 2] {
+        let clock = ManualClock::new();
+        let limiter = RateLimiter::with_clock(slow.clone(), &clock);
+        clock.set(secs(10));
+        limiter.try_acquire(10).expect("it is full");
+        clock.set(secs(9));
+        limiter.set_policy(fast.clone());
+        clock.set(secs(10));
+        let faster = limiter.available();
+
+        let clock = ManualClock::new();
+        let limiter = RateLimiter::with_clock(fast, &clock);
+        clock.set(secs(1));
+        limiter.try_acquire(20).expect("it is full");
+        clock.set(secs(2));
+        clock.set(ms(1_500));
+        limiter.set_policy(slow);
+        [faster, limiter.available()]
+    }
+    let [fast, slow] = [10.0, 2.5].map(|rate| TokenBucket::new(Rate::per_second(rate), 20));
+    assert_eq!(available_after(fast, slow), [10, 5]);
+    let [fast, slow] = [100, 25].map(|count| Gcra::new(19, count, secs(10)));
+    assert_eq!(available_after(fast, slow), [10, 5]);
+}
