@@ -129,6 +129,11 @@ pub(crate) trait Conforms: Debug + 'static {
     /// this factor after a change that keeps a number of permits.
     const SLOWER: u64 = 20;
 
+    /// Permits come at the multiples of this only.
+    fn step(_: &Self::Version) -> Time {
+        1
+    }
+
     /// The longest time until the whole rate is reached.
     fn ramp(_: &Self::Version) -> Time {
         0

@@ -108,7 +108,11 @@ impl Bucket {
 const KEPT: i128 = if measure::ROUNDS_CHANGES { TICKS } else { 1 };
 
 fn round_up(ticks: i128, to: i128) -> i128 {
-    -(-ticks).div_euclid(to) * to
+    -round_down(-ticks, to)
+}
+
+fn round_down(ticks: i128, to: i128) -> i128 {
+    ticks.div_euclid(to) * to
 }
 
 impl Oracle for Bucket {
@@ -170,7 +174,8 @@ impl Oracle for Bucket {
         let in_new = |ticks: i128| ticks * self.terms.interval / old.interval;
         let stored = (came - self.v).min(old.store);
         if self.terms.keeps != Keeps::Time {
-            self.lows.iter_mut().for_each(|low| low.1 = in_new(low.1));
+            // So that no permit is gained.
+            self.lows.iter_mut().for_each(|low| low.1 = round_down(in_new(low.1), KEPT));
         }
         if self.terms.keeps == Keeps::Missing {
             // In a pause, at its end.
@@ -185,7 +190,7 @@ impl Oracle for Bucket {
             }
         } else if self.terms.keeps == Keeps::Number && stored > 0 {
             // So that no permit is gained.
-            let kept = -round_up(-in_new(stored), KEPT);
+            let kept = round_down(in_new(stored), KEPT);
             self.v = came - kept.min(self.terms.store);
         } else if self.terms.keeps == Keeps::Number
             && stored < 0

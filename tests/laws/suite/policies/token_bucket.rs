@@ -137,6 +137,10 @@ impl Conforms for Stepwise {
         n
     }
 
+    fn step(version: &Version) -> Time {
+        version.step
+    }
+
     fn with_thousand(rate: Fraction) -> Option<Version> {
         Some(Version { step: 1_000_000, ..Version::full(rate, 1000) })
     }
