@@ -219,7 +219,8 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
                 assert_eq!(taken, most.each(there, u32::min), "{there:?} were there");
                 assert!(grant.waited().is_zero());
                 let known = (0..=n).rev().find(|&n| P::cost(n) == taken);
-                caller.n = known.unwrap_or(1);
+                // Charged are the parts of which some was asked for.
+                caller.n = known.unwrap_or(n);
                 caller.accept(grant);
                 if known.is_none() {
                     // Of a tuple, and no cost of a script.

@@ -111,6 +111,12 @@ pub(crate) trait Conforms: Debug + 'static {
     /// Whether no caller waits for its own permits, so that a leaver has delayed no other.
     const PREPAID: bool = false;
 
+    /// Whether a window begins with a grant, and not by the clock or by each grant anew.
+    const BEGINS_WITH_A_GRANT: bool = false;
+
+    /// Whether the grant that begins a window of one rule may have to wait for another rule.
+    const SHIFTS: bool = false;
+
     /// Whether a refusal changes the state.
     const PUNISHES: bool = false;
 

@@ -124,6 +124,8 @@ impl Conforms for FixedWindow {
     type Policy = Self;
     type Version = Version;
 
+    const BEGINS_WITH_A_GRANT: bool = true;
+
     fn version(scale: Scale) -> BoxedStrategy<Version> {
         version(scale).boxed()
     }

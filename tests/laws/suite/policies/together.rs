@@ -211,6 +211,7 @@ macro_rules! conforms {
             type Version = ($($generic::Version,)+);
 
             const CATCHES_UP: bool = $($generic::CATCHES_UP)&&+;
+            const SHIFTS: bool = $($generic::BEGINS_WITH_A_GRANT)||+;
 
             fn version(scale: Scale) -> BoxedStrategy<Self::Version> {
                 ($($generic::version(scale),)+).boxed()
