@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::segments::Place;
+use super::segments::Visit;
 use super::shard::SHARDS;
 use crate::clock::Alarm;
 use crate::sync::Mutex;
@@ -34,9 +34,9 @@ pub(super) struct Sweeps {
 
 /// A visit of all keys by the alarm, step by step.
 pub(super) struct Round {
-    /// The shard that is visited next, and the place in it.
+    /// The shard that is visited next, and where in it.
     pub(super) shard: usize,
-    pub(super) hand: Option<Place>,
+    pub(super) hand: Option<Visit>,
     /// How many keys it has removed, and when the first of those that stay is idle.
     pub(super) went: usize,
     pub(super) earliest: Nanos,

@@ -11,6 +11,10 @@ use smallvec::SmallVec;
 /// that number, which one call may have to move.
 const MEAN: usize = 320;
 
+/// How many tables may be joined at a time. They hold a quarter of [`MEAN`] on average, and most of them are empty when many
+/// entries go; then a round that has removed these from all tables joins as many.
+const JOINS: usize = 4;
+
 pub(super) struct Segments<T> {
     /// One of them is in the shard itself.
     tables: SmallVec<[HashTable<T>; 1]>,
@@ -24,6 +28,16 @@ pub(super) struct Segments<T> {
 pub(super) struct Place {
     table: u32,
     bucket: u32,
+}
+
+/// A place of a round through all tables, which misses no entry that is there all the while. The last table comes first,
+/// because a join takes its entries to an earlier one; what splits take to further tables meanwhile comes at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Visit {
+    pub(super) place: Place,
+    /// The way down leads from the table before `end` to `first`, and the next one from what is then the last to `end`.
+    first: u32,
+    end: u32,
 }
 
 /// A place is valid until the lock is released.
@@ -105,37 +119,44 @@ impl<T> Segments<T> {
         table.is_some_and(|table| table.get_bucket(long(place.bucket)).is_some())
     }
 
-    /// The place behind `place`, whether it is taken or not; `None` behind the last.
-    pub(super) fn next(&self, place: Place) -> Option<Place> {
-        let Place { table, bucket } = place;
-        let buckets = self.tables.get(long(table))?.num_buckets();
-        if long(bucket) + 1 < buckets {
-            return Some(Place { table, bucket: bucket + 1 });
-        }
-        let table = (long(table) + 1..self.tables.len())
-            .find(|&table| self.tables[table].num_buckets() > 0)?;
-        Some(Place { table: short(table), bucket: 0 })
-    }
-
     /// Where a round begins.
-    pub(super) fn first(&self) -> Option<Place> {
-        let table = (0..self.tables.len()).find(|&table| self.tables[table].num_buckets() > 0)?;
-        Some(Place { table: short(table), bucket: 0 })
+    pub(super) fn first(&self) -> Option<Visit> {
+        self.way_down(0)
     }
 
-    /// Gives memory back after a table was swept, in steps that are as short as those of growth. Returns whether
-    /// entries of the last table went to an earlier one.
-    pub(super) fn tidy(&mut self, table: u32, hash_of: impl Fn(&T) -> u64) -> bool {
+    /// The next place of the round, whether it is taken or not; `None` at its end.
+    pub(super) fn next(&self, visit: Visit) -> Option<Visit> {
+        let Visit { place: Place { table, bucket }, first, end } = visit;
+        let buckets = self.tables.get(long(table)).map_or(0, HashTable::num_buckets);
+        if long(bucket) + 1 < buckets {
+            return Some(Visit { place: Place { table, bucket: bucket + 1 }, ..visit });
+        }
+        self.below(table, first, end).or_else(|| self.way_down(end))
+    }
+
+    fn way_down(&self, first: u32) -> Option<Visit> {
+        let end = short(self.tables.len());
+        self.below(end, first, end)
+    }
+
+    fn below(&self, table: u32, first: u32, end: u32) -> Option<Visit> {
+        let tables = first..table.min(short(self.tables.len()));
+        let table = tables.rev().find(|&table| self.tables[long(table)].num_buckets() > 0)?;
+        Some(Visit { place: Place { table, bucket: 0 }, first, end })
+    }
+
+    /// Gives memory back after a table was swept, in steps that are as short as those of growth.
+    pub(super) fn tidy(&mut self, table: u32, hash_of: impl Fn(&T) -> u64) {
         if let Some(swept) = self.tables.get_mut(long(table))
             && swept.len() < swept.num_buckets() / 8
         {
             swept.shrink_to(2 * swept.len(), &hash_of);
         }
-        let joins = self.tables.len() > 1 && self.len < MEAN / 4 * self.tables.len();
-        if joins {
-            self.join(&hash_of);
+        for _ in 0..JOINS {
+            if self.tables.len() > 1 && self.len < MEAN / 4 * self.tables.len() {
+                self.join(&hash_of);
+            }
         }
-        joins
     }
 
     /// Divides the next table in turn.
@@ -209,8 +230,12 @@ mod tests {
     }
 
     /// All places, as a sweep visits them.
-    fn round(segments: &Segments<u64>) -> Vec<Place> {
-        std::iter::successors(segments.first(), |&place| segments.next(place)).collect()
+    fn round(segments: &mut Segments<u64>, mut visit: impl FnMut(&mut Segments<u64>, Visit)) {
+        let mut next = segments.first();
+        while let Some(place) = next {
+            visit(segments, place);
+            next = segments.next(place);
+        }
     }
 
     #[test]
@@ -229,21 +254,42 @@ mod tests {
         holds(&segments, &hash_of, &keys);
         assert_eq!(segments.tables.len(), 50_000_usize.div_ceil(MEAN));
         assert!(segments.tables.iter().all(|table| table.num_buckets() <= 1024));
-        // All but each hundredth go, and the tables with them. A round misses entries that go to an earlier table.
-        for _ in 0..3 {
-            for place in round(&segments) {
-                if segments.is_taken(place) && segments.get(place) % 100 != 0 {
-                    keys.remove(&segments.remove(place));
-                }
-                if segments.next(place).is_none_or(|next| next.table != place.table) {
-                    segments.tidy(place.table, hash_of);
-                }
+        // All but each hundredth go, and the tables with them.
+        round(&mut segments, |segments, visit| {
+            let Visit { place, .. } = visit;
+            if segments.is_taken(place) && segments.get(place) % 100 != 0 {
+                keys.remove(&segments.remove(place));
             }
-            holds(&segments, &hash_of, &keys);
-        }
+            if segments.next(visit).is_none_or(|next| next.place.table != place.table) {
+                segments.tidy(place.table, hash_of);
+            }
+        });
+        assert_eq!(keys.len(), 500, "all were visited");
+        holds(&segments, &hash_of, &keys);
         assert!(segments.tables.len() <= 8, "{} tables", segments.tables.len());
         let buckets: usize = segments.tables.iter().map(HashTable::num_buckets).sum();
         assert!(buckets <= 4096, "{buckets} buckets for {} keys", keys.len());
+    }
+
+    #[test]
+    fn a_round_misses_nothing_that_splits_move() {
+        let hasher = NumberHasher::default();
+        let hash_of = |key: &u64| hasher.hash_one(key);
+        let mut segments = Segments::new();
+        let insert =
+            |segments: &mut Segments<u64>, key| _ = segments.insert(hash_of(&key), key, hash_of);
+        (0..20_000).for_each(|key| insert(&mut segments, key));
+        // Between two tables, because an entry that is added may move those of its own table.
+        let (mut seen, mut new, mut table) = (HashSet::new(), 20_000, None);
+        round(&mut segments, |segments, Visit { place, .. }| {
+            if table.replace(place.table) != Some(place.table) {
+                seen.extend(segments.tables[long(place.table)].iter().copied());
+                (new..new + 100).for_each(|key| insert(segments, key));
+                new += 100;
+            }
+            assert!(new < 100_000, "a round has an end");
+        });
+        assert!((0..20_000).all(|key| seen.contains(&key)));
     }
 
     /// A hash function without a seed, and an attacker that knows it.

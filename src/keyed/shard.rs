@@ -14,7 +14,7 @@ use super::decide::{Decision, decide};
 use super::entry::{Entry, Record, Slot, Word};
 use super::hash::NumberHasher;
 use super::policy_source::{BoundsOf, PolicySource};
-use super::segments::{Place, Segments};
+use super::segments::{Place, Segments, Visit};
 use crate::clock::{Clock, Steady};
 use crate::error::Error;
 use crate::limiter::{GrantId, Shared};
@@ -46,7 +46,7 @@ pub(super) struct Shard<K, P: Policy> {
     grants: u64,
     last: (u64, Place),
     /// The next place that the sweep visits.
-    pub(super) hand: Option<Place>,
+    pub(super) hand: Option<Visit>,
     /// The number of calls since the last sweep.
     calls: usize,
 }

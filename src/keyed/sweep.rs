@@ -4,12 +4,11 @@
 //! at a time.
 
 use std::hash::{BuildHasher, Hash};
-use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::entry::{Entry, Record, Slot};
 use super::round::{CALLS_PER_SWEEP, Round, SPAN, Sweeps, Turn};
-use super::segments::Place;
+use super::segments::{Place, Visit};
 use super::shard::{SHARDS, Shard};
 use super::table::Table;
 use crate::clock::OnAlarm;
@@ -37,13 +36,7 @@ struct Swept {
     /// How many places, taken or not.
     looked: usize,
     /// Where the next part begins; `None` at the end of the shard.
-    next: Option<Place>,
-    /// Whether keys that come last went to a place before them.
-    joined: bool,
-}
-
-impl Swept {
-    const NOTHING: Self = Self { looked: 1, next: None, joined: false };
+    next: Option<Visit>,
 }
 
 /// What is left of keys that have been removed. Their room is released on drop, even if the policy panics at the next key.
@@ -97,33 +90,35 @@ impl<K, P: Policy> Shard<K, P> {
     /// Visits places from `hand` on, at most `most` and of one table, and removes those that `goes` names.
     fn sweep(
         &mut self,
-        hand: Option<Place>,
+        hand: Option<Visit>,
         most: usize,
         removed: &mut Removed<'_, K, P>,
         mut goes: impl FnMut(&mut Self, Place) -> bool,
         hash_of: impl Fn(&Entry<K>) -> u64,
     ) -> Swept {
-        let Some(mut place) = hand.or_else(|| self.entries.first()) else { return Swept::NOTHING };
-        let table = place.table();
+        let Some(mut visit) = hand.or_else(|| self.entries.first()) else {
+            return Swept { looked: 1, next: None };
+        };
+        let table = visit.place.table();
         let mut looked = 0;
         loop {
             looked += 1;
-            let next = self.entries.next(place);
+            let next = self.entries.next(visit);
             // Before the policy is called: if it panics at this key, the next sweep skips it.
             self.hand = next;
-            if self.entries.is_taken(place) && goes(self, place) {
-                self.remove(place, removed);
+            if self.entries.is_taken(visit.place) && goes(self, visit.place) {
+                self.remove(visit.place, removed);
             }
             match next {
-                Some(next) if next.table() == table => {
-                    place = next;
+                Some(next) if next.place.table() == table => {
+                    visit = next;
                     if looked >= most {
-                        return Swept { looked, next: Some(next), joined: false };
+                        return Swept { looked, next: Some(next) };
                     }
                 }
                 next => {
-                    let joined = self.entries.tidy(table, hash_of);
-                    return Swept { looked, next, joined };
+                    self.entries.tidy(table, hash_of);
+                    return Swept { looked, next };
                 }
             }
         }
@@ -181,11 +176,11 @@ where
         shard: usize,
         mut goes: impl FnMut(&mut Shard<K, P>, Place, Nanos) -> bool,
     ) -> usize {
-        let (mut hand, mut count, mut joined) = (None, 0, false);
+        let (mut hand, mut count) = (None, 0);
         loop {
             let (swept, removed) = self.sweep_table(shard, |_| hand, usize::MAX, &mut goes);
-            (hand, count, joined) = (swept.next, count + removed, joined | swept.joined);
-            if hand.is_none() && !mem::take(&mut joined) {
+            (hand, count) = (swept.next, count + removed);
+            if hand.is_none() {
                 return count;
             }
         }
@@ -195,7 +190,7 @@ where
     fn sweep_table(
         &self,
         shard: usize,
-        hand: impl FnOnce(&Shard<K, P>) -> Option<Place>,
+        hand: impl FnOnce(&Shard<K, P>) -> Option<Visit>,
         most: usize,
         mut goes: impl FnMut(&mut Shard<K, P>, Place, Nanos) -> bool,
     ) -> (Swept, usize) {
@@ -208,9 +203,6 @@ where
         let hand = hand(&shard);
         let swept = shard.sweep(hand, most, &mut removed, goes, hash_of);
         drop(shard);
-        if swept.joined {
-            self.look_again_after(now);
-        }
         (swept, removed.keys.len())
     }
 
