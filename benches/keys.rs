@@ -1,7 +1,7 @@
 //! What does a decision cost among many keys, and what does a key?
 //!
-//! `cargo bench --bench keys`, or a part of it: `decide`, `grow`, `memory`, `stall`; and how many keys at most, a million
-//! unless it says more: `cargo bench --bench keys -- grow 10000000`.
+//! `cargo bench --bench keys`, or a part of it: `decide`, `grow`, `memory`, `stall`, `idle`; and how many keys at
+//! most, a million unless it says more: `cargo bench --bench keys -- grow 10000000`. `stall` and `idle` take 25 seconds.
 //!
 //! The floor is one reading of the clock and one addition in a sharded map with the same hash function: what any keyed
 //! decision must at least do. Cases take turns, and what counts is the median of the rounds. Compare within one run.
@@ -226,7 +226,7 @@ fn memory(most: u64) {
 
 const OF_A_KEY: &str = "--bytes-of-a-key";
 
-/// The longest of many calls. Each is compared with a pause of the same length in a loop that does nothing: what the system
+/// The longest of many calls. Each is compared with a loop of the same length that does nothing: what the system
 /// takes for others is in both.
 fn stall(name: &str, most: u64, calls: impl Fn(&mut dyn FnMut(&dyn Fn()))) {
     let (mut worst, mut over, mut all) = (Duration::ZERO, 0, 0);
@@ -239,8 +239,8 @@ fn stall(name: &str, most: u64, calls: impl Fn(&mut dyn FnMut(&dyn Fn()))) {
         over += u64::from(took > Duration::from_micros(200));
         all += 1;
         let start = Instant::now();
-        black_box(());
-        idle_worst = idle_worst.max(start.elapsed());
+        while start.elapsed() < took {}
+        idle_worst = idle_worst.max(start.elapsed() - took);
     });
     println!(
         "stall, {name}/{most} longest_ms={:.3} above_0.2_ms={over} calls={all} pause_of_the_machine_ms={:.3}",
@@ -273,6 +273,39 @@ fn stalls(most: u64) {
         }
     });
     println!("stall, all idle, then calls/{most} keys_left={}", limiter.len());
+}
+
+/// How long idle keys stay after the last of them became idle, and how long it takes to remove keys now.
+fn idle(most: u64) {
+    let full = || {
+        let room = usize::try_from(most).expect("fits");
+        // Longer than it takes to come, as calls at new keys remove idle ones.
+        let idle_after = Duration::from_secs(2);
+        let policy = TokenBucket::new(Rate::every(idle_after), 1);
+        let limiter = KeyedRateLimiter::builder(policy).max_keys(room).build();
+        (0..most).for_each(|key| drop(limiter.try_acquire(&key, 1)));
+        (limiter, Instant::now() + idle_after)
+    };
+    // In the second, calls at one key go on, so that this one stays.
+    let limiters = [full(), full()];
+    let mut gone = [None; 2];
+    let end = Instant::now() + Duration::from_secs(30);
+    while gone.contains(&None) && Instant::now() < end {
+        drop(limiters[1].0.try_acquire(&0, 1));
+        for (least, (limiter, idle)) in limiters.iter().enumerate() {
+            if gone[least].is_none() && limiter.len() <= least {
+                gone[least] = Some(idle.elapsed().as_secs_f64());
+            }
+        }
+    }
+    for (name, gone) in ["no calls", "calls at one key"].into_iter().zip(gone) {
+        println!("idle, {name}/{most} gone_after_s={:.3}", gone.unwrap_or(f64::INFINITY));
+    }
+    let (limiter, _) = full();
+    let start = Instant::now();
+    let removed = limiter.retain(|key| key % 2 == 0);
+    let took = start.elapsed().as_secs_f64() * 1e3;
+    println!("retain, half/{most} ms={took:.0} removed={removed} keys_left={}", limiter.len());
 }
 
 fn main() {
@@ -308,5 +341,8 @@ fn main() {
     }
     if is_asked("stall") {
         stalls(most);
+    }
+    if is_asked("idle") {
+        idle(most);
     }
 }

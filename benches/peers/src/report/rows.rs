@@ -205,6 +205,21 @@ fn keys(results: &Results) -> Vec<Row> {
         Row::at_most("from 1,000 to 10 M keys: the same", 1.0, growth("10000000")),
         Row::at_most("a million keys come: longest call, ms", 0.2, stall("growth, u64")),
         Row::at_most("a million keys go: longest call, ms", 0.2, stall("all idle, then calls")),
+        Row::at_most(
+            "a million idle keys, no calls: the last is gone after, s",
+            10.0,
+            own("idle, no calls/1000000".to_owned(), "gone_after_s"),
+        ),
+        Row::at_most(
+            "the same, calls at one key go on",
+            10.0,
+            own("idle, calls at one key/1000000".to_owned(), "gone_after_s"),
+        ),
+        Row::at_most(
+            "`retain` keeps half of a million keys: `len()` after it, over a million",
+            0.5,
+            own("retain, half/1000000".to_owned(), "keys_left").map(|keys| keys / 1e6),
+        ),
     ]
 }
 
