@@ -15,8 +15,7 @@ use super::text::{Cursor, DAY, HOUR, MINUTE, Number, Per, Quota, SECOND, duratio
 /// The value is kept as an exact fraction, so that no rate drifts: three per seven seconds stays three per
 /// seven seconds after a million calls. A value that is out of range, zero, negative, not a number or
 /// infinite is rejected when the rate is created, so no later code has to check it. To grant nothing there is
-/// [`pause_for`](crate::RateLimiter::pause_for), and `per_second(1e9)` is no limit in practice. A rate per day is
-/// `"1000/day".parse()`.
+/// [`pause_for`](crate::RateLimiter::pause_for), and `per_second(1e9)` is no limit in practice.
 ///
 /// ```
 /// use std::time::Duration;
@@ -86,6 +85,22 @@ impl Rate {
     #[track_caller]
     pub fn per_hour(n: f64) -> Self {
         Self::valid(Self::from_float(n, HOUR.as_nanos()))
+    }
+
+    /// `n` permits per day.
+    ///
+    /// # Panics
+    ///
+    /// If the rate is not between 1 per day and 1e9 per second.
+    ///
+    /// ```
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::per_day(1000.0).to_string(), "1000/day");
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn per_day(n: f64) -> Self {
+        Self::valid(Self::from_float(n, DAY.as_nanos()))
     }
 
     /// `n` permits per `per`: `Rate::new(3, Duration::from_secs(7))` is three permits per seven seconds.
