@@ -210,9 +210,11 @@ impl<P: Policy> Inner<P> {
             return !self.is_in_time_behind_all(deadline, now, cost)
                 && deadline < self.projected_at(place, now, cost, 0, deadline).0.earliest();
         }
-        // Waiters that have left can only make it look later: if the time is enough with them, it is enough.
-        deadline < self.projected(now, cost, usize::MAX).0.earliest()
-            && deadline < self.projected(now, cost, 0).0.earliest()
+        // Waiters that have left can only make it look later: if the time is enough with them, it is enough. But where
+        // one that is unpredictable was the last to count, more of them count now.
+        let with_them = self.projected(now, cost, usize::MAX).0;
+        let is_enough = matches!(with_them, Ready::At(due) if due <= deadline);
+        !is_enough && deadline < self.projected(now, cost, 0).0.earliest()
     }
 
     /// The error of a caller that cannot wait, or not long enough.

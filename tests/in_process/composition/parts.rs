@@ -277,3 +277,24 @@ fn new_parts_keep_the_grants_of_the_old_ones() {
     limiter.set_policy((part(10), InFlight::new(5)));
     assert_eq!(limiter.available(), (2, 5));
 }
+
+/// Only waiters up to the first that waits for a place count, and that one was another before the head left.
+#[test]
+fn a_timeout_that_is_too_short_is_refused_at_once_after_the_head_left() {
+    let policy = (TokenBucket::new(Rate::per_second(1.0), 10), InFlight::new(1));
+    let (clock, limiter) = on_hold(policy);
+    limiter.try_acquire((10, 0)).expect("a full bucket");
+    let head = limiter.reserve((2, 1)).expect("a place");
+    let second = limiter.reserve((2, 1)).expect("a place");
+    let mut third = limiter.try_acquire_timeout((8, 1), secs(60));
+    assert!(is_waiting(&mut third));
+    drop(head);
+    // The second comes after 2 s, the third after 10 s at the earliest.
+    let error = outcome(&mut limiter.try_acquire_timeout((1, 1), secs(10))).expect_err("too short");
+    assert_eq!((error.part(), error.retry_after()), (Some(1), None));
+    assert!(is_waiting(&mut limiter.try_acquire_timeout((1, 1), secs(11))));
+    clock.advance(secs(2));
+    assert_eq!(waited(second), secs(2));
+    clock.advance(secs(8));
+    assert_eq!(outcome(&mut third).expect("a grant").waited(), secs(10));
+}

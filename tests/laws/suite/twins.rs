@@ -11,6 +11,10 @@ use crate::oracle::{CASES, Conforms, Setup, Time, prove, setups};
 use crate::script::{GiveBack, Kinds, Op, Step, play, scripts};
 use crate::subject::Subject;
 
+/// Where all waiters are asked for at once, those that are overtaken learn that they are late with the next request, which
+/// may be that of a caller that is refused, or a look at them.
+const NOT_OVERTAKEN: Kinds = Kinds { ahead: !measure::REFUSES_AT_ONCE, ..Kinds::FORWARD };
+
 /// The outcomes of all callers.
 fn outcomes<P: Conforms, S: Subject<P::Policy>>(
     setup: &Setup<P>,
@@ -20,7 +24,7 @@ fn outcomes<P: Conforms, S: Subject<P::Policy>>(
 }
 
 pub(crate) fn a_refusal_changes_nothing<P: Conforms, S: Subject<P::Policy>>() {
-    prove(CASES, &(setups::<P>(), scripts(Kinds::FORWARD)), |(setup, script)| {
+    prove(CASES, &(setups::<P>(), scripts(NOT_OVERTAKEN)), |(setup, script)| {
         let (_, mut steps) = play::<P>(&setup, &script, GiveBack::Any);
         let with = run(&setup, &steps, |driver: &Driver<'_, P, S>| {
             // If a policy penalizes a denial, other refusals still change nothing.
@@ -136,9 +140,7 @@ fn granted(outcome: Option<Outcome>) -> i128 {
 
 pub(crate) fn looking_and_polling_change_nothing<P: Conforms, S: Subject<P::Policy>>() {
     let looks = prop::collection::vec((any::<u8>(), 1u8..16), 30);
-    // Where all waiters are asked for at once, those that are overtaken learn it when they are looked at.
-    let kinds = Kinds { ahead: !measure::REFUSES_AT_ONCE, ..Kinds::FORWARD };
-    prove(CASES, &(setups::<P>(), scripts(kinds), looks), |(setup, script, looks)| {
+    prove(CASES, &(setups::<P>(), scripts(NOT_OVERTAKEN), looks), |(setup, script, looks)| {
         let (_, steps) = play::<P>(&setup, &script, GiveBack::Any);
         // In the twin, time comes in pieces, and between any two steps the limiter is read and all
         // callers are polled.
