@@ -1,8 +1,8 @@
 //! What does a crowd of waiters cost, how late is it, and how much memory does it take?
 //!
-//! `cargo bench --bench crowd`, two minutes; with arguments only the cases named: `100k`, `1m`, `limiters`,
-//! `leaving`, `memory`. Tasks wait in one queue, or in 10,000 queues, beside as many plain tokio sleeps until
-//! the same times. The two sides run in turns, three times; the medians are printed, as `name=value`.
+//! `cargo bench --bench crowd`, a minute; with arguments only the cases named: `limiters`, `leaving`, `memory`.
+//! Tasks wait in 10,000 queues, beside as many plain tokio sleeps until the same times; `benches/peers` has those that
+//! wait in one queue. The two sides run in turns, three times; the medians are printed, as `name=value`.
 //! Processor time is the process's own, so it is only known on Linux.
 
 use std::cell::{Cell, RefCell};
@@ -40,9 +40,7 @@ fn main() {
         .enable_time()
         .build()
         .expect("a runtime");
-    let cases: [Case; 5] = [
-        ("100k", |runtime| one_queue(runtime, 100_000)),
-        ("1m", |runtime| one_queue(runtime, 1_000_000)),
+    let cases: [Case; 3] = [
         ("limiters", many_queues),
         ("memory", |runtime| [100_000, 1_000_000].into_iter().for_each(|n| memory(runtime, n))),
         ("leaving", |_| [10_000, 100_000, 1_000_000].into_iter().for_each(leaving)),
@@ -53,27 +51,6 @@ fn main() {
             case(&runtime);
         }
     }
-}
-
-/// A crowd that takes five seconds.
-fn one_queue(runtime: &Runtime, waiters: u32) {
-    let rate = f64::from(waiters) / 5.0;
-    let due = move |index: u32| Duration::from_secs_f64(f64::from(index) / rate);
-    let tollgate = || {
-        let crowd = Crowd::new(waiters);
-        let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(rate)));
-        run(runtime, crowd, waiters, due, |_, start| {
-            let limiter = limiter.clone();
-            async move {
-                drop(limiter.acquire(1).await.expect("granted"));
-                start.elapsed()
-            }
-        })
-    };
-    let sleeps = || {
-        run(runtime, Crowd::new(waiters), waiters, due, |index, start| asleep(start, due(index)))
-    };
-    compare(&format!("waiters={waiters} limiters=1"), &tollgate, &sleeps);
 }
 
 /// Each limiter at a rate of its own, so that their grants do not fall together.

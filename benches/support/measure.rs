@@ -2,6 +2,8 @@
 
 #[path = "median.rs"]
 mod median;
+#[path = "rate.rs"]
+mod rate;
 
 use std::fmt;
 use std::time::Duration;
@@ -11,8 +13,6 @@ pub(crate) use median::median;
 /// The results of one run.
 pub(crate) struct Run {
     pub(crate) cpu: Duration,
-    /// Achieved rate over the asked one. By how much later the last tenth of the waits ended than the first, not by
-    /// the very last one, so that a constant lateness does not count.
     rate: f64,
     /// How late each wait ended, sorted.
     late: Vec<Duration>,
@@ -23,13 +23,7 @@ impl Run {
     pub(crate) fn new(cpu: Duration, mut ends: Vec<Duration>, mut dues: Vec<Duration>) -> Self {
         ends.sort();
         dues.sort();
-        let behind = ends.iter().zip(&dues).map(|(end, due)| end.as_secs_f64() - due.as_secs_f64());
-        let behind: Vec<_> = behind.collect();
-        let tenth = behind.len().div_ceil(10);
-        let first = median(behind[..tenth].to_vec());
-        let last = median(behind[behind.len() - tenth..].to_vec());
-        let span = dues.last().expect("some").as_secs_f64() * 0.9;
-        let rate = span / (span + last - first);
+        let rate = rate::rate_over_asked(&ends, &dues);
         let late = |(end, due): (&Duration, &Duration)| end.saturating_sub(*due);
         let mut late: Vec<_> = ends.iter().zip(&dues).map(late).collect();
         late.sort();
@@ -41,12 +35,13 @@ impl Run {
     }
 }
 
-/// The medians of several runs, as `name=value`.
+/// The medians of several runs, as `name=value`; `cpu_us` is the processor time of each wait.
 pub(crate) fn medians(runs: &[Run]) -> impl fmt::Display {
     let of = |value: fn(&Run) -> f64| median(runs.iter().map(value).collect());
     format!(
-        "cpu_s={:.3} rate={:.4} late_p50_ms={:.3} late_p99_ms={:.3}",
+        "cpu_s={:.3} cpu_us={:.2} rate={:.4} late_p50_ms={:.3} late_p99_ms={:.3}",
         of(|run| run.cpu.as_secs_f64()),
+        of(|run| run.cpu.as_secs_f64() * 1e6 / run.late.len() as f64),
         of(|run| run.rate),
         of(|run| run.late(50)),
         of(|run| run.late(99)),

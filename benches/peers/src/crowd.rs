@@ -1,7 +1,8 @@
 //! What do many tasks cost that wait on one limiter, and does it keep its rate?
 //!
 //! As many plain tokio sleeps until the same times are what waiting costs at the least. A run ends when all
-//! tasks have been granted, or after two and a half times the time that this should take.
+//! tasks have been granted, or after two and a half times the time that this should take. With arguments only crowds of as
+//! many tasks: `crowd 100000`.
 
 #[path = "../../support/crowd.rs"]
 mod support;
@@ -18,7 +19,7 @@ use tower::limit::RateLimit;
 use tower::{ServiceExt, buffer::Buffer, service_fn};
 
 use crate::limiters::{TICK, governor, leaky_bucket};
-use crate::measure::{cpu_time, median, percentile, print, quick, runtime};
+use crate::measure::{cpu_time, median, percentile, print, quick, rate_over_asked, runtime};
 
 /// Tasks, and how many of them may go on in a second.
 #[derive(Clone, Copy)]
@@ -31,7 +32,6 @@ struct Crowd {
 struct Run {
     /// Microseconds of processor time for each task that was granted.
     cpu: f64,
-    /// Achieved rate over the asked one.
     rate: f64,
     /// Milliseconds.
     late_p99: f64,
@@ -53,7 +53,10 @@ pub fn run() {
         (crowd(1_000_000, 200_000), 1),
     ];
     let short = [(crowd(1_000, 5_000), 1), (crowd(10_000, 50_000), 1)];
-    for &(crowd, rounds) in if quick() { &short[..] } else { &full } {
+    let asked: Vec<u32> = std::env::args().skip(2).filter_map(|tasks| tasks.parse().ok()).collect();
+    let crowds = if quick() { &short[..] } else { &full };
+    let is_asked = |crowd: Crowd| asked.is_empty() || asked.contains(&crowd.tasks);
+    for &(crowd, rounds) in crowds.iter().filter(|(crowd, _)| is_asked(*crowd)) {
         let mut runs: [Vec<Run>; NAMES.len()] = Default::default();
         for round in 0..ROUNDS {
             let names = if round < rounds { NAMES.len() } else { ALWAYS };
@@ -181,14 +184,13 @@ impl Crowd {
             })
             .await;
         ends.sort();
-        let took = ends.last().map_or(f64::INFINITY, Duration::as_secs_f64);
-        let due = |index: usize| index as f64 / f64::from(self.rate);
+        let dues: Vec<_> = (0..self.tasks).map(|task| self.interval() * task).collect();
         let late =
-            |(index, end): (usize, &Duration)| 1e3 * (end.as_secs_f64() - due(index)).max(0.0);
-        let mut late: Vec<_> = ends.iter().enumerate().map(late).collect();
+            |(end, due): (&Duration, &Duration)| 1e3 * end.saturating_sub(*due).as_secs_f64();
+        let mut late: Vec<_> = ends.iter().zip(&dues).map(late).collect();
         Run {
             cpu: cpu.as_secs_f64() * 1e6 / ends.len() as f64,
-            rate: (ends.len() - 1) as f64 / took / f64::from(self.rate),
+            rate: rate_over_asked(&ends, &dues),
             late_p99: percentile(&mut late, 0.99),
         }
     }

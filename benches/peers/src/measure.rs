@@ -2,11 +2,14 @@
 
 #[path = "../../support/median.rs"]
 mod median;
+#[path = "../../support/rate.rs"]
+mod rate;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 pub(crate) use median::median;
+pub(crate) use rate::rate_over_asked;
 use rustix::time::{ClockId, clock_gettime};
 
 /// A line of figures: what they are of, and each as `name=value`. `report` reads such lines.

@@ -4,6 +4,7 @@ mod capacity;
 mod page;
 mod plot;
 mod results;
+mod row;
 mod rows;
 
 use std::error::Error;

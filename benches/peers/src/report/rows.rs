@@ -1,42 +1,64 @@
 //! The figures that were asked for, each with what was measured.
 
 use super::results::Results;
+use super::row::{Row, Why};
 
-pub struct Row {
-    work: &'static str,
-    asked: String,
-    measured: Option<f64>,
-    reached: bool,
-}
+const CROWD: &str = "What does a crowd of waiters cost, and why are its rounds further apart?";
+const LEAVING: &str = "Why does leaving take no turn?";
+const TABLE: &str = "Why do shards differ in size?";
+const CLEAN_UP: &str = "Why does an alarm drop idle keys?";
+const TENANTS: &str = "Why do tenants have start tags, and not queues that are served in rotation?";
+const TIMEOUT: &str = "How does a call know at once that its timeout is not enough?";
 
-impl Row {
-    fn at_most(work: &'static str, most: f64, measured: Option<f64>) -> Self {
-        let reached = measured.is_some_and(|figure| figure <= most);
-        Self { work, asked: format!("<= {most}"), measured, reached }
-    }
-
-    fn at_least(work: &'static str, least: f64, measured: Option<f64>) -> Self {
-        let reached = measured.is_some_and(|figure| figure >= least);
-        Self { work, asked: format!(">= {least}"), measured, reached }
-    }
-
-    pub fn markdown(&self) -> String {
-        let (measured, reached) = match self.measured {
-            Some(figure) => (short(figure), if self.reached { "yes" } else { "**no**" }),
-            None => ("not measured".to_owned(), ""),
-        };
-        format!("| {} | {} | {measured} | {reached} |", self.work, self.asked)
-    }
-}
-
-/// Three digits, or what is before the point.
-pub fn short(figure: f64) -> String {
-    if figure >= 1e4 {
-        return format!("{:.1} k", figure / 1e3);
-    }
-    let digits = (2 - figure.abs().max(1e-9).log10().floor() as i32).clamp(0, 4) as usize;
-    format!("{figure:.digits$}")
-}
+const HAND_OVER: Why = Why {
+    reason: "A grant goes from the clock's thread to a worker of the runtime, and both have to wake up for it; a sleep \
+             ends in the worker.",
+    section: CROWD,
+};
+const LATE: Why = Why {
+    reason: "The rounds of a crowd are further apart than tokio's ticks. What tokio wakes from outside a worker comes \
+             behind all tasks that were spawned before.",
+    section: CROWD,
+};
+const SCATTERED: Why = Why {
+    reason: "The state of a limiter is in several places, and each grant brings it into the cache of the clock's thread \
+             and then of a worker; a sleep is in its task.",
+    section: CROWD,
+};
+const NEIGHBOURS: Why = Why {
+    reason: "Each that leaves brings its future, its entry of the queue and those of its two neighbours into the cache; \
+             a sleep is its own entry.",
+    section: LEAVING,
+};
+const SAME_TABLE: Why = Why {
+    reason: "A decision mostly waits for the memory of a key, in a table of the same kind as governor's.",
+    section: TABLE,
+};
+const TWO_PLACES: Why = Why {
+    reason: "A key is in two places of a hash table, which are read one after the other; an array has one.",
+    section: TABLE,
+};
+const SPLIT: Why = Why {
+    reason: "A call moves the keys of one table at most, some hundred, and it may be preempted, as is the loop that does \
+             nothing beside it (`pause_of_the_machine_ms` below).",
+    section: TABLE,
+};
+const SWEPT: Why = Why {
+    reason: "A step of the clean-up holds a shard for much less. The longest calls did not sleep or park: they were \
+             preempted, as is the loop that does nothing beside them (`pause_of_the_machine_ms` below).",
+    section: CLEAN_UP,
+};
+const COUNTED: Why = Why {
+    reason: "Such a refusal counts the tenants in the order of their turns, until it is clear that the caller is late.",
+    section: TENANTS,
+};
+const COPIED: Why = Why {
+    reason: "A timeout is judged by a copy of the log's oldest entries, which grows with the queue and is made anew when \
+             callers have left.",
+    section: TIMEOUT,
+};
+const ASLEEP: Why =
+    Why { reason: "A processor that slept for long needs time to wake up.", section: CROWD };
 
 fn ratio(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     Some(one? / other?)
@@ -54,43 +76,46 @@ pub fn rows(results: &Results) -> Vec<Row> {
 
 fn crowd(results: &Results) -> Vec<Row> {
     let crowd = |words: &[&str], figure| results.find("crowd", words, figure);
-    let one =
-        |waiters: &'static str, figure| crowd(&[waiters, "limiters=1", "side=tollgate"], figure);
-    let late = |waiters: &'static str| {
-        let sleeps = crowd(&[waiters, "limiters=1", "side=sleeps"], "late_p99_ms");
-        ratio(one(waiters, "late_p99_ms"), sleeps)
-    };
+    // The same figures as in the table of peers.
+    let one = |of, figure| results.get("peers crowd", of, figure);
+    let (few, many) = ("tollgate/100000", "tollgate/1000000");
+    let late = |ours, sleeps| ratio(one(ours, "late_p99_ms"), one(sleeps, "late_p99_ms"));
     let heap = |waiters| crowd(&["memory", waiters, "side=tollgate"], "heap_bytes");
     let leaving = |waiters, side| crowd(&[waiters, "order=mixed", side], "nanos_each");
-    let (few, many) = ("waiters=100000", "waiters=1000000");
     let million = "leaving=1000000";
     vec![
-        Row::at_most(
-            "100,000 waiters: CPU over that of sleeps",
-            0.9,
-            crowd(&[few, "limiters=1"], "cpu_ratio"),
-        ),
-        Row::at_most(
-            "1,000,000 waiters: CPU over that of sleeps",
-            0.9,
-            crowd(&[many, "limiters=1"], "cpu_ratio"),
-        ),
-        Row::at_most("100,000 waiters: heap bytes each", 300.0, heap(few)),
-        Row::at_most("1,000,000 waiters: heap bytes each", 300.0, heap(many)),
+        Row::at_most("100,000 waiters: CPU over that of sleeps", 0.9, one(few, "x_sleeps"))
+            .because(HAND_OVER),
+        Row::at_most("1,000,000 waiters: CPU over that of sleeps", 0.9, one(many, "x_sleeps"))
+            .because(HAND_OVER),
+        Row::at_most("100,000 waiters: heap bytes each", 300.0, heap("waiters=100000")),
+        Row::at_most("1,000,000 waiters: heap bytes each", 300.0, heap("waiters=1000000")),
         Row::at_least("100,000 waiters: rate over the asked one", 0.999, one(few, "rate")),
         Row::at_least("1,000,000 waiters: rate over the asked one", 0.999, one(many, "rate")),
-        Row::at_most("100,000 waiters: late p99 over that of sleeps", 1.0, late(few)),
-        Row::at_most("1,000,000 waiters: late p99 over that of sleeps", 1.0, late(many)),
+        Row::at_most(
+            "100,000 waiters: late p99 over that of sleeps",
+            1.0,
+            late(few, "sleeps/100000"),
+        )
+        .because(LATE),
+        Row::at_most(
+            "1,000,000 waiters: late p99 over that of sleeps",
+            1.0,
+            late(many, "sleeps/1000000"),
+        )
+        .because(LATE),
         Row::at_most(
             "10,000 limiters with ten waiters each: CPU over that of sleeps",
             1.0,
             crowd(&["limiters=10000"], "cpu_ratio"),
-        ),
+        )
+        .because(SCATTERED),
         Row::at_most(
             "a million waiters leave: time over that of sleeps",
             1.0,
             ratio(leaving(million, "side=tollgate"), leaving(million, "side=sleeps")),
-        ),
+        )
+        .because(NEIGHBOURS),
         Row::at_most(
             "time of each of a million that leave, over one of ten thousand, against sleeps",
             1.2,
@@ -98,7 +123,8 @@ fn crowd(results: &Results) -> Vec<Row> {
                 let grows = |side| ratio(leaving(million, side), leaving("leaving=10000", side));
                 ratio(grows("side=tollgate"), grows("side=sleeps"))
             },
-        ),
+        )
+        .because(NEIGHBOURS),
     ]
 }
 
@@ -106,6 +132,7 @@ fn pacing(results: &Results) -> Vec<Row> {
     let of = |rate, side, figure| results.find("pacing", &[rate, side], figure);
     let off = |rate| Some(100.0 * (of(rate, "side=default", "rate")? - 1.0).abs());
     let late = |rate, side| of(rate, side, "late_p50_ms");
+    let cpu = |rate, side| of(rate, side, "cpu_us");
     vec![
         Row::at_most("one task at 10/s: % off the rate", 0.1, off("rate=10")),
         Row::at_most("one task at 100/s: % off the rate", 0.1, off("rate=100")),
@@ -113,7 +140,10 @@ fn pacing(results: &Results) -> Vec<Row> {
         Row::at_most("one task at 10,000/s: % off the rate", 0.1, off("rate=10000")),
         Row::at_most("one task at 100,000/s: % off the rate", 0.1, off("rate=100000")),
         Row::at_most("one task at 1,000,000/s: % off the rate", 0.1, off("rate=1000000")),
-        Row::at_most("one task at 10/s: late p50, ms", 0.1, late("rate=10", "side=default")),
+        Row::at_most("one task at 10/s: late p50, ms", 0.1, late("rate=10", "side=default"))
+            .because(ASLEEP),
+        Row::at_most("one task at 100/s: late p50, ms", 0.1, late("rate=100", "side=default"))
+            .because(ASLEEP),
         Row::at_most("one task at 1,000/s: late p50, ms", 0.1, late("rate=1000", "side=default")),
         Row::at_most("one task at 10,000/s: late p50, ms", 0.1, late("rate=10000", "side=default")),
         Row::at_most(
@@ -121,12 +151,37 @@ fn pacing(results: &Results) -> Vec<Row> {
             0.1,
             late("rate=10000", "side=precise"),
         ),
+        Row::stated("one task at 10/s: CPU us a permit", cpu("rate=10", "side=default")),
+        Row::stated("one task at 100/s: CPU us a permit", cpu("rate=100", "side=default")),
+        Row::stated("one task at 1,000/s: CPU us a permit", cpu("rate=1000", "side=default")),
+        Row::stated("one task at 10,000/s: CPU us a permit", cpu("rate=10000", "side=default")),
+        Row::stated("one task at 100,000/s: CPU us a permit", cpu("rate=100000", "side=default")),
+        Row::stated(
+            "one task at 1,000,000/s: CPU us a permit",
+            cpu("rate=1000000", "side=default"),
+        ),
+        Row::stated(
+            "one task at 10,000/s, precise clock: CPU us a permit",
+            cpu("rate=10000", "side=precise"),
+        ),
+        Row::stated(
+            "one task at 10,000/s, quiet clock: CPU us a permit",
+            cpu("rate=10000", "side=quiet"),
+        ),
+        Row::stated(
+            "one task at 10,000/s, quiet clock: late p50, ms",
+            late("rate=10000", "side=quiet"),
+        ),
     ]
 }
 
 fn in_hand(results: &Results) -> Vec<Row> {
     let calls = |of| results.get("peers threads", of, "million_a_second");
     vec![
+        Row::stated(
+            "`try_acquire_up_to(64)`: x floor",
+            results.get("cache", "RateLimiter, up to 64 granted", "x_floor"),
+        ),
         Row::at_most(
             "a permit in hand of the thread: x floor",
             0.25,
@@ -141,6 +196,11 @@ fn in_hand(results: &Results) -> Vec<Row> {
             "permits in hand, 2 threads: over 1 thread",
             1.0,
             ratio(calls("tollgate, in hand/2"), calls("tollgate, in hand/1")),
+        ),
+        Row::at_most(
+            "permits in hand, 1,000,000/s, 2 threads: granted over what the rate allows",
+            1.001,
+            results.get("peers exact", "tollgate, in hand/1,000,000/s, two threads", "share"),
         ),
     ]
 }
@@ -159,59 +219,75 @@ fn keys(results: &Results) -> Vec<Row> {
             "1 M u64 keys, 1 thread: over governor with the same hash",
             1.0,
             against("governor, our hash/u64/1/1000000"),
-        ),
+        )
+        .because(SAME_TABLE),
         Row::at_least(
             "1 M u64 keys, 1 thread: over governor with its own",
             1.6,
             against("governor, its hash/u64/1/1000000"),
-        ),
+        )
+        .because(SAME_TABLE),
         Row::at_least(
             "1 M u64 keys, 2 threads: over governor with the same hash",
             1.0,
             against("governor, our hash/u64/2/1000000"),
-        ),
+        )
+        .because(SAME_TABLE),
         Row::at_least(
             "1 M u64 keys, 2 threads: over governor with its own",
             1.6,
             against("governor, its hash/u64/2/1000000"),
-        ),
+        )
+        .because(SAME_TABLE),
         Row::at_least(
             "100,000 String keys, 1 thread: over governor with the same hash",
             1.0,
             against("governor, our hash/String/1/100000"),
-        ),
+        )
+        .because(SAME_TABLE),
         Row::at_least(
             "100,000 String keys, 1 thread: over governor with its own",
             1.6,
             against("governor, its hash/String/1/100000"),
-        ),
+        )
+        .because(SAME_TABLE),
         Row::at_least(
             "100,000 String keys, 2 threads: over governor with the same hash",
             1.0,
             against("governor, our hash/String/2/100000"),
-        ),
+        )
+        .because(SAME_TABLE),
         Row::at_least(
             "100,000 String keys, 2 threads: over governor with its own",
             1.6,
             against("governor, its hash/String/2/100000"),
-        ),
+        )
+        .because(SAME_TABLE),
         Row::at_most("bytes a u64 key, of a million, `TokenBucket`", 36.0, bytes("TokenBucket")),
         Row::at_most("bytes a u64 key, of a million, `SmoothBursty`", 36.0, bytes("SmoothBursty")),
         Row::at_most(
             "from 1,000 to 1 M keys: growth of a call's time over that of an array of atomics",
             1.0,
             growth("1000000"),
-        ),
-        Row::at_most("from 1,000 to 10 M keys: the same", 1.0, growth("10000000")),
-        Row::at_most("a million keys come: longest call, ms", 0.2, stall("growth, u64")),
-        Row::at_most("a million keys go: longest call, ms", 0.2, stall("all idle, then calls")),
+        )
+        .because(TWO_PLACES),
+        Row::at_most(
+            "from 1,000 to 10 M keys: growth over that of an array of atomics",
+            1.0,
+            growth("10000000"),
+        )
+        .because(TWO_PLACES),
+        Row::at_most("a million keys come: longest call, ms", 0.2, stall("growth, u64"))
+            .because(SPLIT),
+        Row::at_most("a million keys go: longest call, ms", 0.2, stall("all idle, then calls"))
+            .because(SWEPT),
         Row::at_most(
             "a million idle keys, no calls: the last is gone after, s",
             10.0,
             own("idle, no calls/1000000".to_owned(), "gone_after_s"),
         ),
         Row::at_most(
-            "the same, calls at one key go on",
+            "a million idle keys, calls at one key go on: the last is gone after, s",
             10.0,
             own("idle, calls at one key/1000000".to_owned(), "gone_after_s"),
         ),
@@ -228,12 +304,26 @@ fn log(results: &Results) -> Vec<Row> {
         |work, case| Row::at_most(work, 1.3, results.find("log", &["limit=100000", case], "ratio"));
     vec![
         over_100("a sliding log of 100,000, granted: over one of 100", "case=granted"),
-        over_100("the same, refused", "case=refused"),
-        over_100("the same, a caller joins the queue and leaves", "case=joins_and_leaves"),
-        over_100("the same, a caller that waits is granted", "case=waits_and_is_granted"),
-        over_100("the same, settled", "case=settled"),
-        over_100("the same, its timeout is too short", "case=timed_out"),
-        over_100("the same, each time another caller has left", "case=timed_out_after_a_leave"),
+        over_100("a sliding log of 100,000, refused: over one of 100", "case=refused"),
+        over_100(
+            "a sliding log of 100,000, a caller joins the queue and leaves: over one of 100",
+            "case=joins_and_leaves",
+        ),
+        over_100(
+            "a sliding log of 100,000, a caller that waits is granted: over one of 100",
+            "case=waits_and_is_granted",
+        ),
+        over_100("a sliding log of 100,000, settled: over one of 100", "case=settled"),
+        over_100(
+            "a sliding log of 100,000, a timeout is too short: over one of 100",
+            "case=timed_out",
+        )
+        .because(COPIED),
+        over_100(
+            "a sliding log of 100,000, the same each time another caller has left: over one of 100",
+            "case=timed_out_after_a_leave",
+        )
+        .because(COPIED),
     ]
 }
 
@@ -246,8 +336,17 @@ fn fair(results: &Results) -> Vec<Row> {
             2.5,
             grown("case=grant"),
         ),
-        Row::at_most("the same, its timeout is far too short", 2.5, grown("case=refused_short")),
-        Row::at_most("the same, its timeout is half of the wait", 2.5, grown("case=refused_long")),
+        Row::at_most(
+            "a timeout that is far too short, 100,000 tenants: over 100",
+            2.5,
+            grown("case=refused_short"),
+        ),
+        Row::at_most(
+            "a timeout of half of the wait, 100,000 tenants: over 100",
+            2.5,
+            grown("case=refused_long"),
+        )
+        .because(COUNTED),
         Row::at_most(
             "one tenant of 100 floods: furthest from its share, %",
             1.0,
