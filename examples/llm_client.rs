@@ -115,7 +115,7 @@ fn lock(calls: &Calls) -> std::sync::MutexGuard<'_, Vec<(Duration, u32)>> {
     calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Streams ten chunks of so many bytes, a byte for a token, within so many milliseconds.
+/// Streams ten chunks of `chunk` bytes, a byte for a token, within `millis` milliseconds.
 async fn answer(Path((chunk, millis)): Path<(usize, u64)>) -> Body {
     let pause = Duration::from_millis(millis) / CHUNKS;
     Body::from_stream(stream::unfold(0, move |sent| async move {

@@ -31,7 +31,7 @@
 //! - **After a refusal** (429, 503, and what the dialect says) the limiter is paused for all its callers, as long as
 //!   the server asks, but [at most an hour](FeedbackBuilder::max_wait). A refusal that gives no time doubles the wait
 //!   from a second on. Then one call goes first; if it is taken, more follow.
-//! - **While it is told what remains**, no more calls are under way than that. A call under way may have been counted
+//! - **While the server states what remains**, no more calls are under way than that. A call under way may have been counted
 //!   by the server or not: it counts as not counted until its answer has come. The limiter is
 //!   [shrunk](crate::RateLimiter::shrink_to), and paused when nothing remains, for callers that do not go through the
 //!   `Feedback`, and for other processes. Requests and tokens are counted apart, as the numbers of a tuple's cost.

@@ -56,7 +56,7 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// A time of zero is at least this, and twice as long each time.
 const LEAST_WAIT: Duration = Duration::from_millis(10);
 
-/// So many grants that can be given back at a reset are kept.
+/// The most grants that are kept to be given back at a reset.
 const TAKEN: usize = 16;
 
 /// What was taken from the limiter until a reset.

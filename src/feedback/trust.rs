@@ -9,7 +9,7 @@ pub(super) struct Trust {
     taken: u64,
 }
 
-/// So many at a time are no limit any more.
+/// From this number at a time there is no limit any more.
 const ENOUGH: u64 = 4096;
 
 impl Trust {

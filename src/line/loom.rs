@@ -284,7 +284,7 @@ fn check_by<P: Modelled>(
 }
 
 #[test]
-fn nobody_pays_an_old_price() {
+fn no_caller_pays_an_old_price() {
     use Call::{SetPolicy, Try};
     check::<SmoothBursty>(3, &[&[Try(1), Try(2)], &[SetPolicy(7)]]);
     check::<SmoothBursty>(2, &[&[Try(1)], &[SetPolicy(7), SetPolicy(13)]]);
@@ -292,7 +292,7 @@ fn nobody_pays_an_old_price() {
 
 /// Where all that is asked for must be there.
 #[test]
-fn nobody_takes_a_token_twice_or_at_an_old_price() {
+fn no_caller_takes_a_token_twice_or_at_an_old_price() {
     use Call::{SetPolicy, Try};
     check::<TokenBucket>(3, &[&[Try(2), Try(1)], &[Try(2)]]);
     check::<TokenBucket>(2, &[&[Try(2), Try(1)], &[SetPolicy(7), Try(2)]]);
@@ -300,7 +300,7 @@ fn nobody_takes_a_token_twice_or_at_an_old_price() {
 
 #[test]
 #[ignore = "takes minutes, and finds nothing that two threads do not: run it after a change of the word"]
-fn nobody_pays_an_old_price_among_three() {
+fn no_caller_pays_an_old_price_among_three() {
     use Call::{SetPolicy, Try};
     check::<SmoothBursty>(1, &[&[Try(1)], &[Try(2)], &[SetPolicy(7)]]);
 }
@@ -348,7 +348,7 @@ fn what_is_recorded_is_charged_once_and_comes_back_once() {
 }
 
 #[test]
-fn nobody_is_granted_in_a_pause() {
+fn no_caller_is_granted_in_a_pause() {
     use Call::{Pause, SetPolicy, Try};
     check::<SmoothBursty>(3, &[&[Try(1), Try(1)], &[Pause(50), SetPolicy(7)]]);
     check::<SmoothBursty>(2, &[&[Call::TryUpTo(5), Try(1)], &[Pause(50), SetPolicy(7)]]);
@@ -365,7 +365,7 @@ fn what_is_held_for_a_short_time_is_held_alone() {
 
 /// The clock is read before the short lock is taken, perhaps by the thread that takes it last.
 #[test]
-fn who_comes_with_an_old_time_reads_it_again() {
+fn a_caller_with_an_old_time_reads_it_again() {
     use Call::{SetPolicy, TryAndRefund, TryAt};
     check::<SmoothWarmingUp>(3, &[&[TryAt(EARLIER, 1)], &[TryAt(NOW, 1)]]);
     check::<SmoothWarmingUp>(2, &[&[TryAt(EARLIER, 1)], &[TryAndRefund(2), SetPolicy(7)]]);
@@ -374,7 +374,7 @@ fn who_comes_with_an_old_time_reads_it_again() {
 
 /// Waiting, leaving and the alarm: a waiter that stays is granted once, one that leaves is not charged.
 #[test]
-fn whoever_stays_is_granted_once_and_whoever_leaves_pays_nothing() {
+fn a_caller_that_stays_is_granted_once_and_one_that_leaves_pays_nothing() {
     loom::model(|| {
         let line = Arc::new(line::<SmoothBursty>(NOW));
         assert!(ask(&line, &At(NOW), 5, None).is_ok());

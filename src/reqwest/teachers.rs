@@ -26,7 +26,7 @@ struct Table<C: Counted> {
 
 /// Each is about a kilobyte.
 const MOST: usize = 1 << 16;
-/// So many keys are not worth a look.
+/// Up to this number of keys a look is not worth its time.
 const FEW: usize = 64;
 
 impl<C: Counted> Teachers<C> {

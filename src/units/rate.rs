@@ -195,7 +195,7 @@ impl Rate {
         ((permits / nanos) | sticky) as f64 / 2f64.powi((up + down).cast_signed())
     }
 
-    /// The permits of the fraction that the rate is, in lowest terms: so many in each
+    /// The permits of the fraction that the rate is, in lowest terms: the number in each
     /// [`period`](Self::period).
     ///
     /// The fraction of a float may need a period beyond 300 billion years. Both numbers are then cut by the

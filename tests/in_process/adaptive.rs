@@ -17,7 +17,7 @@ fn per_second(rate: f64) -> Rate {
     Rate::per_second(rate)
 }
 
-/// A server that grants so many calls a second.
+/// A server that grants a number of calls a second.
 struct Server {
     quota: Cell<f64>,
     /// For how many seconds it saves quota that is not used.
@@ -225,7 +225,7 @@ fn an_outage_is_not_multiplied_by_retries() {
     });
 }
 
-/// The listener is told of a new rate while the report of a call is under way.
+/// The listener learns of a new rate while the report of a call is under way.
 #[test]
 fn a_listener_may_use_what_it_listens_to() {
     use std::sync::{Arc, OnceLock, mpsc};

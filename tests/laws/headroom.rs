@@ -162,7 +162,7 @@ headroom!(
 );
 
 /// The second grant is due at 18.1 ns, the fourth caller's, ahead of the third, at 36.2: rounding decides whether the third
-/// is at the head of the queue before its deadline at 37 ns, or never. So is the wait that it is told.
+/// is at the head of the queue before its deadline at 37 ns, or never. So does the wait in its refusal.
 #[test]
 fn a_deadline_just_as_the_caller_ahead_is_granted_proves_nothing() {
     let ahead = |ahead| Rank { ahead, tenant: None };

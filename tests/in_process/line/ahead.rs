@@ -72,7 +72,7 @@ fn equals_are_in_fifo_order_and_so_are_callers_of_one_arrival() {
 
 #[test]
 fn no_waiter_starves() {
-    // How long a batch waiter waits, if so many callers come each 100 ms, five seconds ahead.
+    // How long a batch waiter waits, if `callers` come each 100 ms, five seconds ahead.
     let waits_beside = |callers: usize| {
         let (clock, limiter) = ten_a_second();
         let mut batch = limiter.acquire(1);

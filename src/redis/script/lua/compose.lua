@@ -49,11 +49,11 @@ local function ready(cost)
   for i = 1, #parts do
     local share = share(cost, i)
     if share then
-      local at, nobody_knows = parts[i].ready(share)
+      local at, unpredictable = parts[i].ready(share)
       if at == math.huge then return at, false, i end
       if at > after then after = at end
-      if nobody_knows and not unknown or at > longest and (nobody_knows or not unknown) then
-        holding, longest, unknown = i, math.max(at, 0.001), nobody_knows or unknown
+      if unpredictable and not unknown or at > longest and (unpredictable or not unknown) then
+        holding, longest, unknown = i, math.max(at, 0.001), unpredictable or unknown
       end
     end
   end
@@ -72,8 +72,8 @@ end
 local function forget()
   local after, unknown = since, false
   for i = 1, #parts do
-    local part, nobody_knows = parts[i].forget()
-    after, unknown = math.max(after, part), unknown or nobody_knows
+    local part, unpredictable = parts[i].forget()
+    after, unknown = math.max(after, part), unknown or unpredictable
   end
   return after, unknown
 end
