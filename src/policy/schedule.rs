@@ -516,6 +516,8 @@ impl Schedule {
         let mut mark = receipt.mark;
         let position = state.position - i128::from(back);
         let position = self.overflow(position, self.level(position, self.position_at(now)));
+        // Not less than before, which may be a unit above full.
+        let position = position.min(state.position);
         // At another price a permit is another number of units, and the earlier mark that of another charge. Levels
         // bound the charges before this one too, so that they need not come back as the last one.
         if same_price && state.mark() == receipt.mark && state.lows.is_none() {

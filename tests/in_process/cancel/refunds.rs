@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use tollgate::{Grant, ManualClock, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp};
+use tollgate::{
+    Grant, LeakyBucket, ManualClock, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp,
+};
 
 use crate::support::{bursty, busy, is_waiting, ms, outcome, secs, waited};
 
@@ -226,4 +228,22 @@ fn a_refund_of_one_of_many_after_a_change_of_the_rate_delays_no_waiter() {
     let before = owed();
     grant.settle(99).expect("less than was taken");
     assert!(before.abs_diff(owed() + ms(100)) < Duration::from_micros(1), "{before:?}");
+}
+
+/// At 25 ns a queue of one permit each 8 ns has leaked, and a nanosecond more, which rounding leaves to it. It stays if
+/// what time has paid comes back.
+#[test]
+fn a_refund_of_what_time_has_paid_takes_nothing() {
+    let nanos = Duration::from_nanos;
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(LeakyBucket::new(Rate::every(nanos(8)), 4), &clock);
+    let first = limiter.try_acquire(3).expect("empty");
+    clock.advance(nanos(24));
+    let second = limiter.try_acquire(1).expect("all has leaked");
+    clock.advance(nanos(1));
+    second.refund();
+    first.refund();
+    limiter.try_acquire(1).expect("empty");
+    let retry_after = limiter.try_acquire(1).expect_err("too soon").retry_after();
+    assert_eq!(retry_after, Some(nanos(7)));
 }

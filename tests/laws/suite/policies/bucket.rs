@@ -150,8 +150,10 @@ impl Oracle for Bucket {
         if stores_time && !is_last && !measure::KNOWS_STORED_TIME {
             back = (price - (now - at) * TICKS).min(self.terms.store).max(0);
         }
+        let before = self.v;
         self.v -= back;
         self.spill(self.came(now));
+        self.v = self.v.min(before);
         for low in self.lows.iter_mut().filter(|low| low.0 > index) {
             low.1 -= back;
         }
