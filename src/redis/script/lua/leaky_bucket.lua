@@ -39,9 +39,12 @@ local function room(n)
 end
 --@ change
 
--- A queue is empty when it grants, so nothing comes back behind a grant: later callers wait behind the charge.
+-- A queue is empty when it grants, so nothing comes back behind a grant: later callers wait behind the charge. Time
+-- that comes back to an empty bucket is lost; for the microsecond, see SmoothBursty.
 local function refund(n, all, _, _, charge_sequence)
+  local before = level
   level = level - take_back(n, all, charge_sequence)
+  if level < -rate / 1000000 then level = math.min(before, 0) end
 end
 
 -- For these two see TokenBucket.

@@ -46,8 +46,11 @@ local function forget()
 end
 --@ change
 
+-- No more comes back than the store has room for; for the microsecond, see SmoothBursty.
 local function refund(n, all, _, _, charge_sequence)
+  local before, full = level, -capacity - since_step(0) * rate / 1000000
   level = level - take_back(n, all, charge_sequence)
+  if level < full - rate / 1000000 then level = math.min(before, full) end
 end
 
 local function halt(duration, begins)
