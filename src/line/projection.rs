@@ -184,8 +184,13 @@ impl<P: Policy> Inner<P> {
     /// Walks through the queue, up to a place, to charge `cost` there.
     fn project(&self, now: Nanos, place: Place, cost: P::Cost) -> Tail<P::State, P::Cost> {
         let from = now.max(self.not_before);
-        let mut ahead = Vec::with_capacity(self.queue_len());
-        ahead.extend(self.ahead_of(place).map(|waiter| waiter.cost));
+        let mut costs = self.ahead_of(place).map(|waiter| waiter.cost);
+        let head = costs.next();
+        // Behind one that waits for a release nothing is predictable.
+        let is_held =
+            |cost| matches!(self.policy.ready_at(&self.state, from, cost), Ok(Ready::NotBefore(_)));
+        let rest = if head.is_some_and(is_held) { 0 } else { self.queue_len() };
+        let ahead: Vec<_> = head.into_iter().chain(costs.take(rest)).collect();
         // Room for as many again, so that those that join do not need a walk each.
         let twice = |sum, cost: &P::Cost| cost.add_to(cost.add_to(sum));
         let room = ahead.iter().fold(cost.add_to(Default::default()), twice);
