@@ -68,6 +68,8 @@ pub(crate) struct Driver<'a, P: Conforms, S: Subject<P::Policy>> {
     turns: Arc<AtomicU32>,
     /// The versions of the policy, each with the turn from which it was in force.
     versions: Vec<(u32, usize)>,
+    /// The times of changes, each with its turn.
+    changes: Vec<(u32, Time)>,
     /// Whether each charge is put on record: see [`Subject::record`].
     records: bool,
     /// The end of each pause, and the number of calls decided before it.
@@ -117,6 +119,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
             clock,
             turns: Arc::default(),
             versions: vec![(0, 0)],
+            changes: Vec::new(),
             records: false,
             pauses: Vec::new(),
             callers: Vec::new(),
@@ -150,7 +153,8 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
         let asked = self.all().filter(|caller| caller.n > 0 && caller.decided.is_some());
         let mut all: Vec<_> = asked.filter_map(granted).collect();
         all.sort_by_key(|grant| grant.turn);
-        History { all, versions: self.versions.clone(), slack: 0, resumed: None }
+        let (versions, changes) = (self.versions.clone(), self.changes.clone());
+        History { all, versions, changes, slack: 0, resumed: None }
     }
 
     pub(crate) fn take(&mut self, step: Step) {
@@ -165,7 +169,9 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
             Step::Drop(id) => self.drop_grant(id),
             Step::Advance(span) => self.clock.advance(nanos(span)),
             Step::SetPolicy(index) => {
-                self.versions.push((self.turns.load(Ordering::Relaxed), index));
+                let turn = self.turns.load(Ordering::Relaxed);
+                self.versions.push((turn, index));
+                self.changes.push((turn, self.now()));
                 self.subject.set_policy(self.setup.policy(index));
             }
             Step::Pause(span) => {

@@ -23,6 +23,8 @@ pub(crate) struct History {
     pub(crate) all: Vec<Granted>,
     /// The versions of the policy, each with the turn from which it was in force.
     pub(crate) versions: Vec<(u32, usize)>,
+    /// The times of changes of the policy, each with its turn.
+    pub(crate) changes: Vec<(u32, Time)>,
     /// Extra permits that are allowed.
     pub(crate) slack: u32,
     /// Only grants after a pause that began in this turn are checked, from the end of the pause on,
@@ -121,7 +123,12 @@ impl History {
             let stored = if self.resumed.is_some() { unused } else { capacity };
             let permits: i128 = grants.iter().map(|grant| i128::from(grant.n)).sum();
             let stored = i128::from(stored + self.slack);
-            let share = stored * fastest + (end - start + step + 2) * TICKS;
+            // What had come by a change keeps its number if the clock goes back behind it.
+            let (first, last) = (grants.first(), grants.last());
+            let turns = first.map_or(0, |grant| grant.turn)..=last.map_or(0, |grant| grant.turn);
+            let changes = self.changes.iter().filter(|change| turns.contains(&change.0));
+            let until = changes.fold(end, |end, change| end.max(change.1));
+            let share = stored * fastest + (until - start + step + 2) * TICKS;
             if permits * fastest > share {
                 let share = share / fastest;
                 return Err(format!("{permits} permits in {start}..={end}, share {share}"));
