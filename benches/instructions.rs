@@ -48,7 +48,7 @@ const PATHS: &[Row] = &[
         on(Gcra::new(u32::MAX - 1, 1_000_000_000, SECOND), |l| l.try_acquire(1).is_ok())
     }),
     // More than a 64th of the bucket has to be recorded. Each call has a bucket of its own, as few fit in one.
-    ("try_acquire, small bucket", 278, || {
+    ("try_acquire, small bucket", 315, || {
         let small = |_| {
             let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(0.01), 10));
             // Levels are recorded from the second call on.
@@ -69,6 +69,13 @@ const PATHS: &[Row] = &[
     }),
     ("refused, bursty", 82, || {
         on_exhausted(slow_bursty(), 1_000_000, |l| l.try_acquire(1).is_err())
+    }),
+    // As above: what is refused needs no record, however long ago the last charge was.
+    ("refused, bursty, 20 ms after a charge", 82, || {
+        let limiter = RateLimiter::new(slow_bursty());
+        limiter.try_acquire(1_000_000).expect("the first is granted");
+        std::thread::sleep(Duration::from_millis(20));
+        with(limiter, |l| l.try_acquire(1).is_err())
     }),
     ("refused, bursty, retry_after read", 121, || {
         on_exhausted(slow_bursty(), 1_000_000, |l| {

@@ -55,7 +55,7 @@ pub(super) enum Attempt {
 #[repr(C, align(128))]
 pub(super) struct Word {
     bits: AtomicU64,
-    /// The mutex decides from this time on, which is not after [`END`]. Not among the parameters, whose cache
+    /// The mutex charges from this time on, which is not after [`Records::end`]. Not among the parameters, whose cache
     /// line is seldom written. Not loom's: a time that was read late is only earlier, and sends the call to the
     /// mutex. With one more value to choose from, the models would take much longer.
     until: std::sync::atomic::AtomicU64,
@@ -63,7 +63,7 @@ pub(super) struct Word {
     parameters: Parameters,
 }
 
-/// The parameters of what is recorded, which only the owner of the mutex uses. Here, because there is room.
+/// The parameters of what is recorded: for the owner of the mutex, but `end`. Here, because there is room.
 #[derive(Debug, Default)]
 struct Records {
     /// How long a slot is, in nanoseconds.
@@ -105,6 +105,12 @@ pub(super) struct Published {
     pub(super) until: Nanos,
 }
 
+/// What a call of the word may charge: up to `most` permits, before `until`.
+struct Limits {
+    most: u64,
+    until: u64,
+}
+
 /// What a charge by the word found.
 pub(super) struct Found {
     bits: u64,
@@ -139,20 +145,20 @@ impl Word {
     // As `Line::decide`.
     #[inline(always)]
     pub(super) fn attempt(&self, now: Nanos, permits: u64) -> Attempt {
-        self.charge::<false>(now, permits, |permits| self.may_decide(now, permits), |_| ())
+        self.charge::<false>(now, permits, || self.unrecorded_limits(), |_| ())
     }
 
     /// The same for as many of `permits` as are stored, and at least one.
     #[inline]
     pub(super) fn attempt_up_to(&self, now: Nanos, permits: u64) -> Attempt {
-        self.charge::<true>(now, permits, |permits| self.may_decide(now, permits), |_| ())
+        self.charge::<true>(now, permits, || self.unrecorded_limits(), |_| ())
     }
 
-    /// Whether a call may go unrecorded.
+    /// What may go unrecorded.
     #[inline(always)]
-    fn may_decide(&self, now: Nanos, permits: u64) -> bool {
-        permits <= self.parameters.most.load(Ordering::Relaxed)
-            && now.get() < self.until.load(Ordering::Relaxed)
+    fn unrecorded_limits(&self) -> Limits {
+        let most = self.parameters.most.load(Ordering::Relaxed);
+        Limits { most, until: self.until.load(Ordering::Relaxed) }
     }
 
     /// Decides a call that is too large or too late to go unrecorded, for a caller that holds the mutex and records
@@ -161,9 +167,9 @@ impl Word {
     pub(super) fn attempt_recorded(&self, now: Nanos, permits: u64) -> (Attempt, Option<Found>) {
         let Records { most, end, .. } = &self.records;
         let mut found = None;
-        let may_decide =
-            permits <= most.load(Ordering::Relaxed) && now.get() < end.load(Ordering::Relaxed);
-        let attempt = self.charge::<false>(now, permits, |_| may_decide, |it| found = Some(it));
+        let (most, until) = (most.load(Ordering::Relaxed), end.load(Ordering::Relaxed));
+        let limits = || Limits { most, until };
+        let attempt = self.charge::<false>(now, permits, limits, |it| found = Some(it));
         (attempt, found)
     }
 
@@ -172,7 +178,7 @@ impl Word {
         &self,
         now: Nanos,
         wanted: u64,
-        may_decide: impl Fn(u64) -> bool,
+        limits: impl Fn() -> Limits,
         charged: impl FnOnce(Found),
     ) -> Attempt {
         let parameters = &self.parameters;
@@ -180,7 +186,8 @@ impl Word {
         loop {
             // What must be ready.
             let mut permits = if UP_TO { 1 } else { wanted };
-            if !may_decide(permits) {
+            let Limits { most, until } = limits();
+            if permits > most {
                 return Attempt::Undecided;
             }
             let unit = parameters.unit.load(Ordering::Relaxed);
@@ -190,7 +197,8 @@ impl Word {
             let here = position_at(now, multiplier).wrapping_add(bump);
             let due = bits.wrapping_add(units & parameters.strict.load(Ordering::Relaxed));
             if due > here {
-                if due >= LOCK {
+                // Not `until`, because a refusal is not recorded.
+                if due >= LOCK || now.get() >= self.records.end.load(Ordering::Relaxed) {
                     return Attempt::Undecided;
                 }
                 let inverse = parameters.inverse.load(Ordering::Relaxed);
@@ -204,6 +212,9 @@ impl Word {
                 bits = again;
                 continue;
             }
+            if now.get() >= until {
+                return Attempt::Undecided;
+            }
             let burst = parameters.burst.load(Ordering::Relaxed);
             // As `Schedule::overflow`. Below 2^63, as `here` is below 2^62; the full store's may be negative.
             let full = here.wrapping_sub(burst);
@@ -213,7 +224,7 @@ impl Word {
                 // As `Schedule::stored`. A unit is a power of two.
                 let stored = here.wrapping_sub(start).min(burst) >> (unit.trailing_zeros() & 63);
                 permits = wanted.min(stored.max(1));
-                if !may_decide(permits) {
+                if permits > most {
                     return Attempt::Undecided;
                 }
                 units = permits.wrapping_mul(unit);
