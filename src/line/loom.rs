@@ -317,7 +317,7 @@ fn a_refusal_is_by_the_parameters_in_force() {
 #[test]
 fn a_refund_across_a_change_brings_no_old_word_back() {
     use Call::{SetPolicy, Try, TryAndRefund};
-    // A refund behind a change publishes its parameters too: with two preemptions that takes hours.
+    // A refund behind a change publishes its parameters too: two preemptions did not end in a quarter of an hour.
     check_with_refunds::<SmoothBursty>(1, &[&[Try(1)], &[SetPolicy(7), TryAndRefund(3)]]);
     check_with_refunds::<SmoothBursty>(2, &[&[Try(1)], &[TryAndRefund(3), SetPolicy(1)]]);
     check_with_refunds::<SmoothBursty>(2, &[&[Try(1), Try(1)], &[TryAndRefund(3), SetPolicy(7)]]);
