@@ -18,9 +18,9 @@ pub(crate) const PERMITS: i128 = 2000;
 /// Whether a policy credits the lateness of a wake-up.
 pub(crate) const CATCHES_UP: bool = true;
 
-/// Whether a waiter that a change or a pause makes hopeless is refused at once. Otherwise it is
-/// refused at its deadline, or at the head of the queue.
-pub(crate) const REFUSES_AT_ONCE: bool = false;
+/// Of how many waiters those that a change or a pause makes hopeless are refused at once. The others are
+/// refused at their deadlines, or at the head of the queue.
+pub(crate) const REFUSED_AT_ONCE: usize = 0;
 
 /// Whether a grant knows its price, so that it is refunded at that price after any change.
 pub(crate) const KNOWS_PRICES: bool = true;
@@ -34,9 +34,9 @@ pub(crate) const WHOLE_PARTS: bool = false;
 /// Whether a change of the policy rounds the state that it keeps to whole units.
 pub(crate) const ROUNDS_CHANGES: bool = true;
 
-/// Whether a lock is applied at once to the waiters that it makes late, and also counts for those
-/// ahead of the caller whose refusal set it.
-pub(crate) const APPLIES_LOCKS_AT_ONCE: bool = true;
+/// Whether a waiter learns at once that a lock, or a place in flight that has come back, makes it late, and a lock
+/// also counts for those ahead of the caller whose refusal set it.
+pub(crate) const EXACT_REFUSALS: bool = true;
 
 /// Whether a limiter that stores time knows how much it has stored since a charge.
 pub(crate) const KNOWS_STORED_TIME: bool = true;

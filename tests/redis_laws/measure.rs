@@ -20,9 +20,9 @@ pub(crate) const PERMITS: i128 = 300;
 /// Redis charges when it is asked.
 pub(crate) const CATCHES_UP: bool = false;
 
-/// A request for the head of the queue includes all other waiters, and those that cannot meet their
+/// A request for the head of the queue includes at least this many waiters, and those that cannot meet their
 /// deadlines are refused.
-pub(crate) const REFUSES_AT_ONCE: bool = true;
+pub(crate) const REFUSED_AT_ONCE: usize = 8;
 
 /// Permits charged under an earlier policy are not refunded: Redis does not store their price.
 pub(crate) const KNOWS_PRICES: bool = false;
@@ -37,10 +37,10 @@ pub(crate) const WHOLE_PARTS: bool = true;
 /// rounded.
 pub(crate) const ROUNDS_CHANGES: bool = false;
 
-/// Whether a lock is applied at once to the waiters that it makes late, and also counts for those
-/// ahead of the caller whose refusal set it. A script computes each of them once, in order, so the
-/// others learn of the lock with their next request.
-pub(crate) const APPLIES_LOCKS_AT_ONCE: bool = false;
+/// Whether a waiter learns at once that a lock, or a place in flight that has come back, makes it late, and a lock
+/// also counts for those ahead of the caller whose refusal set it. A script computes each waiter once, in order, and is
+/// asked for a place in flight now and then, so the others learn it with their next request.
+pub(crate) const EXACT_REFUSALS: bool = false;
 
 /// Whether a limiter that stores time knows how much it has stored since a charge: a key has no room for that, and
 /// a refund after later grants returns what time has not paid yet.

@@ -66,12 +66,14 @@ pub(crate) struct Driver<'a, P: Conforms, S: Subject<P::Policy>> {
     setup: &'a Setup<P>,
     clock: ManualClock,
     turns: Arc<AtomicU32>,
-    /// The versions of the policy, each with the turn from which it was in force.
-    versions: Vec<(u32, usize)>,
-    /// The times of changes, each with its turn.
-    changes: Vec<(u32, Time)>,
+    /// The versions of the policy, each with the turn and the time from which it was in force.
+    versions: Vec<(u32, Time, usize)>,
     /// Whether each charge is put on record: see [`Subject::record`].
     records: bool,
+    /// How far the clock that decides is behind this one: that of a server goes back alone.
+    behind: Time,
+    /// See [`History::longer`].
+    longer: Time,
     /// The end of each pause, and the number of calls decided before it.
     pub(crate) pauses: Vec<(Time, u32)>,
     pub(crate) callers: Vec<Option<Caller<'a>>>,
@@ -118,9 +120,10 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
             setup,
             clock,
             turns: Arc::default(),
-            versions: vec![(0, 0)],
-            changes: Vec::new(),
+            versions: vec![(0, 0, 0)],
             records: false,
+            behind: 0,
+            longer: 0,
             pauses: Vec::new(),
             callers: Vec::new(),
         }
@@ -153,8 +156,8 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
         let asked = self.all().filter(|caller| caller.n > 0 && caller.decided.is_some());
         let mut all: Vec<_> = asked.filter_map(granted).collect();
         all.sort_by_key(|grant| grant.turn);
-        let (versions, changes) = (self.versions.clone(), self.changes.clone());
-        History { all, versions, changes, slack: 0, resumed: None }
+        let (versions, longer) = (self.versions.clone(), self.longer);
+        History { all, versions, longer, slack: 0, resumed: None }
     }
 
     pub(crate) fn take(&mut self, step: Step) {
@@ -170,8 +173,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
             Step::Advance(span) => self.clock.advance(nanos(span)),
             Step::SetPolicy(index) => {
                 let turn = self.turns.load(Ordering::Relaxed);
-                self.versions.push((turn, index));
-                self.changes.push((turn, self.now()));
+                self.versions.push((turn, self.now(), index));
                 self.subject.set_policy(self.setup.policy(index));
             }
             Step::Pause(span) => {
@@ -179,7 +181,15 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
                 self.pauses.push((self.now() + span, decided));
                 self.subject.pause_for(nanos(span));
             }
-            Step::SetBack(elapsed) => self.subject.set_back(&self.clock, nanos(elapsed)),
+            Step::SetBack(elapsed) => {
+                self.subject.set_back(&self.clock, nanos(elapsed));
+                let behind = self.now() - elapsed;
+                if behind > self.behind {
+                    let paused_until = self.pauses.iter().map(|&(end, _)| end).max().unwrap_or(0);
+                    self.longer += behind - self.behind + (paused_until - self.now()).max(0);
+                }
+                self.behind = behind;
+            }
             Step::Look(at) => self.look(at),
         }
         self.record_decisions();
@@ -311,7 +321,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
 
     /// Records the calls that this step decided.
     fn record_decisions(&mut self) {
-        let &(_, version) = self.versions.last().expect("the first");
+        let &(.., version) = self.versions.last().expect("the first");
         for caller in self.callers.iter_mut().flatten() {
             let is_over = caller.polled && (caller.future.is_none() || caller.rings() > 0);
             if is_over && caller.decided.is_none() && caller.outcome != Outcome::Left {

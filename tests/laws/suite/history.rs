@@ -21,10 +21,11 @@ pub(crate) struct Granted {
 pub(crate) struct History {
     /// In the order in which they were granted.
     pub(crate) all: Vec<Granted>,
-    /// The versions of the policy, each with the turn from which it was in force.
-    pub(crate) versions: Vec<(u32, usize)>,
-    /// The times of changes of the policy, each with its turn.
-    pub(crate) changes: Vec<(u32, Time)>,
+    /// The versions of the policy, each with the turn and the time from which it was in force.
+    pub(crate) versions: Vec<(u32, Time, usize)>,
+    /// By how much a window may be longer by the clock of the callers, because that of the server went back; in a
+    /// pause, it begins at its end.
+    pub(crate) longer: Time,
     /// Extra permits that are allowed.
     pub(crate) slack: u32,
     /// Only grants after a pause that began in this turn are checked, from the end of the pause on,
@@ -67,14 +68,14 @@ impl History {
         let turns = || grants.iter().map(|grant| grant.turn);
         let first = self.resumed.map(|(turn, _)| turn).or_else(|| turns().min()).unwrap_or(0);
         let last = turns().max().unwrap_or(u32::MAX);
-        let until = self.versions.iter().map(|&(since, _)| since).skip(1).chain([u32::MAX]);
+        let until = self.versions.iter().map(|&(since, ..)| since).skip(1).chain([u32::MAX]);
         let spans = self.versions.iter().zip(until);
         // Versions before the first grant count too if the span does not begin there.
         let earlier = u32::from(self.resumed.is_some());
-        let meets = move |&(&(since, _), until): &(&(u32, usize), u32)| {
+        let meets = move |&(&(since, ..), until): &(&(u32, Time, usize), u32)| {
             since <= last && first < until.saturating_add(earlier)
         };
-        spans.filter(meets).map(|(&(_, version), _)| version)
+        spans.filter(meets).map(|(&(.., version), _)| version)
     }
 
     /// The grants in a span, without the last, are worth no more than the span and the store. Each
@@ -126,8 +127,8 @@ impl History {
             // What had come by a change keeps its number if the clock goes back behind it.
             let (first, last) = (grants.first(), grants.last());
             let turns = first.map_or(0, |grant| grant.turn)..=last.map_or(0, |grant| grant.turn);
-            let changes = self.changes.iter().filter(|change| turns.contains(&change.0));
-            let until = changes.fold(end, |end, change| end.max(change.1));
+            let changes = self.versions.iter().skip(1).filter(|change| turns.contains(&change.0));
+            let until = changes.fold(end, |end, &(_, at, _)| end.max(at));
             let share = stored * fastest + (until - start + step + 2) * TICKS;
             if permits * fastest > share {
                 let share = share / fastest;

@@ -238,22 +238,23 @@ impl Line {
             let Caller { n, rank, .. } = self.callers[id];
             self.refuse(id, self.projected(n, rank));
         }
-        if measure::REFUSES_AT_ONCE {
+        if measure::REFUSED_AT_ONCE > 0 {
             self.refuse_the_late();
         }
     }
 
-    /// Refuses those behind the head that cannot meet their deadlines.
+    /// Refuses those behind the head that cannot meet their deadlines. Of some it is open when they learn it.
     fn refuse_the_late(&mut self) {
         let mut policy = self.policy.copy();
         let mut due = Due { at: self.now.max(self.since), is_known: true };
-        for id in self.queue.clone() {
+        for (place, id) in self.queue.clone().into_iter().enumerate() {
             let Caller { n, deadline, .. } = self.callers[id];
             let own = due.and(policy.ready(due.at, n));
             if deadline.is_some_and(|deadline| (own.at - deadline).abs() <= self.tolerance) {
                 self.doubtful |= self.tolerance > 0;
             }
             if deadline.is_some_and(|deadline| own.at > deadline) {
+                self.doubtful |= place >= measure::REFUSED_AT_ONCE;
                 self.refuse(id, own);
                 self.depart(id);
             } else if due.is_known {

@@ -120,6 +120,12 @@ pub(crate) trait Conforms: Debug + 'static {
     /// Whether a refusal changes the state.
     const PUNISHES: bool = false;
 
+    /// Whether a waiter learns how long it has to wait when another gives something back.
+    const HOLDS: bool = false;
+
+    /// Whether the times of refusals are compared.
+    const EXACT_REFUSALS: bool = measure::EXACT_REFUSALS || !(Self::PUNISHES || Self::HOLDS);
+
     /// Whether it notices that the clock has gone back before a refund: the one word in which a bucket
     /// is kept does not say when it was last drawn.
     const KNOWS_LAST: bool = true;

@@ -12,8 +12,8 @@ use crate::script::{GiveBack, Kinds, play, scripts};
 use crate::subject::Subject;
 
 pub(crate) fn the_oracle_agrees<P: Conforms, S: Subject<P::Policy>>() {
-    let exact_refusals = measure::APPLIES_LOCKS_AT_ONCE || !P::PUNISHES;
-    if measure::REFUSES_AT_ONCE {
+    let exact_refusals = P::EXACT_REFUSALS;
+    if measure::REFUSED_AT_ONCE > 0 {
         // But not those that are overtaken.
         let kinds = Kinds { ahead: false, ..Kinds::FORWARD };
         agree::<P, S>(2 * CASES, kinds, GiveBack::Fresh, exact_refusals);

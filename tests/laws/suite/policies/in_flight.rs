@@ -56,6 +56,8 @@ impl Conforms for InFlight {
     type Policy = Self;
     type Version = u32;
 
+    const HOLDS: bool = true;
+
     fn version(_: Scale) -> BoxedStrategy<u32> {
         prop_oneof![8 => 1u32..12, 2 => Just(40u32), 1 => Just(0)].boxed()
     }

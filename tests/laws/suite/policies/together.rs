@@ -211,6 +211,7 @@ macro_rules! conforms {
             type Version = ($($generic::Version,)+);
 
             const CATCHES_UP: bool = $($generic::CATCHES_UP)&&+;
+            const HOLDS: bool = $($generic::HOLDS)||+;
             const SHIFTS: bool = $($generic::BEGINS_WITH_A_GRANT)||+;
 
             fn version(scale: Scale) -> BoxedStrategy<Self::Version> {
@@ -273,6 +274,7 @@ where
     type Version = [P::Version; N];
 
     const CATCHES_UP: bool = P::CATCHES_UP;
+    const HOLDS: bool = P::HOLDS;
 
     /// Of several lengths, not only of several sizes.
     fn version(scale: Scale) -> BoxedStrategy<Self::Version> {
