@@ -28,6 +28,7 @@ use tokio::sync::oneshot;
 use crate::clock::Steady;
 use crate::error::{Error, QueueLimit};
 use crate::observe::Event;
+use crate::policy::Cost;
 use crate::redis::health::KeyOutage;
 use crate::redis::rules::Slot;
 use crate::redis::script::Scripted;
@@ -204,6 +205,10 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     pub(crate) fn refund(&mut self, part: P::Cost, all: P::Cost, booking: Booking) {
+        // If all of it came back before, the next charge has its number.
+        if part.is_zero() {
+            return;
+        }
         let refund = Some(Refund { part, all, booking });
         self.change(KeyChange { refund, ..KeyChange::of(Vec::new()) });
     }

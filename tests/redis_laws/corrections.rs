@@ -67,6 +67,22 @@ fn law_10_the_true_costs_keep_the_limit_and_little_is_lost() {
     over_redis(&meter);
 }
 
+/// A charge that came back whole leaves its number to the next one: the refund of the rest, which is nothing, must not
+/// undo that one.
+#[test]
+fn a_refund_of_what_was_settled_to_nothing_leaves_the_next_charge_alone() {
+    let (limiter, clock) = begin(&TokenBucket::new(Rate::per_second(100.0), 100));
+    let mut first = now(limiter.try_acquire(2)).expect("full");
+    now(Box::pin(first.settle(0))).expect("less");
+    let mut second = now(limiter.try_acquire(2)).expect("full");
+    first.refund();
+    clock.advance(SECOND);
+    let _third = now(limiter.try_acquire(38)).expect("full again");
+    // Time has paid for it: the store was full when the third came.
+    now(Box::pin(second.settle(1))).expect("less");
+    assert_eq!(left(&limiter), 62);
+}
+
 /// Takes a hundred, and ten a second as they come; then the hundred have cost fifty.
 fn corrected_under_load<P: Scripted>(policy: &P, cost: impl Fn(u32) -> P::Cost) -> P::Cost {
     let (limiter, clock) = begin(policy);
