@@ -225,6 +225,37 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
         }
     }
 
+    /// As [`try_acquire_timeout`](Self::try_acquire_timeout), for threads; see
+    /// [`RateLimiter::blocking_try_acquire_timeout`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RateLimiter::blocking_try_acquire_timeout`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    /// let (policy, clock) = (TokenBucket::new(Rate::per_second(100.0), 10), ManualClock::auto_advance());
+    /// let limiter = RateLimiter::builder(policy).clock(clock).build_cached(1, 4);
+    /// limiter.blocking_acquire(9)?;
+    /// let (short, enough) = (Duration::from_millis(19), Duration::from_millis(20));
+    /// assert!(limiter.blocking_try_acquire_timeout(2, short).is_err());
+    /// assert_eq!(limiter.blocking_try_acquire_timeout(2, enough)?, enough);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn blocking_try_acquire_timeout(
+        &self,
+        n: u32,
+        timeout: Duration,
+    ) -> Result<Duration, Error> {
+        match self.try_acquire(n) {
+            Err(Error::Denied { .. }) => {
+                Ok(self.shared.limiter.blocking_try_acquire_timeout(n, timeout)?.waited())
+            }
+            answer => answer.map(|()| Duration::ZERO),
+        }
+    }
+
     /// The permits that could be taken now: of the limiter, and those that threads hold. A call of one thread gets fewer:
     /// up to 16 of each other thread are left to that one.
     ///
@@ -356,13 +387,25 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
 }
 
 impl<P: Rated<Cost = u32>> CachedRateLimiter<P> {
+    /// The current rate.
+    ///
+    /// ```
+    /// # use tollgate::{CachedRateLimiter, Rate, SmoothBursty};
+    /// let limiter = CachedRateLimiter::new(SmoothBursty::new(Rate::per_second(1e6)));
+    /// assert_eq!(limiter.rate(), Rate::per_second(1e6));
+    /// ```
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.policy().rate()
+    }
+
     /// Replaces the rate, for all clones; see [`RateLimiter::set_rate`]. What threads hold is discarded.
     ///
     /// ```
-    /// # use tollgate::{CachedRateLimiter, Rate, Rated, SmoothBursty};
+    /// # use tollgate::{CachedRateLimiter, Rate, SmoothBursty};
     /// let limiter = CachedRateLimiter::new(SmoothBursty::new(Rate::per_second(1e6)));
     /// limiter.set_rate(Rate::per_second(2e6));
-    /// assert_eq!(limiter.policy().rate(), Rate::per_second(2e6));
+    /// assert_eq!(limiter.rate(), Rate::per_second(2e6));
     /// ```
     pub fn set_rate(&self, rate: Rate) {
         self.shared.change(|whole| *whole = whole.clone().with_rate(rate));
