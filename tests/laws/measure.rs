@@ -18,9 +18,9 @@ pub(crate) const PERMITS: i128 = 2000;
 /// Whether a policy credits the lateness of a wake-up.
 pub(crate) const CATCHES_UP: bool = true;
 
-/// Of how many waiters those that a change or a pause makes hopeless are refused at once. The others are
+/// Of how many waiters those that a change or a pause makes late are refused at once. `None`: all waiters are
 /// refused at their deadlines, or at the head of the queue.
-pub(crate) const REFUSED_AT_ONCE: usize = 0;
+pub(crate) const REFUSED_AT_ONCE: Option<usize> = None;
 
 /// Whether a grant knows its price, so that it is refunded at that price after any change.
 pub(crate) const KNOWS_PRICES: bool = true;

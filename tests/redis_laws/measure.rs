@@ -22,7 +22,7 @@ pub(crate) const CATCHES_UP: bool = false;
 
 /// A request for the head of the queue includes at least this many waiters, and those that cannot meet their
 /// deadlines are refused.
-pub(crate) const REFUSED_AT_ONCE: usize = 8;
+pub(crate) const REFUSED_AT_ONCE: Option<usize> = Some(8);
 
 /// Permits charged under an earlier policy are not refunded: Redis does not store their price.
 pub(crate) const KNOWS_PRICES: bool = false;

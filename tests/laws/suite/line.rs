@@ -62,6 +62,8 @@ pub(crate) struct Line {
     touched: usize,
     /// A deadline was so close to a grant that rounding decides.
     doubtful: bool,
+    /// A waiter has become late that need not learn it at once.
+    unaware: bool,
 }
 
 /// When a caller is granted: at this time, or not before it.
@@ -101,6 +103,7 @@ impl Line {
             age: 0,
             touched: 0,
             doubtful: false,
+            unaware: false,
         }
     }
 
@@ -110,7 +113,12 @@ impl Line {
 
     /// Whether later steps prove nothing: rounding decided, or a refund that the oracle does not define.
     pub(crate) fn is_doubtful(&self) -> bool {
-        self.doubtful || self.policy.is_doubtful()
+        self.doubtful || self.unaware || self.policy.is_doubtful()
+    }
+
+    /// Whether it is open when a waiter was refused, and so what those behind it were told.
+    pub(crate) fn has_unaware(&self) -> bool {
+        self.unaware
     }
 
     /// When the head of the queue is charged; `None` if never.
@@ -238,13 +246,13 @@ impl Line {
             let Caller { n, rank, .. } = self.callers[id];
             self.refuse(id, self.projected(n, rank));
         }
-        if measure::REFUSED_AT_ONCE > 0 {
-            self.refuse_the_late();
+        if let Some(aware) = measure::REFUSED_AT_ONCE {
+            self.refuse_the_late(aware);
         }
     }
 
-    /// Refuses those behind the head that cannot meet their deadlines. Of some it is open when they learn it.
-    fn refuse_the_late(&mut self) {
+    /// Refuses those behind the head that cannot meet their deadlines; the first `aware` waiters learn it at once.
+    fn refuse_the_late(&mut self, aware: usize) {
         let mut policy = self.policy.copy();
         let mut due = Due { at: self.now.max(self.since), is_known: true };
         for (place, id) in self.queue.clone().into_iter().enumerate() {
@@ -254,7 +262,7 @@ impl Line {
                 self.doubtful |= self.tolerance > 0;
             }
             if deadline.is_some_and(|deadline| own.at > deadline) {
-                self.doubtful |= place >= measure::REFUSED_AT_ONCE;
+                self.unaware |= place >= aware;
                 self.refuse(id, own);
                 self.depart(id);
             } else if due.is_known {

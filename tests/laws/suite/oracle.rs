@@ -16,8 +16,9 @@ use crate::measure;
 /// them. Signed, so that nothing stops at zero by accident.
 pub(crate) type Time = i128;
 
-/// Ticks in a nanosecond: divisible by all numbers up to 16.
-pub(crate) const TICKS: i128 = 720_720;
+/// Ticks in a nanosecond: divisible by all numbers up to 16, and by 32, the largest factor between the rates
+/// of exact versions.
+pub(crate) const TICKS: i128 = 1_441_440;
 
 /// When permits are ready.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,7 +13,7 @@ use crate::subject::Subject;
 
 pub(crate) fn the_oracle_agrees<P: Conforms, S: Subject<P::Policy>>() {
     let exact_refusals = P::EXACT_REFUSALS;
-    if measure::REFUSED_AT_ONCE > 0 {
+    if measure::REFUSED_AT_ONCE.is_some() {
         // But not those that are overtaken.
         let kinds = Kinds { ahead: false, ..Kinds::FORWARD };
         agree::<P, S>(2 * CASES, kinds, GiveBack::Fresh, exact_refusals);

@@ -13,7 +13,7 @@ use crate::subject::Subject;
 
 /// Where all waiters are asked for at once, those that are overtaken learn that they are late with the next request, which
 /// may be that of a caller that is refused, or a look at them.
-const NOT_OVERTAKEN: Kinds = Kinds { ahead: measure::REFUSED_AT_ONCE == 0, ..Kinds::FORWARD };
+const NOT_OVERTAKEN: Kinds = Kinds { ahead: measure::REFUSED_AT_ONCE.is_none(), ..Kinds::FORWARD };
 
 /// The outcomes of all callers.
 fn outcomes<P: Conforms, S: Subject<P::Policy>>(
@@ -25,7 +25,8 @@ fn outcomes<P: Conforms, S: Subject<P::Policy>>(
 
 pub(crate) fn a_refusal_changes_nothing<P: Conforms, S: Subject<P::Policy>>() {
     prove(CASES, &(setups::<P>(), scripts(NOT_OVERTAKEN)), |(setup, script)| {
-        let (_, mut steps) = play::<P>(&setup, &script, GiveBack::Any);
+        let (line, mut steps) = play::<P>(&setup, &script, GiveBack::Any);
+        prop_assume!(!line.has_unaware());
         let with = run(&setup, &steps, |driver: &Driver<'_, P, S>| {
             // If a policy penalizes a denial, other refusals still change nothing.
             let harmless = |outcome| !P::PUNISHES || !matches!(outcome, Outcome::Refused { .. });
@@ -150,7 +151,8 @@ fn granted(outcome: Option<Outcome>) -> i128 {
 pub(crate) fn looking_and_polling_change_nothing<P: Conforms, S: Subject<P::Policy>>() {
     let looks = prop::collection::vec((any::<u8>(), 1u8..16), 30);
     prove(CASES, &(setups::<P>(), scripts(NOT_OVERTAKEN), looks), |(setup, script, looks)| {
-        let (_, steps) = play::<P>(&setup, &script, GiveBack::Any);
+        let (line, steps) = play::<P>(&setup, &script, GiveBack::Any);
+        prop_assume!(!line.has_unaware());
         // In the twin, time comes in pieces, and between any two steps the limiter is read and all
         // callers are polled.
         let mut meddled = Vec::new();
@@ -176,8 +178,8 @@ pub(crate) fn looking_and_polling_change_nothing<P: Conforms, S: Subject<P::Poli
             (outcomes::<P, S>(&setup, &steps), outcomes::<P, S>(&setup, &meddled));
         for (id, (&plainly, &meddled)) in plainly.iter().zip(&meddled).enumerate() {
             // A caller may leave in the moment in which it becomes late: it knows that or not.
-            let left =
-                measure::REFUSED_AT_ONCE > 0 && [plainly, meddled].contains(&Some(Outcome::Left));
+            let left = measure::REFUSED_AT_ONCE.is_some()
+                && [plainly, meddled].contains(&Some(Outcome::Left));
             let refused = [plainly, meddled].into_iter().any(is_refused);
             prop_assert!(
                 !refused
