@@ -62,7 +62,8 @@ pub(crate) struct Line {
     touched: usize,
     /// A deadline was so close to a grant that rounding decides.
     doubtful: bool,
-    /// A waiter has become late that need not learn it at once.
+    /// A waiter has become late that need not learn it at once, or a place in flight came back just at its deadline,
+    /// and it need not have been asked for.
     unaware: bool,
 }
 
@@ -295,6 +296,10 @@ impl Line {
                 self.refuse(head, due);
                 self.depart(head);
             } else if due.is_known && due.at <= self.now {
+                self.unaware |= deadline == Some(due.at)
+                    && due.at > joined
+                    && self.policy.holds()
+                    && !measure::EXACT_REFUSALS;
                 let (waiters, waiter) = (self.waiters(), self.waiter(self.callers[head].rank, n));
                 if let Some(turns) = &mut self.turns {
                     turns.grant(&waiters, waiter);
