@@ -4,6 +4,9 @@
 //! intervals, and callers wait, but not longer than one deadline after the first failure, or after the last
 //! reply if that came later. Then Redis is *down*: waiting and new callers get what
 //! [`Unavailable`](super::Unavailable) says, and one request at a time probes whether it is back.
+//!
+//! The next reply ends that outage for every key: what failed before it says nothing about a key. A key that fails
+//! while others are answered has an outage of its own.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,10 +32,20 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendPermission {
     Ask,
-    /// One request at a time.
-    Try,
-    Probe,
+    /// One request of the group at a time.
+    Try(Group),
+    Probe(Group),
     Wait,
+}
+
+impl SendPermission {
+    /// The group whose turn it is.
+    pub(super) fn group(self) -> Option<Group> {
+        match self {
+            Self::Try(group) | Self::Probe(group) => Some(group),
+            Self::Ask | Self::Wait => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -44,6 +57,8 @@ pub(super) struct Health {
     answered: AtomicU64,
     /// When the latest of the requests that were answered was sent.
     answered_sent: AtomicU64,
+    /// When the last outage of all ended.
+    recovered: AtomicU64,
     max_pause: Duration,
     random: u64,
 }
@@ -53,14 +68,31 @@ pub(super) struct Health {
 struct Trouble {
     outage: Outage,
     is_down: bool,
-    /// One request at a time.
-    probing: bool,
-    /// Whether keys that have not failed themselves wait for that turn: they may be well.
-    others_wait: bool,
+    /// Whether a request tries Redis, of each group of keys.
+    tried: [bool; 2],
 }
 
-/// At least this often a key looks again while requests of other keys try Redis.
+/// The keys of a group take turns, and do not wait for the other group: one request of each at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    /// They may be well.
+    Others,
+    /// Their last request has failed.
+    Failing,
+}
+
+impl Group {
+    fn of(fails: bool) -> Self {
+        if fails { Self::Failing } else { Self::Others }
+    }
+}
+
+/// A key does not look again earlier than this while requests of other keys try Redis.
 const SOON: Duration = Duration::from_millis(10);
+
+/// Nor later than this, however long the pauses are, while it is in doubt whether Redis is there, and while Redis
+/// is down.
+const LATEST: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 
 /// Consecutive failures of the requests for one key, or for all: how long callers wait for the end of the
 /// outage, and when the next request may try.
@@ -74,8 +106,6 @@ pub(super) struct Outage {
     pause: Duration,
     max_pause: Duration,
     random: u64,
-    /// When the last attempt failed.
-    failed: Nanos,
     /// The error of the last attempt.
     pub(super) error: StoreError,
 }
@@ -91,11 +121,10 @@ impl Outage {
     ) -> Self {
         let until = since.saturating_add(deadline);
         let (pause, max_pause) = (Duration::ZERO, health.max_pause);
-        Self { since, until, retry_at: since, pause, max_pause, random, failed: since, error }
+        Self { since, until, retry_at: since, pause, max_pause, random, error }
     }
 
     pub(super) fn failed(&mut self, now: Nanos, error: &StoreError) {
-        self.failed = now;
         self.error = error.clone();
         self.retry_at = now.saturating_add(about(&mut self.random, self.pause));
         self.pause = (self.pause * 2).max(Duration::from_millis(1)).min(self.max_pause);
@@ -130,8 +159,9 @@ pub(super) fn whole(duration: Duration) -> Duration {
 
 impl Health {
     pub(super) fn new(max_pause: Duration, random: u64) -> Self {
-        let (troubled, trouble, answered, answered_sent) = Default::default();
-        Self { troubled, trouble, answered, answered_sent, max_pause, random: random | 1 }
+        let (troubled, trouble, answered, answered_sent, recovered) = Default::default();
+        let random = random | 1;
+        Self { troubled, trouble, answered, answered_sent, recovered, max_pause, random }
     }
 
     /// Whether a request that was sent at `sent` is not merely in a crowd in front of a server: a later one was
@@ -187,23 +217,25 @@ impl Health {
         self.trouble(|trouble| trouble.again(now, needed, fails))?
     }
 
-    /// A request of a key has failed that was sent at `sent`. `key`: the outage of that key before. `tries`:
-    /// whether it tried for all keys if Redis is back.
+    /// Whether an outage of all has ended since a key failed.
+    pub(super) fn has_recovered_since(&self, failed: Nanos) -> bool {
+        Nanos::new(self.recovered.load(Ordering::SeqCst)) > failed
+    }
+
+    /// A request of a key has failed that was sent at `sent`. `before`: when the first of those before it
+    /// failed that have failed in a row. `tries`: the group for which it tried if Redis is back.
     pub(super) fn failed(
         &self,
         now: Nanos,
         sent: Nanos,
         deadline: Duration,
-        key: Option<&KeyOutage>,
+        before: Option<Nanos>,
         error: &StoreError,
-        tries: bool,
+        tries: Option<Group>,
     ) -> Option<Event> {
-        let unheard = key.map_or(sent, |key| key.outage.failed);
-        if Nanos::new(self.answered.load(Ordering::SeqCst)) > unheard {
+        if Nanos::new(self.answered.load(Ordering::SeqCst)) > before.unwrap_or(sent) {
             // Redis has answered requests of other keys since: only this key cannot be reached.
-            if tries {
-                self.abandoned();
-            }
+            self.abandoned(tries);
             return None;
         }
         let mut trouble = self.trouble.lock();
@@ -214,10 +246,9 @@ impl Health {
         let trouble = trouble.get_or_insert_with(|| Trouble {
             outage: Outage::new(self, since, deadline, error.clone(), self.random),
             is_down: false,
-            probing: false,
-            others_wait: false,
+            tried: [false; 2],
         });
-        trouble.probing &= !tries;
+        trouble.end_turn(tries);
         trouble.outage.failed(now, error);
         trouble.pass(now)
     }
@@ -232,45 +263,58 @@ impl Health {
         let mut trouble = self.trouble.lock();
         self.troubled.store(false, Ordering::Release);
         let trouble = trouble.take()?;
-        trouble.is_down.then(|| Event::Up { after: now.since(trouble.outage.since) })
+        trouble.is_down.then(|| {
+            self.recovered.fetch_max(now.get(), Ordering::SeqCst);
+            Event::Up { after: now.since(trouble.outage.since) }
+        })
     }
 
     /// A request shows nothing about Redis: it was not sent, or only its key fails.
-    pub(super) fn abandoned(&self) {
-        self.trouble(|trouble| trouble.probing = false);
+    pub(super) fn abandoned(&self, tries: Option<Group>) {
+        self.trouble(|trouble| trouble.end_turn(tries));
     }
 }
 
 impl Trouble {
     fn may_ask(&mut self, now: Nanos, fails: bool) -> SendPermission {
-        if self.probing || now < self.turn(fails) {
-            self.others_wait |= !fails;
+        let group = Group::of(fails);
+        if self.tried[group as usize] || now < self.turn(group) {
             return SendPermission::Wait;
         }
-        self.probing = true;
-        self.others_wait = false;
-        if self.is_down { SendPermission::Probe } else { SendPermission::Try }
+        self.tried[group as usize] = true;
+        match self.is_down {
+            true => SendPermission::Probe(group),
+            false => SendPermission::Try(group),
+        }
+    }
+
+    fn end_turn(&mut self, tries: Option<Group>) {
+        if let Some(group) = tries {
+            self.tried[group as usize] = false;
+        }
     }
 
     fn again(&self, now: Nanos, needed: bool, fails: bool) -> Option<Nanos> {
         let until = (!self.is_down).then_some(self.outage.until);
-        let again = match self.turn(fails) {
-            _ if self.probing => now.saturating_add(self.outage.pause.max(SOON)),
+        let group = Group::of(fails);
+        let again = match self.turn(group) {
+            _ if self.tried[group as usize] => {
+                let latest = LATEST[usize::from(self.is_down)];
+                now.saturating_add(self.outage.pause.clamp(SOON, latest))
+            }
             // The key may ask at any time, and has nothing to ask now.
             Nanos::ZERO => now.saturating_add(SOON),
             turn => turn,
         };
         // While Redis is down, some key must probe.
-        let again = (needed || self.is_down && !self.probing).then_some(again);
+        let again = (needed || self.is_down && self.tried == [false; 2]).then_some(again);
         again.into_iter().chain(until).min()
     }
 
-    /// When the key may try. A key that has not failed may be well: it does not wait for failed keys, and they
-    /// do not take its turn.
-    fn turn(&self, fails: bool) -> Nanos {
-        match fails {
-            true if self.others_wait => self.outage.retry_at.saturating_add(2 * SOON),
-            false if !self.is_down => Nanos::ZERO,
+    /// When a key of the group may try.
+    fn turn(&self, group: Group) -> Nanos {
+        match group {
+            Group::Others if !self.is_down => Nanos::ZERO,
             _ => self.outage.retry_at,
         }
     }
@@ -286,6 +330,7 @@ impl Trouble {
 
 #[cfg(test)]
 mod tests {
+    use super::SendPermission::Try;
     use super::*;
 
     /// The key has failed before the last reply, so it alone is at fault; it does not end the turn of another.
@@ -294,20 +339,18 @@ mod tests {
         let health = Health::new(Duration::from_millis(500), 1);
         let (at, deadline) = (|ms: u64| Nanos::new(ms * 1_000_000), Duration::from_millis(500));
         let error = StoreError::foreign(&"key".into(), None, None);
-        let mut one = KeyOutage {
-            outage: Outage::new(&health, at(1), deadline, error.clone(), 1),
-            probes: 0,
-        };
-        one.outage.failed(at(1), &error);
         health.well(at(2), at(1));
-        health.failed(at(4), at(3), deadline, None, &error, false);
-        assert_eq!(health.may_ask(at(4), true), SendPermission::Try, "another key tries");
-        health.failed(at(5), at(1), deadline, Some(&one), &error, false);
+        health.failed(at(4), at(3), deadline, None, &error, None);
+        assert_eq!(health.may_ask(at(4), true), Try(Group::Failing), "another key tries");
+        health.failed(at(5), at(1), deadline, Some(at(1)), &error, None);
         assert_eq!(health.may_ask(at(5), true), SendPermission::Wait, "one at a time");
         // Nor does a request that was sent before, and did not try.
-        health.failed(at(5), at(3), deadline, None, &error, false);
-        assert_eq!(health.may_ask(at(5), false), SendPermission::Wait);
-        health.failed(at(6), at(4), deadline, None, &error, true);
-        assert_eq!(health.may_ask(at(6), false), SendPermission::Try, "it has tried");
+        health.failed(at(5), at(3), deadline, None, &error, None);
+        assert_eq!(health.may_ask(at(5), true), SendPermission::Wait);
+        // Those that have not failed do not wait for it.
+        assert_eq!(health.may_ask(at(5), false), Try(Group::Others));
+        health.failed(at(6), at(4), deadline, None, &error, Some(Group::Failing));
+        assert_eq!(health.may_ask(at(6), false), SendPermission::Wait);
+        assert_eq!(health.may_ask(at(10), true), Try(Group::Failing), "it has tried");
     }
 }

@@ -98,6 +98,8 @@ pub(crate) struct KeyLine<P: Scripted> {
     trip: Duration,
     /// Set while requests for this key fail.
     failing: Option<KeyOutage>,
+    /// When the first and the last of the requests failed that have failed in a row.
+    failed: Option<(Nanos, Nanos)>,
     /// Since when no request was sent because too many of other keys are in flight.
     crowded: Option<Nanos>,
     /// The last refusal: its cost, when that will be ready, and the part that limits it.
@@ -155,6 +157,7 @@ impl<P: Scripted> KeyLine<P> {
             passed: 0,
             trip: Duration::ZERO,
             failing: None,
+            failed: None,
             crowded: None,
             denied: None,
             spare: VecDeque::new(),

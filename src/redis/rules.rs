@@ -1,6 +1,7 @@
 //! The rules that all keys of a limiter share, apart from the connection.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -21,6 +22,9 @@ pub(super) struct Slots {
     all: Arc<Semaphore>,
     /// For keys whose requests fail: thousands of keys on a mute node hold no more than these.
     failing: Arc<Semaphore>,
+    /// How many more of those there are now, and at most.
+    wider: AtomicUsize,
+    most_wider: usize,
 }
 
 impl Slots {
@@ -28,7 +32,28 @@ impl Slots {
 
     fn new(most: usize) -> Self {
         let slots = |most| Arc::new(Semaphore::new(most));
-        Self { all: slots(most), failing: slots(Self::FAILING) }
+        let (wider, most_wider) = (AtomicUsize::new(0), most.saturating_sub(Self::FAILING));
+        Self { all: slots(most), failing: slots(Self::FAILING), wider, most_wider }
+    }
+
+    /// A key that has failed was answered: others of its node may be well again. It leaves its slot to them, and
+    /// one more, so that twice as many try with each round trip.
+    pub(super) fn widen(&self) {
+        let wider = |wider| (wider < self.most_wider).then_some(wider + 1);
+        if self.wider.fetch_update(Ordering::Relaxed, Ordering::Relaxed, wider).is_ok() {
+            self.failing.add_permits(1);
+        }
+    }
+
+    /// A request has failed.
+    pub(super) fn narrow(&self) {
+        let narrower = |wider: usize| wider.checked_sub(1);
+        if self.wider.fetch_update(Ordering::Relaxed, Ordering::Relaxed, narrower).is_ok() {
+            match self.failing.try_acquire() {
+                Ok(slot) => slot.forget(),
+                Err(_) => drop(self.wider.fetch_add(1, Ordering::Relaxed)),
+            }
+        }
     }
 
     pub(super) fn of(&self, fails: bool) -> &Arc<Semaphore> {

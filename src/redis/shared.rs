@@ -164,8 +164,8 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
 
     /// Whether callers are served without Redis, for this key or for all.
     pub(super) fn is_away(&self) -> bool {
-        let Rules { options, health, .. } = &self.core.rules;
-        health.down().is_some() || self.line.lock().is_away(options.deadline, options.clock.now())
+        let rules = &self.core.rules;
+        rules.health.down().is_some() || self.line.lock().is_away(rules, rules.options.clock.now())
     }
 
     /// The outcome of a caller, if there is one yet. It does not depend on the time. The first caller wakes

@@ -36,16 +36,18 @@ impl<P: Scripted> KeyLine<P> {
         }
         // Another key may find out that Redis is back, but not whether this key can be reached.
         let is_needed = self.waiting > 0 || !self.changes.is_empty();
+        let fails = failing.is_some();
         let has_business =
-            is_needed || failing.is_some() || self.lease.released || self.lease.renew_at.is_some();
+            is_needed || fails || self.lease.released || self.lease.renew_at.is_some();
         let own = failing.as_ref().map(|failing| failing.outage.retry_at);
         let again = match state {
             State::Up => own,
             // Not before both allow it.
-            _ => {
-                let again = rules.health.again(now, has_business, failing.is_some());
+            State::Doubtful => {
+                let again = rules.health.again(now, has_business, fails);
                 again.map(|at| own.unwrap_or(at).max(at))
             }
+            State::Down => rules.health.again(now, has_business, fails),
         };
         let again = again.filter(|_| self.flight.is_none());
         let until = failing.as_ref().map(|failing| failing.outage.until);

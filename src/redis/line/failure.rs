@@ -1,7 +1,5 @@
 //! The end of a request, and the outcome of callers while Redis is away.
 
-use std::time::Duration;
-
 use super::KeyLine;
 use super::change::refuse_all;
 use super::flight::{InFlightRequest, RequestEnd, RequestKind};
@@ -51,9 +49,7 @@ impl<P: Scripted> KeyLine<P> {
                 if matches!(end, RequestEnd::NoSlot) {
                     self.crowded.get_or_insert(now);
                 }
-                if request.tries {
-                    rules.health.abandoned();
-                }
+                rules.health.abandoned(request.tries);
                 Rest::Repeat
             }
         };
@@ -131,11 +127,13 @@ impl<P: Scripted> KeyLine<P> {
             now,
             request.at,
             deadline,
-            self.failing.as_ref(),
+            self.failed.map(|(first, _)| first),
             &error,
             request.tries,
         );
         self.events.extend(down);
+        self.failed = Some((self.failed.map_or(now, |(first, _)| first), now));
+        rules.slots.narrow();
         let random = self.random;
         let failing = self.failing.get_or_insert_with(|| {
             let outage = Outage::new(&rules.health, request.at, deadline, error.clone(), random);
@@ -150,9 +148,22 @@ impl<P: Scripted> KeyLine<P> {
 
     /// The server has answered a request that was sent at `sent`.
     pub(super) fn well(&mut self, rules: &Rules<P>, now: Nanos, sent: Nanos) {
-        self.failing = None;
+        self.failed = None;
+        if self.failing.take().is_some() {
+            rules.slots.widen();
+        }
         let up = rules.health.well(now, sent);
         self.events.extend(up);
+    }
+
+    /// An outage of all keys that has ended says nothing about this one: its callers ask at once, and it needs no
+    /// probe.
+    pub(super) fn forget_outage(&mut self, rules: &Rules<P>) {
+        if let Some((_, last)) = self.failed.filter(|_| self.failing.is_some())
+            && rules.health.has_recovered_since(last)
+        {
+            self.failing = None;
+        }
     }
 
     /// Lets time pass: if Redis has been away for the deadline, no caller waits for it any longer.
@@ -179,9 +190,10 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Whether requests for this key have failed for so long that callers are served without Redis.
-    pub(crate) fn is_away(&self, deadline: Duration, now: Nanos) -> bool {
+    pub(crate) fn is_away(&mut self, rules: &Rules<P>, now: Nanos) -> bool {
+        self.forget_outage(rules);
         self.failing.as_ref().is_some_and(|failing| failing.outage.exceeds_deadline(now))
-            || self.is_crowded_out(deadline, now)
+            || self.is_crowded_out(rules.options.deadline, now)
     }
 
     /// Why requests are not sent as usual, if they are not.

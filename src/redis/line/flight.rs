@@ -6,6 +6,7 @@ use tokio::sync::Semaphore;
 
 use super::change::KeyChange;
 use crate::redis::connection::{Failure, Reply};
+use crate::redis::health::Group;
 use crate::redis::rules::Slot;
 use crate::redis::script::wire::Ahead;
 use crate::units::Nanos;
@@ -26,8 +27,8 @@ pub(crate) struct InFlightRequest<C> {
     pub(crate) at: Nanos,
     /// The number of the policy of the request.
     pub(crate) policy: u32,
-    /// Whether it tries, for all keys, if Redis is back after a failure.
-    pub(crate) tries: bool,
+    /// The group of keys for which it tries if Redis is back after a failure.
+    pub(crate) tries: Option<Group>,
 }
 
 impl<C> RequestKind<C> {

@@ -244,6 +244,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Grants bookings that are due, and refuses waiters whose deadline has passed.
     pub(crate) fn pump(&mut self, rules: &Rules<P>, now: Nanos) {
+        self.forget_outage(rules);
         let late = rules.options.horizon.max(LATE);
         // Once until the next grant: a runtime may always be this late.
         if self.stood_still.is_none()

@@ -8,7 +8,7 @@ use super::waiter::{Stage, Turn};
 use super::{BATCH, KeyLine};
 use crate::error::store::StoreError;
 use crate::policy::Cost;
-use crate::redis::health::SendPermission;
+use crate::redis::health::{SendPermission, State};
 use crate::redis::rules::Rules;
 use crate::redis::script::wire::{Ahead, Call};
 use crate::redis::script::{Scripted, wire};
@@ -72,14 +72,15 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     fn next_request(&mut self, rules: &Rules<P>, now: Nanos) -> Option<InFlightRequest<P::Cost>> {
-        if self.failing.as_ref().is_some_and(|failing| now < failing.outage.retry_at) {
+        // While Redis is down, the pauses are those of all keys.
+        if self.failing.as_ref().is_some_and(|failing| now < failing.outage.retry_at)
+            && rules.health.state() != State::Down
+        {
             return None;
         }
         let may = rules.health.may_ask(now, self.failing.is_some());
         let Some(kind) = self.next_asking(rules, now, may) else {
-            if may == SendPermission::Try {
-                rules.health.abandoned();
-            }
+            rules.health.abandoned(may.group());
             return None;
         };
         self.looks_at.take_if(|_| !kind.only_looks());
@@ -89,7 +90,7 @@ impl<P: Scripted> KeyLine<P> {
             kind,
             at: now,
             policy: self.policies,
-            tries: may != SendPermission::Ask,
+            tries: may.group(),
         })
     }
 
@@ -162,8 +163,8 @@ impl<P: Scripted> KeyLine<P> {
         may: SendPermission,
     ) -> Option<RequestKind<P::Cost>> {
         match may {
-            SendPermission::Ask | SendPermission::Try => {}
-            SendPermission::Probe => return Some(RequestKind::Probe),
+            SendPermission::Ask | SendPermission::Try(_) => {}
+            SendPermission::Probe(_) => return Some(RequestKind::Probe),
             SendPermission::Wait => return None,
         }
         if self.changed_last || self.changes.is_empty() {

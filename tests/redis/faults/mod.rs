@@ -19,6 +19,7 @@ mod operators;
 mod overload;
 mod policies;
 mod processes;
+mod recovery;
 mod refusals;
 mod report;
 mod restart;
