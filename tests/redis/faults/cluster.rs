@@ -145,11 +145,15 @@ async fn a_user_with_the_permissions_documented_for_a_cluster() {
     assert_eq!(charges, 3);
 }
 
-/// Each grant was charged once and each charge was granted, on either node.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_moves_under_load() {
-    let cluster = Cluster::start(2, 0);
-    let limiter = builder(bursty(RATE), connect(&cluster).await).deadline(DEADLINE * 4).build();
+/// Each grant was charged once and each charge was granted, on either node. `in_the_middle`: how many are granted
+/// while the key has moved and the slot has not.
+async fn moves_under_load<C: Connection>(
+    cluster: &Cluster,
+    connection: C,
+    name: &'static str,
+    in_the_middle: u64,
+) {
+    let limiter = builder(bursty(RATE), connection).deadline(DEADLINE * 4).build();
     limiter.acquire(1).await.expect("granted");
     let from = cluster.node_of_key(KEY);
     let before = sequence(cluster.node(from));
@@ -158,7 +162,13 @@ async fn a_slot_moves_under_load() {
     let mut back = Duration::ZERO;
     for to in [1 - from, from] {
         let migration = cluster.migrate_slot(cluster.slot_of(KEY), to);
-        let moved = limiter.stats().granted;
+        let mut moved = limiter.stats().granted;
+        if in_the_middle > 0 {
+            migration.move_keys();
+            eventually("some are granted", || limiter.stats().granted >= moved + in_the_middle)
+                .await;
+            moved = limiter.stats().granted;
+        }
         migration.finish();
         let start = Instant::now();
         eventually("more are granted", || limiter.stats().granted >= moved + 100).await;
@@ -169,10 +179,80 @@ async fn a_slot_moves_under_load() {
     let charges = sequence(cluster.node(from)).wrapping_sub(before);
     let grants = u32::try_from(log.grants()).expect("few");
     assert_eq!(charges, grants, "each once");
-    fault("cluster: a slot moves there and back under load", "ClusterConnection, no retries")
+    fault("cluster: a slot moves there and back under load", name)
         .answer("granted")
         .over(log.excess(RATE, log.end - log.start), 0.0)
         .under(f64::from(charges) - f64::from(grants), 0.0)
+        .back(back)
+        .done();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_moves_under_load() {
+    let cluster = Cluster::start(2, 0);
+    let connection = connect(&cluster).await;
+    moves_under_load(&cluster, connection, "ClusterConnection, no retries", 0).await;
+}
+
+/// `MOVED` and `ASK`, there and back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_moves_slowly_under_load() {
+    let cluster = Cluster::start(2, 0);
+    let connection = tollgate::redis::Cluster::new(connect(&cluster).await);
+    moves_under_load(&cluster, connection, "over `Cluster`, with `ASK`", 60).await;
+}
+
+/// It is not taken for dead yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_keys_of_a_stopped_node_do_not_hold_up_the_others() {
+    const KEYS: usize = 1_000;
+    let cluster = Cluster::with(2, 0, &["--cluster-node-timeout", "60000"]);
+    let connection = tollgate::redis::Cluster::new(connect(&cluster).await);
+    let limiter = builder(bursty(1e6), connection).deadline(DEADLINE).build();
+    let tag = |node| {
+        let tags = (0..100).map(|tag| format!("{{{tag}}}"));
+        tags.into_iter().find(|tag| cluster.node_of_key(tag) == node).expect("a tag")
+    };
+    let [well, mute] = [0, 1].map(tag);
+    let keys: Vec<_> = (0..KEYS).map(|key| limiter.at(format!("{mute}:{key}"))).collect();
+    let failed = async || {
+        let answers = futures::future::join_all(keys.iter().map(|key| key.acquire(1))).await;
+        answers.into_iter().filter(Result::is_err).count()
+    };
+    let others: Vec<_> = (0..20).map(|key| limiter.at(format!("{well}:{key}"))).collect();
+    assert_eq!(failed().await, 0);
+    cluster.node(1).stop_process();
+    let (before, known) = (limiter.counters(), limiter.known_keys());
+    let beside = async {
+        let (start, mut longest) = (Instant::now(), Duration::ZERO);
+        while start.elapsed() < DEADLINE * 4 {
+            for other in &others {
+                let (answer, took) = timed(other.acquire(1)).await;
+                answer.expect("its node is well");
+                longest = longest.max(took);
+            }
+            tokio::time::sleep(ms(5)).await;
+        }
+        longest
+    };
+    let (longest, of_the_mute) = tokio::join!(beside, failed());
+    assert_eq!((of_the_mute, limiter.state()), (KEYS, State::Up));
+    assert!(longest < DEADLINE, "{longest:?}");
+    let requests = limiter.counters().requests - before.requests;
+    println!("{requests} requests, {} keys, longest {longest:?}", limiter.known_keys());
+    assert!(limiter.known_keys() <= known + others.len());
+    cluster.node(1).continue_process();
+    let start = Instant::now();
+    while keys[0].acquire(1).await.is_err() {
+        assert!(start.elapsed() < crate::support::LIMIT);
+        tokio::time::sleep(ms(5)).await;
+    }
+    let back = start.elapsed();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(failed().await, 0, "a second later");
+    fault("cluster: a node is mute, 1,000 keys", "over `Cluster`")
+        .answer("Store for its keys")
+        .longest(longest, DEADLINE)
         .back(back)
         .done();
 }

@@ -8,7 +8,7 @@ use super::load::{Load, permits};
 use super::report::fault;
 use super::{
     Events, HORIZON, KEY, Limiter, builder, bursty, denied, eventually, is, manager, ms,
-    multiplexed, reconnecting, sequence, slow, store, stored, timed, warm,
+    multiplexed, reconnecting, sequence, served, slow, store, stored, timed, warm,
 };
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::server::Server;
@@ -177,6 +177,48 @@ fn blocking_calls_recover_by_themselves() {
         std::thread::sleep(ms(5));
     }
     assert!(back.elapsed() < Duration::from_secs(1), "{:?}", back.elapsed());
+}
+
+/// A server that reads a large snapshot refuses requests, uncharged, and is an outage until it is done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_still_loads() {
+    const FILL: &str = "for i = 1, 3000 do redis.call('SET', i, string.rep('x', 1024)) end";
+    // Half a millisecond for each key.
+    let slowly = ["--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"];
+    let server = Server::with(&slowly);
+    let events = Events::default();
+    let limiter = builder(bursty(RATE), reconnecting(&server.url()))
+        .deadline(DEADLINE)
+        .on_event(events.listener())
+        .build();
+    warm(&limiter, &events).await;
+    server.command(&["EVAL", FILL, "0"]);
+    server.save_snapshot();
+    server.restart();
+    let is_loading = || server.info("persistence")["loading"] == "1";
+    let (mut said, mut longest) = (0, Duration::ZERO);
+    while is_loading() {
+        let (answer, took) = timed(limiter.try_acquire(1)).await;
+        if let Err(tollgate::Error::Store(error)) = answer {
+            let source = std::error::Error::source(&error).map(ToString::to_string);
+            if source.is_some_and(|source| source.to_lowercase().contains("loading")) {
+                assert!(!error.may_have_charged(), "{error}");
+                said += 1;
+            }
+        }
+        longest = longest.max(took);
+        tokio::time::sleep(ms(10)).await;
+    }
+    assert!(said > 0, "it said that it loads");
+    let back = is(&limiter, State::Up).await;
+    served(&limiter).await;
+    // The request on the connection that ended, at most.
+    assert!(limiter.counters().lost <= 1);
+    fault("LOADING a large snapshot", "Reconnecting")
+        .answer("Store: unavailable (LOADING)")
+        .longest(longest, DEADLINE)
+        .back(back)
+        .done();
 }
 
 /// Without any call meanwhile.
