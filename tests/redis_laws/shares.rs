@@ -18,6 +18,8 @@ const fn ms(millis: u64) -> Duration {
 }
 
 struct Process<P: Scripted> {
+    /// Of each call.
+    cost: u32,
     limiter: RedisRateLimiter<P, Manual>,
     calls: FuturesUnordered<RedisAcquire<P, Manual>>,
     granted: u32,
@@ -27,7 +29,7 @@ struct Process<P: Scripted> {
 impl<P: Scripted<Cost = u32>> Process<P> {
     fn start(limiter: RedisRateLimiter<P, Manual>, tasks: u32) -> Self {
         let calls = (0..tasks).map(|_| limiter.acquire(1)).collect();
-        Self { limiter, calls, granted: 0, stands_still: false }
+        Self { cost: 1, limiter, calls, granted: 0, stands_still: false }
     }
 }
 
@@ -56,6 +58,13 @@ impl<P: Scripted<Cost = u32>> Fleet<P> {
         Self { clock, processes, holds, held, seen, longest: Duration::ZERO }
     }
 
+    /// The calls of the first process cost this much.
+    fn costs(&mut self, cost: u32) {
+        let Process { limiter, calls, cost: of_each, .. } = &mut self.processes[0];
+        *of_each = cost;
+        *calls = (0..calls.len()).map(|_| limiter.acquire(cost)).collect();
+    }
+
     /// One more process, with a clock of its own.
     fn join(&mut self, clock: Clock, tasks: u32) {
         let limiter = &self.processes[0].limiter;
@@ -69,9 +78,9 @@ impl<P: Scripted<Cost = u32>> Fleet<P> {
         let now = self.clock.elapsed();
         let rest = self.held.split_off(&(now + Duration::from_nanos(1), 0, 0));
         for ((_, process, _), grant) in std::mem::replace(&mut self.held, rest) {
-            let Process { limiter, calls, .. } = &mut self.processes[process];
+            let Process { limiter, calls, cost, .. } = &mut self.processes[process];
             drop(grant);
-            calls.push(limiter.acquire(1));
+            calls.push(limiter.acquire(*cost));
         }
         let processes = self.processes.iter_mut().enumerate();
         for (index, process) in processes.filter(|(_, process)| !process.stands_still) {
@@ -81,7 +90,7 @@ impl<P: Scripted<Cost = u32>> Fleet<P> {
                 process.granted += 1;
                 self.seen.push(now);
                 if self.holds.is_zero() {
-                    process.calls.push(process.limiter.acquire(1));
+                    process.calls.push(process.limiter.acquire(process.cost));
                 } else {
                     self.held.insert((now + self.holds, index, process.granted), grant);
                 }
@@ -148,6 +157,25 @@ fn places_that_a_process_does_not_need_go_to_others() {
     assert!(all >= 450 && shares[1] < 0.01, "{all} of 500, {shares:?}");
 }
 
+/// Processes share by requests: one whose calls are large gets most of the permits, and no process starves.
+#[test]
+fn processes_with_large_calls_get_more_permits() {
+    fn run(policy: &impl Scripted<Cost = u32>, holds: Duration, cost: u32) -> Vec<u32> {
+        let mut fleet = Fleet::new(policy, holds, &[50; 4]);
+        fleet.costs(cost);
+        fleet.run(ms(20_000));
+        let granted = fleet.processes.iter().map(|process| process.granted * process.cost);
+        let granted: Vec<_> = granted.collect();
+        println!("permits {granted:?}, longest wait {:?}", fleet.longest);
+        granted
+    }
+    let places = run(&InFlight::new(10), ms(10), 8);
+    let bucket = run(&SmoothBursty::new(Rate::per_second(300.0)), ms(0), 100);
+    for permits in [places, bucket] {
+        assert!(permits.iter().all(|&permits| permits >= 40), "{permits:?}");
+    }
+}
+
 /// Tickets booked ahead held places before their callers could run.
 #[test]
 fn a_log_with_places() {
@@ -179,8 +207,11 @@ fn most_within(window: Duration, seen: &[Duration]) -> usize {
 }
 
 /// Three processes of 50 tasks by the server's clock, and one that gets the time in jumps.
-async fn beside_a_process_that_jumps(jumps: &[Duration]) -> Fleet<SlidingWindowLog> {
-    let mut fleet = Fleet::new(&SlidingWindowLog::new(250, ms(500)), ms(0), &[50; 3]);
+async fn beside_a_process_that_jumps(
+    window: Duration,
+    jumps: &[Duration],
+) -> Fleet<SlidingWindowLog> {
+    let mut fleet = Fleet::new(&SlidingWindowLog::new(250, window), ms(0), &[50; 3]);
     fleet.join(Clock::tokio(), 50);
     for &jump in jumps {
         fleet.processes[3].stands_still = jump > ms(1);
@@ -198,7 +229,7 @@ async fn beside_a_process_that_jumps(jumps: &[Duration]) -> Fleet<SlidingWindowL
 #[tokio::test(start_paused = true)]
 async fn a_process_that_stood_still_does_not_play_out_its_bookings() {
     let jumps = [vec![ms(1); 1_400], vec![ms(5_000)], vec![ms(1); 1_000]].concat();
-    let fleet = beside_a_process_that_jumps(&jumps).await;
+    let fleet = beside_a_process_that_jumps(ms(500), &jumps).await;
     let most = most_within(ms(499), &fleet.seen);
     assert!(most <= 250, "{most} in a window");
     let shares: Vec<_> = fleet.processes.iter().map(|process| process.granted).collect();
@@ -206,10 +237,23 @@ async fn a_process_that_stood_still_does_not_play_out_its_bookings() {
     assert!(shares[3] >= 150, "it goes on: {shares:?}");
 }
 
+/// A process that is late grants bookings late, up to the horizon: a server sees more than the limit in a window. It
+/// does not if the window of the limiter is longer by the horizon.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_is_late_exceeds_a_window_unless_it_is_longer() {
+    let late = [vec![ms(1); 700], vec![ms(240)]].concat().repeat(6);
+    for (window, what) in [(ms(500), "as it is"), (ms(750), "longer by the horizon")] {
+        let fleet = beside_a_process_that_jumps(window, &late).await;
+        let most = most_within(ms(499), &fleet.seen);
+        println!("a window of 500 ms, {what}: {most} of 250 within 499 ms");
+        assert!(window == ms(500) || most <= 250, "{most}");
+    }
+}
+
 /// It always finds its bookings overdue.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_is_always_late_is_served() {
-    let fleet = beside_a_process_that_jumps(&[ms(400); 20]).await;
+    let fleet = beside_a_process_that_jumps(ms(500), &[ms(400); 20]).await;
     let shares: Vec<_> = fleet.processes.iter().map(|process| process.granted).collect();
     println!("{shares:?}");
     assert!(shares[3] >= 50, "{shares:?}");
