@@ -2,7 +2,7 @@ local time = redis.call('TIME')
 local key, params, todo = KEYS[1], ARGV[1], ARGV[2]
 local now = time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
-local terms, lasting, most, cost, count, limit, patience, fresh, at = struct.unpack('<dddI4I4ddB', params)
+local terms, lasting, request, most, cost, count, limit, patience, fresh, at = struct.unpack('<ddI4dI4I4ddB', params)
 local sequence, deadline, last, elapsed = now, 0, now, 0
 local pause, owed, vouched, installed, dirty, ends = 0, 0, 0, 0, false, #params
 local version, generation, grace = 0, 0, 0
@@ -105,7 +105,7 @@ local function forget()
   return latest, held + others > 0
 end
 if blob then
-  if #blob < 35 then return {'foreign', #blob, blob:sub(1, 4)} end
+  if #blob < 35 then return {request, 'foreign', #blob, blob:sub(1, 4)} end
   its_terms, sequence, deadline, last, age, its_at = struct.unpack('<dI4I4I7d', blob)
 end
 if its_terms ~= terms then
@@ -121,7 +121,7 @@ if its_terms ~= terms then
     local its_size = its_stamp % 4 > 1 and 4 or 8
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 32 or 0) then
-      return {'foreign', #blob, blob:sub(1, 4)}
+      return {request, 'foreign', #blob, blob:sub(1, 4)}
     end
     local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
     its_at = its_at + its_size
@@ -134,7 +134,7 @@ if its_terms ~= terms then
     local same = its_mark == mark and its_stamp == stamp - stamp % 2
     if not same or its_version ~= version or its_generation ~= generation or (grace > 0 and quiet > grace) then
       local taken = math.min(math.max(math.floor(now / 1000000) - installed, 0), 4294967295)
-        return {'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
+        return {request, 'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
     end
     if grace == 0 and quiet > 5 then dirty = true end
   end
@@ -177,8 +177,8 @@ local function save()
     redis.call('SET', key, value, 'KEEPTTL')
   end
 end
-local values, filled, source, first = {sequence, 0}, 2, params, 1
-local booked, blocked, opaque = sequence ~= values[1], false, false
+local values, filled, source, first = {request, sequence, 0}, 3, params, 1
+local booked, blocked, opaque = sequence ~= values[2], false, false
 local latest = 0
 local function due(cost)
   local after, unknown, part = ready(cost)
@@ -239,8 +239,8 @@ while true do
   for call = first, count do
     if mixed and call > first then cost, at = struct.unpack('<I4', source, at) end
     local value, part = ask(cost, limit, patience, fresh)
-    if value == 0 and filled == 2 then
-      values[2] = values[2] + 1
+    if value == 0 and filled == 3 then
+      values[3] = values[3] + 1
     else
       filled = filled + 1
       values[filled] = value

@@ -2,7 +2,7 @@ local time = redis.call('TIME')
 local key, params, todo = KEYS[1], ARGV[1], ARGV[2]
 local now = time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
-local terms, lasting, duration = struct.unpack('<ddd', params)
+local terms, lasting, request, duration = struct.unpack('<ddI4d', params)
 local function next_call(bytes, at)
   local t = {struct.unpack('<I4I4ddB', bytes, at)}
   return t[1], t[2], t[3], t[4], t[5], t[6]
@@ -11,7 +11,7 @@ local function next_cost(bytes, at)
   local t = {struct.unpack('<I4', bytes, at)}
   return t[1], t[2]
 end
-local cost, count, limit, patience, fresh, at = next_call(params, 57)
+local cost, count, limit, patience, fresh, at = next_call(params, 61)
 local sequence, deadline, last, elapsed = now, 0, now, 0
 local pause, owed, vouched, installed, dirty, ends = 0, 0, 0, 0, false, #params
 local version, generation, grace = 0, 0, 0
@@ -25,7 +25,7 @@ end
 local locked
 local rule = ({
 (function()
-local rate, capacity, initial, period = struct.unpack('<dddd', params, 25)
+local rate, capacity, initial, period = struct.unpack('<dddd', params, 29)
 local level, top
 local low, low2, low3, low4, void, end2, end3, end4
 local function note(level)
@@ -143,7 +143,7 @@ local function restore(bytes)
   locked, at = struct.unpack('<d', bytes, at) read(bytes, at, last)
 end
 if blob then
-  if #blob < 74 then return {'foreign', #blob, blob:sub(1, 4)} end
+  if #blob < 74 then return {request, 'foreign', #blob, blob:sub(1, 4)} end
   its_terms, sequence, deadline, last, locked, its_at = struct.unpack('<dI7I4I7d', blob)
 end
 if its_terms ~= terms then
@@ -159,7 +159,7 @@ if its_terms ~= terms then
     local its_size = its_stamp % 4 > 1 and 0 or 40
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 32 or 0) then
-      return {'foreign', #blob, blob:sub(1, 4)}
+      return {request, 'foreign', #blob, blob:sub(1, 4)}
     end
     local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
     its_at = its_at + its_size
@@ -172,7 +172,7 @@ if its_terms ~= terms then
     local same = its_mark == mark and its_stamp == stamp - stamp % 2
     if not same or its_version ~= version or its_generation ~= generation or (grace > 0 and quiet > grace) then
       local taken = math.min(math.max(math.floor(now / 1000000) - installed, 0), 4294967295)
-        return {'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
+        return {request, 'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
     end
     if grace == 0 and quiet > 5 then dirty = true end
   end
@@ -203,10 +203,10 @@ local function save()
   local value
   if pause ~= 0 or installed > 0 or generation > 0 or stamp % 2 == 1 then
     if grace == 0 then vouched = math.min(math.floor(now / 1000000), 4294967295) end
-    value = struct.pack('<I4I4I7I4I7dc0', stamp - stamp % 2 + 8, mark, sequence, deadline, now, locked, params:sub(17, 56))
+    value = struct.pack('<I4I4I7I4I7dc0', stamp - stamp % 2 + 8, mark, sequence, deadline, now, locked, params:sub(21, 60))
       .. struct.pack('<ddI4I4I4I4', pause, owed, version, generation, vouched, installed)
   else
-    value = struct.pack('<I4I4I7I4I7dc0', stamp, mark, sequence, deadline, now, locked, params:sub(17, 56))
+    value = struct.pack('<I4I4I7I4I7dc0', stamp, mark, sequence, deadline, now, locked, params:sub(21, 60))
   end
   value = write(value)
   if milliseconds then
@@ -215,8 +215,8 @@ local function save()
     redis.call('SET', key, value, 'KEEPTTL')
   end
 end
-local values, filled, source, first = {sequence, 0}, 2, params, 1
-local booked, blocked, opaque = sequence ~= values[1], false, false
+local values, filled, source, first = {request, sequence, 0}, 3, params, 1
+local booked, blocked, opaque = sequence ~= values[2], false, false
 local kept
 local latest = 0
 local function due(cost)
@@ -292,8 +292,8 @@ while true do
   for call = first, count do
     if mixed and call > first then cost, at = next_cost(source, at) end
     local value, part = ask(cost, limit, patience, fresh)
-    if value == 0 and filled == 2 then
-      values[2] = values[2] + 1
+    if value == 0 and filled == 3 then
+      values[3] = values[3] + 1
     else
       filled = filled + 1
       values[filled] = value

@@ -2,14 +2,14 @@ local time = redis.call('TIME')
 local key, params, todo = KEYS[1], ARGV[1], ARGV[2]
 local now = time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
-local terms, lasting, rate, warm_up, cold, cost, count, limit, patience, fresh, at = struct.unpack('<dddddI4I4ddB', params)
+local terms, lasting, request, rate, warm_up, cold, cost, count, limit, patience, fresh, at = struct.unpack('<ddI4dddI4I4ddB', params)
 local sequence, deadline, last, elapsed = now, 0, now, 0
 local pause, owed, vouched, installed, dirty, ends = 0, 0, 0, 0, false, #params
 local version, generation, grace = 0, 0, 0
 local its_terms, its_at, stamp, mark
 local debt, stored, moved, before
 if blob then
-  if #blob < 68 then return {'foreign', #blob, blob:sub(1, 4)} end
+  if #blob < 68 then return {request, 'foreign', #blob, blob:sub(1, 4)} end
   its_terms, sequence, deadline, last, debt, stored, moved, before, its_at = struct.unpack('<dI4I4I7dddd', blob)
 end
 if its_terms ~= terms then
@@ -28,7 +28,7 @@ end
     local its_size = its_stamp % 4 > 1 and 13 or 24
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 32 or 0) then
-      return {'foreign', #blob, blob:sub(1, 4)}
+      return {request, 'foreign', #blob, blob:sub(1, 4)}
     end
     local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
     its_at = its_at + its_size
@@ -41,7 +41,7 @@ end
     local same = its_mark == mark and its_stamp == stamp - stamp % 2
     if not same or its_version ~= version or its_generation ~= generation or (grace > 0 and quiet > grace) then
       local taken = math.min(math.max(math.floor(now / 1000000) - installed, 0), 4294967295)
-        return {'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
+        return {request, 'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
     end
     if grace == 0 and quiet > 5 then dirty = true end
   end
@@ -68,7 +68,7 @@ end
   if pause > after then after = pause end
   local wait = after > 0 and math.ceil(after - 0.001) or 0
   if wait > limit then
-    if wait > patience and wait < 562949953421312 and not dirty then return wait * 4 + 2 end
+    if wait > patience and wait < 562949953421312 and not dirty then return struct.pack('<I4d', request, wait * 4 + 2) end
   elseif wait < 262144 then
 do
 local at, n = after > 0 and after or 0, cost
@@ -123,10 +123,10 @@ end
   end
   end
 end
-    return sequence % 4294967296 * 1048576 + wait * 4
+    return struct.pack('<I4d', request, sequence % 4294967296 * 1048576 + wait * 4)
   end
 end
-local values, filled, source, first = {sequence, 0}, 2, params, 1
+local values, filled, source, first = {request, sequence, 0}, 3, params, 1
 local told
 repeat
   if fresh > 3 then break end
@@ -162,8 +162,8 @@ end
   moved = debt - ticket
 end
     sequence = sequence + 1
-    if wait == 0 and filled == 2 then
-      values[2] = values[2] + 1
+    if wait == 0 and filled == 3 then
+      values[3] = values[3] + 1
     else
       filled = filled + 1
       values[filled] = wait * 4
@@ -271,7 +271,7 @@ local function save()
   end
   end
 end
-local booked, blocked, opaque = sequence ~= values[1], false, false
+local booked, blocked, opaque = sequence ~= values[2], false, false
 local latest = 0
 local function due(cost)
   local after, unknown, part = ready(cost)
@@ -331,8 +331,8 @@ while true do
   for call = first, count do
     if mixed and call > first then cost, at = struct.unpack('<I4', source, at) end
     local value, part = ask(cost, limit, patience, fresh)
-    if value == 0 and filled == 2 then
-      values[2] = values[2] + 1
+    if value == 0 and filled == 3 then
+      values[3] = values[3] + 1
     else
       filled = filled + 1
       values[filled] = value

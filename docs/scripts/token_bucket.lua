@@ -2,7 +2,7 @@ local time = redis.call('TIME')
 local key, params, todo = KEYS[1], ARGV[1], ARGV[2]
 local now = time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
-local terms, lasting, rate, capacity, initial, period, cost, count, limit, patience, fresh, at = struct.unpack('<ddddddI4I4ddB', params)
+local terms, lasting, request, rate, capacity, initial, period, cost, count, limit, patience, fresh, at = struct.unpack('<ddI4ddddI4I4ddB', params)
 local sequence, deadline, last, elapsed = now, 0, now, 0
 local pause, owed, vouched, installed, dirty, ends = 0, 0, 0, 0, false, #params
 local version, generation, grace = 0, 0, 0
@@ -11,7 +11,7 @@ local had_lows = false
 local level
 local low, low2, low3, low4, void, end2, end3, end4
 if blob then
-  if #blob < 43 then return {'foreign', #blob, blob:sub(1, 4)} end
+  if #blob < 43 then return {request, 'foreign', #blob, blob:sub(1, 4)} end
   had_lows = #blob == 91 or #blob > 95
   if had_lows then
     its_terms, sequence, deadline, last, level, low, low2, low3, low4, its_at = struct.unpack('<dI4I4I7ddddd', blob)
@@ -43,7 +43,7 @@ end
     local its_size = its_stamp % 4 > 1 and 12 or 32
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 32 or 0) then
-      return {'foreign', #blob, blob:sub(1, 4)}
+      return {request, 'foreign', #blob, blob:sub(1, 4)}
     end
     local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
     its_at = its_at + its_size
@@ -56,7 +56,7 @@ end
     local same = its_mark == mark and its_stamp == stamp - stamp % 2
     if not same or its_version ~= version or its_generation ~= generation or (grace > 0 and quiet > grace) then
       local taken = math.min(math.max(math.floor(now / 1000000) - installed, 0), 4294967295)
-        return {'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
+        return {request, 'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
     end
     if grace == 0 and quiet > 5 then dirty = true end
   end
@@ -90,7 +90,7 @@ end
   if pause > after then after = pause end
   local wait = after > 0 and math.ceil(after - 0.001) or 0
   if wait > limit then
-    if wait > patience and wait < 562949953421312 and not dirty then return wait * 4 + 2 end
+    if wait > patience and wait < 562949953421312 and not dirty then return struct.pack('<I4d', request, wait * 4 + 2) end
   elseif wait < 262144 then
 do
 local at, n = after > 0 and after or 0, cost
@@ -194,10 +194,10 @@ end
   end
   end
 end
-    return sequence % 4294967296 * 1048576 + wait * 4
+    return struct.pack('<I4d', request, sequence % 4294967296 * 1048576 + wait * 4)
   end
 end
-local values, filled, source, first = {sequence, 0}, 2, params, 1
+local values, filled, source, first = {request, sequence, 0}, 3, params, 1
 local told
 repeat
   if fresh > 3 then break end
@@ -267,8 +267,8 @@ end
   level = level + n
 end
     sequence = sequence + 1
-    if wait == 0 and filled == 2 then
-      values[2] = values[2] + 1
+    if wait == 0 and filled == 3 then
+      values[3] = values[3] + 1
     else
       filled = filled + 1
       values[filled] = wait * 4
@@ -442,7 +442,7 @@ local function save()
   end
   end
 end
-local booked, blocked, opaque = sequence ~= values[1], false, false
+local booked, blocked, opaque = sequence ~= values[2], false, false
 local latest = 0
 local function due(cost)
   local after, unknown, part = ready(cost)
@@ -502,8 +502,8 @@ while true do
   for call = first, count do
     if mixed and call > first then cost, at = struct.unpack('<I4', source, at) end
     local value, part = ask(cost, limit, patience, fresh)
-    if value == 0 and filled == 2 then
-      values[2] = values[2] + 1
+    if value == 0 and filled == 3 then
+      values[3] = values[3] + 1
     else
       filled = filled + 1
       values[filled] = value

@@ -8,13 +8,16 @@ mod request;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::ConnectionLike;
 use redis::{Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use tokio::time::timeout;
 
 use super::sender;
 pub use failure::{Effect, Failure};
+pub(crate) use request::RequestNumber;
 pub use request::{Reply, Request, Script};
 
 /// A task that sends requests.
@@ -27,6 +30,9 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// [`Reconnecting`](super::Reconnecting) is this crate's own. An implementation **never resends a request** that may
 /// have reached the server: it would be charged twice. redis-rs's cluster client resends unless it is built with
 /// `ClusterClientBuilder::retries(0)`.
+///
+/// It reads the server's reply by [`Request::reply`]. If that is an error, the connection is out of step and must be
+/// closed: a pool drops it. Of a connection of redis-rs the server closes it, by `QUIT`.
 ///
 /// ```
 /// use tollgate::redis::Connection;
@@ -45,6 +51,9 @@ pub trait Connection: Clone + Send + Sync + 'static {
         sender::spawn(task);
     }
 }
+
+/// How long a connection over which a reply was late may leave a check unanswered.
+pub(crate) const DOUBT: Duration = Duration::from_secs(1);
 
 /// `EVALSHA`, and `EVAL` if the server did not know the script and so did not run it.
 pub(crate) async fn evaluate<F: Future<Output = Result<Value, RedisError>>>(
@@ -68,22 +77,67 @@ pub(crate) async fn send(
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-        let outcome = evaluate(request, |command| send(self.clone(), command));
-        match tokio::time::timeout(request.deadline, outcome).await {
-            Ok(outcome) => outcome?.try_into(),
-            Err(_) => Err(Failure::late(request.deadline)),
+        let connection = self.clone();
+        exchange(request, move |command| send(connection.clone(), command), Failure::from).await
+    }
+}
+
+/// Runs a request over a connection that may serve others, and that only the server can close.
+pub(crate) async fn exchange<F>(
+    request: &Request,
+    send: impl Fn(Cmd) -> F + Clone + Send + Sync + 'static,
+    failure: impl Fn(RedisError) -> Failure,
+) -> Result<Reply, Failure>
+where
+    F: Future<Output = Result<Value, RedisError>> + Send + 'static,
+{
+    let outcome = timeout(request.deadline, evaluate(request, &send)).await;
+    // redis-rs may have a time-out of its own.
+    let is_late = outcome
+        .as_ref()
+        .map_or(true, |outcome| outcome.as_ref().is_err_and(RedisError::is_timeout));
+    if is_late {
+        // Of two requests in a row the first gets the reply to the second if replies are out of step.
+        for _ in 0..2 {
+            tokio::spawn(check(send.clone(), Arc::clone(&request.key)));
         }
+    }
+    let value = outcome.map_err(|_| Failure::late(request.deadline))?.map_err(failure)?;
+    let reply = request.reply(value);
+    if reply.is_err() {
+        let quit = send.clone();
+        let key = Arc::clone(&request.key);
+        tokio::spawn(async move { timeout(DOUBT, quit(closing(&key))).await });
+    }
+    reply
+}
+
+/// The server closes the connection: with a key, so that a client of a cluster sends it to the node of that key.
+fn closing(key: &str) -> Cmd {
+    let mut quit = redis::cmd("QUIT");
+    quit.arg(key);
+    quit
+}
+
+/// Closes the connection if it gives the reply to another request. It stays open if there is no reply.
+async fn check<F>(send: impl Fn(Cmd) -> F, key: Arc<str>)
+where
+    F: Future<Output = Result<Value, RedisError>>,
+{
+    let number = RequestNumber::next();
+    // Limiters may use scripts, and perhaps no other command.
+    let mut echo = redis::cmd("EVAL");
+    echo.arg("return ARGV[1]").arg(1).arg(&*key).arg(&number.bytes());
+    if let Ok(Ok(value)) = timeout(DOUBT, send(echo)).await
+        && value != Value::BulkString(number.bytes().to_vec())
+    {
+        let _ = timeout(DOUBT, send(closing(&key))).await;
     }
 }
 
 /// A connection that was idle for this long is tried by a `PING` before it is used: servers and proxies close
 /// idle connections, some without notice.
 pub(crate) const IDLE: Duration = Duration::from_secs(10);
-
-/// Whether the server replied, even with an error: `PING` may not be permitted.
-pub(crate) fn is_answer<T>(outcome: &Result<T, RedisError>) -> bool {
-    outcome.as_ref().map_or_else(|error| error.code().is_some(), |_| true)
-}
 
 pub(crate) fn without_delay(client: Client) -> Result<Client, RedisError> {
     let info = client.get_connection_info().clone();

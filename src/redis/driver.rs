@@ -97,12 +97,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     fn request(&self, arguments: Vec<Vec<u8>>, is_take: bool) -> Request {
         let Rules { scripts, options, .. } = &self.core.rules;
         let script = if is_take { &scripts.take } else { &scripts.change };
-        Request {
-            script: Arc::clone(script),
-            key: Arc::clone(&self.key),
-            arguments,
-            deadline: options.deadline,
-        }
+        Request::new(Arc::clone(script), Arc::clone(&self.key), arguments, options.deadline)
     }
 }
 

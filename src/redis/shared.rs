@@ -124,7 +124,7 @@ impl<P: Scripted, C> SharedLimiter<P, C> {
 }
 
 /// A number that differs from process to process.
-fn random() -> u64 {
+pub(super) fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
 }

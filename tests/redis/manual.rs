@@ -83,7 +83,7 @@ impl Manual {
 impl Connection for Manual {
     fn run(&self, request: &Request) -> impl Future<Output = Result<Reply, Failure>> + Send {
         let answer = with_link(|link| link.evaluate(request, self.time()));
-        ready(answer.map_err(Failure::from).and_then(Reply::try_from))
+        ready(answer.map_err(Failure::from).and_then(|value| request.reply(value)))
     }
 
     fn spawn(&self, mut task: Task) {

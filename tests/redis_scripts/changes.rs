@@ -194,7 +194,8 @@ fn a_script_shrinks_as_the_policy_does() {
 /// The rank and the parameters in the reply to a request with another policy.
 fn other_policy<P>(subject: &Subject<P>, value: &Value) -> (Rank, Vec<f64>) {
     let Value::Array(values) = value else { panic!("{value:?}") };
-    let [Value::BulkString(word), Value::Int(generation), Value::BulkString(bytes)] = &values[..]
+    let [_, Value::BulkString(word), Value::Int(generation), Value::BulkString(bytes)] =
+        &values[..]
     else {
         panic!("{value:?}")
     };

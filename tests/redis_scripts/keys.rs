@@ -188,7 +188,7 @@ fn is_not_changed<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: 
         ] {
             let value: Value = command.query(connection).expect("an answer");
             let Value::Array(values) = &value else { panic!("{value:?}") };
-            assert_eq!(values[0], Value::BulkString(b"foreign".into()), "{value:?}");
+            assert_eq!(values[1], Value::BulkString(b"foreign".into()), "{value:?}");
             assert_eq!(subject.bytes(connection), junk);
         }
     }

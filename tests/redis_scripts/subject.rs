@@ -7,6 +7,9 @@ use redis::{Connection, Value};
 /// A time in microseconds since the epoch.
 pub(super) const START: u64 = 1_790_000_000_123_457;
 
+/// The number of all requests.
+const NUMBER: u32 = 1_000_000_007;
+
 /// How long a key is kept that says more than an absent one, in microseconds: 30 years.
 pub(super) const KEEP: f64 = 30.0 * 365.0 * 86_400e6;
 
@@ -146,6 +149,7 @@ impl<P: Scripted> Subject<P> {
         let is_idle = self.idle || self.policy.starts_idle();
         let keep = if self.version + self.generation == 0 && is_idle { self.keep } else { KEEP };
         header.extend(keep.to_le_bytes());
+        header.extend(NUMBER.to_le_bytes());
         header.extend(self.parameters());
         header
     }
@@ -226,8 +230,12 @@ impl<P: Scripted> Subject<P> {
     /// The lower bits of the sequence number after the last booking, and the replies of `take` to each call.
     pub(super) fn answers(&self, value: &Value) -> (u64, Vec<Answer>) {
         match value {
-            Value::Int(number) => {
-                let number = u64::try_from(*number).expect("not negative");
+            Value::BulkString(bytes) => {
+                let (number, value) = bytes.split_at(4);
+                assert_eq!(number, NUMBER.to_le_bytes());
+                let value = f64::from_le_bytes(value.try_into().expect("eight bytes"));
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+                let number = value as u64;
                 let answer = Answer {
                     wait: Wait::Known(number % (1 << 20) / 4),
                     outcome: number % 4,
@@ -246,6 +254,8 @@ impl<P: Scripted> Subject<P> {
                         other => panic!("{other:?}"),
                     })
                     .collect();
+                let (&number, numbers) = numbers.split_first().expect("a number");
+                assert_eq!(number, u64::from(NUMBER));
                 let at_once = Answer { wait: Wait::Known(0), outcome: 0, part: 0 };
                 let count = usize::try_from(numbers[1]).expect("a count");
                 let at_once = std::iter::repeat_n(at_once, count);
@@ -291,7 +301,9 @@ impl<P: Scripted> Subject<P> {
     }
 
     pub(super) fn do_change(&self, connection: &mut Connection, now: u64, todo: &[u8]) -> Vec<i64> {
-        self.change(now, todo).query(connection).expect("an answer")
+        let mut numbers: Vec<i64> = self.change(now, todo).query(connection).expect("an answer");
+        assert_eq!(numbers.remove(0), i64::from(NUMBER));
+        numbers
     }
 
     /// Whether the key has not expired.

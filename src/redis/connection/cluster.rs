@@ -9,7 +9,7 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
 use super::failure::{Effect, Failure};
 use super::request::{Reply, Request};
-use super::{Connection, evaluate};
+use super::{Connection, exchange};
 
 /// A [`ClusterConnection`] that follows `ASK`. While a slot migrates, a key of it may be on either node, and the
 /// old node redirects requests to the new one without charging them.
@@ -96,11 +96,12 @@ fn failure(error: RedisError) -> Failure {
 
 impl Connection for Cluster {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-        let outcome = evaluate(request, |command| self.send(command));
-        match tokio::time::timeout(request.deadline, outcome).await {
-            Ok(outcome) => outcome.map_err(failure)?.try_into(),
-            Err(_) => Err(Failure::late(request.deadline)),
-        }
+        let cluster = self.clone();
+        let send = move |command| {
+            let cluster = cluster.clone();
+            async move { cluster.send(command).await }
+        };
+        exchange(request, send, failure).await
     }
 }
 

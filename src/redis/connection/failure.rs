@@ -40,6 +40,10 @@ impl Failure {
         Self::new(Effect::Unknown, format!("the script answered {answer:?}").into())
     }
 
+    pub(crate) fn out_of_step() -> Self {
+        Self::new(Effect::Unknown, "the reply to another request: one was lost on its way".into())
+    }
+
     pub(crate) fn late(deadline: Duration) -> Self {
         Self::new(Effect::Unknown, format!("no answer within {deadline:?}").into())
     }

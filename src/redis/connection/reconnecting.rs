@@ -7,21 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisError};
+use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::{Effect, Failure, is_demoted};
 use super::request::{Reply, Request};
-use super::{Connection, IDLE, evaluate, is_answer, send, without_delay};
+use super::{Connection, DOUBT, IDLE, RequestNumber, evaluate, send, without_delay};
 use crate::redis::sender;
 use crate::sync::Mutex;
 
 /// How long connecting may take by default.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long a connection over which a reply was late may leave a `PING` unanswered.
-const DOUBT: Duration = Duration::from_secs(1);
 
 /// A connection that is made at the first use, and again when it is lost or the server has become a replica.
 /// Clones share it. Nothing is sent twice.
@@ -71,14 +68,48 @@ struct Open {
 }
 
 impl Open {
-    /// Tries it by a `PING`.
+    /// Sends a command. An error names no request, so a `PING` follows it. If the next reply is not the right one, the
+    /// error may be that of another request, and this request may have been carried out. After `NOSCRIPT` the request
+    /// itself follows, and its reply shows the same.
+    async fn send(&self, command: Cmd) -> Result<Value, RedisError> {
+        match send(self.connection.clone(), command).await {
+            Err(error)
+                if error.code().is_some_and(|code| code != "NOSCRIPT")
+                    && !self.confirms(&error).await =>
+            {
+                Err((ErrorKind::UnexpectedReturnType, "the error may be another request's").into())
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Whether the next reply is the right one, or the same error, or says that `PING` is not permitted.
+    async fn confirms(&self, error: &RedisError) -> bool {
+        let (number, outcome) = self.ping().await;
+        match &outcome {
+            Ok(value) => *value == number,
+            Err(ping) => {
+                ping.code() == error.code()
+                    || ping.detail().is_some_and(|text| text.contains("ping"))
+            }
+        }
+    }
+
+    /// Tries it by a `PING`, whose reply names it. Any error is an answer: `PING` may not be permitted.
     async fn answers(&self, time: Duration) -> bool {
-        let ping = send(self.connection.clone(), redis::cmd("PING"));
-        let said = timeout(time, ping).await.is_ok_and(|outcome| is_answer(&outcome));
+        let Ok((number, outcome)) = timeout(time, self.ping()).await else { return false };
+        let said = outcome.map_or_else(|error| error.code().is_some(), |value| value == number);
         if said {
             self.answered();
         }
         said
+    }
+
+    async fn ping(&self) -> (Value, Result<Value, RedisError>) {
+        let number = RequestNumber::next().bytes().to_vec();
+        let mut ping = redis::cmd("PING");
+        ping.arg(&number);
+        (Value::BulkString(number), send(self.connection.clone(), ping).await)
     }
 
     fn answered(&self) {
@@ -292,18 +323,22 @@ impl Connection for Reconnecting {
         let open = timeout_at(end, state.connection(request.deadline)).await;
         let open = open.unwrap_or_else(|_| Err(not_connected(request.deadline)));
         let open = open.map_err(|failure| Failure { effect: Effect::None, ..failure })?;
-        let outcome = evaluate(request, |command| send(open.connection.clone(), command));
+        let outcome = evaluate(request, |command| open.send(command));
         let Ok(outcome) = timeout_at(end, outcome).await else {
             state.doubt(&open, start);
             return Err(Failure::late(request.deadline));
         };
         open.answered();
         if let Err(error) = &outcome
-            && (error.is_unrecoverable_error() || error.is_io_error() || is_demoted(error))
+            && (error.is_unrecoverable_error()
+                || error.is_io_error()
+                || error.kind() == ErrorKind::UnexpectedReturnType
+                || is_demoted(error))
         {
             state.forget(&open);
         }
-        outcome?.try_into()
+        // The others that are under way get each other's replies, and report the same.
+        request.reply(outcome?).inspect_err(|_| state.forget(&open))
     }
 }
 

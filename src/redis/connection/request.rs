@@ -1,11 +1,14 @@
 //! Requests to the server, and its replies.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 
 use super::failure::Failure;
+use crate::redis::script::wire;
+use crate::redis::shared::random;
 
 /// A script: its text, and the digest by which the server knows it.
 #[derive(Debug)]
@@ -33,6 +36,27 @@ impl Script {
     }
 }
 
+/// The number of a request, which its reply repeats. Redis replies in order, and a client takes each reply for
+/// that of the oldest request: if one is lost on its way and the connection goes on, all later replies come for
+/// the wrong requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestNumber(u32);
+
+impl RequestNumber {
+    /// Different from the numbers of the last four billion requests of this process. Where it begins is random,
+    /// as a proxy may send the requests of several processes over one connection.
+    #[allow(clippy::cast_possible_truncation)] // the lower half
+    pub(crate) fn next() -> Self {
+        static NEXT: OnceLock<AtomicU32> = OnceLock::new();
+        let next = NEXT.get_or_init(|| AtomicU32::new(random() as u32));
+        Self(next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn bytes(self) -> [u8; 4] {
+        self.0.to_le_bytes()
+    }
+}
+
 /// One run of a script.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -45,9 +69,23 @@ pub struct Request {
     pub arguments: Vec<Vec<u8>>,
     /// The maximum time until the reply.
     pub deadline: Duration,
+    number: RequestNumber,
 }
 
 impl Request {
+    pub(crate) fn new(
+        script: Arc<Script>,
+        key: Arc<str>,
+        mut arguments: Vec<Vec<u8>>,
+        deadline: Duration,
+    ) -> Self {
+        let number = RequestNumber::next();
+        if let Some(place) = arguments.first_mut().and_then(|first| first.get_mut(wire::NUMBER)) {
+            place.copy_from_slice(&number.bytes());
+        }
+        Self { script, key, arguments, deadline, number }
+    }
+
     /// `EVALSHA`, or `EVAL` with the whole text.
     #[must_use]
     pub fn command(&self, whole: bool) -> Cmd {
@@ -61,6 +99,18 @@ impl Request {
             command.arg(argument.as_slice());
         }
         command
+    }
+
+    /// Reads the server's reply to this request.
+    ///
+    /// # Errors
+    ///
+    /// If it is the reply to another request, or none of this crate's scripts. Then a reply was lost on its way, and
+    /// this connection gives each later reply to the wrong request: close it. Nothing is granted by such a reply;
+    /// its own request counts as lost.
+    pub fn reply(&self, value: Value) -> Result<Reply, Failure> {
+        let (number, reply) = Reply::read(value)?;
+        if number == i64::from(self.number.0) { Ok(reply) } else { Err(Failure::out_of_step()) }
     }
 }
 
@@ -76,37 +126,46 @@ pub enum Reply {
     PolicyMismatch(String, i64, Vec<u8>),
 }
 
-impl TryFrom<Value> for Reply {
-    type Error = Failure;
-
-    fn try_from(value: Value) -> Result<Self, Failure> {
-        match value {
-            Value::Int(number) => Ok(Self::Number(number)),
-            Value::Array(items) if matches!(items.first(), Some(Value::Int(_))) => {
-                let numbers = items.iter().map(|item| match item {
-                    Value::Int(number) => Ok(*number),
-                    other => Err(Failure::strange(other)),
-                });
-                numbers.collect::<Result<_, _>>().map(Self::Numbers)
+impl Reply {
+    /// The number of the request, and the reply.
+    fn read(value: Value) -> Result<(i64, Self), Failure> {
+        let mut items = match value {
+            Value::BulkString(bytes) => {
+                return Self::packed(&bytes)
+                    .ok_or_else(|| Failure::strange(&Value::BulkString(bytes)));
             }
-            Value::Array(items) => {
-                let mut items = items.into_iter();
-                let (word, generation, parameters) = (items.next(), items.next(), items.next());
-                let Some(Value::BulkString(word)) = word else {
-                    return Err(Failure::strange(&Value::Nil));
-                };
-                let generation = if let Some(Value::Int(number)) = generation { number } else { 0 };
-                let parameters = match parameters {
-                    Some(Value::BulkString(bytes)) => bytes,
-                    _ => Vec::new(),
-                };
-                Ok(Self::PolicyMismatch(
-                    String::from_utf8_lossy(&word).into_owned(),
-                    generation,
-                    parameters,
-                ))
-            }
-            other => Err(Failure::strange(&other)),
+            Value::Array(items) => items.into_iter(),
+            other => return Err(Failure::strange(&other)),
+        };
+        let number = match items.next() {
+            Some(Value::Int(number)) => number,
+            other => return Err(Failure::strange(&other)),
+        };
+        if let Some(Value::Int(_)) = items.as_slice().first() {
+            let numbers = items.map(|item| match item {
+                Value::Int(number) => Ok(number),
+                other => Err(Failure::strange(&other)),
+            });
+            return Ok((number, Self::Numbers(numbers.collect::<Result<_, _>>()?)));
         }
+        let (word, generation, parameters) = (items.next(), items.next(), items.next());
+        let Some(Value::BulkString(word)) = word else {
+            return Err(Failure::strange(&word));
+        };
+        let word = String::from_utf8_lossy(&word).into_owned();
+        let generation = if let Some(Value::Int(number)) = generation { number } else { 0 };
+        let parameters = match parameters {
+            Some(Value::BulkString(bytes)) => bytes,
+            _ => Vec::new(),
+        };
+        Ok((number, Self::PolicyMismatch(word, generation, parameters)))
+    }
+
+    /// The answer to a lone call: a number of four bytes and a float that is whole.
+    #[allow(clippy::cast_possible_truncation)]
+    fn packed(bytes: &[u8]) -> Option<(i64, Self)> {
+        let (number, value) = bytes.split_first_chunk::<4>()?;
+        let value = f64::from_le_bytes(value.try_into().ok()?);
+        Some((i64::from(u32::from_le_bytes(*number)), Self::Number(value as i64)))
     }
 }

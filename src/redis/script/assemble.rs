@@ -128,8 +128,8 @@ impl Lua {
     /// Reads the first argument, with the first call behind the parameters if that is there.
     fn start(&self, header: &ChunkHeader, change: bool) -> String {
         let params: String = header.params.iter().map(|param| format!(", {param}")).collect();
-        let fields = format!("terms, lasting{params}");
-        let format = format!("<dd{}", "d".repeat(header.params.len()));
+        let fields = format!("terms, lasting, request{params}");
+        let format = format!("<ddI4{}", "d".repeat(header.params.len()));
         if change {
             return format!("local {fields} = struct.unpack('{format}', params)\n");
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Where the parameters begin in the first argument, counted from one.
-pub(super) const PARAMETERS: usize = 17;
+pub(super) const PARAMETERS: usize = 21;
 
 /// The first lines of a policy's file.
 #[derive(Debug, Default)]

@@ -1,5 +1,6 @@
 //! Writes requests and reads replies: the Rust side of `take.lua` and `change.lua`.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use super::parts::Scripts;
@@ -9,6 +10,9 @@ use crate::redis::connection::Reply;
 /// The format of the keys. In each format the upper half of the first byte of a key is this number, and the
 /// next three are a hash of the policy's kind; only keys of the first format began with another mark.
 const FORMAT: u8 = 5;
+
+/// Where the number of a request is in its first argument.
+pub(crate) const NUMBER: Range<usize> = 16..20;
 
 /// What the processes that use a key agree on.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +64,7 @@ impl PolicyHeader {
         // With the first four bytes it is read as one float, which must not be NaN.
         bytes.extend((hash(parameters()) & !(1 << 30)).to_le_bytes());
         bytes.extend(micros(keep).to_le_bytes());
+        bytes.resize(NUMBER.end, 0);
         bytes.extend(parameters());
         bytes.extend(more.iter().flat_map(|number| number.to_le_bytes()));
         Self { ends: bytes.len() - 4 * more.len(), terms, rank, bytes }

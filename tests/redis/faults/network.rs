@@ -7,7 +7,7 @@ use tollgate::redis::{Connection, State};
 use super::load::Load;
 use super::report::fault;
 use super::{
-    Events, Limiter, builder, bursty, denied, eventually, is, manager, ms, multiplexed,
+    BURST, Events, Limiter, builder, bursty, denied, eventually, is, manager, ms, multiplexed,
     reconnecting, sequence, served, slow, store, timed, warm,
 };
 use crate::support::proxy::{Mode, Proxy};
@@ -278,4 +278,71 @@ async fn a_deadline_is_kept_while_another_key_connects() {
     assert!(store(answer).is_unavailable());
     assert!(took < DEADLINE * 3 / 2, "{took:?}");
     first.await.expect("no panic");
+}
+
+/// A proxy has lost one reply and passes those that follow. Without numbers each of them would be taken for the reply
+/// to the request before its own, for ever.
+async fn lost<C: Connection>(name: &'static str, proxy: &Proxy, connection: C) {
+    const RATES: [f64; 2] = [10.0, 2_000.0];
+    let limiter = |rate: f64, key: &str| {
+        Limiter::builder(bursty(rate), connection.clone(), key).deadline(DEADLINE).build()
+    };
+    let limiters = [limiter(RATES[0], "slow"), limiter(RATES[1], "fast")];
+    for limiter in &limiters {
+        warm(limiter, &Events::default()).await;
+    }
+    let loads = [Load::start(&limiters[0], 4), Load::start(&limiters[1], 64)];
+    tokio::time::sleep(ms(300)).await;
+    proxy.set_once(Mode::LoseAnswers);
+    let start = Instant::now();
+    eventually("a reply is lost", || proxy.mode() == Mode::Pass).await;
+    tokio::time::sleep(ms(1_500)).await;
+    let settled = Instant::now();
+    tokio::time::sleep(ms(1_500)).await;
+    let mut back = Duration::ZERO;
+    for ((load, rate), limiter) in loads.into_iter().zip(RATES).zip(&limiters) {
+        let log = load.stop().await;
+        let span = log.end.duration_since(log.start).as_secs_f64();
+        #[allow(clippy::cast_precision_loss)] // a few thousand
+        let (granted, later) = (log.grants() as f64, log.grants_in(settled, log.end) as f64);
+        let most = rate * (span + BURST.as_secs_f64()) + 2.0;
+        assert!(granted <= most, "{name}: {granted} at {rate} a second in {span} s");
+        let since = log.end.duration_since(settled).as_secs_f64();
+        assert!(later >= rate * since / 2.0, "{name}: {later} at {rate} a second in {since} s");
+        assert!(limiter.counters().failed < 200, "{name}: {:?}", limiter.counters());
+        back = back.max(log.first_grant_after(start));
+    }
+    let lost: u64 = limiters.iter().map(|limiter| limiter.counters().lost).sum();
+    assert!(lost > 0 && proxy.accepted() >= 2, "{lost} lost, {} connections", proxy.accepted());
+    fault("a reply is lost and the connection goes on", name)
+        .answer("Store: may have charged")
+        .over(0.0, 0.0)
+        .longest(back, DEADLINE)
+        .done();
+
+    // No other request is under way that could get the wrong reply.
+    let [limiter, _] = limiters;
+    let before = proxy.accepted();
+    for _ in 0..3 {
+        served(&limiter).await;
+    }
+    proxy.set_once(Mode::LoseAnswers);
+    let (answer, _) = timed(limiter.acquire(1)).await;
+    assert!(store(answer).may_have_charged());
+    served(&limiter).await;
+    assert!(proxy.accepted() > before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_that_is_lost_shifts_no_other() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    lost("Reconnecting", &proxy, reconnecting(&proxy.url())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_that_is_lost_shifts_no_other_over_a_manager() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    lost("ConnectionManager", &proxy, manager(&proxy.url()).await).await;
 }

@@ -22,6 +22,8 @@ pub(crate) enum Mode {
     DelayConnecting(Duration),
     /// Requests reach the server, answers are lost.
     SwallowAnswers,
+    /// Replies are lost, and those that follow are not, as by a proxy between the two that loses them.
+    LoseAnswers,
     /// Nothing reaches the server.
     SwallowRequests,
     /// A connection ends when its next request arrives, and the server does not see that request.
@@ -77,6 +79,7 @@ enum Verdict {
     Forward(Duration),
     Instead(&'static str),
     Swallow,
+    Lose,
     Cut,
 }
 
@@ -253,6 +256,7 @@ impl Shared {
                 Verdict::Instead(error)
                     if forward(Duration::ZERO, format!("-{error}\r\n").as_bytes()) => {}
                 Verdict::Swallow => lost = true,
+                Verdict::Lose => {}
                 Verdict::Forward(_) | Verdict::Instead(_) | Verdict::Cut => return,
             }
         }
@@ -266,6 +270,7 @@ impl Shared {
             (Mode::DelayConnecting(delay), Side::Answers) if is_first => {
                 return Verdict::Forward(delay);
             }
+            (Mode::LoseAnswers, Side::Answers) => Verdict::Lose,
             (Mode::SwallowRequests, Side::Requests) | (Mode::SwallowAnswers, Side::Answers) => {
                 Verdict::Swallow
             }

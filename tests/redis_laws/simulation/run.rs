@@ -229,7 +229,7 @@ impl<P: Scripted> Run<P> {
             clock: clock.clone(),
             server: server.clone(),
             world: Arc::clone(&world),
-            header: 16 + 8 * parameters.len(),
+            header: 20 + 8 * parameters.len(),
             step: 1 + usize::from(rules.parts),
             width,
         };

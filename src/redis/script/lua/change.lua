@@ -16,11 +16,11 @@
 -- started (seconds); and, for a policy that was set, the previous policy: whether an absent key was an idle
 -- one, and the parameters.
 --
--- The answer is the generation, and for each Q the numbers of `available` and of `limit`, the microseconds
--- until all permits are available, or -1 if that is unpredictable, until a pause ends, and until the key may
--- expire, or -1 if there is no key.
+-- The answer is the number of the request, the generation, and for each Q the numbers of `available` and of
+-- `limit`, the microseconds until all permits are available, or -1 if that is unpredictable, until a pause ends,
+-- and until the key may expire, or -1 if there is no key.
 --@early
-local values, at, size, gone = {0}, 1, #todo, false
+local values, at, size, gone = {request, 0}, 1, #todo, false
 while at <= size do
   local what = todo:sub(at, at)
   at = at + 1
@@ -94,5 +94,5 @@ while at <= size do
 end
 if renewed then dirty, sequence = true, sequence + 1 end
 if gone then redis.call('DEL', key) elseif dirty then save() end
-values[1] = generation
+values[2] = generation
 return values

@@ -1,11 +1,13 @@
 -- The first half of every script: reads the time, once, and the key, and lets the state pass to now.
 --
 -- KEYS[1]  the key
--- ARGV[1]  the policy, as wire.rs writes it: stamp, mark, lasting, and its parameters; for take.lua the
---          first of the calls behind that; and at the end, if the stamp is odd, version, generation, grace
+-- ARGV[1]  the policy, as wire.rs writes it: stamp, mark, lasting, the number of the request, and the parameters;
+--          for take.lua the first of the calls behind that; and at the end, if the stamp is odd, version, generation, grace
 -- ARGV[2]  for take.lua the other calls, for change.lua the changes
 -- ARGV[3]  the id of the process, what it holds, whether it waits: only for policies with places in flight
 -- ARGV[4]  for change.lua only: a claim to the policy of the key, or nothing
+--
+-- Every reply begins with the number of its request.
 --
 -- The key holds: stamp, mark, sequence, deadline, last; the policy's fields; the levels of lows.lua, if there are any,
 -- which the length tells; its parameters; the extension, if there is one; the policy's tail. The stamp is a hash of the policy's name x 256, + the format's
@@ -37,7 +39,7 @@ local its_terms, its_at, stamp, mark
 --@policy
 
 if blob then
-  if #blob < $SIZE then return {'foreign', #blob, blob:sub(1, 4)} end
+  if #blob < $SIZE then return {request, 'foreign', #blob, blob:sub(1, 4)} end
   --@lows had_lows = #blob == $SHORT_WITH_LOWS or #blob > $LONG_EXTENDED
   --@lows if had_lows then
   --@lows   its_terms, sequence, deadline, last, $FIELDS, low, low2, low3, low4, its_at = struct.unpack('<d$HEAD$FORMATdddd', blob)
@@ -65,7 +67,7 @@ if its_terms ~= terms then
     local extended = its_stamp % 16 > 7
     -- Another kind of policy, or another format.
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 32 or 0) then
-      return {'foreign', #blob, blob:sub(1, 4)}
+      return {request, 'foreign', #blob, blob:sub(1, 4)}
     end
     local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
     its_at = its_at + its_size
@@ -89,7 +91,7 @@ if its_terms ~= terms then
       --@change     generation == its_generation and generation == 0 and (quiet > 600 or quiet > 10 and built < taken))
       --@change end
       --@change if not renewed and not (claim == 2 and same) then
-        return {'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
+        return {request, 'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
       --@change end
       --@change if renewed then
       --@change   if its_stamp % 4 > 1 then theirs = struct.pack('<$DOUBLES', $WIDEN) end

@@ -9,7 +9,7 @@
 -- are cut off at 2^49 - 1; 2^49 + the least wait if it is unpredictable; 2^50 if it never ends. The numbers
 -- follow the sequence before the first booking, and the number of calls that were granted at once. A lone call
 -- that was booked gets one number: the lower 32 bits of its sequence x 2^20 + wait x 4; one that was refused,
--- its own number.
+-- its own number. It is packed behind the number of the request, which costs less than a table.
 --
 -- A call that must wait for a later request blocks those behind it: they are projected as if all calls before
 -- them had been charged, but nothing is charged.
@@ -22,16 +22,17 @@
 --@alone   if pause > after then after = pause end
 --@alone   local wait = after > 0 and math.ceil(after - 0.001) or 0
 --@alone   if wait > limit then
---@alone     if wait > patience and wait < 562949953421312 and not dirty then return wait * 4 + 2 end
+--@alone     if wait > patience and wait < 562949953421312 and not dirty then return struct.pack('<I4d', request, wait * 4 + 2) end
 --@alone   elseif wait < 262144 then
 --@alone     $charge(after > 0 and after or 0, cost)
 --@alone     sequence = sequence + 1
 --@alone     $save()
---@alone     return sequence % 4294967296 * 1048576 + wait * 4
+--@alone     return struct.pack('<I4d', request, sequence % 4294967296 * 1048576 + wait * 4)
 --@alone   end
 --@alone end
--- The sequence, the number of first calls that are granted at once, and then a number for each other call.
-local values, filled, source, first = {sequence, 0}, 2, params, 1
+-- The number of the request, the sequence, the number of first calls that are granted at once, and then a number for
+-- each other call.
+local values, filled, source, first = {request, sequence, 0}, 3, params, 1
 
 -- As for a lone call, as long as all are booked: other answers need far more code.
 --@pasted local told
@@ -47,8 +48,8 @@ local values, filled, source, first = {sequence, 0}, 2, params, 1
 --@pasted     if wait > limit then told, first = true, call break end
 --@pasted     $charge(after > 0 and after or 0, cost)
 --@pasted     sequence = sequence + 1
---@pasted     if wait == 0 and filled == 2 then
---@pasted       values[2] = values[2] + 1
+--@pasted     if wait == 0 and filled == 3 then
+--@pasted       values[3] = values[3] + 1
 --@pasted     else
 --@pasted       filled = filled + 1
 --@pasted       values[filled] = wait * 4
@@ -65,7 +66,7 @@ local values, filled, source, first = {sequence, 0}, 2, params, 1
 --@pasted   cost, count, limit, patience, fresh, at = $NEXT
 --@pasted until false
 --@late
-local booked, blocked, opaque = sequence ~= values[1], false, false
+local booked, blocked, opaque = sequence ~= values[2], false, false
 --@punish local kept
 
 -- When the call before is due: a window of a grid that was changed may begin earlier.
@@ -160,8 +161,8 @@ while true do
   for call = first, count do
     if mixed and call > first then cost, at = $NEXT_COST end
     local value, part = ask(cost, limit, patience, fresh)
-    if value == 0 and filled == 2 then
-      values[2] = values[2] + 1
+    if value == 0 and filled == 3 then
+      values[3] = values[3] + 1
     else
       filled = filled + 1
       values[filled] = value
