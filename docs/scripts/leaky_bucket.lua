@@ -190,6 +190,7 @@ local function ask(cost, limit, patience, fresh)
   if wait > patience or (unknown and patience == 0) then
     return (unknown and wait + 562949953421312 or wait) * 4 + 2, part
   end
+  if blocked and patience == 0 then return 2, part end
   if fresh == 1 then local full = full_for(cost) if full > 0 then return full * 4 + 3, part end end
   block()
   if not opaque then

@@ -256,6 +256,7 @@ local function ask(cost, limit, patience, fresh)
   if wait > patience or (unknown and patience == 0) then
     return (unknown and wait + 562949953421312 or wait) * 4 + 2, part
   end
+  if blocked and patience == 0 then return 2, part end
   block()
   if not opaque then
     latest = after > 0 and after or 0

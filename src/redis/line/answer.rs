@@ -147,6 +147,8 @@ impl<P: Scripted> KeyLine<P> {
             self.last_due = spare.back().map_or(Nanos::ZERO, |booking| booking.due);
         }
         let mut spare_cost = self.spare_cost;
+        let soonest = answers.first().filter(|answer| answer.verdict != Verdict::Full);
+        let soonest = soonest.and_then(|answer| answer.wait);
         let mut later = None;
         let (mut booked, mut first_due) = (0, None);
         for (index, (&id, answer)) in ids.iter().zip(answers).enumerate() {
@@ -200,7 +202,12 @@ impl<P: Scripted> KeyLine<P> {
             self.lease.renew_from(rules, sent);
         }
         if within == 0 {
-            // The head was not asked for.
+            // The head was not asked for. It is due before those behind it: if they could be granted earlier than it
+            // is asked for, permits have come back.
+            let soonest = soonest.map(|wait| now.saturating_add(wait));
+            if soonest.is_some_and(|due| self.asks_at().is_some_and(|at| due < at)) {
+                self.ask_at = None;
+            }
             return;
         }
         // Where a window begins, all bookings are due at the same time: a process does not take the whole window

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use futures::future::FutureExt;
 use tollgate::redis::RedisRateLimiter;
-use tollgate::{FixedWindow, Rate, SmoothBursty};
+use tollgate::{FixedWindow, Rate, SmoothBursty, TokenBucket};
 
 use super::load::{Load, permits};
 use super::report::fault;
 use super::wires::Gate;
 use super::{
     Events, KEY, Limiter, SLACK, builder, bursty, denied, eventually, ms, reconnecting, served,
+    timed,
 };
 use crate::support::server::Server;
 
@@ -214,4 +215,46 @@ async fn a_pause_holds_later_callers_though_another_change_is_in_flight() {
     assert!((&mut call).now_or_never().is_none());
     gate.open();
     assert!(denied(call.await) > Duration::from_secs(50));
+}
+
+/// Another process gives permits back, raises the limit, or deletes the key, while a caller waits here for hours. The
+/// next call that does not wait is answered by its own request, and what it learns serves the waiter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_does_not_wait_is_answered_in_a_round_trip() {
+    const REFRESH: Duration = Duration::from_secs(20);
+    let server = Server::start();
+    let hourly =
+        |permits: u64| TokenBucket::new(Rate::new(permits, Duration::from_secs(36_000)), 10);
+    let limiter = |key: &str| {
+        let connection = reconnecting(&server.url());
+        RedisRateLimiter::builder(hourly(10), connection, key).refresh(REFRESH).build()
+    };
+    for what in ["refund", "rate", "delete"] {
+        let (one, other) = (limiter(what), limiter(what));
+        let grant = other.acquire(10).await.expect("it is full");
+        let waiter = tokio::spawn({
+            let one = one.clone();
+            async move { one.acquire(1).await.map(drop) }
+        });
+        eventually("it waits", || one.queue_len() == 1).await;
+        denied(one.try_acquire(1).await);
+        match what {
+            "refund" => drop(grant.refund()),
+            "rate" => {
+                let set = other.set_policy(hourly(36_000_000)).await;
+                set.expect("the server is there");
+            }
+            _ => other.reset().await.expect("the server is there"),
+        }
+        other.flush().await.expect("the server is there");
+        let (first, took) = timed(one.try_acquire(1)).await;
+        assert!(took < SLACK, "{what}: {took:?}");
+        let (served, later) = timed(waiter).await;
+        served.expect("no panic").expect("it is granted");
+        assert!(later < SLACK, "{what}: {later:?}");
+        if first.is_err() {
+            let (again, took) = timed(one.acquire(1)).await;
+            assert!(again.is_ok() && took < SLACK, "{what}: {took:?}");
+        }
+    }
 }

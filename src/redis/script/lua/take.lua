@@ -119,6 +119,9 @@ local function ask(cost, limit, patience, fresh)
     --@punish end
     return (unknown and wait + 562949953421312 or wait) * 4 + 2, part
   end
+  -- A call without patience does not wait for those ahead, though permits may have come back for all of them. That
+  -- is no refusal by the policy.
+  if blocked and patience == 0 then return 2, part end
   --@room if fresh == 1 then local full = full_for(cost) if full > 0 then return full * 4 + 3, part end end
   --@held if not blocked then for i = 1, #marks do marks[i](patience) end end
   block()
