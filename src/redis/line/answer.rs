@@ -93,7 +93,7 @@ impl<P: Scripted> KeyLine<P> {
         }
         match &mut request.kind {
             RequestKind::Take(ahead, ids) => {
-                let answers = wire::answers(reply, ids.len(), rules.scripts.parts)?;
+                let answers = wire::answers(reply, &request.calls, rules.scripts.parts)?;
                 self.well(rules, now, request.at);
                 // The waiters within reach; the others are newcomers behind waiters that were not asked for.
                 let within = ahead.map_or(ids.len(), |ahead| ahead.behind);
@@ -163,7 +163,7 @@ impl<P: Scripted> KeyLine<P> {
                 self.hold(cost);
                 self.denied = None;
                 booked += 1;
-                let wait = answer.wait.unwrap_or(Duration::MAX);
+                let wait = answer.wait.unwrap_or_default();
                 let booking = self.booking(now, (sent, policy), sequence, wait);
                 if is_overdue {
                     self.return_booking(cost, booking);

@@ -8,7 +8,7 @@ use super::change::KeyChange;
 use crate::redis::connection::{Failure, Reply};
 use crate::redis::health::Group;
 use crate::redis::rules::Slot;
-use crate::redis::script::wire::Ahead;
+use crate::redis::script::wire::{Ahead, Call};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 
@@ -23,6 +23,8 @@ pub(crate) enum RequestKind<C> {
 
 pub(crate) struct InFlightRequest<C> {
     pub(crate) arguments: Vec<Vec<u8>>,
+    /// What it asks for, for each caller.
+    pub(crate) calls: Vec<Call<C>>,
     pub(crate) kind: RequestKind<C>,
     pub(crate) at: Nanos,
     /// The number of the policy of the request.

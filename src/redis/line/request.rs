@@ -85,8 +85,13 @@ impl<P: Scripted> KeyLine<P> {
         };
         self.looks_at.take_if(|_| !kind.only_looks());
         self.changed_last = matches!(kind, RequestKind::Change(_));
+        let calls = match &kind {
+            RequestKind::Take(ahead, ids) => self.calls(rules, now, *ahead, ids),
+            RequestKind::Change(_) | RequestKind::Probe => Vec::new(),
+        };
         Some(InFlightRequest {
-            arguments: self.arguments(rules, now, &kind),
+            arguments: self.arguments(rules, now, &kind, &calls),
+            calls,
             kind,
             at: now,
             policy: self.policies,
@@ -99,11 +104,14 @@ impl<P: Scripted> KeyLine<P> {
         rules: &Rules<P>,
         now: Nanos,
         kind: &RequestKind<P::Cost>,
+        calls: &[Call<P::Cost>],
     ) -> Vec<Vec<u8>> {
         let own = &self.header;
         let header = || self.looks_at.as_ref().map_or(own, |(_, header)| header).bytes.clone();
         let mut arguments = match kind {
-            RequestKind::Take(ahead, ids) => self.calls(rules, now, *ahead, ids),
+            RequestKind::Take(ahead, _) => {
+                wire::calls::<P>(&self.header, *ahead, calls.iter().copied())
+            }
             RequestKind::Change(changes) => vec![header(), self.todo(now, changes)],
             // It writes, so it fails at a read-only server.
             RequestKind::Probe => vec![header(), vec![b'H']],
@@ -234,20 +242,17 @@ impl<P: Scripted> KeyLine<P> {
         now: Nanos,
         ahead: Option<Ahead<P::Cost>>,
         ids: &[WaiterId],
-    ) -> Vec<Vec<u8>> {
+    ) -> Vec<Call<P::Cost>> {
         let head = ids.first().copied().filter(|_| ahead.is_none_or(|ahead| ahead.behind > 0));
-        wire::calls::<P>(
-            &self.header,
-            ahead,
-            ids.iter().map(|&id| {
-                let waiter = &self.queue[id];
-                let patience = waiter.deadline.map(|deadline| deadline.since(now));
-                let is_head = Some(id) == head;
-                let horizon = self.reach(rules, waiter.cost, is_head);
-                let limit = patience.map_or(horizon, |patience| horizon.min(patience));
-                let fresh = waiter.stage.turn() != Some(Turn::Later);
-                Call { cost: waiter.cost, limit, patience, fresh }
-            }),
-        )
+        let call = |&id| {
+            let waiter = &self.queue[id];
+            let patience = waiter.deadline.map(|deadline| deadline.since(now));
+            let is_head = Some(id) == head;
+            let horizon = self.reach(rules, waiter.cost, is_head);
+            let limit = patience.map_or(horizon, |patience| horizon.min(patience));
+            let fresh = waiter.stage.turn() != Some(Turn::Later);
+            Call { cost: waiter.cost, limit, patience, fresh }
+        };
+        ids.iter().map(call).collect()
     }
 }

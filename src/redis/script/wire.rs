@@ -149,6 +149,22 @@ pub(crate) struct Call<C> {
     pub(crate) fresh: bool,
 }
 
+impl<C> Call<C> {
+    /// How far ahead it may be booked, as it is sent.
+    fn limit(&self) -> f64 {
+        micros(self.limit).min(FARTHEST)
+    }
+
+    /// Whether it may get this answer.
+    fn may_get(&self, answer: &Answer) -> bool {
+        match answer.verdict {
+            Verdict::Booked(_) => answer.wait.is_some_and(|wait| micros(wait) <= self.limit()),
+            Verdict::Later => self.patience != Some(Duration::ZERO),
+            Verdict::Refused | Verdict::Full => true,
+        }
+    }
+}
+
 /// The farthest booking that a reply has room for: 17 years ahead.
 const FARTHEST: f64 = 562_949_953_421_310.0;
 
@@ -222,7 +238,7 @@ pub(crate) fn calls<P: Scripted>(
         let mixed = costs.iter().any(|&cost| cost != call.cost);
         put_cost::<P>(call.cost, &mut numbers, &mut bytes);
         bytes.extend(u32::try_from(costs.len()).unwrap_or(u32::MAX).to_le_bytes());
-        bytes.extend(micros(call.limit).min(FARTHEST).to_le_bytes());
+        bytes.extend(call.limit().to_le_bytes());
         bytes.extend(call.patience.map_or(ENDLESS, micros).to_le_bytes());
         bytes.push(u8::from(call.fresh) + 2 * u8::from(mixed));
         for &cost in costs.iter().skip(1).filter(|_| mixed) {
@@ -270,17 +286,19 @@ fn answer(value: i64, sequence: u32, part: Option<usize>) -> Answer {
     Answer { verdict, wait, part }
 }
 
-/// The answers to `calls` calls, each with its part if `parts`. `None` if the reply is malformed.
-pub(crate) fn answers(reply: &Reply, calls: usize, parts: bool) -> Option<Vec<Answer>> {
+/// The answers to calls, each with its part if `parts`. `None` if the reply is malformed.
+pub(crate) fn answers<C>(reply: &Reply, calls: &[Call<C>], parts: bool) -> Option<Vec<Answer>> {
     let answers = match reply {
         Reply::Number(value) => vec![answer_alone(*value)],
-        Reply::Numbers(values) => several(values, parts).take(calls + 1).collect(),
+        Reply::Numbers(values) => several(values, parts).take(calls.len() + 1).collect(),
         Reply::PolicyMismatch(..) => return None,
     };
     let mut blocked = answers.iter().skip_while(|answer| answer.verdict != Verdict::Later);
     // No call is booked behind one that must wait.
     let in_order = blocked.all(|answer| !matches!(answer.verdict, Verdict::Booked(_)));
-    (answers.len() == calls && in_order).then_some(answers)
+    let fits = answers.len() == calls.len()
+        && answers.iter().zip(calls).all(|(answer, call)| call.may_get(answer));
+    (fits && in_order).then_some(answers)
 }
 
 /// The answer to a lone call.

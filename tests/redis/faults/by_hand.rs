@@ -16,10 +16,11 @@ use super::{KEY, Limiter, builder, bursty, ms, store};
 
 type Call = RedisAcquire<SmoothBursty, Hand>;
 
-/// A limiter at this rate.
+/// A limiter at this rate, which books up to three quarters of a second ahead.
 fn limiter(per_second: f64, clock: &ManualClock) -> (Limiter<Hand>, Hand) {
     let hand = Hand::default();
-    (builder(bursty(per_second), hand.clone()).clock(clock).build(), hand)
+    let builder = builder(bursty(per_second), hand.clone()).horizon(ms(1_000));
+    (builder.clock(clock).build(), hand)
 }
 
 /// One caller at each of `callers` other keys. Requests are sent until the limit is reached.
@@ -497,6 +498,30 @@ fn a_failed_request_is_not_retried_without_a_thread() {
     for _ in 0..3 {
         hand.answer(refused());
     }
+/// They would cancel the deadline of the caller, which then waits for ever, and with it all behind it.
+#[test]
+fn a_reply_beyond_what_was_asked_is_a_failure() {
+    const SECOND: i64 = 4_000_000;
+    // Booked at no time, in 17 years, and after the timeout.
+    for booked in [(1 << 49) * 4, ((1 << 49) - 4) * 4, SECOND / 10] {
+        let clock = ManualClock::new();
+        let (limiter, hand) = limiter(10.0, &clock);
+        let mut caller = limiter.try_acquire_timeout(1, ms(90));
+        assert!((&mut caller).now_or_never().is_none());
+        hand.answer(Ok(Reply::Numbers(vec![0, 0, booked])));
+        let error = store(caller.now_or_never().expect("it does not hang"));
+        assert!(error.may_have_charged(), "{booked}: {error}");
+    }
+    // Later, though it does not wait.
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let mut caller = limiter.try_acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(Ok(Reply::Numbers(vec![0, 0, SECOND + 1])));
+    assert!(store(caller.now_or_never().expect("it does not hang")).may_have_charged());
+    assert_eq!((limiter.queue_len(), limiter.counters().failed), (0, 1));
+}
+
     hand.end();
     clock.advance(ms(1_000));
     assert!(store(caller.now_or_never().expect("answered")).is_unavailable());
