@@ -55,8 +55,8 @@ impl<P: Scripted> KeyLine<P> {
         };
         match rest {
             Rest::Settled => {}
-            Rest::Repeat => self.repeat(request.kind),
-            Rest::Refuse(error) => self.refuse(rules, request.kind, &error),
+            Rest::Repeat => self.repeat(rules, now, request.kind),
+            Rest::Refuse(error) => self.refuse(rules, now, request.kind, &error),
         }
         if let RequestEnd::Replied(Reply::PolicyMismatch(..)) = end {
             self.turn_away_the_too_large(now);
@@ -64,8 +64,8 @@ impl<P: Scripted> KeyLine<P> {
         self.hand_on_spare();
     }
 
-    fn repeat(&mut self, kind: RequestKind<P::Cost>) {
-        self.lease.released |= P::HELD;
+    fn repeat(&mut self, rules: &Rules<P>, now: Nanos, kind: RequestKind<P::Cost>) {
+        self.lease.failed(rules, now, false);
         match kind {
             RequestKind::Take(_, ids) => {
                 for id in ids {
@@ -81,13 +81,22 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    fn refuse(&mut self, rules: &Rules<P>, kind: RequestKind<P::Cost>, error: &StoreError) {
+    fn refuse(
+        &mut self,
+        rules: &Rules<P>,
+        now: Nanos,
+        kind: RequestKind<P::Cost>,
+        error: &StoreError,
+    ) {
         // A probe takes nothing, so nothing is lost with it.
         if error.may_have_charged() && !matches!(kind, RequestKind::Probe) {
             rules.counters.lost.add(1);
         }
-        // Redis may not know of the permits that came back; but a key at fault is left alone.
-        self.lease.released |= P::HELD && error.is_unavailable();
+        // A key at fault is left alone.
+        if error.is_unavailable() {
+            let may_have_booked = matches!(kind, RequestKind::Take(..)) && error.may_have_charged();
+            self.lease.failed(rules, now, may_have_booked);
+        }
         match kind {
             RequestKind::Take(_, ids) => {
                 for id in ids {

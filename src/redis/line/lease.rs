@@ -14,6 +14,8 @@ pub(super) struct Lease {
     pub(super) released: bool,
     /// `None` if nothing is held.
     pub(super) renew_at: Option<Nanos>,
+    /// Until when the key may count something for this process: after that there is nothing to release.
+    counts_until: Nanos,
     /// The key says that this process waits.
     pub(super) waits: bool,
 }
@@ -27,10 +29,22 @@ impl Lease {
         !self.released && self.held.iter().all(|&held| held == 0)
     }
 
+    /// A request has failed. `had_effect`: whether it may have booked. Redis may count what is not held any more, and
+    /// not know it.
+    pub(super) fn failed<P: Scripted>(&mut self, rules: &Rules<P>, now: Nanos, had_effect: bool) {
+        if had_effect {
+            self.counts_until = now.saturating_add(rules.options.lease);
+        }
+        self.released |= P::HELD && now < self.counts_until;
+    }
+
     /// The last report of held permits was sent at `told`.
     pub(super) fn renew_from<P>(&mut self, rules: &Rules<P>, told: Nanos) {
         let holds = self.held.iter().any(|&held| held > 0);
         self.renew_at = holds.then(|| told.saturating_add(rules.options.lease / 3));
+        if holds {
+            self.counts_until = self.counts_until.max(told.saturating_add(rules.options.lease));
+        }
     }
 
     /// The lease in a request: the id of the process, what it holds, how long that counts, and how long the
@@ -48,6 +62,7 @@ impl Lease {
         }
         self.released = false;
         self.waits &= !listens.is_zero();
+        self.counts_until = self.counts_until.max(now.saturating_add(listens));
         self.renew_from(rules, now);
         bytes
     }

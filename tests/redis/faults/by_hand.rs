@@ -292,6 +292,65 @@ fn an_unused_key_is_not_retried_for_ever() {
     assert!((&mut dead.acquire(1)).now_or_never().is_none(), "the key is tried again");
 }
 
+/// Answers at once, but for keys that begin with `dead`.
+#[derive(Clone)]
+struct SomeAreDead {
+    tries: Arc<AtomicUsize>,
+    effect: Effect,
+}
+
+impl Connection for SomeAreDead {
+    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+        if request.key.starts_with("dead") {
+            self.tries.fetch_add(1, Ordering::SeqCst);
+            return Err(Failure::new(self.effect, "not permitted, or no reply".into()));
+        }
+        let is_change = request.arguments.len() > 3;
+        Ok(Reply::Numbers(if is_change { vec![0] } else { vec![0, 1] }))
+    }
+
+    fn spawn(&self, mut task: Task) {
+        while (&mut task).now_or_never().is_none() {}
+    }
+}
+
+/// Each key is used once, and its handle is dropped.
+fn dead_keys_are_forgotten<P: Scripted>(policy: P, cost: P::Cost, effect: Effect) {
+    let (clock, tries) = (ManualClock::new(), Arc::default());
+    let connection = SomeAreDead { tries: Arc::clone(&tries), effect };
+    let limiter =
+        RedisRateLimiter::builder(policy, connection, KEY).lease(ms(3_000)).clock(&clock).build();
+    let go_on = |times: u32| {
+        for _ in 0..times {
+            clock.advance(ms(300));
+            assert!(limiter.at("well").acquire(cost).now_or_never().expect("there").is_ok());
+        }
+    };
+    go_on(1);
+    for key in 0..20 {
+        let dead = limiter.at(format!("dead{key}"));
+        let mut caller = dead.acquire(cost);
+        let at_once = (&mut caller).now_or_never();
+        go_on(3);
+        store(at_once.or_else(|| caller.now_or_never()).expect("answered"));
+    }
+    go_on(100);
+    let before = tries.load(Ordering::SeqCst);
+    go_on(100);
+    let more = tries.load(Ordering::SeqCst) - before;
+    assert_eq!((more, limiter.known_keys()), (0, 2), "requests, and known keys: {effect:?}");
+}
+
+#[test]
+fn dead_keys_of_each_policy_are_forgotten() {
+    let bucket = || TokenBucket::new(Rate::per_second(1_000.0), 1_000);
+    for effect in [Effect::None, Effect::Unknown] {
+        dead_keys_are_forgotten(bucket(), 1, effect);
+        dead_keys_are_forgotten(InFlight::new(5), 1, effect);
+        dead_keys_are_forgotten((bucket(), InFlight::new(5)), (1, 1), effect);
+    }
+}
+
 /// It gets its error when it would have given up on a reply.
 #[test]
 fn a_caller_without_a_request_slot_does_not_wait_for_ever() {
@@ -439,6 +498,30 @@ fn an_invalid_reply_is_a_failure() {
     }
 }
 
+/// They would cancel the deadline of the caller, which then waits for ever, and with it all behind it.
+#[test]
+fn a_reply_beyond_what_was_asked_is_a_failure() {
+    const SECOND: i64 = 4_000_000;
+    // Booked at no time, in 17 years, and after the timeout.
+    for booked in [(1 << 49) * 4, ((1 << 49) - 4) * 4, SECOND / 10] {
+        let clock = ManualClock::new();
+        let (limiter, hand) = limiter(10.0, &clock);
+        let mut caller = limiter.try_acquire_timeout(1, ms(90));
+        assert!((&mut caller).now_or_never().is_none());
+        hand.answer(Ok(Reply::Numbers(vec![0, 0, booked])));
+        let error = store(caller.now_or_never().expect("it does not hang"));
+        assert!(error.may_have_charged(), "{booked}: {error}");
+    }
+    // Later, though it does not wait.
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let mut caller = limiter.try_acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(Ok(Reply::Numbers(vec![0, 0, SECOND + 1])));
+    assert!(store(caller.now_or_never().expect("it does not hang")).may_have_charged());
+    assert_eq!((limiter.queue_len(), limiter.counters().failed), (0, 1));
+}
+
 /// As before the exit of a process.
 #[test]
 fn a_flush_ends_when_all_refunds_are_confirmed() {
@@ -498,30 +581,6 @@ fn a_failed_request_is_not_retried_without_a_thread() {
     for _ in 0..3 {
         hand.answer(refused());
     }
-/// They would cancel the deadline of the caller, which then waits for ever, and with it all behind it.
-#[test]
-fn a_reply_beyond_what_was_asked_is_a_failure() {
-    const SECOND: i64 = 4_000_000;
-    // Booked at no time, in 17 years, and after the timeout.
-    for booked in [(1 << 49) * 4, ((1 << 49) - 4) * 4, SECOND / 10] {
-        let clock = ManualClock::new();
-        let (limiter, hand) = limiter(10.0, &clock);
-        let mut caller = limiter.try_acquire_timeout(1, ms(90));
-        assert!((&mut caller).now_or_never().is_none());
-        hand.answer(Ok(Reply::Numbers(vec![0, 0, booked])));
-        let error = store(caller.now_or_never().expect("it does not hang"));
-        assert!(error.may_have_charged(), "{booked}: {error}");
-    }
-    // Later, though it does not wait.
-    let clock = ManualClock::new();
-    let (limiter, hand) = limiter(10.0, &clock);
-    let mut caller = limiter.try_acquire(1);
-    assert!((&mut caller).now_or_never().is_none());
-    hand.answer(Ok(Reply::Numbers(vec![0, 0, SECOND + 1])));
-    assert!(store(caller.now_or_never().expect("it does not hang")).may_have_charged());
-    assert_eq!((limiter.queue_len(), limiter.counters().failed), (0, 1));
-}
-
     hand.end();
     clock.advance(ms(1_000));
     assert!(store(caller.now_or_never().expect("answered")).is_unavailable());
