@@ -17,7 +17,7 @@ use crate::keyed::KeyedAcquire;
 use crate::keyed::at_key::AtKey;
 use crate::limiter::metered::sealed as sealed_grant;
 use crate::limiter::{Acquire, Grant, Metered, RateLimiter, SettleOnDrop};
-use crate::policy::{Cost, Policy, Quota};
+use crate::policy::{Cost, Limit, Policy, Quota};
 
 /// Any limiter: a [`RateLimiter`], one [key](AtKey) of a [`KeyedRateLimiter`](crate::KeyedRateLimiter),
 /// or, with the feature `redis`, a `RedisRateLimiter`.
@@ -127,6 +127,10 @@ pub trait AnyRateLimiter<C: Cost = u32>: sealed::Sealed + fmt::Debug + Send + Sy
     ///
     /// Dropping the future changes nothing.
     fn quota(&self) -> AnyFuture<Quota<C>>;
+
+    /// How much is left of each limit of the policy, for a request of `cost`. Over Redis this is one request.
+    #[doc(hidden)]
+    fn limits(&self, cost: C) -> AnyFuture<Vec<Limit<C>>>;
 
     /// Ends a pause; see [`RateLimiter::resume`].
     ///
@@ -525,6 +529,11 @@ impl<P: Policy + fmt::Debug> AnyRateLimiter<P::Cost> for RateLimiter<P> {
         AnyFuture::new(async move { Ok(limiter.quota()) })
     }
 
+    fn limits(&self, cost: P::Cost) -> AnyFuture<Vec<Limit<P::Cost>>> {
+        let limiter = self.clone();
+        AnyFuture::new(async move { Ok(limiter.limits(cost)) })
+    }
+
     fn resume(&self) -> AnyFuture<()> {
         let limiter = self.clone();
         AnyFuture::new(async move {
@@ -580,6 +589,11 @@ where
     fn quota(&self) -> AnyFuture<Quota<P::Cost>> {
         let (limiter, key) = (self.limiter().clone(), self.key().clone());
         AnyFuture::new(async move { Ok(limiter.quota(&key)) })
+    }
+
+    fn limits(&self, cost: P::Cost) -> AnyFuture<Vec<Limit<P::Cost>>> {
+        let (limiter, key) = (self.limiter().clone(), self.key().clone());
+        AnyFuture::new(async move { Ok(limiter.limits(&key, cost)) })
     }
 
     fn resume(&self) -> AnyFuture<()> {
@@ -643,6 +657,10 @@ impl<C: Cost, L: AnyRateLimiter<C> + ?Sized> AnyRateLimiter<C> for Arc<L> {
         (**self).quota()
     }
 
+    fn limits(&self, cost: C) -> AnyFuture<Vec<Limit<C>>> {
+        (**self).limits(cost)
+    }
+
     fn resume(&self) -> AnyFuture<()> {
         (**self).resume()
     }
@@ -668,7 +686,7 @@ mod redis {
     use super::{Acquiring, AnyFuture, AnyGrant, AnyRateLimiter, ErasedGrant, Settle, sealed};
     use crate::clock::Clock;
     use crate::limiter::SettleOnDrop;
-    use crate::policy::Quota;
+    use crate::policy::{Limit, Quota};
     use crate::redis::{Connection, RedisAcquire, RedisGrant, RedisRateLimiter, Scripted};
 
     impl<P: Scripted, C: Connection> Acquiring for RedisAcquire<P, C> {
@@ -739,6 +757,11 @@ mod redis {
         fn quota(&self) -> AnyFuture<Quota<P::Cost>> {
             let limiter = self.clone();
             AnyFuture::new(async move { limiter.quota().await })
+        }
+
+        fn limits(&self, cost: P::Cost) -> AnyFuture<Vec<Limit<P::Cost>>> {
+            let limiter = self.clone();
+            AnyFuture::new(async move { limiter.limits(cost).await })
         }
 
         fn resume(&self) -> AnyFuture<()> {

@@ -30,7 +30,7 @@ use crate::line::Inner;
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
-use crate::policy::{Policy, Quota, Rated};
+use crate::policy::{Limit, Policy, Quota, Rated};
 use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
 #[cfg(feature = "feedback")]
@@ -585,6 +585,11 @@ impl<P: Policy> RateLimiter<P> {
     #[must_use]
     pub fn quota(&self) -> Quota<P::Cost> {
         self.shared.quota()
+    }
+
+    /// How much is left of each limit, for a request of `cost`.
+    pub(crate) fn limits(&self, cost: P::Cost) -> Vec<Limit<P::Cost>> {
+        self.shared.limits(cost)
     }
 
     /// The number of waiters.

@@ -109,8 +109,8 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 /// | [`window`](Policy::window) | the quota has no window |
 /// | [`limited_by`](Policy::limited_by) | a composed rule does not name its slowest part |
 ///
-/// All other items are hooks that make the rules of this crate faster. They are hidden, change no result,
-/// and are not covered by semantic versioning.
+/// All other items are hooks that make the rules of this crate faster, or tell more of them. They are hidden, change
+/// no decision, and are not covered by semantic versioning.
 ///
 /// # Without a limiter
 ///
@@ -319,6 +319,18 @@ pub trait Policy: Clone + Send + Sync + 'static {
         0
     }
 
+    /// Visits each limit that this policy is made of and that counts the same cost, in order. A composed rule has those
+    /// of its parts; any other rule is one limit, and so is a tuple, whose parts have costs of their own.
+    #[doc(hidden)]
+    fn limits(
+        &self,
+        state: &Self::State,
+        asked: Asked<Self::Cost>,
+        visit: &mut dyn FnMut(Limit<Self::Cost>),
+    ) {
+        visit(Limit::of(self, state, asked));
+    }
+
     /// This policy for a limiter beside which threads hold `held` permits, at most [`most_held`](Self::most_held): with
     /// so much less of a burst that both together keep to this policy.
     #[doc(hidden)]
@@ -399,6 +411,70 @@ impl<C: Cost> Quota<C> {
             reset_after: policy.idle_at(state).map(|time| time.since(now)),
             window: policy.window(limit),
         }
+    }
+}
+
+/// What [`Policy::limits`] is asked.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<C> {
+    pub(crate) now: Nanos,
+    /// The cost of the request that the limits are told to.
+    pub(crate) cost: C,
+    /// When a new caller is granted at the earliest, whatever the limit: behind a pause, a lock or a queue.
+    pub(crate) opens: Ready,
+}
+
+impl<C> Asked<C> {
+    /// Nothing but the limits holds callers back.
+    pub(crate) fn now(now: Nanos, cost: C) -> Self {
+        Self { now, cost, opens: Ready::At(Nanos::ZERO) }
+    }
+}
+
+/// One limit of a policy as it is now.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit<C> {
+    /// The permits of an unused limiter.
+    pub limit: C,
+    /// The permits that can be acquired now, one by one or together.
+    pub remaining: C,
+    /// The time until more than `remaining` can be acquired, and at least the cost that was asked for, if no permit is
+    /// taken before. `None` if that does not depend on time alone, or exceeds the limit.
+    pub more_after: Option<Duration>,
+    /// See [`Quota::window`].
+    pub window: Option<Duration>,
+    /// Whether permits come back when their grants are dropped.
+    pub is_held: bool,
+}
+
+impl<C: Cost> Limit<C> {
+    fn of<P: Policy<Cost = C>>(policy: &P, state: &P::State, asked: Asked<C>) -> Self {
+        let Asked { now, cost, opens } = asked;
+        let limit = policy.available(&policy.idle(now), now);
+        let is_open = opens.has_come(now);
+        let remaining = if is_open { policy.available(state, now) } else { C::default() };
+        let more = remaining.each(C::ONE, u32::saturating_add).each(cost, u32::max);
+        let ready = policy.ready_at(state, now, more).ok();
+        Self {
+            limit,
+            remaining,
+            more_after: ready.and_then(|ready| ready.and(opens).wait(now)),
+            window: policy.window(limit),
+            is_held: P::HELD,
+        }
+    }
+
+    /// All limits of a policy.
+    pub(crate) fn all<P: Policy<Cost = C>>(
+        policy: &P,
+        state: &P::State,
+        asked: Asked<C>,
+    ) -> Vec<Self> {
+        let mut all = Vec::new();
+        policy.limits(state, asked, &mut |limit| all.push(limit));
+        all
     }
 }
 

@@ -70,7 +70,7 @@
 //!
 //! let ask = |key| app.clone().oneshot(Request::get("/").header("x-api-key", key).body(Body::empty()).unwrap());
 //! ask("alice").await?;
-//! assert_eq!(ask("alice").await?.headers()["RateLimit"], "\"default\";r=0;t=2");
+//! assert_eq!(ask("alice").await?.headers()["RateLimit"], "\"default\";r=0;t=1");
 //! let refused = ask("alice").await?;
 //! assert_eq!((refused.status().as_u16(), &refused.headers()["Retry-After"]), (429, &"1".parse()?));
 //! assert_eq!(ask("bob").await?.status(), 200);

@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::limiter::Shared;
 #[cfg(feature = "metrics")]
 use crate::observe;
-use crate::policy::{Policy, Quota};
+use crate::policy::{Asked, Limit, Policy, Quota};
 use crate::stats::{Stats, Waits};
 
 impl<K, P, S> KeyedRateLimiter<K, P, S>
@@ -57,6 +57,16 @@ where
         Q: ToKey<K> + ?Sized,
     {
         self.table.look(key, Shared::quota, Quota::of)
+    }
+
+    /// How much is left of each limit at `key`, for a request of `cost`.
+    pub(crate) fn limits(&self, key: &K, cost: P::Cost) -> Vec<Limit<P::Cost>>
+    where
+        K: Clone,
+    {
+        let quiet =
+            |policy: &P, state: &P::State, now| Limit::all(policy, state, Asked::now(now, cost));
+        self.table.look(key, |shared| shared.limits(cost), quiet)
     }
 
     /// The number of waiters at `key`.

@@ -10,7 +10,7 @@ use crate::clock::{Alarm, Clock, OnAlarm, Steady};
 use crate::error::Error;
 use crate::line::{Admission, Change, Charge, Inner, Line, Timer};
 use crate::observe::{LazyObserver, Observer};
-use crate::policy::{Policy, Quota, Rated};
+use crate::policy::{Limit, Policy, Quota, Rated};
 use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
 use crate::wait_queue::{AfterUnlock, Bounds, Claim, WaiterId};
@@ -136,6 +136,10 @@ impl<P: Policy> Shared<P> {
 
     pub(crate) fn quota(&self) -> Quota<P::Cost> {
         self.look(Inner::quota)
+    }
+
+    pub(crate) fn limits(&self, cost: P::Cost) -> Vec<Limit<P::Cost>> {
+        self.look(|inner, now| inner.limits(now, cost))
     }
 
     pub(crate) fn stats(&self) -> Stats {

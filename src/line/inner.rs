@@ -12,7 +12,7 @@ use super::waiting::{Place, Waiter, Waiting};
 use super::word::{Attempt, Published, Word};
 use crate::clock::Steady;
 use crate::error::{Error, QueueLimit};
-use crate::policy::{Cost, Policy, Quota, Ready, TWO_TICKS};
+use crate::policy::{Asked, Cost, Limit, Policy, Quota, Ready, TWO_TICKS};
 use crate::stats::Stats;
 use crate::units::{Nanos, saturating_nanos};
 use crate::wait_queue::{AfterUnlock, Arrival, Bounds, Claim, Tenant, WaiterId};
@@ -531,6 +531,17 @@ impl<P: Policy> Inner<P> {
     pub(crate) fn quota(&self, now: Nanos) -> Quota<P::Cost> {
         let remaining = self.available(now);
         Quota { remaining, ..Quota::of(&self.policy, &self.state, now) }
+    }
+
+    /// How much is left of each limit, for a request of `cost`.
+    pub(crate) fn limits(&self, now: Nanos, cost: P::Cost) -> Vec<Limit<P::Cost>> {
+        let mut opens = Ready::At(self.not_before);
+        if let Some(waiting) = &self.waiting
+            && waiting.queue.len() > 0
+        {
+            opens = opens.and(waiting.due.map_or(Ready::NotBefore(now), Ready::At));
+        }
+        Limit::all(&self.policy, &self.state, Asked { now, cost, opens })
     }
 
     /// Sets the alarm for the next grant or deadline. What is left to do after the lock is released.

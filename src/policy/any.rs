@@ -23,7 +23,7 @@ use super::sliding_window_log::SlidingWindowLog;
 use super::smooth_bursty::SmoothBursty;
 use super::smooth_warming_up::SmoothWarmingUp;
 use super::token_bucket::TokenBucket;
-use super::{Policy, Ready};
+use super::{Asked, Limit, Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::policy::compose::last_of;
 use crate::units::Nanos;
@@ -384,6 +384,10 @@ impl Policy for AnyPolicy {
         ask!(self, &state.kind, policy, state => policy.available(state, now))
     }
 
+    fn limits(&self, state: &AnyState, asked: Asked<u32>, visit: &mut dyn FnMut(Limit<u32>)) {
+        ask!(self, &state.kind, policy, state => policy.limits(state, asked, visit));
+    }
+
     fn window(&self, permits: u32) -> Option<Duration> {
         match self {
             Self::SmoothBursty(policy) => policy.window(permits),
@@ -663,6 +667,10 @@ impl Policy for AllOf {
     fn available(&self, state: &AllOfState, now: Nanos) -> u32 {
         let each = self.each(state).map(|(part, state)| part.available(state, now));
         each.min().unwrap_or_default()
+    }
+
+    fn limits(&self, state: &AllOfState, asked: Asked<u32>, visit: &mut dyn FnMut(Limit<u32>)) {
+        self.each(state).for_each(|(part, state)| part.limits(state, asked, visit));
     }
 
     fn window(&self, permits: u32) -> Option<Duration> {

@@ -7,7 +7,7 @@
 //! tuple with a cost of zero is always ready and not charged.
 
 use super::cost::sealed::Sealed;
-use super::{Cost, Policy, Ready};
+use super::{Asked, Cost, Limit, Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn least<C: Cost>(one: C, other: C) -> C {
 /// path of its cost from the whole cost.
 macro_rules! compose {
     (
-        [$($generics:tt)*] $whole:ty, $cost:ty, $available:item:
+        [$($generics:tt)*] $whole:ty, $cost:ty, { $($own:item)+ }:
         $($part:ident $index:tt ($($way:tt)*) ($($of:tt)*)),+
     ) => {
         impl<$($generics)*> Policy for $whole {
@@ -214,7 +214,7 @@ macro_rules! compose {
                 at
             }
 
-            $available
+            $($own)+
         }
     };
 }
@@ -269,8 +269,10 @@ macro_rules! tuple {
         compose!(
             [$first: Policy, $($part: Policy),+]
             ($first, $($part),+), ($first::Cost, $($part::Cost),+),
-            fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost {
-                (self.0.available(&state.0, now), $(self.$index.available(&state.$index, now)),+)
+            {
+                fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost {
+                    (self.0.available(&state.0, now), $(self.$index.available(&state.$index, now)),+)
+                }
             }:
             $first 0 (.0) (.0), $($part $index (.$index) (.$index)),+
         );
@@ -278,10 +280,22 @@ macro_rules! tuple {
         compose!(
             [$first: Policy, $($part: Policy<Cost = $first::Cost>),+]
             Same<($first, $($part),+)>, $first::Cost,
-            fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost {
-                let available = self.0.0.available(&state.0, now);
-                $(let available = least(available, self.0.$index.available(&state.$index, now));)+
-                available
+            {
+                fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost {
+                    let available = self.0.0.available(&state.0, now);
+                    $(let available = least(available, self.0.$index.available(&state.$index, now));)+
+                    available
+                }
+
+                fn limits(
+                    &self,
+                    state: &Self::State,
+                    asked: Asked<Self::Cost>,
+                    visit: &mut dyn FnMut(Limit<Self::Cost>),
+                ) {
+                    self.0.0.limits(&state.0, asked, visit);
+                    $(self.0.$index.limits(&state.$index, asked, visit);)+
+                }
             }:
             $first 0 (.0 .0) (), $($part $index (.0 .$index) ()),+
         );
@@ -399,6 +413,17 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
     fn available(&self, states: &Self::State, now: Nanos) -> P::Cost {
         let each = self.iter().zip(states).map(|(part, state)| part.available(state, now));
         each.reduce(least).unwrap_or_default()
+    }
+
+    fn limits(
+        &self,
+        states: &Self::State,
+        asked: Asked<P::Cost>,
+        visit: &mut dyn FnMut(Limit<P::Cost>),
+    ) {
+        for (part, state) in self.iter().zip(states) {
+            part.limits(state, asked, visit);
+        }
     }
 
     fn refused(&self, states: &mut Self::State, now: Nanos, cost: P::Cost) -> bool {

@@ -7,7 +7,7 @@
 //! Let `l` be the end of the lock. A cost is ready when the rule is ready, but not before `l`. A refusal by
 //! the rule at `t >= l` sets `l = t + duration`. Units: nanoseconds, exact.
 
-use super::{Cost, Policy, Ready};
+use super::{Asked, Cost, Limit, Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
 use std::time::Duration;
@@ -153,6 +153,16 @@ impl<P: Policy> Policy for LockOut<P> {
             return P::Cost::default();
         }
         self.policy.available(&lock.state, now)
+    }
+
+    fn limits(
+        &self,
+        lock: &Self::State,
+        asked: Asked<P::Cost>,
+        visit: &mut dyn FnMut(Limit<P::Cost>),
+    ) {
+        let opens = asked.opens.and(Ready::At(lock.locked_until));
+        self.policy.limits(&lock.state, Asked { opens, ..asked }, visit);
     }
 
     fn window(&self, permits: P::Cost) -> Option<Duration> {

@@ -5,9 +5,10 @@ use std::time::Duration;
 use super::connection::{Connection, Effect, Failure};
 use super::limiter::RedisRateLimiter;
 use super::line::change::{KeyChange, KeyReport, Report, confirmed};
-use super::script::Scripted;
+use super::script::{Scripted, wire};
 use crate::error::Error;
-use crate::policy::{Policy, Quota};
+use crate::policy::{Asked, Limit, Policy, Quota};
+use crate::units::Nanos;
 
 /// The state of a key in Redis, from [`RedisRateLimiter::inspect`].
 ///
@@ -81,21 +82,42 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self) -> Result<KeyState<P>, Error> {
-        let KeyReport { mut quota, paused_for, expires_in } = self.report().await?;
+        let Some(Report::State(KeyReport { mut quota, paused_for, expires_in })) =
+            self.report(vec![b'Q']).await?
+        else {
+            return Err(self.lost());
+        };
         let policy = self.shared.with_lock(|line, _| line.policy_of_key());
         quota.window = policy.window(quota.limit);
         Ok(KeyState { policy, quota, paused_for, expires_in })
     }
 
-    async fn report(&self) -> Result<KeyReport<P::Cost>, Error> {
-        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(vec![b'Q'])));
-        match confirmed(answer).await? {
-            Some(Report::State(report)) => Ok(report),
-            _ => {
-                let lost = Failure::new(Effect::None, "the request got no reply".into());
-                Err(lost.error(&self.shared.key).into())
-            }
-        }
+    /// How much is left of each limit for the whole fleet, for a request of `cost`.
+    pub(crate) async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {
+        let mut todo = Vec::new();
+        wire::put_detail::<P>(&mut todo, cost);
+        let Some(Report::Limits(reports)) = self.report(todo).await? else {
+            return Err(self.lost());
+        };
+        let policy = self.shared.with_lock(|line, _| line.policy_of_key());
+        // What does not depend on the state is the policy's to tell.
+        let now = Nanos::ZERO;
+        let limits = Limit::all(&policy, &policy.idle(now), Asked::now(now, cost));
+        let told = limits.into_iter().zip(reports).map(|(limit, report)| Limit {
+            remaining: report.remaining,
+            more_after: report.more_after,
+            ..limit
+        });
+        Ok(told.collect())
+    }
+
+    async fn report(&self, todo: Vec<u8>) -> Result<Option<Report<P::Cost>>, Error> {
+        confirmed(self.shared.with_lock(|line, _| line.request(KeyChange::of(todo)))).await
+    }
+
+    fn lost(&self) -> Error {
+        let lost = Failure::new(Effect::None, "the request got no reply".into());
+        lost.error(&self.shared.key).into()
     }
 
     /// Deletes the key: the limit is unused for the whole fleet, and a pause is over. A policy that was

@@ -1,50 +1,46 @@
-//! The fields of a response that tell its client the limit: `RateLimit-Policy` and `RateLimit` of
+//! The fields of a response that tell its client the limits: `RateLimit-Policy` and `RateLimit` of
 //! draft-ietf-httpapi-ratelimit-headers (as of revision 11), and `Retry-After`.
 //!
-//! All times are whole seconds, rounded up. `q` is enlarged in proportion, so that the rate `q / w` stays right.
-//! `r` is what can be taken now. But if the whole limit comes again in less than a second, then all that a client
-//! could read of it is "no more than this in a second", which is a fiftieth of 50 a second, evenly spaced: there
-//! the permits that come in the part that rounding adds are added to `r` too. Numbers of structured fields (RFC
-//! 9651) have at most 15 digits.
+//! Each limit is an item of both lists. `q` and `w` are its rate: `w` is in whole seconds, rounded up, and `q` is
+//! enlarged in proportion, so that `q / w` stays right. `r` is what can be taken now, all of it at once. In the next
+//! `t` seconds a client can use no more than that: then there is more, and enough for a request like the one that is
+//! answered. A client that takes `r`, waits for `t` and goes on loses nothing, as what comes meanwhile is kept until the
+//! limit is whole again; and what is whole again within a second comes with `t=0` where nothing is left, because a
+//! client that waited a second for it would lose most of it. Numbers of structured fields (RFC 9651) have at most 15
+//! digits.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-use crate::policy::Quota;
+use crate::policy::Limit;
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// The largest number of a structured field.
 const MOST: u128 = 999_999_999_999_999;
 
 /// Adds the two fields. Those of other limits, of an inner layer say, stay.
-///
-/// `refused` is the time after which a refused request can be repeated.
-pub(super) fn add_quota(
-    headers: &mut HeaderMap,
-    name: Option<&str>,
-    quota: &Quota<u32>,
-    refused: Option<Option<Duration>>,
-) {
-    let name = string(name.unwrap_or("default"));
-    let rate = Rate::of(quota);
-    let mut policy = format!("{name};q={}", rate.q);
-    if let Some(seconds) = rate.w {
-        let _ = write!(policy, ";w={seconds}");
+pub(super) fn add_limits(headers: &mut HeaderMap, name: Option<&str>, limits: &[Limit<u32>]) {
+    let name = name.unwrap_or("default");
+    let (mut policies, mut rests) = (String::new(), String::new());
+    for (part, limit) in limits.iter().enumerate() {
+        let name = match limits {
+            [_] => string(name),
+            _ => string(&format!("{name}-{part}")),
+        };
+        let comma = if part == 0 { "" } else { ", " };
+        let _ = write!(policies, "{comma}{name}{}", policy(limit));
+        let _ = write!(rests, "{comma}{name};r={}", limit.remaining);
+        if let Some(seconds) = effective_window(limit) {
+            let _ = write!(rests, ";t={seconds}");
+        }
     }
-    let (remaining, time) = match refused {
-        // In that time the client can use no more than what is left.
-        Some(retry_after) => (u128::from(quota.remaining), retry_after.map(seconds)),
-        None => rate.left(quota),
-    };
-    let mut limit = format!("{name};r={remaining}");
-    if let Some(seconds) = time {
-        let _ = write!(limit, ";t={seconds}");
-    }
-    for (field, value) in [(POLICY, policy), (LIMIT, limit)] {
+    for (field, value) in [(POLICY, policies), (LIMIT, rests)] {
         if let Ok(value) = HeaderValue::try_from(value) {
             headers.append(field, value);
         }
@@ -74,56 +70,38 @@ fn string(text: &str) -> String {
     quoted + "\""
 }
 
-/// `q` permits in `w` seconds.
-struct Rate {
-    q: u128,
-    w: Option<u128>,
-    /// The permits of a window, and its length.
-    exact: Option<(u128, u128)>,
+/// The parameters of a limit in `RateLimit-Policy`.
+fn policy(limit: &Limit<u32>) -> String {
+    let unit = if limit.is_held { ";qu=\"concurrent-requests\"" } else { "" };
+    let Some(window) = limit.window.filter(|window| !window.is_zero()) else {
+        return format!(";q={}{unit}", limit.limit);
+    };
+    let (permits, w) = (u128::from(limit.limit.max(1)), seconds(window));
+    let mut q = permits;
+    if window.subsec_nanos() > 0 {
+        let (times, nanos) = (permits * w * 1_000_000_000, window.as_nanos());
+        // The window is rounded up to a nanosecond, which must not take a whole permit.
+        q = ((times + (times / 1_000_000).min(nanos / 2)) / nanos).clamp(permits, MOST);
+    }
+    format!(";q={q}{unit};w={w}")
 }
 
-impl Rate {
-    fn of(quota: &Quota<u32>) -> Self {
-        let window = quota.window.filter(|window| !window.is_zero());
-        let Some(window) = window else {
-            return Self { q: quota.limit.into(), w: None, exact: None };
-        };
-        let (limit, w) = (quota.limit.max(1).into(), seconds(window));
-        let rate = Self { q: limit, w: Some(w), exact: Some((limit, window.as_nanos())) };
-        if window.subsec_nanos() == 0 {
-            return rate;
-        }
-        Self { q: rate.permits_in(w * 1_000_000_000).clamp(limit, MOST), ..rate }
+/// The seconds in which the client can use no more than what remains, if they are known.
+fn effective_window(limit: &Limit<u32>) -> Option<u128> {
+    let more_after = limit.more_after?;
+    let is_short = |window: Duration| window < SECOND;
+    if limit.remaining == 0 && is_short(more_after) && limit.window.is_some_and(is_short) {
+        return Some(0);
     }
-
-    /// In `nanos` of at most 15 digits of seconds.
-    fn permits_in(&self, nanos: u128) -> u128 {
-        self.exact.map_or(0, |(limit, window)| {
-            let permits = limit * nanos;
-            // The window is rounded up to a nanosecond, which must not take a whole permit.
-            (permits + (permits / 1_000_000).min(window / 2)) / window
-        })
-    }
-
-    /// What is left until the whole limit is there again, and the time until then.
-    fn left(&self, quota: &Quota<u32>) -> (u128, Option<u128>) {
-        let remaining = u128::from(quota.remaining);
-        let Some(after) = quota.reset_after else { return (remaining, None) };
-        let time = seconds(after);
-        if self.exact.is_none_or(|(_, window)| window >= 1_000_000_000) {
-            return (remaining, Some(time));
-        }
-        let rest = (time * 1_000_000_000).saturating_sub(after.as_nanos());
-        ((remaining + self.permits_in(rest)).min(self.q.max(remaining)), Some(time))
-    }
+    Some(seconds(more_after).max(u128::from(limit.remaining > 0)))
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
     use crate::{
-        FixedWindow, Gcra, InFlight, LeakyBucket, ManualClock, Policy, RateLimiter, Same,
-        SlidingWindowLog, SmoothBursty, TokenBucket,
+        AllOf, FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, ManualClock, Policy, RateLimiter,
+        Same, SlidingWindowLog, SmoothBursty, TokenBucket,
     };
 
     fn shown(headers: &HeaderMap) -> String {
@@ -131,12 +109,16 @@ mod tests {
         format!("{} | {}", value(POLICY), value(LIMIT))
     }
 
-    /// The fields after one grant of `n`.
+    /// The fields that answer a request of `n` that was granted.
     fn after<P: Policy<Cost = u32>>(policy: P, n: u32) -> String {
         let limiter = RateLimiter::with_clock(policy, ManualClock::new());
         let _grant = limiter.try_acquire(n).expect("unused");
+        fields(&limiter.limits(n))
+    }
+
+    fn fields(limits: &[Limit<u32>]) -> String {
         let mut headers = HeaderMap::new();
-        add_quota(&mut headers, None, &limiter.quota(), None);
+        add_limits(&mut headers, None, limits);
         shown(&headers)
     }
 
@@ -151,26 +133,86 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_right_though_times_are_whole_seconds() {
-        let rate = crate::Rate::per_second(50.0);
-        let short = SmoothBursty::new(rate).max_burst(Duration::from_millis(20));
-        // Two permits, of 20 ms each, are missing: 40 ms, and 48 permits come in the rest of the second.
-        assert_eq!(after(short, 1), "\"default\";q=50;w=1 | \"default\";r=48;t=1");
-        let even = LeakyBucket::new(rate, 10);
-        assert_eq!(after(even, 1), "\"default\";q=50;w=1 | \"default\";r=49;t=1");
-        let tenth = SlidingWindowLog::new(3, Duration::from_millis(100));
-        assert_eq!(after(tenth, 3), "\"default\";q=30;w=1 | \"default\";r=27;t=1");
-        let third = TokenBucket::new(crate::Rate::per_second(3.0), 10);
-        assert_eq!(after(third, 10), "\"default\";q=12;w=4 | \"default\";r=0;t=4");
-        let single = TokenBucket::new(crate::Rate::per_second(3.0), 1);
-        assert_eq!(after(single, 1), "\"default\";q=3;w=1 | \"default\";r=2;t=1");
+    fn in_the_effective_window_there_is_no_more_than_what_remains() {
+        let bucket = TokenBucket::new(crate::Rate::per_minute(20.0), 20);
+        // 20 a minute: the next one comes in three seconds, three of them in nine.
+        assert_eq!(after(bucket.clone(), 1), "\"default\";q=20;w=60 | \"default\";r=19;t=3");
+        let limiter = RateLimiter::with_clock(bucket, ManualClock::new());
+        limiter.try_acquire(20).expect("full");
+        assert_eq!(fields(&limiter.limits(3)), "\"default\";q=20;w=60 | \"default\";r=0;t=9");
+        // Nothing is missing.
+        let unused = RateLimiter::with_clock(InFlight::new(3), ManualClock::new());
+        assert!(fields(&unused.limits(1)).ends_with("\"default\";r=3"));
     }
 
     #[test]
-    fn a_limit_without_a_window_has_no_w_and_no_t() {
-        assert_eq!(after(InFlight::new(10), 4), "\"default\";q=10 | \"default\";r=6");
-        let both = Same((InFlight::new(10), FixedWindow::new(100, Duration::from_secs(60))));
-        assert_eq!(after(both, 4), "\"default\";q=10;w=6 | \"default\";r=6");
+    fn what_remains_is_there_at_once_though_times_are_whole_seconds() {
+        let rate = crate::Rate::per_second(50.0);
+        let short = SmoothBursty::new(rate).max_burst(Duration::from_millis(20));
+        assert_eq!(after(short, 1), "\"default\";q=50;w=1 | \"default\";r=0;t=0");
+        let even = LeakyBucket::new(rate, 10);
+        assert_eq!(after(even, 1), "\"default\";q=50;w=1 | \"default\";r=0;t=0");
+        let tenth = SlidingWindowLog::new(3, Duration::from_millis(100));
+        assert_eq!(after(tenth.clone(), 3), "\"default\";q=30;w=1 | \"default\";r=0;t=0");
+        assert_eq!(after(tenth, 2), "\"default\";q=30;w=1 | \"default\";r=1;t=1");
+        let third = TokenBucket::new(crate::Rate::per_second(3.0), 10);
+        assert_eq!(after(third, 10), "\"default\";q=12;w=4 | \"default\";r=0;t=4");
+        let single = TokenBucket::new(crate::Rate::per_second(3.0), 1);
+        assert_eq!(after(single, 1), "\"default\";q=3;w=1 | \"default\";r=0;t=0");
+        let burst = TokenBucket::new(crate::Rate::per_minute(600.0), 5);
+        assert_eq!(after(burst, 1), "\"default\";q=10;w=1 | \"default\";r=4;t=1");
+    }
+
+    #[test]
+    fn a_pause_a_lock_and_a_queue_leave_nothing() {
+        let clock = ManualClock::new();
+        let limiter = RateLimiter::with_clock(
+            Same((TokenBucket::new(crate::Rate::per_second(50.0), 5), InFlight::new(10))),
+            &clock,
+        );
+        limiter.pause_for(Duration::from_secs(30));
+        let rest =
+            |limits: &[Limit<u32>]| fields(limits).split_once(" | ").expect("two").1.to_owned();
+        // A bucket is empty at the end of a pause.
+        assert_eq!(rest(&limiter.limits(1)), "\"default-0\";r=0;t=31, \"default-1\";r=0;t=30");
+        limiter.resume();
+        clock.advance(SECOND);
+        let _held = limiter.try_acquire(5).expect("full");
+        let _waiting = limiter.reserve(5).expect("a place");
+        assert_eq!(rest(&limiter.limits(1)), "\"default-0\";r=0;t=0, \"default-1\";r=0;t=1");
+        let policy = LockOut::new(
+            [
+                TokenBucket::new(crate::Rate::per_second(1.0), 2),
+                TokenBucket::new(crate::Rate::per_second(9.0), 9),
+            ],
+            Duration::from_secs(60),
+        );
+        let limiter = RateLimiter::with_clock(policy, &clock);
+        limiter.try_acquire(2).expect("full");
+        limiter.try_acquire(1).expect_err("and locked");
+        assert_eq!(rest(&limiter.limits(1)), "\"default-0\";r=0;t=60, \"default-1\";r=0;t=60");
+    }
+
+    #[test]
+    fn each_limit_is_an_item() {
+        assert_eq!(
+            after(InFlight::new(10), 4),
+            "\"default\";q=10;qu=\"concurrent-requests\" | \"default\";r=6"
+        );
+        let minute = FixedWindow::new(100, Duration::from_secs(60));
+        let both = Same((InFlight::new(10), Same((minute.clone(), [minute.clone()]))));
+        assert_eq!(
+            after(both, 4),
+            "\"default-0\";q=10;qu=\"concurrent-requests\", \"default-1\";q=100;w=60, \
+             \"default-2\";q=100;w=60 | \
+             \"default-0\";r=6, \"default-1\";r=96;t=60, \"default-2\";r=96;t=60"
+        );
+        let parts = [InFlight::new(10).into(), minute.into()];
+        assert_eq!(
+            after(AllOf::new(parts), 4),
+            "\"default-0\";q=10;qu=\"concurrent-requests\", \"default-1\";q=100;w=60 | \
+             \"default-0\";r=6, \"default-1\";r=96;t=60"
+        );
     }
 
     #[test]
@@ -180,7 +222,7 @@ mod tests {
         limiter.try_acquire(18).expect("full");
         let retry_after = limiter.try_acquire(5).expect_err("two are left").retry_after();
         let mut headers = HeaderMap::new();
-        add_quota(&mut headers, None, &limiter.quota(), Some(retry_after));
+        add_limits(&mut headers, None, &limiter.limits(5));
         set_retry_after(&mut headers, retry_after.expect("known"));
         assert_eq!(shown(&headers), "\"default\";q=20;w=12 | \"default\";r=2;t=2");
         assert_eq!(headers[RETRY_AFTER], "2"); // 1.8 s
@@ -201,26 +243,24 @@ mod tests {
         assert!(after(day, 1).starts_with(&policy));
         let fast = TokenBucket::new(crate::Rate::per_second(1e9), 1);
         assert!(after(fast, 1).starts_with("\"default\";q=1000000000;w=1 |"));
-        let mut headers = HeaderMap::new();
-        let quota = Quota {
+        let limit = Limit {
             limit: u32::MAX,
             remaining: u32::MAX,
-            reset_after: Some(Duration::MAX),
+            more_after: Some(Duration::MAX),
             window: Some(Duration::new(0, 1)),
+            is_held: false,
         };
-        add_quota(&mut headers, None, &quota, None);
         let remaining = u32::MAX;
         assert_eq!(
-            shown(&headers),
+            fields(&[limit]),
             format!("\"default\";q={MOST};w=1 | \"default\";r={remaining};t={MOST}")
         );
-        let endless = Quota { window: Some(Duration::MAX), ..quota };
-        headers.clear();
-        add_quota(&mut headers, None, &endless, Some(Some(Duration::MAX)));
+        let endless = Limit { window: Some(Duration::MAX), ..limit };
         assert_eq!(
-            shown(&headers),
-            format!("\"default\";q={};w={MOST} | \"default\";r={remaining};t={MOST}", u32::MAX)
+            fields(&[endless]),
+            format!("\"default\";q={remaining};w={MOST} | \"default\";r={remaining};t={MOST}")
         );
+        let mut headers = HeaderMap::new();
         set_retry_after(&mut headers, Duration::MAX);
         assert_eq!(headers[RETRY_AFTER], MOST.to_string());
     }

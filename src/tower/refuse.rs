@@ -15,12 +15,12 @@ use tower_service::Service;
 
 use super::ask::Ask;
 use super::body::ResponseBody;
-use super::fields::{add_quota, set_retry_after};
+use super::fields::{add_limits, set_retry_after};
 use super::future::Stage;
 use super::service::take_ready;
 use crate::any::{AnyFuture, AnyGrant, AnyRateLimiter, acquire_within};
 use crate::error::Error;
-use crate::policy::Quota;
+use crate::policy::Limit;
 
 /// Answers requests beyond a limit by 429, and tells clients how much is left: for servers.
 ///
@@ -31,14 +31,20 @@ use crate::policy::Quota;
 /// | too many keys, or the store of a shared limit is away | 503 Service Unavailable |
 ///
 /// - `Retry-After` is set if the time is known: in whole seconds, rounded up. A place in flight has none.
-/// - `RateLimit-Policy` and `RateLimit` are set in all responses, also those that were granted, from the quota
+/// - `RateLimit-Policy` and `RateLimit` are set in all responses, also those that were granted, from the state
 ///   of the limiter at that moment: the fields of
 ///   [draft-ietf-httpapi-ratelimit-headers](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/).
-///   The policy has the [name](AnyRateLimiter::name) of the limiter, or `"default"`. `q` permits come in `w`
-///   seconds ([`Quota::window`]): with `w` rounded up to whole seconds, and `q` enlarged in proportion. `r`
-///   permits are left for the next `t` seconds; then the whole limit is back, or, in a refusal, the request
-///   would be granted. Fields have no fractions of a second: a bucket that holds at least what comes in a second
-///   can be told exactly. Over Redis the quota is one more request; [`fields`](Self::fields) switches it off.
+///   Each limit is an item of both. A single limit has the [name](AnyRateLimiter::name) of the limiter, or
+///   `"default"`; those of several rules are numbered in order: `"default-0"`, `"default-1"`.
+///   - `q` permits come in `w` seconds ([`Quota::window`](crate::Quota::window)): `w` is rounded up to whole seconds,
+///     and `q` enlarged in proportion. [`InFlight`](crate::InFlight) has no `w` but the unit
+///     `qu="concurrent-requests"`.
+///   - `r` permits can be taken now, at once. In the next `t` seconds there is no more than that: then there is more,
+///     and enough for the cost of this request. `t` is left out if it does not depend on time alone. It is 0 if nothing
+///     is left of a limit that is whole again within a second: fields have no fractions of a second, and a client does
+///     best to spread `q` calls over `w`.
+///
+///   Over Redis the state is one more request; [`fields`](Self::fields) switches it off.
 /// - A refused response has an empty body, and the [`tollgate::Error`](crate::Error) in its extensions:
 ///   `map_response` around the layer can write a body. [`respond`](Self::respond) changes status and headers.
 /// - A place [in flight](crate::InFlight) is given back when the body of the response has ended or is dropped,
@@ -230,7 +236,7 @@ impl Rules {
         &self,
         error: Error,
         limiter: &dyn AnyRateLimiter,
-        quota: Option<&Quota<u32>>,
+        limits: Option<&[Limit<u32>]>,
     ) -> Response<B> {
         let (mut head, body) = Response::new(B::default()).into_parts();
         head.status = match error {
@@ -241,8 +247,8 @@ impl Rules {
         if let Some(retry_after) = error.retry_after() {
             set_retry_after(&mut head.headers, retry_after);
         }
-        if let Some(quota) = quota {
-            add_quota(&mut head.headers, limiter.name(), quota, Some(error.retry_after()));
+        if let Some(limits) = limits {
+            add_limits(&mut head.headers, limiter.name(), limits);
         }
         if let Some(respond) = &self.respond {
             respond(&error, &mut head);
@@ -305,7 +311,8 @@ where
                 request: Request::from_parts(parts, body),
             },
             outcome: None,
-            quota: None,
+            cost,
+            limits: None,
             limiter,
             rules: Arc::clone(&self.rules),
         }
@@ -349,7 +356,8 @@ pin_project! {
         #[pin]
         stage: Stage<S, R, u32>,
         outcome: Option<Outcome<S::Response>>,
-        quota: Option<AnyFuture<Quota<u32>>>,
+        cost: u32,
+        limits: Option<AnyFuture<Vec<Limit<u32>>>>,
         limiter: Arc<dyn AnyRateLimiter>,
         rules: Arc<Rules>,
     }
@@ -374,23 +382,23 @@ where
                 Ok((answer, grant)) => Outcome::Answered(answer?, grant),
                 Err(error) => Outcome::Refused(error),
             });
-            *this.quota = this.rules.fields.then(|| this.limiter.quota());
+            *this.limits = this.rules.fields.then(|| this.limiter.limits(*this.cost));
         }
-        let quota = match this.quota {
+        let limits = match this.limits {
             // Without the fields if the store does not answer.
-            Some(quota) => ready!(Pin::new(quota).poll(context)).ok(),
+            Some(limits) => ready!(Pin::new(limits).poll(context)).ok(),
             None => None,
         };
         let name = this.limiter.name();
         Poll::Ready(Ok(match this.outcome.take() {
             Some(Outcome::Answered(mut response, grant)) => {
-                if let Some(quota) = &quota {
-                    add_quota(response.headers_mut(), name, quota, None);
+                if let Some(limits) = &limits {
+                    add_limits(response.headers_mut(), name, limits);
                 }
                 response.map(|body| ResponseBody::with_grant(body, grant))
             }
             Some(Outcome::Refused(error)) => {
-                let refusal = this.rules.refusal(error, &**this.limiter, quota.as_ref());
+                let refusal = this.rules.refusal(error, &**this.limiter, limits.as_deref());
                 refusal.map(ResponseBody::without_grant)
             }
             None => unreachable!("set above"),

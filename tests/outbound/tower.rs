@@ -2,6 +2,7 @@
 
 mod bodies;
 mod clones;
+mod fields;
 mod readiness;
 mod refusals;
 mod wires;

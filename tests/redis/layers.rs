@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tollgate::redis::{Reconnecting, RedisRateLimiter};
-use tollgate::tower::{RateLimitLayer, RefuseLayer};
-use tollgate::{Error, FixedWindow, InFlight, Same};
+use tollgate::tower::{RateLimitLayer, RefuseLayer, ResponseBody};
+use tollgate::{Error, FixedWindow, InFlight, LockOut, Rate, Same, TokenBucket};
 use tower::util::ServiceFn;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -37,7 +37,7 @@ async fn left<P: tollgate::redis::Scripted<Cost = u32>, C: tollgate::redis::Conn
 async fn a_client_waits_in_poll_ready_and_gives_back_what_it_did_not_use() {
     let server = Server::start();
     let limiter = RedisRateLimiter::new(hour(3), open(&server), "layers");
-    let layer = RateLimitLayer::new(limiter.clone()).max_wait(Duration::from_millis(10));
+    let layer = RateLimitLayer::new(limiter.clone()).max_wait(Duration::from_secs(10));
     let mut client = layer.layer(service());
     client.ready().await.expect("granted");
     assert_eq!(left(&limiter).await, 2);
@@ -69,6 +69,54 @@ async fn a_place_in_flight_in_redis_is_held_by_the_body() {
     // It waits for the place, which a request of its own gives back.
     let next = client.oneshot(Request::new(()));
     tokio::time::timeout(Duration::from_secs(10), next).await.expect("in time").expect("an answer");
+}
+
+#[tokio::test]
+async fn each_limit_of_several_is_told() {
+    let server = Server::start();
+    let minute = TokenBucket::new(Rate::per_minute(1.0), 2);
+    let rules = Same((hour(9), [minute.clone(), minute.clone()], InFlight::new(5)));
+    let limiter = RedisRateLimiter::new(
+        LockOut::new(rules, Duration::from_secs(600)),
+        open(&server),
+        "layers",
+    );
+    let layer = RefuseLayer::new(limiter.clone());
+    let ask = async |layer: &RefuseLayer| {
+        layer.layer(service()).oneshot(Request::new(())).await.expect("infallible")
+    };
+    let rests = |response: &Response<ResponseBody<String>>| -> Vec<(String, Option<u64>)> {
+        let items = response.headers()["ratelimit"].to_str().expect("ASCII").split(", ");
+        let item = |item: &str| match item.split_once(";t=") {
+            Some((rest, time)) => (rest.to_owned(), Some(time.parse().expect("seconds"))),
+            None => (item.to_owned(), None),
+        };
+        items.map(item).collect()
+    };
+    let is = |rest: &(String, Option<u64>), expected: &str, time: u64| {
+        rest.0 == expected && rest.1.is_some_and(|rest| (time - 30..=time).contains(&rest))
+    };
+    let mut held = vec![ask(&layer).await];
+    assert_eq!(
+        held[0].headers()["ratelimit-policy"],
+        "\"default-0\";q=9;w=3600, \"default-1\";q=2;w=120, \"default-2\";q=2;w=120, \
+         \"default-3\";q=5;qu=\"concurrent-requests\""
+    );
+    let told = rests(&held[0]);
+    assert!(is(&told[0], "\"default-0\";r=8", 3600), "{told:?}");
+    assert!(
+        is(&told[1], "\"default-1\";r=1", 60) && is(&told[2], "\"default-2\";r=1", 60),
+        "{told:?}"
+    );
+    assert_eq!(told[3], ("\"default-3\";r=4".to_owned(), None));
+    held.push(ask(&layer).await);
+    let told = rests(&ask(&RefuseLayer::new(limiter.clone()).cost(|_| 2)).await);
+    // It was refused, and has locked the limit: nothing is left of any part.
+    assert!(
+        is(&told[0], "\"default-0\";r=0", 600) && is(&told[1], "\"default-1\";r=0", 600),
+        "{told:?}"
+    );
+    assert!(is(&told[3], "\"default-3\";r=0", 600), "{told:?}");
 }
 
 #[tokio::test]

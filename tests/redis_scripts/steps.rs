@@ -4,6 +4,7 @@ use super::random::Random;
 use super::server::Server;
 use super::simulation::{Simulation, forgets_ahead, micros, nanos};
 use super::subject::{Call, START, Subject};
+use crate::policy::{Asked, Limit};
 use crate::redis::Scripted;
 use crate::{
     FixedWindow, Gcra, LeakyBucket, LockOut, Rate, Same, SlidingWindowCounter, SlidingWindowLog,
@@ -18,14 +19,9 @@ const STEPS: usize = 100_000;
 /// Compares quotas: times to a microsecond, and permits with those a microsecond earlier or later.
 fn compare_quota<P: Scripted>(simulation: &Simulation<P>, now: u64, answer: &[i64]) {
     let (policy, state) = (&simulation.policy, &simulation.state);
-    let written = |cost: P::Cost| {
-        let mut numbers = Vec::new();
-        P::write_cost(cost, &mut numbers);
-        numbers.into_iter().map(i64::from).collect::<Vec<_>>()
-    };
-    let early = written(policy.available(state, nanos(now - 1)));
-    let late = written(policy.available(state, nanos(now + 1)));
-    let limit = written(policy.available(&policy.idle(nanos(now)), nanos(now)));
+    let early = written::<P>(policy.available(state, nanos(now - 1)));
+    let late = written::<P>(policy.available(state, nanos(now + 1)));
+    let limit = written::<P>(policy.available(&policy.idle(nanos(now)), nanos(now)));
     let count = limit.len();
     for part in 0..count {
         let between = early[part]..=late[part];
@@ -39,6 +35,42 @@ fn compare_quota<P: Scripted>(simulation: &Simulation<P>, now: u64, answer: &[i6
         }
         (ours, theirs) => assert!(ours.is_none() && theirs.is_err(), "{answer:?}: {ours:?}"),
     }
+}
+
+/// The numbers of a cost.
+fn written<P: Scripted>(cost: P::Cost) -> Vec<i64> {
+    let mut numbers = Vec::new();
+    P::write_cost(cost, &mut numbers);
+    numbers.into_iter().map(i64::from).collect()
+}
+
+/// Compares the limits of all parts in the same way, after the last booking.
+fn compare_limits<P: Scripted>(
+    simulation: &Simulation<P>,
+    now: u64,
+    cost: P::Cost,
+    mut answer: &[i64],
+) {
+    let (policy, state) = (&simulation.policy, &simulation.state);
+    let limits = |at| Limit::all(policy, state, Asked::now(nanos(at), cost));
+    let exact = limits(now);
+    let mut next = |count| answer.split_off(..count).expect("enough numbers");
+    assert_eq!(next(2)[1], i64::try_from(exact.len()).expect("few"));
+    for ((early, exact), late) in limits(now - 1).iter().zip(&exact).zip(limits(now + 1)) {
+        let (early, late) = (written::<P>(early.remaining), written::<P>(late.remaining));
+        let remaining = next(early.len());
+        for (part, number) in remaining.iter().enumerate() {
+            assert!((early[part]..=late[part]).contains(number), "{remaining:?}: {state:?} {now}");
+        }
+        let theirs = u64::try_from(next(1)[0]).ok();
+        let ours = exact.more_after.map(micros);
+        let is_close = match (ours, theirs) {
+            (Some(ours), Some(theirs)) => ours.abs_diff(theirs) <= 1,
+            (ours, theirs) => ours == theirs,
+        };
+        assert!(is_close || early != late, "{ours:?}, not {theirs:?}: {exact:?} {state:?} {now}");
+    }
+    assert!(answer.is_empty());
 }
 
 /// Makes `steps` random calls; `scale` is about the time between two calls.
@@ -83,6 +115,14 @@ fn trace<P: Scripted + Debug>(
         }
         let quota = subject.do_change(connection, now, b"Q");
         compare_quota(&simulation, now, &quota);
+        if simulation.since <= nanos(now) {
+            let (cost, mut todo) = (cost(&mut Random(now)), vec![b'D']);
+            let mut numbers = Vec::new();
+            P::write_cost(cost, &mut numbers);
+            todo.extend(numbers.into_iter().flat_map(u32::to_le_bytes));
+            let limits: Vec<i64> = subject.change(now, &todo).query(connection).expect("numbers");
+            compare_limits(&simulation, now, cost, &limits);
+        }
     }
     assert!(seen[0] > 100 && seen[2] > 100, "too dull: {seen:?}");
     assert!(simulation.parts[1] * 1000 <= simulation.parts[0], "{:?}", simulation.parts);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::change::{Claim, KeyChange, KeyReport, Report};
+use super::change::{Claim, KeyChange, KeyReport, LimitReport, Report};
 use super::flight::{InFlightRequest, RequestKind};
 use super::handover::put_aside;
 use super::request::{Rest, poll_pause};
@@ -53,6 +53,14 @@ impl Numbers<'_> {
         let quota = Quota { limit, remaining, reset_after, window: None };
         Some(KeyReport { quota, paused_for, expires_in })
     }
+
+    fn limits<P: Scripted>(&mut self) -> Option<Vec<LimitReport<P::Cost>>> {
+        let mut limits = Vec::new();
+        for _ in 0..self.next()? {
+            limits.push(LimitReport { remaining: self.cost::<P>()?, more_after: self.time()? });
+        }
+        Some(limits)
+    }
 }
 
 /// The reports in the reply to changes, for the changes that ask for one. `None` if the reply is malformed.
@@ -67,6 +75,7 @@ fn made<P: Scripted>(
     for change in changes {
         reports.push(match change.todo.first() {
             Some(b'Q') => Some(Report::State(told.state::<P>()?)),
+            Some(b'D') => Some(Report::Limits(told.limits::<P>()?)),
             Some(b'L') => {
                 let (cost, sequence) = (told.cost::<P>()?, u32::try_from(told.next()?).ok()?);
                 let booking = Booking { sequence, due: sent, earliest: sent, policy };

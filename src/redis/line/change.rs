@@ -16,6 +16,7 @@ pub(crate) type Done<C> = Result<Option<Report<C>>, Error>;
 /// What the script reports of a change.
 pub(crate) enum Report<C> {
     State(KeyReport<C>),
+    Limits(Vec<LimitReport<C>>),
     /// What was charged, and its booking.
     Charged(C, Booking),
 }
@@ -26,6 +27,12 @@ pub(crate) struct KeyReport<C> {
     pub(crate) paused_for: Duration,
     /// `None` if there is no key.
     pub(crate) expires_in: Option<Duration>,
+}
+
+/// One limit of a key as the script reports it.
+pub(crate) struct LimitReport<C> {
+    pub(crate) remaining: C,
+    pub(crate) more_after: Option<Duration>,
 }
 
 /// Waits for the end of a change. The line that reports it lives as long as the caller's handle.
@@ -56,7 +63,7 @@ impl<C> KeyChange<C> {
     }
 
     pub(super) fn only_looks(&self) -> bool {
-        self.refund.is_none() && matches!(self.todo.first(), None | Some(b'Q'))
+        self.refund.is_none() && matches!(self.todo.first(), None | Some(b'Q' | b'D'))
     }
 }
 

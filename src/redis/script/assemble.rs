@@ -6,7 +6,8 @@
 use std::fmt::Write as _;
 
 use super::chunk::{
-    self, ChunkHeader, HELPERS, IS_ZERO, PARAMETERS, become_function, size, snapshot_functions,
+    self, ChunkHeader, HELPERS, IS_ZERO, LIMITS, PARAMETERS, become_function, size,
+    snapshot_functions,
 };
 use super::inline::Functions;
 use super::parts::Lua;
@@ -117,6 +118,7 @@ impl Lua {
         }
         policy += &self.chunk(header, change, &mut 1, PARAMETERS);
         if change && self.parts.is_empty() {
+            policy += LIMITS;
             policy += &become_function(header, PARAMETERS);
         }
         if !change && self.has("refused") {
@@ -214,12 +216,21 @@ impl Lua {
         }
         text += &self.chunk(&header, change, held, from);
         if change && self.parts.is_empty() {
+            text += LIMITS;
             text += &become_function(&header, from);
         }
         let mut functions = vec!["begin", "resume", "ready", "charge", "forget"];
         functions.extend(["room", "refused"].iter().filter(|&&name| self.has(name)));
         if change {
-            functions.extend(["refund", "halt", "unhalt", "available", "limit", "become"]);
+            functions.extend([
+                "refund",
+                "halt",
+                "unhalt",
+                "available",
+                "limit",
+                "limits",
+                "become",
+            ]);
         }
         let _ = write!(
             text,

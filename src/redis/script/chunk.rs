@@ -194,17 +194,27 @@ pub(super) const IS_ZERO: &str = "local function is_zero(cost)
 end
 ";
 
-/// Subtracts costs; and rounds down to whole permits, without losing one to rounding errors.
+/// Subtracts costs; gives the next larger cost that is at least another; and rounds down to whole permits, without losing one to rounding errors.
 pub(super) const HELPERS: &str = "local function less(cost, other)
   if type(cost) == 'number' then return math.max(cost - other, 0) end
   local rest = {}
   for i = 1, #cost do rest[i] = less(cost[i], other[i]) end
   return rest
 end
+local function beyond(cost, other)
+  if type(cost) == 'number' then return math.max(cost + 1, other) end
+  local more = {}
+  for i = 1, #cost do more[i] = beyond(cost[i], other[i]) end
+  return more
+end
 local function whole(permits)
   return math.min(math.floor(math.max(permits, 0) * (1 + 1e-14) + 1e-9), 4294967295)
 end
 ";
+
+/// The limits of a policy that is not composed.
+pub(super) const LIMITS: &str =
+    "local function limits(shut, add) add(shut, available(), ready) end\n";
 
 /// Migrates a state that was kept under the parameters in `bytes` to the current ones; that of an absent key
 /// if no time is given.

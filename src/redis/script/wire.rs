@@ -370,6 +370,12 @@ pub(crate) fn put_shrink<P: Scripted>(bytes: &mut Vec<u8>, remaining: P::Cost) {
     put_cost::<P>(remaining, &mut Vec::new(), bytes);
 }
 
+/// Adds a question for each limit, as it is for a request of `cost`.
+pub(crate) fn put_detail<P: Scripted>(bytes: &mut Vec<u8>, cost: P::Cost) {
+    bytes.push(b'D');
+    put_cost::<P>(cost, &mut Vec::new(), bytes);
+}
+
 pub(crate) fn put_pause(bytes: &mut Vec<u8>, duration: Duration) {
     bytes.push(b'P');
     bytes.extend(micros(duration).to_le_bytes());

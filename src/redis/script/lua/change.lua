@@ -8,6 +8,8 @@
 --   L  charges what is available beyond a cost, and reports how much and the lower 32 bits of its sequence
 --   Q  reports the available permits, the limit, when all permits are available again, how long a pause lasts
 --      and how long the key lives at least
+--   D  reports in detail, for a cost: the available permits of each limit, and when more than that and at least
+--      the cost is available
 --   X  deletes the key, after all other changes
 --   H  held: writes how much the process holds, for policies with places in flight
 --   N  writes the policy into the key: the driver decides by ARGV[4] whether it may replace the key's
@@ -18,7 +20,8 @@
 --
 -- The answer is the number of the request, the generation, and for each Q the numbers of `available` and of
 -- `limit`, the microseconds until all permits are available, or -1 if that is unpredictable, until a pause ends,
--- and until the key may expire, or -1 if there is no key.
+-- and until the key may expire, or -1 if there is no key. For each D it is the number of limits, and for each of
+-- these the numbers of `available`, and the microseconds until more is, or -1 if that is unpredictable or never.
 --@early
 local values, at, size, gone = {request, 0}, 1, #todo, false
 while at <= size do
@@ -86,6 +89,21 @@ while at <= size do
     values[#values + 1] = unknown and -1 or math.ceil(math.min(math.max(reset - 0.001, 0), 9007199254740991))
     values[#values + 1] = math.ceil(math.min(math.max(pause, 0), 9007199254740991))
     values[#values + 1] = blob and math.max(deadline * 1000000 - now, 0) or -1
+  elseif what == 'D' then
+    local cost
+    cost, at = read_cost(todo, at)
+    local count, first = 0, #values + 1
+    values[first] = 0
+    -- Nothing is granted while it is shut.
+    limits(math.max(pause, 0), function(shut, there, ready)
+      if shut > 0.001 then there = less(there, there) end
+      local after, unknown = ready(beyond(there, cost))
+      write_cost(values, there)
+      count, after = count + 1, math.max(after, shut)
+      local is_known = not unknown and after < math.huge
+      values[#values + 1] = is_known and math.ceil(math.min(math.max(after - 0.001, 0), 9007199254740991)) or -1
+    end)
+    values[first] = count
   elseif what == 'X' then
     gone = true
   else

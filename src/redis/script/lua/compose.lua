@@ -136,3 +136,10 @@ end
 local function limit()
   return together('limit')
 end
+
+-- With one cost for all parts each of them is a limit.
+local function limits(shut, add)
+  shut = math.max(shut, since)
+  if not $SAME then return add(shut, available(), ready) end
+  for i = 1, #parts do parts[i].limits(shut, add) end
+end

@@ -82,3 +82,7 @@ end
 local function limit()
   return rule.limit()
 end
+
+local function limits(shut, add)
+  rule.limits(math.max(shut, locked), add)
+end
