@@ -94,6 +94,19 @@ impl<B, C: Cost> ResponseBody<B, C> {
     }
 }
 
+/// The default body without a grant: for layers around this one that answer by themselves, such as a timeout.
+///
+/// ```
+/// use tollgate::tower::ResponseBody;
+///
+/// assert!(ResponseBody::<String>::default().take_grant().is_none());
+/// ```
+impl<B: Default, C: Cost> Default for ResponseBody<B, C> {
+    fn default() -> Self {
+        Self::without_grant(B::default())
+    }
+}
+
 impl<B: Body, C: Cost> Body for ResponseBody<B, C> {
     type Data = B::Data;
     type Error = B::Error;

@@ -189,3 +189,20 @@ async fn a_service_that_panics_gives_its_place_back() {
     tokio::spawn(service.oneshot(Request::new(()))).await.expect_err("it panics");
     assert_eq!(limiter.available(), 1);
 }
+
+/// Layers around this one that answer by themselves, such as those of tower-http, make a body of their own.
+#[tokio::test]
+async fn a_layer_around_may_answer_without_a_body() {
+    async fn answers<S, B>(_: S) -> Response<B>
+    where
+        S: Service<Request<()>, Response = Response<B>>,
+        B: Body + Default,
+    {
+        Response::new(B::default())
+    }
+    let inner = service_fn(async |_: Request<()>| Ok::<_, BoxError>(Response::new(String::new())));
+    let limiter = one_place();
+    let waits = answers(RateLimitLayer::new(limiter.clone()).layer(inner)).await;
+    let refuses = answers(RefuseLayer::new(limiter.clone()).layer(inner)).await;
+    assert!(waits.into_body().is_end_stream() && refuses.into_body().is_end_stream());
+}
