@@ -28,7 +28,7 @@ use crate::policy::Limit;
 /// |---|---|
 /// | no permit now, or the queue is full | 429 Too Many Requests |
 /// | the cost exceeds the capacity: it never fits | 413 Content Too Large |
-/// | too many keys, or the store of a shared limit is away | 503 Service Unavailable |
+/// | a limit of zero, which is closed to all; too many keys; the store of a shared limit is away | 503 Service Unavailable |
 ///
 /// - `Retry-After` is set if the time is known: in whole seconds, rounded up. A place in flight has none.
 /// - `RateLimit-Policy` and `RateLimit` are set in all responses, also those that were granted, from the state
@@ -241,7 +241,8 @@ impl Rules {
         let (mut head, body) = Response::new(B::default()).into_parts();
         head.status = match error {
             Error::Denied { .. } | Error::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Error::ExceedsCapacity(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            // A limit of zero is closed, whatever the request. A client that slows down or asks for less cannot help it.
+            Error::ExceedsCapacity(error) if error.max > 0 => StatusCode::PAYLOAD_TOO_LARGE,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         if let Some(retry_after) = error.retry_after() {
@@ -344,7 +345,7 @@ pin_project! {
     /// let inner = service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(String::new()))));
     /// let mut service = RefuseLayer::new(RateLimiter::new(InFlight::new(0))).layer(inner);
     /// let future: RefuseFuture<ServiceFn<_>, _> = service.call(Request::new(()));
-    /// assert_eq!(future.await?.status(), 413);
+    /// assert_eq!(future.await?.status(), 503);
     /// # Ok::<(), Infallible>(()) }).unwrap();
     /// # Ok::<(), std::io::Error>(())
     /// ```

@@ -130,6 +130,11 @@ async fn each_kind_of_refusal_has_its_status() {
     let refused = ask(&format!("{url}/two")).await;
     assert_eq!((refused.status(), retry_after(&refused)), (StatusCode::SERVICE_UNAVAILABLE, None));
 
+    let closed =
+        RefuseLayer::new(RateLimiter::with_clock([InFlight::new(9), InFlight::new(0)], &clock));
+    let refused = ask(&serve(app(closed)).await).await;
+    assert_eq!((refused.status(), retry_after(&refused)), (StatusCode::SERVICE_UNAVAILABLE, None));
+
     let places = RateLimiter::with_clock(InFlight::new(1), &clock);
     let _held = places.try_acquire(1).expect("free");
     let refused = ask(&serve(app(RefuseLayer::new(places.clone()))).await).await;
