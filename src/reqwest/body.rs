@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use ::reqwest::{Body, Response, ResponseBuilderExt};
+use ::reqwest::{Body, Response, ResponseBuilderExt, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::any::AnyGrant;
@@ -76,7 +76,8 @@ pub(super) fn with_grant<C: Cost>(mut response: Response, grant: AnyGrant<C>) ->
     }
     let url = http::Response::builder().url(response.url().clone()).body(());
     let (mut head, inner) = http::Response::from(response).into_parts();
-    if inner.is_end_stream() {
+    // The connection goes on after an upgrade, when the body has ended.
+    if inner.is_end_stream() && head.status != StatusCode::SWITCHING_PROTOCOLS {
         slot.0.lock().take();
     }
     if let Ok(url) = url {
@@ -87,7 +88,8 @@ pub(super) fn with_grant<C: Cost>(mut response: Response, grant: AnyGrant<C>) ->
 }
 
 /// Takes the grant out of a response, to correct the cost of the call once it is known. Do it before the body is read:
-/// a place in flight is then held by the grant and not by the body.
+/// a place in flight is then held by the grant and not by the body. Do it before `Response::upgrade`, and keep the grant
+/// beside the upgraded connection: the body of a 101 holds it only until it is dropped.
 ///
 /// `None` if the request was not limited, if its body has ended already and held a place, or if the cost has another
 /// type: `C` is `u32`, or the tuple of the limiter.

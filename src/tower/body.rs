@@ -44,20 +44,26 @@ pin_project! {
         #[pin]
         inner: B,
         grant: Option<AnyGrant<C>>,
+        // The connection goes on when the body has ended.
+        is_upgrade: bool,
     }
 }
 
 impl<B: Body, C: Cost> ResponseBody<B, C> {
-    /// Keeps the grant until the body has ended.
-    pub(super) fn with_grant(inner: B, grant: AnyGrant<C>) -> Self {
-        let grant = (!inner.is_end_stream()).then_some(grant);
-        Self { inner, grant }
+    /// Keeps the grant until the body has ended; for an upgrade, until it is dropped.
+    pub(super) fn with_grant(inner: B, grant: AnyGrant<C>, is_upgrade: bool) -> Self {
+        let is_held = is_upgrade || !inner.is_end_stream();
+        Self { inner, grant: is_held.then_some(grant), is_upgrade }
     }
 }
 
 impl<B, C: Cost> ResponseBody<B, C> {
     /// Takes the grant out of the body, to correct the cost of the call once it is known. A place in flight is then
     /// held by the grant and not by the body. `None` if the body has ended, or the request was refused.
+    ///
+    /// A client takes the grant out of a response that upgrades its connection (101, or 2xx to a CONNECT) and keeps it
+    /// beside the connection: the body holds it only until it is dropped, and has no data. A CONNECT is known where the
+    /// layer sees the request, so not in [`RateLimit`](super::RateLimit) without a key or cost.
     ///
     /// ```
     /// use std::convert::Infallible;
@@ -90,7 +96,7 @@ impl<B, C: Cost> ResponseBody<B, C> {
 
     /// A body of a response that holds no place.
     pub(super) fn without_grant(inner: B) -> Self {
-        Self { inner, grant: None }
+        Self { inner, grant: None, is_upgrade: false }
     }
 }
 
@@ -118,7 +124,8 @@ impl<B: Body, C: Cost> Body for ResponseBody<B, C> {
         let mut this = self.project();
         let frame = ready!(this.inner.as_mut().poll_frame(context));
         // A reader that knows the end from the size may not ask for the frame after the last.
-        if !matches!(frame, Some(Ok(_))) || this.inner.is_end_stream() {
+        let has_ended = !matches!(frame, Some(Ok(_))) || this.inner.is_end_stream();
+        if has_ended && !*this.is_upgrade {
             this.grant.take();
         }
         Poll::Ready(frame)

@@ -11,6 +11,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::ResponseBody;
+use super::upgrade::is_upgrade;
 use crate::any::{AnyFuture, AnyGrant};
 use crate::error::Error;
 use crate::policy::Cost;
@@ -123,12 +124,14 @@ pin_project! {
     {
         #[pin]
         stage: Stage<S, R, C>,
+        connects: bool,
     }
 }
 
 impl<S: Service<R>, R, C: Cost> ResponseFuture<S, R, C> {
-    pub(super) fn new(stage: Stage<S, R, C>) -> Self {
-        Self { stage }
+    /// `connects`: whether the request is known to be a CONNECT.
+    pub(super) fn new(stage: Stage<S, R, C>, connects: bool) -> Self {
+        Self { stage, connects }
     }
 }
 
@@ -142,8 +145,10 @@ where
     type Output = Result<Response<ResponseBody<B, C>>, BoxError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let (answer, grant) = ready!(self.project().stage.poll(context))?;
+        let this = self.project();
+        let (answer, grant) = ready!(this.stage.poll(context))?;
         let response = answer.map_err(Into::into)?;
-        Poll::Ready(Ok(response.map(|body| ResponseBody::with_grant(body, grant))))
+        let is_upgrade = is_upgrade(response.status(), *this.connects);
+        Poll::Ready(Ok(response.map(|body| ResponseBody::with_grant(body, grant, is_upgrade))))
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{Request, Response, StatusCode, response};
+use http::{Method, Request, Response, StatusCode, response};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
@@ -18,6 +18,7 @@ use super::body::ResponseBody;
 use super::fields::{add_limits, set_retry_after};
 use super::future::Stage;
 use super::service::take_ready;
+use super::upgrade::{UpgradePlace, asks_for_upgrade, is_upgrade};
 use crate::any::{AnyFuture, AnyGrant, AnyRateLimiter, acquire_within};
 use crate::error::Error;
 use crate::policy::Limit;
@@ -48,7 +49,8 @@ use crate::policy::Limit;
 /// - A refused response has an empty body, and the [`tollgate::Error`](crate::Error) in its extensions:
 ///   `map_response` around the layer can write a body. [`respond`](Self::respond) changes status and headers.
 /// - A place [in flight](crate::InFlight) is given back when the body of the response has ended or is dropped,
-///   and when the client goes away before it.
+///   and when the client goes away before it. A connection that is upgraded keeps it by an
+///   [`UpgradePlace`](super::UpgradePlace).
 ///
 /// The errors of the service are those of the inner service: this layer adds none. The inner service must be
 /// `Clone`, and its body `Default`, as those of axum, tonic and http-body-util are.
@@ -303,8 +305,13 @@ where
     }
 
     fn call(&mut self, request: Request<T>) -> Self::Future {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let (limiter, cost) = self.rules.ask.of(&parts);
+        let connects = parts.method == Method::CONNECT;
+        let place = asks_for_upgrade(&parts).then(UpgradePlace::default);
+        if let Some(place) = &place {
+            parts.extensions.insert(place.clone());
+        }
         RefuseFuture {
             stage: Stage::Waiting {
                 acquire: acquire_within(&*limiter, cost, Some(self.rules.max_wait)),
@@ -312,6 +319,8 @@ where
                 request: Request::from_parts(parts, body),
             },
             outcome: None,
+            place,
+            connects,
             cost,
             limits: None,
             limiter,
@@ -357,6 +366,8 @@ pin_project! {
         #[pin]
         stage: Stage<S, R, u32>,
         outcome: Option<Outcome<S::Response>>,
+        place: Option<UpgradePlace>,
+        connects: bool,
         cost: u32,
         limits: Option<AnyFuture<Vec<Limit<u32>>>>,
         limiter: Arc<dyn AnyRateLimiter>,
@@ -396,7 +407,14 @@ where
                 if let Some(limits) = &limits {
                     add_limits(response.headers_mut(), name, limits);
                 }
-                response.map(|body| ResponseBody::with_grant(body, grant))
+                let is_upgrade = is_upgrade(response.status(), *this.connects);
+                match this.place.take().filter(|_| is_upgrade) {
+                    Some(place) => {
+                        place.hold(grant);
+                        response.map(ResponseBody::without_grant)
+                    }
+                    None => response.map(|body| ResponseBody::with_grant(body, grant, is_upgrade)),
+                }
             }
             Some(Outcome::Refused(error)) => {
                 let refusal = this.rules.refusal(error, &**this.limiter, limits.as_deref());

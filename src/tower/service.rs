@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
@@ -117,13 +117,14 @@ where
     ///
     /// If `poll_ready` has not returned `Poll::Ready` since the last call.
     fn call(&mut self, request: R) -> Self::Future {
-        ResponseFuture::new(match self.permit.take() {
+        let stage = match self.permit.take() {
             Permit::Granted(grant) => {
                 Stage::Calling { call: self.inner.call(request), grant: Some(grant) }
             }
             Permit::Refused(error) => Stage::Refused { error: Some(error) },
             Permit::None | Permit::Waiting(_) => panic!("`call` before `poll_ready` was ready"),
-        })
+        };
+        ResponseFuture::new(stage, false)
     }
 }
 
@@ -198,11 +199,13 @@ where
     fn call(&mut self, request: Request<T>) -> Self::Future {
         let (parts, body) = request.into_parts();
         let (limiter, cost) = self.ask.of(&parts);
-        ResponseFuture::new(Stage::Waiting {
+        let connects = parts.method == Method::CONNECT;
+        let stage = Stage::Waiting {
             acquire: acquire_within(&*limiter, cost, self.max_wait),
             service: take_ready(&mut self.inner),
             request: Request::from_parts(parts, body),
-        })
+        };
+        ResponseFuture::new(stage, connects)
     }
 }
 
