@@ -49,15 +49,34 @@
 //!
 //! | dialect | fields | reset | besides |
 //! |---|---|---|---|
-//! | any | `Retry-After` | seconds, or a date in any of HTTP's three forms | 429, 503 |
-//! | [GitHub](Dialect::github) | `x-ratelimit-limit`, `-remaining`, `-reset`, `-resource` | epoch seconds | 403 with `Retry-After` or nothing left; a minute if no time is given |
-//! | [`OpenAI`](Dialect::openai) | `x-ratelimit-limit-requests`, `-tokens`, .. | `6m0s`, `20ms` | `retry-after-ms`; tokens come back steadily |
-//! | [Anthropic](Dialect::anthropic) | `anthropic-ratelimit-requests-limit`, `-tokens-`, `-input-tokens-`, `-output-tokens-`, .. | RFC 3339 | 529; tokens come back steadily |
+//! | any | [`Retry-After`](#how-long-to-wait) | | 429, 503 |
+//! | [GitHub](Dialect::github) | `x-ratelimit-limit`, `-remaining`, `-reset`, `-resource` | [any](Form::Any): epoch seconds | 403 with `Retry-After` or nothing left; a minute if no time is given |
+//! | [`OpenAI`](Dialect::openai) | `x-ratelimit-limit-requests`, `-tokens`, .. | `6m0s`, `20ms` | permits come back steadily |
+//! | [Anthropic](Dialect::anthropic) | `anthropic-ratelimit-requests-limit`, `-tokens-`, `-input-tokens-`, `-output-tokens-`, .. | RFC 3339 | 529; permits come back steadily |
 //! | [Discord](Dialect::discord) | `X-RateLimit-Limit`, `-Remaining`, `-Reset-After`, `-Bucket`, `-Global` | seconds with decimals | |
-//! | [X](Dialect::x) | `x-rate-limit-limit`, `-remaining`, `-reset` | epoch seconds | |
+//! | [X](Dialect::x), Yii, `AspNetCoreRateLimit` | `x-rate-limit-limit`, `-remaining`, `-reset` | [any](Form::Any): epoch seconds, seconds, ISO 8601 | |
+//! | [Shopify](Dialect::shopify) | `X-Shopify-Shop-Api-Call-Limit`: `32/40` | none: one call asks again after a second | |
 //! | [IETF](Dialect::ietf) | `RateLimit`: `"default";r=50;t=30`, `RateLimit-Policy`: `"default";q=100;w=60` | seconds | several quotas: the tightest |
 //! | [IETF, up to draft 6](Dialect::ietf_06) | `RateLimit-Limit`, `-Remaining`, `-Reset` | seconds | |
-//! | [others](Dialect::generic) | `X-RateLimit-Limit`, `-Remaining`, `-Reset` | [any](Form::Any) | |
+//! | [others](Dialect::generic), such as Reddit | `X-RateLimit-Limit`, `-Remaining`, `-Reset` | [any](Form::Any) | |
+//!
+//! A name that several servers use is read by the form and size of its value, whoever sends it: `x-ratelimit-reset: 40`
+//! is in 40 seconds, and `x-ratelimit-reset: 1795435240` is a date.
+//!
+//! # How long to wait
+//!
+//! A refusal may name a time: `retry-after-ms`, `x-ms-retry-after-ms`, or `Retry-After` as seconds or one of HTTP's
+//! dates; also as `120s`, RFC 3339 or epoch seconds, which some servers send. Of a field that was sent several times
+//! the longest time counts.
+//!
+//! - **429 and 503** are refusals with or without a time. **Any other 5xx** (a gateway's 502, 504) is one if it names a
+//!   time.
+//! - With **2xx** and **3xx** the time says when to poll or to follow the redirect, and with **other 4xx** when this one
+//!   request makes sense again: [`Answer::wait`] has it, and no other call waits for it. A dialect may add statuses, such
+//!   as GitHub's 403.
+//!
+//! The headers of a 429 must reach `observe`. Some clients hide them: ureq 3 turns it into an error without headers
+//! unless [`http_status_as_error(false)`](https://docs.rs/ureq/3/ureq/config/struct.ConfigBuilder.html) is set.
 //!
 //! A [`Dialect`] of your own is a few lines. To read headers without a limiter: [`Dialects::read`].
 

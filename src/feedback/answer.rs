@@ -87,7 +87,7 @@ pub enum Verdict {
     Accepted,
     /// Over a limit: 429, and what the dialect says besides.
     Refused,
-    /// The server is overloaded or down: 503, and what the dialect says besides.
+    /// The server is overloaded or down: 503, any 5xx that names a time, and what the dialect says besides.
     Unavailable,
 }
 
@@ -113,7 +113,7 @@ pub struct Answer {
     pub status: u16,
     /// How the call ended.
     pub verdict: Verdict,
-    /// `Retry-After`, or what the dialect has in its place.
+    /// [The time to wait](super#how-long-to-wait): `Retry-After`, or what the dialect has in its place.
     pub wait: Option<When>,
     /// The least time to wait after a refusal without a time, if the dialect asks for one.
     pub least_wait: Option<Duration>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::answer::{Answer, Unit, Verdict};
 use super::headers::Headers;
 use super::ietf;
-use super::text::{Form, count};
+use super::text::{Form, When, count, longest};
 
 type Name = Cow<'static, str>;
 
@@ -46,6 +46,8 @@ pub struct Dialect {
 enum Part {
     Limit,
     Remaining,
+    /// And the limit: `32/40`.
+    Used,
     Reset(Form),
 }
 
@@ -100,6 +102,12 @@ impl Dialect {
         self.field(unit, Part::Remaining, name)
     }
 
+    /// The field with what was used of the quota, and the quota: `32/40`.
+    #[must_use]
+    pub fn used(self, unit: Unit, name: impl Into<Cow<'static, str>>) -> Self {
+        self.field(unit, Part::Used, name)
+    }
+
     /// The field with its reset. Of several, the first that is there counts.
     #[must_use]
     pub fn reset(self, unit: Unit, name: impl Into<Cow<'static, str>>, form: Form) -> Self {
@@ -111,7 +119,7 @@ impl Dialect {
         self
     }
 
-    /// A field that is read before `Retry-After`.
+    /// A field with the time to wait after a refusal. It is read before [`Retry-After`](super#how-long-to-wait).
     #[must_use]
     pub fn wait(mut self, name: impl Into<Cow<'static, str>>, form: Form) -> Self {
         self.waits.push((name.into(), form));
@@ -184,11 +192,28 @@ impl Dialect {
             meter.is_continuous = self.is_continuous;
             let values = text.split(',');
             let is_read = match *part {
-                // What follows are the policies of several windows, in drafts of the IETF.
                 Part::Limit => {
-                    let first = text.split([',', ';']).next().unwrap_or_default();
-                    meter.limit = meter.limit.or(count(first));
-                    count(first).is_some()
+                    // What follows is the window (`100/30m`), or in drafts of the IETF the policies of several.
+                    let first = text.split([',', ';', '/']).next().unwrap_or_default();
+                    let limit = count(first);
+                    meter.limit = meter.limit.or(limit);
+                    if limit.is_none()
+                        && let Some(window) = Form::Duration.parse(first)
+                    {
+                        // Some servers have the window in this place: `15m`.
+                        meter.window = Some(window.after(Duration::ZERO));
+                    }
+                    limit.is_some() || meter.window.is_some()
+                }
+                Part::Used => {
+                    let parts = text.split_once('/');
+                    let counts =
+                        parts.and_then(|(used, limit)| Some((count(used)?, count(limit)?)));
+                    if let Some((used, limit)) = counts {
+                        meter.limit = meter.limit.or(Some(limit));
+                        meter.remaining = meter.remaining.or(Some(limit.saturating_sub(used)));
+                    }
+                    counts.is_some()
                 }
                 Part::Remaining => {
                     let counts: Option<Vec<_>> = values.map(count).collect();
@@ -208,7 +233,7 @@ impl Dialect {
             if answer.wait.is_none()
                 && let Some(text) = headers.field(name)
             {
-                answer.wait = form.parse(&text);
+                answer.wait = longest(*form, &text, answer.date);
                 answer.malformed += u32::from(answer.wait.is_none());
             }
         }
@@ -231,15 +256,14 @@ impl Dialect {
         }
     }
 
-    /// GitHub: `x-ratelimit-*`, reset in epoch seconds; 403 with `Retry-After` or with nothing left is a refusal. A
-    /// refusal that gives no time asks for a minute.
+    /// GitHub: `x-ratelimit-*`; 403 with `Retry-After` or with nothing left is a refusal. A refusal that gives no time
+    /// asks for a minute.
     #[must_use]
     pub fn github() -> Self {
-        Self::x_ratelimit("github")
+        Self::new("github")
+            .x_ratelimit()
             .marked_by("x-ratelimit-resource")
-            .marked_by("x-ratelimit-used")
             .marked_by("x-github-request-id")
-            .reset(Unit::Requests, "x-ratelimit-reset", Form::Epoch)
             .bucket("x-ratelimit-resource")
             .refused_if_limited(403)
             .least_wait(Duration::from_secs(60))
@@ -255,7 +279,6 @@ impl Dialect {
             .limit(Unit::Tokens, "x-ratelimit-limit-tokens")
             .remaining(Unit::Tokens, "x-ratelimit-remaining-tokens")
             .reset(Unit::Tokens, "x-ratelimit-reset-tokens", Form::Duration)
-            .wait("retry-after-ms", Form::Millis)
             .continuous()
     }
 
@@ -286,24 +309,31 @@ impl Dialect {
     /// Discord: `X-RateLimit-*` with `-Reset-After` in seconds with decimals, `-Bucket` and `-Global`.
     #[must_use]
     pub fn discord() -> Self {
-        Self::x_ratelimit("discord")
+        Self::new("discord")
+            .reset(Unit::Requests, "x-ratelimit-reset-after", Form::Seconds)
+            .x_ratelimit()
             .marked_by("x-ratelimit-bucket")
             .marked_by("x-ratelimit-reset-after")
             .marked_by("x-ratelimit-scope")
             .marked_by("x-ratelimit-global")
-            .reset(Unit::Requests, "x-ratelimit-reset-after", Form::Seconds)
-            .reset(Unit::Requests, "x-ratelimit-reset", Form::Epoch)
             .bucket("x-ratelimit-bucket")
             .global("x-ratelimit-global")
     }
 
-    /// X, once Twitter: `x-rate-limit-*`, reset in epoch seconds.
+    /// X, once Twitter, and others with `x-rate-limit-*`, such as `Yii` and `AspNetCoreRateLimit`, whatever form the
+    /// reset has.
     #[must_use]
     pub fn x() -> Self {
         Self::new("x")
             .limit(Unit::Requests, "x-rate-limit-limit")
             .remaining(Unit::Requests, "x-rate-limit-remaining")
-            .reset(Unit::Requests, "x-rate-limit-reset", Form::Epoch)
+            .reset(Unit::Requests, "x-rate-limit-reset", Form::Any)
+    }
+
+    /// Shopify: `X-Shopify-Shop-Api-Call-Limit: 32/40`, without a reset.
+    #[must_use]
+    pub fn shopify() -> Self {
+        Self::new("shopify").used(Unit::Requests, "x-shopify-shop-api-call-limit")
     }
 
     /// `RateLimit` and `RateLimit-Policy` of the current drafts of the IETF, as structured fields.
@@ -325,13 +355,14 @@ impl Dialect {
     /// Any other API with `X-RateLimit-Limit`, `-Remaining` and `-Reset`, whatever form the reset has.
     #[must_use]
     pub fn generic() -> Self {
-        Self::x_ratelimit("x-ratelimit").reset(Unit::Requests, "x-ratelimit-reset", Form::Any)
+        Self::new("x-ratelimit").x_ratelimit()
     }
 
-    fn x_ratelimit(name: &'static str) -> Self {
-        Self::new(name)
-            .limit(Unit::Requests, "x-ratelimit-limit")
+    /// The names that belong to no server: the reset may have any form.
+    fn x_ratelimit(self) -> Self {
+        self.limit(Unit::Requests, "x-ratelimit-limit")
             .remaining(Unit::Requests, "x-ratelimit-remaining")
+            .reset(Unit::Requests, "x-ratelimit-reset", Form::Any)
     }
 }
 
@@ -362,6 +393,7 @@ impl Default for Dialects {
             Dialect::x(),
             Dialect::discord(),
             Dialect::github(),
+            Dialect::shopify(),
             Dialect::ietf(),
             Dialect::ietf_06(),
             Dialect::generic(),
@@ -369,6 +401,13 @@ impl Default for Dialects {
         Self { list, is_sure: false }
     }
 }
+
+/// What servers of any kind send with a refusal: the more exact ones first.
+const WAITS: [(&str, Form); 3] = [
+    ("retry-after-ms", Form::Millis),
+    ("x-ms-retry-after-ms", Form::Millis),
+    ("retry-after", Form::Any),
+];
 
 impl Dialects {
     /// This one, whose statuses count for every response.
@@ -391,27 +430,31 @@ impl Dialects {
     pub fn read(&self, status: impl Into<u16>, headers: &(impl Headers + ?Sized)) -> Answer {
         let status = status.into();
         let mut answer = Answer { status, ..Answer::default() };
-        answer.verdict = match status {
-            429 => Verdict::Refused,
-            503 => Verdict::Unavailable,
-            _ => Verdict::Accepted,
-        };
-        let mut time = |name: &str, form: Form| {
+        let mut malformed = 0;
+        let mut time = |name: &str, parse: &dyn Fn(&str) -> Option<When>| {
             let text = headers.field(name)?;
-            let time = form.parse(&text);
-            answer.malformed += u32::from(time.is_none());
+            let time = parse(&text);
+            malformed += u32::from(time.is_none());
             time
         };
-        let retry_after = time("retry-after", Form::SecondsOrHttpDate);
-        let date = time("date", Form::HttpDate);
-        let age = time("age", Form::Seconds);
+        let date = time("date", &|text| Form::HttpDate.parse(text));
+        let age = time("age", &|text| Form::Seconds.parse(text));
         answer.date = date.map(|date| date.after(Duration::ZERO));
+        let waits = WAITS.map(|(name, form)| time(name, &|text| longest(form, text, answer.date)));
+        answer.malformed = malformed;
         let applying: Vec<_> =
             self.list.iter().filter(|one| self.is_sure || one.applies(headers)).collect();
         for dialect in &applying {
             dialect.read(headers, &mut answer);
         }
-        answer.wait = answer.wait.or(retry_after);
+        answer.wait = waits.into_iter().fold(answer.wait, Option::or);
+        answer.verdict = match status {
+            429 => Verdict::Refused,
+            503 => Verdict::Unavailable,
+            // A gateway that says when to come back, for instance.
+            500..=599 if answer.wait.is_some() => Verdict::Unavailable,
+            _ => Verdict::Accepted,
+        };
         applying.iter().for_each(|dialect| dialect.judge(&mut answer));
         answer.dialect = applying.first().map(|dialect| dialect.name.clone());
         if age.is_some_and(|age| !age.after(Duration::ZERO).is_zero()) {

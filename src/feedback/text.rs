@@ -30,8 +30,6 @@ pub enum Form {
     Rfc3339,
     /// A date as HTTP has it, in one of its three forms.
     HttpDate,
-    /// Seconds from now or a date as HTTP has it: the form of `Retry-After`.
-    SecondsOrHttpDate,
     /// Whichever of these it is: a number from 10^9 on is seconds since the epoch, from 10^12 on milliseconds.
     Any,
 }
@@ -81,9 +79,6 @@ impl Form {
             Self::Duration => duration(text).map(When::After),
             Self::Rfc3339 => rfc3339(text).map(When::At),
             Self::HttpDate => http_date(text).map(When::At),
-            Self::SecondsOrHttpDate => {
-                Self::Seconds.parse(text).or_else(|| Self::HttpDate.parse(text))
-            }
             Self::Any => match seconds(text) {
                 Some(time) if time.as_secs() >= 1_000_000_000_000 => Some(When::At(time / 1000)),
                 Some(time) if time.as_secs() >= 1_000_000_000 => Some(When::At(time)),
@@ -95,6 +90,22 @@ impl Form {
             },
         }
     }
+}
+
+/// The longest time of a field that may have been sent several times, as their values are joined by commas. `now` is
+/// the server's clock.
+pub(super) fn longest(form: Form, text: &str, now: Option<Duration>) -> Option<When> {
+    let mut longest = None;
+    let mut parts = text.split(',');
+    while let Some(part) = parts.next() {
+        // A date of HTTP has a comma of its own.
+        let time = form.parse(part).or_else(|| form.parse(&format!("{part},{}", parts.next()?)))?;
+        longest = longest
+            .into_iter()
+            .chain([time])
+            .max_by_key(|time| time.after(now.unwrap_or_default()));
+    }
+    longest
 }
 
 /// The whole part and the nanosecond fraction of a number without a sign or an exponent.

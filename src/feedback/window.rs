@@ -118,8 +118,10 @@ impl Window {
             return order;
         }
         let told = Told { remaining, limit: meter.limit, at: heard.now, reset };
-        if order == Order::First && self.has_ended(heard.sent) && !self.is_distrusted {
-            // A window that began with all of its quota will do so again. One that slides may not.
+        let is_new = order == Order::First && self.has_ended(heard.sent);
+        if is_new && meter.reset.is_some() && !self.is_distrusted {
+            // A window that began with all of its quota will do so again. One that slides may not, nor one whose end
+            // the server has not told.
             let all = remaining.saturating_add(cost).saturating_add(out);
             self.opening = meter.limit.filter(|&limit| all >= limit).unwrap_or(1);
         }

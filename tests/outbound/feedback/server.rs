@@ -56,7 +56,7 @@ impl Server {
             style,
             reset,
             start: Instant::now(),
-            calendar: Duration::from_secs(784_887_151),
+            calendar: Duration::from_secs(1_668_499_951),
             quota: Mutex::new(Quota { limit, window, down_until: None }),
             log: Mutex::default(),
         }
@@ -148,11 +148,11 @@ pub(crate) fn app(server: Arc<Server>) -> Router {
     })
 }
 
-/// `Tue, 15 Nov 1994 08:12:31 GMT`, for a time of that week.
+/// `Tue, 15 Nov 2022 08:12:31 GMT`, for a time of that week.
 fn httpdate(calendar: Duration) -> String {
-    let seconds = calendar.as_secs() - 784_857_600; // midnight
+    let seconds = calendar.as_secs() - 1_668_470_400; // midnight
     let (day, seconds) = (15 + seconds / 86_400, seconds % 86_400);
     let name = ["Tue", "Wed", "Thu", "Fri"][usize::try_from(day - 15).expect("a day")];
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{name}, {day} Nov 1994 {hour:02}:{minute:02}:{second:02} GMT")
+    format!("{name}, {day} Nov 2022 {hour:02}:{minute:02}:{second:02} GMT")
 }

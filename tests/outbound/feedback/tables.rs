@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tollgate::feedback::{Answer, Dialect, Dialects, Meter, Unit, Verdict, When};
+use futures::executor::block_on;
+use tollgate::feedback::{Answer, Dialect, Dialects, Feedback, Meter, Unit, Verdict, When};
+use tollgate::{InFlight, ManualClock, RateLimiter};
 
 fn read(status: u16, headers: &[(&str, &str)]) -> Answer {
     Dialects::default().read(status, headers)
@@ -10,6 +12,10 @@ fn read(status: u16, headers: &[(&str, &str)]) -> Answer {
 
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
 }
 
 #[track_caller]
@@ -23,6 +29,20 @@ fn retry_after_in_seconds_and_in_the_three_forms_of_a_date() {
     let now = secs(784_111_777 - 60);
     for (text, wait) in [
         ("120", Some(120)),
+        // With a unit, and as the date that it should not be.
+        ("120s", Some(120)),
+        ("2m", Some(120)),
+        ("784111777", Some(784_111_777)),
+        ("1784111777", Some(1_000_000_060)),
+        ("1994-11-06T08:49:37Z", Some(60)),
+        // Fields that were sent several times are one list: the longest time counts.
+        ("7, 7", Some(7)),
+        ("7,9, 8", Some(9)),
+        ("30, Sun, 06 Nov 1994 08:49:37 GMT", Some(60)),
+        ("Sun, 06 Nov 1994 08:49:37 GMT, Sun, 06 Nov 1994 08:49:07 GMT, 45", Some(60)),
+        ("7, soon", None),
+        ("7,", None),
+        (",", None),
         ("0", Some(0)),
         (" 7 ", Some(7)),
         ("Sun, 06 Nov 1994 08:49:37 GMT", Some(60)),
@@ -37,15 +57,193 @@ fn retry_after_in_seconds_and_in_the_three_forms_of_a_date() {
         ("NaN", None),
         ("Sun, 06 Nov 1994 08:49:37 CET", None),
     ] {
-        let answer = read(429, &[("Retry-After", text)]);
-        assert_eq!(answer.retry_after(now), wait.map(secs), "{text}");
+        let date = ("Date", "Sun, 06 Nov 1994 08:48:37 GMT");
+        let answer = read(429, &[("Retry-After", text), date]);
+        assert_eq!(answer.retry_after(secs(0)), wait.map(secs), "{text}");
         assert_eq!(answer.malformed, u32::from(wait.is_none()), "{text}");
         assert_eq!(answer.verdict, Verdict::Refused);
     }
-    assert_eq!(
-        read(429, &[("retry-after", "1.5")]).retry_after(now),
-        Some(Duration::from_millis(1500))
-    );
+    let answer = read(429, &[("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT")]);
+    assert_eq!(answer.retry_after(now), Some(secs(60)), "by our clock");
+    assert_eq!(read(429, &[("retry-after", "1.5")]).retry_after(now), Some(millis(1500)));
+}
+
+/// Azure's guidelines for its SDKs, <https://github.com/Azure/azure-sdk-for-rust/pull/1517>: both before
+/// `Retry-After`.
+#[test]
+fn milliseconds_to_wait_wherever_they_come() {
+    for name in ["retry-after-ms", "x-ms-retry-after-ms"] {
+        let answer = read(429, &[("retry-after", "1"), (name, "45")]);
+        assert_eq!(answer.retry_after(secs(0)), Some(millis(45)), "{name}");
+        let answer = read(503, &[(name, "45, 45")]);
+        assert_eq!(answer.retry_after(secs(0)), Some(millis(45)), "{name}");
+        let only = Dialects::only(Dialect::new("acme"));
+        assert_eq!(only.read(429u16, &[(name, "45")]).retry_after(secs(0)), Some(millis(45)));
+        let answer = read(429, &[("retry-after", "1"), (name, "soon")]);
+        assert_eq!((answer.retry_after(secs(0)), answer.malformed), (Some(secs(1)), 1), "{name}");
+    }
+}
+
+#[test]
+fn a_time_to_wait_is_a_refusal_with_the_statuses_of_servers_that_cannot_answer() {
+    for field in ["retry-after", "retry-after-ms", "x-ms-retry-after-ms"] {
+        for status in [500, 502, 503, 504, 520, 529] {
+            assert_eq!(read(status, &[(field, "9")]).verdict, Verdict::Unavailable, "{status}");
+        }
+        // When to poll, to follow a redirect, or to send this one request again.
+        for status in [200, 202, 301, 307, 403, 404, 413] {
+            let answer = read(status, &[(field, "9")]);
+            assert_eq!(answer.verdict, Verdict::Accepted, "{status}");
+            assert!(answer.wait.is_some(), "{status}");
+        }
+    }
+    for status in [500, 502, 504] {
+        assert_eq!(read(status, &[("retry-after", "soon")]).verdict, Verdict::Accepted, "{status}");
+    }
+}
+
+type Fields<'a> = &'a [(&'a str, &'a str)];
+
+/// What each of these servers sends in `X-RateLimit-Reset` or `X-Rate-Limit-Reset`: the names are the same, the forms
+/// are not.
+#[test]
+fn a_name_of_several_servers_is_read_by_its_form() {
+    let now = secs(1_795_435_200);
+    let date = ("Date", "Mon, 23 Nov 2026 12:00:00 GMT");
+    let servers: [(&str, Fields, Option<u64>); 6] = [
+        // https://github.com/reddit/reddit/wiki/API: "approximate number of seconds to end of period".
+        (
+            "reddit",
+            &[
+                date,
+                ("X-Ratelimit-Used", "597"),
+                ("X-Ratelimit-Remaining", "3.0"),
+                ("X-Ratelimit-Reset", "40"),
+            ],
+            None,
+        ),
+        // https://www.yiiframework.com/doc/guide/2.0/en/rest-rate-limiting: the seconds until all are back.
+        (
+            "yii",
+            &[
+                date,
+                ("X-Rate-Limit-Limit", "100"),
+                ("X-Rate-Limit-Remaining", "3"),
+                ("X-Rate-Limit-Reset", "40"),
+            ],
+            Some(100),
+        ),
+        // https://github.com/stefanprodan/AspNetCoreRateLimit/wiki/IpRateLimitMiddleware: the limit is the period.
+        (
+            "AspNetCoreRateLimit",
+            &[
+                date,
+                ("X-Rate-Limit-Limit", "15m"),
+                ("X-Rate-Limit-Remaining", "3"),
+                ("X-Rate-Limit-Reset", "2026-11-23T12:00:40.0000000Z"),
+            ],
+            None,
+        ),
+        // https://github.com/cristipufu/aspnetcore-redis-rate-limiting/wiki/Rate-Limiting-Headers
+        (
+            "aspnetcore-redis-rate-limiting",
+            &[
+                date,
+                ("x-ratelimit-limit", "100/30m"),
+                ("x-ratelimit-remaining", "3"),
+                ("x-ratelimit-reset", "40"),
+            ],
+            Some(100),
+        ),
+        // https://docs.x.com/x-api/fundamentals/rate-limits: Unix time.
+        (
+            "x",
+            &[
+                date,
+                ("x-rate-limit-limit", "900"),
+                ("x-rate-limit-remaining", "3"),
+                ("x-rate-limit-reset", "1795435240"),
+            ],
+            Some(900),
+        ),
+        // https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api: UTC epoch seconds.
+        (
+            "github",
+            &[
+                date,
+                ("x-ratelimit-limit", "60"),
+                ("x-ratelimit-remaining", "3"),
+                ("x-ratelimit-used", "57"),
+                ("x-ratelimit-resource", "core"),
+                ("x-ratelimit-reset", "1795435240"),
+            ],
+            Some(60),
+        ),
+    ];
+    for (name, headers, limit) in servers {
+        let answer = read(200, headers);
+        let (read_limit, remaining, reset) = meter(&answer, Unit::Requests);
+        let reset = reset.map(|reset| reset.after(now));
+        assert_eq!((read_limit, remaining), (limit, Some(3)), "{name}");
+        assert_eq!((reset, answer.malformed), (Some(secs(40)), 0), "{name}");
+        // Three more, and then none before the reset.
+        let clock = ManualClock::auto_advance();
+        let limiter = RateLimiter::with_clock(InFlight::new(10), &clock);
+        let feedback = Feedback::new(limiter);
+        feedback.blocking_acquire(1).expect("granted").blocking_observe(200u16, headers);
+        for _ in 0..3 {
+            drop(feedback.blocking_acquire(1).expect("granted"));
+        }
+        assert_eq!(clock.elapsed(), Duration::ZERO, "{name}");
+        drop(feedback.blocking_acquire(1).expect("granted"));
+        assert_eq!(clock.elapsed(), secs(40), "{name}");
+    }
+    // Reddit's 403 is no limit, as GitHub's may be.
+    let answer = read(403, &[("x-ratelimit-used", "600"), ("x-ratelimit-remaining", "0")]);
+    assert!(answer.is_accepted());
+    // The period of AspNetCoreRateLimit.
+    let window = read(200, servers[2].1).meter(Unit::Requests).expect("said").window;
+    assert_eq!(window, Some(secs(900)));
+}
+
+/// <https://shopify.dev/docs/api/admin-rest/usage/rate-limits>: what was used, and the size of the bucket. It says
+/// nothing of when it is empty.
+#[test]
+fn shopify() {
+    let answer = read(200, &[("X-Shopify-Shop-Api-Call-Limit", "32/40")]);
+    assert_eq!(meter(&answer, Unit::Requests), (Some(40), Some(8), None));
+    assert_eq!((answer.dialect.as_deref(), answer.malformed), (Some("shopify"), 0));
+    let full = [("X-Shopify-Shop-Api-Call-Limit", "40/40"), ("Retry-After", "2.0")];
+    let answer = read(429, &full);
+    assert_eq!(meter(&answer, Unit::Requests), (Some(40), Some(0), None));
+    assert_eq!(answer.retry_after(secs(0)), Some(secs(2)));
+    for malformed in ["32", "32/", "/40", "a/40", "-1/40"] {
+        let answer = read(200, &[("X-Shopify-Shop-Api-Call-Limit", malformed)]);
+        assert_eq!((answer.meter(Unit::Requests), answer.malformed), (None, 1), "{malformed}");
+    }
+}
+
+/// What a server without a reset said is asked again after a second, by one call.
+#[test]
+fn a_bucket_without_a_reset_is_not_full_after_a_second() {
+    let clock = ManualClock::auto_advance();
+    let feedback = Feedback::new(RateLimiter::with_clock(InFlight::new(100), &clock));
+    let call = |remaining: &'static str| {
+        let mut call = feedback.blocking_acquire(1).expect("granted");
+        let headers = [("x-ratelimit-limit", "40"), ("x-ratelimit-remaining", remaining)];
+        call.blocking_observe(200u16, &headers);
+    };
+    call("39");
+    clock.advance(secs(60));
+    // Full again. That does not mean that it is a second later.
+    call("39");
+    let begin = clock.elapsed();
+    call("0");
+    let probe = feedback.blocking_acquire(1).expect("granted");
+    assert_eq!(clock.elapsed() - begin, secs(1));
+    let deadline = feedback.try_acquire_timeout(1, Duration::ZERO);
+    assert!(block_on(deadline).is_err());
+    drop(probe);
 }
 
 #[test]
@@ -77,7 +275,7 @@ fn github() {
     assert!(answer.is_accepted());
     // A missing permission is not a limit; both kinds of limit are.
     assert!(read(403, &headers).is_accepted());
-    let exhausted = [("x-ratelimit-remaining", "0"), ("x-ratelimit-used", "60")];
+    let exhausted = [("x-ratelimit-remaining", "0"), ("x-ratelimit-resource", "core")];
     assert!(read(403, &exhausted).is_refused());
     let secondary = [("x-github-request-id", "0000:1111"), ("retry-after", "60")];
     let answer = read(403, &secondary);
@@ -214,6 +412,18 @@ fn the_current_drafts_of_the_ietf() {
     // Version 7.
     let answer = read(200, &[("RateLimit", "limit=100, remaining=50, reset=30")]);
     assert_eq!(meter(&answer, Unit::Requests), (Some(100), Some(50), after(30)));
+    // The units of version 11. Places in flight and bytes are no calls of a window.
+    let units = [
+        (
+            "RateLimit-Policy",
+            "\"a\";q=100;w=60;qu=\"requests\", \"b\";q=5;qu=\"concurrent-requests\", \
+             \"c\";q=65535;w=60;qu=\"content-bytes\"",
+        ),
+        ("RateLimit", "\"b\";r=0, \"c\";r=0;t=9, \"a\";r=50;t=30"),
+    ];
+    let answer = read(200, &units);
+    assert_eq!(meter(&answer, Unit::Requests), (Some(100), Some(50), after(30)));
+    assert_eq!((answer.malformed, answer.bucket.as_deref()), (0, Some("a")));
     for malformed in [
         "\"a\"",
         "\"a\";r=-1",
