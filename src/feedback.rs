@@ -29,16 +29,24 @@
 //! # What it does
 //!
 //! - **After a refusal** (429, 503, and what the dialect says) the limiter is paused for all its callers, as long as
-//!   the server asks, but [at most an hour](FeedbackBuilder::max_wait). A refusal that gives no time doubles the wait
-//!   from a second on. Then one call goes first; if it is taken, more follow.
+//!   the server asks, but [at most an hour](FeedbackBuilder::max_wait). The [time that it names](#how-long-to-wait) is
+//!   its own word on the next call and counts before the reset of a window of which nothing remains, as RFC 9110 and the
+//!   IETF's draft have it. A refusal that gives no time waits for what is missing, or else doubles the wait from a second
+//!   on. Then one call goes first; if it is taken, more follow. If it is refused again, a named time was too short: it
+//!   doubles, up to the reset.
 //! - **While the server states what remains**, no more calls are under way than that. A call under way may have been counted
 //!   by the server or not: it counts as not counted until its answer has come. The limiter is
 //!   [shrunk](crate::RateLimiter::shrink_to), and paused when nothing remains, for callers that do not go through the
 //!   `Feedback`, and for other processes. Requests and tokens are counted apart, as the numbers of a tuple's cost.
-//! - **At the reset** it comes back by itself: with all of the quota if a window was seen to begin with all of it,
+//! - **What comes back steadily** (a token bucket: the dialects of `OpenAI` and Anthropic, and a server whose refusal
+//!   names the time of the next permit and a later reset) is not waited for until the reset, when *all* is back: calls go
+//!   on at the rate that remaining and reset give. It does not shrink the limiter.
+//! - **At the reset** a window comes back by itself: with all of the quota if a window was seen to begin with all of it,
 //!   otherwise with one call, whose answer says more. What was taken from the limiter is given back.
 //! - **Answers that were overtaken** undo nothing: each call knows when it was sent.
-//! - **A server that refuses against its own word** is no longer believed: a few calls at a time, and slowly more.
+//! - **A server that refuses against its own word** is believed less: a few calls at a time, and slowly more; a window
+//!   begins with one call; and of what comes back steadily a sixteenth is counted on before an answer says that it is
+//!   there, as other clients take of it.
 //! - **Malformed fields** are ignored and [counted](FeedbackStats::malformed). The server's clock is read from
 //!   `Date`: it may be wrong by any amount.
 //!

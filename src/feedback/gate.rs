@@ -4,6 +4,8 @@
 //! counted yet are no more: a place in flight for each permit. A call that was answered gives its places back
 //! after `cap` has been set to what the answer says. From the reset on, `cap` is `opening`.
 //!
+//! After a refusal nothing passes until a time, whatever remains.
+//!
 //! Ready: at once if `out + n <= cap(now)`, where `cap(t)` is `cap` before the reset and `max(cap, opening)` from
 //! it on; or rises from one to the other, if the server restores permits steadily; and in each case at most `most`.
 //! A call for more than `most` goes alone; one for more than `cap` ever is goes alone after the reset: the server
@@ -25,7 +27,7 @@ pub(super) fn array((a, b, c, d): Units) -> [u32; 4] {
 pub(super) struct Cap {
     pub(super) cap: u64,
     pub(super) opening: u64,
-    /// When `cap` was said, and when it becomes `opening`.
+    /// From when on `cap` is there, and when it becomes `opening`.
     pub(super) since: Nanos,
     pub(super) reset: Nanos,
     /// Whether it rises meanwhile.
@@ -44,13 +46,12 @@ impl Cap {
         most: u64::MAX,
     };
 
-    fn at(&self, now: Nanos) -> u64 {
-        self.remaining_at(now).min(self.most)
-    }
-
     fn remaining_at(&self, now: Nanos) -> u64 {
         if now >= self.reset {
             return self.cap.max(self.opening);
+        }
+        if now < self.since {
+            return 0;
         }
         let span = self.reset.since(self.since).as_nanos();
         if !self.rises || span == 0 {
@@ -79,21 +80,25 @@ impl Cap {
     fn ready_at(&self, out: u64, now: Nanos, n: u64) -> Ready {
         let needed = out.saturating_add(n);
         let is_over = now >= self.reset;
-        if needed <= self.at(now) || is_over && out == 0 {
+        let by_window = if needed <= self.remaining_at(now) || is_over && out == 0 {
             Ready::At(now)
         } else if is_over {
             Ready::NotBefore(now)
-        } else if out == 0 || needed <= self.cap.max(self.opening).min(self.most) {
+        } else if out == 0 || needed <= self.cap.max(self.opening) {
             Ready::At(self.reached(needed).max(now))
         } else {
             Ready::NotBefore(self.reset)
-        }
+        };
+        let has_room = out == 0 || needed <= self.most;
+        by_window.and(if has_room { Ready::At(now) } else { Ready::NotBefore(now) })
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gate {
     pub(super) caps: [Cap; 4],
+    /// The server has refused: nothing passes before.
+    pub(super) shut_until: Nanos,
 }
 
 impl Policy for Gate {
@@ -110,7 +115,7 @@ impl Policy for Gate {
         let each = self.caps.iter().zip(out).zip(array(cost));
         let asked = each.filter(|&(_, n)| n > 0);
         let ready = asked.map(|((cap, &out), n)| cap.ready_at(out, now, n.into()));
-        Ok(ready.fold(Ready::At(now), Ready::and))
+        Ok(ready.fold(Ready::At(now.max(self.shut_until)), Ready::and))
     }
 
     fn charge(&self, out: &mut [u64; 4], _: Nanos, cost: Units) {
@@ -131,8 +136,9 @@ impl Policy for Gate {
 
     fn available(&self, out: &[u64; 4], now: Nanos) -> Units {
         let left = |unit: usize| {
-            let left = self.caps[unit].at(now).saturating_sub(out[unit]);
-            u32::try_from(left).unwrap_or(u32::MAX)
+            let Cap { most, .. } = self.caps[unit];
+            let at = if now < self.shut_until { 0 } else { self.caps[unit].remaining_at(now) };
+            u32::try_from(at.min(most).saturating_sub(out[unit])).unwrap_or(u32::MAX)
         };
         (left(0), left(1), left(2), left(3))
     }

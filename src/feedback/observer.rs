@@ -419,7 +419,7 @@ impl<L: Limiter> Shared<L> {
             let (remaining, until) = {
                 let now = self.limiter.clock().now();
                 let state = self.state.lock();
-                let left = |unit: &Unit| state.remaining(*unit, now);
+                let left = |unit: &Unit| state.shrunk(*unit, now);
                 let numbers: Vec<_> = (0..L::Cost::NUMBERS)
                     .map(|index| {
                         let left = self.counts.get(index)?.as_ref().and_then(left)?;

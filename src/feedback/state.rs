@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::answer::{Answer, Unit, Verdict};
+use super::answer::{Answer, Meter, Unit, Verdict};
 use super::gate::Gate;
 use super::trust::Trust;
 use super::window::{Heard, Order, Window};
@@ -73,6 +73,8 @@ pub(super) struct State<G> {
     refused_at: Option<Nanos>,
     /// How often in a row the server has refused.
     refusals: u32,
+    /// One call at a time until the server has taken one that was sent after its last refusal.
+    is_probing: bool,
     pub(super) paused_until: Nanos,
     /// Until when the limiter is paused because nothing remains.
     exhausted_until: Nanos,
@@ -92,6 +94,7 @@ impl<G> State<G> {
             trust: None,
             refused_at: None,
             refusals: 0,
+            is_probing: false,
             paused_until: Nanos::ZERO,
             exhausted_until: Nanos::ZERO,
             shut: 0,
@@ -107,12 +110,21 @@ impl<G> State<G> {
         if let Some(Trust { most, .. }) = self.trust {
             caps[0].most = most;
         }
-        Gate { caps }
+        if self.is_probing {
+            caps[0].most = 1;
+        }
+        Gate { caps, shut_until: self.paused_until }
     }
 
     pub(super) fn remaining(&self, unit: Unit, now: Nanos) -> Option<u64> {
         let window = &self.windows[unit.index()];
-        window.remaining().filter(|_| !window.has_ended(now))
+        window.remaining(now).filter(|_| !window.has_ended(now))
+    }
+
+    /// What the limiter is shrunk to. What comes back steadily does not shrink it: a log would hold that until the
+    /// reset.
+    pub(super) fn shrunk(&self, unit: Unit, now: Nanos) -> Option<u64> {
+        self.remaining(unit, now).filter(|_| !self.windows[unit.index()].rises())
     }
 
     /// When all windows end that are known.
@@ -162,7 +174,7 @@ impl<G> State<G> {
     /// Forgets all that would hold calls back.
     pub(super) fn resume(&mut self) {
         self.windows.iter_mut().for_each(Window::open);
-        self.trust = None;
+        (self.trust, self.is_probing) = (None, false);
         (self.paused_until, self.exhausted_until) = (Nanos::ZERO, Nanos::ZERO);
     }
 
@@ -180,16 +192,8 @@ impl<G> State<G> {
         let now = heard.now;
         let mut lesson = Lesson::default();
         let mut any = false;
-        let mut was_known = false;
-        if answer.is_refused() {
-            for window in self.windows.iter_mut().filter(|window| window.was_known(heard.sent)) {
-                was_known = true;
-                // An outage is no lie.
-                if answer.verdict == Verdict::Refused {
-                    window.distrust();
-                }
-            }
-        }
+        let short = if answer.is_refused() { self.short(units, answer) } else { Vec::new() };
+        let was_known = answer.is_refused() && self.doubt(heard, answer, &short);
         // Sent when the last refusal was known. What was sent before does not end its pause.
         let is_news = self.refused_at.is_none_or(|at| heard.sent >= at);
         for unit in Unit::ALL {
@@ -209,6 +213,7 @@ impl<G> State<G> {
             let is_low = meter.remaining <= meter.limit.map(|limit| limit / 10);
             let is_time = now >= self.shrunk_at.saturating_add(Duration::from_secs(1));
             lesson.shrinks |= match order {
+                _ if self.windows[index].rises() => false,
                 Order::Stale => false,
                 Order::First => true,
                 Order::Newer => !is_remote || is_low || is_time,
@@ -216,7 +221,7 @@ impl<G> State<G> {
         }
         if answer.verdict == Verdict::Accepted {
             if is_news {
-                self.refusals = 0;
+                (self.refusals, self.is_probing) = (0, false);
                 self.trust = self.trust.and_then(Trust::grow);
             }
             for unit in Unit::ALL {
@@ -226,11 +231,11 @@ impl<G> State<G> {
                 }
             }
         } else {
-            lesson.pause = self.refuse(heard, answer, is_news, was_known);
+            lesson.pause = self.refuse(heard, answer, &short, is_news, was_known);
         }
         if any && lesson.pause.is_none() && now >= self.paused_until {
             let exhausted = self.windows.iter().filter(|window| {
-                window.remaining() == Some(0) && !window.cap().rises && !window.has_ended(now)
+                window.remaining(now) == Some(0) && !window.rises() && !window.has_ended(now)
             });
             let until = exhausted.filter_map(Window::reset).max();
             lesson.pause = until.map(|until| until.since(now));
@@ -244,45 +249,82 @@ impl<G> State<G> {
         lesson
     }
 
+    /// The units that explain a refusal, with what the call cost of them.
+    fn short(&self, units: [u32; 4], answer: &Answer) -> Vec<(Unit, Meter, u64)> {
+        let all = Unit::ALL.into_iter();
+        let each = all
+            .filter_map(|unit| Some((unit, answer.meter(unit)?, u64::from(units[unit.index()]))));
+        each.filter(|&(unit, meter, cost)| self.windows[unit.index()].was_short(meter, cost))
+            .collect()
+    }
+
+    /// What a refusal shows of the windows. Whether anything was known when the call was sent.
+    fn doubt(&mut self, heard: &Heard, answer: &Answer, short: &[(Unit, Meter, u64)]) -> bool {
+        let named = answer.wait.map(|wait| heard.wait(wait));
+        let mut was_known = false;
+        for (window, unit) in self.windows.iter_mut().zip(Unit::ALL) {
+            was_known |= window.was_known(heard.sent);
+            // An outage is no lie.
+            if answer.verdict != Verdict::Refused {
+                continue;
+            }
+            let is_short = short.iter().find(|(other, ..)| *other == unit);
+            if window.was_known(heard.sent) && (short.is_empty() || is_short.is_some()) {
+                window.distrust();
+            }
+            if let Some(&(_, meter, cost)) = is_short {
+                window.see(heard, meter, cost, named);
+            }
+        }
+        was_known
+    }
+
     /// The server has refused. How long to pause all calls, unless they are paused for longer already.
+    ///
+    /// The time that it names is its own word on the next call: it counts, and not when a window ends. If that was too
+    /// short, as the next call was refused again, it doubles, up to the end of the window.
     fn refuse(
         &mut self,
         heard: &Heard,
         answer: &Answer,
+        short: &[(Unit, Meter, u64)],
         is_news: bool,
         was_known: bool,
     ) -> Option<Duration> {
         self.stats.refused += 1;
         let now = heard.now;
-        let exhausted: Vec<_> = Unit::ALL
-            .into_iter()
-            .filter_map(|unit| answer.meter(unit))
-            .filter(|meter| meter.remaining == Some(0))
-            .collect();
-        let doubled = |wait: Duration| wait.saturating_mul(1 << self.refusals.min(16));
-        let reset = exhausted.iter().filter_map(|meter| meter.reset).map(|reset| heard.wait(reset));
-        let asked = answer.wait.map(|wait| heard.wait(wait)).or(reset.max());
-        let wait = asked.map_or_else(
-            || doubled(answer.least_wait.unwrap_or(FIRST_WAIT)),
-            |wait| wait.max(doubled(LEAST_WAIT).min(FIRST_WAIT)),
-        );
+        // Calls that were under way together are refused together.
+        let again = self.refusals.saturating_sub(u32::from(!is_news));
+        let doubled = |wait: Duration| wait.saturating_mul(1 << again.min(16));
+        let backs = short
+            .iter()
+            .filter_map(|&(unit, meter, cost)| self.windows[unit.index()].back(heard, meter, cost));
+        let resets = short.iter().filter_map(|(_, meter, _)| Some(heard.wait(meter.reset?)));
+        let named = answer.wait.map(|wait| heard.wait(wait));
+        let wait = match named.or(backs.max()) {
+            Some(wait) => {
+                let most = resets.max().unwrap_or_default();
+                wait.max(doubled(LEAST_WAIT).min(FIRST_WAIT)).max(doubled(wait).min(most))
+            }
+            None => doubled(answer.least_wait.unwrap_or(FIRST_WAIT)),
+        };
         let until = now.saturating_add(wait.min(heard.max));
         if is_news {
             self.refusals += 1;
-            if exhausted.is_empty() || was_known {
+            if short.is_empty() || was_known {
                 self.trust = Some(Trust::after_refusal(self.flying[0]));
             }
         }
-        self.refused_at = Some(now);
+        (self.refused_at, self.is_probing) = (Some(now), true);
         if until <= self.paused_until {
             return None;
         }
         self.paused_until = until;
         self.shut += 1;
         self.stats.pauses += 1;
-        let until_reset =
-            self.windows[0].reset().filter(|_| self.windows[0].remaining() == Some(0));
-        self.windows[0].shut(now, until.max(until_reset.unwrap_or(until)));
+        for &(unit, meter, cost) in short {
+            self.windows[unit.index()].shut(heard, meter, cost, until);
+        }
         Some(until.since(now))
     }
 }

@@ -31,6 +31,11 @@ pub(super) struct Heard {
 /// The reset of a server that gives none: when to ask again.
 const NO_RESET: Duration = Duration::from_secs(1);
 
+/// How much slower than it says a server's permits come back once it has refused against its word: other clients take
+/// of them, too. Only the first few are counted on: the answers that they bring say what remains. With 4 instead of 16,
+/// two clients of one bucket of tokens that know nothing of each other have three times as many calls refused.
+const DOUBTED: u32 = 16;
+
 #[derive(Clone, Copy, Debug)]
 struct Reset {
     earliest: Nanos,
@@ -62,12 +67,22 @@ impl Heard {
     }
 }
 
+/// The part of `all` in which what is missing of `cost` comes back, if the whole limit does in `all`.
+fn share(all: Duration, meter: Meter, cost: u64) -> Duration {
+    let (limit, remaining) = (meter.limit.unwrap_or(0), meter.remaining.unwrap_or(0));
+    let (missing, of) = (cost.max(1).saturating_sub(remaining), limit.saturating_sub(remaining));
+    let nanos = all.as_nanos().saturating_mul(missing.min(of).into()) / u128::from(of.max(1));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
 /// What was said last.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     remaining: u64,
     limit: Option<u64>,
     at: Nanos,
+    /// From when on it remains: later than `at` if the server has refused a call until then.
+    since: Nanos,
     reset: Reset,
 }
 
@@ -89,8 +104,11 @@ pub(super) struct Window {
     known_since: Option<Nanos>,
     /// How much a window of this server begins with, as far as that was seen: at first one call.
     opening: u64,
-    is_continuous: bool,
-    /// It has refused a call although by what it said permits had come back since.
+    /// Permits come back steadily until the reset, not all of them at it.
+    rises: bool,
+    /// What refusals have shown of that. Else it is as the dialect says.
+    is_steady: Option<bool>,
+    /// It has refused a call although by what it said permits were there.
     is_distrusted: bool,
 }
 
@@ -101,8 +119,18 @@ impl Window {
     }
 
     /// How much remained when the server last said so.
-    pub(super) fn remaining(&self) -> Option<u64> {
-        self.told.map(|told| told.remaining)
+    pub(super) fn remaining(&self, now: Nanos) -> Option<u64> {
+        self.told.map(|told| if now < told.since { 0 } else { told.remaining })
+    }
+
+    /// Whether more remains from moment to moment.
+    pub(super) fn rises(&self) -> bool {
+        self.rises
+    }
+
+    fn is_steady(&self, meter: Meter) -> bool {
+        let is_known = meter.limit.is_some() && meter.reset.is_some();
+        is_known && self.is_steady.unwrap_or(meter.is_continuous)
     }
 
     pub(super) fn has_ended(&self, now: Nanos) -> bool {
@@ -117,7 +145,7 @@ impl Window {
         if order == Order::Stale {
             return order;
         }
-        let told = Told { remaining, limit: meter.limit, at: heard.now, reset };
+        let told = Told { remaining, limit: meter.limit, at: heard.now, since: heard.now, reset };
         let is_new = order == Order::First && self.has_ended(heard.sent);
         if is_new && meter.reset.is_some() && !self.is_distrusted {
             // A window that began with all of its quota will do so again. One that slides may not, nor one whose end
@@ -126,7 +154,7 @@ impl Window {
             self.opening = meter.limit.filter(|&limit| all >= limit).unwrap_or(1);
         }
         self.opening = self.opening.max(1).min(meter.limit.unwrap_or(u64::MAX).max(1));
-        self.is_continuous = meter.is_continuous && meter.limit.is_some() && !self.is_distrusted;
+        self.rises = self.is_steady(meter);
         self.told = Some(told);
         self.known_since.get_or_insert(heard.now);
         order
@@ -162,18 +190,58 @@ impl Window {
         }
     }
 
-    /// The server has refused a call: nothing is sent until `until`, and then one call.
-    pub(super) fn shut(&mut self, now: Nanos, until: Nanos) {
-        let limit = self.told.and_then(|told| told.limit);
-        let reset = Reset { earliest: until, latest: until, id: None };
-        self.told = Some(Told { remaining: 0, limit, at: now, reset });
-        (self.opening, self.is_continuous) = (1, false);
+    /// Whether this is why a call for `cost` was refused: nothing remained, or less than the call needs and the rest
+    /// comes soon.
+    pub(super) fn was_short(&self, meter: Meter, cost: u64) -> bool {
+        meter
+            .remaining
+            .is_some_and(|remaining| remaining == 0 || remaining < cost && self.is_steady(meter))
     }
 
-    /// A call that was sent by what was known has been refused: from now on each window begins with one call, and
-    /// nothing comes back before the reset.
+    /// How long until `cost` is there, by what a refusal says remains.
+    pub(super) fn back(&self, heard: &Heard, meter: Meter, cost: u64) -> Option<Duration> {
+        let all = heard.wait(meter.reset?);
+        Some(if self.is_steady(meter) { share(all, meter, cost) } else { all })
+    }
+
+    /// The server has refused a call for `cost` of which too little remained, and has named a time until which to wait,
+    /// or none. That is seen of how permits come back: before the reset or at it.
+    pub(super) fn see(&mut self, heard: &Heard, meter: Meter, cost: u64, named: Option<Duration>) {
+        let Some(reset) = meter.reset else { return };
+        let all = heard.wait(reset);
+        let is_early = named.is_some_and(|named| named <= all / 2);
+        // Times are rounded up to whole seconds, and so are both ends of one that is given as a date.
+        let is_share = named.is_some_and(|named| {
+            let most = share(all, meter, cost).saturating_add(Duration::from_secs(1));
+            let least = named.saturating_add(Duration::from_secs(2));
+            meter.limit.is_some() && named <= most && least <= all
+        });
+        if is_early && is_share {
+            self.is_steady = Some(true);
+        } else if self.was_known(heard.sent) {
+            // It was sent by what was known.
+            self.is_steady = if is_early { None } else { Some(false) };
+        }
+    }
+
+    /// The server has refused a call for `cost` until a time. If permits come back steadily, that much is there then,
+    /// and all at the reset. Else one call may be.
+    pub(super) fn shut(&mut self, heard: &Heard, meter: Meter, cost: u64, until: Nanos) {
+        let at = heard.now;
+        self.rises = self.is_steady(meter);
+        self.told = Some(if self.rises {
+            let (remaining, limit) = (cost.max(1), meter.limit);
+            Told { remaining, limit, at, since: until, reset: heard.reset(meter.reset) }
+        } else {
+            self.opening = 1;
+            let reset = Reset { earliest: until, latest: until, id: None };
+            Told { remaining: 0, limit: meter.limit, at, since: at, reset }
+        });
+    }
+
+    /// A call that was sent by what was known has been refused: from now on each window begins with one call.
     pub(super) fn distrust(&mut self) {
-        (self.opening, self.is_continuous, self.is_distrusted) = (1, false, true);
+        (self.opening, self.is_distrusted) = (1, true);
     }
 
     /// Whether anything was known when a call was sent.
@@ -189,12 +257,17 @@ impl Window {
     /// What the gate lets pass.
     pub(super) fn cap(&self) -> Cap {
         let Some(told) = &self.told else { return Cap::UNKNOWN };
-        let rises = self.is_continuous;
+        let rises = self.rises;
+        let mut reset = told.reset.latest;
+        if rises && self.is_distrusted {
+            let span = reset.since(told.since);
+            reset = told.since.saturating_add(span.saturating_mul(DOUBTED));
+        }
         Cap {
             cap: told.remaining,
             opening: if rises { told.limit.unwrap_or(1) } else { self.opening },
-            since: told.at,
-            reset: told.reset.latest,
+            since: told.since,
+            reset,
             rises,
             most: u64::MAX,
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::executor::block_on;
 use tollgate::feedback::{Feedback, Unit};
 use tollgate::{Clock, InFlight, ManualClock, Rate, RateLimiter, SlidingWindowLog, TokenBucket};
 
@@ -127,4 +128,83 @@ async fn what_was_taken_comes_back_although_all_callers_wait() {
     let waited = limiter.acquire(100).await.expect("granted").waited();
     assert_eq!(waited.as_secs(), 20);
     assert_eq!(limiter.available(), 4899);
+}
+
+/// How many milliseconds the first call after a 429 with these fields waits, and how many calls go then without an answer.
+fn after_refusal(headers: &[(&str, &str)]) -> (u128, u32) {
+    let clock = ManualClock::auto_advance();
+    let policy = TokenBucket::new(Rate::per_second(1e6), 1000);
+    let feedback = Feedback::new(RateLimiter::with_clock(policy, &clock));
+    feedback.blocking_acquire(1).expect("granted").blocking_observe(429u16, headers);
+    let first = feedback.blocking_acquire(1).expect("granted");
+    let waited = clock.elapsed();
+    let mut others = Vec::new();
+    while let Ok(call) = block_on(feedback.try_acquire_timeout(1, Duration::ZERO)) {
+        others.push(call);
+    }
+    drop(first);
+    (waited.as_millis(), u32::try_from(others.len()).expect("few"))
+}
+
+/// RFC 9110, 10.2.3: the server's own word on when to call again. The draft of the IETF's fields has it so: it takes
+/// precedence over when a window ends.
+#[test]
+fn the_time_of_a_refusal_takes_precedence_over_the_reset_of_a_window() {
+    let openai = [
+        ("retry-after-ms", "45"),
+        ("x-ratelimit-limit-requests", "1200"),
+        ("x-ratelimit-remaining-requests", "0"),
+        ("x-ratelimit-reset-requests", "59.995s"),
+    ];
+    let anthropic = [
+        ("date", "Wed, 01 Jan 2025 00:00:00 GMT"),
+        ("retry-after", "1"),
+        ("anthropic-ratelimit-requests-limit", "60"),
+        ("anthropic-ratelimit-requests-remaining", "0"),
+        ("anthropic-ratelimit-requests-reset", "2025-01-01T00:01:00Z"),
+    ];
+    let ietf = [("retry-after", "1"), ("ratelimit", "\"default\";r=0;t=60")];
+    let x = [("retry-after", "1"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "60")];
+    for (headers, millis) in
+        [(&openai[..], 45), (&anthropic[..], 1000), (&ietf[..], 1000), (&x[..], 1000)]
+    {
+        // One call goes first, whose answer says more.
+        assert_eq!(after_refusal(headers), (millis, 0), "{headers:?}");
+    }
+    // Without a time the reset is all there is; and of a bucket, the time of the first permit.
+    assert_eq!(after_refusal(&x[1..]), (60_000, 0));
+    assert_eq!(after_refusal(&openai[1..]), (49, 0));
+}
+
+/// Its times are too short again and again, whatever it says of its window.
+#[test]
+fn a_server_that_names_a_short_time_again_and_again_is_not_hammered() {
+    for headers in [
+        &[("retry-after-ms", "45")][..],
+        &[
+            ("retry-after-ms", "45"),
+            ("x-ratelimit-limit-requests", "1200"),
+            ("x-ratelimit-remaining-requests", "0"),
+            ("x-ratelimit-reset-requests", "59.995s"),
+        ],
+        &[
+            ("retry-after", "1"),
+            ("x-ratelimit-limit", "60"),
+            ("x-ratelimit-remaining", "0"),
+            ("x-ratelimit-reset", "60"),
+        ],
+    ] {
+        let clock = ManualClock::auto_advance();
+        let policy = TokenBucket::new(Rate::per_second(1e6), 1000);
+        let feedback = Feedback::new(RateLimiter::with_clock(policy, &clock));
+        let mut calls = 0;
+        while clock.elapsed() < Duration::from_secs(60) {
+            let mut call = feedback.blocking_acquire(1).expect("granted");
+            call.blocking_observe(429u16, headers);
+            calls += 1;
+        }
+        // As long as the window, if it names one.
+        let most = if headers.len() > 1 { 14 } else { 70 };
+        assert!(calls <= most, "{calls} calls in a minute: {headers:?}");
+    }
 }

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tollgate::feedback::Feedback;
-use tollgate::{Clock, InFlight, Rate, RateLimiter, SlidingWindowLog, TokenBucket};
+use tollgate::feedback::{Feedback, Limiter};
+use tollgate::{Clock, InFlight, Rate, RateLimiter, SlidingWindowLog, SmoothBursty, TokenBucket};
 
 type Llm = (SlidingWindowLog, TokenBucket, InFlight);
 
@@ -22,6 +23,10 @@ struct Bucket {
 impl Bucket {
     fn new(a_minute: u64) -> Self {
         Self { a_minute, level: 60_000_000_000, at: Instant::now() }
+    }
+
+    fn empty(a_minute: u64) -> Self {
+        Self { level: 0, ..Self::new(a_minute) }
     }
 
     fn price(&self, permits: u64) -> u64 {
@@ -206,4 +211,134 @@ async fn two_processes_of_one_key_use_what_comes_back_steadily() {
         let Outcome { requests, late, .. } = run(2, (60, 90_000), (50, 550), answers).await;
         assert!(requests >= 93 && late <= 20, "{requests} % {late}");
     }
+}
+
+/// What a server with an empty bucket of requests says, and when it names a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Says {
+    /// `retry-after-ms`, and a reset of milliseconds.
+    OpenAi,
+    /// Seconds, as the others.
+    Anthropic,
+    Ietf,
+    XRateLimit,
+}
+
+impl Says {
+    fn call(self, bucket: &Mutex<Bucket>, start: Instant) -> (u16, Vec<(&'static str, String)>) {
+        let mut bucket = bucket.lock().expect("no panic");
+        bucket.fill();
+        let (price, limit) = (bucket.price(1), bucket.a_minute);
+        let is_taken = price <= bucket.level;
+        bucket.level -= if is_taken { price } else { 0 };
+        let remaining = bucket.remaining().to_string();
+        let (wait, reset) = (bucket.until(price), bucket.until(60_000_000_000));
+        let seconds = |time: Duration| time.as_millis().div_ceil(1_000).to_string();
+        let mut headers = match self {
+            Self::OpenAi => vec![
+                ("x-ratelimit-limit-requests", limit.to_string()),
+                ("x-ratelimit-remaining-requests", remaining),
+                ("x-ratelimit-reset-requests", printed(reset)),
+            ],
+            Self::Anthropic => {
+                // In one minute of 2025, and then the next ones.
+                let at = |time: Duration| {
+                    let seconds = time.as_secs();
+                    format!("2025-01-01T00:{:02}:{:02}Z", seconds / 60, seconds % 60)
+                };
+                let now = start.elapsed();
+                let date = format!("Wed, 01 Jan 2025 {}", &at(now)[11..19]) + " GMT";
+                vec![
+                    ("date", date),
+                    ("anthropic-ratelimit-requests-limit", limit.to_string()),
+                    ("anthropic-ratelimit-requests-remaining", remaining),
+                    ("anthropic-ratelimit-requests-reset", at(now + reset)),
+                ]
+            }
+            Self::Ietf => vec![
+                ("ratelimit-policy", format!("\"default\";q={limit};w=60")),
+                ("ratelimit", format!("\"default\";r={remaining};t={}", seconds(reset))),
+            ],
+            Self::XRateLimit => vec![
+                ("x-ratelimit-limit", limit.to_string()),
+                ("x-ratelimit-remaining", remaining),
+                ("x-ratelimit-reset", seconds(reset)),
+            ],
+        };
+        match self {
+            _ if is_taken => {}
+            Self::OpenAi => headers.push(("retry-after-ms", (wait.as_millis() + 1).to_string())),
+            _ => headers.push(("retry-after", seconds(wait))),
+        }
+        (if is_taken { 200 } else { 429 }, headers)
+    }
+}
+
+/// 20 workers of a limiter that allows ten times as much as the server, whose bucket is empty at first, and once more
+/// after half of `span`. Returns the
+/// share of the quota that was used in `span`, in percent, and what was refused.
+async fn far_too_high<L: Limiter<Cost = u32>>(
+    says: Says,
+    limiter: L,
+    span: Duration,
+) -> (u64, u64) {
+    let feedback = Feedback::new(limiter);
+    let bucket = Arc::new(Mutex::new(Bucket::empty(1_200)));
+    let start = Instant::now();
+    let tally = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let workers: Vec<_> = (0..20)
+        .map(|mut seed| {
+            let (bucket, tally, feedback) = (bucket.clone(), tally.clone(), feedback.clone());
+            tokio::spawn(async move {
+                loop {
+                    let mut call = feedback.acquire(1).await.expect("granted");
+                    sleep(Duration::from_millis(within(&mut seed, 10, 30))).await;
+                    if start.elapsed() > span {
+                        break;
+                    }
+                    let (status, headers) = says.call(&bucket, start);
+                    tally[usize::from(status != 200)].fetch_add(1, Ordering::Relaxed);
+                    sleep(Duration::from_millis(within(&mut seed, 10, 30))).await;
+                    call.observe(status, &headers).await;
+                }
+            })
+        })
+        .collect();
+    // Another program takes what is there.
+    sleep(span / 2).await;
+    bucket.lock().expect("no panic").level = 0;
+    sleep(span / 2).await;
+    workers.iter().for_each(JoinHandle::abort);
+    let [taken, refused] = [&tally[0], &tally[1]].map(|count| count.load(Ordering::Relaxed));
+    let share = 100 * taken / (20 * span.as_secs());
+    println!("{says:?}: {share} % in {span:?}, {refused} refused, {:?}", feedback.stats());
+    (share, refused)
+}
+
+/// A refusal says that nothing remains, that all is back in a minute, and the next permit in 45 ms or a second.
+#[tokio::test(start_paused = true)]
+async fn the_time_that_a_refusal_names_counts_and_not_when_all_is_back() {
+    let smooth = || SmoothBursty::new(Rate::per_second(200.0));
+    for says in [Says::OpenAi, Says::Anthropic, Says::Ietf, Says::XRateLimit] {
+        for span in [10, 120].map(Duration::from_secs) {
+            let limiter = RateLimiter::with_clock(smooth(), Clock::tokio());
+            let (share, refused) = far_too_high(says, limiter, span).await;
+            // The first permits, and those after the other program, come within a second or so.
+            let least = if span.as_secs() == 10 { 90 } else { 97 };
+            assert!(
+                share >= least && refused <= 25,
+                "{says:?} {span:?}: {share} %, {refused} refused"
+            );
+        }
+    }
+    // Whatever the limiter is.
+    let span = Duration::from_secs(60);
+    let bucket = TokenBucket::new(Rate::per_second(200.0), 12_000);
+    let (share, _) =
+        far_too_high(Says::OpenAi, RateLimiter::with_clock(bucket, Clock::tokio()), span).await;
+    assert!(share >= 97, "token bucket: {share} %");
+    let log = SlidingWindowLog::new(12_000, MINUTE);
+    let (share, _) =
+        far_too_high(Says::OpenAi, RateLimiter::with_clock(log, Clock::tokio()), span).await;
+    assert!(share >= 97, "log: {share} %");
 }
