@@ -37,7 +37,7 @@ use crate::wait_queue::Bounds;
 /// ```toml
 /// per = "host"        # or "route", "api-key", "all"; without it the program names what it calls
 /// default = "10/s"    # each host that is not listed; without it those are not limited
-/// headroom = 0.05     # leaves 5 % of each quota
+/// headroom = 0.05     # leaves 5 % of each quota; see `Headroom`
 ///
 /// [limits]
 /// "api.github.com" = "5000/h, 100 in flight"

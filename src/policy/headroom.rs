@@ -4,8 +4,14 @@
 //! the way arrive closer together than they left, so a client that uses a quota to the last permit exceeds it
 //! now and then. A share that is left unused absorbs this.
 //!
-//! The share is rounded up to millionths; then rates are exact, and numbers of permits are rounded down, but not
-//! to zero.
+//! A delay moves a whole burst, so fewer permits in the same window do not help: 19 at the end of one window and 19
+//! at the start of the next still arrive within one. What helps is time between them. So a window becomes longer by
+//! the delay that it has to absorb, and a rate slower. For rules with a rate `r` and a burst `c`, a span `t` of
+//! arrivals is a span `t + d` of departures, and `c (1 - s) + r (1 - s) (t + d) <= c + r t` for each delay `d` up to
+//! `s c / r`.
+//!
+//! The share is rounded up to millionths; then rates are exact. Windows are rounded up to a round time, and numbers
+//! of permits down, but not to zero.
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
@@ -17,13 +23,16 @@ use super::gcra::Gcra;
 use super::in_flight::InFlight;
 use super::leaky_bucket::LeakyBucket;
 use super::lock_out::LockOut;
+use super::log::Span;
 use super::sliding_window_counter::SlidingWindowCounter;
 use super::sliding_window_log::SlidingWindowLog;
 use super::smooth_bursty::SmoothBursty;
 use super::smooth_warming_up::SmoothWarmingUp;
 use super::token_bucket::TokenBucket;
 use super::{Policy, Rated};
-use crate::units::Rate;
+use crate::units::text::rounded_up;
+use crate::units::{Nanos, Rate, saturating_nanos};
+use std::time::Duration;
 
 /// Limits that can leave a share of a quota unused, for the client of an API.
 ///
@@ -34,26 +43,48 @@ use crate::units::Rate;
 /// use std::time::Duration;
 /// use tollgate::{Headroom, Rate, Rated, SlidingWindowLog, TokenBucket};
 ///
-/// let minute = Duration::from_secs(60);
-/// assert_eq!(SlidingWindowLog::new(60, minute).headroom(0.05)?, SlidingWindowLog::new(57, minute));
+/// let log = SlidingWindowLog::new(60, Duration::from_secs(60)).headroom(0.05)?;
+/// assert_eq!(log, SlidingWindowLog::new(60, Duration::from_millis(63_158)));
 /// let bucket = TokenBucket::new(Rate::per_minute(100.0), 30).headroom(0.05)?;
 /// assert_eq!(bucket, TokenBucket::new(Rate::per_minute(95.0), 28));
 /// # Ok::<(), tollgate::InvalidHeadroom>(())
 /// ```
 ///
 /// It is for rates, all policies of this crate but a custom one, and what is composed of them; with `AllOf` and
-/// `AnyPolicy` also for limits from a file. What becomes less:
+/// `AnyPolicy` also for limits from a file.
 ///
-/// | | |
-/// |---|---|
-/// | a [`Rate`], and each policy that has one | the rate; but not below one a day |
-/// | [`TokenBucket`], [`Gcra`], [`LeakyBucket::meter`] | and the size of the bucket |
-/// | windows and logs | the limit, not the window |
-/// | [`InFlight`], the queue of a [`LeakyBucket`], the time of a [`LockOut`] | nothing: a call is in flight for the client for longer than for the server |
+/// # What changes, and what is then certain
 ///
-/// Numbers of permits are rounded down, but not to zero: one a minute stays one a minute.
+/// The calls of a client are delayed on the way, some by nothing and some by up to `d`. A server that enforces the
+/// limit in its strictest reading refuses none of them as long as `d` is at most the share of a time, which the rule
+/// gives: with 5 % of a window of one second, up to 50 ms.
+///
+/// | | what changes | the strictest server | `d` is up to the share of |
+/// |---|---|---|---|
+/// | a [`Rate`] | it is slower, but not below one a day | | |
+/// | [`SmoothBursty`], [`SmoothWarmingUp`], [`LeakyBucket::new`] | the rate | grants `rate x (t + max_burst)` and one request in any span `t` | `max_burst`, or the time of one permit if that is longer |
+/// | [`TokenBucket`], [`Gcra`], [`LeakyBucket::meter`] | the rate, and the size of the bucket | grants `capacity + rate x t` in any span `t` | the time in which the bucket fills |
+/// | [`SlidingWindowLog`] | the window is longer | counts any window | the window |
+/// | [`SlidingWindowCounter`] | the window is longer | counts any `1 - 1/buckets` of a window | the time that it counts |
+/// | [`FixedWindow`] | the window is longer | counts any window, but only if the permits of a window leave together at its start | the window |
+/// | [`FixedWindow::aligned`] | fewer permits, on the same grid | counts the windows of the grid, but only if no more than the share of the limit leaves in the last `d` of a window | the window |
+/// | [`LockOut`], tuples, arrays, [`Same`], [`AllOf`], [`AnyPolicy`] | their parts | is one for each part | that of each part |
+/// | [`InFlight`] | nothing: a call is in flight for the client for longer than for the server | counts the calls that it works at | any `d` |
+///
+/// An evenly spaced rate of `n` in a window also satisfies a server that counts any window, with a `d` of up to the
+/// share of the window. The queue of a [`LeakyBucket`] and the time of a [`LockOut`] stay. Lateness that
+/// [`catch_up`](crate::Policy::catch_up) credits counts as a part of `d`.
+///
+/// The permits of a fixed window leave together where callers wait for them. Without that a fixed window keeps no
+/// limit but its own: calls late in one window and early in the next can be twice the limit in a moment, with or
+/// without headroom. Take a [`SlidingWindowLog`] then.
+///
+/// A window becomes longer by the factor `1 / (1 - share)`, so that the share of its permits is left; it is rounded up
+/// to a round time by less than a thousandth, 1 s to 1053 ms, and is at most the [horizon](crate::Nanos::HORIZON).
+/// Numbers of permits are rounded down, but not to zero: a bucket of one stays a bucket of one.
 pub trait Headroom: Sized {
-    /// Leaves `share` unused: 0.05 is 5 %. Zero changes nothing. Twice means both: 0.1 twice leaves 19 %.
+    /// Leaves `share` unused: 0.05 is 5 %. Zero changes nothing. Twice means both: 0.1 twice leaves 19 %, and a little
+    /// more where a window is rounded.
     ///
     /// # Errors
     ///
@@ -122,6 +153,14 @@ impl Rest {
         let rest = u64::from(permits) * u64::from(self.0) / u64::from(WHOLE);
         u32::try_from(rest).unwrap_or(permits).max(permits.min(1))
     }
+
+    /// The time in which this part of a rate yields what the whole yields in `nanos`. It is a round time, which is
+    /// shorter as text and in Redis.
+    fn of_time(self, nanos: u64, longest: Duration) -> u64 {
+        let exact = (u128::from(nanos) * u128::from(WHOLE)).div_ceil(u128::from(self.0));
+        let round = u64::try_from(rounded_up(exact)).unwrap_or(u64::MAX);
+        round.min(saturating_nanos(longest)).max(nanos)
+    }
 }
 
 impl Headroom for Rate {
@@ -175,17 +214,31 @@ impl Headroom for LeakyBucket {
     }
 }
 
-macro_rules! limit_only {
-    ($($policy:ident),+) => {$(
-        impl Headroom for $policy {
-            fn keep(self, rest: Rest) -> Self {
-                Self { limit: rest.of_permits(self.limit), ..self }
-            }
-        }
-    )+};
+impl Headroom for SlidingWindowLog {
+    fn keep(self, rest: Rest) -> Self {
+        let window = rest.of_time(self.span.window, Nanos::HORIZON);
+        Self { span: Span { window, ..self.span }, ..self }
+    }
 }
 
-limit_only!(FixedWindow, SlidingWindowLog, SlidingWindowCounter);
+/// A counter is made of its parts.
+impl Headroom for SlidingWindowCounter {
+    fn keep(self, rest: Rest) -> Self {
+        let buckets = u32::try_from(self.span.window / self.span.part).unwrap_or(u32::MAX);
+        let part = rest.of_time(self.span.part, Nanos::HORIZON / buckets);
+        Self { span: Span { part, window: part.saturating_mul(buckets.into()) }, ..self }
+    }
+}
+
+/// A longer window would leave the server's grid.
+impl Headroom for FixedWindow {
+    fn keep(self, rest: Rest) -> Self {
+        match self.grid {
+            Some(_) => Self { limit: rest.of_permits(self.limit), ..self },
+            None => Self { window: rest.of_time(self.window, Nanos::HORIZON), ..self },
+        }
+    }
+}
 
 impl Headroom for InFlight {
     fn keep(self, _: Rest) -> Self {

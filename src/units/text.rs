@@ -25,6 +25,13 @@ const UNIT_NAMES: &str = "ns, us, ms, s, min, h or day";
 /// The longest time over which a number may have decimals. No rate is less than one a day.
 const YEAR: u128 = 366 * DAY.as_nanos();
 
+/// The next whole number of the longest unit of which there are a thousand or more: 1,052.6 ms is 1,053 ms. Of
+/// nanoseconds, if there are fewer.
+pub(crate) fn rounded_up(nanos: u128) -> u128 {
+    let unit = UNITS.iter().map(|(unit, _)| unit.as_nanos()).find(|unit| unit * 1_000 <= nanos);
+    nanos.next_multiple_of(unit.unwrap_or(1))
+}
+
 /// What is wrong with a text, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {

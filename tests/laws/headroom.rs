@@ -1,6 +1,8 @@
 //! Headroom: a policy that leaves a quarter of its quota keeps the laws of three quarters of it. The oracle gets
 //! what is left by its own arithmetic.
 
+mod arrivals;
+
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -66,16 +68,40 @@ impl Quota for leaky_queue::Version {
     }
 }
 
+/// On a grid there are fewer permits; without one the window is longer.
 impl Quota for fixed_window::Version {
     fn less(&self) -> Self {
-        Self { limit: self.limit.less(), ..*self }
+        match self.epoch {
+            Some(_) => Self { limit: self.limit.less(), ..*self },
+            None => Self { length: longer(self.length), ..*self },
+        }
     }
 }
 
 impl Quota for sliding::Version {
     fn less(&self) -> Self {
-        Self { limit: self.limit.less(), ..*self }
+        let Some(parts) = self.parts.map(i128::from) else {
+            return Self { window: longer(self.window), ..*self };
+        };
+        let part = (self.window + parts - 1) / parts;
+        Self { window: longer(part) * parts, ..*self }
     }
+}
+
+/// Four thirds, up to a whole number of the longest unit of which there are a thousand.
+fn longer(time: Time) -> Time {
+    let exact = (4 * time + 2) / 3;
+    let units = [
+        24 * 3_600_000_000_000,
+        3_600_000_000_000,
+        60_000_000_000,
+        1_000_000_000,
+        1_000_000,
+        1_000,
+        1,
+    ];
+    let unit = units.into_iter().find(|unit| exact / unit >= 1_000).unwrap_or(1);
+    (exact + unit - 1) / unit * unit
 }
 
 /// A policy with headroom.

@@ -4,6 +4,10 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
 #[test]
 fn a_share_is_taken_as_it_is_written() {
     for percent in 0..100 {
@@ -26,6 +30,49 @@ fn permits_are_rounded_down_but_not_to_zero() {
     assert_eq!([left(100, 0.05), left(30, 0.05), left(10, 0.05), left(1, 0.05)], [95, 28, 9, 1]);
     assert_eq!([left(0, 0.05), left(2, 0.999), left(u32::MAX, 0.0)], [0, 1, u32::MAX]);
     assert_eq!(left(u32::MAX, 0.5), u32::MAX / 2);
+}
+
+#[test]
+fn a_window_is_longer_and_a_round_time() {
+    let hour = 60 * MINUTE;
+    let nanos = Duration::from_nanos;
+    for (window, longer, text) in [
+        (Duration::from_secs(1), ms(1_053), "20/1053ms"),
+        (MINUTE, ms(63_158), "20/63158ms"),
+        (hour, Duration::from_secs(3_790), "20/3790s"),
+        (24 * hour, 1_516 * MINUTE, "20/1516min"),
+        (ms(1), Duration::from_micros(1_053), "20/1053us"),
+        (nanos(100_000), nanos(105_264), "20/105264ns"),
+        (nanos(1), nanos(2), "20/2ns"),
+        (Nanos::HORIZON, Nanos::HORIZON, "20/4611686018427387904ns"),
+    ] {
+        let log = SlidingWindowLog::new(20, window).headroom(0.05);
+        assert_eq!(log, Ok(SlidingWindowLog::new(20, longer)), "{window:?}");
+        let fixed = FixedWindow::new(20, window).headroom(0.05);
+        assert_eq!(fixed, Ok(FixedWindow::new(20, longer)), "{window:?}");
+        let log = AnyPolicy::from(SlidingWindowLog::new(20, longer)).to_string();
+        assert_eq!(log, format!("{text} sliding window"));
+    }
+    let twice = |policy: SlidingWindowLog| policy.headroom(0.1)?.headroom(0.1);
+    let both = SlidingWindowLog::new(1, ms(74_075));
+    assert_eq!(twice(SlidingWindowLog::new(1, MINUTE)), Ok(both));
+    // A counter is made of its parts, however long.
+    let counter = |window, buckets| SlidingWindowCounter::new(20, window, buckets);
+    assert_eq!(counter(ms(60), 6).headroom(0.05), Ok(counter(6 * nanos(10_527_000), 6)));
+    assert_eq!(counter(nanos(7), 3).headroom(0.5), Ok(counter(nanos(18), 3)));
+    let longest = counter(Nanos::HORIZON, 3).headroom(0.5).expect("a share");
+    assert_eq!(longest, counter(Nanos::HORIZON, 3));
+    // Windows that a key in Redis names in whole microseconds stay that.
+    for window in [ms(1), ms(7), Duration::from_secs(1), MINUTE, 24 * hour] {
+        for percent in 1..100 {
+            let share = f64::from(percent) / 100.0;
+            let fixed = FixedWindow::new(20, window).headroom(share).expect("a share");
+            assert_eq!(fixed.window % 1_000, 0, "{window:?} {share}");
+            let wanted = window.as_secs_f64() * 1e9 / (1.0 - share);
+            let more = Duration::from_nanos(fixed.window).as_secs_f64() * 1e9 / wanted;
+            assert!((1.0 - 1e-9..1.001).contains(&more), "{window:?} {share}: {more}");
+        }
+    }
 }
 
 #[test]
@@ -78,7 +125,7 @@ fn options_other_than_the_quota_stay() {
         ),
         (
             LockOut::new(SlidingWindowCounter::new(100, MINUTE, 6), second).into(),
-            LockOut::new(SlidingWindowCounter::new(95, MINUTE, 6), second).into(),
+            LockOut::new(SlidingWindowCounter::new(100, 6 * ms(10_527), 6), second).into(),
         ),
     ];
     for (quota, rest) in pairs.clone() {
@@ -90,7 +137,8 @@ fn options_other_than_the_quota_stay() {
     assert_eq!(parts(|pair| &pair.0).headroom(0.05), Ok(parts(|pair| &pair.1)));
     let three =
         (FixedWindow::new(100, MINUTE), Same([Gcra::new(19, 100, MINUTE)]), InFlight::new(10));
-    let rest = (FixedWindow::new(95, MINUTE), Same([Gcra::new(18, 95, MINUTE)]), InFlight::new(10));
+    let rest =
+        (FixedWindow::new(100, ms(63_158)), Same([Gcra::new(18, 95, MINUTE)]), InFlight::new(10));
     assert_eq!(three.headroom(0.05), Ok(rest));
     assert_eq!(Gcra::new(0, 100, MINUTE).headroom(0.5), Ok(Gcra::new(0, 50, MINUTE)));
 }

@@ -187,7 +187,7 @@ fn headroom_in_a_file_is_for_all_its_limits() {
     let text = |name: &str| less.get(name).expect("a limit").policy().to_string();
     assert_eq!(
         [text("any"), text("api")],
-        ["95/min burst 19", "57/min sliding window, 10 in flight"]
+        ["95/min burst 19", "60/63158ms sliding window, 10 in flight"]
     );
     assert_eq!(limits(&format!("headroom = 0\n{file}")), limits(file));
 }
