@@ -174,7 +174,14 @@ pub mod guide;
 #[cfg(doc)]
 pub mod design {}
 
-/// The code in the README is tested with the rest.
-#[cfg(doctest)]
+/// The code in the README is tested with the rest, where there are all features that it shows.
+#[cfg(all(
+    doctest,
+    feature = "metrics",
+    feature = "redis",
+    feature = "reqwest",
+    feature = "serde",
+    feature = "tower"
+))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,5 +1,5 @@
-//! Layers for [tower](https://docs.rs/tower), and so for axum, tonic, hyper and reqwest: one that waits, for
-//! clients, and one that refuses, for servers.
+//! Layers for [tower](https://docs.rs/tower), and so for axum, tonic and hyper: one that waits, for clients, and one
+//! that refuses, for servers.
 //!
 //! | layer | for | beyond the limit | asks the limiter |
 //! |---|---|---|---|
@@ -14,7 +14,8 @@
 //! place [in flight](crate::InFlight) is held until the body has ended or is dropped. An upgraded connection (a WebSocket)
 //! outlives the body: a server takes its [`UpgradePlace`], a client the [grant](ResponseBody::take_grant).
 //!
-//! Responses are [`http::Response`]s.
+//! Responses are [`http::Response`]s. A reqwest client, whose responses are its own, has
+//! `tollgate::reqwest` (feature `reqwest`).
 //!
 //! # A client that waits
 //!

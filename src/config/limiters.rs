@@ -184,12 +184,12 @@ impl RateLimiters {
     ///
     /// A file that cannot be read changes nothing, because it does not become `Limits`:
     ///
-    #[cfg_attr(feature = "serde", doc = "```")]
-    #[cfg_attr(not(feature = "serde"), doc = "```ignore")]
-    /// use tollgate::{Limits, ManualClock, RateLimiters};
+    /// ```
+    /// use tollgate::{InvalidLimit, Limits, ManualClock, RateLimiters};
     ///
-    /// fn reload(limiters: &RateLimiters, file: &str) -> Result<(), toml::de::Error> {
-    ///     limiters.reload(toml::from_str(file)?);
+    /// // Of a whole file: `toml::from_str(file)?`.
+    /// fn reload(limiters: &RateLimiters, limit: &str) -> Result<(), InvalidLimit> {
+    ///     limiters.reload(Limits::per_name(limit)?);
     ///     Ok(())
     /// }
     ///
@@ -197,9 +197,9 @@ impl RateLimiters {
     /// let first = limiters.keyed().reserve("search", 1)?;
     /// let second = limiters.keyed().reserve("search", 1)?;
     /// assert_eq!(second.delay().as_millis(), 1000);
-    /// assert!(reload(&limiters, "default = \"0/s\"").is_err());
+    /// assert!(reload(&limiters, "0/s").is_err());
     /// assert_eq!(second.delay().as_millis(), 1000);
-    /// reload(&limiters, "default = \"1/min\"")?;
+    /// reload(&limiters, "1/min")?;
     /// assert_eq!(second.delay().as_millis(), 1000); // the first permit has its price
     /// # drop((first, second));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

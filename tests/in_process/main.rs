@@ -18,6 +18,7 @@ mod published_mistakes;
 mod rooms;
 #[cfg(feature = "tokio")]
 mod runtimes;
+mod snippets;
 mod support;
 #[cfg(feature = "tokio")]
 mod true_cost;
