@@ -11,6 +11,7 @@ mod file;
 mod lazy;
 pub(crate) mod limiters;
 pub(crate) mod limits;
+pub(crate) mod names;
 #[cfg(feature = "serde")]
 mod serde;
 #[cfg(feature = "serde")]

@@ -25,7 +25,8 @@
 //! | `per_name` | none | any names |
 //! | `all` | none: all requests share one limit | |
 //!
-//! and [`LimitName`] gives it another, whatever the limits are per. With [`RateLimit::by`] the program finds key and
+//! [`Limits::named`](crate::Limits::named) says how names are written; what could match no request is an error.
+//! [`LimitName`] gives a request another name, whatever the limits are per. With [`RateLimit::by`] the program finds key and
 //! limiter of a request by itself.
 //!
 //! - **A host**: the ports of HTTP and HTTPS are left out, and both are one host.

@@ -1,4 +1,4 @@
-//! The error of a text that is not a limit.
+//! The error of a text that is not a limit, or of a name that is none.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::ops::Range;
 
 use crate::units::text::Fault;
 
-/// The error of a text that is not a limit. It points at a word.
+/// The error of a text that is not a limit, or of a name for which there cannot be one. It points at a word.
 ///
 /// ```
-/// use tollgate::AllOf;
+/// use tollgate::{AllOf, Limits};
 ///
 /// let error = "10/s, 1000/h brust 20".parse::<AllOf>().unwrap_err();
 /// assert_eq!((error.column(), error.word()), (14, "brust"));
@@ -22,15 +22,27 @@ use crate::units::text::Fault;
 ///     "in the limit \"0/s\", column 1, \"0/s\": \
 ///      a rate must be from 1 per day to 1e9 per second, not 0.0 per second"
 /// );
+/// let error = Limits::per_host("10/s")?.named("https://example.org", "5/s").unwrap_err();
+/// assert_eq!((error.text(), error.word()), ("https://example.org", "https://"));
+/// # Ok::<(), tollgate::InvalidLimit>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidLimit {
-    pub(super) text: String,
-    pub(super) fault: Fault,
+    text: String,
+    fault: Fault,
+    is_name: bool,
 }
 
 impl InvalidLimit {
-    /// The whole text.
+    pub(super) fn of_limit(text: &str, fault: Fault) -> Self {
+        Self { text: text.to_owned(), fault, is_name: false }
+    }
+
+    pub(super) fn of_name(name: &str, fault: Fault) -> Self {
+        Self { text: name.to_owned(), fault, is_name: true }
+    }
+
+    /// The whole text of the limit, or of the name.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -63,7 +75,8 @@ impl InvalidLimit {
 
 impl fmt::Display for InvalidLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "in the limit {:?}, ", self.text)?;
+        let what = if self.is_name { "name" } else { "limit" };
+        write!(f, "in the {what} {:?}, ", self.text)?;
         match self.word() {
             "" => write!(f, "at its end: ")?,
             word => write!(f, "column {}, {word:?}: ", self.column())?,

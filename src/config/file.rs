@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde_core::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde_core::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
 use super::limits::{Limit, Limits, Per};
+use super::names;
 use super::table::{Field, Names};
 use crate::policy::headroom::Headroom;
 
@@ -87,48 +88,48 @@ impl<'de> Deserialize<'de> for Share {
     }
 }
 
-/// A name of a limit.
-struct Name(String);
+/// Names with their limits. A wrong name is found here, where it stands, if `per` stands before it; else at the end.
+struct Named(Option<Per>);
 
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match String::deserialize(deserializer)? {
-            name if name.is_empty() => Err(de::Error::custom("a name must not be empty")),
-            name => Ok(Self(name)),
-        }
+/// A name of a limit.
+struct Name(Per);
+
+impl<'de> DeserializeSeed<'de> for Name {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        names::check(self.0, &name).map_err(de::Error::custom)?;
+        Ok(name)
     }
 }
 
-/// Names with their limits.
-struct Named(BTreeMap<String, Limit>);
+impl<'de> DeserializeSeed<'de> for Named {
+    type Value = BTreeMap<String, Limit>;
 
-impl<'de> Deserialize<'de> for Named {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Table;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
 
-        impl<'de> Visitor<'de> for Table {
-            type Value = Named;
+impl<'de> Visitor<'de> for Named {
+    type Value = BTreeMap<String, Limit>;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table of names and their limits")
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table of names and their limits")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let per = self.0.unwrap_or_default();
+        let mut named = BTreeMap::new();
+        while let Some(name) = map.next_key_seed(Name(per))? {
+            let limit = map.next_value()?;
+            if named.contains_key(&name) {
+                return Err(de::Error::custom(format_args!("the name {name:?} is there twice")));
             }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named, A::Error> {
-                let mut named = BTreeMap::new();
-                while let Some(Name(name)) = map.next_key()? {
-                    let limit = map.next_value()?;
-                    if named.contains_key(&name) {
-                        return Err(de::Error::custom(format_args!(
-                            "the name {name:?} is there twice"
-                        )));
-                    }
-                    named.insert(name, limit);
-                }
-                Ok(Named(named))
-            }
+            named.insert(name, limit);
         }
-
-        deserializer.deserialize_map(Table)
+        Ok(named)
     }
 }
 
@@ -151,7 +152,9 @@ impl<'de> Deserialize<'de> for Limits {
                         "per" if per.is_none() => per = Some(map.next_value()?),
                         "default" if default.is_none() => default = Some(map.next_value()?),
                         "headroom" if share.is_none() => share = Some(map.next_value::<Share>()?.0),
-                        "limits" if named.is_none() => named = Some(map.next_value::<Named>()?.0),
+                        "limits" if named.is_none() => {
+                            named = Some(map.next_value_seed(Named(per))?)
+                        }
                         _ => return Err(de::Error::duplicate_field(field)),
                     }
                 }
@@ -160,8 +163,12 @@ impl<'de> Deserialize<'de> for Limits {
                         "no limit: `default`, `limits` or both must be there",
                     ));
                 }
-                let named = named.unwrap_or_default();
-                let limits = Limits { default, named, ..Limits::new(per.unwrap_or_default()) };
+                let limits = Limits { default, ..Limits::new(per.unwrap_or_default()) };
+                // What a name means depends on `per`, which may stand behind it.
+                let mut named = named.unwrap_or_default().into_iter();
+                let limits =
+                    named.try_fold(limits, |limits, (name, limit)| limits.named(name, limit));
+                let limits = limits.map_err(de::Error::custom)?;
                 limits.headroom(share.unwrap_or_default()).map_err(de::Error::custom)
             }
         }

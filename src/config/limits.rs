@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use super::error::InvalidLimit;
 use super::lazy::Lazy;
+use super::names::{self, Template};
 use crate::limiter::RateLimiter;
 use crate::limiter::builder::RateLimiterBuilder;
 use crate::policy::any::{AllOf, AnyPolicy};
@@ -78,6 +79,8 @@ pub struct Limits {
     pub(super) per: Per,
     pub(super) default: Option<Limit>,
     pub(super) named: BTreeMap<String, Limit>,
+    /// The names by what they mean, if they have spellings.
+    pub(super) spellings: BTreeMap<Template, String>,
     pub(crate) middleware: Lazy,
 }
 
@@ -266,21 +269,38 @@ impl Limits {
     /// ```
     #[must_use]
     pub fn new(per: Per) -> Self {
-        Self { per, default: None, named: BTreeMap::new(), middleware: Lazy::default() }
+        Self {
+            per,
+            default: None,
+            named: BTreeMap::new(),
+            spellings: BTreeMap::new(),
+            middleware: Lazy::default(),
+        }
     }
 
-    /// Sets the limit of one name, its own and not a part of the default.
+    /// Sets the limit of one name, its own and not a part of the default. The same name again replaces its limit.
+    ///
+    /// How a name is written:
+    ///
+    /// - [`Per::Host`]: a host, with a port if that is not 80 or 443: `api.github.com`, `localhost:3000`,
+    ///   `[::1]:3000`. Without a scheme, a path or a wildcard.
+    /// - [`Per::Route`]: `[METHOD ][host]/path`, where `{id}` is one part of the path or some of it, and `{*rest}` at its
+    ///   end all that follows: `GET api.github.com/users/{id}`, `/search/{*rest}`. A host alone is all its paths.
+    /// - [`Per::Name`], [`Per::ApiKey`], [`Per::All`]: any text that is not empty.
     ///
     /// # Errors
     ///
-    /// [`InvalidLimit`] if the limit is a text and not a limit.
+    /// [`InvalidLimit`] if the limit is a text and not a limit, the name could match nothing as it is written, or the
+    /// host or route is listed in another spelling.
     ///
     /// ```
     /// use tollgate::Limits;
     ///
     /// let limits = Limits::per_host("10/s")?.named("api.github.com", "5000/h")?;
     /// assert_eq!(limits.get("api.github.com").unwrap().policy().to_string(), "5000/h");
-    /// assert_eq!(limits.named("example.org", "5 per hour").unwrap_err().column(), 3);
+    /// assert_eq!(limits.clone().named("example.org", "5 per hour").unwrap_err().column(), 3);
+    /// assert!(limits.clone().named("https://example.org/", "5/h").is_err());
+    /// assert!(limits.named("API.GitHub.com", "5/h").is_err());
     /// # Ok::<(), tollgate::InvalidLimit>(())
     /// ```
     pub fn named<L: TryInto<Limit>>(
@@ -291,7 +311,14 @@ impl Limits {
     where
         InvalidLimit: From<L::Error>,
     {
-        self.named.insert(name.into(), limit.try_into()?);
+        let (name, limit) = (name.into(), limit.try_into()?);
+        if let Some(template) = names::check(self.per, &name)? {
+            let listed = self.spellings.entry(template).or_insert_with(|| name.clone());
+            if *listed != name {
+                return Err(names::twice(&name, listed));
+            }
+        }
+        self.named.insert(name, limit);
         Ok(Self { middleware: Lazy::default(), ..self })
     }
 
@@ -388,7 +415,7 @@ impl Headroom for Limits {
     fn keep(self, rest: Rest) -> Self {
         let named = self.named.into_iter().map(|(name, limit)| (name, limit.keep(rest)));
         let default = self.default.map(|limit| limit.keep(rest));
-        Self { default, named: named.collect(), ..Self::new(self.per) }
+        Self { default, named: named.collect(), spellings: self.spellings, ..Self::new(self.per) }
     }
 }
 

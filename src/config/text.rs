@@ -294,7 +294,7 @@ fn by_time(cursor: &mut Cursor<'_>) -> Result<AnyPolicy, Fault> {
 }
 
 fn at_fault<T>(text: &str, read: Result<T, Fault>) -> Result<T, InvalidLimit> {
-    read.map_err(|fault| InvalidLimit { text: text.to_owned(), fault })
+    read.map_err(|fault| InvalidLimit::of_limit(text, fault))
 }
 
 /// One limit as people write it.

@@ -9,10 +9,10 @@ use ::reqwest::Request;
 use http::Extensions;
 use http::header::AUTHORIZATION;
 
-use super::host;
-use super::route::Template;
+use super::{host, route};
 use crate::config::limiters::{Book, RateLimiters};
 use crate::config::limits::{Limits, Per};
+use crate::config::names::Template;
 use crate::sync::Mutex;
 
 /// The name of the limit of one request, as an extension: what [`Limits`] lists, or any other for a limit of its own.
@@ -128,10 +128,13 @@ impl Listed {
         let (mut hosts, mut routes) = (BTreeMap::new(), Vec::new());
         match book.limits.per() {
             Per::Host => hosts = names().map(|name| (host::canonical(&name), name)).collect(),
-            Per::Route => routes = names().map(|name| (Template::parse(&name), name)).collect(),
+            Per::Route => {
+                let template = |name: String| Some((route::template(&name)?, name));
+                routes = names().filter_map(template).collect();
+            }
             Per::Name | Per::ApiKey | Per::All => {}
         }
-        routes.sort_by_cached_key(|(template, _)| template.rank());
+        routes.sort_by_cached_key(|(template, _)| route::rank(template));
         Self { book, hosts, routes }
     }
 
@@ -146,7 +149,7 @@ impl Listed {
 
     fn route(&self, request: &Request) -> Option<String> {
         let (method, url) = (request.method(), request.url());
-        let found = self.routes.iter().find(|(template, _)| template.matches(method, url));
+        let found = self.routes.iter().find(|(template, _)| route::matches(template, method, url));
         found.map(|(_, name)| name.clone())
     }
 }

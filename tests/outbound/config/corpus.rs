@@ -50,6 +50,18 @@ fn errors_in_files_point_at_the_place() {
     assert!(found == corpus, "what the files say now:\n{found}");
 }
 
+/// TOML's reader sorts `limits` before `per`.
+#[test]
+fn a_wrong_name_is_found_where_it_stands_if_what_names_are_stands_before_it() {
+    let error = |file: &str| serde_json::from_str::<Limits>(file).expect_err(file).to_string();
+    let wrong = "in the name \"*.org\", column 1, \"*\": a host is written in full, without a wildcard, such as \
+                 \"api.example.org\" or \"localhost:3000\"";
+    let before = error("{\n\"per\": \"host\",\n\"limits\": {\n\"*.org\": \"1/s\"\n}\n}");
+    assert_eq!(before, format!("{wrong} at line 4 column 7"));
+    let behind = error("{\n\"limits\": {\n\"*.org\": \"1/s\"\n},\n\"per\": \"host\"\n}");
+    assert_eq!(behind, format!("{wrong} at line 6 column 1"));
+}
+
 #[test]
 fn the_files_in_the_docs_are_limits() {
     let docs = [include_str!("../../../README.md"), include_str!("../../../src/config/limits.rs")];

@@ -41,14 +41,17 @@ fn limits() -> impl Strategy<Value = Limits> {
             permits.map_or(limit.clone(), |permits| limit.max_queued_permits(permits >> 1))
         })
         .boxed();
-    let named = proptest::collection::btree_map(".{1,12}", limit.clone(), 0..4);
-    let empty = prop_oneof![
-        limit.clone().prop_map(|limit| Limits::per_host(limit).expect("no text")),
-        limit.prop_map(|limit| Limits::new(tollgate::Per::ApiKey)
-            .named("first", limit)
-            .expect("no text")),
+    let named =
+        |names: &'static str| proptest::collection::btree_map(names, limit.clone(), 0..4).boxed();
+    let per_host = limit.clone().prop_map(|limit| Limits::per_host(limit).expect("no text"));
+    let per_api_key = limit.clone().prop_map(|limit| {
+        Limits::new(tollgate::Per::ApiKey).named("first", limit).expect("no text")
+    });
+    let limits = prop_oneof![
+        (per_host, named("[a-z]{1,8}[.]example(:8[1-9])?")),
+        (per_api_key, named(".{1,12}")),
     ];
-    (empty, named).prop_map(|(limits, named)| {
+    limits.prop_map(|(limits, named)| {
         named
             .into_iter()
             .fold(limits, |limits, (name, limit)| limits.named(name, limit).expect("no text"))
