@@ -544,7 +544,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn shrink_to(&self, remaining: P::Cost) -> Grant<'_, P> {
-        let (excess, charge) = self.with_lock(|inner, now| inner.shrink_to(now, remaining));
+        let (excess, charge) = self.shared.take(|inner, now| inner.shrink_to(now, remaining));
         Grant::new(GrantOwner::borrowed(&self.shared), excess, charge)
     }
 
@@ -758,7 +758,7 @@ impl<P: Policy> RateLimiter<P> {
     /// Charges `n` whether it is ready or not.
     #[cfg(feature = "feedback")]
     pub(crate) fn take_anyway(&self, n: P::Cost) -> Grant<'static, P> {
-        let charge = self.with_lock(|inner, now| inner.take_anyway(now, n));
+        let (_, charge) = self.shared.take(|inner, now| (n, inner.take_anyway(now, n)));
         Grant::new(GrantOwner::owned(Arc::clone(&self.shared)), n, charge)
     }
 

@@ -149,28 +149,33 @@ impl<P: Policy> Line<P> {
     }
 
     /// Takes as much of `most` as is there now, and at least one permit of each part, or is refused as that one would
-    /// be.
+    /// be. `taken` gets the outcome, as that of [`enter`](Self::enter).
     pub(crate) fn take_up_to(
         &self,
         timer: &impl Timer,
         most: P::Cost,
-    ) -> Result<(P::Cost, Charge<P::Receipt>), Error> {
+        taken: impl FnOnce(P::Cost, Charge<P::Receipt>),
+    ) -> Result<(), Error> {
         if most.is_zero() {
-            return Ok((most, Charge { waited: 0, receipt: None, limited_by: None }));
+            taken(most, Charge { waited: 0, receipt: None, limited_by: None });
+            return Ok(());
         }
         if let (Some(lock_free), Some(word)) = (P::LOCK_FREE, &self.word) {
             // The exact time: a coarse one would find fewer permits.
             let now = timer.now();
             match word.attempt_up_to(now, most.permits()) {
                 Attempt::Granted(receipt) => {
-                    let taken = most.at_most(receipt.permits());
-                    return Ok((taken, self.granted_by_word(&lock_free, receipt)));
+                    let cost = most.at_most(receipt.permits());
+                    taken(cost, self.granted_by_word(&lock_free, receipt));
+                    return Ok(());
                 }
                 Attempt::NotBefore(due) => return Err(self.denied_by_word(now, due)),
                 Attempt::Undecided => {}
             }
         }
-        self.with_lock(timer, |inner, now| inner.take_up_to(now, most))
+        self.with_lock(timer, |inner, now| {
+            inner.take_up_to(now, most).map(|(cost, charge)| taken(cost, charge))
+        })
     }
 
     #[inline(always)]
@@ -217,7 +222,7 @@ impl<P: Policy> Line<P> {
             Some(read) => inner.time.read_before(read)?,
             None => inner.time.latest(),
         };
-        if !inner.is_quiet(now) {
+        if !inner.is_settled(now) {
             return None;
         }
         if inner.is_ready(now, cost) {
@@ -318,7 +323,7 @@ impl<P: Policy> Line<P> {
         look: impl FnOnce(&Inner<P>, Nanos) -> R,
     ) -> R {
         let mut inner = self.inner.lock();
-        if inner.queue_len() > 0 {
+        if inner.queue_len() > 0 || inner.owes() {
             drop(inner);
             return self.with_lock(timer, |inner, now| look(inner, now));
         }
@@ -349,11 +354,14 @@ impl<P: Policy> Line<P> {
         if let Some(positions) = word {
             inner.take_over(positions, now, !timer.was_set_back());
         }
+        if inner.owes() {
+            _ = inner.pay(now);
+        }
         let before = catch_unwind(AssertUnwindSafe(|| inner.pump(now)));
         let result = catch_unwind(AssertUnwindSafe(|| act(inner, now)));
         let after = catch_unwind(AssertUnwindSafe(|| inner.pump(now)));
         let result = before.and(after).and(result);
-        if result.is_err() {
+        if result.is_err() || inner.owes() {
             inner.try_again_later(now);
         }
         let after_unlock = inner.arm(timer);
@@ -429,6 +437,6 @@ impl<P: Policy> Line<P> {
     /// [with a mutex only](Self::with_mutex_only).
     pub(crate) fn quiet_state(&self, now: Nanos) -> Option<(P::State, Stats)> {
         let inner = self.inner.lock();
-        inner.is_quiet(now).then(|| (inner.state.clone(), inner.stats))
+        inner.is_settled(now).then(|| (inner.state.clone(), inner.stats))
     }
 }

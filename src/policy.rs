@@ -94,6 +94,14 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 ///   last one, and this must not create permits.
 /// - Methods return quickly and do not wait, because they run under a lock.
 ///
+/// # Panics
+///
+/// A method may panic: the caller that meets the panic gets it, and all others go on. The limiter changes a copy of
+/// the state, so a method that panics has changed nothing, also as a part of a composed rule: no permit is charged
+/// or [settled](crate::Grant::settle). What cannot be undone is noted first, and done with the next call: a
+/// grant that was dropped or refunded. A refund that panics twice gives nothing back. A large state should be cheap
+/// to clone.
+///
 /// # Optional methods
 ///
 /// | method | without it |
@@ -301,6 +309,10 @@ pub trait Policy: Clone + Send + Sync + 'static {
         let _ = state;
     }
 
+    /// Whether no method panics: a limiter then changes the state in place.
+    #[doc(hidden)]
+    const INFALLIBLE: bool = false;
+
     /// Whether no result depends on time. If so, the clock is not read while no caller waits.
     #[doc(hidden)]
     const TIMELESS: bool = false;
@@ -348,6 +360,21 @@ pub trait Policy: Clone + Send + Sync + 'static {
     #[doc(hidden)]
     #[allow(clippy::type_complexity)]
     const PACKED: Option<Packed<Self, Self::State, Self::Cost, Self::Receipt>> = None;
+}
+
+/// Changes a state by methods of its policy: not at all if one of them panics.
+#[inline(always)]
+pub(crate) fn wholly<P: Policy, R>(
+    state: &mut P::State,
+    change: impl FnOnce(&mut P::State) -> R,
+) -> R {
+    if P::INFALLIBLE {
+        return change(state);
+    }
+    let mut changed = state.clone();
+    let result = change(&mut changed);
+    *state = changed;
+    result
 }
 
 /// The limit and its remaining permits, as in a `RateLimit` header.

@@ -107,6 +107,8 @@ impl Policy for Gate {
     type State = [u64; 4];
     type Receipt = ();
 
+    const INFALLIBLE: bool = true;
+
     fn start(&self, _: Nanos) -> [u64; 4] {
         [0; 4]
     }

@@ -154,7 +154,7 @@ where
         Q: ToKey<K> + ?Sized,
     {
         let line = self.table.line(key)?;
-        let (excess, charge) = line.with_lock(|inner, now| inner.shrink_to(now, remaining));
+        let (excess, charge) = line.take(|inner, now| inner.shrink_to(now, remaining));
         Ok(Grant::new(GrantOwner::owned(line), excess, charge))
     }
 

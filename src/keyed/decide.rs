@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::line::Charge;
-use crate::policy::{Cost, Policy, Ready};
+use crate::policy::{Cost, Policy, Ready, wholly};
 use crate::units::Nanos;
 
 /// The decision about a call at a key without waiters.
@@ -30,9 +30,9 @@ pub(super) fn decide<P: Policy>(
             return (Ok(Decision::NeedsLine), true);
         }
         let receipt = Some(if pins == 0 {
-            policy.charge_alone(state, now, cost)
+            wholly::<P, _>(state, |state| policy.charge_alone(state, now, cost))
         } else {
-            policy.charge(state, now, cost)
+            wholly::<P, _>(state, |state| policy.charge(state, now, cost))
         });
         return (Ok(Decision::Granted(Charge { waited: 0, receipt, limited_by: None })), true);
     }
@@ -62,7 +62,7 @@ fn not_ready<P: Policy>(
     if !max_wait.is_some_and(cannot_wait) {
         return (Ok(Decision::NeedsLine), true);
     }
-    let changed = policy.refused(state, now, cost);
+    let changed = wholly::<P, _>(state, |state| policy.refused(state, now, cost));
     let ready = policy.ready_at(state, now, cost).unwrap_or(ready).and(Ready::At(not_before));
     let part = policy.limited_by(state, now, cost);
     (Err(Error::Denied { retry_after: ready.wait(now), part }), changed)

@@ -1,6 +1,7 @@
 //! Grants that are kept: corrections of what they cost, and the end of that.
 
 use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::entry::Slot;
@@ -9,7 +10,7 @@ use super::table::Table;
 use crate::error::Error;
 use crate::limiter::{GrantId, Keys};
 use crate::line::Change;
-use crate::policy::{Policy, Quota};
+use crate::policy::{Policy, Quota, wholly};
 
 impl<K, P, S> Keys<P> for Table<K, P, S>
 where
@@ -17,19 +18,57 @@ where
     P: Policy,
     S: BuildHasher + Send + Sync + 'static,
 {
-    fn change(&self, id: GrantId, change: Change<P>) -> Result<Option<P::Receipt>, Error> {
+    fn change(
+        &self,
+        id: GrantId,
+        change: Change<P>,
+        changed: &mut dyn FnMut(Option<P::Receipt>),
+    ) -> Result<(), Error> {
         let mut shard = self.part(id.shard(SHARDS)).lock();
-        let Some(index) = shard.held(id) else { return Ok(None) };
+        let Some(index) = shard.held(id) else {
+            changed(None);
+            return Ok(());
+        };
         let now = shard.now(&self.clock);
         let since = shard.since();
         let (policy, slot) = shard.parts(index);
         match slot {
-            Slot::Quiet(state) => Ok(change.apply(policy, state, now, since)?),
+            Slot::Quiet(state) => {
+                change.check(policy, state, now)?;
+                let apply = |state: &mut _| change.apply(policy, state, now, since);
+                changed(wholly::<P, _>(state, apply));
+                Ok(())
+            }
             Slot::Busy(line) => {
                 let line = Arc::clone(line);
                 drop(shard);
-                line.change(change)
+                line.change(change, changed)
             }
+        }
+    }
+
+    fn give_back(&self, id: GrantId, change: Change<P>) {
+        let mut shard = self.part(id.shard(SHARDS)).lock();
+        let Some(index) = shard.held(id) else { return };
+        let now = shard.now(&self.clock);
+        let since = shard.since();
+        let (policy, slot) = shard.parts(index);
+        let mut panic = None;
+        if let Slot::Quiet(state) = slot {
+            let apply = |state: &mut _| _ = change.apply(policy, state, now, since);
+            match catch_unwind(AssertUnwindSafe(|| wholly::<P, _>(state, apply))) {
+                Ok(()) => return,
+                Err(met) => panic = Some(met),
+            }
+        }
+        // A line notes what cannot be given back now.
+        let line = shard.line_of(id, &self.clock, &self.observer);
+        drop(shard);
+        if let Some(line) = line {
+            line.give_back(change);
+        }
+        if let Some(panic) = panic {
+            resume_unwind(panic);
         }
     }
 

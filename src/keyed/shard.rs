@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::limiter::{GrantId, Shared};
 use crate::observe::Observer;
 use crate::policy::packed::PackedAttempt;
-use crate::policy::{Cost, Policy};
+use crate::policy::{Cost, Policy, wholly};
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::Bounds;
@@ -319,6 +319,19 @@ impl<K, P: Policy> Shard<K, P> {
         self.held.get(&id).map(|held| held.record)
     }
 
+    /// The line of the key of a grant, created if there is none.
+    pub(super) fn line_of(
+        &mut self,
+        id: GrantId,
+        clock: &Clock,
+        observer: &Arc<Observer>,
+    ) -> Option<Arc<Shared<P>>> {
+        let &Held { hash, record } = self.held.get(&id)?;
+        let is_it = |entry: &Entry<K>| entry.word == Word::record(record);
+        let place = self.entries.find(hash, is_it)?;
+        Some(self.line(place, clock, observer))
+    }
+
     /// A grant of a key can no longer be settled. Returns the time, if the key is not kept by other grants.
     pub(super) fn let_go(&mut self, id: GrantId, clock: &Clock) -> Option<Nanos> {
         let Held { hash, record: index } = self.held.remove(&id)?;
@@ -343,7 +356,8 @@ impl<K, P: Policy> Shard<K, P> {
     fn forget_receipts(&mut self, index: u32) {
         let record = self.records.get_mut(index);
         if let Record { slot: Slot::Quiet(state), own, pins: 0 } = record {
-            self.rule.policy(own.as_deref()).forget_receipts(state);
+            let policy = self.rule.policy(own.as_deref());
+            wholly::<P, _>(state, |state| policy.forget_receipts(state));
         }
     }
 
@@ -425,17 +439,20 @@ impl<K, P: Policy> Shard<K, P> {
         let record = self.records.get_mut(index);
         let (old, new) = (old.policy(record.own.as_deref()), new.policy(own.as_deref()));
         match &mut record.slot {
-            Slot::Quiet(state) => new.migrate(old, state, now.max(self.not_before)),
+            Slot::Quiet(state) => {
+                let at = now.max(self.not_before);
+                wholly::<P, _>(state, |state| {
+                    new.migrate(old, state, at);
+                    if record.pins == 0 {
+                        new.forget_receipts(state);
+                    }
+                });
+            }
             Slot::Busy(line) => {
                 let key = &self.entries.get(place).key;
                 let bounds = self.bounds_of.as_ref().map(|bounds_of| bounds_of(key));
                 change(line, new.clone(), bounds);
             }
-        }
-        if record.pins == 0
-            && let Slot::Quiet(state) = &mut record.slot
-        {
-            new.forget_receipts(state);
         }
         std::mem::replace(&mut record.own, own)
     }

@@ -234,7 +234,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
 
     /// Enters with no time to wait: the caller is granted or refused at once.
     pub(crate) fn now(mut self) -> Result<Grant<'a, P>, Error> {
-        let charge = enter_now(self.line(), self.cost)?;
+        let charge = self.line().enter_now(self.cost)?;
         Ok(Grant::new(self.source.take(), self.cost, charge))
     }
 
@@ -334,7 +334,7 @@ impl<'a, P: Policy> Acquire<'a, P> {
             WaiterState::Outside(_) | WaiterState::Over => {}
             WaiterState::Waiting(key) => self.line().leave(key),
             WaiterState::Granted(charge) => {
-                self.line().with_lock(|inner, now| inner.give_back(now, self.cost, charge));
+                self.line().with_lock(|inner, now| inner.give_up(now, self.cost, charge));
             }
         });
     }
@@ -395,7 +395,7 @@ pub(super) fn try_now<P: Policy>(
 ) -> Result<Grant<'_, P>, Error> {
     match shared.decide(cost, Some(Duration::ZERO)) {
         Some(charge) => grant(shared, cost, charge),
-        None if P::SMALL => grant(shared, cost, enter_now(shared, cost)),
+        None if P::SMALL => grant(shared, cost, shared.enter_now(cost)),
         None => enter_now_for_grant(shared, cost),
     }
 }
@@ -422,26 +422,13 @@ fn grant<P: Policy>(
     charge.map(|charge| Grant::new(GrantOwner::borrowed(shared), cost, charge))
 }
 
-// Returns a charge and not a grant, for the reason given at `Acquire::poll_in_line`.
-#[inline(never)]
-fn enter_now<P: Policy>(shared: &Shared<P>, cost: P::Cost) -> Result<Charge<P::Receipt>, Error> {
-    let mut now = None;
-    shared
-        .enter(cost, Some(Duration::ZERO), Claim::InOrder, None, |entered| now = Some(entered))?;
-    match now {
-        Some(Admission::Granted(charge)) => Ok(charge),
-        // A caller with no time to wait is granted or refused; see `Inner::try_enter`.
-        _ => unreachable!("waiting without time to wait"),
-    }
-}
-
 /// The same, for policies with receipts so large that copying them would enlarge the code of each call.
 #[inline(never)]
 fn enter_now_for_grant<P: Policy>(
     shared: &Arc<Shared<P>>,
     cost: P::Cost,
 ) -> Result<Grant<'_, P>, Error> {
-    grant(shared, cost, enter_now(shared, cost))
+    grant(shared, cost, shared.enter_now(cost))
 }
 
 #[inline(never)]

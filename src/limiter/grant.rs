@@ -155,11 +155,13 @@ impl<'a, P: Policy> Grant<'a, P> {
         let (more, less) = (actual.saturating_sub(self.cost), self.cost.saturating_sub(actual));
         // The smaller of `less` and `returnable`.
         let part = less.saturating_sub(less.saturating_sub(self.returnable));
-        let receipt = self.charge.receipt;
-        self.charge.receipt = self.source.change(Change::Settle { more, less, part, receipt })?;
-        self.returnable = self.returnable.saturating_sub(part);
-        self.cost = actual;
-        Ok(())
+        let Self { source, cost, returnable, charge } = self;
+        let receipt = charge.receipt;
+        source.change(Change::Settle { more, less, part, receipt }, &mut |receipt| {
+            charge.receipt = receipt;
+            *returnable = returnable.saturating_sub(part);
+            *cost = actual;
+        })
     }
 
     /// Gives the permits back, for a request that was not made.
@@ -178,12 +180,11 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn refund(mut self) {
-        let (part, held, receipt) = (self.returnable, self.cost, self.charge.receipt);
+        let (part, receipt) = (self.returnable, self.charge.receipt);
+        // Nothing is left for the drop to release, also if the policy panics.
+        let held = std::mem::take(&mut self.cost);
         // Permits and places at once: between the two a waiter could be refused.
-        let refund = self.source.change(Change::Refund { part, held, receipt });
-        // Nothing is left for the drop to release.
-        self.cost = P::Cost::default();
-        debug_assert!(refund.is_ok(), "only a shortfall can exceed the capacity");
+        self.source.give_back(Change::Refund { part, held, receipt });
     }
 }
 

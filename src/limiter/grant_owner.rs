@@ -4,7 +4,7 @@ use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 
 use super::open_grant::{GrantId, OpenGrant};
-use super::shared::Shared;
+use super::shared::{Shared, in_drop};
 use crate::error::Error;
 use crate::line::Change;
 use crate::policy::{Policy, Quota};
@@ -24,7 +24,16 @@ enum Kind<'a, P: Policy> {
 
 /// A table of keys.
 pub(crate) trait Keys<P: Policy>: Send + Sync {
-    fn change(&self, id: GrantId, change: Change<P>) -> Result<Option<P::Receipt>, Error>;
+    /// As `Inner::change`.
+    fn change(
+        &self,
+        id: GrantId,
+        change: Change<P>,
+        changed: &mut dyn FnMut(Option<P::Receipt>),
+    ) -> Result<(), Error>;
+
+    /// As `Inner::give_back`.
+    fn give_back(&self, id: GrantId, change: Change<P>);
 
     /// `None` if the key is no longer in the table.
     fn quota(&self, id: GrantId) -> Option<Quota<P::Cost>>;
@@ -134,10 +143,21 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
         )
     }
 
-    pub(super) fn change(&self, change: Change<P>) -> Result<Option<P::Receipt>, Error> {
+    pub(super) fn change(
+        &self,
+        change: Change<P>,
+        changed: &mut dyn FnMut(Option<P::Receipt>),
+    ) -> Result<(), Error> {
         match self.line() {
-            Some(line) => line.change(change),
-            None => self.pin().keys().change(self.pin().id, change),
+            Some(line) => line.change(change, changed),
+            None => self.pin().keys().change(self.pin().id, change, changed),
+        }
+    }
+
+    pub(super) fn give_back(&self, change: Change<P>) {
+        match self.line() {
+            Some(line) => line.give_back(change),
+            None => self.pin().keys().give_back(self.pin().id, change),
         }
     }
 
@@ -165,7 +185,7 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
         let kind = mem::replace(&mut self.0, ManuallyDrop::new(Kind::Dropped));
         let kind = ManuallyDrop::into_inner(kind);
         if let Kind::Key(guard) = &kind {
-            guard.close();
+            in_drop(|| guard.close());
         }
         drop(kind);
     }

@@ -81,7 +81,32 @@ impl<P: Policy> Shared<P> {
     /// As `Line::take_up_to`.
     #[inline]
     pub(crate) fn take_up_to(&self, most: P::Cost) -> Result<(P::Cost, Charge<P::Receipt>), Error> {
-        self.line.take_up_to(self, most)
+        let mut taken = Taken::new(self);
+        self.line.take_up_to(self, most, |cost, charge| taken.charge = Some((cost, charge)))?;
+        Ok(taken.handed_over())
+    }
+
+    /// Takes permits by `take`, which grants them whether they are ready or not.
+    pub(crate) fn take(
+        &self,
+        take: impl FnOnce(&mut Inner<P>, Nanos) -> (P::Cost, Charge<P::Receipt>),
+    ) -> (P::Cost, Charge<P::Receipt>) {
+        let mut taken = Taken::new(self);
+        self.with_lock(|inner, now| taken.charge = Some(take(inner, now)));
+        taken.handed_over()
+    }
+
+    /// Enters with no time to wait: the caller is granted or refused at once.
+    // Not a grant, for the reason given at `Acquire::poll_in_line`.
+    #[inline(never)]
+    pub(super) fn enter_now(&self, cost: P::Cost) -> Result<Charge<P::Receipt>, Error> {
+        let mut taken = Taken::new(self);
+        self.enter(cost, Some(Duration::ZERO), Claim::InOrder, None, |entered| match entered {
+            Admission::Granted(charge) => taken.charge = Some((cost, charge)),
+            // A caller with no time to wait is granted or refused; see `Inner::try_enter`.
+            Admission::Waiting(_) => unreachable!("waiting without time to wait"),
+        })?;
+        Ok(taken.handed_over().1)
     }
 
     /// As `Line::enter`.
@@ -106,7 +131,7 @@ impl<P: Policy> Shared<P> {
 
     #[inline(never)]
     fn release_in_line(&self, cost: P::Cost) {
-        in_drop(|| self.with_lock(|inner, now| inner.release(now, cost)));
+        in_drop(|| self.with_lock(|inner, now| inner.give_back(now, Change::release(cost))));
     }
 
     pub(crate) fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
@@ -130,8 +155,18 @@ impl<P: Policy> Shared<P> {
         self.line.look(self, look)
     }
 
-    pub(crate) fn change(&self, change: Change<P>) -> Result<Option<P::Receipt>, Error> {
-        self.with_lock(|inner, now| inner.change(now, change))
+    /// As `Inner::change`.
+    pub(crate) fn change(
+        &self,
+        change: Change<P>,
+        changed: impl FnOnce(Option<P::Receipt>),
+    ) -> Result<(), Error> {
+        self.with_lock(|inner, now| inner.change(now, change, changed))
+    }
+
+    /// As `Inner::give_back`.
+    pub(crate) fn give_back(&self, change: Change<P>) {
+        self.with_lock(|inner, now| inner.give_back(now, change));
     }
 
     pub(crate) fn quota(&self) -> Quota<P::Cost> {
@@ -219,6 +254,32 @@ impl<P: Policy> OnAlarm for Shared<P> {
 
     fn wake_all(&self) {
         self.line.wake_all();
+    }
+}
+
+/// Permits that were charged, on the way to their caller: given back if a panic over others comes between.
+struct Taken<'a, P: Policy> {
+    shared: &'a Shared<P>,
+    charge: Option<(P::Cost, Charge<P::Receipt>)>,
+}
+
+impl<'a, P: Policy> Taken<'a, P> {
+    fn new(shared: &'a Shared<P>) -> Self {
+        Self { shared, charge: None }
+    }
+
+    fn handed_over(mut self) -> (P::Cost, Charge<P::Receipt>) {
+        self.charge.take().unwrap_or_else(|| unreachable!("taken, or an error"))
+    }
+}
+
+impl<P: Policy> Drop for Taken<'_, P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some((cost, charge)) = self.charge.take() {
+            let shared = self.shared;
+            in_drop(|| shared.with_lock(|inner, now| inner.give_up(now, cost, charge)));
+        }
     }
 }
 

@@ -338,12 +338,18 @@ impl Keys<SmoothBursty> for Counted {
         &self,
         id: GrantId,
         change: Change<SmoothBursty>,
-    ) -> Result<Option<<SmoothBursty as Policy>::Receipt>, Error> {
+        changed: &mut dyn FnMut(Option<<SmoothBursty as Policy>::Receipt>),
+    ) -> Result<(), Error> {
         assert_eq!(id, id_of_all());
         assert!(self.pins() > 0, "a key that is settled is pinned");
         self.changes.fetch_add(1, Ordering::Relaxed);
         let (Change::Settle { receipt, .. } | Change::Refund { receipt, .. }) = change;
-        Ok(receipt)
+        changed(receipt);
+        Ok(())
+    }
+
+    fn give_back(&self, id: GrantId, change: Change<SmoothBursty>) {
+        self.change(id, change, &mut |_| ()).expect("nothing is charged");
     }
 
     fn quota(&self, _: GrantId) -> Option<Quota<u32>> {

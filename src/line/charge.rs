@@ -16,6 +16,7 @@ pub(crate) struct Charge<R> {
 }
 
 /// How a charge can change later.
+#[derive(Debug)]
 pub(crate) enum Change<P: Policy> {
     /// Charges `more`, or gives back `part`, and `less` of what was charged without a receipt.
     Settle { more: P::Cost, less: P::Cost, part: P::Cost, receipt: Option<P::Receipt> },
@@ -24,6 +25,24 @@ pub(crate) enum Change<P: Policy> {
 }
 
 impl<P: Policy> Change<P> {
+    /// What a grant that is dropped gives back.
+    pub(crate) fn release(held: P::Cost) -> Self {
+        Self::Refund { part: P::Cost::default(), held, receipt: None }
+    }
+
+    /// Whether the shortfall may become debt.
+    pub(crate) fn check(
+        &self,
+        policy: &P,
+        state: &P::State,
+        now: Nanos,
+    ) -> Result<(), ExceedsCapacity> {
+        match *self {
+            Self::Settle { more, .. } if !more.is_zero() => policy.check_debt(state, now, more),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the receipt of the remaining charge. A refund counts from `not_before`, if that is later than
     /// now.
     pub(crate) fn apply(
@@ -32,11 +51,10 @@ impl<P: Policy> Change<P> {
         state: &mut P::State,
         now: Nanos,
         not_before: Nanos,
-    ) -> Result<Option<P::Receipt>, ExceedsCapacity> {
+    ) -> Option<P::Receipt> {
         let (less, part, mut receipt) = match *self {
             Self::Settle { more, less, part, receipt } => {
                 if !more.is_zero() {
-                    policy.check_debt(state, now, more)?;
                     policy.charge(state, now, more);
                 }
                 (less, part, receipt)
@@ -48,9 +66,26 @@ impl<P: Policy> Change<P> {
         {
             *receipt = policy.refund(state, not_before.max(now), part, *receipt);
         }
-        if !less.is_zero() {
+        if P::HELD && !less.is_zero() {
             policy.release(state, now, less);
         }
-        Ok(receipt)
+        receipt
+    }
+
+    /// The same as changes of which each can be made without the other.
+    pub(super) fn steps(self) -> [Option<Self>; 2] {
+        match self {
+            Self::Refund { part, held, receipt: receipt @ Some(_) } if !part.is_zero() => {
+                let nothing = P::Cost::default();
+                let refund = Self::Refund { part, held: nothing, receipt };
+                [Some(refund), (!held.is_zero()).then(|| Self::release(held))]
+            }
+            whole => [Some(whole), None],
+        }
+    }
+
+    /// Whether it gives back a place in flight, and nothing else.
+    pub(super) fn is_release(&self) -> bool {
+        matches!(self, Self::Refund { receipt: None, .. })
     }
 }

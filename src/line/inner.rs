@@ -1,6 +1,8 @@
 //! The state under the mutex of a line: all decisions about waiting callers.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
+use std::thread;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -8,11 +10,11 @@ use smallvec::SmallVec;
 use super::charge::{Change, Charge};
 use super::tail::ROUGHLY;
 use super::timer::Timer;
-use super::waiting::{Place, Waiter, Waiting};
+use super::waiting::{Owed, Place, Waiter, Waiting};
 use super::word::{Attempt, Published, Word};
 use crate::clock::Steady;
 use crate::error::{Error, QueueLimit};
-use crate::policy::{Asked, Cost, Limit, Policy, Quota, Ready, TWO_TICKS};
+use crate::policy::{Asked, Cost, Limit, Policy, Quota, Ready, TWO_TICKS, wholly};
 use crate::stats::Stats;
 use crate::units::{Nanos, saturating_nanos};
 use crate::wait_queue::{AfterUnlock, Arrival, Bounds, Claim, Tenant, WaiterId};
@@ -70,6 +72,18 @@ impl<P: Policy> Inner<P> {
         self.queue_len() == 0 && self.not_before <= now
     }
 
+    /// Whether, besides, nothing is still to be given back.
+    #[inline]
+    pub(super) fn is_settled(&self, now: Nanos) -> bool {
+        self.is_quiet(now) && !self.owes()
+    }
+
+    /// Whether something is still to be given back.
+    #[inline]
+    pub(super) fn owes(&self) -> bool {
+        !P::INFALLIBLE && self.waiting.as_ref().is_some_and(|waiting| !waiting.owed.is_empty())
+    }
+
     #[inline(always)]
     pub(super) fn is_ready(&self, now: Nanos, cost: P::Cost) -> bool {
         self.policy.ready_now(&self.state, now, cost)
@@ -78,7 +92,9 @@ impl<P: Policy> Inner<P> {
     /// Charges a cost that is ready while no caller waits.
     #[inline(always)]
     pub(super) fn charge_at_once(&mut self, now: Nanos, cost: P::Cost) -> Charge<P::Receipt> {
-        let receipt = Some(self.policy.charge(&mut self.state, now, cost));
+        let policy = &self.policy;
+        let receipt =
+            Some(wholly::<P, _>(&mut self.state, |state| policy.charge(state, now, cost)));
         self.not_before = now;
         self.stats.granted += 1;
         Charge { waited: 0, receipt, limited_by: None }
@@ -94,7 +110,8 @@ impl<P: Policy> Inner<P> {
             Ok(ready) => ready,
             Err(error) => return error.into(),
         };
-        if self.policy.refused(&mut self.state, now, cost) {
+        let policy = &self.policy;
+        if wholly::<P, _>(&mut self.state, |state| policy.refused(state, now, cost)) {
             ready = self.policy.ready_at(&self.state, now, cost).unwrap_or(ready);
         }
         let part = self.policy.limited_by(&self.state, now, cost);
@@ -107,7 +124,12 @@ impl<P: Policy> Inner<P> {
         let is_alone = |waiting: &Waiting<P>| waiting.queue.len() == 0 && waiting.resumed.is_none();
         let is_quiet = self.waiting.as_deref().is_none_or(is_alone);
         if is_quiet {
-            self.policy.release(&mut self.state, self.time.latest(), cost);
+            let now = self.time.latest();
+            if P::INFALLIBLE {
+                self.policy.release(&mut self.state, now, cost);
+            } else {
+                self.give_back(now, Change::release(cost));
+            }
         }
         is_quiet
     }
@@ -219,10 +241,9 @@ impl<P: Policy> Inner<P> {
 
     /// The error of a caller that cannot wait, or not long enough.
     fn denial(&mut self, place: Place, now: Nanos, cost: P::Cost, deadline: Nanos) -> Error {
-        if self.policy.refused(&mut self.state, now, cost) {
+        if self.change_state(now, |policy, state, _| policy.refused(state, now, cost)) {
             self.forget_tail();
         }
-        self.if_resumed(now, |policy, state| _ = policy.refused(state, now, cost));
         let (due, part) = self.projected_at(place, now, cost, 0, deadline);
         Error::Denied { retry_after: due.wait(now), part }
     }
@@ -235,7 +256,8 @@ impl<P: Policy> Inner<P> {
     }
 
     fn charge(&mut self, at: Nanos, joined: Nanos, cost: P::Cost) -> Charge<P::Receipt> {
-        let receipt = Some(self.policy.charge(&mut self.state, at, cost));
+        let policy = &self.policy;
+        let receipt = Some(wholly::<P, _>(&mut self.state, |state| policy.charge(state, at, cost)));
         let waited = at.since(joined);
         self.not_before = self.not_before.max(at);
         self.stats.granted += 1;
@@ -418,7 +440,7 @@ impl<P: Policy> Inner<P> {
                 self.depart(key, now);
                 self.waiting().remove(key);
             }
-            Some(Ok(charge)) => self.give_back(now, cost, charge),
+            Some(Ok(charge)) => self.give_up(now, cost, charge),
             Some(Err(_)) => {}
         }
     }
@@ -435,46 +457,75 @@ impl<P: Policy> Inner<P> {
         }
     }
 
-    /// Changes a charge that was granted before.
+    /// Changes a charge that was granted before. `changed` gets the receipt of the rest, also if the policy panics over
+    /// other callers afterwards.
     pub(crate) fn change(
         &mut self,
         now: Nanos,
         change: Change<P>,
-    ) -> Result<Option<P::Receipt>, Error> {
-        let receipt = change.apply(&self.policy, &mut self.state, now, self.not_before)?;
-        self.if_resumed(now, |policy, state| _ = change.apply(policy, state, now, now));
-        self.moved(now);
-        Ok(receipt)
+        changed: impl FnOnce(Option<P::Receipt>),
+    ) -> Result<(), Error> {
+        change.check(&self.policy, &self.state, now)?;
+        changed(self.apply(now, &change));
+        Ok(())
     }
 
-    /// A grant has been dropped.
-    pub(crate) fn release(&mut self, now: Nanos, cost: P::Cost) {
-        if P::HELD {
-            self.moved(now);
-            self.policy.release(&mut self.state, now, cost);
-            self.if_resumed(now, |policy, state| policy.release(state, now, cost));
+    fn apply(&mut self, now: Nanos, change: &Change<P>) -> Option<P::Receipt> {
+        let receipt =
+            self.change_state(now, |policy, state, from| change.apply(policy, state, now, from));
+        self.moved(now);
+        receipt
+    }
+
+    /// Makes a change for which no caller is left that could try again. It is noted first: what the policy keeps from
+    /// being given back by a panic is given back with the next event.
+    pub(crate) fn give_back(&mut self, now: Nanos, change: Change<P>) {
+        if P::INFALLIBLE {
+            self.apply(now, &change);
+            return;
         }
+        let owed = &mut self.waiting().owed;
+        owed.extend(
+            change.steps().into_iter().flatten().map(|change| Owed { change, tried: false }),
+        );
+        if let Err(panic) = self.pay(now) {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Gives back what is noted, each for itself. Returns a panic over what had not been tried before: it is that of
+    /// its caller. A refund that panics again is forgotten, so that those of a broken policy take no memory for good.
+    pub(super) fn pay(&mut self, now: Nanos) -> thread::Result<()> {
+        let mut result = Ok(());
+        for Owed { change, tried } in std::mem::take(&mut self.waiting().owed) {
+            let paid = catch_unwind(AssertUnwindSafe(|| _ = self.apply(now, &change)));
+            if paid.is_err() && (!tried || change.is_release()) {
+                self.waiting().owed.push(Owed { change, tried: true });
+            }
+            if !tried {
+                result = result.and(paid);
+            }
+        }
+        result
     }
 
     /// The caller did not take its grant.
-    pub(crate) fn give_back(&mut self, now: Nanos, cost: P::Cost, charge: Charge<P::Receipt>) {
+    pub(crate) fn give_up(&mut self, now: Nanos, cost: P::Cost, charge: Charge<P::Receipt>) {
         self.stats.given_up += 1;
-        self.moved(now);
-        if let Some(receipt) = charge.receipt {
-            self.policy.refund(&mut self.state, self.not_before, cost, receipt);
-            self.if_resumed(now, |policy, state| _ = policy.refund(state, now, cost, receipt));
-        }
-        self.release(now, cost);
+        let receipt = charge.receipt;
+        self.give_back(now, Change::Refund { part: cost, held: cost, receipt });
     }
 
     /// `set_back_from`: the latest time from which the clock has been set back.
     pub(crate) fn set_policy(&mut self, now: Nanos, set_back_from: Nanos, policy: P) {
         // Where the clock has gone back, time that passes again was already counted under the old policy.
         let is_paused = self.waiting.as_ref().is_some_and(|waiting| waiting.resumed.is_some());
-        let at = if is_paused { now } else { now.max(self.not_before) };
-        migrate(&self.policy, &policy, &mut self.state, [at, set_back_from]);
-        self.if_resumed(now, |old, state| migrate(old, &policy, state, [now, set_back_from]));
+        self.change_state(now, |old, state, from| {
+            let at = if is_paused { now } else { from };
+            migrate(old, &policy, state, [at, set_back_from]);
+        });
         self.policy = policy;
+        self.moved(now);
         // Requests that exceed the new capacity need not wait, nor count for others.
         let too_much = |waiter: &Waiter<P>| {
             self.policy.ready_at(&self.state, now, waiter.cost).err().map(Error::from)
@@ -486,7 +537,6 @@ impl<P: Policy> Inner<P> {
             self.turn_away(key, now);
             self.waiting().finish(key, Err(error));
         }
-        self.moved(now);
     }
 
     pub(crate) fn policy(&self) -> &P {
@@ -551,8 +601,9 @@ impl<P: Policy> Inner<P> {
         waiting.queue.after_unlock(timer_task)
     }
 
-    /// The policy panicked, so that the next grant is unpredictable.
+    /// The policy panicked, so that the next grant is unpredictable, and nothing that was projected counts.
     pub(super) fn try_again_later(&mut self, now: Nanos) {
+        self.forget_tail();
         if let Some(waiting) = &mut self.waiting
             && waiting.queue.len() > 0
         {

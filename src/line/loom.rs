@@ -123,7 +123,7 @@ fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
     match call {
         Call::Try(n) => ask(line, &At(NOW), n, at_once).is_ok(),
         Call::TryAt(read, n) => ask(line, &Read(Cell::new(read)), n, at_once).is_ok(),
-        Call::TryUpTo(n) => line.take_up_to(&At(NOW), n).is_ok(),
+        Call::TryUpTo(n) => line.take_up_to(&At(NOW), n, |_, _| ()).is_ok(),
         Call::TryAndRefund(n) => match ask(line, &At(NOW), n, at_once) {
             Ok(Admission::Granted(Charge { receipt, .. })) => {
                 let refund = Change::Refund { part: n, held: n, receipt };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::charge::Charge;
 use super::inner::Inner;
-use crate::policy::{Cost, Policy};
+use crate::policy::{Cost, Policy, wholly};
 use crate::units::Nanos;
 
 impl<P: Policy> Inner<P> {
@@ -16,18 +16,19 @@ impl<P: Policy> Inner<P> {
             return;
         }
         let until = now.saturating_add(duration.min(Nanos::HORIZON));
+        let before = (self.not_before <= now).then(|| self.state.clone());
+        let policy = &self.policy;
+        wholly::<P, _>(&mut self.state, |state| policy.pause(state, now, until));
         self.stats.pauses += u64::from(until > self.not_before);
-        if self.not_before <= now {
-            let state = self.state.clone();
+        if let Some(state) = before {
             self.waiting().resumed = Some((state, now));
         }
-        self.policy.pause(&mut self.state, now, until);
         self.moved(until);
     }
 
     /// Ends a pause, as if it had been made to end now.
     pub(crate) fn resume(&mut self, now: Nanos) {
-        self.if_resumed(now, |_, _| ());
+        self.if_resumed(now);
         let resumed = self.waiting.as_mut().and_then(|waiting| waiting.resumed.take());
         if let Some((state, _)) = resumed
             && self.not_before > now
@@ -38,15 +39,32 @@ impl<P: Policy> Inner<P> {
         }
     }
 
-    /// In a pause: changes the state as it would be if the pause had ended now.
-    pub(super) fn if_resumed(&mut self, now: Nanos, change: impl FnOnce(&P, &mut P::State)) {
-        if let Some(waiting) = &mut self.waiting
-            && let Some((state, until)) = &mut waiting.resumed
-        {
-            self.policy.pause(state, *until, now);
-            *until = now;
-            change(&self.policy, state);
+    /// In a pause: brings the state up to date that counts if the pause ends now.
+    fn if_resumed(&mut self, now: Nanos) {
+        let waiting = self.waiting.as_mut();
+        if let Some(resumed) = waiting.and_then(|waiting| waiting.resumed.as_mut()) {
+            change_resumed(&self.policy, resumed, now, |_| ());
         }
+    }
+
+    /// Changes the state, and in a pause also the one that counts if the pause ends now: both, or none if the policy
+    /// panics. `change` also gets the time from which permits that come back count. Returns what it returned of the
+    /// first.
+    pub(super) fn change_state<R>(
+        &mut self,
+        now: Nanos,
+        mut change: impl FnMut(&P, &mut P::State, Nanos) -> R,
+    ) -> R {
+        let Self { policy, state, waiting, .. } = self;
+        let from = self.not_before.max(now);
+        let resumed = waiting.as_mut().and_then(|waiting| waiting.resumed.as_mut());
+        wholly::<P, _>(state, |state| {
+            let result = change(policy, state, from);
+            if let Some(resumed) = resumed {
+                change_resumed(policy, resumed, now, |state| _ = change(policy, state, now));
+            }
+            result
+        })
     }
 
     /// Charges what is available beyond `remaining`.
@@ -55,29 +73,37 @@ impl<P: Policy> Inner<P> {
         now: Nanos,
         remaining: P::Cost,
     ) -> (P::Cost, Charge<P::Receipt>) {
-        let excess =
-            |policy: &P, state: &P::State| policy.available(state, now).saturating_sub(remaining);
-        self.if_resumed(now, |policy, state| {
-            let excess = excess(policy, state);
-            if !excess.is_zero() {
-                policy.charge(state, now, excess);
-            }
+        let (excess, receipt) = self.change_state(now, |policy, state, _| {
+            let excess = policy.available(state, now).saturating_sub(remaining);
+            (excess, (!excess.is_zero()).then(|| policy.charge(state, now, excess)))
         });
-        let excess = excess(&self.policy, &self.state);
-        let mut charge = Charge { waited: 0, receipt: None, limited_by: None };
-        if !excess.is_zero() {
-            charge.receipt = Some(self.policy.charge(&mut self.state, now, excess));
+        if receipt.is_some() {
             self.moved(now);
         }
-        (excess, charge)
+        (excess, Charge { waited: 0, receipt, limited_by: None })
     }
 
     /// Charges a cost whether it is ready or not, before all waiters.
     #[cfg(feature = "feedback")]
     pub(crate) fn take_anyway(&mut self, now: Nanos, cost: P::Cost) -> Charge<P::Receipt> {
-        self.if_resumed(now, |policy, state| _ = policy.charge(state, now, cost));
-        let receipt = (!cost.is_zero()).then(|| self.policy.charge(&mut self.state, now, cost));
+        let receipt = self.change_state(now, |policy, state, _| {
+            (!cost.is_zero()).then(|| policy.charge(state, now, cost))
+        });
         self.moved(now);
         Charge { waited: 0, receipt, limited_by: None }
     }
+}
+
+/// Changes the state that counts if a pause ends now, once it is that of `now`.
+fn change_resumed<P: Policy>(
+    policy: &P,
+    (state, until): &mut (P::State, Nanos),
+    now: Nanos,
+    change: impl FnOnce(&mut P::State),
+) {
+    wholly::<P, _>(state, |state| {
+        policy.pause(state, *until, now);
+        change(state);
+    });
+    *until = now;
 }

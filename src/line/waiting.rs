@@ -4,6 +4,7 @@ use std::task::Waker;
 
 use hashbrown::HashMap;
 
+use super::charge::Change;
 use super::outcomes::{Outcome, Outcomes};
 use super::tail::Tail;
 use crate::error::QueueLimit;
@@ -39,6 +40,16 @@ pub(super) struct Waiting<P: Policy> {
     pub(super) limited_by: Option<usize>,
     /// In a pause: the state if the pause had ended at a time, which is that of the last change.
     pub(super) resumed: Option<(P::State, Nanos)>,
+    /// What is still to be given back, because the policy panicked.
+    pub(super) owed: Vec<Owed<P>>,
+}
+
+/// A change that is noted because no caller is left that could make it.
+#[derive(Debug)]
+pub(super) struct Owed<P: Policy> {
+    pub(super) change: Change<P>,
+    /// Whether the policy has panicked over it.
+    pub(super) tried: bool,
 }
 
 #[derive(Debug)]
@@ -66,6 +77,7 @@ impl<P: Policy> Waiting<P> {
             due: None,
             limited_by: None,
             resumed: None,
+            owed: Vec::new(),
         }
     }
 

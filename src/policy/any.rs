@@ -311,6 +311,8 @@ impl Policy for AnyPolicy {
     type State = AnyState;
     type Receipt = AnyReceipt;
 
+    const INFALLIBLE: bool = true;
+
     fn start(&self, now: Nanos) -> AnyState {
         AnyState::new(self.kind_state(|policy| policy.start(now), |policy| policy.start(now)))
     }
@@ -578,6 +580,8 @@ impl Policy for AllOf {
     type Cost = u32;
     type State = AllOfState;
     type Receipt = AllOfReceipt;
+
+    const INFALLIBLE: bool = true;
 
     fn start(&self, now: Nanos) -> AllOfState {
         AllOfState { parts: self.parts.iter().map(|part| part.start(now)).collect(), added: 0 }

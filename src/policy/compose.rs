@@ -62,6 +62,8 @@ macro_rules! compose {
             type State = ($($part::State,)+);
             type Receipt = ($(Option<$part::Receipt>,)+);
 
+            const INFALLIBLE: bool = $($part::INFALLIBLE)&&+;
+
             fn start(&self, now: Nanos) -> Self::State {
                 ($(self$($way)*.start(now),)+)
             }
@@ -312,6 +314,8 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
     type Cost = P::Cost;
     type State = [P::State; N];
     type Receipt = [P::Receipt; N];
+
+    const INFALLIBLE: bool = P::INFALLIBLE;
 
     fn start(&self, now: Nanos) -> Self::State {
         const { assert!(N > 0, "no rule is no limit") };

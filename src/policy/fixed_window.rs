@@ -145,6 +145,8 @@ impl Policy for FixedWindow {
     type State = FixedWindowState;
     type Receipt = FixedWindowReceipt;
 
+    const INFALLIBLE: bool = true;
+
     fn start(&self, _: Nanos) -> FixedWindowState {
         FixedWindowState { start: i64::MIN, granted: 0 }
     }

@@ -62,6 +62,8 @@ impl Policy for InFlight {
     type State = u64;
     type Receipt = ();
 
+    const INFALLIBLE: bool = true;
+
     fn start(&self, _: Nanos) -> u64 {
         0
     }

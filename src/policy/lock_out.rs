@@ -70,6 +70,8 @@ impl<P: Policy> Policy for LockOut<P> {
     type State = LockOutState<P::State>;
     type Receipt = P::Receipt;
 
+    const INFALLIBLE: bool = P::INFALLIBLE;
+
     fn start(&self, now: Nanos) -> Self::State {
         LockOutState { state: self.policy.start(now), locked_until: Nanos::ZERO }
     }

@@ -141,6 +141,8 @@ macro_rules! logged {
         type State = Log;
         type Receipt = LogReceipt;
 
+        const INFALLIBLE: bool = true;
+
         fn start(&self, _: Nanos) -> Log {
             Log::default()
         }

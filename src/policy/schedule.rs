@@ -150,6 +150,8 @@ macro_rules! scheduled {
         type State = RateState;
         type Receipt = RateReceipt;
 
+        const INFALLIBLE: bool = true;
+
         fn ready_behind(&self, state: &RateState, now: Nanos, ahead: u64, n: u32) -> Option<Nanos> {
             Some(self.schedule.ready_behind(state, now, ahead, n))
         }

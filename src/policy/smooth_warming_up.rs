@@ -282,6 +282,8 @@ impl Policy for SmoothWarmingUp {
     type State = SmoothWarmingUpState;
     type Receipt = SmoothWarmingUpReceipt;
 
+    const INFALLIBLE: bool = true;
+
     fn start(&self, now: Nanos) -> SmoothWarmingUpState {
         let stored = self.curve.full;
         SmoothWarmingUpState {

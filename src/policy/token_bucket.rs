@@ -169,6 +169,8 @@ impl Policy for TokenBucket {
     type State = TokenBucketState;
     type Receipt = RateReceipt;
 
+    const INFALLIBLE: bool = true;
+
     fn start(&self, now: Nanos) -> TokenBucketState {
         let state = self.with_tokens(self.schedule.empty(now), self.initial);
         TokenBucketState { state, origin: now }

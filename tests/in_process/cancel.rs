@@ -3,6 +3,7 @@
 
 mod broken;
 mod executors;
+mod hooks;
 mod leaving;
 mod neglect;
 mod panics;
