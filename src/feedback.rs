@@ -37,7 +37,7 @@
 //! - **While the server states what remains**, no more calls are under way than that. A call under way may have been counted
 //!   by the server or not: it counts as not counted until its answer has come. The limiter is
 //!   [shrunk](crate::RateLimiter::shrink_to), and paused when nothing remains, for callers that do not go through the
-//!   `Feedback`, and for other processes. Requests and tokens are counted apart, as the numbers of a tuple's cost.
+//!   `Feedback`, and for other processes. Requests and tokens are [counted](#what-is-counted) apart.
 //! - **What comes back steadily** (a token bucket: the dialects of `OpenAI` and Anthropic, and a server whose refusal
 //!   names the time of the next permit and a later reset) is not waited for until the reset, when *all* is back: calls go
 //!   on at the rate that remaining and reset give. It does not shrink the limiter.
@@ -70,6 +70,14 @@
 //!
 //! A name that several servers use is read by the form and size of its value, whoever sends it: `x-ratelimit-reset: 40`
 //! is in 40 seconds, and `x-ratelimit-reset: 1795435240` is a date.
+//!
+//! # What is counted
+//!
+//! A call is one request. `X-RateLimit-Remaining` and most other fields count these, whatever a call costs the limiter:
+//! bytes, tokens, or places in flight. The numbers of a tuple are taken for requests and tokens;
+//! [`units`](FeedbackBuilder::units) says otherwise. Of the IETF's fields the quota unit (`qu`, of version 11 of the
+//! draft) says what is counted: `requests` and `tokens` are read, and `content-bytes` and `concurrent-requests` are not
+//! taken for requests.
 //!
 //! # How long to wait
 //!

@@ -67,8 +67,7 @@ mod sealed {
 
 /// A cost whose numbers count something of a server: a number, or a tuple of up to six. The trait is sealed.
 ///
-/// The first number counts requests and the second tokens, unless
-/// [`units`](super::FeedbackBuilder::units) says otherwise.
+/// What they count, [`units`](super::FeedbackBuilder::units) says.
 pub trait Counted: Cost + sealed::Sealed {
     /// How many numbers it has.
     #[doc(hidden)]
@@ -120,20 +119,47 @@ counted!(u32 0, u32 1, u32 2, u32 3, u32 4);
 counted!(u32 0, u32 1, u32 2, u32 3, u32 4, u32 5);
 
 /// What each number of a cost counts.
-pub(super) type Counts = Vec<Option<Unit>>;
+#[derive(Clone, Debug)]
+pub(super) struct Counts {
+    pub(super) of: Vec<Option<Unit>>,
+    /// Whether the program has said so. Else a call is one request, whatever its first number is.
+    is_said: bool,
+}
 
-/// How much of each unit a cost is. If no number counts requests, a call is one.
-pub(super) fn units_of<C: Counted>(cost: C, counts: &[Option<Unit>]) -> [u32; 4] {
-    let mut units = [0; 4];
-    let counts_requests = counts.iter().take(C::NUMBERS).any(|&unit| unit == Some(Unit::Requests));
-    units[Unit::Requests.index()] = u32::from(!counts_requests);
-    for (index, unit) in counts.iter().enumerate().take(C::NUMBERS) {
-        if let Some(unit) = unit {
+impl Default for Counts {
+    fn default() -> Self {
+        Self { of: vec![Some(Unit::Requests), Some(Unit::Tokens)], is_said: false }
+    }
+}
+
+impl FromIterator<Option<Unit>> for Counts {
+    fn from_iter<I: IntoIterator<Item = Option<Unit>>>(units: I) -> Self {
+        Self { of: units.into_iter().collect(), is_said: true }
+    }
+}
+
+impl Counts {
+    /// How much of each unit a cost is. If no number counts requests, a call is one.
+    pub(super) fn units<C: Counted>(&self, cost: C) -> [u32; 4] {
+        let mut units = [0; 4];
+        let numbers = self.of.iter().enumerate().take(C::NUMBERS);
+        for (index, unit) in numbers.clone().filter_map(|(index, unit)| Some((index, (*unit)?))) {
             let sum = &mut units[unit.index()];
             *sum = u32::saturating_add(*sum, cost.number(index));
         }
+        let requests = &mut units[Unit::Requests.index()];
+        if !numbers.into_iter().any(|(_, &unit)| unit == Some(Unit::Requests)) {
+            *requests = 1;
+        } else if !self.is_said {
+            *requests = 1.min(*requests);
+        }
+        units
     }
-    units
+
+    /// Whether a call of this cost shows that the first number does not count requests: a call is one.
+    pub(super) fn differs<C: Counted>(&self, cost: C) -> bool {
+        !self.is_said && cost.number(0) > 1
+    }
 }
 
 impl<P: Policy> sealed::Sealed for RateLimiter<P> {}

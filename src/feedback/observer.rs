@@ -8,7 +8,7 @@ use super::answer::{Answer, Unit};
 use super::dialect::Dialects;
 use super::gate::{Gate, Units};
 use super::headers::Headers;
-use super::limiter::{Counted, Counts, Limiter, units_of};
+use super::limiter::{Counted, Counts, Limiter};
 use super::state::{FeedbackStats, Lesson, State, Taken};
 use super::window::Heard;
 use crate::clock::{Alarm, OnAlarm};
@@ -97,8 +97,13 @@ impl<L: Limiter> FeedbackBuilder<L> {
     }
 
     /// What each number of a cost counts: `None` for what the server says nothing about, such as places in
-    /// flight. By default the first counts requests, the second tokens, and the others nothing. Numbers that
-    /// count the same are added. If none counts requests, each call is one.
+    /// flight. Numbers that count the same are added. If none counts requests, each call is one.
+    ///
+    /// By default the first counts requests, the second tokens, and the others nothing; but a call is one request,
+    /// whatever its first number is. Once that was more than one it is not taken for a count of requests (it may be
+    /// bytes, or tokens), and the limiter is not shrunk to the requests that remain. `[Some(Unit::Requests)]` says that
+    /// the server counts as the limiter does, such as the points of a query; `[Some(Unit::Tokens)]` and
+    /// `[Some(Unit::Tokens), None]`, that the limiter counts tokens, and places in flight beside them.
     ///
     /// ```
     /// use std::time::Duration;
@@ -110,7 +115,7 @@ impl<L: Limiter> FeedbackBuilder<L> {
     /// let feedback = Feedback::builder(limiter).units([None, Some(Unit::Tokens)]).build();
     /// ```
     pub fn units(self, units: impl IntoIterator<Item = Option<Unit>>) -> Self {
-        Self { counts: units.into_iter().collect(), ..self }
+        Self { counts: Counts::from_iter(units), ..self }
     }
 
     /// The feedback. It uses the limiter's clock.
@@ -137,8 +142,8 @@ impl<L: Limiter> Feedback<L> {
 
     /// Sets more.
     pub fn builder(limiter: L) -> FeedbackBuilder<L> {
-        let counts = [Some(Unit::Requests), Some(Unit::Tokens)].into();
-        FeedbackBuilder { limiter, counts, dialects: Dialects::default(), max_wait: MAX_WAIT }
+        let (counts, dialects) = (Counts::default(), Dialects::default());
+        FeedbackBuilder { limiter, counts, dialects, max_wait: MAX_WAIT }
     }
 
     /// Waits until both the server, by what it said last, and the limiter have room for `n`.
@@ -195,7 +200,7 @@ impl<L: Limiter> Feedback<L> {
         n: L::Cost,
         max_wait: Option<Duration>,
     ) -> Result<Call<L>, Error> {
-        let units = units_of(n, &self.shared.counts);
+        let units = self.shared.counts.units(n);
         let clock = self.shared.limiter.clock();
         let deadline = max_wait.map(|max_wait| clock.now().saturating_add(max_wait));
         let left = || deadline.map(|deadline| deadline.since(clock.now()));
@@ -208,7 +213,7 @@ impl<L: Limiter> Feedback<L> {
             let shut = self.shared.state.lock().shut;
             let grant = self.shared.limiter.acquire(n, left()).await?;
             if self.shared.state.lock().shut == shut {
-                return Ok(self.call(units, Some(grant), place));
+                return Ok(self.call(n, Some(grant), place));
             }
             // The server has refused another call meanwhile: the next ones go one by one.
             L::refund(grant);
@@ -242,18 +247,18 @@ impl<L: Limiter> Feedback<L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sent(&self, n: L::Cost) -> Call<L> {
-        let units = units_of(n, &self.shared.counts);
-        self.call(units, None, self.shared.gate.take_anyway(cost(units)))
+        let place = self.shared.gate.take_anyway(cost(self.shared.counts.units(n)));
+        self.call(n, None, place)
     }
 
-    fn call(
-        &self,
-        units: [u32; 4],
-        grant: Option<L::Grant>,
-        place: Grant<'static, Gate>,
-    ) -> Call<L> {
+    fn call(&self, n: L::Cost, grant: Option<L::Grant>, place: Grant<'static, Gate>) -> Call<L> {
         let shared = Arc::clone(&self.shared);
-        shared.state.lock().send(units);
+        let units = shared.counts.units(n);
+        {
+            let mut state = shared.state.lock();
+            state.send(units);
+            state.counts_else |= shared.counts.differs(n);
+        }
         let sent = shared.limiter.clock().now();
         Call { shared, units, grant, place: Some(place), sent }
     }
@@ -422,7 +427,7 @@ impl<L: Limiter> Shared<L> {
                 let left = |unit: &Unit| state.shrunk(*unit, now);
                 let numbers: Vec<_> = (0..L::Cost::NUMBERS)
                     .map(|index| {
-                        let left = self.counts.get(index)?.as_ref().and_then(left)?;
+                        let left = self.counts.of.get(index)?.as_ref().and_then(left)?;
                         u32::try_from(left).ok()
                     })
                     .collect();

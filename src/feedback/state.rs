@@ -82,6 +82,8 @@ pub(super) struct State<G> {
     pub(super) shut: u64,
     /// What was sent and not answered.
     pub(super) flying: [u64; 4],
+    /// The limiter's first number was seen to count something else than requests.
+    pub(super) counts_else: bool,
     shrunk_at: Nanos,
     pub(super) taken: Vec<Taken<G>>,
     pub(super) stats: FeedbackStats,
@@ -99,6 +101,7 @@ impl<G> State<G> {
             exhausted_until: Nanos::ZERO,
             shut: 0,
             flying: [0; 4],
+            counts_else: false,
             shrunk_at: Nanos::ZERO,
             taken: Vec::new(),
             stats: FeedbackStats::default(),
@@ -124,7 +127,9 @@ impl<G> State<G> {
     /// What the limiter is shrunk to. What comes back steadily does not shrink it: a log would hold that until the
     /// reset.
     pub(super) fn shrunk(&self, unit: Unit, now: Nanos) -> Option<u64> {
-        self.remaining(unit, now).filter(|_| !self.windows[unit.index()].rises())
+        let is_other = unit == Unit::Requests && self.counts_else;
+        let rises = self.windows[unit.index()].rises();
+        self.remaining(unit, now).filter(|_| !rises && !is_other)
     }
 
     /// When all windows end that are known.

@@ -140,17 +140,25 @@ impl<C: Counted> RateLimit<C> {
     /// Sets the cost of a request. Default: one permit, of each part of a tuple. A request whose cost is zero
     /// passes at once; one whose cost exceeds the capacity gets [`Error::ExceedsCapacity`](crate::Error).
     ///
+    /// The numbers are permits of the limiter. Which of them the server counts, too, say the
+    /// [`units`](FeedbackBuilder::units) of the feedback: without them the first number of a tuple is taken for requests
+    /// and the second for tokens, and each call is one request.
+    ///
     /// ```
+    /// use tollgate::feedback::Unit;
     /// use tollgate::reqwest::RateLimit;
     /// use tollgate::{InFlight, Rate, RateLimiter, TokenBucket};
     ///
     /// let tokens = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
     /// let limiter = RateLimiter::new((tokens, InFlight::new(10)));
     /// // Four bytes of the question are a token, and the answer has up to 500.
-    /// let middleware = RateLimit::new(limiter).cost(|request, _| {
-    ///     let question = request.body().and_then(|body| body.as_bytes()).map_or(0, <[u8]>::len);
-    ///     (u32::try_from(question / 4).unwrap_or(u32::MAX).saturating_add(500), 1)
-    /// });
+    /// let middleware = RateLimit::new(limiter)
+    ///     .cost(|request, _| {
+    ///         let question = request.body().and_then(|body| body.as_bytes()).map_or(0, <[u8]>::len);
+    ///         (u32::try_from(question / 4).unwrap_or(u32::MAX).saturating_add(500), 1)
+    ///     })
+    ///     // The server says what remains of tokens, and nothing of places in flight.
+    ///     .feedback(|feedback| feedback.units([Some(Unit::Tokens), None]));
     /// ```
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Request, &Extensions) -> C + Send + Sync + 'static) -> Self {

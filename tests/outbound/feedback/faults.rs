@@ -208,3 +208,33 @@ fn a_server_that_names_a_short_time_again_and_again_is_not_hammered() {
         assert!(calls <= most, "{calls} calls in a minute: {headers:?}");
     }
 }
+
+/// A limiter of tokens or bytes, of a server that counts requests.
+#[test]
+fn a_call_is_one_request_whatever_it_costs_the_limiter() {
+    let headers =
+        [("x-ratelimit-limit", "60"), ("x-ratelimit-remaining", "56"), ("x-ratelimit-reset", "60")];
+    let call = |feedback: &Feedback<RateLimiter<TokenBucket>>| {
+        feedback.blocking_acquire(800).expect("granted").blocking_observe(200u16, &headers);
+    };
+    let clock = ManualClock::auto_advance();
+    let tokens =
+        RateLimiter::with_clock(TokenBucket::new(Rate::per_minute(90_000.0), 90_000), &clock);
+    let feedback = Feedback::new(tokens.clone());
+    (0..10).for_each(|_| call(&feedback));
+    assert_eq!((clock.elapsed(), tokens.available()), (Duration::ZERO, 82_000));
+    assert_eq!(feedback.remaining(Unit::Requests), Some(56));
+    // One that counts what the server counts.
+    let points =
+        RateLimiter::with_clock(TokenBucket::new(Rate::per_minute(90_000.0), 90_000), &clock);
+    let feedback = Feedback::builder(points.clone()).units([Some(Unit::Requests)]).build();
+    call(&feedback);
+    assert_eq!(points.available(), 56);
+    // And one of whose tokens the server says what remains.
+    let tokens =
+        RateLimiter::with_clock(TokenBucket::new(Rate::per_minute(90_000.0), 90_000), &clock);
+    let feedback = Feedback::builder(tokens.clone()).units([Some(Unit::Tokens)]).build();
+    let mut call = feedback.blocking_acquire(800).expect("granted");
+    call.blocking_observe(200u16, &[("x-ratelimit-remaining-tokens", "5000")]);
+    assert_eq!(tokens.available(), 5000);
+}
