@@ -34,7 +34,12 @@
 //!   host may be left out. A route has one limit for all its hosts and ids. The requests of no listed route share
 //!   one limit of their host, as their paths may have ids without end.
 //! - **An API key**: what follows the scheme in `Authorization`, or `X-Api-Key`, `Api-Key`, `X-Goog-Api-Key`,
-//!   `Private-Token`. The middleware does not see the default headers of a [`Client`](::reqwest::Client), and a key in
+//!   `Private-Token`. Where a scheme signs each request, the key is the part that says who calls: the access key id
+//!   of AWS' signatures (`Credential=AKID/..`, `AWS AKID:..`) and of those made after them, `oauth_token` of OAuth 1 or
+//!   without it `oauth_consumer_key`, `keyId` of HTTP signatures, `username` of Digest, `id` of Hawk. A value with other
+//!   parameters, or of `Negotiate` or `NTLM`, is no key: these requests share the limit of their host. For a scheme of
+//!   your own that puts something new into each value, use [`RateLimit::by`].
+//!   The middleware does not see the default headers of a [`Client`](::reqwest::Client), and a key in
 //!   the query of the URL is not read: use [`LimitName`] or [`RateLimit::by`] for these. Keys are hashed: they stand in
 //!   no `Debug` output and no log.
 //!
@@ -75,6 +80,7 @@
 
 mod body;
 mod host;
+mod key;
 mod middleware;
 mod name;
 mod route;

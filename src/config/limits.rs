@@ -101,7 +101,7 @@ pub enum Per {
     Name,
     /// The host that is called.
     Host,
-    /// The route that is called.
+    /// The route that is called, if it is listed; else the host.
     Route,
     /// The API key with which is called.
     ApiKey,
@@ -252,7 +252,8 @@ impl Limits {
     per! {
         per_name Name "The same limit for each name that the program gives.",
         per_host Host "The same limit for each host.",
-        per_route Route "The same limit for each route.",
+        per_route Route "One limit for each host, for its calls in no listed route; routes with limits of their own \
+            are [`named`](Self::named), as paths may have ids without end.",
         per_api_key ApiKey "The same limit for each API key.",
         all All "One limit for all calls together.",
     }

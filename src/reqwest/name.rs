@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use ::reqwest::Request;
 use http::Extensions;
-use http::header::AUTHORIZATION;
 
-use super::{host, route};
+use super::{host, key, route};
 use crate::config::limiters::{Book, RateLimiters};
 use crate::config::limits::{Limits, Per};
 use crate::config::names::Template;
@@ -56,9 +55,6 @@ impl LimitName {
     }
 }
 
-/// The fields in which APIs take a key.
-const KEY_FIELDS: [&str; 4] = ["x-api-key", "api-key", "x-goog-api-key", "private-token"];
-
 /// Finds the names of requests in the limits in force.
 pub(super) struct Names {
     listed: Mutex<Arc<Listed>>,
@@ -92,7 +88,7 @@ impl Names {
         match listed.limits().per() {
             Per::Host => listed.host(request),
             Per::Route => listed.route(request).unwrap_or_else(|| host::of(request.url())),
-            Per::ApiKey => match key(request) {
+            Per::ApiKey => match key::of(request.headers()) {
                 Some(key) => self.name_of_key(&listed, key),
                 None => host::of(request.url()),
             },
@@ -152,15 +148,4 @@ impl Listed {
         let found = self.routes.iter().find(|(template, _)| route::matches(template, method, url));
         found.map(|(_, name)| name.clone())
     }
-}
-
-/// The key with which a request is made: what follows the scheme in `Authorization`, or another usual field.
-fn key(request: &Request) -> Option<&[u8]> {
-    let headers = request.headers();
-    if let Some(value) = headers.get(AUTHORIZATION) {
-        let value = value.as_bytes().trim_ascii();
-        let scheme = value.iter().position(|&byte| byte == b' ');
-        return Some(scheme.map_or(value, |at| value[at..].trim_ascii_start()));
-    }
-    KEY_FIELDS.into_iter().find_map(|name| headers.get(name)).map(|value| value.as_bytes())
 }
