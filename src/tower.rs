@@ -11,8 +11,8 @@
 //! Any limiter of this crate will do: a [`RateLimiter`](crate::RateLimiter), a key of a
 //! [`KeyedRateLimiter`](crate::KeyedRateLimiter), a `RedisRateLimiter`, an
 //! `Arc<dyn `[`AnyRateLimiter`](crate::AnyRateLimiter)`>`. The grant lives as long as the body of the response, so a
-//! place [in flight](crate::InFlight) is held until the body has ended or is dropped. An upgraded connection (a WebSocket)
-//! outlives the body: a server takes its [`UpgradePlace`], a client the [grant](ResponseBody::take_grant).
+//! place [in flight](crate::InFlight) is held until the body has ended or is dropped. An upgraded connection
+//! (a WebSocket) outlives the body: a server takes its [`UpgradePlace`], a client the [grant](ResponseBody::take_grant).
 //!
 //! Responses are [`http::Response`]s. A reqwest client, whose responses are its own, has
 //! `tollgate::reqwest` (feature `reqwest`).

@@ -153,7 +153,7 @@ impl<'de> Deserialize<'de> for Limits {
                         "default" if default.is_none() => default = Some(map.next_value()?),
                         "headroom" if share.is_none() => share = Some(map.next_value::<Share>()?.0),
                         "limits" if named.is_none() => {
-                            named = Some(map.next_value_seed(Named(per))?)
+                            named = Some(map.next_value_seed(Named(per))?);
                         }
                         _ => return Err(de::Error::duplicate_field(field)),
                     }

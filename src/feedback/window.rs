@@ -32,7 +32,7 @@ pub(super) struct Heard {
 const NO_RESET: Duration = Duration::from_secs(1);
 
 /// How much slower than it says a server's permits come back once it has refused against its word: other clients take
-/// of them, too. Only the first few are counted on: the answers that they bring say what remains. With 4 instead of 16,
+/// of them, too. Only the first few are counted on: the answers that they bring say what remains. With 8 instead of 16,
 /// two clients of one bucket of tokens that know nothing of each other have three times as many calls refused.
 const DOUBTED: u32 = 16;
 

@@ -18,7 +18,7 @@ const NEW_EACH_TIME: [&str; 4] = ["negotiate", "ntlm", "kerberos", "privatetoken
 
 /// The parameters that say who calls, in the order in which they count. AWS' Signature 4 and those made after it have a
 /// `Credential`, OAuth 1 a token or the key of a program, HTTP signatures a `keyId`, Digest a `username`, Hawk an `id`,
-/// Akamai's EdgeGrid a `client_token`, Web Push a `k`.
+/// Akamai's `EdgeGrid` a `client_token`, Web Push a `k`.
 const IDENTITIES: [&str; 14] = [
     "credential",
     "oauth_token",

@@ -194,7 +194,8 @@ pub(super) const IS_ZERO: &str = "local function is_zero(cost)
 end
 ";
 
-/// Subtracts costs; gives the next larger cost that is at least another; and rounds down to whole permits, without losing one to rounding errors.
+/// Subtracts costs; gives the next larger cost that is at least another; and rounds down to whole permits, without
+/// losing one to rounding errors.
 pub(super) const HELPERS: &str = "local function less(cost, other)
   if type(cost) == 'number' then return math.max(cost - other, 0) end
   local rest = {}

@@ -112,11 +112,7 @@ fn case(rule: u32, limit: u32, window: Time, other: u32) -> Case {
             let policy = TokenBucket::new(rate, capacity).refill_every(nanos(period));
             any(policy.into(), bucket(capacity, period), fills(capacity))
         }
-        5 => any(
-            Gcra::new(capacity - 1, limit.into(), span).into(),
-            bucket(capacity, 0),
-            fills(capacity),
-        ),
+        5 => any(Gcra::new(capacity - 1, limit, span).into(), bucket(capacity, 0), fills(capacity)),
         6 => any(LeakyBucket::new(rate, 8 + capacity).into(), bucket(1, 0), interval),
         7 => any(LeakyBucket::meter(rate, capacity).into(), bucket(capacity, 0), fills(capacity)),
         8 => any(
@@ -147,7 +143,7 @@ fn case(rule: u32, limit: u32, window: Time, other: u32) -> Case {
             let epoch = Time::from(other) * window / 1_000;
             let policy = FixedWindow::new(limit, span).aligned(nanos(epoch));
             let grid = Server::Grid { limit, window, epoch };
-            let demand = if other % 2 == 0 { Demand::Crowd } else { Demand::Even };
+            let demand = if other.is_multiple_of(2) { Demand::Crowd } else { Demand::Even };
             Case { demand, ..any(policy.into(), grid, window) }
         }
     }
@@ -157,6 +153,7 @@ const RULES: u32 = 13;
 
 fn cases(limits: std::ops::Range<u32>) -> impl Strategy<Value = Case> {
     // From 10 us to 2.8 hours.
+    #[allow(clippy::cast_possible_truncation)] // far below the largest
     let windows = (4.0f64..13.0).prop_map(|exponent| 10f64.powf(exponent) as Time);
     (0..RULES, limits, windows, 0u32..1_000)
         .prop_map(|(rule, limit, window, other)| case(rule, limit, window, other))
