@@ -67,13 +67,16 @@ async fn full(server: &Server, limit: u32) -> RedisRateLimiter<SlidingWindowLog,
     limiter
 }
 
-/// The shortest of three rounds: the machine is not ours alone.
+/// The shortest of some rounds, more on a busy machine: it is not ours alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_at_a_long_log_does_not_hold_up_the_server() {
     let server = Server::start();
     for (limit, what) in [(2 * ENTRIES, "granted at once"), (ENTRIES, "booked ahead")] {
         let mut best = [f64::INFINITY; 4];
-        for _ in 0..3 {
+        for round in 0..12 {
+            if round >= 3 && best.iter().all(|&best| best < BOUND) {
+                break;
+            }
             server.command(&["FLUSHALL"]);
             let limiter = full(&server, limit).await;
             let mut grants = Vec::new();
