@@ -6,8 +6,9 @@ use std::fmt;
 use serde_core::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
-use super::limits::{Limit, Limits, Per};
+use super::limits::{Limit, Limits};
 use super::names;
+use super::names::Per;
 use super::table::{Field, Names};
 use crate::policy::headroom::Headroom;
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use super::limits::{Limit, Limits, Per};
+use super::limits::{Limit, Limits};
+use super::names::Per;
 use crate::clock::Clock;
 use crate::keyed::KeyedRateLimiter;
 use crate::keyed::at_key::AtKey;

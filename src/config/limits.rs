@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::error::InvalidLimit;
 use super::lazy::Lazy;
-use super::names::{self, Template};
+use super::names::{self, Per, Template};
 use crate::limiter::RateLimiter;
 use crate::limiter::builder::RateLimiterBuilder;
 use crate::policy::any::{AllOf, AnyPolicy};
@@ -82,31 +82,6 @@ pub struct Limits {
     /// The names by what they mean, if they have spellings.
     pub(super) spellings: BTreeMap<Template, String>,
     pub(crate) middleware: Lazy,
-}
-
-/// What the names of [`Limits`] are the names of: the part of a request by which middleware finds its limit.
-///
-/// ```
-/// use tollgate::{Limits, Per};
-///
-/// assert_eq!(Limits::per_route("10/s")?.per(), Per::Route);
-/// assert_eq!(Per::default(), Per::Name);
-/// # Ok::<(), tollgate::InvalidLimit>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Per {
-    /// The program says which limit a call takes.
-    #[default]
-    Name,
-    /// The host that is called.
-    Host,
-    /// The route that is called, if it is listed; else the host.
-    Route,
-    /// The API key with which is called.
-    ApiKey,
-    /// Nothing: all calls that are not listed by name share the default limit.
-    All,
 }
 
 /// The limit of one name: a policy, and the bounds of its queue.

@@ -6,8 +6,32 @@ use std::net::Ipv6Addr;
 use std::ops::Range;
 
 use super::error::InvalidLimit;
-use super::limits::Per;
 use crate::units::text::Fault;
+
+/// What the names of [`Limits`](super::Limits) are the names of: the part of a request by which middleware finds its limit.
+///
+/// ```
+/// use tollgate::{Limits, Per};
+///
+/// assert_eq!(Limits::per_route("10/s")?.per(), Per::Route);
+/// assert_eq!(Per::default(), Per::Name);
+/// # Ok::<(), tollgate::InvalidLimit>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Per {
+    /// The program says which limit a call takes.
+    #[default]
+    Name,
+    /// The host that is called.
+    Host,
+    /// The route that is called, if it is listed; else the host.
+    Route,
+    /// The API key with which is called.
+    ApiKey,
+    /// Nothing: all calls that are not listed by name share the default limit.
+    All,
+}
 
 /// A host, or the template of a route: `GET api.example.org/users/{id}`. Spellings of one name are equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::sender;
 pub use failure::{Effect, Failure};
-pub(crate) use request::RequestNumber;
+pub(crate) use request::{NUMBER, RequestNumber, random};
 pub use request::{Reply, Request, Script};
 
 /// A task that sends requests.

@@ -119,14 +119,13 @@ impl<P: Scripted, C> SharedLimiter<P, C> {
             }
             _ => None,
         };
-        Arc::new(Self { connection, rules: Rules::new(options, random()), local, policy })
+        Arc::new(Self {
+            connection,
+            rules: Rules::new(options, crate::redis::connection::random()),
+            local,
+            policy,
+        })
     }
-}
-
-/// A number that differs from process to process.
-pub(super) fn random() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
 }
 
 /// One key.
@@ -144,7 +143,13 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
             let policy = core.policy.clone();
             let header = core.rules.own_header(&policy);
             let time = Steady::new(clock.now(), clock.step());
-            let line = KeyLine::new(Arc::clone(&key), policy, header, time, random());
+            let line = KeyLine::new(
+                Arc::clone(&key),
+                policy,
+                header,
+                time,
+                crate::redis::connection::random(),
+            );
             Self { core, key, line: Mutex::new(line), this: this.clone() }
         })
     }

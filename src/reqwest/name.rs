@@ -10,7 +10,8 @@ use http::Extensions;
 
 use super::{host, key, route};
 use crate::config::limiters::{Book, RateLimiters};
-use crate::config::limits::{Limits, Per};
+use crate::config::limits::Limits;
+use crate::config::names::Per;
 use crate::config::names::Template;
 use crate::sync::Mutex;
 

@@ -1,5 +1,6 @@
 //! Requests to the server, and its replies.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -7,8 +8,15 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::failure::Failure;
-use crate::redis::script::wire;
-use crate::redis::shared::random;
+
+/// Where the number of a request is in its first argument.
+pub(crate) const NUMBER: Range<usize> = 16..20;
+
+/// A number that differs from process to process.
+pub(crate) fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
 
 /// A script: its text, and the digest by which the server knows it.
 #[derive(Debug)]
@@ -80,7 +88,7 @@ impl Request {
         deadline: Duration,
     ) -> Self {
         let number = RequestNumber::next();
-        if let Some(place) = arguments.first_mut().and_then(|first| first.get_mut(wire::NUMBER)) {
+        if let Some(place) = arguments.first_mut().and_then(|first| first.get_mut(NUMBER)) {
             place.copy_from_slice(&number.bytes());
         }
         Self { script, key, arguments, deadline, number }

@@ -1,18 +1,14 @@
 //! Writes requests and reads replies: the Rust side of `take.lua` and `change.lua`.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use super::parts::Scripts;
 use super::policies::Scripted;
-use crate::redis::connection::Reply;
+use crate::redis::connection::{NUMBER, Reply};
 
 /// The format of the keys. In each format the upper half of the first byte of a key is this number, and the
 /// next three are a hash of the policy's kind; only keys of the first format began with another mark.
 const FORMAT: u8 = 5;
-
-/// Where the number of a request is in its first argument.
-pub(crate) const NUMBER: Range<usize> = 16..20;
 
 /// What the processes that use a key agree on.
 #[derive(Clone, Debug, PartialEq)]
