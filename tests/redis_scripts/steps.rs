@@ -120,7 +120,7 @@ fn trace<P: Scripted + Debug>(
             let mut numbers = Vec::new();
             P::write_cost(cost, &mut numbers);
             todo.extend(numbers.into_iter().flat_map(u32::to_le_bytes));
-            let limits: Vec<i64> = subject.change(now, &todo).query(connection).expect("numbers");
+            let limits = subject.do_change(connection, now, &todo);
             compare_limits(&simulation, now, cost, &limits);
         }
     }
