@@ -37,12 +37,9 @@ fn available(limiter: &Limiter) -> (u32, u32) {
 fn what_one_process_learns_holds_back_the_others_until_the_reset() {
     let (clock, ours, theirs) = processes();
     let mut call = now(ours.acquire((1, 1))).expect("granted");
-    // The second number counts places, of which the server knows nothing.
-    let headers = [
-        ("x-ratelimit-remaining-requests", "3"),
-        ("x-ratelimit-limit-requests", "100"),
-        ("x-ratelimit-reset-requests", "20s"),
-    ];
+    // A window, not a meter that fills steadily. The second number counts places, of which the server knows nothing.
+    let headers =
+        [("x-ratelimit-remaining", "3"), ("x-ratelimit-limit", "100"), ("x-ratelimit-reset", "20")];
     assert!(now(call.observe(200u16, &headers)).is_accepted());
     drop(call);
     assert_eq!(available(&theirs).0, 3);
