@@ -503,7 +503,8 @@ impl<P: Policy> RateLimiter<P> {
     }
 
     /// Ends a pause now, as if [`pause_for`](Self::pause_for) had been called with the time since.
-    /// Debt from before the pause is still owed. Without a pause it does nothing.
+    /// Debt from before the pause is still owed. In the instant in which the pause began it discards nothing. Without a
+    /// pause it does nothing.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::charge::Charge;
 use super::inner::Inner;
+use super::waiting::Resumed;
 use crate::policy::{Cost, Policy, wholly};
 use crate::units::Nanos;
 
@@ -21,7 +22,7 @@ impl<P: Policy> Inner<P> {
         wholly::<P, _>(&mut self.state, |state| policy.pause(state, now, until));
         self.stats.pauses += u64::from(until > self.not_before);
         if let Some(state) = before {
-            self.waiting().resumed = Some((state, now));
+            self.waiting().resumed = Some(Resumed { state, began: now, until: now });
         }
         self.moved(until);
     }
@@ -30,7 +31,7 @@ impl<P: Policy> Inner<P> {
     pub(crate) fn resume(&mut self, now: Nanos) {
         self.if_resumed(now);
         let resumed = self.waiting.as_mut().and_then(|waiting| waiting.resumed.take());
-        if let Some((state, _)) = resumed
+        if let Some(Resumed { state, .. }) = resumed
             && self.not_before > now
         {
             self.state = state;
@@ -97,12 +98,15 @@ impl<P: Policy> Inner<P> {
 /// Changes the state that counts if a pause ends now, once it is that of `now`.
 fn change_resumed<P: Policy>(
     policy: &P,
-    (state, until): &mut (P::State, Nanos),
+    Resumed { state, began, until }: &mut Resumed<P::State>,
     now: Nanos,
     change: impl FnOnce(&mut P::State),
 ) {
     wholly::<P, _>(state, |state| {
-        policy.pause(state, *until, now);
+        // A pause that has taken no time discards nothing.
+        if now != *began {
+            policy.pause(state, *until, now);
+        }
         change(state);
     });
     *until = now;

@@ -38,10 +38,19 @@ pub(super) struct Waiting<P: Policy> {
     pub(super) due: Option<Nanos>,
     /// Which of several rules it waits for.
     pub(super) limited_by: Option<usize>,
-    /// In a pause: the state if the pause had ended at a time, which is that of the last change.
-    pub(super) resumed: Option<(P::State, Nanos)>,
+    /// In a pause.
+    pub(super) resumed: Option<Resumed<P::State>>,
     /// What is still to be given back, because the policy panicked.
     pub(super) owed: Vec<Owed<P>>,
+}
+
+/// In a pause: the state that counts if the pause ends early.
+#[derive(Debug)]
+pub(super) struct Resumed<S> {
+    /// As if the pause had ended at `until`, the time of the last change.
+    pub(super) state: S,
+    pub(super) began: Nanos,
+    pub(super) until: Nanos,
 }
 
 /// A change that is noted because no caller is left that could make it.

@@ -132,7 +132,7 @@ impl Policy for LeakyBucket {
         if self.meter {
             return now;
         }
-        // Granted permits leak, but not in a pause. They must fit together with the queue and this request.
+        // Granted permits leak. In a pause those count that are left at its end; the line also asks for its begin.
         let here = self.schedule.position_at(now.max(state.resumed));
         let water = (state.position - here).max(0);
         let all = water + self.schedule.units(queued.saturating_add(u64::from(n)));

@@ -224,8 +224,50 @@ fn a_limiter_without_a_type_is_paused_resumed_and_shrunk() {
     assert_eq!(limiter.available(), 10);
     outcome(&mut any.pause_for(secs(9))).expect("in process");
     assert_eq!(limiter.available(), 0);
+    clock.advance(ms(1));
     outcome(&mut any.resume()).expect("in process");
-    clock.advance(Duration::from_millis(100));
+    clock.advance(ms(100));
     assert_eq!(limiter.available(), 1);
-    assert_eq!(any.clock().now().get(), 100_000_000);
+    assert_eq!(any.clock().now().get(), 101_000_000);
+}
+
+/// As if it had never begun, whatever is charged and given back in that instant.
+#[test]
+fn a_pause_that_ends_in_its_first_instant_discards_nothing() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(bucket(10.0, 10), &clock);
+    let three = limiter.try_acquire(3).expect("a full bucket");
+    limiter.pause_for(secs(60));
+    limiter.pause_for(secs(90));
+    three.refund();
+    drop(limiter.shrink_to(8));
+    limiter.resume();
+    assert_eq!(limiter.available(), 8);
+    // A nanosecond later nothing is stored.
+    limiter.pause_for(secs(60));
+    clock.advance(Duration::from_nanos(1));
+    limiter.resume();
+    assert_eq!(limiter.available(), 0);
+}
+
+#[test]
+fn in_a_pause_callers_queue_until_the_bucket_is_full() {
+    let clock = ManualClock::new();
+    let policy = LeakyBucket::new(Rate::per_second(1.0), 10);
+    let limiter = RateLimiter::with_clock(policy, &clock);
+    // Five that have been granted, and five that wait for them.
+    limiter.try_acquire(5).expect("an empty bucket");
+    let mut queue = vec![limiter.reserve(5).expect("room for five")];
+    limiter.pause_for(secs(60));
+    let full = |n| limiter.reserve(n).expect_err("the bucket is full").retry_after();
+    assert_eq!((full(1), full(5), full(6)), (Some(secs(1)), Some(secs(5)), Some(secs(61))));
+    // What was granted leaks in the pause.
+    clock.advance(secs(2));
+    assert_eq!((full(3), full(6)), (Some(secs(1)), Some(secs(59))));
+    queue.push(limiter.reserve(2).expect("room for two"));
+    assert_eq!(full(1), Some(secs(1)));
+    clock.advance(secs(3));
+    queue.push(limiter.reserve(3).expect("room for three"));
+    assert_eq!(full(1), Some(secs(56)));
+    assert_eq!(queue[2].delay(), secs(55 + 5 + 2));
 }

@@ -37,6 +37,7 @@ fn a_new_policy_that_is_too_small_refuses_callers_ahead_and_overtaken_ones_alike
 fn callers_ahead_keep_their_order_in_a_pause_that_ends_early_and_in_a_limiter_that_shrinks() {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(10.0), 10), &clock);
+    limiter.try_acquire(10).expect("a full bucket");
     limiter.pause_for(MINUTE);
     let mut batch = limiter.acquire(1);
     let mut timed = limiter.try_acquire_timeout(1, 2 * MINUTE);
