@@ -510,6 +510,9 @@ impl<P: Policy> Inner<P> {
             if paid.is_err() && (!tried || change.is_release()) {
                 self.waiting().owed.push(Owed { change, tried: true });
             }
+        if cost.is_zero() {
+            return;
+        }
             if !tried {
                 result = result.and(paid);
             }

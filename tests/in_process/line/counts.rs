@@ -136,3 +136,11 @@ fn a_limiter_shows_its_policy_its_clock_and_its_queue() {
         assert!(text.contains(part), "{part} in {text}");
     }
 }
+
+#[test]
+fn a_reservation_of_nothing_is_not_counted() {
+    let (_clock, limiter) = bursty(5.0);
+    drop(limiter.reserve(0).expect("granted at once"));
+    drop(limiter.acquire_owned(0));
+    assert_eq!(counts(&limiter), (0, 0, 0, ms(0)));
+}
