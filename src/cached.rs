@@ -447,17 +447,11 @@ impl<P: Policy<Cost = u32>> Shared<P> {
             return (self.limiter.try_acquire(n).map(drop), held);
         }
         let missing = n - held;
-        let drawn = match self.limiter.try_acquire_up_to(missing.saturating_add(each)) {
-            Ok(grant) => grant.cost(),
-            Err(error) if missing == 1 => return (Err(error), held),
-            Err(_) => 0,
-        };
-        if drawn >= missing {
-            return (Ok(()), drawn - missing);
-        }
-        match self.limiter.try_acquire(missing - drawn) {
-            Ok(_) => (Ok(()), 0),
-            Err(error) => (Err(error), held + drawn),
+        // All that is missing or nothing: a permit taken on credit would put off the others, and with them the time
+        // that the refusal names.
+        match self.limiter.take_between(missing, missing.saturating_add(each)) {
+            Ok(grant) => (Ok(()), grant.cost().saturating_sub(missing)),
+            Err(error) => (Err(error), held),
         }
     }
 

@@ -37,7 +37,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Grant, GrantOwner, Reservation};
 use crate::park::block_on;
-use crate::policy::Policy;
+use crate::policy::{Cost, Policy};
 use table::Table;
 
 /// A [`RateLimiter`](crate::RateLimiter) for each key: per customer, per host, per token.
@@ -252,7 +252,7 @@ where
         Q: ToKey<K> + ?Sized,
     {
         let line = self.table.line(key)?;
-        let (taken, charge) = line.take_up_to(n)?;
+        let (taken, charge) = line.take_up_to(n.each(P::Cost::ONE, u32::min), n)?;
         Ok(Grant::new(GrantOwner::owned(line), taken, charge))
     }
 

@@ -30,7 +30,7 @@ use crate::line::Inner;
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
-use crate::policy::{Limit, Policy, Quota, Rated};
+use crate::policy::{Cost, Limit, Policy, Quota, Rated};
 use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
 #[cfg(feature = "feedback")]
@@ -348,7 +348,17 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_acquire_up_to(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        let (taken, charge) = self.shared.take_up_to(n)?;
+        self.take_between(n.each(P::Cost::ONE, u32::min), n)
+    }
+
+    /// Takes as many of `most` permits as are available now, and at least `least`.
+    #[inline]
+    pub(crate) fn take_between(
+        &self,
+        least: P::Cost,
+        most: P::Cost,
+    ) -> Result<Grant<'_, P>, Error> {
+        let (taken, charge) = self.shared.take_up_to(least, most)?;
         Ok(Grant::new(GrantOwner::borrowed(&self.shared), taken, charge))
     }
 

@@ -148,33 +148,41 @@ impl<P: Policy> Line<P> {
         }
     }
 
-    /// Takes as much of `most` as is there now, and at least one permit of each part, or is refused as that one would
-    /// be. `taken` gets the outcome, as that of [`enter`](Self::enter).
+    /// Takes as much of `most` as is there now, and at least `least`, or is refused as that would be. `None`:
+    /// [`take_up_to_with_lock`](Self::take_up_to_with_lock) has to decide.
+    #[inline]
     pub(crate) fn take_up_to(
         &self,
         timer: &impl Timer,
+        least: P::Cost,
+        most: P::Cost,
+    ) -> Option<Result<(P::Cost, Charge<P::Receipt>), Error>> {
+        if most.is_zero() {
+            return Some(Ok((most, Charge { waited: 0, receipt: None, limited_by: None })));
+        }
+        let (Some(lock_free), Some(word)) = (P::LOCK_FREE, &self.word) else { return None };
+        // The exact time: a coarse one would find fewer permits.
+        let now = timer.now();
+        match word.attempt_up_to(now, least.permits(), most.permits()) {
+            Attempt::Granted(receipt) => {
+                let cost = most.at_most(receipt.permits());
+                Some(Ok((cost, self.granted_by_word(&lock_free, receipt))))
+            }
+            Attempt::NotBefore(due) => Some(Err(self.denied_by_word(now, due))),
+            Attempt::Undecided => None,
+        }
+    }
+
+    /// `taken` gets the outcome, as that of [`enter`](Self::enter).
+    pub(crate) fn take_up_to_with_lock(
+        &self,
+        timer: &impl Timer,
+        least: P::Cost,
         most: P::Cost,
         taken: impl FnOnce(P::Cost, Charge<P::Receipt>),
     ) -> Result<(), Error> {
-        if most.is_zero() {
-            taken(most, Charge { waited: 0, receipt: None, limited_by: None });
-            return Ok(());
-        }
-        if let (Some(lock_free), Some(word)) = (P::LOCK_FREE, &self.word) {
-            // The exact time: a coarse one would find fewer permits.
-            let now = timer.now();
-            match word.attempt_up_to(now, most.permits()) {
-                Attempt::Granted(receipt) => {
-                    let cost = most.at_most(receipt.permits());
-                    taken(cost, self.granted_by_word(&lock_free, receipt));
-                    return Ok(());
-                }
-                Attempt::NotBefore(due) => return Err(self.denied_by_word(now, due)),
-                Attempt::Undecided => {}
-            }
-        }
         self.with_lock(timer, |inner, now| {
-            inner.take_up_to(now, most).map(|(cost, charge)| taken(cost, charge))
+            inner.take_up_to(now, least, most).map(|(cost, charge)| taken(cost, charge))
         })
     }
 
@@ -222,13 +230,28 @@ impl<P: Policy> Line<P> {
             Some(read) => inner.time.read_before(read)?,
             None => inner.time.latest(),
         };
-        if !inner.is_settled(now) {
+        if !inner.is_quiet(now) || inner.owes() {
             return None;
         }
         if inner.is_ready(now, cost) {
             return Some(Ok(inner.charge_at_once(now, cost)));
         }
         max_wait.is_some_and(|wait| wait.is_zero()).then(|| Err(inner.refuse(now, cost)))
+    }
+
+    /// Decides a call that [`decide`](Self::decide) could not, if that takes no more than the word: nothing of it can
+    /// panic.
+    #[inline]
+    pub(crate) fn decide_again(
+        &self,
+        timer: &impl Timer,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        if cost.is_zero() {
+            return Some(Ok(Charge { waited: 0, receipt: None, limited_by: None }));
+        }
+        self.decide_beside_word(timer, cost, max_wait)
     }
 
     /// Takes `cost` if it is ready and no caller waits, else joins the queue for up to `max_wait`, at the place
@@ -244,12 +267,7 @@ impl<P: Policy> Line<P> {
         waker: Option<&Waker>,
         entered: impl FnOnce(Admission<P>),
     ) -> Result<(), Error> {
-        let granted = if cost.is_zero() {
-            Some(Ok(Charge { waited: 0, receipt: None, limited_by: None }))
-        } else {
-            self.decide_beside_word(timer, cost, max_wait)
-        };
-        match granted {
+        match self.decide_again(timer, cost, max_wait) {
             Some(charge) => charge.map(Admission::Granted).map(entered),
             None => self.enter_with_lock(timer, cost, max_wait, claim, waker, entered),
         }
@@ -257,7 +275,7 @@ impl<P: Policy> Line<P> {
 
     // Not inlined, to keep the path without a wait short.
     #[inline(never)]
-    fn enter_with_lock(
+    pub(crate) fn enter_with_lock(
         &self,
         timer: &impl Timer,
         cost: P::Cost,
@@ -437,6 +455,6 @@ impl<P: Policy> Line<P> {
     /// [with a mutex only](Self::with_mutex_only).
     pub(crate) fn quiet_state(&self, now: Nanos) -> Option<(P::State, Stats)> {
         let inner = self.inner.lock();
-        inner.is_settled(now).then(|| (inner.state.clone(), inner.stats))
+        (inner.is_quiet(now) && !inner.owes()).then(|| (inner.state.clone(), inner.stats))
     }
 }

@@ -377,6 +377,21 @@ pub(crate) fn wholly<P: Policy, R>(
     result
 }
 
+/// Charges a state: not at all if the policy panics.
+// Apart from `wholly`, whose closure would not always be inlined.
+#[inline(always)]
+pub(crate) fn charge_wholly<P: Policy>(
+    policy: &P,
+    state: &mut P::State,
+    at: Nanos,
+    cost: P::Cost,
+) -> P::Receipt {
+    if P::INFALLIBLE {
+        return policy.charge(state, at, cost);
+    }
+    wholly::<P, _>(state, |state| policy.charge(state, at, cost))
+}
+
 /// The limit and its remaining permits, as in a `RateLimit` header.
 ///
 /// ```

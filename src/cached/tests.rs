@@ -334,3 +334,17 @@ fn a_limiter_without_a_burst_asks_each_time() {
     assert_eq!(limiter.try_acquire(0), Ok(()));
     let _ = thread::known();
 }
+
+/// A smooth policy lends one permit: that must not put off those that the refusal has spoken of.
+#[test]
+fn a_refused_call_is_granted_after_its_retry_time() {
+    let clock = ManualClock::new();
+    let policy = SmoothBursty::new(Rate::per_second(100_000.0));
+    let limiter = RateLimiter::builder(policy).clock(&clock).build_cached(1, 64);
+    assert!(limiter.held_at_most() > 5, "threads hold permits");
+    // Nothing is stored: it is granted on credit, as by the limiter itself.
+    limiter.try_acquire(5).expect("ready");
+    let error = limiter.try_acquire(5).expect_err("owed");
+    clock.advance(error.retry_after().expect("known"));
+    limiter.try_acquire(5).expect("it is ready when the refusal said");
+}

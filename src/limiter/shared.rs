@@ -80,9 +80,24 @@ impl<P: Policy> Shared<P> {
 
     /// As `Line::take_up_to`.
     #[inline]
-    pub(crate) fn take_up_to(&self, most: P::Cost) -> Result<(P::Cost, Charge<P::Receipt>), Error> {
+    pub(crate) fn take_up_to(
+        &self,
+        least: P::Cost,
+        most: P::Cost,
+    ) -> Result<(P::Cost, Charge<P::Receipt>), Error> {
+        let decided = self.line.take_up_to(self, least, most);
+        decided.unwrap_or_else(|| self.take_up_to_with_lock(least, most))
+    }
+
+    #[inline(never)]
+    fn take_up_to_with_lock(
+        &self,
+        least: P::Cost,
+        most: P::Cost,
+    ) -> Result<(P::Cost, Charge<P::Receipt>), Error> {
         let mut taken = Taken::new(self);
-        self.line.take_up_to(self, most, |cost, charge| taken.charge = Some((cost, charge)))?;
+        let hand_over = |cost, charge| taken.charge = Some((cost, charge));
+        self.line.take_up_to_with_lock(self, least, most, hand_over)?;
         Ok(taken.handed_over())
     }
 
@@ -100,12 +115,20 @@ impl<P: Policy> Shared<P> {
     // Not a grant, for the reason given at `Acquire::poll_in_line`.
     #[inline(never)]
     pub(super) fn enter_now(&self, cost: P::Cost) -> Result<Charge<P::Receipt>, Error> {
+        let decided = self.line.decide_again(self, cost, Some(Duration::ZERO));
+        decided.unwrap_or_else(|| self.enter_now_with_lock(cost))
+    }
+
+    #[inline(never)]
+    fn enter_now_with_lock(&self, cost: P::Cost) -> Result<Charge<P::Receipt>, Error> {
         let mut taken = Taken::new(self);
-        self.enter(cost, Some(Duration::ZERO), Claim::InOrder, None, |entered| match entered {
+        let hand_over = |entered| match entered {
             Admission::Granted(charge) => taken.charge = Some((cost, charge)),
             // A caller with no time to wait is granted or refused; see `Inner::try_enter`.
             Admission::Waiting(_) => unreachable!("waiting without time to wait"),
-        })?;
+        };
+        let (line, at_once) = (&self.line, Some(Duration::ZERO));
+        line.enter_with_lock(self, cost, at_once, Claim::InOrder, None, hand_over)?;
         Ok(taken.handed_over().1)
     }
 

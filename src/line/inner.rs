@@ -14,7 +14,7 @@ use super::waiting::{Owed, Place, Waiter, Waiting};
 use super::word::{Attempt, Published, Word};
 use crate::clock::Steady;
 use crate::error::{Error, QueueLimit};
-use crate::policy::{Asked, Cost, Limit, Policy, Quota, Ready, TWO_TICKS, wholly};
+use crate::policy::{Asked, Cost, Limit, Policy, Quota, Ready, TWO_TICKS, charge_wholly, wholly};
 use crate::stats::Stats;
 use crate::units::{Nanos, saturating_nanos};
 use crate::wait_queue::{AfterUnlock, Arrival, Bounds, Claim, Tenant, WaiterId};
@@ -72,14 +72,8 @@ impl<P: Policy> Inner<P> {
         self.queue_len() == 0 && self.not_before <= now
     }
 
-    /// Whether, besides, nothing is still to be given back.
-    #[inline]
-    pub(super) fn is_settled(&self, now: Nanos) -> bool {
-        self.is_quiet(now) && !self.owes()
-    }
-
     /// Whether something is still to be given back.
-    #[inline]
+    #[inline(always)]
     pub(super) fn owes(&self) -> bool {
         !P::INFALLIBLE && self.waiting.as_ref().is_some_and(|waiting| !waiting.owed.is_empty())
     }
@@ -92,9 +86,7 @@ impl<P: Policy> Inner<P> {
     /// Charges a cost that is ready while no caller waits.
     #[inline(always)]
     pub(super) fn charge_at_once(&mut self, now: Nanos, cost: P::Cost) -> Charge<P::Receipt> {
-        let policy = &self.policy;
-        let receipt =
-            Some(wholly::<P, _>(&mut self.state, |state| policy.charge(state, now, cost)));
+        let receipt = Some(charge_wholly(&self.policy, &mut self.state, now, cost));
         self.not_before = now;
         self.stats.granted += 1;
         Charge { waited: 0, receipt, limited_by: None }
@@ -138,25 +130,25 @@ impl<P: Policy> Inner<P> {
     pub(super) fn take_up_to(
         &mut self,
         now: Nanos,
+        least: P::Cost,
         most: P::Cost,
     ) -> Result<(P::Cost, Charge<P::Receipt>), Error> {
-        let taken = self.at_hand(now, most);
+        let taken = self.at_hand(now, least, most);
         match self.enter(now, taken, Some(Duration::ZERO), Claim::InOrder, None)? {
             Admission::Granted(charge) => Ok((taken, charge)),
             Admission::Waiting(_) => unreachable!("waiting without time to wait"),
         }
     }
 
-    /// The part of `most` that can be taken now; one permit of each part if that cannot.
-    fn at_hand(&self, now: Nanos, most: P::Cost) -> P::Cost {
-        let one = most.each(P::Cost::ONE, u32::min);
-        if !self.is_quiet(now) || !self.is_ready(now, one) {
-            return one;
+    /// The part of `most` that can be taken now; `least` if that cannot.
+    fn at_hand(&self, now: Nanos, least: P::Cost, most: P::Cost) -> P::Cost {
+        if !self.is_quiet(now) || !self.is_ready(now, least) {
+            return least;
         }
-        let there = self.policy.available(&self.state, now).each(P::Cost::ONE, u32::max);
+        let there = self.policy.available(&self.state, now).each(least, u32::max);
         let part = most.each(there, u32::min);
         // A policy of the user's own may say otherwise.
-        if self.is_ready(now, part) { part } else { one }
+        if self.is_ready(now, part) { part } else { least }
     }
 
     pub(super) fn enter(
@@ -215,20 +207,20 @@ impl<P: Policy> Inner<P> {
             return Err(Error::QueueFull { limit, retry_after });
         }
         if self.queue_len() == 0 {
-    /// When `cost` fits in the queue. In a pause what was granted goes on leaking: it has to fit beside that now, and
-    /// beside what is still there at the end.
-    fn room_at(&self, now: Nanos, queued: <P::Cost as Cost>::Sum, cost: P::Cost) -> Nanos {
-        let room = |state| self.policy.room_at(state, now, queued, cost);
-        let resumed = self.waiting.as_ref().and_then(|waiting| waiting.resumed.as_ref());
-        resumed.map_or(now, |resumed| room(&resumed.state)).max(room(&self.state))
-    }
-
             self.forget_tail();
         }
         self.charge_in_tail(now, cost, !matches!(place, Place::Last));
         let (waiter, waker) = (Waiter { cost, arrival }, waker.cloned());
         let id = self.waiting().join((place, tenant), waiter, now, deadline, waker);
         Ok(Admission::Waiting(id))
+    }
+
+    /// When `cost` fits in the queue. In a pause what was granted goes on leaking: it has to fit beside that now, and
+    /// beside what is still there at the end.
+    fn room_at(&self, now: Nanos, queued: <P::Cost as Cost>::Sum, cost: P::Cost) -> Nanos {
+        let room = |state| self.policy.room_at(state, now, queued, cost);
+        let resumed = self.waiting.as_ref().and_then(|waiting| waiting.resumed.as_ref());
+        resumed.map_or(now, |resumed| room(&resumed.state)).max(room(&self.state))
     }
 
     /// Whether a new caller could not be granted by `deadline`.
@@ -264,8 +256,7 @@ impl<P: Policy> Inner<P> {
     }
 
     fn charge(&mut self, at: Nanos, joined: Nanos, cost: P::Cost) -> Charge<P::Receipt> {
-        let policy = &self.policy;
-        let receipt = Some(wholly::<P, _>(&mut self.state, |state| policy.charge(state, at, cost)));
+        let receipt = Some(charge_wholly(&self.policy, &mut self.state, at, cost));
         let waited = at.since(joined);
         self.not_before = self.not_before.max(at);
         self.stats.granted += 1;
@@ -510,9 +501,6 @@ impl<P: Policy> Inner<P> {
             if paid.is_err() && (!tried || change.is_release()) {
                 self.waiting().owed.push(Owed { change, tried: true });
             }
-        if cost.is_zero() {
-            return;
-        }
             if !tried {
                 result = result.and(paid);
             }
@@ -522,6 +510,9 @@ impl<P: Policy> Inner<P> {
 
     /// The caller did not take its grant.
     pub(crate) fn give_up(&mut self, now: Nanos, cost: P::Cost, charge: Charge<P::Receipt>) {
+        if cost.is_zero() {
+            return;
+        }
         self.stats.given_up += 1;
         let receipt = charge.receipt;
         self.give_back(now, Change::Refund { part: cost, held: cost, receipt });

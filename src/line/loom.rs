@@ -123,7 +123,12 @@ fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
     match call {
         Call::Try(n) => ask(line, &At(NOW), n, at_once).is_ok(),
         Call::TryAt(read, n) => ask(line, &Read(Cell::new(read)), n, at_once).is_ok(),
-        Call::TryUpTo(n) => line.take_up_to(&At(NOW), n, |_, _| ()).is_ok(),
+        Call::TryUpTo(n) => {
+            let (clock, least) = (At(NOW), n.min(1));
+            let with_lock = || line.take_up_to_with_lock(&clock, least, n, |_, _| ());
+            let decided = line.take_up_to(&clock, least, n);
+            decided.map_or_else(with_lock, |taken| taken.map(|_| ())).is_ok()
+        }
         Call::TryAndRefund(n) => match ask(line, &At(NOW), n, at_once) {
             Ok(Admission::Granted(Charge { receipt, .. })) => {
                 let refund = Change::Refund { part: n, held: n, receipt };

@@ -145,13 +145,13 @@ impl Word {
     // As `Line::decide`.
     #[inline(always)]
     pub(super) fn attempt(&self, now: Nanos, permits: u64) -> Attempt {
-        self.charge::<false>(now, permits, || self.unrecorded_limits(), |_| ())
+        self.charge::<false>(now, permits, permits, || self.unrecorded_limits(), |_| ())
     }
 
-    /// The same for as many of `permits` as are stored, and at least one.
+    /// The same for as many of `most` permits as are stored, and at least `least`.
     #[inline]
-    pub(super) fn attempt_up_to(&self, now: Nanos, permits: u64) -> Attempt {
-        self.charge::<true>(now, permits, || self.unrecorded_limits(), |_| ())
+    pub(super) fn attempt_up_to(&self, now: Nanos, least: u64, most: u64) -> Attempt {
+        self.charge::<true>(now, least, most, || self.unrecorded_limits(), |_| ())
     }
 
     /// What may go unrecorded.
@@ -169,7 +169,7 @@ impl Word {
         let mut found = None;
         let (most, until) = (most.load(Ordering::Relaxed), end.load(Ordering::Relaxed));
         let limits = || Limits { most, until };
-        let attempt = self.charge::<false>(now, permits, limits, |it| found = Some(it));
+        let attempt = self.charge::<false>(now, permits, permits, limits, |it| found = Some(it));
         (attempt, found)
     }
 
@@ -177,6 +177,7 @@ impl Word {
     fn charge<const UP_TO: bool>(
         &self,
         now: Nanos,
+        least: u64,
         wanted: u64,
         limits: impl Fn() -> Limits,
         charged: impl FnOnce(Found),
@@ -185,7 +186,7 @@ impl Word {
         let mut bits = self.bits.load(Ordering::Acquire);
         loop {
             // What must be ready.
-            let mut permits = if UP_TO { 1 } else { wanted };
+            let mut permits = least;
             let Limits { most, until } = limits();
             if permits > most {
                 return Attempt::Undecided;
@@ -223,7 +224,7 @@ impl Word {
             if UP_TO {
                 // As `Schedule::stored`. A unit is a power of two.
                 let stored = here.wrapping_sub(start).min(burst) >> (unit.trailing_zeros() & 63);
-                permits = wanted.min(stored.max(1));
+                permits = wanted.min(stored.max(least));
                 if permits > most {
                     return Attempt::Undecided;
                 }
@@ -482,7 +483,7 @@ mod tests {
         fn ask_up_to(&mut self, now: Nanos, most: u64) -> Result<bool, TestCaseError> {
             let one = self.schedule.ready_at(&self.state, 1);
             let stored = self.schedule.stored(self.state.position, now);
-            match self.word.attempt_up_to(now, most) {
+            match self.word.attempt_up_to(now, 1, most) {
                 Attempt::Granted(receipt) => {
                     let is_ready = one.is_ok_and(|one| one.has_come(now));
                     prop_assert!(is_ready);
