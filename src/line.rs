@@ -38,7 +38,7 @@ use crate::stats::{Counters, Stats};
 use crate::sync::{ShortMutex, ShortMutexGuard};
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Claim, WaiterId};
-pub(crate) use charge::{Change, Charge};
+pub(crate) use charge::{Change, Charge, Taking};
 pub(crate) use inner::{Admission, Inner, WaitStatus};
 pub(crate) use timer::Timer;
 use word::{Attempt, Word};
@@ -156,7 +156,7 @@ impl<P: Policy> Line<P> {
         timer: &impl Timer,
         least: P::Cost,
         most: P::Cost,
-    ) -> Option<Result<(P::Cost, Charge<P::Receipt>), Error>> {
+    ) -> Option<Result<Taking<P>, Error>> {
         if most.is_zero() {
             return Some(Ok((most, Charge { waited: 0, receipt: None, limited_by: None })));
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::clock::{Alarm, Clock, OnAlarm, Steady};
 use crate::error::Error;
-use crate::line::{Admission, Change, Charge, Inner, Line, Timer};
+use crate::line::{Admission, Change, Charge, Inner, Line, Taking, Timer};
 use crate::observe::{LazyObserver, Observer};
 use crate::policy::{Limit, Policy, Quota, Rated};
 use crate::stats::{Stats, Waits};
@@ -80,21 +80,13 @@ impl<P: Policy> Shared<P> {
 
     /// As `Line::take_up_to`.
     #[inline]
-    pub(crate) fn take_up_to(
-        &self,
-        least: P::Cost,
-        most: P::Cost,
-    ) -> Result<(P::Cost, Charge<P::Receipt>), Error> {
+    pub(crate) fn take_up_to(&self, least: P::Cost, most: P::Cost) -> Result<Taking<P>, Error> {
         let decided = self.line.take_up_to(self, least, most);
         decided.unwrap_or_else(|| self.take_up_to_with_lock(least, most))
     }
 
     #[inline(never)]
-    fn take_up_to_with_lock(
-        &self,
-        least: P::Cost,
-        most: P::Cost,
-    ) -> Result<(P::Cost, Charge<P::Receipt>), Error> {
+    fn take_up_to_with_lock(&self, least: P::Cost, most: P::Cost) -> Result<Taking<P>, Error> {
         let mut taken = Taken::new(self);
         let hand_over = |cost, charge| taken.charge = Some((cost, charge));
         self.line.take_up_to_with_lock(self, least, most, hand_over)?;

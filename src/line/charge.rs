@@ -15,6 +15,9 @@ pub(crate) struct Charge<R> {
     pub(crate) limited_by: Option<usize>,
 }
 
+/// What was taken of a cost, and its charge.
+pub(crate) type Taking<P> = (<P as Policy>::Cost, Charge<<P as Policy>::Receipt>);
+
 /// How a charge can change later.
 #[derive(Debug)]
 pub(crate) enum Change<P: Policy> {

@@ -5,9 +5,11 @@ use std::io::{self, BufRead, Write};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use futures::poll;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tollgate::redis::{
     Connection, Failure, Reconnecting, RedisGrant, RedisRateLimiter, Reply, Request, Scripted,
@@ -91,7 +93,7 @@ async fn work<P: Scripted<Cost = u32>>(job: &Job, policy: P, with_rate: fn(P, Ra
     for &change in &job.changes {
         tokio::spawn(make(limiter.clone(), change, with_rate, Arc::clone(&notes)));
     }
-    let all = timeout(job.lasts, call(job, &limiter, &notes)).await;
+    let all = timeout(job.lasts, call(job, &limiter, &notes, &longest)).await;
     all.expect_err("they call for ever");
     let (counters, stats) = (limiter.counters(), limiter.stats());
     let mut out = io::stdout().lock();
@@ -124,23 +126,36 @@ fn wait_for_start() {
     });
 }
 
-async fn call<P: Scripted<Cost = u32>>(job: &Job, limiter: &Limiter<P>, notes: &Shared) {
+async fn call<P: Scripted<Cost = u32>>(
+    job: &Job,
+    limiter: &Limiter<P>,
+    notes: &Shared,
+    longest: &Arc<AtomicU64>,
+) {
     match job.callers {
         Callers::Tasks(tasks) | Callers::Dropping(tasks) => {
             let drops = matches!(job.callers, Callers::Dropping(_));
             for task in 0..tasks {
                 let (limiter, cost, notes) = (limiter.clone(), job.cost, Arc::clone(notes));
+                let longest = Arc::clone(longest);
                 let holds = job.holds;
                 tokio::spawn(async move {
                     for call in u64::from(task).. {
                         let called = now();
-                        let acquire = limiter.acquire(cost);
+                        let mut acquire = Box::pin(limiter.acquire(cost));
                         if drops && call.is_multiple_of(3) {
                             let patience = Duration::from_millis(call * 37 % 250);
                             call_once(acquire, patience, Arc::clone(&notes)).await;
                             continue;
                         }
-                        let grant = acquire.await.expect("granted");
+                        // A wait begins between `called` and the end of this poll, and the process may be held up there.
+                        let polled = poll!(acquire.as_mut());
+                        longest.fetch_max(now() - called, Relaxed);
+                        let grant = match polled {
+                            Poll::Ready(grant) => grant,
+                            Poll::Pending => acquire.await,
+                        };
+                        let grant = grant.expect("granted");
                         granted(called, &grant, &notes);
                         if !holds.is_zero() {
                             let since = now();
