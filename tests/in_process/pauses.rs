@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     AllOf, AnyRateLimiter, FixedWindow, InFlight, KeyedRateLimiter, LeakyBucket, LockOut,
-    ManualClock, Rate, RateLimiter, Same, SlidingWindowLog, SmoothBursty, SmoothWarmingUp,
+    ManualClock, Policy, Rate, RateLimiter, Same, SlidingWindowLog, SmoothBursty, SmoothWarmingUp,
     TokenBucket,
 };
 
@@ -270,4 +270,34 @@ fn in_a_pause_callers_queue_until_the_bucket_is_full() {
     queue.push(limiter.reserve(3).expect("room for three"));
     assert_eq!(full(1), Some(secs(56)));
     assert_eq!(queue[2].delay(), secs(55 + 5 + 2));
+}
+
+/// As before the pause, nothing is charged before the last grant.
+fn resumes_after_the_clock_was_set_back<P: Policy<Cost = u32>>(policy: P) {
+    let limiter = |pauses: bool| {
+        let clock = ManualClock::new();
+        let limiter = RateLimiter::with_clock(policy.clone(), &clock);
+        clock.set(secs(100));
+        limiter.try_acquire(1).expect("a new limiter grants at once");
+        clock.set(secs(50));
+        if pauses {
+            limiter.pause_for(secs(3600));
+            limiter.resume();
+        }
+        [0, 10, 49, 50].map(|seconds| {
+            clock.set(secs(50 + seconds));
+            limiter.try_acquire(1).map(drop)
+        })
+    };
+    assert_eq!(limiter(true), limiter(false));
+}
+
+#[test]
+fn a_pause_that_began_after_the_clock_was_set_back_can_be_ended() {
+    resumes_after_the_clock_was_set_back(bucket(10.0, 10));
+    resumes_after_the_clock_was_set_back(SmoothBursty::new(Rate::per_second(10.0)));
+    resumes_after_the_clock_was_set_back(SlidingWindowLog::new(10, secs(1)));
+    resumes_after_the_clock_was_set_back(FixedWindow::new(10, secs(1)));
+    resumes_after_the_clock_was_set_back(LeakyBucket::new(Rate::per_second(10.0), 10));
+    resumes_after_the_clock_was_set_back(InFlight::new(10));
 }
