@@ -17,7 +17,7 @@ pub use manual::ManualClock;
 
 use crate::units::Nanos;
 pub(crate) use alarm::OnAlarm;
-use alarm::TimedAlarm;
+use alarm::{TimedAlarm, sound};
 use rounds::Slack;
 pub(crate) use steady::Steady;
 use system::{System, SystemAlarms};
@@ -31,7 +31,7 @@ use system::{System, SystemAlarms};
 /// |---|---|---|
 /// | [`Clock::system()`] | monotonic, by [`quanta`] | a thread of this crate, started at the first wait or key; how precisely is set by [`timer_slack`](Clock::timer_slack) |
 /// | [`Clock::coarse()`] | the same; what is ready at the kernel's last tick is granted by that | the same |
-/// | `Clock::tokio()` | tokio's, honours `tokio::time::pause` | a task on the waiter's runtime |
+/// | `Clock::tokio()` | tokio's, honours `tokio::time::pause` | on a current-thread runtime a task of that runtime; elsewhere the same thread |
 /// | [`ManualClock`] | yours | [`advance`](ManualClock::advance) |
 ///
 /// ```
@@ -122,7 +122,7 @@ impl Clock {
     /// them. The slack is rounded down to a power of two microseconds.
     ///
     /// It belongs to this handle: limiters made with others are not affected. No effect on `Clock::tokio()`,
-    /// whose timers have a slack of 1 ms, and on a [`ManualClock`].
+    /// whose timers on a current-thread runtime have a slack of 1 ms, and on a [`ManualClock`].
     ///
     /// ```
     /// use std::time::Duration;
@@ -144,11 +144,18 @@ impl Clock {
     /// Tokio's clock: stands still under `tokio::time::pause` and moves with
     /// `tokio::time::advance` (tokio's feature `test-util`), for decisions and waits.
     ///
-    /// A task on the waiter's runtime ends its wait. Each runtime with waiters has its own task, so that a
-    /// blocked or stopped runtime does not delay waiters in another. The system clock's thread ends waits
-    /// outside any runtime. `blocking_*` calls inside
-    /// `spawn_blocking` see paused time too, but keep it from advancing by itself. On the own thread
-    /// of a current-thread runtime they **never return**: they block the runtime, and so its clock.
+    /// Time can be paused in a current-thread runtime only. There a task of the waiter's own runtime ends the wait. Each
+    /// such runtime has one while callers wait in it, so a blocked or stopped runtime delays no waiter
+    /// in another. The [system clock's](Self::system) thread ends all other waits: on runtimes with several threads, and
+    /// outside of any.
+    ///
+    /// `blocking_*` calls inside `spawn_blocking` see paused time, but keep it from advancing by itself. On the own
+    /// thread of a current-thread runtime they **never return**: they block the runtime, and so its clock. On a worker
+    /// of a runtime with several threads they return in time.
+    ///
+    /// A current-thread runtime without timers (`enable_time`) works, but prints a message of tokio's: only a task that
+    /// panics finds out that it has none. That happens once in a runtime, and in no caller; from then on the system
+    /// clock's thread ends the waits there.
     ///
     /// ```
     /// use std::time::Duration;
@@ -280,8 +287,11 @@ impl Clock {
     /// Wakes the callers whose waits ended with that of one that is polled.
     #[inline]
     pub(crate) fn wake_others(&self) {
-        if let Kind::System(system, _) | Kind::Coarse(system, _) = &self.0 {
-            system.rounds.wake_others();
+        match &self.0 {
+            Kind::System(system, _) | Kind::Coarse(system, _) => system.rounds.wake_others(),
+            #[cfg(feature = "tokio")]
+            Kind::Tokio(_) => System::get().rounds.wake_others(),
+            Kind::Manual(_) => {}
         }
     }
 
@@ -354,30 +364,39 @@ pub(crate) enum Alarm {
 }
 
 impl Alarm {
-    /// Sets the alarm; called under the line's lock, so nothing here may call back.
-    pub(crate) fn set(&mut self, due: Nanos) {
+    /// Sets the alarm; called under the line's lock, so nothing here may call back. Returns whether `due` has come
+    /// by then: the clock has moved since the line read it, and the alarm may have missed that.
+    #[must_use]
+    pub(crate) fn set(&mut self, due: Nanos) -> bool {
         match self {
             Self::System(alarm) => alarm.set(due),
-            Self::Manual(alarm) => alarm.set(due),
+            Self::Manual(alarm) => {
+                alarm.set(due);
+                // After that: a clock that is moved later finds the alarm.
+                return due <= alarm.keeper().now();
+            }
             #[cfg(feature = "tokio")]
             Self::Tokio(alarm) => alarm.set(due),
             #[cfg(test)]
             Self::Never => {}
         }
+        // A thread or a task comes for these, however early they are due.
+        false
     }
 
-    /// A task to start once the line is unlocked, where the clock needs one to wake callers at `due`.
-    #[cfg_attr(not(feature = "tokio"), allow(clippy::unused_self, unused_variables))]
-    pub(crate) fn timer_task(&mut self, due: Nanos) -> Option<TimerTask> {
+    /// Callers wait, but it is unknown until when. Returns whether the alarm is unset; otherwise it goes off once for
+    /// nothing.
+    pub(crate) fn unset(&mut self) -> bool {
         match self {
+            Self::Manual(alarm) => alarm.unset(),
             #[cfg(feature = "tokio")]
-            Self::Tokio(alarm) => alarm.timer_task(due),
-            _ => None,
+            Self::Tokio(alarm) => alarm.unset(),
+            _ => return false,
         }
+        true
     }
 
-    /// No caller waits any more. Returns whether the alarm is unset; otherwise it goes off once for nothing.
-    #[cfg_attr(not(feature = "tokio"), allow(clippy::unused_self))]
+    /// No caller waits any more. Returns as [`unset`](Self::unset) does.
     pub(crate) fn rest(&mut self) -> bool {
         match self {
             #[cfg(feature = "tokio")]
@@ -385,22 +404,44 @@ impl Alarm {
                 alarm.rest();
                 true
             }
-            _ => false,
+            _ => self.unset(),
+        }
+    }
+
+    /// Whether callers move the clock when they see how long they have to wait.
+    pub(crate) fn is_moved_by_callers(&self) -> bool {
+        matches!(self, Self::Manual(alarm) if alarm.keeper().advances_by_itself())
+    }
+
+    /// What to start once the line is unlocked, so that the alarm goes off where callers wait. `is_here`: one joined or
+    /// was polled in the place of this call. `is_missed`: what [`set`](Self::set) has returned.
+    #[cfg_attr(not(feature = "tokio"), allow(unused_variables))]
+    pub(crate) fn timer_task(&mut self, is_here: bool, is_missed: bool) -> Option<TimerTask> {
+        match self {
+            #[cfg(feature = "tokio")]
+            Self::Tokio(alarm) => alarm.timer_task(is_here).map(TimerTask::Tokio),
+            Self::Manual(alarm) => is_missed.then(|| TimerTask::Missed(alarm.line().clone())),
+            _ => None,
         }
     }
 }
 
-#[cfg(feature = "tokio")]
-pub(crate) use self::tokio::TimerTask;
+/// What an alarm needs besides the clock.
+pub(crate) enum TimerTask {
+    /// The limiter looks again.
+    Missed(Weak<dyn OnAlarm>),
+    #[cfg(feature = "tokio")]
+    Tokio(self::tokio::TimerTask),
+}
 
-/// Without tokio no clock needs a task.
-#[cfg(not(feature = "tokio"))]
-pub(crate) enum TimerTask {}
-
-#[cfg(not(feature = "tokio"))]
 impl TimerTask {
+    /// Called without a lock.
     pub(crate) fn start(self) {
-        match self {}
+        match self {
+            Self::Missed(line) => sound(&line),
+            #[cfg(feature = "tokio")]
+            Self::Tokio(task) => task.start(),
+        }
     }
 }
 

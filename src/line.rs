@@ -382,7 +382,7 @@ impl<P: Policy> Line<P> {
         if result.is_err() || inner.owes() {
             inner.try_again_later(now);
         }
-        let after_unlock = inner.arm(timer);
+        let after_unlock = inner.arm(timer, now);
         if let Some(word) = &self.word {
             inner.publish(word, now);
         }

@@ -49,6 +49,12 @@ pub(crate) struct WaitQueue<T> {
     alarm: Option<Alarm>,
     /// When the alarm goes off; it may be early, never late.
     armed: Nanos,
+    /// Whether a caller has joined or was polled since the last [`arm`](Self::arm), by the same thread: the alarm has
+    /// to go off there.
+    is_here: bool,
+    /// Whether callers wait and nothing is due that a clock can come to. Callers that are polled then cannot move one
+    /// that advances by itself.
+    is_unknown: bool,
     wake: Wakers,
     /// To be woken by the first of those that are woken.
     #[cfg(feature = "redis")]
@@ -115,6 +121,8 @@ impl<T: Arrived> WaitQueue<T> {
             deadlines: Deadlines::new(),
             alarm: None,
             armed: NEVER,
+            is_here: false,
+            is_unknown: false,
             wake: Wakers::new(),
             #[cfg(feature = "redis")]
             held_back: Vec::new(),
@@ -145,7 +153,14 @@ impl<T: Arrived> WaitQueue<T> {
     ) -> WaiterId {
         let id = self.fifo.push_back(Entry::new(value, waker));
         self.deadlines.set(id, deadline);
+        self.is_here = true;
         id
+    }
+
+    /// A caller that waits for something else of the owner, and is no waiter, is here.
+    #[cfg(feature = "redis")]
+    pub(crate) fn note_caller(&mut self) {
+        self.is_here = true;
     }
 
     /// The waiter behind another one.
@@ -202,6 +217,7 @@ impl<T: Arrived> WaitQueue<T> {
 
     /// Keeps the waker to be called for a waiter, instead of the last one.
     pub(crate) fn keep_waker(&mut self, id: WaiterId, waker: &Waker) {
+        self.is_here = true;
         let kept = &mut self.fifo[id].waker;
         if !kept.will_wake(waker) {
             self.discard.push(mem::replace(kept, waker.clone()));
@@ -220,6 +236,14 @@ impl<T: Arrived> WaitQueue<T> {
         if !waker.will_wake(Waker::noop()) {
             self.wake.push(waker);
         }
+    }
+
+    /// The alarm cannot be relied on in some place: wakes all waiters, each of which looks for itself.
+    pub(crate) fn forget_alarm(&mut self) {
+        self.disarm();
+        self.wake_all();
+        // There may be none, but an owner that waits.
+        self.is_here = true;
     }
 
     /// Wakes all waiters after the lock is released, and keeps their wakers.
@@ -245,27 +269,42 @@ impl<T: Arrived> WaitQueue<T> {
     }
 
     /// Sets the alarm for `due`, unless it is set for an earlier time: an early alarm is harmless, and to set it
-    /// at each departure would cost more. `None`: there is nothing to wait for.
+    /// at each departure would cost more. `None`: nothing is due at a known time. `now`: as the owner has read it.
     pub(crate) fn arm(
         &mut self,
         due: Option<Nanos>,
+        now: Nanos,
         alarm: impl FnOnce() -> Alarm,
     ) -> Option<TimerTask> {
+        let is_here = mem::take(&mut self.is_here);
+        let is_empty = self.fifo.len() == 0;
+        let is_unknown = !is_empty && due.is_none_or(|due| due > Nanos::END);
+        let was_unknown = mem::replace(&mut self.is_unknown, is_unknown);
         let Some(due) = due else {
-            if self.armed != NEVER && self.alarm.as_mut().is_some_and(Alarm::rest) {
+            let unset = if is_empty { Alarm::rest } else { Alarm::unset };
+            if (is_empty || self.armed != NEVER) && self.alarm.as_mut().is_some_and(unset) {
                 self.armed = NEVER;
             }
-            return None;
+            let waits_here = is_here && !is_empty;
+            // A caller that comes later, in another place, may make the time known.
+            return waits_here
+                .then(|| self.alarm.get_or_insert_with(alarm))
+                .and_then(|alarm| alarm.timer_task(true, false));
         };
         let alarm = self.alarm.get_or_insert_with(alarm);
-        if due < self.armed {
-            alarm.set(due);
-            self.armed = due;
+        let is_earlier = due < self.armed;
+        // What was due before `now` is for the owner to see.
+        let is_missed = is_earlier && alarm.set(due) && due > now;
+        self.armed = self.armed.min(due);
+        let is_needed = is_earlier || is_here;
+        let task = is_needed.then(|| alarm.timer_task(is_here, is_missed)).flatten();
+        if was_unknown && alarm.is_moved_by_callers() {
+            self.wake_all();
         }
-        alarm.timer_task(due)
+        task
     }
 
-    /// The alarm went off, or cannot be relied on.
+    /// The alarm went off.
     pub(crate) fn disarm(&mut self) {
         self.armed = NEVER;
     }

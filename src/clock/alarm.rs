@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 use std::task::Waker;
 
+use super::chain;
 use crate::units::Nanos;
 
 /// A limiter with waiting callers.
@@ -22,6 +24,27 @@ pub(crate) trait OnAlarm: Send + Sync {
 
     /// The alarm cannot be relied on: wakes all callers, each of which looks for itself.
     fn wake_all(&self);
+}
+
+/// Calls a limiter whose alarm went off, where no caller is to get its panic. Adds the callers to be woken to `wake`,
+/// and returns how many go on waiting.
+pub(super) fn sound_in_round(line: &Weak<dyn OnAlarm>, wake: &mut Vec<Waker>) -> usize {
+    // The last handle on a limiter may be dropped in here too, and with it values of its user.
+    let sounded =
+        catch_unwind(AssertUnwindSafe(|| line.upgrade().map_or(0, |line| line.on_round(wake))));
+    // The waiters of a limiter whose policy panics are woken, and meet the panic themselves.
+    sounded.unwrap_or_else(|_| {
+        // A waker may panic here again; there is no caller left to get that.
+        let _ = catch_unwind(AssertUnwindSafe(|| line.upgrade().map(|line| line.wake_all())));
+        0
+    })
+}
+
+/// The same for one limiter alone.
+pub(super) fn sound(line: &Weak<dyn OnAlarm>) {
+    let mut wake = Vec::new();
+    sound_in_round(line, &mut wake);
+    wake.into_iter().for_each(chain::wake);
 }
 
 /// When, and a number that tells alarms of one time apart, in the order in which they were set.
@@ -79,7 +102,7 @@ impl fmt::Debug for Alarms {
 
 /// Keeps a list of alarms and sounds them in time.
 pub(crate) trait AlarmKeeper {
-    fn change(&self, change: impl FnOnce(&mut Alarms));
+    fn change<R>(&self, change: impl FnOnce(&mut Alarms) -> R) -> R;
 }
 
 /// One limiter's alarm in a list; leaves it when dropped.
@@ -97,14 +120,26 @@ impl<K: AlarmKeeper> TimedAlarm<K> {
 
     pub(super) fn set(&mut self, due: Nanos) {
         let (old, line) = (self.id.take(), self.line.clone());
-        self.keeper.change(|alarms| self.id = Some(alarms.replace(old, due, line)));
+        self.id = Some(self.keeper.change(|alarms| alarms.replace(old, due, line)));
+    }
+
+    pub(super) fn unset(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.keeper.change(|alarms| alarms.remove(id));
+        }
+    }
+
+    pub(super) fn keeper(&self) -> &K {
+        &self.keeper
+    }
+
+    pub(super) fn line(&self) -> &Weak<dyn OnAlarm> {
+        &self.line
     }
 }
 
 impl<K: AlarmKeeper> Drop for TimedAlarm<K> {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.keeper.change(|alarms| alarms.remove(id));
-        }
+        self.unset();
     }
 }

@@ -93,7 +93,8 @@ impl ManualClock {
     /// A clock that waits move: a caller that would wait is at the end of its wait at once.
     ///
     /// Waits then take no time, and the clock shows how long they would have been. It is meant for
-    /// one caller at a time; if several wait, each moves the clock for all.
+    /// one caller at a time; if several wait, each moves the clock for all. A caller that waits for a place
+    /// [in flight](crate::InFlight) moves it when the place has come back.
     ///
     /// ```
     /// use std::time::Duration;
@@ -123,7 +124,8 @@ impl ManualClock {
     }
 
     /// Moves the clock forward. It stops at each due time on the way, in order, and there grants permits and
-    /// wakes their waiters. The clock ends at [`Nanos::END`], 292 years on. One thread at a time may move it.
+    /// wakes their waiters. A caller that joins a queue meanwhile, on another thread, is granted by the time to which
+    /// the clock is moved. The clock ends at [`Nanos::END`], 292 years on. One thread at a time may move it.
     ///
     /// Woken tasks run when their executor gets to them, after this call, and see the time to which the clock
     /// was moved.
@@ -218,7 +220,7 @@ impl ManualClock {
 }
 
 impl AlarmKeeper for ManualClock {
-    fn change(&self, change: impl FnOnce(&mut Alarms)) {
-        change(&mut self.shared.alarms.lock());
+    fn change<R>(&self, change: impl FnOnce(&mut Alarms) -> R) -> R {
+        change(&mut self.shared.alarms.lock())
     }
 }

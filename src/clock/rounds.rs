@@ -8,15 +8,13 @@
 //! and without one, it is more precise than the 1 ms tick of tokio's timers, and no runtime that is
 //! blocked or shut down can hold up waiters elsewhere.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
-use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::alarm::{Alarms, OnAlarm};
+use super::alarm::{Alarms, OnAlarm, sound_in_round};
 use super::chain::{self, Chain};
 use crate::units::Nanos;
 
@@ -138,10 +136,14 @@ impl Rounds {
         self.chain.wake_others();
     }
 
-    pub(super) fn change(&'static self, slack: Slack, change: impl FnOnce(&mut Alarms)) {
+    pub(super) fn change<R>(
+        &'static self,
+        slack: Slack,
+        change: impl FnOnce(&mut Alarms) -> R,
+    ) -> R {
         let mut schedule = self.schedule.lock();
-        change(schedule.alarms(slack));
-        let Some(next) = schedule.next() else { return };
+        let result = change(schedule.alarms(slack));
+        let Some(next) = schedule.next() else { return result };
         if !schedule.running {
             thread::Builder::new()
                 .name("tollgate-clock".to_owned())
@@ -152,6 +154,7 @@ impl Rounds {
             schedule.sleeps_until = None;
             self.changed.notify_one();
         }
+        result
     }
 
     /// Holds the rounds, for ever.
@@ -188,7 +191,7 @@ impl Rounds {
             relay.ended(self.chain.wake_others());
             while let Some(line) = schedule.pop(now) {
                 parking_lot::MutexGuard::unlocked(&mut schedule, || {
-                    waiting += sound(&line, &mut wake);
+                    waiting += sound_in_round(&line, &mut wake);
                 });
             }
             schedule.is_crowd = schedule.len() + waiting > FEW;
@@ -236,19 +239,6 @@ impl Relay {
         }
         self.is_on = false;
     }
-}
-
-/// A policy that panics must not end the one thread that ends all waits. The waiters of that limiter are
-/// woken, and meet the panic themselves. Returns how many go on waiting.
-fn sound(line: &Weak<dyn OnAlarm>, wake: &mut Vec<Waker>) -> usize {
-    // The last handle on a limiter may be dropped in here too, and with it values of its user.
-    let sounded =
-        catch_unwind(AssertUnwindSafe(|| line.upgrade().map_or(0, |line| line.on_round(wake))));
-    sounded.unwrap_or_else(|_| {
-        // A waker may panic here again; there is no caller left to get that.
-        let _ = catch_unwind(AssertUnwindSafe(|| line.upgrade().map(|line| line.wake_all())));
-        0
-    })
 }
 
 /// Asks the kernel to wake this thread when it wants to be woken, and not up to 50 us later, the default

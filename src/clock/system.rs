@@ -85,6 +85,12 @@ impl System {
         }
     }
 
+    /// The time of `instant`, which this clock shows then or a little later.
+    #[cfg(feature = "tokio")]
+    pub(super) fn at(&self, instant: Instant) -> Nanos {
+        Nanos::ZERO.saturating_add(instant.saturating_duration_since(self.origin))
+    }
+
     /// The time of the kernel's last tick, if the feature is on.
     pub(super) fn coarse_now(&self) -> Nanos {
         #[cfg(all(feature = "coarse", target_os = "linux"))]
@@ -148,8 +154,8 @@ pub(crate) struct SystemAlarms {
 }
 
 impl AlarmKeeper for SystemAlarms {
-    fn change(&self, change: impl FnOnce(&mut Alarms)) {
-        self.system.rounds.change(self.slack, change);
+    fn change<R>(&self, change: impl FnOnce(&mut Alarms) -> R) -> R {
+        self.system.rounds.change(self.slack, change)
     }
 }
 
@@ -178,6 +184,19 @@ mod tests {
                     assert!(ours.abs_diff(slow) <= 1 + (exact >> 20), "{hertz}: {ours} {slow}");
                 }
             }
+        }
+    }
+
+    /// An alarm of tokio's clock is set by this.
+    #[cfg(feature = "tokio")]
+    #[test]
+    fn the_time_of_an_instant_is_not_shown_before_it() {
+        let system = System::get();
+        for micros in 0..1000 {
+            let instant = Instant::now() + Duration::from_micros(micros % 50);
+            let time = system.at(instant);
+            while system.now() < time {}
+            assert!(Instant::now() >= instant);
         }
     }
 

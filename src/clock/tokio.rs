@@ -1,18 +1,20 @@
-//! Tokio's clock, and the task that ends its waits.
+//! Tokio's clock, and the tasks that end waits in paused time.
 //!
-//! Paused time moves only by tokio's own timers, so a wait needs one of those: a task, the *timer task*,
-//! that sleeps until the alarm and then calls the limiter. Each runtime with waiters has one, so that a stopped
-//! runtime does not delay waiters in another.
+//! A waiter depends on its own runtime at most. Time can be paused only in a current-thread runtime, and moves there
+//! only by timers of that runtime. So each such runtime with waiters has a task of its own, the *timer task*, that sleeps
+//! until the alarm and then calls the limiter. Everywhere else tokio's time is the system's, and the thread of the
+//! system's clock calls the limiter. It does so only if there are waiters elsewhere: those in paused time are not
+//! decided by the system's time.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::alarm::{OnAlarm, TimedAlarm};
+use super::alarm::{OnAlarm, TimedAlarm, sound};
 use super::rounds::Slack;
 use super::system::{System, SystemAlarms};
 use crate::units::Nanos;
@@ -33,12 +35,12 @@ impl TokioClock {
     }
 
     pub(super) fn alarm(&self, line: Weak<dyn OnAlarm>) -> TokioAlarm {
-        let outside = TimedAlarm::new(
-            SystemAlarms { system: System::get(), slack: Slack::AUTO },
-            line.clone(),
-        );
-        let shared = Arc::new(Shared { line, clock: self.clone(), state: Mutex::default() });
-        TokioAlarm { shared, outside, outside_due: Nanos::ZERO }
+        let (clock, state) = (self.clone(), Mutex::default());
+        TokioAlarm { shared: Arc::new(Shared { line, clock, state }), rests: true }
+    }
+
+    fn instant(&self, time: Nanos) -> Instant {
+        self.origin + time.min(Nanos::END).since(Nanos::ZERO)
     }
 }
 
@@ -46,10 +48,8 @@ impl TokioClock {
 #[derive(Debug)]
 pub(crate) struct TokioAlarm {
     shared: Arc<Shared>,
-    /// For waiters outside any runtime: time is never paused there.
-    outside: TimedAlarm<SystemAlarms>,
-    /// The time for which `outside` was set last, by tokio's clock.
-    outside_due: Nanos,
+    /// No caller waits.
+    rests: bool,
 }
 
 #[derive(Debug)]
@@ -61,47 +61,67 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Whether callers wait. Without any the tasks end.
+    waiting: bool,
+    /// `None` as long as it is unknown.
     due: Option<Nanos>,
+    /// The runtimes with a task. The waker is there while the task waits for another alarm.
     tasks: Vec<(Id, Option<Waker>)>,
-    /// Runtimes that dropped a task: they are shutting down.
-    ended: Vec<Id>,
+    /// If callers wait outside of these: the alarm of the system's clock.
+    elsewhere: Option<TimedAlarm<SystemAlarms>>,
 }
 
-const MOST_ENDED: usize = 16;
-
 impl TokioAlarm {
-    pub(super) fn set(&mut self, due: Nanos) {
-        self.change(Some(due));
+    pub(super) fn set(&self, due: Nanos) {
+        self.change(|state| {
+            state.due = Some(due);
+            self.shared.set_elsewhere(state);
+        });
     }
 
-    /// No caller waits: the tasks end. A timer that went on sleeping would move paused time.
+    /// It is unknown when the next caller is due. A timer that went on sleeping would move paused time.
+    pub(super) fn unset(&self) {
+        // The system's clock may call the limiter once for nothing.
+        self.change(|state| state.due = None);
+    }
+
+    /// No caller waits: the tasks end.
     pub(super) fn rest(&mut self) {
-        self.change(None);
+        if !std::mem::replace(&mut self.rests, true) {
+            self.change(|state| {
+                (state.waiting, state.due) = (false, None);
+                state.elsewhere = None;
+            });
+        }
     }
 
-    fn change(&self, due: Option<Nanos>) {
+    fn change(&self, change: impl FnOnce(&mut State)) {
         let wakers: Vec<_> = {
             let mut state = self.shared.state.lock();
-            state.due = due;
+            change(&mut state);
             state.tasks.iter_mut().filter_map(|(_, waker)| waker.take()).collect()
         };
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// A task for the current runtime, if it has none. Outside any runtime, or in one that shuts down, the
-    /// system clock's thread calls the limiter at `due`.
-    pub(super) fn timer_task(&mut self, due: Nanos) -> Option<TimerTask> {
+    /// Sees to it that this place hears of the alarm if a caller `is_here`, or no other place does. Returns a task to
+    /// start.
+    pub(super) fn timer_task(&mut self, is_here: bool) -> Option<TimerTask> {
+        if !is_here && !self.rests {
+            return None;
+        }
+        self.rests = false;
         let mut state = self.shared.state.lock();
-        let Some(id) = running().filter(|id| !state.ended.contains(id)) else {
-            drop(state);
-            let now = self.shared.clock.now();
-            if due < self.outside_due || self.outside_due <= now {
-                self.outside_due = due;
-                self.outside.set(System::get().now().saturating_add(due.since(now)));
+        state.waiting = true;
+        let Some(id) = with_own_time() else {
+            if state.elsewhere.is_none() {
+                let alarms = SystemAlarms { system: System::get(), slack: Slack::AUTO };
+                state.elsewhere = Some(TimedAlarm::new(alarms, self.shared.line.clone()));
+                self.shared.set_elsewhere(&mut state);
             }
             return None;
         };
-        if state.due.is_none() || state.tasks.iter().any(|&(other, _)| other == id) {
+        if state.tasks.iter().any(|&(other, _)| other == id) {
             return None;
         }
         state.tasks.push((id, None));
@@ -115,9 +135,28 @@ impl Drop for TokioAlarm {
     }
 }
 
-fn running() -> Option<Id> {
-    Handle::try_current().ok().map(|handle| handle.id())
+impl Shared {
+    /// Sets the alarm of the system's clock. That is late by some microseconds, never early: what is due by it is due
+    /// by tokio's clock.
+    fn set_elsewhere(&self, state: &mut State) {
+        if let (Some(alarm), Some(due)) = (&mut state.elsewhere, state.due) {
+            alarm.set(System::get().at(self.clock.instant(due).into_std()));
+        }
+    }
 }
+
+/// The current runtime, if its time may be another one than the system's.
+fn with_own_time() -> Option<Id> {
+    let handle = Handle::try_current().ok()?;
+    let is_own = handle.runtime_flavor() == RuntimeFlavor::CurrentThread;
+    is_own.then(|| handle.id()).filter(|id| !WITHOUT_TASKS.lock().contains(id))
+}
+
+/// Runtimes that dropped a task: they are shutting down, or have no timers. A caller within them waits by the system's
+/// clock. Only the latest few matter: in another one the next task is dropped again.
+static WITHOUT_TASKS: Mutex<Vec<Id>> = Mutex::new(Vec::new());
+
+const MOST_WITHOUT_TASKS: usize = 64;
 
 /// The task that calls a limiter at its alarm, until no caller waits there.
 pub(crate) struct TimerTask {
@@ -136,10 +175,10 @@ impl TimerTask {
         }
     }
 
-    /// The next alarm; `None` ends this task.
+    /// The next alarm, if it is known. Ends this task if no caller waits.
     fn due(&mut self, waker: &Waker) -> Option<Nanos> {
         let mut state = self.shared.state.lock();
-        if state.due.is_none() {
+        if !state.waiting {
             state.tasks.retain(|&(id, _)| id != self.id);
             self.over = true;
         } else if let Some((_, entry)) = state.tasks.iter_mut().find(|(id, _)| *id == self.id) {
@@ -147,47 +186,135 @@ impl TimerTask {
         }
         state.due
     }
+
+    /// The alarm goes off here, unless it has gone off elsewhere or was set for another time. Returns whether it does.
+    fn goes_off(&self, due: Nanos) -> bool {
+        let mut state = self.shared.state.lock();
+        let goes_off = state.due.take_if(|latest| *latest == due).is_some();
+        // The limiter sets the next alarm, of which this task needs no news.
+        if let Some((_, entry)) = state.tasks.iter_mut().find(|(id, _)| *id == self.id) {
+            *entry = None;
+        }
+        goes_off
+    }
 }
 
 impl Future for TimerTask {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        while let Some(due) = self.due(context.waker()) {
+        loop {
+            let due = self.due(context.waker());
+            if self.over {
+                return Poll::Ready(());
+            }
+            let Some(due) = due else {
+                self.sleep = None;
+                return Poll::Pending;
+            };
             // Rounded up by tokio to its tick of a millisecond: late, never early.
-            let time = due.min(Nanos::END).since(Nanos::ZERO);
-            let deadline = self.shared.clock.origin + time;
+            let deadline = self.shared.clock.instant(due);
             let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-            sleep.as_mut().reset(deadline);
+            if sleep.deadline() != deadline {
+                sleep.as_mut().reset(deadline);
+            }
             if sleep.as_mut().poll(context).is_pending() {
                 return Poll::Pending;
             }
-            if let Some(line) = self.shared.line.upgrade() {
-                line.on_alarm();
+            if self.goes_off(due) {
+                sound(&self.shared.line);
             }
-            // If callers still wait, the alarm is now set for later.
-            self.shared.state.lock().due.take_if(|latest| *latest == due);
         }
-        Poll::Ready(())
     }
 }
 
-/// The runtime shuts down: waiters in other runtimes must not depend on it.
+/// The runtime shuts down or has no timers: waiters within it, or elsewhere, must not depend on it.
 impl Drop for TimerTask {
     fn drop(&mut self) {
         if self.over {
             return;
         }
+        self.shared.state.lock().tasks.retain(|&(id, _)| id != self.id);
         {
-            let mut state = self.shared.state.lock();
-            state.tasks.retain(|&(id, _)| id != self.id);
-            // Callers still inside a runtime that shuts down must not start another task there. Only the latest
-            // few matter: later no caller is left inside.
-            state.ended.truncate(MOST_ENDED - 1);
-            state.ended.insert(0, self.id);
+            let mut without_tasks = WITHOUT_TASKS.lock();
+            without_tasks.retain(|&id| id != self.id);
+            without_tasks.truncate(MOST_WITHOUT_TASKS - 1);
+            without_tasks.insert(0, self.id);
         }
         if let Some(line) = self.shared.line.upgrade() {
             line.wake_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::Duration;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Says which alarm has gone off.
+    struct Line(Sender<()>);
+
+    impl OnAlarm for Line {
+        fn on_alarm(&self) {
+            let _ = self.0.send(());
+        }
+
+        fn wake_all(&self) {}
+    }
+
+    #[test]
+    fn an_alarm_outside_of_runtimes_is_set_as_often_as_the_limiter_sets_it() {
+        let (goes_off, heard) = channel();
+        let line: Arc<dyn OnAlarm> = Arc::new(Line(goes_off));
+        let clock = TokioClock::new();
+        let mut alarm = clock.alarm(Arc::downgrade(&line));
+        assert!(alarm.timer_task(true).is_none());
+        // It may have gone off too early: then the limiter sets it again, for the same time.
+        let due = clock.now();
+        for _ in 0..3 {
+            alarm.set(due);
+            heard.recv_timeout(LONG).expect("it goes off");
+        }
+        alarm.rest();
+        alarm.set(due);
+        heard.recv_timeout(Duration::from_millis(20)).expect_err("no caller is there");
+        // The next caller has the alarm that is set.
+        assert!(alarm.timer_task(true).is_none());
+        heard.recv_timeout(LONG).expect("it goes off");
+    }
+
+    #[test]
+    fn a_runtime_with_paused_time_has_one_task_which_sleeps_only_for_a_known_time() {
+        let (goes_off, heard) = channel();
+        let line: Arc<dyn OnAlarm> = Arc::new(Line(goes_off));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.expect("a runtime").block_on(async {
+            let alarms = Handle::current();
+            let alarms = alarms.metrics();
+            let clock = TokioClock::new();
+            let mut alarm = clock.alarm(Arc::downgrade(&line));
+            alarm.timer_task(true).expect("a task").start();
+            assert!(alarm.timer_task(true).is_none());
+            tokio::task::yield_now().await;
+            assert_eq!(alarms.num_alive_tasks(), 1);
+            heard.try_recv().expect_err("the time is unknown");
+            alarm.set(clock.now());
+            while heard.try_recv().is_err() {
+                tokio::task::yield_now().await;
+            }
+            alarm.unset();
+            tokio::task::yield_now().await;
+            assert_eq!(alarms.num_alive_tasks(), 1);
+            alarm.rest();
+            while alarms.num_alive_tasks() > 0 {
+                tokio::task::yield_now().await;
+            }
+            heard.try_recv().expect_err("once is enough");
+        });
     }
 }

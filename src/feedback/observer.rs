@@ -377,8 +377,8 @@ impl<L: Limiter> Shared<L> {
             let mut alarm = self.alarm.lock();
             let due = self.state.lock().taken.iter().map(|taken| taken.until).min();
             if let Some(due) = due {
-                alarm.set(due);
-                alarm.timer_task(due)
+                let is_missed = alarm.set(due);
+                alarm.timer_task(true, is_missed)
             } else {
                 alarm.rest();
                 None

@@ -244,7 +244,8 @@ where
         if time.get() < self.sweeps.due.load(Ordering::SeqCst)
             && self.clock.sounds_without_callers()
         {
-            alarm.get_or_insert_with(|| self.clock.alarm(self.weak())).set(time);
+            // If a manual clock was moved past it just now, calls drop idle keys, or the next alarm.
+            let _ = alarm.get_or_insert_with(|| self.clock.alarm(self.weak())).set(time);
             self.sweeps.due.store(time.get(), Ordering::SeqCst);
         }
     }

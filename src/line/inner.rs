@@ -597,9 +597,9 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Sets the alarm for the next grant or deadline. What is left to do after the lock is released.
-    pub(super) fn arm(&mut self, timer: &impl Timer) -> AfterUnlock {
+    pub(super) fn arm(&mut self, timer: &impl Timer, now: Nanos) -> AfterUnlock {
         let Some(waiting) = &mut self.waiting else { return AfterUnlock::default() };
-        let timer_task = waiting.queue.arm(waiting.next_event(), || timer.alarm());
+        let timer_task = waiting.queue.arm(waiting.next_event(), now, || timer.alarm());
         waiting.queue.after_unlock(timer_task)
     }
 
@@ -623,8 +623,7 @@ impl<P: Policy> Inner<P> {
     /// Wakes all waiting callers, which then check for themselves: the alarm cannot be relied on.
     pub(super) fn wake_all(&mut self) -> AfterUnlock {
         let Some(waiting) = &mut self.waiting else { return AfterUnlock::default() };
-        waiting.queue.disarm();
-        waiting.queue.wake_all();
+        waiting.queue.forget_alarm();
         waiting.queue.after_unlock(None)
     }
 

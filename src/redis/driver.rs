@@ -107,10 +107,7 @@ impl<P: Scripted, C: Connection> OnAlarm for SharedKey<P, C> {
     }
 
     fn wake_all(&self) {
-        self.with_lock(|line, _| {
-            line.disarm();
-            line.wake_all();
-        });
+        self.with_lock(|line, _| line.forget_alarm());
     }
 }
 

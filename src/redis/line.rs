@@ -223,6 +223,7 @@ impl<P: Scripted> KeyLine<P> {
     ) -> oneshot::Receiver<Done<P::Cost>> {
         // A caller that comes after it sees its effect.
         self.return_spare();
+        self.queue.note_caller();
         let (done, answer) = oneshot::channel();
         if self.changes.len() < MOST_CHANGES as usize {
             self.change(KeyChange { done: Some(done), ..change });

@@ -37,6 +37,7 @@ impl<T: Arrived> WaitQueue<T> {
         let id = self.fifo.insert_before(next, Entry::new(value, waker));
         self.deadlines.set(id, deadline);
         self.ahead.insert(arrival, id);
+        self.is_here = true;
         id
     }
 

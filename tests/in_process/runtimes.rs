@@ -2,8 +2,10 @@
 //! runtimes that end or are no longer driven. Few of these tests take real time, and then some tens
 //! of milliseconds.
 
+mod by_hand;
 mod by_itself;
 mod paused;
+mod places;
 mod several;
 mod system;
 mod threads;

@@ -68,7 +68,7 @@ impl<P: Scripted> KeyLine<P> {
             // The first waiter that sees how long it has to wait moves the clock.
             self.queue.wake_all();
         }
-        let timer_task = self.queue.arm(due, alarm);
+        let timer_task = self.queue.arm(due, now, alarm);
         self.queue.after_unlock(timer_task)
     }
 
@@ -96,8 +96,8 @@ impl<P: Scripted> KeyLine<P> {
         })
     }
 
-    /// Wakes all waiters, which then check for themselves.
-    pub(crate) fn wake_all(&mut self) {
-        self.queue.wake_all();
+    /// The alarm cannot be relied on: wakes all waiters, which then check for themselves.
+    pub(crate) fn forget_alarm(&mut self) {
+        self.queue.forget_alarm();
     }
 }

@@ -4,9 +4,10 @@ use std::thread;
 
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
-use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+use tollgate::{InFlight, ManualClock, Rate, RateLimiter, Same, SmoothBursty};
 
-use crate::support::{Limiter, finishes, ms};
+use crate::support::wakers::Count;
+use crate::support::{Limiter, finishes, ms, outcome, poll_with};
 
 fn self_moving() -> (ManualClock, Limiter) {
     let clock = ManualClock::auto_advance();
@@ -80,5 +81,47 @@ fn two_limiters_on_one_clock_are_moved_by_either() {
         assert_eq!(clock.elapsed(), ms(1000));
         assert_eq!(waiting.blocking_wait().expect("a grant").waited(), ms(200));
         assert_eq!(fast.available(), 3);
+    });
+}
+
+/// While the time of its grant is unknown a waiter cannot move the clock. When a place comes back it can.
+#[test]
+fn a_waiter_for_a_place_moves_the_clock_when_the_place_comes_back() {
+    let clock = ManualClock::auto_advance();
+    let policy = Same((InFlight::new(1), SmoothBursty::new(Rate::per_second(5.0))));
+    let limiter = RateLimiter::with_clock(policy, &clock);
+    for calls in 1..=3 {
+        let held = limiter.try_acquire_timeout(1, ms(200)).blocking_wait().expect("a grant");
+        let (woken, waker) = Count::new();
+        let mut waiter = limiter.acquire(1);
+        assert!(poll_with(&mut waiter, &waker).is_pending());
+        assert_eq!((woken.get(), clock.elapsed()), (0, ms(200) * (2 * calls - 2)));
+        drop(held);
+        assert_eq!(woken.get(), 1, "it does not learn that its time is known");
+        outcome(&mut waiter).expect("a grant");
+        assert_eq!(clock.elapsed(), ms(200) * (2 * calls - 1));
+    }
+}
+
+#[test]
+fn tasks_that_take_turns_at_one_place_move_the_clock_on() {
+    finishes(|| {
+        let clock = ManualClock::auto_advance();
+        let policy = Same((InFlight::new(1), SmoothBursty::new(Rate::per_second(5.0))));
+        let limiter = RateLimiter::with_clock(policy, &clock);
+        let runtime = Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+        let tasks: Vec<_> = (0..50)
+            .map(|_| {
+                let limiter = limiter.clone();
+                runtime.spawn(async move {
+                    let _held = limiter.acquire(1).await.expect("a grant");
+                    tokio::task::yield_now().await;
+                })
+            })
+            .collect();
+        for task in tasks {
+            runtime.block_on(task).expect("no panic");
+        }
+        assert_eq!(clock.elapsed(), ms(200) * 49);
     });
 }
