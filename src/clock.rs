@@ -66,7 +66,9 @@ impl Clock {
     /// late by up to some microseconds, never early. The first call calibrates the
     /// counter, which may take some milliseconds.
     ///
-    /// A process made by `fork` alone has no such thread: waiters there are never woken.
+    /// If the thread cannot be started, because the process has too many, the next wait tries again. Until then only
+    /// calls on a limiter wake its waiters. A process made by `fork` alone has no such thread: waiters there are never
+    /// woken.
     ///
     /// ```
     /// use tollgate::Clock;

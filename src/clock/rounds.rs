@@ -8,6 +8,7 @@
 //! and without one, it is more precise than the 1 ms tick of tokio's timers, and no runtime that is
 //! blocked or shut down can hold up waiters elsewhere.
 
+use std::io;
 use std::sync::Weak;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -74,6 +75,8 @@ impl Slack {
 #[derive(Debug)]
 pub(super) struct Rounds {
     now: fn() -> Nanos,
+    /// Starts the thread.
+    start: fn(&'static Self) -> io::Result<()>,
     schedule: Mutex<Schedule>,
     changed: Condvar,
     chain: Chain,
@@ -127,7 +130,8 @@ impl Schedule {
 
 impl Rounds {
     pub(super) fn new(now: fn() -> Nanos) -> Self {
-        Self { now, schedule: Mutex::default(), changed: Condvar::new(), chain: Chain::new() }
+        let (schedule, changed) = (Mutex::default(), Condvar::new());
+        Self { now, start: Self::start, schedule, changed, chain: Chain::new() }
     }
 
     /// Wakes the other callers of the round of one that is polled.
@@ -145,16 +149,18 @@ impl Rounds {
         let result = change(schedule.alarms(slack));
         let Some(next) = schedule.next() else { return result };
         if !schedule.running {
-            thread::Builder::new()
-                .name("tollgate-clock".to_owned())
-                .spawn(move || self.run())
-                .expect("the thread that ends waits could not be started");
-            schedule.running = true;
+            // Never a panic: this is under the lock of a limiter, and may be in a drop. If the process has too
+            // many threads now, the next change tries again; until then calls alone grant what is due.
+            schedule.running = (self.start)(self).is_ok();
         } else if schedule.sleeps_until.is_some_and(|until| next < until) {
             schedule.sleeps_until = None;
             self.changed.notify_one();
         }
         result
+    }
+
+    fn start(&'static self) -> io::Result<()> {
+        thread::Builder::new().name("tollgate-clock".to_owned()).spawn(|| self.run()).map(drop)
     }
 
     /// Holds the rounds, for ever.
@@ -255,6 +261,8 @@ fn wake_precisely() {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     struct Limiter;
@@ -298,6 +306,25 @@ mod tests {
         set(&mut schedule, Slack::AUTO, 50_000);
         assert!(schedule.pop(micros(49_999)).is_none());
         assert_eq!(next(&schedule), Some(50_000));
+    }
+
+    /// As where the process has too many threads: alarms are set under the locks of limiters and in drops.
+    #[test]
+    fn a_thread_that_cannot_start_is_no_panic_and_the_next_alarm_tries_again() {
+        static TRIES: AtomicUsize = AtomicUsize::new(0);
+        let mut rounds = Rounds::new(|| Nanos::ZERO);
+        rounds.start = |_| match TRIES.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => Err(io::ErrorKind::OutOfMemory.into()),
+            _ => Ok(()),
+        };
+        let rounds: &'static Rounds = Box::leak(Box::new(rounds));
+        let line: Weak<dyn OnAlarm> = Weak::<Limiter>::new();
+        let set = |_| {
+            rounds.change(Slack::AUTO, |alarms| alarms.replace(None, Nanos::new(5), line.clone()));
+            (TRIES.load(Ordering::SeqCst), rounds.schedule.lock().running)
+        };
+        assert_eq!([(); 4].map(set), [(1, false), (2, false), (3, true), (3, true)]);
+        assert_eq!(rounds.schedule.lock().len(), 4);
     }
 
     #[test]

@@ -10,14 +10,13 @@
 //! counter before it has finished taking the lock in front of it.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::alarm::{AlarmKeeper, Alarms};
 use super::rounds::{Rounds, Slack};
-use crate::sync::OwnLine;
+use crate::sync::{AtomicU64, Ordering, OwnLine};
 use crate::units::{Nanos, saturating_nanos};
 
 /// How long the counter is trusted, in nanoseconds.
@@ -41,12 +40,42 @@ pub(crate) struct System {
     pub(super) rounds: Rounds,
 }
 
-/// When the counter was last set, by itself, and by how much it was behind then. Read one by one: a
-/// new time with an old difference is wrong by another millisecond's error at most.
-#[derive(Debug, Default)]
+/// When the counter was last set, by itself, and by how much it was behind then.
+#[derive(Debug)]
 struct Set {
     at: AtomicU64,
-    behind: AtomicI64,
+    /// A signed number.
+    behind: AtomicU64,
+}
+
+impl Set {
+    /// The counter is not trusted before it is set for the first time.
+    fn never() -> Self {
+        let behind = i64::MIN.cast_unsigned();
+        Self { at: AtomicU64::new(u64::MAX / 2), behind: AtomicU64::new(behind) }
+    }
+
+    /// By how much the counter is behind, if it was set less than [`TRUST`] before `count`.
+    ///
+    /// Never an older difference than that of the time that was read: with a new time, which is trusted, it would be
+    /// wrong by all that the counter lost meanwhile, seconds after an hour without calls. A newer difference only
+    /// goes with a count from before that setting, and is wrong by another millisecond's error.
+    #[inline(always)]
+    fn read(&self, count: u64) -> Option<i64> {
+        // A count from before the last setting wraps, and is not trusted either.
+        let is_trusted = count.wrapping_sub(self.at.load(Ordering::Acquire)) < TRUST;
+        is_trusted.then(|| self.last())
+    }
+
+    fn write(&self, at: u64, behind: i64) {
+        self.behind.store(behind.cast_unsigned(), Ordering::Relaxed);
+        self.at.store(at, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn last(&self) -> i64 {
+        self.behind.load(Ordering::Relaxed).cast_signed()
+    }
 }
 
 static SYSTEM: OnceLock<System> = OnceLock::new();
@@ -56,16 +85,13 @@ impl System {
         SYSTEM.get_or_init(|| {
             let counter = quanta::Clock::new();
             let scale = scale(counter.delta_as_nanos(0, TICKS));
-            // Not trusted before it is set for the first time.
-            let set =
-                OwnLine(Set { at: AtomicU64::new(u64::MAX / 2), behind: AtomicI64::new(i64::MIN) });
             Self {
                 counter,
                 scale,
                 origin: Instant::now(),
                 #[cfg(all(feature = "coarse", target_os = "linux"))]
                 kernel_origin: kernel_time(rustix::time::ClockId::Monotonic),
-                set,
+                set: OwnLine(Set::never()),
                 setting: Mutex::default(),
                 rounds: Rounds::new(|| Self::get().now()),
             }
@@ -76,12 +102,9 @@ impl System {
     #[inline(always)]
     pub(super) fn now(&self) -> Nanos {
         let count = nanos(self.counter.raw(), self.scale);
-        // A count from before the last setting wraps, and is not trusted either.
-        if count.wrapping_sub(self.set.0.at.load(Ordering::Relaxed)) < TRUST {
-            let behind = self.set.0.behind.load(Ordering::Relaxed);
-            Nanos::new(count.wrapping_add_signed(behind))
-        } else {
-            self.set()
+        match self.set.0.read(count) {
+            Some(behind) => Nanos::new(count.wrapping_add_signed(behind)),
+            None => self.set(),
         }
     }
 
@@ -114,11 +137,10 @@ impl System {
         // The clock was read between the two counts, so the difference lies between these two. The last
         // setting stays if it does, too: after a time has been read, no earlier one may be.
         let (least, most) = (now.wrapping_sub(after), now.wrapping_sub(before));
-        let last = self.set.0.behind.load(Ordering::Relaxed);
+        let last = self.set.0.last();
         let stays = (least.cast_signed()..=most.cast_signed()).contains(&last);
         let behind = if stays { last } else { least.cast_signed() };
-        self.set.0.behind.store(behind, Ordering::Relaxed);
-        self.set.0.at.store(after, Ordering::Relaxed);
+        self.set.0.write(after, behind);
         Nanos::new(after.wrapping_add_signed(behind))
     }
 }
@@ -159,7 +181,34 @@ impl AlarmKeeper for SystemAlarms {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, tollgate_loom))]
+mod loom {
+    use std::sync::Arc;
+
+    use ::loom::thread;
+
+    use super::*;
+
+    /// The counter runs at half speed here, and is set twice.
+    #[test]
+    fn a_time_is_never_read_with_the_difference_of_an_older_one() {
+        ::loom::model(|| {
+            let set = Arc::new(Set::never());
+            let writer = thread::spawn({
+                let set = Arc::clone(&set);
+                move || [TRUST, 3 * TRUST].map(|at| set.write(at, at.cast_signed()))
+            });
+            // A count that goes with the first setting, and one that goes with the second.
+            for at in [TRUST, 3 * TRUST] {
+                let behind = set.read(at + 1);
+                assert!(behind.is_none_or(|behind| behind >= at.cast_signed()), "{behind:?}");
+            }
+            writer.join().expect("no panic");
+        });
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use std::thread;
     use std::time::Duration;

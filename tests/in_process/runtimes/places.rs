@@ -227,7 +227,7 @@ fn check_all(trouble: Trouble) {
         for known in Known::ALL {
             for kind in Kind::ALL {
                 scope.spawn(move || {
-                    Place::all().for_each(|place| check(known, place, kind, trouble))
+                    Place::all().for_each(|place| check(known, place, kind, trouble));
                 });
             }
         }
