@@ -132,7 +132,7 @@ fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
         Call::TryAndRefund(n) => match ask(line, &At(NOW), n, at_once) {
             Ok(Admission::Granted(Charge { receipt, .. })) => {
                 let refund = Change::Refund { part: n, held: n, receipt };
-                line.with_lock(&At(NOW), |inner, now| inner.change(now, refund)).is_ok()
+                line.with_lock(&At(NOW), |inner, now| inner.change(now, refund, |_| ())).is_ok()
             }
             _ => false,
         },

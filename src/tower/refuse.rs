@@ -50,7 +50,7 @@ use crate::policy::Limit;
 ///   `map_response` around the layer can write a body. [`respond`](Self::respond) changes status and headers.
 /// - A place [in flight](crate::InFlight) is given back when the body of the response has ended or is dropped,
 ///   and when the client goes away before it. A connection that is upgraded keeps it by an
-///   [`UpgradePlace`](super::UpgradePlace).
+///   [`UpgradePlace`].
 ///
 /// The errors of the service are those of the inner service: this layer adds none. The inner service must be
 /// `Clone`, and its body `Default`, as those of axum, tonic and http-body-util are.

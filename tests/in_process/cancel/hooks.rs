@@ -312,8 +312,8 @@ impl<P: Policy<Cost = u32>> Callers<'_, P> {
         self.step(|it| it.wait(2, none));
         self.step(|it| it.reserved.extend(it.subject.within(1, ms(100))));
         self.step(|it| drop(it.subject.try_acquire(1)));
-        self.step(|it| drop(it.grants.get_mut(1).map(|grant| grant.settle(1))));
-        self.step(|it| drop(it.grants.get_mut(1).map(|grant| grant.settle(3))));
+        self.step(|it| _ = it.grants.get_mut(1).map(|grant| grant.settle(1)));
+        self.step(|it| _ = it.grants.get_mut(1).map(|grant| grant.settle(3)));
         self.step(|it| _ = it.grants.pop().map(Grant::refund));
         self.step(|it| it.wait(1, secs(1)));
         self.step(|it| drop(it.subject.within(2, ms(50))));
@@ -330,7 +330,7 @@ impl<P: Policy<Cost = u32>> Callers<'_, P> {
         self.step(|it| it.wait(3, none));
         self.step(|_| clock.advance(ms(300)));
         self.step(|it| drop(it.grants.pop()));
-        self.step(|it| drop(it.grants.first_mut().map(|grant| grant.settle(2))));
+        self.step(|it| _ = it.grants.first_mut().map(|grant| grant.settle(2)));
         self.step(|it| it.subject.set_policy(renewed.clone()));
         self.step(|it| it.subject.resume());
         self.step(Self::poll);
@@ -466,7 +466,7 @@ fn a_panic_over_a_waiter_gives_back_what_is_refunded_or_dropped_once() {
 #[test]
 fn a_panic_over_a_waiter_loses_no_settlement() {
     for actual in [0, 1, 6] {
-        beside_a_waiter(|grant| drop(grant.as_mut().map(|grant| grant.settle(actual))));
+        beside_a_waiter(|grant| _ = grant.as_mut().map(|grant| grant.settle(actual)));
         beside_a_waiter(|grant| drop(grant.take().map(|grant| grant.metered().or(actual))));
     }
 }
