@@ -201,7 +201,7 @@ impl<P: Policy> Inner<P> {
             };
             return Err(Error::QueueFull { limit, retry_after: moves });
         }
-        let room = self.room_at(now, queued, cost);
+        let room = self.policy.room_at(&self.state, now, queued, cost);
         if room > now {
             let (limit, retry_after) = (QueueLimit::Capacity, Some(room.since(now)));
             return Err(Error::QueueFull { limit, retry_after });
@@ -213,14 +213,6 @@ impl<P: Policy> Inner<P> {
         let (waiter, waker) = (Waiter { cost, arrival }, waker.cloned());
         let id = self.waiting().join((place, tenant), waiter, now, deadline, waker);
         Ok(Admission::Waiting(id))
-    }
-
-    /// When `cost` fits in the queue. In a pause what was granted goes on leaking: it has to fit beside that now, and
-    /// beside what is still there at the end.
-    fn room_at(&self, now: Nanos, queued: <P::Cost as Cost>::Sum, cost: P::Cost) -> Nanos {
-        let room = |state| self.policy.room_at(state, now, queued, cost);
-        let resumed = self.waiting.as_ref().and_then(|waiting| waiting.resumed.as_ref());
-        resumed.map_or(now, |resumed| room(&resumed.state)).max(room(&self.state))
     }
 
     /// Whether a new caller could not be granted by `deadline`.

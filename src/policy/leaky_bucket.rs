@@ -25,9 +25,10 @@ use std::time::Duration;
 /// As a queue, it grants requests one at a time: after a request for `n` permits the next one waits
 /// `n / rate`, however the calls arrive. No unused time is stored. Permits that have not leaked yet and
 /// permits in the queue never exceed `capacity` together: further callers get
-/// [`Error::QueueFull`](crate::Error), with the time after which there is room. In any span of time `t` at
-/// most `rate x (t + catch_up)` permits plus one request are granted. A request for more than the capacity
-/// is an error at once.
+/// [`Error::QueueFull`](crate::Error), with the time after which there is room. In a pause only the permits
+/// count that will not have leaked at its end. In any span of time `t` at most
+/// `rate x (t + catch_up)` permits plus one request are granted. A request for more than the capacity is an
+/// error at once.
 ///
 /// As a meter, in any span of time `t` at most `capacity + rate x (t + catch_up)` permits are granted.
 ///
@@ -132,7 +133,8 @@ impl Policy for LeakyBucket {
         if self.meter {
             return now;
         }
-        // Granted permits leak. In a pause those count that are left at its end; the line also asks for its begin.
+        // Granted permits leak: in a pause only those count that are left at its end. They must fit together with the
+        // queue and this request.
         let here = self.schedule.position_at(now.max(state.resumed));
         let water = (state.position - here).max(0);
         let all = water + self.schedule.units(queued.saturating_add(u64::from(n)));

@@ -250,26 +250,26 @@ fn a_pause_that_ends_in_its_first_instant_discards_nothing() {
     assert_eq!(limiter.available(), 0);
 }
 
+/// What was granted before the pause counts only as far as it has not leaked at its end.
 #[test]
-fn in_a_pause_callers_queue_until_the_bucket_is_full() {
+fn in_a_pause_callers_queue_until_the_bucket_would_be_full_at_its_end() {
     let clock = ManualClock::new();
     let policy = LeakyBucket::new(Rate::per_second(1.0), 10);
     let limiter = RateLimiter::with_clock(policy, &clock);
-    // Five that have been granted, and five that wait for them.
     limiter.try_acquire(5).expect("an empty bucket");
     let mut queue = vec![limiter.reserve(5).expect("room for five")];
-    limiter.pause_for(secs(60));
     let full = |n| limiter.reserve(n).expect_err("the bucket is full").retry_after();
-    assert_eq!((full(1), full(5), full(6)), (Some(secs(1)), Some(secs(5)), Some(secs(61))));
-    // What was granted leaks in the pause.
-    clock.advance(secs(2));
-    assert_eq!((full(3), full(6)), (Some(secs(1)), Some(secs(59))));
-    queue.push(limiter.reserve(2).expect("room for two"));
     assert_eq!(full(1), Some(secs(1)));
-    clock.advance(secs(3));
+    // After three of its seconds two of the five are left.
+    limiter.pause_for(secs(3));
+    assert_eq!((full(4), full(5)), (Some(secs(4)), Some(secs(5))));
     queue.push(limiter.reserve(3).expect("room for three"));
-    assert_eq!(full(1), Some(secs(56)));
-    assert_eq!(queue[2].delay(), secs(55 + 5 + 2));
+    assert_eq!(full(1), Some(secs(4)));
+    // A longer pause leaves none of them.
+    limiter.pause_for(secs(60));
+    queue.push(limiter.reserve(2).expect("room for two"));
+    assert_eq!(full(1), Some(secs(61)));
+    assert_eq!(queue[2].delay(), secs(60 + 5 + 3));
 }
 
 /// As before the pause, nothing is charged before the last grant.
