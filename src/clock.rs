@@ -3,8 +3,8 @@
 mod alarm;
 mod chain;
 mod manual;
+mod monotone;
 mod rounds;
-mod steady;
 mod system;
 #[cfg(feature = "tokio")]
 mod tokio;
@@ -18,8 +18,8 @@ pub use manual::ManualClock;
 use crate::units::Nanos;
 pub(crate) use alarm::OnAlarm;
 use alarm::{TimedAlarm, sound};
+pub(crate) use monotone::Monotone;
 use rounds::Slack;
-pub(crate) use steady::Steady;
 use system::{System, SystemAlarms};
 
 /// A handle on a clock: the system's, tokio's, or a manual one for tests.
@@ -180,7 +180,7 @@ impl Clock {
         Self(Kind::Tokio(self::tokio::TokioClock::new()))
     }
 
-    /// The time since the clock's origin.
+    /// The time since the clock's origin. It does not go back, even if a [`ManualClock`] is set back.
     // As `Line::decide`: the system's clock inlined, the others not.
     #[inline(always)]
     #[must_use]
@@ -224,21 +224,6 @@ impl Clock {
         matches!(&self.0, Kind::Coarse(..))
     }
 
-    /// Whether this clock has ever been set back, other than by a [`step`](Self::step).
-    #[inline]
-    pub(crate) fn was_set_back(&self) -> bool {
-        self.set_back_from() > Nanos::ZERO
-    }
-
-    /// The latest time from which this clock has been set back; zero if it never was.
-    #[inline]
-    pub(crate) fn set_back_from(&self) -> Nanos {
-        match &self.0 {
-            Kind::Manual(manual) => manual.set_back_from(),
-            _ => Nanos::ZERO,
-        }
-    }
-
     /// How long after the Unix epoch this clock showed zero, by the system's calendar as it is now. For
     /// a [`ManualClock`] zero: it begins at the epoch.
     ///
@@ -266,12 +251,10 @@ impl Clock {
         }
     }
 
-    /// By how much this clock may go back without having been set.
-    pub(crate) fn step(&self) -> Duration {
-        match &self.0 {
-            Kind::System(..) | Kind::Coarse(..) => Duration::from_millis(1),
-            _ => Duration::ZERO,
-        }
+    /// Whether this is the system's time, which no test holds still.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_real(&self) -> bool {
+        matches!(&self.0, Kind::System(..) | Kind::Coarse(..))
     }
 
     /// An alarm by this clock for `line`.

@@ -29,7 +29,7 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use crate::clock::Steady;
+use crate::clock::Monotone;
 use crate::error::Error;
 use crate::policy::lock_free::LockFree;
 use crate::policy::schedule::RateReceipt;
@@ -55,7 +55,7 @@ pub(crate) struct Line<P: Policy> {
 
 impl<P: Policy> Line<P> {
     /// A line that decides without its mutex if the policy allows it.
-    pub(crate) fn new(policy: P, state: P::State, time: Steady) -> Self {
+    pub(crate) fn new(policy: P, state: P::State, time: Monotone) -> Self {
         let mut inner = Inner::new(policy, state, time);
         let word = P::LOCK_FREE.is_some().then(|| {
             let word = Box::new(Word::locked());
@@ -72,7 +72,7 @@ impl<P: Policy> Line<P> {
     }
 
     /// A line in which callers will wait: its mutex decides all calls.
-    pub(crate) fn with_mutex_only(policy: P, state: P::State, time: Steady) -> Self {
+    pub(crate) fn with_mutex_only(policy: P, state: P::State, time: Monotone) -> Self {
         Self {
             word: None,
             counters: Counters::new(),
@@ -137,9 +137,8 @@ impl<P: Policy> Line<P> {
             attempt = word.attempt(now, cost.permits());
         }
         if attempt == Attempt::Undecided && !word.is_locked() {
-            let read_again = || (timer.now(), !timer.was_set_back());
             let mut inner = self.inner.try_lock()?;
-            attempt = inner.attempt_recorded(word, now, cost.permits(), read_again);
+            attempt = inner.attempt_recorded(word, now, cost.permits(), || timer.now());
         }
         match attempt {
             Attempt::Granted(receipt) => Some(Ok(self.granted_by_word(&lock_free, receipt))),
@@ -224,12 +223,9 @@ impl<P: Policy> Line<P> {
         max_wait: Option<Duration>,
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
         // Before the lock: to read the clock under it would keep other callers waiting.
-        let read = if P::TIMELESS && !timer.was_set_back() { None } else { Some(timer.now()) };
+        let read = (!P::TIMELESS).then(|| timer.now());
         let mut inner = self.inner.try_lock()?;
-        let now = match read {
-            Some(read) => inner.time.read_before(read)?,
-            None => inner.time.latest(),
-        };
+        let now = read.map_or(inner.time.latest(), |read| inner.time.read(read));
         if !inner.is_quiet(now) || inner.owes() {
             return None;
         }
@@ -292,10 +288,9 @@ impl<P: Policy> Line<P> {
     /// Gives back what a grant held, if no caller waits for it and the time does not matter. Returns whether
     /// it did.
     #[inline(always)]
-    pub(crate) fn release_at_once(&self, timer: &impl Timer, cost: P::Cost) -> bool {
+    pub(crate) fn release_at_once(&self, cost: P::Cost) -> bool {
         P::LOCK_FREE.is_none()
             && P::TIMELESS_RELEASE
-            && !timer.was_set_back()
             && self.inner.try_lock().is_some_and(|mut inner| inner.release_at_once(cost))
     }
 
@@ -370,7 +365,7 @@ impl<P: Policy> Line<P> {
         // Read under the lock, so that the order of times is the order of events.
         let now = inner.time.read(timer.now());
         if let Some(positions) = word {
-            inner.take_over(positions, now, !timer.was_set_back());
+            inner.take_over(positions, now);
         }
         if inner.owes() {
             _ = inner.pay(now);

@@ -126,9 +126,9 @@ impl RetryBudget {
         let parts = now.since(at).as_nanos() / each;
         let left = left.saturating_add(u64::try_from(parts).unwrap_or(MOST)).min(MOST);
         let may = left >= ONE;
-        // What is not a whole part counts later; after the clock was set back, from there on.
+        // What is not a whole part counts later.
         let used = u64::try_from(parts * each).unwrap_or(u64::MAX);
-        let at = at.saturating_add(Duration::from_nanos(used)).min(now);
+        let at = at.saturating_add(Duration::from_nanos(used));
         *saved = (if may { left - ONE } else { left }, at);
         may
     }

@@ -57,9 +57,10 @@ pub struct ManualClock {
 
 #[derive(Debug)]
 struct Shared {
-    now: AtomicU64,
-    /// The latest time before it was set back; zero if it never was.
-    set_back_from: AtomicU64,
+    /// What it shows.
+    shown: AtomicU64,
+    /// The latest time that it has shown, which is that of limiters.
+    latest: AtomicU64,
     by_itself: bool,
     alarms: Mutex<Alarms>,
 }
@@ -115,8 +116,8 @@ impl ManualClock {
 
     fn with(by_itself: bool) -> Self {
         let shared = Shared {
-            now: AtomicU64::new(0),
-            set_back_from: AtomicU64::new(0),
+            shown: AtomicU64::new(0),
+            latest: AtomicU64::new(0),
             by_itself,
             alarms: Mutex::default(),
         };
@@ -140,27 +141,31 @@ impl ManualClock {
     /// assert_eq!(clock.elapsed(), Duration::from_secs(7));
     /// ```
     pub fn advance(&self, duration: Duration) {
-        self.advance_to(self.now().saturating_add(duration));
+        self.advance_to(self.shown().saturating_add(duration));
     }
 
     /// Sets the clock to a time since its origin: forward as [`advance`](Self::advance) does, or
-    /// **back**, to see what a faulty clock would do.
+    /// **back**, as a faulty clock would go. For limiters no time passes then until the clock shows a later time
+    /// than it ever has: what they had stored is still there, and nothing is added.
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate::ManualClock;
+    /// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
     ///
     /// let clock = ManualClock::new();
-    /// clock.set(Duration::from_secs(10));
+    /// let policy = TokenBucket::new(Rate::per_second(1.0), 10).initial(0);
+    /// let limiter = RateLimiter::with_clock(policy, &clock);
+    /// clock.set(Duration::from_secs(3));
     /// clock.set(Duration::from_secs(1));
     /// assert_eq!(clock.elapsed(), Duration::from_secs(1));
+    /// assert_eq!(limiter.available(), 3);
+    /// clock.set(Duration::from_secs(4));
+    /// assert_eq!(limiter.available(), 4);
     /// ```
     pub fn set(&self, elapsed: Duration) {
         let time = Nanos::ZERO.saturating_add(elapsed);
-        let now = self.now();
-        if time < now {
-            self.shared.set_back_from.fetch_max(now.get(), Ordering::SeqCst);
-            self.shared.now.store(time.get(), Ordering::SeqCst);
+        if time < self.shown() {
+            self.shared.shown.store(time.get(), Ordering::SeqCst);
         } else {
             self.advance_to(time);
         }
@@ -178,15 +183,16 @@ impl ManualClock {
     /// ```
     #[must_use]
     pub fn elapsed(&self) -> Duration {
-        self.now().since(Nanos::ZERO)
+        self.shown().since(Nanos::ZERO)
     }
 
+    fn shown(&self) -> Nanos {
+        Nanos::new(self.shared.shown.load(Ordering::SeqCst))
+    }
+
+    /// The time of limiters, which does not go back.
     pub(super) fn now(&self) -> Nanos {
-        Nanos::new(self.shared.now.load(Ordering::SeqCst))
-    }
-
-    pub(super) fn set_back_from(&self) -> Nanos {
-        Nanos::new(self.shared.set_back_from.load(Ordering::SeqCst))
+        Nanos::new(self.shared.latest.load(Ordering::SeqCst))
     }
 
     pub(super) fn advances_by_itself(&self) -> bool {
@@ -207,15 +213,21 @@ impl ManualClock {
         loop {
             let next = self.shared.alarms.lock().pop(time);
             if let Some((due, line)) = next {
-                self.shared.now.fetch_max(due.get(), Ordering::SeqCst);
+                self.reach(due);
                 if let Some(line) = line.upgrade() {
                     line.on_alarm();
                 }
-            } else if self.shared.now.fetch_max(time.get(), Ordering::SeqCst) >= time.get() {
+            } else if self.reach(time) >= time {
                 // Only now: another thread may have set an alarm before it saw this time.
                 break;
             }
         }
+    }
+
+    /// Moves forward, and returns the time of limiters before.
+    fn reach(&self, time: Nanos) -> Nanos {
+        self.shared.shown.fetch_max(time.get(), Ordering::SeqCst);
+        Nanos::new(self.shared.latest.fetch_max(time.get(), Ordering::SeqCst))
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::line::Charge;
-use crate::policy::{Cost, Policy, Ready, wholly};
+use crate::policy::{Cost, Policy, wholly};
 use crate::units::Nanos;
 
 /// The decision about a call at a key without waiters.
@@ -21,11 +21,10 @@ pub(super) fn decide<P: Policy>(
     state: &mut P::State,
     pins: u32,
     now: Nanos,
-    not_before: Nanos,
     cost: P::Cost,
     max_wait: Option<Duration>,
 ) -> (Result<Decision<P::Receipt>, Error>, bool) {
-    if !cost.is_zero() && not_before <= now && policy.ready_now(state, now, cost) {
+    if !cost.is_zero() && policy.ready_now(state, now, cost) {
         if P::HELD {
             return (Ok(Decision::NeedsLine), true);
         }
@@ -36,7 +35,7 @@ pub(super) fn decide<P: Policy>(
         });
         return (Ok(Decision::Granted(Charge { waited: 0, receipt, limited_by: None })), true);
     }
-    not_ready(policy, state, now, not_before, cost, max_wait)
+    not_ready(policy, state, now, cost, max_wait)
 }
 
 #[inline(never)]
@@ -44,7 +43,6 @@ fn not_ready<P: Policy>(
     policy: &P,
     state: &mut P::State,
     now: Nanos,
-    not_before: Nanos,
     cost: P::Cost,
     max_wait: Option<Duration>,
 ) -> (Result<Decision<P::Receipt>, Error>, bool) {
@@ -54,7 +52,7 @@ fn not_ready<P: Policy>(
         return (Ok(decision), true);
     }
     let ready = match policy.ready_at(state, now, cost) {
-        Ok(ready) => ready.and(Ready::At(not_before)),
+        Ok(ready) => ready,
         Err(error) => return (Err(error.into()), false),
     };
     let cannot_wait =
@@ -63,7 +61,7 @@ fn not_ready<P: Policy>(
         return (Ok(Decision::NeedsLine), true);
     }
     let changed = wholly::<P, _>(state, |state| policy.refused(state, now, cost));
-    let ready = policy.ready_at(state, now, cost).unwrap_or(ready).and(Ready::At(not_before));
+    let ready = policy.ready_at(state, now, cost).unwrap_or(ready);
     let part = policy.limited_by(state, now, cost);
     (Err(Error::Denied { retry_after: ready.wait(now), part }), changed)
 }

@@ -30,12 +30,11 @@ where
             return Ok(());
         };
         let now = shard.now(&self.clock);
-        let since = shard.since();
         let (policy, slot) = shard.parts(index);
         match slot {
             Slot::Quiet(state) => {
                 change.check(policy, state, now)?;
-                let apply = |state: &mut _| change.apply(policy, state, now, since);
+                let apply = |state: &mut _| change.apply(policy, state, now, now);
                 changed(wholly::<P, _>(state, apply));
                 Ok(())
             }
@@ -51,11 +50,10 @@ where
         let mut shard = self.part(id.shard(SHARDS)).lock();
         let Some(index) = shard.held(id) else { return };
         let now = shard.now(&self.clock);
-        let since = shard.since();
         let (policy, slot) = shard.parts(index);
         let mut panic = None;
         if let Slot::Quiet(state) = slot {
-            let apply = |state: &mut _| _ = change.apply(policy, state, now, since);
+            let apply = |state: &mut _| _ = change.apply(policy, state, now, now);
             match catch_unwind(AssertUnwindSafe(|| wholly::<P, _>(state, apply))) {
                 Ok(()) => return,
                 Err(met) => panic = Some(met),

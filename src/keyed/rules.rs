@@ -38,12 +38,11 @@ where
                 // Words mean states under the one policy. All of them change together, after the last that may panic.
                 (PolicySource::One(old), PolicySource::One(new)) => {
                     let mut states = Vec::new();
-                    let at = now.max(shard.since());
                     for (place, own) in own {
                         match shard.entries.get(place).word.read() {
                             Ok(word) => {
                                 let mut state = shard.unpack(word);
-                                new.migrate(old, &mut state, at);
+                                new.migrate(old, &mut state, now);
                                 new.forget_receipts(&mut state);
                                 states.push((place, state));
                             }

@@ -15,7 +15,7 @@ use super::entry::{Entry, Record, Slot, Word};
 use super::hash::NumberHasher;
 use super::policy_source::{BoundsOf, PolicySource};
 use super::segments::{Place, Segments, Visit};
-use crate::clock::{Clock, Steady};
+use crate::clock::{Clock, Monotone};
 use crate::error::Error;
 use crate::limiter::{GrantId, Shared};
 use crate::observe::Observer;
@@ -29,9 +29,7 @@ use crate::wait_queue::Bounds;
 pub(super) const SHARDS: usize = 256;
 
 pub(super) struct Shard<K, P: Policy> {
-    time: Steady,
-    /// The latest time read so far. After the clock is set back, nothing is granted before this time.
-    not_before: Nanos,
+    time: Monotone,
     pub(super) rule: PolicySource<K, P>,
     /// The number of this rule among all rules that the table has had.
     pub(super) rule_number: u64,
@@ -83,11 +81,9 @@ impl<K, P: Policy> Shard<K, P> {
         rule: PolicySource<K, P>,
         settings: Settings,
         bounds_of: Option<BoundsOf<K>>,
-        step: Duration,
     ) -> Self {
         Self {
-            time: Steady::new(Nanos::ZERO, step),
-            not_before: Nanos::ZERO,
+            time: Monotone::new(Nanos::ZERO),
             rule,
             rule_number: 0,
             settings,
@@ -106,14 +102,7 @@ impl<K, P: Policy> Shard<K, P> {
     /// The current time. It is read under the lock, so that times have the order of events.
     #[inline]
     pub(super) fn now(&mut self, clock: &Clock) -> Nanos {
-        let now = self.time.read(clock.now());
-        self.not_before = self.not_before.max(now);
-        now
-    }
-
-    /// The time from which refunds and changes of the policy are computed.
-    pub(super) fn since(&self) -> Nanos {
-        self.not_before
+        self.time.read(clock.now())
     }
 
     /// Counts this call, unless it is time to sweep; returns whether it did.
@@ -158,7 +147,7 @@ impl<K, P: Policy> Shard<K, P> {
         max_wait: Option<Duration>,
     ) -> (Result<Decision<P::Receipt>, Error>, bool) {
         let policy = self.rule.policy(absent.own.as_deref());
-        decide(policy, &mut absent.state, 0, now, self.not_before, cost, max_wait)
+        decide(policy, &mut absent.state, 0, now, cost, max_wait)
     }
 
     /// Puts an absent key into the table.
@@ -239,7 +228,7 @@ impl<K, P: Policy> Shard<K, P> {
             return Attempt::Undecided;
         };
         let Ok(state) = word.read() else { return Attempt::Undecided };
-        if cost.is_zero() || now < self.not_before {
+        if cost.is_zero() {
             return Attempt::Undecided;
         }
         match (packed.attempt)(one, state, now, cost) {
@@ -269,7 +258,7 @@ impl<K, P: Policy> Shard<K, P> {
         };
         let mut state = self.unpack(word);
         let one = self.rule.policy(None);
-        let (decision, changed) = decide(one, &mut state, 0, now, self.not_before, cost, max_wait);
+        let (decision, changed) = decide(one, &mut state, 0, now, cost, max_wait);
         if changed {
             match P::PACKED.and_then(|packed| (packed.pack)(one, &state, now)) {
                 Some(word) => self.entries.get_mut(place).word = Word::packed(word),
@@ -294,7 +283,7 @@ impl<K, P: Policy> Shard<K, P> {
         let record = self.records.get_mut(index);
         let policy = self.rule.policy(record.own.as_deref());
         let Slot::Quiet(state) = &mut record.slot else { return Ok(Decision::NeedsLine) };
-        decide(policy, state, record.pins, now, self.not_before, cost, max_wait).0
+        decide(policy, state, record.pins, now, cost, max_wait).0
     }
 
     /// A grant at a key, not dropped yet.
@@ -391,7 +380,7 @@ impl<K, P: Policy> Shard<K, P> {
                     Some(bounds_of) => bounds_of(&self.entries.get(place).key),
                     None => self.settings.bounds,
                 };
-                Shared::of_key(policy, state.clone(), (clock, observer), bounds, self.not_before)
+                Shared::of_key(policy, state.clone(), (clock, observer), bounds)
             }
         };
         record.slot = Slot::Busy(Arc::clone(&line));
@@ -440,9 +429,8 @@ impl<K, P: Policy> Shard<K, P> {
         let (old, new) = (old.policy(record.own.as_deref()), new.policy(own.as_deref()));
         match &mut record.slot {
             Slot::Quiet(state) => {
-                let at = now.max(self.not_before);
                 wholly::<P, _>(state, |state| {
-                    new.migrate(old, state, at);
+                    new.migrate(old, state, now);
                     if record.pins == 0 {
                         new.forget_receipts(state);
                     }

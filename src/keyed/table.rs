@@ -97,10 +97,9 @@ impl<K, P: Policy, S> Table<K, P, S> {
         (clock, hasher): (Clock, S),
         options: Options,
     ) -> Arc<Self> {
-        let step = clock.step();
         let settings = options.settings;
         let shard = |_| {
-            let shard = Shard::new(rule.clone(), settings, bounds_of.cloned(), step);
+            let shard = Shard::new(rule.clone(), settings, bounds_of.cloned());
             OwnLine(Part { open: OpenGrant::none(), shard: ShortMutex::new(shard) })
         };
         Arc::new_cyclic(|this| Self {

@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use crate::clock::{Alarm, Clock, OnAlarm, Steady};
+use crate::clock::{Alarm, Clock, Monotone, OnAlarm};
 use crate::error::Error;
 use crate::line::{Admission, Change, Charge, Inner, Line, Taking, Timer};
 use crate::observe::{LazyObserver, Observer};
@@ -30,7 +30,7 @@ impl<P: Policy> Shared<P> {
         observer: LazyObserver,
         bounds: Bounds,
     ) -> Arc<Self> {
-        let time = Steady::new(clock.now(), clock.step());
+        let time = Monotone::new(clock.now());
         let state = policy.start(time.latest());
         let shared = Self::around(Line::new(policy, state, time), clock, observer);
         if bounds != Bounds::NONE {
@@ -45,15 +45,11 @@ impl<P: Policy> Shared<P> {
         state: P::State,
         (clock, observer): (&Clock, &Arc<Observer>),
         bounds: Bounds,
-        not_before: Nanos,
     ) -> Arc<Self> {
-        let time = Steady::new(clock.now(), clock.step());
+        let time = Monotone::new(clock.now());
         let line = Line::with_mutex_only(policy, state, time);
         let shared = Self::around(line, clock.clone(), LazyObserver::of(Arc::clone(observer)));
-        shared.with_lock(|inner, _| {
-            inner.set_bounds(bounds);
-            inner.moved(not_before);
-        });
+        shared.with_lock(|inner, _| inner.set_bounds(bounds));
         shared
     }
 
@@ -139,7 +135,7 @@ impl<P: Policy> Shared<P> {
     /// Called when a grant is dropped.
     #[inline(always)]
     pub(super) fn release(&self, cost: P::Cost) {
-        if !self.line.release_at_once(self, cost) {
+        if !self.line.release_at_once(cost) {
             self.release_in_line(cost);
         }
     }
@@ -210,7 +206,7 @@ impl<P: Policy> Shared<P> {
             if let Some(bounds) = bounds {
                 inner.set_bounds(bounds);
             }
-            inner.set_policy(now, self.clock.set_back_from(), policy);
+            inner.set_policy(now, policy);
         };
         self.line.with_lock_deferred(self, set).1
     }
@@ -222,7 +218,7 @@ impl<P: Policy> Shared<P> {
     {
         let set = |inner: &mut Inner<P>, now| {
             let policy = inner.policy().clone().with_rate(rate);
-            inner.set_policy(now, self.clock.set_back_from(), policy);
+            inner.set_policy(now, policy);
         };
         self.line.with_lock_deferred(self, set).1
     }
@@ -246,11 +242,6 @@ impl<P: Policy> Timer for Shared<P> {
     #[inline]
     fn is_coarse(&self) -> bool {
         self.clock.is_coarse()
-    }
-
-    #[inline]
-    fn was_set_back(&self) -> bool {
-        self.clock.was_set_back()
     }
 
     fn alarm(&self) -> Alarm {

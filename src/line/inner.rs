@@ -12,7 +12,7 @@ use super::tail::ROUGHLY;
 use super::timer::Timer;
 use super::waiting::{Owed, Place, Waiter, Waiting};
 use super::word::{Attempt, Published, Word};
-use crate::clock::Steady;
+use crate::clock::Monotone;
 use crate::error::{Error, QueueLimit};
 use crate::policy::{Asked, Cost, Limit, Policy, Quota, Ready, TWO_TICKS, charge_wholly, wholly};
 use crate::stats::Stats;
@@ -38,7 +38,7 @@ const AFTER_A_PANIC: Duration = Duration::from_secs(1);
 /// The state under the mutex.
 #[derive(Debug)]
 pub(crate) struct Inner<P: Policy> {
-    pub(super) time: Steady,
+    pub(super) time: Monotone,
     pub(super) policy: P,
     pub(super) state: P::State,
     pub(super) published: Published,
@@ -51,7 +51,7 @@ pub(crate) struct Inner<P: Policy> {
 }
 
 impl<P: Policy> Inner<P> {
-    pub(super) fn new(policy: P, state: P::State, time: Steady) -> Self {
+    pub(super) fn new(policy: P, state: P::State, time: Monotone) -> Self {
         let not_before = time.latest();
         let (published, stats) = (Published::default(), Stats::default());
         Self { time, policy, state, published, not_before, stats, waiting: None }
@@ -510,14 +510,8 @@ impl<P: Policy> Inner<P> {
         self.give_back(now, Change::Refund { part: cost, held: cost, receipt });
     }
 
-    /// `set_back_from`: the latest time from which the clock has been set back.
-    pub(crate) fn set_policy(&mut self, now: Nanos, set_back_from: Nanos, policy: P) {
-        // Where the clock has gone back, time that passes again was already counted under the old policy.
-        let is_paused = self.waiting.as_ref().is_some_and(|waiting| waiting.resumed.is_some());
-        self.change_state(now, |old, state, from| {
-            let at = if is_paused { now } else { from };
-            migrate(old, &policy, state, [at, set_back_from]);
-        });
+    pub(crate) fn set_policy(&mut self, now: Nanos, policy: P) {
+        self.change_state(now, |old, state, _| policy.migrate(old, state, now));
         self.policy = policy;
         self.moved(now);
         // Requests that exceed the new capacity need not wait, nor count for others.
@@ -620,36 +614,31 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Takes over the position from the word, and notes what the word has charged since it was published `before`.
-    /// `exact`: no call of the word was later than `now`.
-    pub(super) fn take_over(&mut self, [before, position]: [i128; 2], now: Nanos, exact: bool) {
+    pub(super) fn take_over(&mut self, [before, position]: [i128; 2], now: Nanos) {
         let Some(lock_free) = P::LOCK_FREE else { return };
         let state = (lock_free.state)(&mut self.state);
         state.position = position;
         if position != before
             && let Some(schedule) = (lock_free.schedule)(&self.policy)
         {
-            let until = self.published.until;
-            let until = if exact { now.min(until) } else { until };
-            schedule.note_charges(state, before, until);
+            schedule.note_charges(state, before, now.min(self.published.until));
         }
     }
 
-    /// Decides a call by the word, and records what it finds. `exact`: as for [`take_over`](Self::take_over), of a
-    /// time that is read after the charge.
+    /// Decides a call by the word, and records what it finds.
     #[inline]
     pub(super) fn attempt_recorded(
         &mut self,
         word: &Word,
         now: Nanos,
         permits: u64,
-        read_again: impl FnOnce() -> (Nanos, bool),
+        read_again: impl FnOnce() -> Nanos,
     ) -> Attempt {
         let Some(lock_free) = P::LOCK_FREE else { return Attempt::Undecided };
         let (attempt, found) = word.attempt_recorded(now, permits);
         if let (Attempt::Granted(receipt), Some(found)) = (&attempt, found) {
             if let Some(positions) = word.unrecorded(&self.published, &found) {
-                let (now, exact) = read_again();
-                self.take_over(positions, now, exact);
+                self.take_over(positions, read_again());
             }
             (lock_free.state)(&mut self.state).note(found.units, receipt, found.level);
             word.open_slot_behind(&mut self.published, &found, now);
@@ -666,21 +655,5 @@ impl<P: Policy> Inner<P> {
             let state = (lock_free.state)(&mut self.state);
             word.publish(&mut self.published, &schedule, state, now);
         }
-    }
-}
-
-/// Converts a state. The word does not tell when it charged last: if the clock was set back, perhaps later than `at`, but
-/// before the store is full again. Of the two ends counts the one that leaves less.
-fn migrate<P: Policy>(old: &P, new: &P, state: &mut P::State, [at, set_back_from]: [Nanos; 2]) {
-    let full_at = P::LOCK_FREE.and_then(|_| old.idle_at(state));
-    let latest = full_at.unwrap_or_default().min(set_back_from);
-    let later = (latest > at).then(|| {
-        let mut later = state.clone();
-        new.migrate(old, &mut later, latest);
-        later
-    });
-    new.migrate(old, state, at);
-    if let Some(later) = later.filter(|later| new.idle_at(later) > new.idle_at(state)) {
-        *state = later;
     }
 }

@@ -102,10 +102,6 @@ impl Timer for Read {
         self.0.replace(NOW)
     }
 
-    fn was_set_back(&self) -> bool {
-        false
-    }
-
     fn alarm(&self) -> Alarm {
         Alarm::Never
     }

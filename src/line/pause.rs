@@ -17,16 +17,12 @@ impl<P: Policy> Inner<P> {
             return;
         }
         let until = now.saturating_add(duration.min(Nanos::HORIZON));
-        // Without a pause, too, nothing may be charged for a while, if the clock was set back.
-        let is_first = self.waiting().resumed.is_none();
-        let before = is_first.then(|| self.state.clone());
+        let before = (self.not_before <= now).then(|| self.state.clone());
         let policy = &self.policy;
         wholly::<P, _>(&mut self.state, |state| policy.pause(state, now, until));
         self.stats.pauses += u64::from(until > self.not_before);
         if let Some(state) = before {
-            let not_before = self.not_before;
-            let resumed = Resumed { state, began: now, until: now, not_before };
-            self.waiting().resumed = Some(resumed);
+            self.waiting().resumed = Some(Resumed { state, began: now, until: now });
         }
         self.moved(until);
     }
@@ -35,11 +31,11 @@ impl<P: Policy> Inner<P> {
     pub(crate) fn resume(&mut self, now: Nanos) {
         self.if_resumed(now);
         let resumed = self.waiting.as_mut().and_then(|waiting| waiting.resumed.take());
-        if let Some(Resumed { state, not_before, .. }) = resumed
+        if let Some(Resumed { state, .. }) = resumed
             && self.not_before > now
         {
             self.state = state;
-            self.not_before = not_before.max(now);
+            self.not_before = now;
             self.forget_tail();
         }
     }
@@ -102,7 +98,7 @@ impl<P: Policy> Inner<P> {
 /// Changes the state that counts if a pause ends now, once it is that of `now`.
 fn change_resumed<P: Policy>(
     policy: &P,
-    Resumed { state, began, until, .. }: &mut Resumed<P::State>,
+    Resumed { state, began, until }: &mut Resumed<P::State>,
     now: Nanos,
     change: impl FnOnce(&mut P::State),
 ) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Admission, Line, Timer};
-use crate::clock::{Alarm, Steady};
+use crate::clock::{Alarm, Monotone};
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::units::Nanos;
@@ -17,10 +17,6 @@ impl Timer for At {
         self.0
     }
 
-    fn was_set_back(&self) -> bool {
-        false
-    }
-
     fn alarm(&self) -> Alarm {
         Alarm::Never
     }
@@ -29,7 +25,7 @@ impl Timer for At {
 /// As a limiter by a clock that shows `now`.
 pub(super) fn line<P: Policy>(policy: P, now: Nanos) -> Line<P> {
     let state = policy.start(now);
-    Line::new(policy, state, Steady::new(now, Duration::ZERO))
+    Line::new(policy, state, Monotone::new(now))
 }
 
 /// Asks as all methods of a limiter do: at once, and if that decides nothing, by the queue.

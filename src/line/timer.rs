@@ -17,9 +17,6 @@ pub(crate) trait Timer {
         false
     }
 
-    /// Whether the time may be earlier than one that was read before.
-    fn was_set_back(&self) -> bool;
-
     /// The alarm of the line; made when a caller first waits.
     fn alarm(&self) -> Alarm;
 }

@@ -51,8 +51,6 @@ pub(super) struct Resumed<S> {
     pub(super) state: S,
     pub(super) began: Nanos,
     pub(super) until: Nanos,
-    /// Before that nothing was charged when the pause began.
-    pub(super) not_before: Nanos,
 }
 
 /// A change that is noted because no caller is left that could make it.

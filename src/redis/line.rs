@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::clock::Steady;
+use crate::clock::Monotone;
 use crate::error::{Error, QueueLimit};
 use crate::observe::Event;
 use crate::policy::Cost;
@@ -53,7 +53,7 @@ const UNUSED_BUT_SET: Duration = Duration::from_secs(86_400);
 
 pub(crate) struct KeyLine<P: Scripted> {
     key: Arc<str>,
-    pub(crate) time: Steady,
+    pub(crate) time: Monotone,
     pub(crate) policy: P,
     header: PolicyHeader,
     /// What a policy that was set here replaces, until a reply confirms it.
@@ -126,7 +126,7 @@ impl<P: Scripted> KeyLine<P> {
         key: Arc<str>,
         policy: P,
         header: PolicyHeader,
-        time: Steady,
+        time: Monotone,
         seed: u64,
     ) -> Self {
         Self {

@@ -12,7 +12,7 @@ use super::line::waiter::Outcome;
 use super::options::{Options, Unavailable};
 use super::rules::Rules;
 use super::script::Scripted;
-use crate::clock::{Alarm, Steady};
+use crate::clock::{Alarm, Monotone};
 use crate::keyed::KeyedRateLimiter;
 use crate::stats::{Stats, Waits};
 use crate::sync::{Mutex, MutexGuard};
@@ -142,7 +142,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
             let clock = &core.rules.options.clock;
             let policy = core.policy.clone();
             let header = core.rules.own_header(&policy);
-            let time = Steady::new(clock.now(), clock.step());
+            let time = Monotone::new(clock.now());
             let line = KeyLine::new(
                 Arc::clone(&key),
                 policy,

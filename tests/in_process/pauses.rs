@@ -272,7 +272,7 @@ fn in_a_pause_callers_queue_until_the_bucket_would_be_full_at_its_end() {
     assert_eq!(queue[2].delay(), secs(60 + 5 + 3));
 }
 
-/// As before the pause, nothing is charged before the last grant.
+/// As without the pause.
 fn resumes_after_the_clock_was_set_back<P: Policy<Cost = u32>>(policy: P) {
     let limiter = |pauses: bool| {
         let clock = ManualClock::new();

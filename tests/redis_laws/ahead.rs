@@ -81,8 +81,9 @@ impl<P: Scripted, const MILLIS: u64> Subject<P> for Ahead<P, MILLIS> {
     }
 
     /// Sets back only the server's clock: those of processes do not go back.
-    fn set_back(&self, _: &ManualClock, elapsed: Duration) {
+    fn set_back(&self, _: &ManualClock, elapsed: Duration) -> bool {
         self.connection.set_back(elapsed);
+        true
     }
 }
 

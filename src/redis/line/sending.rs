@@ -97,11 +97,8 @@ impl<P: Scripted> KeyLine<P> {
             self.end(rules, now, request, end);
         }
         // In simulated time nothing comes back by itself.
-        self.collect_until = if rules.options.clock.step().is_zero() {
-            Nanos::ZERO
-        } else {
-            now.saturating_add(COLLECT)
-        };
+        self.collect_until =
+            if rules.options.clock.is_real() { now.saturating_add(COLLECT) } else { Nanos::ZERO };
     }
 
     /// Whether callers that were just served may still come back for the next request.

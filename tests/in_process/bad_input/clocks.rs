@@ -62,10 +62,12 @@ fn waiters_are_granted_when_a_clock_that_was_set_back_reaches_their_time() {
     clock.set(secs(1));
     let meanwhile = limiter.reserve(1).expect("a place");
     assert_eq!(limiter.queue_len(), 2);
-    assert_eq!(before.delay(), secs(9) + delay);
+    assert_eq!(before.delay(), delay);
+    clock.set(secs(10));
+    assert_eq!(before.delay(), delay);
     clock.set(secs(20));
     assert_eq!(waited(before), delay);
-    assert_eq!(waited(meanwhile), secs(9) + delay + ms(200));
+    assert_eq!(waited(meanwhile), delay + ms(200));
 }
 
 #[test]
@@ -101,7 +103,7 @@ fn a_deadline_is_met_when_the_clock_comes_by_it_again() {
     assert!(outcome(&mut timed).is_err());
 }
 
-/// The waiter joined at a time that is now in the future.
+/// The waiter joined at a time that the clock has still to show again.
 #[test]
 fn a_refund_at_a_time_before_the_head_joined_neither_hangs_nor_panics() {
     let (clock, limiter) = bursty(5.0);
@@ -110,10 +112,9 @@ fn a_refund_at_a_time_before_the_head_joined_neither_hangs_nor_panics() {
     let waiting = limiter.reserve(1).expect("a place");
     clock.set(ms(500));
     grant.refund();
-    assert!(limiter.try_acquire(1).is_err());
-    clock.set(secs(2));
-    assert!(waited(waiting) <= secs(1));
     assert!(limiter.try_acquire(1).is_ok());
+    clock.set(secs(2));
+    assert_eq!(waited(waiting), Duration::ZERO);
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::panic::{UnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use tollgate::{
-    Error, FixedWindow, Gcra, Grant, InFlight, LeakyBucket, LockOut, ManualClock, Nanos, Policy,
-    Rate, RateLimiter, Ready, Same, SlidingWindowCounter, SlidingWindowLog, TokenBucket,
+    Error, FixedWindow, Gcra, Grant, InFlight, KeyedRateLimiter, LeakyBucket, LockOut, ManualClock,
+    Nanos, Policy, Rate, RateLimiter, Ready, Same, SlidingWindowCounter, SlidingWindowLog,
+    TokenBucket,
 };
 
 use crate::support::{finishes, is_waiting, ms, outcome, poll, secs};
@@ -462,6 +463,38 @@ fn a_clock_set_back_mints_nothing() {
         }
     }
     each(10, &Back);
+}
+
+/// By any rule, what was stored is still there, and nothing comes before the clock shows a later time than before.
+#[test]
+fn for_a_limiter_no_time_passes_while_the_clock_is_set_back() {
+    struct Stands;
+    impl Check for Stands {
+        fn check<P: Policy<Cost = u32> + UnwindSafe>(&self, policy: P, name: &str) {
+            for back in [NANOSECOND, secs(1), secs(3600)] {
+                let (clock, limiter) = on_hold(policy.clone());
+                let keyed =
+                    KeyedRateLimiter::<u32, _>::builder(policy.clone()).clock(&clock).build();
+                clock.set(secs(3600));
+                let held = (limiter.try_acquire(1), keyed.try_acquire(&7, 1));
+                assert!(held.0.is_ok() && held.1.is_ok(), "{name}");
+                clock.set(secs(3600) + ms(500));
+                let available = limiter.available();
+                for elapsed in [secs(3600) + ms(500) - back, secs(3600), secs(3600) + ms(500)] {
+                    clock.set(elapsed);
+                    assert_eq!(limiter.available(), available, "{back:?} back, {name}");
+                    assert_eq!(keyed.available(&7), available, "{back:?} back, {name}");
+                    assert_eq!(limiter.quota().remaining, available, "{back:?} back, {name}");
+                }
+                clock.set(secs(3600) + ms(500) - back);
+                let granted: Vec<_> = std::iter::from_fn(|| limiter.try_acquire(1).ok()).collect();
+                assert_eq!(granted.len(), available as usize, "{back:?} back, {name}");
+                let of_key = keyed.try_acquire_up_to(&7, 100).map(|grant| grant.cost());
+                assert_eq!(of_key.unwrap_or(0), available, "{back:?} back, {name}");
+            }
+        }
+    }
+    each(10, &Stands);
 }
 
 /// Half of the permits are taken at ten seconds, the rest at an earlier time, and then it is ten

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tollgate::{Cost, Error, ManualClock};
+use tollgate::{Clock, Cost, Error, ManualClock, Nanos};
 
 use crate::history::{Granted, History};
 use crate::line::Outcome;
@@ -27,7 +27,7 @@ impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         if self.rings.fetch_add(1, Ordering::Relaxed) == 0 {
             self.take_turn();
-            let now = u64::try_from(time(self.clock.elapsed())).expect("a time on the clock");
+            let now = u64::try_from(time(elapsed(&self.clock))).expect("a time on the clock");
             self.first.store(now, Ordering::Relaxed);
         }
     }
@@ -37,6 +37,11 @@ impl Bell {
     fn take_turn(&self) {
         self.turn.store(self.turns.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
+}
+
+/// The time of limiters, which does not go back.
+fn elapsed(clock: &ManualClock) -> Duration {
+    Clock::from(clock).now().since(Nanos::ZERO)
 }
 
 /// A caller that asked for permits.
@@ -70,7 +75,7 @@ pub(crate) struct Driver<'a, P: Conforms, S: Subject<P::Policy>> {
     versions: Vec<(u32, Time, usize)>,
     /// Whether each charge is put on record: see [`Subject::record`].
     records: bool,
-    /// How far the clock that decides is behind this one: that of a server goes back alone.
+    /// How far the clock of a server that decides is behind this one.
     behind: Time,
     /// See [`History::longer`].
     longer: Time,
@@ -130,7 +135,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
     }
 
     pub(crate) fn now(&self) -> Time {
-        time(self.clock.elapsed())
+        time(elapsed(&self.clock))
     }
 
     pub(crate) fn outcomes(&self) -> Vec<Option<Outcome>> {
@@ -182,8 +187,8 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
                 self.subject.pause_for(nanos(span));
             }
             Step::SetBack(elapsed) => {
-                self.subject.set_back(&self.clock, nanos(elapsed));
-                let behind = self.now() - elapsed;
+                let goes_back = self.subject.set_back(&self.clock, nanos(elapsed));
+                let behind = if goes_back { self.now() - elapsed } else { 0 };
                 if behind > self.behind {
                     let paused_until = self.pauses.iter().map(|&(end, _)| end).max().unwrap_or(0);
                     self.longer += behind - self.behind + (paused_until - self.now()).max(0);
@@ -283,7 +288,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
             }
         }
         if caller.polled {
-            caller.poll(self.clock.elapsed());
+            caller.poll(elapsed(&self.clock));
         }
         caller.refused_at_once =
             !matches!(caller.outcome, Outcome::Granted { .. } | Outcome::Waiting);
@@ -309,9 +314,9 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
     }
 
     fn drop_grant(&mut self, id: usize) {
-        let elapsed = self.clock.elapsed();
+        let now = elapsed(&self.clock);
         let Some(caller) = &mut self.callers[id] else { return };
-        caller.poll(elapsed);
+        caller.poll(now);
         if caller.grant.is_some() {
             // Grants that follow from this have later turns.
             caller.dropped = Some(self.turns.fetch_add(1, Ordering::Relaxed));
@@ -346,15 +351,15 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
             let _ = self.subject.stats();
         }
         if at & 8 != 0 {
-            let elapsed = self.clock.elapsed();
+            let now = elapsed(&self.clock);
             let callers = self.callers.iter_mut().flatten().filter(|caller| caller.polled);
-            callers.for_each(|caller| caller.poll(elapsed));
+            callers.for_each(|caller| caller.poll(now));
         }
     }
 
     pub(crate) fn poll_all(&mut self) {
-        let elapsed = self.clock.elapsed();
-        self.callers.iter_mut().flatten().for_each(|caller| caller.poll(elapsed));
+        let now = elapsed(&self.clock);
+        self.callers.iter_mut().flatten().for_each(|caller| caller.poll(now));
     }
 }
 

@@ -66,9 +66,10 @@ pub(crate) trait Subject<P: Policy> {
     /// Makes the level that the last charge found exact, where a word that decides does not record it.
     fn record(&self) {}
 
-    /// A faulty clock goes back to a time since its origin.
-    fn set_back(&self, clock: &ManualClock, elapsed: Duration) {
+    /// A faulty clock goes back to a time since its origin. Returns whether time does so for the subject.
+    fn set_back(&self, clock: &ManualClock, elapsed: Duration) -> bool {
         clock.set(elapsed);
+        false
     }
 }
 
