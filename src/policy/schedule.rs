@@ -236,6 +236,9 @@ impl Schedule {
             Ok(multiplier) => (multiplier, permits_zeros + 1 - nanos_zeros),
             Err(_) => (fitting(quotient.div_ceil(2)), permits_zeros - nanos_zeros),
         };
+        // A billion a second: a permit must be more than a unit, by which a position may be too early. It is a nanosecond
+        // then, but for the first one of the clock.
+        let (multiplier, shift) = if shift == 0 { (u64::MAX, 1) } else { (multiplier, shift) };
         let inverse = fitting((1 << 126) / u128::from(multiplier));
         let schedule = Self { multiplier, inverse, shift, burst: 0, most: 0, strict: false };
         let burst = Nanos::ZERO.saturating_add(max_burst.min(Nanos::HORIZON));
@@ -397,7 +400,7 @@ impl Schedule {
     /// The position without permits that a full store has no room for.
     ///
     /// A position that is only a unit too early stays. Due times are rounded up to whole nanoseconds, and with a
-    /// burst of zero each grant would lose the difference.
+    /// burst of zero each grant would lose the difference, which is less than a permit.
     #[inline]
     fn overflow(&self, position: i128, level: i128) -> i128 {
         if level < -1 { position - level } else { position }
@@ -735,8 +738,11 @@ mod tests {
     #[test]
     fn the_ends_of_the_range() {
         let fastest = Schedule::new(Rate::per_second(1e9), Duration::from_nanos(4));
-        assert_eq!((fastest.multiplier, fastest.shift), (1 << 63, 0));
-        assert_eq!(fastest.burst, 4);
+        assert_eq!((fastest.multiplier, fastest.shift), (u64::MAX, 1));
+        assert_eq!(
+            fastest.position_at(Nanos::new(1 << 62)) - fastest.position_at(Nanos::new(1)),
+            (1 << 63) - 2
+        );
         let slowest = Schedule::new(Rate::every(Duration::from_secs(86_400)), Duration::MAX);
         assert_eq!(slowest.shift, 47);
         assert_eq!(slowest.most(), 53_375);

@@ -87,7 +87,10 @@ impl TokenBucket {
 
     /// Adds tokens in steps: after each `period`, all tokens that the rate yields in it. Steps are counted from
     /// the creation of the limiter; in a [`KeyedRateLimiter`](crate::KeyedRateLimiter), from the origin of its
-    /// clock, for all keys. Fractions of a token are carried to the next step.
+    /// clock, for all keys. Fractions of a token are carried to the next step. A change of the rate rounds them
+    /// down by less than a nanosecond's, so that a token which would be complete right at a step may come with the next.
+    /// After a change of the period the bucket is as if it had always had the new steps: what they would not have
+    /// brought yet comes with the next one.
     ///
     /// # Panics
     ///
@@ -255,11 +258,11 @@ impl Policy for TokenBucket {
         self.schedule.pause(&mut state.state, until);
     }
 
-    /// The number of stored tokens does not change. A step that has begun yields tokens at the rate in force
-    /// when it ends. If the period changes, the elapsed part of the step counts now, and only the rest later.
+    /// The number of tokens that were stored at the last step does not change, or where the steps change at the
+    /// earlier one of the last steps. A step that has begun yields tokens at the rate in force when it ends.
     fn migrate(&self, old: &Self, state: &mut TokenBucketState, now: Nanos) {
-        let settled = if self.period == old.period { old.last_step(state, now) } else { now };
-        self.schedule.migrate_number(&old.schedule, &mut state.state, settled);
+        let last = self.last_step(state, now).min(old.last_step(state, now));
+        self.schedule.migrate_number(&old.schedule, &mut state.state, last);
     }
 
     fn available(&self, state: &TokenBucketState, now: Nanos) -> u32 {

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use tollgate::{
-    Error, Gcra, InFlight, LeakyBucket, LockOut, ManualClock, Policy, Rate, RateLimiter, Same,
-    SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
+    Error, Gcra, InFlight, KeyedRateLimiter, LeakyBucket, LockOut, ManualClock, Policy, Rate,
+    RateLimiter, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
 use crate::support::{is_waiting, ms, secs};
@@ -273,7 +273,7 @@ fn a_queue_that_becomes_a_meter_in_a_pause_leaves_it_with_nothing() {
 }
 
 /// Drains 20 permits at 100 ms, makes the rate a quarter of it at 200 ms, and the same again after the clock has
-/// gone back by 200 ms. What came between 100 ms and 200 ms was worth more than the time that has to pass again.
+/// gone back by 200 ms. What came between 100 ms and 200 ms is worth no more than the time in which it came.
 #[test]
 fn a_clock_that_goes_back_between_two_changes_brings_no_credit() {
     fn granted_in_the_second_after<P: Policy<Cost = u32>>(fast: P, slow: P) -> u32 {
@@ -304,31 +304,57 @@ fn a_clock_that_goes_back_between_two_changes_brings_no_credit() {
     assert_eq!(granted_in_the_second_after(fast, slow), 9);
 }
 
-/// A charge that needs no lock leaves no time behind. The change counts from 10 s in the first case, where at 9 s time
-/// had come that has to pass again, and from 1.5 s in the second.
-#[test]
-fn a_change_after_the_clock_went_back_brings_no_credit_for_what_was_charged_without_a_lock() {
-    fn available_after<P: Policy<Cost = u32>>(fast: P, slow: P) -> [u32; 2] {
-        let clock = ManualClock::new();
-        let limiter = RateLimiter::with_clock(slow.clone(), &clock);
-        clock.set(secs(10));
-        limiter.try_acquire(10).expect("it is full");
-        clock.set(secs(9));
-        limiter.set_policy(fast.clone());
-        clock.set(secs(10));
-        let faster = limiter.available();
+fn steps(rate: Rate, period: Duration) -> TokenBucket {
+    TokenBucket::new(rate, 100).refill_every(period)
+}
 
-        let clock = ManualClock::new();
-        let limiter = RateLimiter::with_clock(fast, &clock);
-        clock.set(secs(1));
-        limiter.try_acquire(20).expect("it is full");
-        clock.set(secs(2));
-        clock.set(ms(1_500));
-        limiter.set_policy(slow);
-        [faster, limiter.available()]
+/// A bucket is as if it had always had the new steps. Those of a limiter are counted from 12.3 s, when it was made, those
+/// of a key from the origin of the clock.
+#[test]
+fn a_change_of_the_steps_counts_those_of_the_new_period() {
+    let rate = Rate::per_second(1.0);
+    for (new, empty, full) in [
+        (1, [9, 12], [100, 100]),
+        (3, [9, 11], [100, 100]),
+        (7, [7, 11], [100, 100]),
+        (20, [0, 10], [100, 100]),
+        // A key that was not there before is full since its last step, at 10 s.
+        (1000, [0, 0], [100, 90]),
+    ] {
+        let (old, new) = (steps(rate, secs(10)), steps(rate, secs(new)));
+        for (taken, left) in [(100, empty), (0, full)] {
+            let clock = ManualClock::new();
+            clock.set(ms(12_300));
+            let limiter = RateLimiter::with_clock(old.clone(), &clock);
+            let keyed = KeyedRateLimiter::<u32, _>::builder(old.clone()).clock(&clock).build();
+            limiter.try_acquire(taken).expect("a full bucket");
+            keyed.try_acquire(&7, taken).expect("a full bucket");
+            clock.set(ms(12_300 + 9_990));
+            limiter.set_policy(new.clone());
+            keyed.set_policy(new.clone());
+            assert_eq!([limiter.available(), keyed.available(&7)], left, "{new:?}");
+            // What has not come yet comes with the next step.
+            clock.set(secs(1000) + ms(12_300));
+            assert_eq!([limiter.available(), keyed.available(&7)], [100, 100], "{new:?}");
+        }
     }
-    let [fast, slow] = [10.0, 2.5].map(|rate| TokenBucket::new(Rate::per_second(rate), 20));
-    assert_eq!(available_after(fast, slow), [10, 5]);
-    let [fast, slow] = [100, 25].map(|count| Gcra::new(19, count, secs(10)));
-    assert_eq!(available_after(fast, slow), [10, 5]);
+}
+
+/// A third of a token is rounded down.
+#[test]
+fn a_change_of_the_rate_delays_a_token_by_a_step_at_most() {
+    for changes in 0..20 {
+        let third = |n| Rate::new(n, secs(3));
+        let (clock, limiter) = limiter(steps(third(1), secs(1)).initial(0));
+        for second in 1..=30 {
+            clock.advance(secs(1));
+            let there = limiter.available();
+            let least = if changes == 0 { second / 3 } else { (second - 1) / 3 };
+            assert!((least..=second / 3).contains(&there), "{there} at {second} s, {changes}");
+            for change in 0..changes {
+                limiter.set_rate(third([2, 1][change % 2]));
+            }
+            limiter.set_rate(third(1));
+        }
+    }
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty, SmoothWarmingUp};
+use tollgate::{
+    Error, Gcra, KeyedRateLimiter, LeakyBucket, ManualClock, Policy, Rate, RateLimiter,
+    SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
 
 use crate::support::bucket::Bucket;
 use crate::support::{Limiter, bounded, bursty, finishes, ms, outcome, secs};
@@ -123,22 +126,59 @@ fn more_than_a_bucket_holds_is_refused_in_a_queue_too() {
     assert_eq!(limiter.queue_len(), 1);
 }
 
+/// The first nanosecond of the clock makes no permit at this rate.
+fn fastest(clock: &ManualClock) -> RateLimiter<SmoothBursty> {
+    clock.advance(Duration::from_nanos(1));
+    RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1e9)), clock)
+}
+
+/// No more, by a word or under a lock, though there the unit of time is a permit.
+#[test]
+fn at_the_highest_rate_a_store_holds_what_it_should() {
+    fn check<P: Policy<Cost = u32>>(policy: impl Fn(u32) -> P, name: &str) {
+        for capacity in [1, 2, 100] {
+            for idle in [0, 1, capacity, capacity + 1, capacity + 2, 3 * capacity] {
+                let clock = ManualClock::new();
+                clock.advance(secs(1));
+                let limiter = RateLimiter::with_clock(policy(capacity), &clock);
+                let keyed = KeyedRateLimiter::<u32, _>::builder(policy(capacity)).clock(&clock);
+                let keyed = keyed.build();
+                limiter.try_acquire(capacity).expect(name);
+                keyed.try_acquire(&7, capacity).expect(name);
+                clock.advance(Duration::from_nanos(u64::from(idle)));
+                let of = |ask: &dyn Fn() -> bool| (0..1000).filter(|_| ask()).count();
+                let all = [
+                    of(&|| limiter.try_acquire(1).is_ok()),
+                    of(&|| keyed.try_acquire(&7, 1).is_ok()),
+                ];
+                let there = capacity.min(idle) as usize;
+                assert_eq!(all, [there; 2], "{name} of {capacity} after {idle} ns");
+            }
+        }
+    }
+    let rate = Rate::per_second(1e9);
+    let strict = Duration::ZERO;
+    check(|n| TokenBucket::new(rate, n).with_catch_up(strict), "TokenBucket");
+    check(|n| LeakyBucket::meter(rate, n).with_catch_up(strict), "LeakyBucket::meter");
+    check(|n| Gcra::new(n - 1, 1_000_000_000, secs(1)).with_catch_up(strict), "Gcra");
+}
+
 #[test]
 fn all_permits_that_a_cost_can_say_work_at_the_highest_rate() {
     let clock = ManualClock::auto_advance();
-    let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1e9)), clock.clone());
+    let limiter = fastest(&clock);
+    let start = clock.elapsed();
     for _ in 0..1000 {
         limiter.blocking_acquire(u32::MAX).expect("a grant");
     }
-    assert_eq!(clock.elapsed(), Duration::from_nanos(u64::from(u32::MAX)) * 999);
+    assert_eq!(clock.elapsed() - start, Duration::from_nanos(u64::from(u32::MAX)) * 999);
     let error = limiter.try_acquire(1).expect_err("owed");
     assert_eq!(error.retry_after(), Some(Duration::from_nanos(u64::from(u32::MAX))));
 }
 
 #[test]
 fn a_queue_of_the_greatest_costs_does_not_overflow() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1e9)), clock.clone());
+    let limiter = fastest(&ManualClock::new());
     let line: Vec<_> = (0..1000).map(|_| limiter.reserve(u32::MAX).expect("a place")).collect();
     let span = Duration::from_nanos(u64::from(u32::MAX));
     assert_eq!(line[999].delay(), span * 999);

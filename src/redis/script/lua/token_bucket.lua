@@ -66,10 +66,11 @@ local function unhalt(early)
   forget_lows()
 end
 
--- What is stored keeps its number, debt keeps its time. Where the steps change, the part of a step that has
--- passed counts now.
+-- What was stored at the last step keeps its number, debt keeps its time. Where the steps change, the earlier one
+-- of the last steps counts.
 local function migrate(old_rate, old_capacity, _, old_period)
-  local since = period == old_period and since_step(0) or 0
+  local rest = old_period > 0 and math.fmod(now, old_period) or 0
+  local since = math.max(since_step(0), rest > old_period - 0.5 and rest - old_period or rest)
   local held = math.max(level + since * old_rate / 1000000, -old_capacity)
   held = held < 0 and math.max(held, -capacity) or held * rate / old_rate
   level = held - since * rate / 1000000
