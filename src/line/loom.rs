@@ -133,7 +133,7 @@ fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
             _ => false,
         },
         Call::SetPolicy(nanos) => {
-            line.with_lock(&At(NOW), |inner, now| inner.set_policy(now, Nanos::ZERO, P::at(nanos)));
+            line.with_lock(&At(NOW), |inner, now| inner.set_policy(now, P::at(nanos)));
             true
         }
         Call::Pause(nanos) => {
