@@ -607,8 +607,7 @@ mod tests {
     /// At 2^61 and 2^62 the mutex takes over; states below can still be published.
     #[test]
     fn what_is_too_wide_is_left_to_the_mutex() {
-        // A unit is a nanosecond and half a permit.
-        let schedule = Schedule::new(Rate::per_second(5e8), Duration::ZERO);
+        let schedule = Schedule::new(Rate::per_second(1e9), Duration::ZERO);
         let latest = Nanos::new(END.get() - 1);
         for (position, is_published) in
             [((1 << 61) - 1, true), (1 << 61, true), ((1 << 62) - 1, true), (1 << 62, false)]
@@ -618,10 +617,10 @@ mod tests {
             let told = twins.ask(latest, 1).expect("as the schedule");
             assert_eq!(told == Attempt::Undecided, !is_published, "{position}");
         }
-        // A request of 2^62 units, and a permit less.
+        // A request of 2^62 units, and one less.
         let mut twins = Twins::new(schedule, 0, latest);
-        assert_eq!(twins.word.attempt(latest, 1 << 61), Attempt::Undecided);
-        assert!(matches!(twins.ask(latest, (1 << 61) - 1), Ok(Attempt::Granted(_))));
+        assert_eq!(twins.word.attempt(latest, 1 << 62), Attempt::Undecided);
+        assert!(matches!(twins.ask(latest, (1 << 62) - 1), Ok(Attempt::Granted(_))));
         // Charged beyond what could be published, it is still read right, and then kept in the mutex.
         let charged = twins.word.lock(&mut twins.published);
         assert_eq!(charged, Some([0, twins.state.position]));

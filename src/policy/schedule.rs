@@ -236,9 +236,6 @@ impl Schedule {
             Ok(multiplier) => (multiplier, permits_zeros + 1 - nanos_zeros),
             Err(_) => (fitting(quotient.div_ceil(2)), permits_zeros - nanos_zeros),
         };
-        // A billion a second: a permit must be more than a unit, by which a position may be too early. It is a nanosecond
-        // then, but for the first one of the clock.
-        let (multiplier, shift) = if shift == 0 { (u64::MAX, 1) } else { (multiplier, shift) };
         let inverse = fitting((1 << 126) / u128::from(multiplier));
         let schedule = Self { multiplier, inverse, shift, burst: 0, most: 0, strict: false };
         let burst = Nanos::ZERO.saturating_add(max_burst.min(Nanos::HORIZON));
@@ -249,7 +246,12 @@ impl Schedule {
     /// A store of `capacity` permits, for requests that wait until all their permits are stored. The store
     /// holds at most the permits of the horizon.
     pub(crate) fn bucket(rate: Rate, capacity: u32) -> Self {
-        let schedule = Self::new(rate, Duration::ZERO);
+        let mut schedule = Self::new(rate, Duration::ZERO);
+        if schedule.shift == 0 {
+            // A billion a second. A permit must be more than a unit, by which a position may be too early. It takes a
+            // nanosecond then, but for the first one of the clock.
+            (schedule.multiplier, schedule.inverse, schedule.shift) = (u64::MAX, 1 << 62, 1);
+        }
         let burst = schedule.units(u64::from(capacity)).min(schedule.horizon());
         let most = schedule.whole_permits(burst);
         Self { burst: fitting(burst.cast_unsigned()), most, strict: true, ..schedule }
@@ -737,12 +739,14 @@ mod tests {
 
     #[test]
     fn the_ends_of_the_range() {
-        let fastest = Schedule::new(Rate::per_second(1e9), Duration::from_nanos(4));
-        assert_eq!((fastest.multiplier, fastest.shift), (u64::MAX, 1));
-        assert_eq!(
-            fastest.position_at(Nanos::new(1 << 62)) - fastest.position_at(Nanos::new(1)),
-            (1 << 63) - 2
-        );
+        let rate = Rate::per_second(1e9);
+        let fastest = Schedule::new(rate, Duration::from_nanos(4));
+        assert_eq!((fastest.multiplier, fastest.shift), (1 << 63, 0));
+        assert_eq!(fastest.burst, 4);
+        let fastest = Schedule::bucket(rate, 4);
+        let position = |nanos| fastest.position_at(Nanos::new(nanos));
+        assert_eq!(position(1 << 62) - position(1), fastest.units((1 << 62) - 1));
+        assert_eq!(fastest.time_of(position(1 << 62)), Nanos::new(1 << 62));
         let slowest = Schedule::new(Rate::every(Duration::from_secs(86_400)), Duration::MAX);
         assert_eq!(slowest.shift, 47);
         assert_eq!(slowest.most(), 53_375);
