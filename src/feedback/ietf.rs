@@ -2,6 +2,7 @@
 //! `RateLimit-Policy` as lists of structured fields, in version 7 `RateLimit` as a dictionary. Versions up to 6 have
 //! plain fields (`RateLimit-Limit`, `-Remaining`, `-Reset`), which are a [`Dialect`](super::Dialect).
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use sfv::{BareItem, Dictionary, Item, List, ListEntry, Parser};
@@ -68,7 +69,8 @@ fn unit_of(unit: &str) -> Option<Unit> {
     }
 }
 
-/// Reads both fields. Of several quotas of a unit the one of which least remains counts. Whether there were any.
+/// Reads both fields. Of several quotas of a unit the one of which least remains counts, and of those the one whose reset
+/// is the latest. Whether there were any.
 pub(super) fn read(headers: &(impl Headers + ?Sized), answer: &mut Answer) -> bool {
     let Some(text) = headers.field("ratelimit") else { return false };
     let policy = headers.field("ratelimit-policy");
@@ -108,7 +110,11 @@ pub(super) fn read(headers: &(impl Headers + ?Sized), answer: &mut Answer) -> bo
             Some((_, None, _)) => {}
             Some((name, Some(unit), meter)) => {
                 let tightest = &mut answer.meters[unit.index()];
-                if tightest.is_empty() || meter.remaining < tightest.remaining {
+                let tightness = |meter: &Meter| {
+                    let reset = meter.reset.map(|reset| reset.after(Duration::ZERO));
+                    (Reverse(meter.remaining), reset)
+                };
+                if tightest.is_empty() || tightness(&meter) > tightness(tightest) {
                     *tightest = meter;
                     answer.bucket.get_or_insert_with(|| name.to_owned());
                 }

@@ -191,7 +191,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
                 if !less.is_zero() {
                     line.let_go(less);
                 }
-                let refund = (!part.is_zero()).then_some(Refund { part, all, booking });
+                let refund = Refund::of(part, all, booking);
                 let is_any = refund.is_some() || !todo.is_empty();
                 Ok(is_any.then(|| line.request(KeyChange { refund, ..KeyChange::of(todo) })))
             })?,

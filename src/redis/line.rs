@@ -28,7 +28,6 @@ use tokio::sync::oneshot;
 use crate::clock::Monotone;
 use crate::error::{Error, QueueLimit};
 use crate::observe::Event;
-use crate::policy::Cost;
 use crate::redis::health::KeyOutage;
 use crate::redis::rules::Slot;
 use crate::redis::script::Scripted;
@@ -208,12 +207,9 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     pub(crate) fn refund(&mut self, part: P::Cost, all: P::Cost, booking: Booking) {
-        // If all of it came back before, the next charge has its number.
-        if part.is_zero() {
-            return;
+        if let refund @ Some(_) = Refund::of(part, all, booking) {
+            self.change(KeyChange { refund, ..KeyChange::of(Vec::new()) });
         }
-        let refund = Some(Refund { part, all, booking });
-        self.change(KeyChange { refund, ..KeyChange::of(Vec::new()) });
     }
 
     /// Queues a change, if there is room for it, and reports its end.

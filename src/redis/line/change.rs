@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::waiter::Booking;
 use crate::error::Error;
 use crate::error::store::StoreError;
-use crate::policy::Quota;
+use crate::policy::{Cost, Quota};
 use crate::units::Nanos;
 
 /// The end of a change; with a report if the change asks for it.
@@ -85,6 +85,13 @@ pub(crate) struct Refund<C> {
     /// All permits that are charged under the booking.
     pub(crate) all: C,
     pub(crate) booking: Booking,
+}
+
+impl<C: Cost> Refund<C> {
+    /// `None` of nothing: if all of it came back before, the next charge has its number.
+    pub(crate) fn of(part: C, all: C, booking: Booking) -> Option<Self> {
+        (!part.is_zero()).then_some(Self { part, all, booking })
+    }
 }
 
 /// Ends all changes with the same error.

@@ -422,6 +422,10 @@ impl Line {
                 self.projected(n, rank)
             };
             self.refuse(id, due);
+            if !measure::EXACT_REFUSALS {
+                // A waiter that the lock makes late learns it with its next request.
+                self.refuse_the_late(0);
+            }
         } else if self.room(n, rank) > self.now {
             let retry_after = Some(self.room(n, rank) - self.now);
             self.callers[id].outcome = Outcome::QueueFull { decided, retry_after };

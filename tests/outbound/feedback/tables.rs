@@ -409,6 +409,11 @@ fn the_current_drafts_of_the_ietf() {
     assert_eq!(meter(&answer, Unit::Requests), (Some(50), Some(20), after(23)));
     assert_eq!(meter(&answer, Unit::Tokens), (Some(9000), Some(800), None));
     assert_eq!((answer.malformed, answer.bucket.as_deref()), (0, Some("permin")));
+    // Where nothing is left of two, the later reset counts.
+    for empty in ["\"a\";r=0;t=5, \"b\";r=0;t=3600", "\"b\";r=0;t=3600, \"a\";r=0;t=5, \"c\";r=0"] {
+        let answer = read(200, &[("RateLimit", empty)]);
+        assert_eq!(meter(&answer, Unit::Requests), (None, Some(0), after(3600)), "{empty}");
+    }
     // Version 7.
     let answer = read(200, &[("RateLimit", "limit=100, remaining=50, reset=30")]);
     assert_eq!(meter(&answer, Unit::Requests), (Some(100), Some(50), after(30)));
