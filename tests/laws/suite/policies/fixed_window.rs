@@ -116,8 +116,8 @@ fn kept(versions: &[Version], history: &History) -> Result<(), String> {
                 next.push((start, counted + permits));
             }
             if grant.at >= end {
-                let earliest = end.max(grant.at - length + 1);
-                next.push((Some(if is_exact { begins } else { earliest }), permits));
+                let earliest = if is_exact { begins } else { end.max(grant.at - length + 1) };
+                next.extend([earliest, begins].map(|start| (Some(start), permits)));
             }
         }
         next.sort_unstable();
