@@ -1,13 +1,13 @@
 //! The clock that a limiter decides and waits by.
 
 mod alarm;
-mod chain;
 mod manual;
 mod monotone;
-mod rounds;
 mod system;
+mod timer_thread;
 #[cfg(feature = "tokio")]
 mod tokio;
+mod wake_relay;
 
 use std::fmt;
 use std::sync::Weak;
@@ -19,8 +19,8 @@ use crate::units::Nanos;
 pub(crate) use alarm::OnAlarm;
 use alarm::{TimedAlarm, sound};
 pub(crate) use monotone::Monotone;
-use rounds::Slack;
 use system::{System, SystemAlarms};
+use timer_thread::Slack;
 
 /// A handle on a clock: the system's, tokio's, or a manual one for tests.
 ///

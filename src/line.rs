@@ -8,6 +8,7 @@
 //! ([`Inner::pump`]), and the clock's alarm uses it when the next grant is due. Wakers are called after the
 //! lock is released.
 
+mod atomic_state;
 mod charge;
 mod inner;
 #[cfg(all(test, tollgate_loom))]
@@ -22,7 +23,6 @@ mod testing;
 mod tests;
 mod timer;
 mod waiting;
-mod word;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
@@ -38,16 +38,16 @@ use crate::stats::{Counters, Stats};
 use crate::sync::{ShortMutex, ShortMutexGuard};
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Claim, WaiterId};
+use atomic_state::{AtomicState, Attempt};
 pub(crate) use charge::{Change, Charge, Taking};
 pub(crate) use inner::{Admission, Inner, WaitStatus};
 pub(crate) use timer::Timer;
-use word::{Attempt, Word};
 
 /// One limiter's state: a word for calls that need not wait, if it fits one, and a mutex for the rest.
 #[derive(Debug)]
 pub(crate) struct Line<P: Policy> {
     /// `None` if the mutex decides all calls.
-    word: Option<Box<Word>>,
+    word: Option<Box<AtomicState>>,
     /// Counts what the word decided. Not in the cache line of the word, which other processors read.
     counters: Counters,
     inner: ShortMutex<Inner<P>>,
@@ -58,7 +58,7 @@ impl<P: Policy> Line<P> {
     pub(crate) fn new(policy: P, state: P::State, time: Monotone) -> Self {
         let mut inner = Inner::new(policy, state, time);
         let word = P::LOCK_FREE.is_some().then(|| {
-            let word = Box::new(Word::locked());
+            let word = Box::new(AtomicState::locked());
             inner.publish(&word, inner.time.latest());
             word
         });
@@ -68,7 +68,7 @@ impl<P: Policy> Line<P> {
     /// How many bytes a line has on the heap while one thread uses it and no caller waits.
     #[cfg(all(test, not(tollgate_loom)))]
     pub(crate) fn bytes_elsewhere() -> usize {
-        if P::LOCK_FREE.is_some() { size_of::<Word>() } else { 0 }
+        if P::LOCK_FREE.is_some() { size_of::<AtomicState>() } else { 0 }
     }
 
     /// A line in which callers will wait: its mutex decides all calls.
@@ -106,7 +106,7 @@ impl<P: Policy> Line<P> {
     fn decide_by_word(
         &self,
         lock_free: &LockFree<P, P::State, P::Receipt>,
-        word: &Word,
+        word: &AtomicState,
         timer: &impl Timer,
         cost: P::Cost,
         max_wait: Option<Duration>,

@@ -79,12 +79,12 @@
 //! are bounded by `max_wait`.
 
 mod body;
+mod by_key;
 mod host;
 mod key;
 mod middleware;
 mod name;
 mod route;
-mod teachers;
 
 pub use body::take_grant;
 pub use middleware::RateLimit;

@@ -80,8 +80,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-mod ask;
 mod body;
+mod choose;
 mod fields;
 mod future;
 mod layer;

@@ -1,4 +1,4 @@
-//! The system's clock. The thread that ends its waits is in [`rounds`](super::rounds).
+//! The system's clock. The thread that ends its waits is in [`timer_thread`](super::timer_thread).
 //!
 //! The time is the operating system's monotonic clock, read by way of the processor's counter, which
 //! takes a third of the time. [`quanta`] calibrates that counter once, in a fraction of a second; on
@@ -15,7 +15,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::alarm::{AlarmKeeper, Alarms};
-use super::rounds::{Rounds, Slack};
+use super::timer_thread::{Slack, TimerThread};
 use crate::sync::{AtomicU64, Ordering, OwnLine};
 use crate::units::{Nanos, saturating_nanos};
 
@@ -37,7 +37,7 @@ pub(crate) struct System {
     kernel_origin: u64,
     set: OwnLine<Set>,
     setting: Mutex<()>,
-    pub(super) rounds: Rounds,
+    pub(super) rounds: TimerThread,
 }
 
 /// When the counter was last set, by itself, and by how much it was behind then.
@@ -93,7 +93,7 @@ impl System {
                 kernel_origin: kernel_time(rustix::time::ClockId::Monotonic),
                 set: OwnLine(Set::never()),
                 setting: Mutex::default(),
-                rounds: Rounds::new(|| Self::get().now()),
+                rounds: TimerThread::new(|| Self::get().now()),
             }
         })
     }

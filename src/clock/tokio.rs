@@ -15,8 +15,8 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::alarm::{OnAlarm, TimedAlarm, sound};
-use super::rounds::Slack;
 use super::system::{System, SystemAlarms};
+use super::timer_thread::Slack;
 use crate::units::Nanos;
 
 #[derive(Clone, Debug)]

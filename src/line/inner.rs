@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::atomic_state::{AtomicState, Attempt, Published};
 use super::charge::{Change, Charge};
 use super::tail::ROUGHLY;
 use super::timer::Timer;
 use super::waiting::{Owed, Place, Waiter, Waiting};
-use super::word::{Attempt, Published, Word};
 use crate::clock::Monotone;
 use crate::error::{Error, QueueLimit};
 use crate::policy::{Asked, Cost, Limit, Policy, Quota, Ready, TWO_TICKS, charge_wholly, wholly};
@@ -629,7 +629,7 @@ impl<P: Policy> Inner<P> {
     #[inline]
     pub(super) fn attempt_recorded(
         &mut self,
-        word: &Word,
+        word: &AtomicState,
         now: Nanos,
         permits: u64,
         read_again: impl FnOnce() -> Nanos,
@@ -647,7 +647,7 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Lets the word decide again, if no caller waits and nothing is paused.
-    pub(super) fn publish(&mut self, word: &Word, now: Nanos) {
+    pub(super) fn publish(&mut self, word: &AtomicState, now: Nanos) {
         if let Some(lock_free) = P::LOCK_FREE
             && self.is_quiet(now)
             && let Some(schedule) = (lock_free.schedule)(&self.policy)

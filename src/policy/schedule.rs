@@ -7,9 +7,9 @@
 //! determines the unit, between half a nanosecond and one nanosecond. The multiplier has 64 significant bits,
 //! so the rate is off by less than 1 part in 2^62.
 
-use super::lows::Lows;
 use super::packed::PackedAttempt;
 use super::ready::Ready;
+use super::refund_levels::RefundLevels;
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate};
 use std::num::NonZeroU64;
@@ -62,7 +62,7 @@ pub struct RateState {
     /// The end of the last pause.
     pub(crate) resumed: Nanos,
     /// How much of each charge can come back.
-    lows: Lows,
+    lows: RefundLevels,
 }
 
 impl RateReceipt {
@@ -109,7 +109,7 @@ impl std::fmt::Debug for RateState {
 
 impl RateState {
     pub(crate) fn new(position: i128) -> Self {
-        Self { position, moved: 0, resumed: Nanos::ZERO, lows: Lows::NONE }
+        Self { position, moved: 0, resumed: Nanos::ZERO, lows: RefundLevels::NONE }
     }
 
     /// Distinguishes the last receipt from all others that could still be given back. The low bits are
@@ -139,7 +139,7 @@ impl RateState {
 
     /// No receipt can be given back any more.
     pub(crate) fn forget_receipts(&mut self) {
-        self.lows = Lows::NONE;
+        self.lows = RefundLevels::NONE;
     }
 }
 
@@ -495,7 +495,7 @@ impl Schedule {
     }
 
     /// Gives back `permits` of a receipt, as far as they would be there had they never been charged: no more
-    /// than the lowest level since, see [`lows`](super::lows). A store of a number of permits gets that number
+    /// than the lowest level since, see [`refund_levels`](super::refund_levels). A store of a number of permits gets that number
     /// back, a store of time the time that they took. A store never holds more than its burst.
     pub(crate) fn refund(
         &self,

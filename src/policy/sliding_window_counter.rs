@@ -8,7 +8,7 @@
 //! `buckets` parts. A whole window can hold twice the limit, within one part at each end. Units:
 //! nanoseconds; the length of a part is rounded up to whole nanoseconds.
 
-use super::log::{Log, LogReceipt, Span, logged};
+use super::grant_log::{Log, LogReceipt, Span, logged};
 use super::{Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;

@@ -8,7 +8,7 @@
 //! `limit - n` of them are a window old. A window is half open: a permit granted at `t` is outside it at
 //! `t + window`. Units: nanoseconds, exact.
 
-use super::log::{Log, LogReceipt, Span, logged};
+use super::grant_log::{Log, LogReceipt, Span, logged};
 use super::{Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, saturating_nanos};

@@ -36,7 +36,7 @@
 //! nanoseconds with 64 fractional bits. Grants are rounded up to whole nanoseconds; the ramp is exact to
 //! about 2^-60 of the warm-up.
 
-use super::fine::{Divisor, Fine};
+use super::fixed_point::{Divisor, Fine};
 use super::{Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate, saturating_nanos};

@@ -18,8 +18,8 @@
 
 pub use super::any::{AllOfReceipt, AllOfState, AnyReceipt, AnyState};
 pub use super::fixed_window::{FixedWindowReceipt, FixedWindowState};
+pub use super::grant_log::{Log, LogReceipt};
 pub use super::lock_out::LockOutState;
-pub use super::log::{Log, LogReceipt};
 pub use super::schedule::{RateReceipt, RateState};
 pub use super::smooth_warming_up::{SmoothWarmingUpReceipt, SmoothWarmingUpState};
 pub use super::token_bucket::TokenBucketState;

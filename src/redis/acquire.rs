@@ -131,7 +131,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         shared.with_lock(|line, now| {
             let arrived = *arrived.get_or_insert(now);
             let (wait, waiter) = ((*max_wait, *ahead), (turn, waker.cloned()));
-            *progress = match line.enter(&shared.core.rules, now, arrived, *cost, wait, waiter) {
+            *progress = match line.enter(&shared.core.context, now, arrived, *cost, wait, waiter) {
                 Ok(id) => Progress::Waiting(id),
                 Err(outcome) => Progress::Over(Some(outcome)),
             };
@@ -168,7 +168,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
                     return Poll::Ready(());
                 }
                 // A clock that advances by itself goes to where the queue moves.
-                Err(Some(due)) if self.shared.core.rules.options.clock.skip_to(due) => {}
+                Err(Some(due)) if self.shared.core.context.options.clock.skip_to(due) => {}
                 Err(_) => return Poll::Pending,
             }
         }
@@ -192,7 +192,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         let shared = Arc::clone(&self.shared);
         let answer = answer.map(|grant| RedisGrant::of_local(shared, grant, before));
         if let Ok(grant) = &answer {
-            self.shared.core.rules.observer.granted(grant.waited(), grant.limited_by());
+            self.shared.core.context.observer.granted(grant.waited(), grant.limited_by());
         }
         self.shared.count(|stats| match &answer {
             Ok(grant) => stats.grant(grant.waited()),
@@ -212,7 +212,7 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                 Progress::Outside => {
                     this.enter(Turn::New, Some(context.waker()));
                     if let Progress::Waiting(id) = this.progress
-                        && !this.shared.core.rules.options.clock.advances_by_itself()
+                        && !this.shared.core.context.options.clock.advances_by_itself()
                     {
                         match this.shared.outcome(id) {
                             Some(outcome) => {
@@ -231,14 +231,14 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                     Some(Outcome::Granted(info)) => {
                         // The listener may panic: until it returns, the grant can still be given back.
                         *outcome = Some(Outcome::Granted(info));
-                        this.shared.core.rules.observer.granted(info.waited, info.limited_by);
+                        this.shared.core.context.observer.granted(info.waited, info.limited_by);
                         this.progress = Progress::Over(None);
                         let shared = Arc::clone(&this.shared);
                         return Poll::Ready(Ok(RedisGrant::new(shared, this.cost, info)));
                     }
                     Some(Outcome::Refused(error)) => return Poll::Ready(Err(error)),
                     Some(Outcome::Local) => {
-                        let now = this.shared.core.rules.options.clock.now();
+                        let now = this.shared.core.context.options.clock.now();
                         let waited = now.since(this.arrived.unwrap_or(now));
                         let answer = match this.ask_local_limiter(waited) {
                             Ok(GrantOrWait::Waiting(acquire)) => {

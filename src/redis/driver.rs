@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::connection::{Connection, Request};
+use super::context::Context;
 use super::line::KeyLine;
 use super::line::flight::{RequestEnd, Step};
 use super::line::waiter::Outcome;
-use super::rules::Rules;
 use super::script::Scripted;
 use super::shared::SharedKey;
 use crate::clock::OnAlarm;
@@ -37,7 +37,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         if outcome.is_some() {
             return Ok(outcome);
         }
-        self.with_lock(|line, now| line.poll(&self.core.rules, now, id, waiter))?;
+        self.with_lock(|line, now| line.poll(&self.core.context, now, id, waiter))?;
         Ok(self.outcome(id))
     }
 
@@ -47,26 +47,26 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         lands: bool,
         act: impl FnOnce(&mut KeyLine<P>, Nanos) -> R,
     ) -> (R, Option<Driver<P, C>>) {
-        let rules = &self.core.rules;
+        let context = &self.core.context;
         let mut line = self.line.lock();
-        let now = line.time.read(rules.options.clock.now());
+        let now = line.time.read(context.options.clock.now());
         if !lands {
-            line.give_up_on_flight(rules, now);
+            line.give_up_on_flight(context, now);
         }
-        line.pump(rules, now);
+        line.pump(context, now);
         let result = act(&mut line, now);
-        line.give_up_on_flight(rules, now);
-        line.pump(rules, now);
+        line.give_up_on_flight(context, now);
+        line.pump(context, now);
         let driver = self.driver(&mut line, now);
         line.hold_back(lands, now);
-        let after_unlock = line.arm(rules, now, || self.alarm());
+        let after_unlock = line.arm(context, now, || self.alarm());
         self.keep(&mut line);
         // A caller that waits for a change does not move a clock that advances by itself.
-        let moves = rules.options.clock.advances_by_itself() && !line.changes.is_empty();
-        let due = moves.then(|| line.moves_at(rules, now)).flatten();
+        let moves = context.options.clock.advances_by_itself() && !line.changes.is_empty();
+        let due = moves.then(|| line.moves_at(context, now)).flatten();
         self.unlock(line, after_unlock);
         if let Some(due) = due {
-            rules.options.clock.skip_to(due);
+            context.options.clock.skip_to(due);
         }
         (result, driver)
     }
@@ -82,7 +82,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     /// Takes the next request, if one is due. Its driver ends it even if a waker or listener panics.
     fn driver(&self, line: &mut KeyLine<P>, now: Nanos) -> Option<Driver<P, C>> {
         let shared = self.this.upgrade()?;
-        let flight = line.next(&self.core.rules, now)?;
+        let flight = line.next(&self.core.context, now)?;
         Some(Driver { shared, flight: Some(flight) })
     }
 
@@ -95,7 +95,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     }
 
     fn request(&self, arguments: Vec<Vec<u8>>, is_take: bool) -> Request {
-        let Rules { scripts, options, .. } = &self.core.rules;
+        let Context { scripts, options, .. } = &self.core.context;
         let script = if is_take { &scripts.take } else { &scripts.change };
         Request::new(Arc::clone(script), Arc::clone(&self.key), arguments, options.deadline)
     }
@@ -121,18 +121,18 @@ struct Driver<P: Scripted, C: Connection> {
 impl<P: Scripted, C: Connection> Driver<P, C> {
     async fn drive(mut self) {
         let shared = Arc::clone(&self.shared);
-        let rules = &shared.core.rules;
+        let context = &shared.core.context;
         let mut slot = None;
         while let Some(flight) = self.flight {
             // If this task begins too late, another is spawned for the next request.
-            let step = shared.with_lock(|line, now| line.begin(rules, now, flight, slot.take()));
+            let step = shared.with_lock(|line, now| line.begin(context, now, flight, slot.take()));
             let (_, next) = match step {
                 Step::Send(arguments, is_take) => {
                     let request = shared.request(arguments, is_take);
-                    rules.counters.requests.add(1);
+                    context.counters.requests.add(1);
                     let outcome = shared.core.connection.run(&request).await;
                     let end = outcome.map_or_else(RequestEnd::Failed, RequestEnd::Replied);
-                    shared.act(true, |line, now| line.land(rules, now, flight, end))
+                    shared.act(true, |line, now| line.land(context, now, flight, end))
                 }
                 Step::WaitForSlot(slots) => {
                     slot = slots.acquire_owned().await.ok();
@@ -151,8 +151,8 @@ impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
         let Some(flight) = self.flight.take() else { return };
         // A second panic would end the process.
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            let rules = &self.shared.core.rules;
-            self.shared.with_lock(|line, now| line.abandon(rules, now, flight));
+            let context = &self.shared.core.context;
+            self.shared.with_lock(|line, now| line.abandon(context, now, flight));
         }));
     }
 }

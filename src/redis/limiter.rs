@@ -262,7 +262,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     }
 
     async fn change_policy(&self, policy: P, rate: Option<Rate>) -> Result<(), Error> {
-        let rules = &self.shared.core.rules;
+        let rules = &self.shared.core.context;
         let answer = self.shared.with_lock(|line, now| line.set_policy(rules, now, policy));
         confirmed(answer).await.map(drop)?;
         rules.observer.report(&Event::PolicyChanged { rate });
@@ -299,7 +299,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             line.stats.pauses += 1;
             line.request(KeyChange::of(todo))
         });
-        self.shared.core.rules.observer.paused(duration);
+        self.shared.core.context.observer.paused(duration);
         if let Some(local) = &self.shared.core.local {
             // Redis is paused even if the local limiter has too many keys.
             let _ = local.pause_for(&self.shared.key, duration);
@@ -331,7 +331,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         if let Some(local) = &self.shared.core.local {
             let _ = local.resume(&self.shared.key);
         }
-        self.shared.core.rules.observer.report(&Event::Resumed);
+        self.shared.core.context.observer.report(&Event::Resumed);
         confirmed(answer).await.map(drop)
     }
 
@@ -376,7 +376,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn clock(&self) -> &Clock {
-        &self.shared.core.rules.options.clock
+        &self.shared.core.context.options.clock
     }
 
     /// Waits until Redis knows all that was given back at this key: permits in flight, refunds, bookings of
@@ -436,7 +436,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.shared.core.rules.observer.name.as_deref()
+        self.shared.core.context.observer.name.as_deref()
     }
 
     /// Returns the maximum number of waiters of a key in this process: see the
@@ -450,7 +450,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn max_waiters(&self) -> usize {
-        self.shared.core.rules.options.max_waiters
+        self.shared.core.context.options.max_waiters
     }
 
     /// Returns the maximum number of permits that the waiters of a key in this process together may ask
@@ -464,7 +464,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn max_queued_permits(&self) -> u64 {
-        self.shared.core.rules.options.max_queued_permits
+        self.shared.core.context.options.max_queued_permits
     }
 
     /// Returns how many callers of this process wait, with a booking or without.
@@ -540,7 +540,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.shared.core.rules.counters.read()
+        self.shared.core.context.counters.read()
     }
 
     /// Returns the number of keys in the memory of this process: those with handles, waiters or something left to
@@ -567,7 +567,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn state(&self) -> State {
-        self.shared.core.rules.health.state()
+        self.shared.core.context.health.state()
     }
 }
 

@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 
 use super::connection::Connection;
+use super::context::Context;
 #[cfg(feature = "metrics")]
 use super::counters::Counters;
 use super::line::KeyLine;
 use super::line::waiter::Outcome;
 use super::options::{Options, Unavailable};
-use super::rules::Rules;
 use super::script::Scripted;
 use crate::clock::{Alarm, Monotone};
 use crate::keyed::KeyedRateLimiter;
@@ -21,7 +21,7 @@ use crate::wait_queue::{AfterUnlock, WaiterId};
 /// What all keys of a limiter share.
 pub(super) struct SharedLimiter<P: Scripted, C> {
     pub(super) connection: C,
-    pub(super) rules: Rules<P>,
+    pub(super) context: Context<P>,
     /// In use while Redis is away.
     pub(super) local: Option<KeyedRateLimiter<Arc<str>, P>>,
     policy: P,
@@ -70,11 +70,11 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
 
     #[cfg(feature = "metrics")]
     pub(super) fn counters(&self) -> Counters {
-        self.core.rules.counters.read()
+        self.core.context.counters.read()
     }
 
     pub(super) fn waits(&self) -> Waits {
-        self.core.rules.observer.waits()
+        self.core.context.observer.waits()
     }
 
     /// The counts of all keys, and their waiters.
@@ -121,7 +121,7 @@ impl<P: Scripted, C> SharedLimiter<P, C> {
         };
         Arc::new(Self {
             connection,
-            rules: Rules::new(options, crate::redis::connection::random()),
+            context: Context::new(options, crate::redis::connection::random()),
             local,
             policy,
         })
@@ -139,9 +139,9 @@ pub(super) struct SharedKey<P: Scripted, C> {
 impl<P: Scripted, C: Connection> SharedKey<P, C> {
     fn new(core: Arc<SharedLimiter<P, C>>, key: Arc<str>) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
-            let clock = &core.rules.options.clock;
+            let clock = &core.context.options.clock;
             let policy = core.policy.clone();
-            let header = core.rules.own_header(&policy);
+            let header = core.context.own_header(&policy);
             let time = Monotone::new(clock.now());
             let line = KeyLine::new(
                 Arc::clone(&key),
@@ -155,11 +155,11 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     }
 
     pub(super) fn alarm(&self) -> Alarm {
-        self.core.rules.options.clock.alarm(self.this.clone())
+        self.core.context.options.clock.alarm(self.this.clone())
     }
 
     fn is_quiet(&self) -> bool {
-        self.line.lock().is_quiet(self.core.rules.options.clock.now())
+        self.line.lock().is_quiet(self.core.context.options.clock.now())
     }
 
     /// Counts what happened outside the line.
@@ -169,8 +169,9 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
 
     /// Whether callers are served without Redis, for this key or for all.
     pub(super) fn is_away(&self) -> bool {
-        let rules = &self.core.rules;
-        rules.health.down().is_some() || self.line.lock().is_away(rules, rules.options.clock.now())
+        let context = &self.core.context;
+        context.health.down().is_some()
+            || self.line.lock().is_away(context, context.options.clock.now())
     }
 
     /// The outcome of a caller, if there is one yet. It does not depend on the time. The first caller wakes
@@ -191,7 +192,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         drop(line);
         drop(slot);
         // The listener runs before the callers of the same request wake up; they do even if it panics.
-        let observer = &self.core.rules.observer;
+        let observer = &self.core.context.observer;
         let told = catch_unwind(AssertUnwindSafe(|| {
             events.iter().for_each(|event| observer.report(event));
         }));

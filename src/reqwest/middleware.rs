@@ -10,8 +10,8 @@ use http::Extensions;
 use reqwest_middleware::{Middleware, Next, Result};
 
 use super::body::with_grant;
+use super::by_key::{Limiter, Teachers};
 use super::name::Names;
-use super::teachers::{Limiter, Teachers};
 use crate::any::{AnyRateLimiter, acquire_within};
 use crate::config::limiters::RateLimiters;
 use crate::config::limits::Limits;

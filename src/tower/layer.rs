@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::request::Parts;
 use tower_layer::Layer;
 
-use super::ask::Ask;
+use super::choose::Ask;
 use super::service::{RateLimit, RateLimitBy};
 use crate::any::AnyRateLimiter;
 use crate::policy::Cost;

@@ -13,8 +13,8 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::ask::Ask;
 use super::body::ResponseBody;
+use super::choose::Ask;
 use super::fields::{add_limits, set_retry_after};
 use super::future::Stage;
 use super::service::take_ready;

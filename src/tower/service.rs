@@ -10,8 +10,8 @@ use http::{Method, Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::ask::Ask;
 use super::body::ResponseBody;
+use super::choose::Ask;
 use super::future::{BoxError, ResponseFuture, Stage};
 use crate::any::{AnyFuture, AnyGrant, AnyRateLimiter, acquire_within};
 use crate::error::Error;

@@ -14,7 +14,7 @@ use super::flight::RequestKind;
 use super::request::Rest;
 use crate::error::store::StoreError;
 use crate::observe::Event;
-use crate::redis::rules::Rules;
+use crate::redis::context::Context;
 use crate::redis::script::Scripted;
 use crate::redis::script::wire::{self, KeyPolicy, PolicyHeader, Terms};
 use crate::units::Nanos;
@@ -27,14 +27,14 @@ impl<P: Scripted> KeyLine<P> {
     /// Sets a new policy, here and for the fleet.
     pub(crate) fn set_policy(
         &mut self,
-        rules: &Rules<P>,
+        context: &Context<P>,
         now: Nanos,
         policy: P,
     ) -> oneshot::Receiver<Done<P::Cost>> {
         let terms = Terms::new(&policy, self.header.terms.idle);
         self.unheard.get_or_insert_with(|| self.header.terms.clone());
         if terms != self.header.terms {
-            let header = rules.header(&policy, terms, self.header.rank, u32::MAX);
+            let header = context.header(&policy, terms, self.header.rank, u32::MAX);
             self.change_policy(policy, header);
             self.turn_away_the_too_large(now);
         }
@@ -53,24 +53,24 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// The policy that was set here is in force; the key says under which number.
-    pub(super) fn is_set(&mut self, rules: &Rules<P>, generation: i64) {
+    pub(super) fn is_set(&mut self, context: &Context<P>, generation: i64) {
         self.unheard = None;
         let generation = u32::try_from(generation).unwrap_or_default();
-        self.rank((self.header.rank.0, generation), rules, 0);
+        self.rank((self.header.rank.0, generation), context, 0);
     }
 
     /// The same policy under another rank.
-    fn rank(&mut self, rank: wire::Rank, rules: &Rules<P>, since: u32) {
-        let grace = self.grace(rules, &self.header.terms, rank, since);
-        self.header = rules.header(&self.policy, self.header.terms.clone(), rank, grace);
+    fn rank(&mut self, rank: wire::Rank, context: &Context<P>, since: u32) {
+        let grace = self.grace(context, &self.header.terms, rank, since);
+        self.header = context.header(&self.policy, self.header.terms.clone(), rank, grace);
     }
 
     /// How long a policy is in force here without a call by a process that has it in its code.
-    fn grace(&self, rules: &Rules<P>, terms: &Terms, rank: wire::Rank, since: u32) -> u32 {
+    fn grace(&self, context: &Context<P>, terms: &Terms, rank: wire::Rank, since: u32) -> u32 {
         match (rank.cmp(&self.base.rank).is_gt(), *terms == self.base.terms) {
             (true, _) => u32::MAX,
             (false, true) => 0,
-            (false, false) => QUIET[usize::from(rules.age() >= since)],
+            (false, false) => QUIET[usize::from(context.age() >= since)],
         }
     }
 
@@ -83,20 +83,20 @@ impl<P: Scripted> KeyLine<P> {
     /// The key holds another policy than ours, or something unknown. Decides which policy is in force.
     pub(super) fn disagree(
         &mut self,
-        rules: &Rules<P>,
+        context: &Context<P>,
         kind: &mut RequestKind<P::Cost>,
         (word, number, bytes): (&str, i64, &[u8]),
     ) -> Rest {
         self.ask_again();
         self.looks_at = None;
-        let known = KeyPolicy::of(&rules.scripts, number, bytes).filter(|_| word == "other");
+        let known = KeyPolicy::of(&context.scripts, number, bytes).filter(|_| word == "other");
         let read = |line: &Self, terms: &Terms| {
             line.policy.clone().read(&mut terms.parameters.iter().copied())
         };
         let known = known.and_then(|known| Some((read(self, &known.terms)?, known)));
         let Some((policy, known)) = known else {
-            rules.counters.foreign.add(1);
-            let format = wire::other_format(&rules.scripts.kind, number, bytes);
+            context.counters.foreign.add(1);
+            let format = wire::other_format(&context.scripts.kind, number, bytes);
             return Rest::Refuse(StoreError::foreign(&self.key, format, None));
         };
         if self.unheard.is_some() && known.terms != self.header.terms {
@@ -105,17 +105,18 @@ impl<P: Scripted> KeyLine<P> {
                 self.set_again();
             }
             // Only a version that is at least that of the key replaces it.
-            self.rank(self.header.rank.max((known.rank.0, 0)), rules, 0);
+            self.rank(self.header.rank.max((known.rank.0, 0)), context, 0);
             return Rest::Repeat;
         }
         let is_ours = known.terms == self.base.terms;
-        let is_over = known.quiet > QUIET[1] || known.quiet > QUIET[0] && rules.age() < known.since;
+        let is_over =
+            known.quiet > QUIET[1] || known.quiet > QUIET[0] && context.age() < known.since;
         let is_later = known.rank < self.header.rank;
         if !(is_later || known.rank == self.base.rank && is_over && !is_ours) {
-            self.adopt(rules, kind, policy, known);
+            self.adopt(context, kind, policy, known);
         } else if kind.only_looks() && self.header.rank <= self.base.rank {
             // A policy that was set and lost is restored; otherwise this request is under the policy of the key.
-            let header = rules.header(&policy, known.terms, known.rank, u32::MAX);
+            let header = context.header(&policy, known.terms, known.rank, u32::MAX);
             self.looks_at = Some((policy, header));
         } else {
             if !is_later && let Some(policy) = read(self, &self.base.terms) {
@@ -130,7 +131,7 @@ impl<P: Scripted> KeyLine<P> {
     /// The policy of the key is in force here.
     fn adopt(
         &mut self,
-        rules: &Rules<P>,
+        context: &Context<P>,
         kind: &mut RequestKind<P::Cost>,
         policy: P,
         known: KeyPolicy,
@@ -148,11 +149,11 @@ impl<P: Scripted> KeyLine<P> {
         self.unheard = None;
         let (rank, since) = (known.rank, known.since);
         if known.terms == self.header.terms {
-            self.rank(rank, rules, since);
+            self.rank(rank, context, since);
             return;
         }
-        let grace = self.grace(rules, &known.terms, rank, since);
-        let header = rules.header(&policy, known.terms, rank, grace);
+        let grace = self.grace(context, &known.terms, rank, since);
+        let header = context.header(&policy, known.terms, rank, grace);
         self.change_policy(policy, header);
         let (version, generation) = rank;
         let key = Arc::clone(&self.key);

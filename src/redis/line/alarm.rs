@@ -2,16 +2,16 @@
 
 use super::KeyLine;
 use crate::clock::Alarm;
+use crate::redis::context::Context;
 use crate::redis::health::State;
-use crate::redis::rules::Rules;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
 use crate::wait_queue::AfterUnlock;
 
 impl<P: Scripted> KeyLine<P> {
     /// When the line may move by itself: with a request in flight not before the reply.
-    pub(crate) fn moves_at(&self, rules: &Rules<P>, now: Nanos) -> Option<Nanos> {
-        if self.flight.is_some() { None } else { self.next_alarm(rules, now) }
+    pub(crate) fn moves_at(&self, context: &Context<P>, now: Nanos) -> Option<Nanos> {
+        if self.flight.is_some() { None } else { self.next_alarm(context, now) }
     }
 
     /// When the next waiter is granted or refused by itself.
@@ -29,8 +29,8 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// When the line moves next by itself.
-    fn next_alarm(&self, rules: &Rules<P>, now: Nanos) -> Option<Nanos> {
-        let (state, failing) = (rules.health.state(), &self.failing);
+    fn next_alarm(&self, context: &Context<P>, now: Nanos) -> Option<Nanos> {
+        let (state, failing) = (context.health.state(), &self.failing);
         if state == State::Up && failing.is_none() {
             return self.next_event();
         }
@@ -44,10 +44,10 @@ impl<P: Scripted> KeyLine<P> {
             State::Up => own,
             // Not before both allow it.
             State::Doubtful => {
-                let again = rules.health.again(now, has_business, fails);
+                let again = context.health.again(now, has_business, fails);
                 again.map(|at| own.unwrap_or(at).max(at))
             }
-            State::Down => rules.health.again(now, has_business, fails),
+            State::Down => context.health.again(now, has_business, fails),
         };
         let again = again.filter(|_| self.flight.is_none());
         let until = failing.as_ref().map(|failing| failing.outage.until);
@@ -58,13 +58,13 @@ impl<P: Scripted> KeyLine<P> {
     /// Sets the alarm for the next event. Returns what is left to do after the lock is released.
     pub(crate) fn arm(
         &mut self,
-        rules: &Rules<P>,
+        context: &Context<P>,
         now: Nanos,
         alarm: impl FnOnce() -> Alarm,
     ) -> AfterUnlock {
-        let overdue = self.overdue_at(rules, now);
-        let due = self.next_alarm(rules, now).into_iter().chain(overdue).min();
-        if due.is_some() && rules.options.clock.advances_by_itself() && self.flight.is_none() {
+        let overdue = self.overdue_at(context, now);
+        let due = self.next_alarm(context, now).into_iter().chain(overdue).min();
+        if due.is_some() && context.options.clock.advances_by_itself() && self.flight.is_none() {
             // The first waiter that sees how long it has to wait moves the clock.
             self.queue.wake_all();
         }

@@ -11,8 +11,8 @@ use super::{BATCH, KeyLine};
 use crate::error::{Error, QueueLimit};
 use crate::policy::Quota;
 use crate::redis::connection::Reply;
+use crate::redis::context::Context;
 use crate::redis::health::{about, whole};
-use crate::redis::rules::Rules;
 use crate::redis::script::wire::{Answer, Verdict};
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
@@ -91,33 +91,37 @@ impl<P: Scripted> KeyLine<P> {
     /// A reply has come. `None` if it is malformed.
     pub(super) fn replied(
         &mut self,
-        rules: &Rules<P>,
+        context: &Context<P>,
         now: Nanos,
         request: &mut InFlightRequest<P::Cost>,
         reply: &Reply,
     ) -> Option<Rest> {
         if let Reply::PolicyMismatch(word, generation, parameters) = reply {
-            self.well(rules, now, request.at);
-            return Some(self.disagree(rules, &mut request.kind, (word, *generation, parameters)));
+            self.well(context, now, request.at);
+            return Some(self.disagree(
+                context,
+                &mut request.kind,
+                (word, *generation, parameters),
+            ));
         }
         match &mut request.kind {
             RequestKind::Take(ahead, ids) => {
-                let answers = wire::answers(reply, &request.calls, rules.scripts.parts)?;
-                self.well(rules, now, request.at);
+                let answers = wire::answers(reply, &request.calls, context.scripts.parts)?;
+                self.well(context, now, request.at);
                 // The waiters within reach; the others are newcomers behind waiters that were not asked for.
                 let within = ahead.map_or(ids.len(), |ahead| ahead.behind);
                 let sent = (request.at, request.policy);
-                self.taken(rules, now, (ids, within), sent, answers);
+                self.taken(context, now, (ids, within), sent, answers);
                 self.set_again();
             }
             RequestKind::Change(changes) => {
                 let reports = made::<P>(changes, (request.at, request.policy), reply)?;
-                self.well(rules, now, request.at);
+                self.well(context, now, request.at);
                 if let Reply::Numbers(numbers) = reply
                     && request.policy == self.policies
                     && changes.iter().any(|change| change.claim == Claim::Set)
                 {
-                    self.is_set(rules, numbers[0]);
+                    self.is_set(context, numbers[0]);
                 }
                 if !changes.is_empty() {
                     // Earlier replies are from before these changes.
@@ -127,25 +131,25 @@ impl<P: Scripted> KeyLine<P> {
                     let _ = change.done.map(|done| done.send(Ok(report)));
                 }
             }
-            RequestKind::Probe => self.well(rules, now, request.at),
+            RequestKind::Probe => self.well(context, now, request.at),
         }
         Some(Rest::Settled)
     }
 
     fn taken(
         &mut self,
-        rules: &Rules<P>,
+        context: &Context<P>,
         now: Nanos,
         (ids, within): (&[WaiterId], usize),
         (sent, policy): (Nanos, u32),
         answers: Vec<Answer>,
     ) {
-        rules.counters.asked.add(ids.len());
+        context.counters.asked.add(ids.len());
         let was_time = self.ask_at.is_some_and(|at| at <= sent);
         let passed = self.passed;
         // The process stood still meanwhile: its waiters may have lost their bookings.
         if self.stood_still.is_none()
-            && now.since(sent) > rules.options.deadline.saturating_add(rules.options.horizon)
+            && now.since(sent) > context.options.deadline.saturating_add(context.options.horizon)
         {
             self.stood_still = Some(now);
         }
@@ -202,13 +206,13 @@ impl<P: Scripted> KeyLine<P> {
             let booking = if is_booked || is_next { spare.pop_front() } else { None };
             match booking {
                 Some(booking) => self.book(id, booking),
-                None => self.not_booked(rules, now, id, answer, &mut later),
+                None => self.not_booked(context, now, id, answer, &mut later),
             }
         }
         // Waiters may have come meanwhile.
         self.hand_on(self.head, spare_cost, spare);
         if self.lease.renew_at.is_none() {
-            self.lease.renew_from(rules, sent);
+            self.lease.renew_from(context, sent);
         }
         if within == 0 {
             // The head was not asked for. It is due before those behind it: if they could be granted earlier than it
@@ -223,7 +227,7 @@ impl<P: Scripted> KeyLine<P> {
         // in one request, and leaves the other processes time for theirs before its next.
         let at_once = booked > 1 && first_due == Some(self.last_due);
         let ahead = whole(self.last_due.since(now) / 2);
-        let pause = if at_once { rules.options.horizon / 4 } else { Duration::ZERO };
+        let pause = if at_once { context.options.horizon / 4 } else { Duration::ZERO };
         // If all were booked there may be room for more, otherwise for about the same number.
         self.reach = match booked == within {
             true if ahead >= pause && at_once => self.reach,
@@ -232,7 +236,7 @@ impl<P: Scripted> KeyLine<P> {
             false => 2 * booked,
         };
         self.reach = self.reach.clamp(FEW, BATCH);
-        let refresh = rules.options.refresh;
+        let refresh = context.options.refresh;
         self.refresh_at = now.saturating_add((refresh / 4).saturating_add(self.about(refresh / 2)));
         match later {
             None => {
@@ -242,7 +246,7 @@ impl<P: Scripted> KeyLine<P> {
             Some((id, wait)) => {
                 // It was passed over only if it was the head before.
                 let was_passed = was_time && ids.first() == Some(&id);
-                self.ask_later(rules, now, id, wait, was_passed.then_some(passed));
+                self.ask_later(context, now, id, wait, was_passed.then_some(passed));
             }
         }
     }
@@ -262,7 +266,7 @@ impl<P: Scripted> KeyLine<P> {
 
     fn not_booked(
         &mut self,
-        rules: &Rules<P>,
+        context: &Context<P>,
         now: Nanos,
         id: WaiterId,
         answer: Answer,
@@ -288,7 +292,7 @@ impl<P: Scripted> KeyLine<P> {
                 self.turn_away(id, Outcome::Refused(error));
                 // A policy that punishes must see each refusal.
                 self.denied =
-                    due.filter(|_| !rules.scripts.punish).map(|due| (cost, due, answer.part));
+                    due.filter(|_| !context.scripts.punish).map(|due| (cost, due, answer.part));
             }
         }
     }
@@ -296,7 +300,7 @@ impl<P: Scripted> KeyLine<P> {
     /// Plans the next request for the head.
     fn ask_later(
         &mut self,
-        rules: &Rules<P>,
+        context: &Context<P>,
         now: Nanos,
         id: WaiterId,
         wait: Option<Duration>,
@@ -309,7 +313,7 @@ impl<P: Scripted> KeyLine<P> {
         if let Some(passed) = passed {
             self.passed = passed + 1;
         }
-        let horizon = rules.options.horizon;
+        let horizon = context.options.horizon;
         let Some(wait) = wait else {
             // It is unpredictable when permits come back: ask again, at growing intervals.
             self.lease.waits = P::HELD;
@@ -318,7 +322,7 @@ impl<P: Scripted> KeyLine<P> {
             return;
         };
         // It can be booked this far ahead.
-        let ahead = self.reach(rules, self.queue[id].cost, true);
+        let ahead = self.reach(context, self.queue[id].cost, true);
         let pace = if P::HELD { ahead / 2 } else { horizon / PACE };
         let pause = wait.saturating_sub(ahead).max(self.about(pace));
         self.ask_at = Some(now.saturating_add(pause));

@@ -6,8 +6,8 @@ use tokio::sync::Semaphore;
 
 use super::change::KeyChange;
 use crate::redis::connection::{Failure, Reply};
+use crate::redis::context::Slot;
 use crate::redis::health::Group;
-use crate::redis::rules::Slot;
 use crate::redis::script::wire::{Ahead, Call};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::redis::rules::Rules;
+use crate::redis::context::Context;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
 
@@ -31,39 +31,49 @@ impl Lease {
 
     /// A request has failed. `had_effect`: whether it may have booked. Redis may count what is not held any more, and
     /// not know it.
-    pub(super) fn failed<P: Scripted>(&mut self, rules: &Rules<P>, now: Nanos, had_effect: bool) {
+    pub(super) fn failed<P: Scripted>(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        had_effect: bool,
+    ) {
         if had_effect {
-            self.counts_until = now.saturating_add(rules.options.lease);
+            self.counts_until = now.saturating_add(context.options.lease);
         }
         self.released |= P::HELD && now < self.counts_until;
     }
 
     /// The last report of held permits was sent at `told`.
-    pub(super) fn renew_from<P>(&mut self, rules: &Rules<P>, told: Nanos) {
+    pub(super) fn renew_from<P>(&mut self, context: &Context<P>, told: Nanos) {
         let holds = self.held.iter().any(|&held| held > 0);
-        self.renew_at = holds.then(|| told.saturating_add(rules.options.lease / 3));
+        self.renew_at = holds.then(|| told.saturating_add(context.options.lease / 3));
         if holds {
-            self.counts_until = self.counts_until.max(told.saturating_add(rules.options.lease));
+            self.counts_until = self.counts_until.max(told.saturating_add(context.options.lease));
         }
     }
 
     /// The lease in a request: the id of the process, what it holds, how long that counts, and how long the
     /// process counts as waiting if it must wait.
-    pub(super) fn write<P>(&mut self, rules: &Rules<P>, now: Nanos, listens: Duration) -> Vec<u8> {
-        let mut bytes = rules.id.to_vec();
-        for &number in &rules.scripts.held {
+    pub(super) fn write<P>(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        listens: Duration,
+    ) -> Vec<u8> {
+        let mut bytes = context.id.to_vec();
+        for &number in &context.scripts.held {
             #[allow(clippy::cast_precision_loss)] // nothing holds 2^53 permits
             let held = self.held.get(number).copied().unwrap_or_default() as f64;
             bytes.extend(held.to_le_bytes());
         }
-        for span in [rules.options.lease, listens] {
+        for span in [context.options.lease, listens] {
             #[allow(clippy::cast_precision_loss)]
             bytes.extend((span.as_micros() as f64).to_le_bytes());
         }
         self.released = false;
         self.waits &= !listens.is_zero();
         self.counts_until = self.counts_until.max(now.saturating_add(listens));
-        self.renew_from(rules, now);
+        self.renew_from(context, now);
         bytes
     }
 

@@ -9,8 +9,8 @@ use super::{BATCH, KeyLine};
 use crate::error::Error;
 use crate::policy::Cost;
 use crate::redis::connection::Failure;
+use crate::redis::context::Context;
 use crate::redis::options::Options;
-use crate::redis::rules::Rules;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
 use crate::wait_queue::{Arrival, Bounds, WaiterId};
@@ -23,7 +23,7 @@ impl<P: Scripted> KeyLine<P> {
     /// not wait.
     pub(crate) fn enter(
         &mut self,
-        rules: &Rules<P>,
+        context: &Context<P>,
         now: Nanos,
         arrived: Nanos,
         cost: P::Cost,
@@ -31,7 +31,7 @@ impl<P: Scripted> KeyLine<P> {
         (turn, waker): (Turn, Option<Waker>),
     ) -> Result<WaiterId, Outcome> {
         let deadline = max_wait.map(|wait| arrived.saturating_add(wait).max(now));
-        if let Err(outcome) = self.admit(rules, now, cost, deadline) {
+        if let Err(outcome) = self.admit(context, now, cost, deadline) {
             self.count(&outcome);
             return Err(outcome);
         }
@@ -51,7 +51,7 @@ impl<P: Scripted> KeyLine<P> {
         };
         // A caller that has no time to wait gets its outcome with the reply.
         let at = deadline.filter(|&at| at > now);
-        let needs_answer = turn != Turn::New || deadline.is_some() || rules.scripts.room;
+        let needs_answer = turn != Turn::New || deadline.is_some() || context.scripts.room;
         // Waiters with a booking are not overtaken.
         let next = self.head.filter(|_| !ahead.is_zero());
         let next = next.and_then(|head| self.queue.overtaken(arrival, Some(head)));
@@ -129,7 +129,7 @@ impl<P: Scripted> KeyLine<P> {
 
     fn admit(
         &self,
-        rules: &Rules<P>,
+        context: &Context<P>,
         now: Nanos,
         cost: P::Cost,
         deadline: Option<Nanos>,
@@ -142,8 +142,8 @@ impl<P: Scripted> KeyLine<P> {
         if let Err(error) = self.policy.ready_at(&self.policy.idle(now), now, cost) {
             return refused(error.into());
         }
-        if let Some(error) = rules.health.down() {
-            return Err(without_redis(rules, error.unsent(&self.key)));
+        if let Some(error) = context.health.down() {
+            return Err(without_redis(context, error.unsent(&self.key)));
         }
         if let (Some(deadline), Some((denied, due, part))) = (deadline, self.denied)
             && denied == cost
@@ -152,11 +152,11 @@ impl<P: Scripted> KeyLine<P> {
             && self.waiting == 0
             && self.spare.is_empty()
         {
-            rules.counters.denied_locally.add(1);
+            context.counters.denied_locally.add(1);
             return refused(Error::Denied { retry_after: Some(due.since(now)), part });
         }
         let permits = self.permits.saturating_add(cost.permits());
-        let Options { max_waiters: waiters, max_queued_permits, .. } = rules.options;
+        let Options { max_waiters: waiters, max_queued_permits, .. } = context.options;
         let bounds = Bounds { waiters, permits: max_queued_permits, ..Bounds::NONE };
         if let Some(limit) = bounds.exceeded(self.len(), permits, None) {
             let retry_after = self.next_move().map(|at| at.since(now));
@@ -190,7 +190,7 @@ impl<P: Scripted> KeyLine<P> {
     /// when that may change by itself; `waker` is called when it has.
     pub(crate) fn poll(
         &mut self,
-        rules: &Rules<P>,
+        context: &Context<P>,
         now: Nanos,
         id: WaiterId,
         (reserving, waker): (bool, &Waker),
@@ -202,7 +202,7 @@ impl<P: Scripted> KeyLine<P> {
             return Ok(());
         }
         self.queue.keep_waker(id, waker);
-        Err(self.moves_at(rules, now))
+        Err(self.moves_at(context, now))
     }
 
     /// The caller has gone: its turn or its booking goes to the next, or back.
@@ -243,9 +243,9 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Grants bookings that are due, and refuses waiters whose deadline has passed.
-    pub(crate) fn pump(&mut self, rules: &Rules<P>, now: Nanos) {
-        self.forget_outage(rules);
-        let late = rules.options.horizon.max(LATE);
+    pub(crate) fn pump(&mut self, context: &Context<P>, now: Nanos) {
+        self.forget_outage(context);
+        let late = context.options.horizon.max(LATE);
         // Once until the next grant: a runtime may always be this late.
         if self.stood_still.is_none()
             && self.front_booking().is_some_and(|booking| now.since(booking.due) > late)
@@ -274,13 +274,13 @@ impl<P: Scripted> KeyLine<P> {
             && deadline <= now
         {
             let waiter = &self.queue[id];
-            if let Some(error) = self.trouble(rules) {
+            if let Some(error) = self.trouble(context) {
                 // It is unknown whether its turn would have come.
                 let error = match waiter.stage.is_asked() {
                     true => Failure::late(deadline.since(waiter.joined)).error(&self.key),
                     false => error.unsent(&self.key),
                 };
-                self.turn_away(id, without_redis(rules, error));
+                self.turn_away(id, without_redis(context, error));
                 continue;
             }
             let may_be_due =
@@ -296,7 +296,7 @@ impl<P: Scripted> KeyLine<P> {
             let error = Error::Denied { retry_after, part: waiter.limited_by };
             self.turn_away(id, Outcome::Refused(error));
         }
-        self.give_up_on_redis(rules, now);
+        self.give_up_on_redis(context, now);
     }
 
     /// The first booking.

@@ -8,8 +8,8 @@ use super::waiter::{Stage, Turn};
 use super::{BATCH, KeyLine};
 use crate::error::store::StoreError;
 use crate::policy::Cost;
+use crate::redis::context::Context;
 use crate::redis::health::{SendPermission, State};
-use crate::redis::rules::Rules;
 use crate::redis::script::wire::{Ahead, Call};
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
@@ -48,8 +48,8 @@ impl<P: Scripted> KeyLine<P> {
     /// quicker the next time. A large head may need more than the horizon yields.
     ///
     /// A booking of places in flight holds them from now on, so these are booked only milliseconds ahead.
-    pub(super) fn reach(&self, rules: &Rules<P>, cost: P::Cost, is_head: bool) -> Duration {
-        let (horizon, passed) = (rules.options.horizon, self.passed);
+    pub(super) fn reach(&self, context: &Context<P>, cost: P::Cost, is_head: bool) -> Duration {
+        let (horizon, passed) = (context.options.horizon, self.passed);
         if P::HELD {
             return horizon.min(HELD_AHEAD + 2 * self.trip);
         }
@@ -60,37 +60,41 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Makes the next request, if one is due. Returns the number of its flight.
-    pub(crate) fn next(&mut self, rules: &Rules<P>, now: Nanos) -> Option<u64> {
+    pub(crate) fn next(&mut self, context: &Context<P>, now: Nanos) -> Option<u64> {
         if self.flight.is_some() || self.is_collecting() && now < self.collect_until {
             return None;
         }
-        let request = self.next_request(rules, now);
+        let request = self.next_request(context, now);
         if request.is_none() {
             self.crowded = None;
         }
-        request.map(|request| self.take_off(rules, now, request))
+        request.map(|request| self.take_off(context, now, request))
     }
 
-    fn next_request(&mut self, rules: &Rules<P>, now: Nanos) -> Option<InFlightRequest<P::Cost>> {
+    fn next_request(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+    ) -> Option<InFlightRequest<P::Cost>> {
         // While Redis is down, the pauses are those of all keys.
         if self.failing.as_ref().is_some_and(|failing| now < failing.outage.retry_at)
-            && rules.health.state() != State::Down
+            && context.health.state() != State::Down
         {
             return None;
         }
-        let may = rules.health.may_ask(now, self.failing.is_some());
-        let Some(kind) = self.next_asking(rules, now, may) else {
-            rules.health.abandoned(may.group());
+        let may = context.health.may_ask(now, self.failing.is_some());
+        let Some(kind) = self.next_asking(context, now, may) else {
+            context.health.abandoned(may.group());
             return None;
         };
         self.looks_at.take_if(|_| !kind.only_looks());
         self.changed_last = matches!(kind, RequestKind::Change(_));
         let calls = match &kind {
-            RequestKind::Take(ahead, ids) => self.calls(rules, now, *ahead, ids),
+            RequestKind::Take(ahead, ids) => self.calls(context, now, *ahead, ids),
             RequestKind::Change(_) | RequestKind::Probe => Vec::new(),
         };
         Some(InFlightRequest {
-            arguments: self.arguments(rules, now, &kind, &calls),
+            arguments: self.arguments(context, now, &kind, &calls),
             calls,
             kind,
             at: now,
@@ -101,7 +105,7 @@ impl<P: Scripted> KeyLine<P> {
 
     fn arguments(
         &mut self,
-        rules: &Rules<P>,
+        context: &Context<P>,
         now: Nanos,
         kind: &RequestKind<P::Cost>,
         calls: &[Call<P::Cost>],
@@ -116,35 +120,35 @@ impl<P: Scripted> KeyLine<P> {
             // It writes, so it fails at a read-only server.
             RequestKind::Probe => vec![header(), vec![b'H']],
         };
-        let lease = if P::HELD { self.write_lease(rules, now) } else { Vec::new() };
+        let lease = if P::HELD { self.write_lease(context, now) } else { Vec::new() };
         if matches!(kind, RequestKind::Take(..)) {
             if P::HELD {
                 arguments.resize(2, Vec::new());
                 arguments.push(lease);
             }
         } else {
-            arguments.extend([lease, self.claim(rules, kind)]);
+            arguments.extend([lease, self.claim(context, kind)]);
         }
         arguments
     }
 
     /// The last argument of `change.lua`.
-    fn claim(&self, rules: &Rules<P>, kind: &RequestKind<P::Cost>) -> Vec<u8> {
+    fn claim(&self, context: &Context<P>, kind: &RequestKind<P::Cost>) -> Vec<u8> {
         let RequestKind::Change(changes) = kind else { return Vec::new() };
         match changes.iter().map(|change| change.claim).max() {
             None | Some(Claim::None) => Vec::new(),
-            Some(Claim::ByRule) => wire::claim(rules.age(), None),
+            Some(Claim::ByRule) => wire::claim(context.age(), None),
             Some(Claim::Set) => {
-                wire::claim(rules.age(), self.unheard.as_ref().or(Some(&self.header.terms)))
+                wire::claim(context.age(), self.unheard.as_ref().or(Some(&self.header.terms)))
             }
         }
     }
 
     /// A process that has waiters counts as waiting until its next request is long overdue.
-    fn write_lease(&mut self, rules: &Rules<P>, now: Nanos) -> Vec<u8> {
+    fn write_lease(&mut self, context: &Context<P>, now: Nanos) -> Vec<u8> {
         let overdue = 4 * poll_pause(self.passed) + Duration::from_millis(50);
         let listens = if self.waiting > 0 { overdue } else { Duration::ZERO };
-        self.lease.write(rules, now, listens)
+        self.lease.write(context, now, listens)
     }
 
     fn todo(&self, now: Nanos, changes: &[KeyChange<P::Cost>]) -> Vec<u8> {
@@ -166,7 +170,7 @@ impl<P: Scripted> KeyLine<P> {
 
     fn next_asking(
         &mut self,
-        rules: &Rules<P>,
+        context: &Context<P>,
         now: Nanos,
         may: SendPermission,
     ) -> Option<RequestKind<P::Cost>> {
@@ -176,7 +180,7 @@ impl<P: Scripted> KeyLine<P> {
             SendPermission::Wait => return None,
         }
         if self.changed_last || self.changes.is_empty() {
-            let (ahead, ids) = self.choose(rules, now);
+            let (ahead, ids) = self.choose(context, now);
             if !ids.is_empty() {
                 return Some(RequestKind::Take(ahead, ids));
             }
@@ -195,7 +199,11 @@ impl<P: Scripted> KeyLine<P> {
     /// Chooses the waiters to ask for: all within reach, if the head is due; and all up to the last newcomer
     /// that needs a reply at once, except those between that need none. A waiter does not overtake a change that
     /// was made before it came, because it must see the effect.
-    fn choose(&mut self, rules: &Rules<P>, now: Nanos) -> (Option<Ahead<P::Cost>>, Vec<WaiterId>) {
+    fn choose(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+    ) -> (Option<Ahead<P::Cost>>, Vec<WaiterId>) {
         let changes_sent = self.changes_made.saturating_sub(self.changes.len() as u64);
         let may = |id: &WaiterId| self.queue[*id].changes <= changes_sent;
         let is_time = self.asks_at().is_none_or(|at| at <= now);
@@ -214,7 +222,7 @@ impl<P: Scripted> KeyLine<P> {
             ids.push(id);
             let turn = waiter.stage.turn();
             let wants = turn == Some(Turn::Reserving)
-                || turn == Some(Turn::New) && (waiter.deadline.is_some() || rules.scripts.room);
+                || turn == Some(Turn::New) && (waiter.deadline.is_some() || context.scripts.room);
             if wants {
                 wanted = ids.len();
             }
@@ -238,7 +246,7 @@ impl<P: Scripted> KeyLine<P> {
 
     fn calls(
         &self,
-        rules: &Rules<P>,
+        context: &Context<P>,
         now: Nanos,
         ahead: Option<Ahead<P::Cost>>,
         ids: &[WaiterId],
@@ -248,7 +256,7 @@ impl<P: Scripted> KeyLine<P> {
             let waiter = &self.queue[id];
             let patience = waiter.deadline.map(|deadline| deadline.since(now));
             let is_head = Some(id) == head;
-            let horizon = self.reach(rules, waiter.cost, is_head);
+            let horizon = self.reach(context, waiter.cost, is_head);
             let limit = patience.map_or(horizon, |patience| horizon.min(patience));
             let fresh = waiter.stage.turn() != Some(Turn::Later);
             Call { cost: waiter.cost, limit, patience, fresh }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::parts::Lua;
-use crate::policy::log::Span;
+use crate::policy::grant_log::Span;
 use crate::units::saturating_nanos;
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Policy, Rate, Rated, Same,

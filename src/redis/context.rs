@@ -1,4 +1,4 @@
-//! The rules that all keys of a limiter share, apart from the connection.
+//! What all keys of a limiter share, apart from the connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -62,7 +62,7 @@ impl Slots {
 }
 
 /// What the line of a key needs of its limiter.
-pub(super) struct Rules<P> {
+pub(super) struct Context<P> {
     pub(super) options: Options<P>,
     pub(super) scripts: Scripts,
     pub(super) health: Health,
@@ -74,7 +74,7 @@ pub(super) struct Rules<P> {
     started: Nanos,
 }
 
-impl<P: Scripted> Rules<P> {
+impl<P: Scripted> Context<P> {
     pub(super) fn new(options: Options<P>, random: u64) -> Self {
         Self {
             slots: Slots::new(options.max_requests),

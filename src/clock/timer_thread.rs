@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::alarm::{Alarms, OnAlarm, sound_in_round};
-use super::chain::{self, Chain};
+use super::wake_relay::{self, WakeRelay};
 use crate::units::Nanos;
 
 /// The least time between two rounds while few callers wait. Late grants cost no throughput, see
@@ -73,13 +73,13 @@ impl Slack {
 }
 
 #[derive(Debug)]
-pub(super) struct Rounds {
+pub(super) struct TimerThread {
     now: fn() -> Nanos,
     /// Starts the thread.
     start: fn(&'static Self) -> io::Result<()>,
     schedule: Mutex<Schedule>,
     changed: Condvar,
-    chain: Chain,
+    wake_relay: WakeRelay,
 }
 
 #[derive(Debug, Default)]
@@ -128,16 +128,16 @@ impl Schedule {
     }
 }
 
-impl Rounds {
+impl TimerThread {
     pub(super) fn new(now: fn() -> Nanos) -> Self {
         let (schedule, changed) = (Mutex::default(), Condvar::new());
-        Self { now, start: Self::start, schedule, changed, chain: Chain::new() }
+        Self { now, start: Self::start, schedule, changed, wake_relay: WakeRelay::new() }
     }
 
     /// Wakes the other callers of the round of one that is polled.
     #[inline]
     pub(super) fn wake_others(&self) {
-        self.chain.wake_others();
+        self.wake_relay.wake_others();
     }
 
     pub(super) fn change<R>(
@@ -174,7 +174,7 @@ impl Rounds {
             let looks_again = schedule.looks_again();
             let is_due = next.is_some_and(|next| next <= now);
             // Callers are held back until the next round, and no longer than until then.
-            let is_owed = self.chain.holds_back() && looks_again <= now;
+            let is_owed = self.wake_relay.holds_back() && looks_again <= now;
             if !is_due && !is_owed {
                 let again = Some(looks_again).filter(|&time| time > now);
                 let until = next.into_iter().chain(again).min();
@@ -194,7 +194,7 @@ impl Rounds {
             let late_start = now.saturating_sub(GAP / 2);
             schedule.last = next.unwrap_or(now).max(late_start).min(now);
             let mut waiting = 0;
-            relay.ended(self.chain.wake_others());
+            relay.ended(self.wake_relay.wake_others());
             while let Some(line) = schedule.pop(now) {
                 parking_lot::MutexGuard::unlocked(&mut schedule, || {
                     waiting += sound_in_round(&line, &mut wake);
@@ -203,9 +203,9 @@ impl Rounds {
             schedule.is_crowd = schedule.len() + waiting > FEW;
             parking_lot::MutexGuard::unlocked(&mut schedule, || {
                 if wake.len() > CHAIN && relay.begins() {
-                    self.chain.hold_back(wake.drain(1..));
+                    self.wake_relay.hold_back(wake.drain(1..));
                 }
-                wake.drain(..).for_each(chain::wake);
+                wake.drain(..).for_each(wake_relay::wake);
             });
         }
     }
@@ -312,12 +312,12 @@ mod tests {
     #[test]
     fn a_thread_that_cannot_start_is_no_panic_and_the_next_alarm_tries_again() {
         static TRIES: AtomicUsize = AtomicUsize::new(0);
-        let mut rounds = Rounds::new(|| Nanos::ZERO);
+        let mut rounds = TimerThread::new(|| Nanos::ZERO);
         rounds.start = |_| match TRIES.fetch_add(1, Ordering::SeqCst) {
             0 | 1 => Err(io::ErrorKind::OutOfMemory.into()),
             _ => Ok(()),
         };
-        let rounds: &'static Rounds = Box::leak(Box::new(rounds));
+        let rounds: &'static TimerThread = Box::leak(Box::new(rounds));
         let line: Weak<dyn OnAlarm> = Weak::<Limiter>::new();
         let set = |_| {
             rounds.change(Slack::AUTO, |alarms| alarms.replace(None, Nanos::new(5), line.clone()));

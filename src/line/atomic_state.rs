@@ -23,7 +23,7 @@
 //! **Why 64 bits are enough.** A permit clock makes less than two units a nanosecond. Times are before
 //! 2^61 ns ([`END`]), `bump` and the units of a request are below 2^62, so the permit clock with `bump`
 //! is below 2^63, and due positions are below 2^64. The mutex decides all that exceeds these bounds:
-//! [`Word::publish`] checks them for parameters, `most` for requests, the top bit for the word.
+//! [`AtomicState::publish`] checks them for parameters, `most` for requests, the top bit for the word.
 //!
 //! Words are never reused across changes, so the 62 bits last for at least 73 years, less what refunds
 //! across changes use up; after that the line goes on under its mutex.
@@ -53,7 +53,7 @@ pub(super) enum Attempt {
 /// Each call needs both, and the second is seldom written.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(super) struct Word {
+pub(super) struct AtomicState {
     bits: AtomicU64,
     /// The mutex charges from this time on, which is not after [`Records::end`]. Not among the parameters, whose cache
     /// line is seldom written. Not loom's: a time that was read late is only earlier, and sends the call to the
@@ -120,7 +120,7 @@ pub(super) struct Found {
     next: u64,
 }
 
-impl Word {
+impl AtomicState {
     /// A word that leaves all calls to the mutex until a state is published.
     pub(super) fn locked() -> Self {
         let zero = || AtomicU64::new(0);
@@ -424,7 +424,7 @@ mod tests {
 
     /// A word under a schedule, and beside it the state as the schedule itself counts.
     struct Twins {
-        word: Word,
+        word: AtomicState,
         published: Published,
         schedule: Schedule,
         state: RateState,
@@ -432,7 +432,7 @@ mod tests {
 
     impl Twins {
         fn new(schedule: Schedule, position: i128, now: Nanos) -> Self {
-            let (word, published) = (Word::locked(), Published::default());
+            let (word, published) = (AtomicState::locked(), Published::default());
             let mut twins = Self { word, published, schedule, state: RateState::new(position) };
             twins.publish(now);
             twins

@@ -2,7 +2,7 @@
 //!
 //! To wake a task of another thread costs a lock and often a system call; to wake one of the own runtime is a push
 //! to a queue. So the clock's thread wakes the first caller of a round only, and that one wakes the others when
-//! it is polled. No caller depends on that: the clock's thread comes back, see [`Rounds`](super::rounds::Rounds).
+//! it is polled. No caller depends on that: the clock's thread comes back, see [`TimerThread`](super::timer_thread::TimerThread).
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,13 +12,13 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// The wakers that were held back.
 #[derive(Debug)]
-pub(super) struct Chain {
+pub(super) struct WakeRelay {
     /// Whether there are any. Written under the lock, and read without it by callers that need not know exactly.
     holds_back: AtomicBool,
     wakers: Mutex<Vec<Waker>>,
 }
 
-impl Chain {
+impl WakeRelay {
     pub(super) fn new() -> Self {
         Self { holds_back: AtomicBool::new(false), wakers: Mutex::new(Vec::new()) }
     }
@@ -83,14 +83,14 @@ mod loom {
     #[test]
     fn each_caller_of_a_round_is_woken_once() {
         ::loom::model(|| {
-            let (chain, woken) = (Arc::new(Chain::new()), Arc::new(Woken::default()));
+            let (relay, woken) = (Arc::new(WakeRelay::new()), Arc::new(Woken::default()));
             let polled = || {
-                let chain = Arc::clone(&chain);
-                thread::spawn(move || _ = chain.wake_others())
+                let relay = Arc::clone(&relay);
+                thread::spawn(move || _ = relay.wake_others())
             };
             let polled = [polled(), polled()];
-            chain.hold_back([Waker::from(Arc::clone(&woken)), Waker::from(Arc::clone(&woken))]);
-            chain.wake_others();
+            relay.hold_back([Waker::from(Arc::clone(&woken)), Waker::from(Arc::clone(&woken))]);
+            relay.wake_others();
             polled.into_iter().for_each(|caller| caller.join().expect("no panic"));
             assert_eq!(woken.0.load(Ordering::SeqCst), 2);
         });

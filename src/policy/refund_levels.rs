@@ -24,7 +24,7 @@ const PLACES: usize = 4;
 /// The lowest levels since each charge, in units of a [`Schedule`](super::schedule::Schedule), made when a
 /// charge first finds permits missing. While there are none, only the last charge can come back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lows(Option<Box<Levels>>);
+pub(crate) struct RefundLevels(Option<Box<Levels>>);
 
 /// What is behind the first free place means nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ fn is_after(mark: u64, other: u64) -> bool {
     mark.wrapping_sub(other).cast_signed() > 0
 }
 
-impl Lows {
+impl RefundLevels {
     pub(crate) const NONE: Self = Self(None);
 
     /// Whether no charge has found permits missing, and nothing else has bounded what can come back.
@@ -228,7 +228,7 @@ mod tests {
         /// Never above the lowest level, and equal to it while there are places for all.
         #[test]
         fn they_are_the_lowest_levels(steps in steps()) {
-            let (mut lows, mut all) = (Lows::NONE, Vec::<(u64, u64)>::new());
+            let (mut lows, mut all) = (RefundLevels::NONE, Vec::<(u64, u64)>::new());
             let mut is_exact = true;
             let mut mark = u64::MAX - 20;
             let first = mark;
@@ -269,7 +269,7 @@ mod tests {
     /// Of 90 and 100 the lower one stays, and 10 stays apart.
     #[test]
     fn neighbours_of_about_the_same_level_become_one() {
-        let mut lows = Lows::NONE;
+        let mut lows = RefundLevels::NONE;
         for (mark, level) in [(1, 10), (2, 40), (3, 90), (4, 100), (5, 200)] {
             lows.note(1, mark, level);
         }
@@ -283,7 +283,7 @@ mod tests {
     /// second one nor a full store may take a place that a charge needs.
     #[test]
     fn changes_without_charges_take_no_place() {
-        let mut lows = Lows::NONE;
+        let mut lows = RefundLevels::NONE;
         lows.bound(0, 0);
         for (mark, level) in [(2, 10), (3, 100), (4, 1_000)] {
             lows.note(1, mark, level);
@@ -299,15 +299,15 @@ mod tests {
     /// A limiter that is full whenever a caller comes has none.
     #[test]
     fn levels_are_made_when_a_charge_finds_permits_missing() {
-        let mut lows = Lows::NONE;
+        let mut lows = RefundLevels::NONE;
         for mark in 1..=3 {
             lows.note(1, mark, if mark == 2 { -5 } else { 0 });
-            assert_eq!(lows, Lows::NONE);
+            assert_eq!(lows, RefundLevels::NONE);
             assert_eq!([mark - 1, mark].map(|receipt| lows.since(mark, receipt)), [0, u64::MAX]);
         }
         lows.note(1, 4, 7);
         assert_eq!([2, 3, 4].map(|receipt| lows.since(4, receipt)), [0, 7, u64::MAX]);
-        assert_eq!(size_of::<Lows>(), size_of::<usize>());
+        assert_eq!(size_of::<RefundLevels>(), size_of::<usize>());
         assert_eq!(size_of::<Levels>(), 72);
     }
 }
