@@ -209,8 +209,12 @@ fn a_key_keeps_the_levels_of_its_store_only_while_a_grant_can_be_settled() {
     let has_levels = || {
         let state = limiter.table.look(&1, |_| None, |_, state, _| Some(format!("{state:?}")));
         let state = state.expect("no caller waits");
-        assert_ne!(state.contains("Lows(None)"), state.contains("Lows(Some("), "{state}");
-        state.contains("Lows(Some(")
+        assert_ne!(
+            state.contains("RefundLevels(None)"),
+            state.contains("RefundLevels(Some("),
+            "{state}"
+        );
+        state.contains("RefundLevels(Some(")
     };
     limiter.try_acquire(&1, 1).expect("stored");
     for _ in 0..3 {
