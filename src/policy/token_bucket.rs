@@ -87,10 +87,11 @@ impl TokenBucket {
 
     /// Adds tokens in steps: after each `period`, all tokens that the rate yields in it. Steps are counted from
     /// the creation of the limiter; in a [`KeyedRateLimiter`](crate::KeyedRateLimiter), from the origin of its
-    /// clock, for all keys. Fractions of a token are carried to the next step. A change of the rate rounds them
-    /// down by less than a nanosecond's, so that a token which would be complete right at a step may come with the next.
-    /// After a change of the period the bucket is as if it had always had the new steps: what they would not have
-    /// brought yet comes with the next one.
+    /// clock, for all keys. Fractions of a token are carried to the next step.
+    ///
+    /// A change of the rate rounds a fraction down by less than arrives in a nanosecond. A token that would be
+    /// complete exactly at a step may then come with the next one. After a change of the period the bucket is as if
+    /// it had always had the new steps: tokens that they would not have brought yet come with the next one.
     ///
     /// # Panics
     ///
