@@ -273,9 +273,9 @@ impl Clock {
     #[inline]
     pub(crate) fn wake_others(&self) {
         match &self.0 {
-            Kind::System(system, _) | Kind::Coarse(system, _) => system.rounds.wake_others(),
+            Kind::System(system, _) | Kind::Coarse(system, _) => system.thread.wake_others(),
             #[cfg(feature = "tokio")]
-            Kind::Tokio(_) => System::get().rounds.wake_others(),
+            Kind::Tokio(_) => System::get().thread.wake_others(),
             Kind::Manual(_) => {}
         }
     }

@@ -172,7 +172,7 @@ impl<P: Policy> Line<P> {
         }
     }
 
-    /// `taken` gets the outcome, as that of [`enter`](Self::enter).
+    /// `taken` gets the outcome, as `entered` does in [`enter`](Self::enter).
     pub(crate) fn take_up_to_with_lock(
         &self,
         timer: &impl Timer,

@@ -59,7 +59,7 @@ pub struct ManualClock {
 struct Shared {
     /// What it shows.
     shown: AtomicU64,
-    /// The latest time that it has shown, which is that of limiters.
+    /// The latest time that it has shown: the time of limiters.
     latest: AtomicU64,
     by_itself: bool,
     alarms: Mutex<Alarms>,

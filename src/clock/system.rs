@@ -37,7 +37,7 @@ pub(crate) struct System {
     kernel_origin: u64,
     set: OwnLine<Set>,
     setting: Mutex<()>,
-    pub(super) rounds: TimerThread,
+    pub(super) thread: TimerThread,
 }
 
 /// When the counter was last set, by itself, and by how much it was behind then.
@@ -57,7 +57,7 @@ impl Set {
 
     /// By how much the counter is behind, if it was set less than [`TRUST`] before `count`.
     ///
-    /// Never an older difference than that of the time that was read: with a new time, which is trusted, it would be
+    /// Never an older difference than belongs to the time that was read: with a new time, which is trusted, it would be
     /// wrong by all that the counter lost meanwhile, seconds after an hour without calls. A newer difference only
     /// goes with a count from before that setting, and is wrong by another millisecond's error.
     #[inline(always)]
@@ -93,7 +93,7 @@ impl System {
                 kernel_origin: kernel_time(rustix::time::ClockId::Monotonic),
                 set: OwnLine(Set::never()),
                 setting: Mutex::default(),
-                rounds: TimerThread::new(|| Self::get().now()),
+                thread: TimerThread::new(|| Self::get().now()),
             }
         })
     }
@@ -177,7 +177,7 @@ pub(crate) struct SystemAlarms {
 
 impl AlarmKeeper for SystemAlarms {
     fn change<R>(&self, change: impl FnOnce(&mut Alarms) -> R) -> R {
-        self.system.rounds.change(self.slack, change)
+        self.system.thread.change(self.slack, change)
     }
 }
 

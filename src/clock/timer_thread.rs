@@ -312,19 +312,19 @@ mod tests {
     #[test]
     fn a_thread_that_cannot_start_is_no_panic_and_the_next_alarm_tries_again() {
         static TRIES: AtomicUsize = AtomicUsize::new(0);
-        let mut rounds = TimerThread::new(|| Nanos::ZERO);
-        rounds.start = |_| match TRIES.fetch_add(1, Ordering::SeqCst) {
+        let mut thread = TimerThread::new(|| Nanos::ZERO);
+        thread.start = |_| match TRIES.fetch_add(1, Ordering::SeqCst) {
             0 | 1 => Err(io::ErrorKind::OutOfMemory.into()),
             _ => Ok(()),
         };
-        let rounds: &'static TimerThread = Box::leak(Box::new(rounds));
+        let thread: &'static TimerThread = Box::leak(Box::new(thread));
         let line: Weak<dyn OnAlarm> = Weak::<Limiter>::new();
         let set = |_| {
-            rounds.change(Slack::AUTO, |alarms| alarms.replace(None, Nanos::new(5), line.clone()));
-            (TRIES.load(Ordering::SeqCst), rounds.schedule.lock().running)
+            thread.change(Slack::AUTO, |alarms| alarms.replace(None, Nanos::new(5), line.clone()));
+            (TRIES.load(Ordering::SeqCst), thread.schedule.lock().running)
         };
         assert_eq!([(); 4].map(set), [(1, false), (2, false), (3, true), (3, true)]);
-        assert_eq!(rounds.schedule.lock().len(), 4);
+        assert_eq!(thread.schedule.lock().len(), 4);
     }
 
     #[test]

@@ -90,10 +90,7 @@ impl<P: Policy> Shared<P> {
     }
 
     /// Takes permits by `take`, which grants them whether they are ready or not.
-    pub(crate) fn take(
-        &self,
-        take: impl FnOnce(&mut Inner<P>, Nanos) -> (P::Cost, Charge<P::Receipt>),
-    ) -> (P::Cost, Charge<P::Receipt>) {
+    pub(crate) fn take(&self, take: impl FnOnce(&mut Inner<P>, Nanos) -> Taking<P>) -> Taking<P> {
         let mut taken = Taken::new(self);
         self.with_lock(|inner, now| taken.charge = Some(take(inner, now)));
         taken.handed_over()
@@ -266,7 +263,7 @@ impl<P: Policy> OnAlarm for Shared<P> {
 /// Permits that were charged, on the way to their caller: given back if a panic over others comes between.
 struct Taken<'a, P: Policy> {
     shared: &'a Shared<P>,
-    charge: Option<(P::Cost, Charge<P::Receipt>)>,
+    charge: Option<Taking<P>>,
 }
 
 impl<'a, P: Policy> Taken<'a, P> {
@@ -274,7 +271,7 @@ impl<'a, P: Policy> Taken<'a, P> {
         Self { shared, charge: None }
     }
 
-    fn handed_over(mut self) -> (P::Cost, Charge<P::Receipt>) {
+    fn handed_over(mut self) -> Taking<P> {
         self.charge.take().unwrap_or_else(|| unreachable!("taken, or an error"))
     }
 }

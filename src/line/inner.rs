@@ -8,7 +8,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::atomic_state::{AtomicState, Attempt, Published};
-use super::charge::{Change, Charge};
+use super::charge::{Change, Charge, Taking};
 use super::tail::ROUGHLY;
 use super::timer::Timer;
 use super::waiting::{Owed, Place, Waiter, Waiting};
@@ -132,7 +132,7 @@ impl<P: Policy> Inner<P> {
         now: Nanos,
         least: P::Cost,
         most: P::Cost,
-    ) -> Result<(P::Cost, Charge<P::Receipt>), Error> {
+    ) -> Result<Taking<P>, Error> {
         let taken = self.at_hand(now, least, most);
         match self.enter(now, taken, Some(Duration::ZERO), Claim::InOrder, None)? {
             Admission::Granted(charge) => Ok((taken, charge)),

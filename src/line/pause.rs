@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::charge::Charge;
+use super::charge::{Charge, Taking};
 use super::inner::Inner;
 use super::waiting::Resumed;
 use crate::policy::{Cost, Policy, wholly};
@@ -69,11 +69,7 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Charges what is available beyond `remaining`.
-    pub(crate) fn shrink_to(
-        &mut self,
-        now: Nanos,
-        remaining: P::Cost,
-    ) -> (P::Cost, Charge<P::Receipt>) {
+    pub(crate) fn shrink_to(&mut self, now: Nanos, remaining: P::Cost) -> Taking<P> {
         let (excess, receipt) = self.change_state(now, |policy, state, _| {
             let excess = policy.available(state, now).saturating_sub(remaining);
             (excess, (!excess.is_zero()).then(|| policy.charge(state, now, excess)))
