@@ -2,7 +2,8 @@
 //!
 //! `./benches/instructions`, on Linux: it installs valgrind if that is missing. Fails with the name of
 //! a path that takes more than its limit. Unlike times, counts do not depend on the machine or on what
-//! else it does; they do depend on the compiler's version and target.
+//! else it does; they do depend on the compiler's version and target, and on the C library where a call
+//! copies or allocates.
 //!
 //! The bench runs itself once under callgrind, which counts the instructions executed in
 //! [`counted_batch`] and writes a sum after each batch. Of a path's batches the smallest counts:
@@ -12,23 +13,28 @@
 //! of its own takes besides its call and its return. It includes one read of the limiter's address,
 //! for the floor too.
 //!
+//! Callers wait by a [`ManualClock`], whose alarms are counted: no other thread wakes them.
+//!
 //! The size is that of a function which does nothing but the call, as the symbol table has it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::env;
 use std::fs;
 use std::hint::black_box;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::process::{Command, ExitCode, Output};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tollgate::{
-    FixedWindow, Gcra, InFlight, KeyedRateLimiter, Policy, Rate, RateLimiter, SlidingWindowCounter,
-    SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+    Acquire, AnyRateLimiter, Error, FixedWindow, Gcra, InFlight, KeyedRateLimiter, ManualClock,
+    Policy, Rate, RateLimiter, SlidingWindowCounter, SlidingWindowLog, SmoothBursty,
+    SmoothWarmingUp, TokenBucket,
 };
 
 /// Name, the most instructions a call, and a function that makes the limiter and its call. The call
@@ -119,11 +125,8 @@ const PATHS: &[Row] = &[
         on(policy, |l| l.try_acquire(1).is_ok())
     }),
     ("in flight, and back", 87, || on(InFlight::new(10), |l| l.try_acquire(1).is_ok())),
-    // A thousand keys in turn, none of them ever idle.
     ("at a key, token bucket", 247, || {
-        let limiter = KeyedRateLimiter::new(TokenBucket::new(Rate::every(MINUTE), u32::MAX));
-        (0..1_000).for_each(|key: u64| drop(limiter.try_acquire(&key, 1)));
-        with((limiter, Cell::new(0)), |(limiter, calls)| {
+        with((keyed_bucket(), Cell::new(0)), |(limiter, calls)| {
             limiter.try_acquire(&(calls.replace(calls.get() + 1) % 1_000), 1).is_ok()
         })
     }),
@@ -132,6 +135,55 @@ const PATHS: &[Row] = &[
         (0..1_000).for_each(|key: u64| drop(limiter.try_acquire(&key, 1)));
         with((limiter, Cell::new(0)), |(limiter, calls)| {
             limiter.try_acquire(&(calls.replace(calls.get() + 1) % 1_000), 1).is_err()
+        })
+    }),
+    ("at a key, acquire, ready, bucket", 687, || {
+        with((keyed_bucket(), Cell::new(0)), |(limiter, calls)| {
+            is_granted(limiter.acquire(&(calls.replace(calls.get() + 1) % 1_000), 1))
+        })
+    }),
+    ("acquire_owned, ready, bursty", 339, || on(bursty(), |l| is_granted(l.acquire_owned(1)))),
+    ("dyn, acquire, ready, bursty", 781, || {
+        with(without_type(RateLimiter::new(bursty())), |l| is_granted(l.acquire(1)))
+    }),
+    ("dyn, try_acquire, ready, bursty", 782, || {
+        with(without_type(RateLimiter::new(bursty())), |l| is_granted(l.try_acquire(1)))
+    }),
+    ("dyn, at a key, acquire, ready, bucket", 2606, || {
+        let limiter = keyed_bucket();
+        let handles: Vec<_> = (0..1_000).map(|key| without_type(limiter.at(key))).collect();
+        with((handles, Cell::new(0)), |(handles, calls)| {
+            is_granted(handles[calls.replace(calls.get() + 1) % 1_000].acquire(1))
+        })
+    }),
+    ("waits alone, leaves, bursty", 3654, || {
+        with(queue_of(0), |queue| is_waiting(queue.limiter.acquire(1)))
+    }),
+    ("waits behind eight, leaves, bursty", 2156, || {
+        with(queue_of(8), |queue| is_waiting(queue.limiter.acquire(1)))
+    }),
+    ("reserve behind eight, leaves, bursty", 2320, || {
+        with(queue_of(8), |queue| queue.limiter.reserve(1).is_ok())
+    }),
+    ("waits alone, granted, bursty", 4150, || {
+        with(queue_of(0), |queue| {
+            let mut caller = pin!(queue.limiter.acquire(1));
+            let waited = is_waiting(caller.as_mut());
+            queue.clock.advance(SECOND);
+            waited && is_granted(caller)
+        })
+    }),
+    // The first of the queue is granted, and joins it again.
+    ("waits among eight, granted, bursty", 4623, || {
+        with(queue_of(8), |queue| {
+            let mut callers = queue.callers.borrow_mut();
+            let Some(mut caller) = callers.pop_front() else { return false };
+            queue.clock.advance(SECOND);
+            let granted = caller.as_mut().as_pin_mut().is_some_and(is_granted);
+            caller.set(Some(queue.limiter.acquire_owned(1)));
+            let waits = caller.as_mut().as_pin_mut().is_some_and(is_waiting);
+            callers.push_back(caller);
+            granted && waits
         })
     }),
 ];
@@ -206,6 +258,57 @@ fn bucket() -> TokenBucket {
 
 fn window() -> FixedWindow {
     FixedWindow::new(u32::MAX, SECOND)
+}
+
+/// A thousand keys, for calls in turn: none is ever idle.
+fn keyed_bucket() -> KeyedRateLimiter<u64, TokenBucket> {
+    let limiter = KeyedRateLimiter::new(TokenBucket::new(Rate::every(MINUTE), u32::MAX));
+    (0..1_000).for_each(|key| drop(limiter.try_acquire(&key, 1)));
+    limiter
+}
+
+fn without_type(limiter: impl AnyRateLimiter + 'static) -> Arc<dyn AnyRateLimiter> {
+    Arc::new(limiter)
+}
+
+type OwnedCall = Acquire<'static, SmoothBursty>;
+
+/// A limiter that grants a permit for each second that its clock goes on, and none before.
+struct Queue {
+    limiter: RateLimiter<SmoothBursty>,
+    clock: ManualClock,
+    /// Those that wait, in order. Boxed beforehand: no count has an allocation of this file.
+    callers: RefCell<VecDeque<Pin<Box<Option<OwnedCall>>>>>,
+}
+
+fn queue_of(callers: usize) -> Queue {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1.0)), &clock);
+    limiter.try_acquire(1).expect("the first is granted");
+    let join = |_| {
+        let mut caller = Box::pin(Some(limiter.acquire_owned(1)));
+        assert!(caller.as_mut().as_pin_mut().is_some_and(is_waiting));
+        caller
+    };
+    let callers = RefCell::new((0..callers).map(join).collect());
+    Queue { limiter, clock, callers }
+}
+
+/// Polls once, and drops the call and its grant.
+#[inline(always)]
+fn is_granted<G>(call: impl Future<Output = Result<G, Error>>) -> bool {
+    matches!(poll_once(pin!(call)), Poll::Ready(Ok(_)))
+}
+
+/// The same for a call that must wait. One that is passed by value leaves the queue.
+#[inline(always)]
+fn is_waiting<G>(call: impl Future<Output = Result<G, Error>>) -> bool {
+    poll_once(pin!(call)).is_pending()
+}
+
+#[inline(always)]
+fn poll_once<F: Future>(call: Pin<&mut F>) -> Poll<F::Output> {
+    call.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 fn on<P: Policy>(policy: P, call: impl Fn(&RateLimiter<P>) -> bool + 'static) -> Call {
