@@ -64,7 +64,8 @@ fn a_wrong_name_is_found_where_it_stands_if_what_names_are_stands_before_it() {
 
 #[test]
 fn the_files_in_the_docs_are_limits() {
-    let docs = [include_str!("../../../README.md"), include_str!("../../../src/config/limits.rs")];
+    let docs =
+        [include_str!("../../../docs/config.md"), include_str!("../../../src/config/limits.rs")];
     let mut files = 0;
     for doc in docs.map(|doc| doc.replace("\n///", "\n").replace("\n per", "\nper")) {
         for block in doc.split("```toml\n").skip(1) {
