@@ -20,7 +20,7 @@ enum Asked {
 #[derive(Clone, Copy)]
 pub struct Why {
     pub reason: &'static str,
-    /// A heading of docs/design.md, below which the profile is.
+    /// A heading of docs/measurements.md or docs/design.md, below which the profile is.
     pub section: &'static str,
 }
 
@@ -42,7 +42,7 @@ impl Row {
     }
 
     pub fn because(mut self, why: Why) -> Self {
-        assert!(DESIGN.contains(&format!("\n## {}\n", why.section)), "no section {}", why.section);
+        _ = page(why.section);
         self.why = Some(why);
         self
     }
@@ -75,7 +75,7 @@ impl Row {
         let near = format!("{} for {asked}, {:.3} times as much", short(figure), figure / asked);
         let why = match self.why {
             Some(Why { reason, section }) => {
-                format!("{reason} [Profile](design.md#{})", anchor(section))
+                format!("{reason} [Profile]({}#{})", page(section), anchor(section))
             }
             None => "There is no profile of it yet.".to_owned(),
         };
@@ -83,7 +83,17 @@ impl Row {
     }
 }
 
-const DESIGN: &str = include_str!("../../../../docs/design.md");
+const PAGES: [(&str, &str); 2] = [
+    ("measurements.md", include_str!("../../../../docs/measurements.md")),
+    ("design.md", include_str!("../../../../docs/design.md")),
+];
+
+/// The first page with this heading.
+fn page(section: &str) -> &'static str {
+    let heading = format!("\n## {section}\n");
+    let page = PAGES.iter().find(|(_, text)| text.contains(&heading));
+    page.unwrap_or_else(|| panic!("no section {section}")).0
+}
 
 /// The link to a heading, as GitHub makes it.
 fn anchor(heading: &str) -> String {
