@@ -79,14 +79,6 @@ impl<P: Policy<Cost = u32>> RateLimiterBuilder<P> {
     /// A limiter for `threads` threads, of which each holds up to `each` permits; see [`CachedRateLimiter`]. Further
     /// threads ask the limiter at each call. [`CachedRateLimiter::new`] takes twice the number of processors and four
     /// more, and 64 permits.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(1_000_000.0), 1_000);
-    /// let limiter = RateLimiter::builder(policy).clock(ManualClock::new()).build_cached(4, 32);
-    /// assert_eq!(limiter.held_at_most(), 4 * 32);
-    /// assert_eq!(limiter.available(), 1_000 - 4 * 32); // nothing is held yet
-    /// ```
     #[must_use]
     pub fn build_cached(self, threads: usize, each: u32) -> CachedRateLimiter<P> {
         const { assert!(!P::HELD, "a place in flight is given back, and no thread can hold it") };
@@ -107,13 +99,6 @@ fn share<P: Policy>(policy: &P, threads: usize, each: u32) -> (u32, P) {
 
 impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
     /// A limiter with the [system clock](Clock::system).
-    ///
-    /// ```
-    /// use tollgate::{CachedRateLimiter, Rate, SmoothBursty};
-    ///
-    /// let limiter = CachedRateLimiter::new(SmoothBursty::new(Rate::per_second(1e6)));
-    /// assert!(limiter.try_acquire(1).is_ok());
-    /// ```
     #[must_use]
     pub fn new(policy: P) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -256,17 +241,8 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
         }
     }
 
-    /// The permits that could be taken now: of the limiter, and those that threads hold. A call of one thread gets fewer:
+    /// The permits that could be taken now: of the limiter, and those that threads hold. One thread gets fewer.
     /// up to 16 of each other thread are left to that one.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(100_000.0), 1_000);
-    /// let limiter = RateLimiter::builder(policy).clock(ManualClock::new()).build_cached(1, 100);
-    /// limiter.try_acquire(1)?;
-    /// assert_eq!(limiter.available(), 899);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn available(&self) -> u32 {
         self.shared.limiter.available().saturating_add(self.shared.slots.held())
@@ -274,14 +250,6 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
 
     /// How many permits all threads together hold at most, which the limiter's burst is smaller by. Zero if each call
     /// asks the limiter.
-    ///
-    /// ```
-    /// # use tollgate::{Rate, RateLimiter, TokenBucket};
-    /// let fast = TokenBucket::new(Rate::per_second(1e6), 1_000);
-    /// assert_eq!(RateLimiter::builder(fast).build_cached(4, 64).held_at_most(), 256);
-    /// let slow = TokenBucket::new(Rate::per_second(100.0), 1_000);
-    /// assert_eq!(RateLimiter::builder(slow).build_cached(4, 64).held_at_most(), 0);
-    /// ```
     #[must_use]
     pub fn held_at_most(&self) -> u32 {
         let threads = u32::try_from(self.shared.slots.len()).unwrap_or(u32::MAX);
@@ -289,12 +257,6 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
     }
 
     /// The number of waiters.
-    ///
-    /// ```
-    /// # use tollgate::{CachedRateLimiter, Rate, SmoothBursty};
-    /// let limiter = CachedRateLimiter::new(SmoothBursty::new(Rate::per_second(1e6)));
-    /// assert_eq!(limiter.queue_len(), 0);
-    /// ```
     #[must_use]
     pub fn queue_len(&self) -> usize {
         self.shared.limiter.queue_len()
@@ -349,37 +311,18 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
     }
 
     /// The policy that this limiter keeps, the threads included.
-    ///
-    /// ```
-    /// # use tollgate::{CachedRateLimiter, Rate, SmoothBursty};
-    /// let policy = SmoothBursty::new(Rate::per_second(1e6));
-    /// assert_eq!(CachedRateLimiter::new(policy.clone()).policy(), policy);
-    /// ```
     #[must_use]
     pub fn policy(&self) -> P {
         self.shared.whole.lock().clone()
     }
 
     /// The name given to the [builder](RateLimiterBuilder::name).
-    ///
-    /// ```
-    /// # use tollgate::{Rate, RateLimiter, SmoothBursty};
-    /// let builder = RateLimiter::builder(SmoothBursty::new(Rate::per_second(1e6))).name("logins");
-    /// assert_eq!(builder.build_cached(4, 64).name(), Some("logins"));
-    /// ```
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.shared.limiter.name()
     }
 
     /// The clock of the limiter.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// let builder = RateLimiter::builder(SmoothBursty::new(Rate::per_second(1e6)));
-    /// let limiter = builder.clock(ManualClock::new()).build_cached(4, 64);
-    /// assert_eq!(limiter.clock().now().get(), 0);
-    /// ```
     #[must_use]
     pub fn clock(&self) -> &Clock {
         self.shared.limiter.clock()
@@ -388,12 +331,6 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
 
 impl<P: Rated<Cost = u32>> CachedRateLimiter<P> {
     /// The current rate.
-    ///
-    /// ```
-    /// # use tollgate::{CachedRateLimiter, Rate, SmoothBursty};
-    /// let limiter = CachedRateLimiter::new(SmoothBursty::new(Rate::per_second(1e6)));
-    /// assert_eq!(limiter.rate(), Rate::per_second(1e6));
-    /// ```
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.policy().rate()

@@ -69,13 +69,6 @@ impl Clock {
     /// If the thread cannot be started, because the process has too many, the next wait tries again. Until then only
     /// calls on a limiter wake its waiters. A process made by `fork` alone has no such thread: waiters there are never
     /// woken.
-    ///
-    /// ```
-    /// use tollgate::Clock;
-    ///
-    /// let clock = Clock::system();
-    /// assert!(clock.now().since(clock.now()).as_secs() == 0);
-    /// ```
     #[must_use]
     pub fn system() -> Self {
         Self(Kind::System(System::get(), Slack::AUTO))
@@ -125,16 +118,6 @@ impl Clock {
     ///
     /// It belongs to this handle: limiters made with others are not affected. No effect on `Clock::tokio()`,
     /// whose timers on a current-thread runtime have a slack of 1 ms, and on a [`ManualClock`].
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Clock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let clock = Clock::system().timer_slack(Duration::from_millis(5));
-    /// assert_eq!(format!("{clock:?}"), "Clock::system().timer_slack(4.096ms)");
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
-    /// # drop(limiter);
-    /// ```
     #[must_use]
     pub fn timer_slack(mut self, slack: Duration) -> Self {
         if let Kind::System(_, own) | Kind::Coarse(_, own) = &mut self.0 {

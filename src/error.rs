@@ -85,17 +85,6 @@ impl Error {
     /// [`Error::QueueFull`] the time until the queue moves. `None` if waiting does not help
     /// ([`Error::ExceedsCapacity`]) or the wait is unpredictable. The error message rounds it up to
     /// milliseconds.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # use std::time::Duration;
-    /// # let limiter =
-    /// #     RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), ManualClock::new());
-    /// limiter.try_acquire(10)?;
-    /// let wait = limiter.try_acquire(1).unwrap_err().retry_after();
-    /// assert_eq!(wait, Some(Duration::from_secs(2)));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[inline]
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
@@ -109,17 +98,6 @@ impl Error {
 
     /// The index of the part of a composed policy that refused the call. `None` for a single rule, or if
     /// no part refused it.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, ManualClock, Rate, RateLimiter, TokenBucket};
-    /// let tokens = TokenBucket::new(Rate::per_minute(60.0), 100);
-    /// let limiter = RateLimiter::with_clock((tokens, InFlight::new(10)), ManualClock::new());
-    /// let _grant = limiter.try_acquire((80, 1))?;
-    /// let error = limiter.try_acquire((80, 1)).unwrap_err();
-    /// assert_eq!(error.part(), Some(0));
-    /// assert_eq!(error.to_string(), "no permits available in part 0 of the policy, retry after 60s");
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[inline]
     #[must_use]
     pub fn part(&self) -> Option<usize> {
@@ -204,10 +182,6 @@ pub struct ExceedsCapacity {
 
 impl ExceedsCapacity {
     /// For a policy to return: at most `max` permits can be granted at once, and `asked` are more.
-    ///
-    /// ```
-    /// assert_eq!(tollgate::ExceedsCapacity::new(11, 10).max, 10);
-    /// ```
     #[must_use]
     pub fn new(asked: u32, max: u64) -> Self {
         Self { asked, max, part: None }
@@ -215,10 +189,6 @@ impl ExceedsCapacity {
 
     /// The index of the part of a composed policy whose capacity the request exceeds. `None` for a single
     /// rule.
-    ///
-    /// ```
-    /// assert_eq!(tollgate::ExceedsCapacity::new(11, 10).part(), None);
-    /// ```
     #[must_use]
     pub fn part(&self) -> Option<usize> {
         self.part.map(|part| part as usize)

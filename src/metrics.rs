@@ -88,10 +88,6 @@ struct Source {
 
 impl Publisher {
     /// A publisher of no limiters yet.
-    ///
-    /// ```
-    /// tollgate::metrics::Publisher::new().publish(); // does nothing
-    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -99,15 +95,6 @@ impl Publisher {
 
     /// Publishes this limiter too, from its next [`publish`](Self::publish) on. Add each limiter once, not each
     /// of its clones.
-    ///
-    /// ```
-    /// # use tollgate::metrics::Publisher;
-    /// # use tollgate::{InFlight, KeyedRateLimiter};
-    /// let limiter: KeyedRateLimiter<String, _> =
-    ///     KeyedRateLimiter::builder(InFlight::new(10)).name("uploads").build();
-    /// let publisher = Publisher::new();
-    /// publisher.add(&limiter); // the keys together
-    /// ```
     pub fn add(&self, limiter: &impl Observed) {
         let name =
             limiter.name().map_or(Cow::Borrowed("unnamed"), |name| Cow::Owned(name.to_owned()));

@@ -13,30 +13,12 @@ use crate::units::Rate;
 
 impl<P: Rated> Adaptive<P> {
     /// Adapts the rate of `limiter` with [`Algorithm::Aimd`], from 0.5 permits a second on.
-    ///
-    /// ```
-    /// # use tollgate::adaptive::Adaptive;
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # let policy = TokenBucket::new(Rate::per_second(100.0), 1);
-    /// let adaptive = Adaptive::new(RateLimiter::with_clock(policy, ManualClock::new()));
-    /// assert_eq!(adaptive.rate(), Rate::per_second(100.0));
-    /// ```
     #[must_use]
     pub fn new(limiter: RateLimiter<P>) -> Self {
         Self::builder(limiter).build()
     }
 
     /// Starts to set more options.
-    ///
-    /// ```
-    /// # use tollgate::adaptive::{Adaptive, Algorithm};
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # let policy = TokenBucket::new(Rate::per_second(100.0), 1);
-    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// let builder = Adaptive::builder(limiter).algorithm(Algorithm::Cubic);
-    /// let adaptive = builder.ceiling(Rate::per_second(80.0)).retries(0.2).build();
-    /// assert_eq!(adaptive.rate(), Rate::per_second(80.0));
-    /// ```
     pub fn builder(limiter: RateLimiter<P>) -> AdaptiveBuilder<P> {
         AdaptiveBuilder { limiter, limits: Limits::default(), retries: 0.1 }
     }
@@ -61,46 +43,18 @@ pub struct AdaptiveBuilder<P: Rated> {
 
 impl<P: Rated> AdaptiveBuilder<P> {
     /// How the rate grows and falls: [`Algorithm::Aimd`] if it is not set.
-    ///
-    /// ```
-    /// # use tollgate::adaptive::{Adaptive, Algorithm};
-    /// # use tollgate::{Rate, RateLimiter, SmoothBursty};
-    /// # let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(100.0)));
-    /// let adaptive = Adaptive::builder(limiter).algorithm(Algorithm::Cubic).build();
-    /// adaptive.call(adaptive.limiter().try_acquire(1)?).on_throttled();
-    /// assert_eq!(adaptive.rate(), Rate::per_second(85.0));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
         self.limits.algorithm = algorithm;
         self
     }
 
     /// The least rate: 0.5 permits a second if it is not set.
-    ///
-    /// ```
-    /// # use tollgate::adaptive::Adaptive;
-    /// # use tollgate::{Rate, RateLimiter, SmoothBursty};
-    /// # let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(100.0)));
-    /// let adaptive = Adaptive::builder(limiter).floor(Rate::per_second(95.0)).build();
-    /// adaptive.call(adaptive.limiter().try_acquire(1)?).on_throttled();
-    /// assert_eq!(adaptive.rate(), Rate::per_second(95.0));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn floor(mut self, rate: Rate) -> Self {
         self.limits.floor = rate.as_per_second();
         self
     }
 
     /// The greatest rate: 1e9 permits a second if it is not set. Below the floor, it is the floor too.
-    ///
-    /// ```
-    /// # use tollgate::adaptive::Adaptive;
-    /// # use tollgate::{Rate, RateLimiter, SmoothBursty};
-    /// # let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(100.0)));
-    /// let adaptive = Adaptive::builder(limiter).ceiling(Rate::per_second(60.0)).build();
-    /// assert_eq!(adaptive.rate(), Rate::per_second(60.0));
-    /// ```
     pub fn ceiling(mut self, rate: Rate) -> Self {
         self.limits.ceiling = rate.as_per_second();
         self
@@ -112,20 +66,6 @@ impl<P: Rated> AdaptiveBuilder<P> {
     /// # Panics
     ///
     /// If `share` is not between 0 and 1.
-    ///
-    /// ```
-    /// # use tollgate::adaptive::Adaptive;
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # let policy = TokenBucket::new(Rate::per_second(100.0), 100);
-    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// let adaptive = Adaptive::builder(limiter).retries(0.5).build();
-    /// while adaptive.may_retry() {}
-    /// for _ in 0..6 {
-    ///     adaptive.call(adaptive.limiter().try_acquire(1)?).on_success();
-    /// }
-    /// assert_eq!((0..6).filter(|_| adaptive.may_retry()).count(), 3);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[track_caller]
     pub fn retries(mut self, share: f64) -> Self {
         retry::check(share);
@@ -134,13 +74,6 @@ impl<P: Rated> AdaptiveBuilder<P> {
     }
 
     /// Sets the limiter's rate, if it is not within the bounds.
-    ///
-    /// ```
-    /// # use tollgate::adaptive::Adaptive;
-    /// # use tollgate::{Rate, RateLimiter, SmoothBursty};
-    /// # let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(100.0)));
-    /// assert_eq!(Adaptive::builder(limiter).build().rate(), Rate::per_second(100.0));
-    /// ```
     #[must_use]
     pub fn build(self) -> Adaptive<P> {
         let Self { limiter, limits, retries } = self;

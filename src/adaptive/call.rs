@@ -135,15 +135,6 @@ impl<'a, P: Rated> Call<'a, P> {
     }
 
     /// The permits of the call.
-    ///
-    /// ```
-    /// # use tollgate::adaptive::Adaptive;
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # let policy = TokenBucket::new(Rate::per_second(100.0), 10);
-    /// # let adaptive = Adaptive::new(RateLimiter::with_clock(policy, ManualClock::new()));
-    /// assert_eq!(adaptive.call(adaptive.limiter().try_acquire(7)?).grant().cost(), 7);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn grant(&self) -> &Grant<'a, P> {
         &self.grant

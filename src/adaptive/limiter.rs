@@ -96,28 +96,12 @@ impl<P: Rated> Adaptive<P> {
     }
 
     /// The rate of the limiter now.
-    ///
-    /// ```
-    /// # use tollgate::adaptive::Adaptive;
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # let policy = TokenBucket::new(Rate::per_second(100.0), 1);
-    /// # let adaptive = Adaptive::new(RateLimiter::with_clock(policy, ManualClock::new()));
-    /// assert_eq!(adaptive.rate().as_per_second(), 100.0);
-    /// ```
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.limiter.rate()
     }
 
     /// The limiter, for its other methods. A rate that is set there lasts until the next report.
-    ///
-    /// ```
-    /// # use tollgate::adaptive::Adaptive;
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # let policy = TokenBucket::new(Rate::per_second(100.0), 1);
-    /// # let adaptive = Adaptive::new(RateLimiter::with_clock(policy, ManualClock::new()));
-    /// assert_eq!(adaptive.limiter().available(), 1);
-    /// ```
     #[must_use]
     pub fn limiter(&self) -> &RateLimiter<P> {
         &self.limiter

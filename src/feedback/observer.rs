@@ -104,16 +104,6 @@ impl<L: Limiter> FeedbackBuilder<L> {
     /// bytes, or tokens), and the limiter is not shrunk to the requests that remain. `[Some(Unit::Requests)]` says that
     /// the server counts as the limiter does, such as the points of a query; `[Some(Unit::Tokens)]` and
     /// `[Some(Unit::Tokens), None]`, that the limiter counts tokens, and places in flight beside them.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::feedback::{Feedback, Unit};
-    /// use tollgate::{InFlight, RateLimiter, SlidingWindowLog};
-    ///
-    /// let tokens = SlidingWindowLog::new(90_000, Duration::from_secs(60));
-    /// let limiter = RateLimiter::new((InFlight::new(10), tokens));
-    /// let feedback = Feedback::builder(limiter).units([None, Some(Unit::Tokens)]).build();
-    /// ```
     pub fn units(self, units: impl IntoIterator<Item = Option<Unit>>) -> Self {
         Self { counts: Counts::from_iter(units), ..self }
     }
@@ -271,21 +261,6 @@ impl<L: Limiter> Feedback<L> {
 
     /// What remains of the server's quota, as far as it has said so and its window lasts. Calls under way may
     /// be counted in it or not.
-    ///
-    /// ```
-    /// use tollgate::feedback::{Feedback, Unit};
-    /// use tollgate::{InFlight, ManualClock, RateLimiter};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
-    /// let feedback = Feedback::new(limiter);
-    /// assert_eq!(feedback.remaining(Unit::Requests), None);
-    /// let headers = [("ratelimit", "\"default\";r=50;t=30")];
-    /// feedback.acquire(1).await?.observe(200u16, &headers).await;
-    /// assert_eq!(feedback.remaining(Unit::Requests), Some(50));
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn remaining(&self, unit: Unit) -> Option<u64> {
         let now = self.shared.limiter.clock().now();

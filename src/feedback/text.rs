@@ -45,15 +45,6 @@ pub enum When {
 
 impl When {
     /// How long after `now`, a time since the Unix epoch by the same clock; zero if it has passed.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::feedback::When;
-    ///
-    /// let now = Duration::from_secs(100);
-    /// assert_eq!(When::At(Duration::from_secs(130)).after(now).as_secs(), 30);
-    /// assert_eq!(When::At(Duration::from_secs(90)).after(now).as_secs(), 0);
-    /// ```
     #[must_use]
     pub fn after(self, now: Duration) -> Duration {
         match self {

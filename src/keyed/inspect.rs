@@ -20,15 +20,6 @@ where
 {
     /// The permits that can be acquired at `key` now without a wait for the next caller; see
     /// [`RateLimiter::available`](crate::RateLimiter::available).
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(&7, 1)?;
-    /// assert_eq!((limiter.available(&7), limiter.available(&8)), (2, 3));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn available<Q>(&self, key: &Q) -> P::Cost
     where
@@ -40,16 +31,6 @@ where
 
     /// The limit at `key` and what remains of it; see
     /// [`RateLimiter::quota`](crate::RateLimiter::quota).
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(&7, 1)?;
-    /// let quota = limiter.quota(&7);
-    /// assert_eq!((quota.limit, quota.remaining), (3, 2));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn quota<Q>(&self, key: &Q) -> Quota<P::Cost>
     where
@@ -70,16 +51,6 @@ where
     }
 
     /// The number of waiters at `key`.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// let granted = limiter.reserve(&7, 1)?;
-    /// let waiting = limiter.reserve(&7, 1)?;
-    /// assert_eq!((limiter.queue_len(&7), limiter.queue_len(&8)), (1, 0));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn queue_len<Q>(&self, key: &Q) -> usize
     where
@@ -94,15 +65,6 @@ where
     ///
     /// They [go soon](Self#idle-keys-go), so this number is an upper bound of the keys in use. For an exact gauge, call
     /// [`remove_idle`](Self::remove_idle) first.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(&7, 1)?;
-    /// assert_eq!((limiter.len(), limiter.is_empty()), (1, false));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
@@ -115,36 +77,18 @@ where
     }
 
     /// The name given to the [builder](crate::KeyedRateLimiterBuilder::name).
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter};
-    /// let builder = KeyedRateLimiter::<u64, _>::builder(InFlight::new(10));
-    /// assert_eq!(builder.name("uploads").build().name(), Some("uploads"));
-    /// ```
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.table.observer.name.as_deref()
     }
 
     /// The clock that decides and wakes waiters.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter, ManualClock};
-    /// let limiter = KeyedRateLimiter::<u64, _>::with_clock(InFlight::new(10), ManualClock::new());
-    /// assert_eq!(limiter.clock().now().get(), 0);
-    /// ```
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.table.clock
     }
 
     /// The maximum number of keys; see [`crate::KeyedRateLimiterBuilder::max_keys`].
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter};
-    /// let limiter = KeyedRateLimiter::<u64, _>::new(InFlight::new(10));
-    /// assert_eq!(limiter.max_keys(), 1_048_576);
-    /// ```
     #[must_use]
     pub fn max_keys(&self) -> usize {
         self.table.options.max_keys
@@ -152,12 +96,6 @@ where
 
     /// The maximum number of waiters at each key; `usize::MAX` if the
     /// [builder](crate::KeyedRateLimiterBuilder::max_waiters) set none.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter};
-    /// let builder = KeyedRateLimiter::<u64, _>::builder(InFlight::new(10));
-    /// assert_eq!(builder.max_waiters(100).build().max_waiters(), 100);
-    /// ```
     #[must_use]
     pub fn max_waiters(&self) -> usize {
         self.table.options.settings.bounds.waiters
@@ -165,12 +103,6 @@ where
 
     /// The maximum number of permits that the waiters of one key together may ask for; `u64::MAX` if
     /// the [builder](crate::KeyedRateLimiterBuilder::max_queued_permits) set none.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter};
-    /// let builder = KeyedRateLimiter::<u64, _>::builder(InFlight::new(10));
-    /// assert_eq!(builder.max_queued_permits(50).build().max_queued_permits(), 50);
-    /// ```
     #[must_use]
     pub fn max_queued_permits(&self) -> u64 {
         self.table.options.settings.bounds.permits
@@ -178,31 +110,12 @@ where
 
     /// Whether an absent key begins as a new limiter; see
     /// [`crate::KeyedRateLimiterBuilder::absent_is_new`].
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter};
-    /// let limiter = KeyedRateLimiter::<u64, _>::new(InFlight::new(10));
-    /// assert!(!limiter.absent_is_new());
-    /// ```
     #[must_use]
     pub fn absent_is_new(&self) -> bool {
         self.table.options.settings.absent_is_new
     }
 
     /// The keys in the table, in no particular order. They are read shard by shard, not atomically.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(&7, 2)?;
-    /// limiter.try_acquire(&8, 1)?;
-    /// let mut left: Vec<_> =
-    ///     limiter.keys().into_iter().map(|key| (key, limiter.available(&key))).collect();
-    /// left.sort();
-    /// assert_eq!(left, [(7, 1), (8, 2)]);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn keys(&self) -> Vec<K>
     where
@@ -212,35 +125,12 @@ where
     }
 
     /// Counters of all keys together since the limiter was created.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(&7, 1)?;
-    /// limiter.try_acquire(&8, 1)?;
-    /// assert!(limiter.try_acquire(&8, 1).is_err());
-    /// assert_eq!((limiter.stats().granted, limiter.stats().refused), (2, 1));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.table.stats()
     }
 
     /// How long callers waited at all keys, and for which part of the policy.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// for key in [7, 8] {
-    ///     limiter.blocking_acquire(&key, 6)?;
-    ///     limiter.blocking_acquire(&key, 1)?; // waits for 200 ms
-    /// }
-    /// assert_eq!(limiter.waits().count(), 2);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn waits(&self) -> Waits {
         self.table.waits()

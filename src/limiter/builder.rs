@@ -34,16 +34,6 @@ pub struct RateLimiterBuilder<P> {
 
 impl<P: Policy> RateLimiter<P> {
     /// A builder for more than the policy: the clock, a name, bounds of the queue.
-    ///
-    /// ```
-    /// use tollgate::{Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let limiter = RateLimiter::builder(SmoothBursty::new(Rate::per_second(50.0)))
-    ///     .name("search")
-    ///     .max_queued_permits(500)
-    ///     .build();
-    /// assert_eq!(limiter.max_queued_permits(), 500);
-    /// ```
     pub fn builder(policy: P) -> RateLimiterBuilder<P> {
         RateLimiterBuilder::new(policy)
     }
@@ -55,28 +45,11 @@ impl<P: Policy> RateLimiterBuilder<P> {
     }
 
     /// The clock that decides and wakes waiters. Default: [`Clock::system`].
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::builder(SmoothBursty::new(Rate::per_second(5.0)))
-    ///     .clock(&clock)
-    ///     .build();
-    /// limiter.blocking_acquire(1)?;
-    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 200);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn clock(self, clock: impl Into<Clock>) -> Self {
         Self { clock: Some(clock.into()), ..self }
     }
 
     /// A name for logs and metrics; shown by `Debug`. Default: none.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, RateLimiter};
-    /// let limiter = RateLimiter::builder(InFlight::new(10)).name("uploads").build();
-    /// assert_eq!(limiter.name(), Some("uploads"));
-    /// ```
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.reports.name = Some(name.into());
         self
@@ -84,41 +57,12 @@ impl<P: Policy> RateLimiterBuilder<P> {
 
     /// A listener for the limiter's [events](Event). It runs in the call that makes the event, and without
     /// a lock: it may use the limiter, but should not block. Default: none.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{InFlight, RateLimiter};
-    /// let limiter = RateLimiter::builder(InFlight::new(10))
-    ///     .on_event(|event| eprintln!("uploads: {event}"))
-    ///     .build();
-    /// limiter.pause_for(Duration::from_secs(5)); // uploads: paused for 5s
-    /// ```
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.reports.listen(listener);
         self
     }
 
     /// The wait from which a grant makes an [`Event::Waited`]. Default: one second.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use std::sync::atomic::{AtomicU32, Ordering};
-    /// use std::time::Duration;
-    /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let slow = Arc::new(AtomicU32::new(0));
-    /// let count = Arc::clone(&slow);
-    /// let limiter = RateLimiter::builder(SmoothBursty::new(Rate::per_second(5.0)))
-    ///     .clock(ManualClock::auto_advance())
-    ///     .slow_wait(Duration::from_millis(500))
-    ///     .on_event(move |_| _ = count.fetch_add(1, Ordering::Relaxed))
-    ///     .build();
-    /// for n in [1, 4, 1] {
-    ///     limiter.blocking_acquire(n)?; // the last one waits for 800 ms
-    /// }
-    /// assert_eq!(slow.load(Ordering::Relaxed), 1);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn slow_wait(mut self, wait: Duration) -> Self {
         self.reports.slow_wait = wait;
         self
@@ -126,20 +70,6 @@ impl<P: Policy> RateLimiterBuilder<P> {
 
     /// The maximum number of waiters. When the queue holds that many, a caller that would have to
     /// wait gets [`Error::QueueFull`](crate::Error::QueueFull) at once. Default: no limit.
-    ///
-    /// ```
-    /// # use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// let limiter = RateLimiter::builder(SmoothBursty::new(Rate::per_second(5.0)))
-    ///     .clock(ManualClock::new())
-    ///     .max_waiters(1)
-    ///     .build();
-    /// let _granted = limiter.reserve(1)?;
-    /// let _waiting = limiter.reserve(1)?;
-    /// let error = limiter.reserve(1).unwrap_err();
-    /// assert!(matches!(error, Error::QueueFull { .. }));
-    /// assert_eq!(error.retry_after().map(|wait| wait.as_millis()), Some(200));
-    /// # Ok::<(), Error>(())
-    /// ```
     pub fn max_waiters(self, waiters: usize) -> Self {
         Self { bounds: Bounds { waiters, ..self.bounds }, ..self }
     }
@@ -147,18 +77,6 @@ impl<P: Policy> RateLimiterBuilder<P> {
     /// The maximum number of permits that all waiters together may ask for. A request for more than
     /// this is granted only if it need not wait, else it gets
     /// [`Error::QueueFull`](crate::Error::QueueFull). Default: no limit.
-    ///
-    /// ```
-    /// # use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// let limiter = RateLimiter::builder(SmoothBursty::new(Rate::per_second(5.0)))
-    ///     .clock(ManualClock::new())
-    ///     .max_queued_permits(10)
-    ///     .build();
-    /// let _granted = limiter.reserve(1)?;
-    /// let _waiting = limiter.reserve(8)?;
-    /// assert!(matches!(limiter.reserve(3), Err(Error::QueueFull { .. })));
-    /// # Ok::<(), Error>(())
-    /// ```
     pub fn max_queued_permits(self, permits: u64) -> Self {
         Self { bounds: Bounds { permits, ..self.bounds }, ..self }
     }
@@ -167,32 +85,11 @@ impl<P: Policy> RateLimiterBuilder<P> {
     /// caller of a tenant with that many gets [`Error::QueueFull`](crate::Error::QueueFull) at once. Default: no limit.
     ///
     /// Callers without a tenant are not bounded by this.
-    ///
-    /// ```
-    /// # use tollgate::{Error, ManualClock, QueueLimit, Rate, RateLimiter, SmoothBursty};
-    /// let limiter = RateLimiter::builder(SmoothBursty::new(Rate::per_second(5.0)))
-    ///     .clock(ManualClock::new())
-    ///     .max_waiters(1_000)
-    ///     .max_waiters_per_tenant(1)
-    ///     .build();
-    /// limiter.try_acquire(1)?;
-    /// let _waiting = limiter.acquire_for("ann", 1).reserve()?;
-    /// let error = limiter.acquire_for("ann", 1).reserve().unwrap_err();
-    /// assert!(matches!(error, Error::QueueFull { limit: QueueLimit::WaitersPerTenant(1), .. }));
-    /// let _waiting = limiter.acquire_for("bob", 1).reserve()?;
-    /// # Ok::<(), Error>(())
-    /// ```
     pub fn max_waiters_per_tenant(self, waiters: usize) -> Self {
         Self { bounds: Bounds { waiters_per_tenant: waiters, ..self.bounds }, ..self }
     }
 
     /// The limiter.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, RateLimiter};
-    /// let limiter = RateLimiter::builder(InFlight::new(10)).build();
-    /// assert_eq!(limiter.available(), 10);
-    /// ```
     #[must_use]
     pub fn build(self) -> RateLimiter<P> {
         self.build_with(|policy| ((), policy.clone())).2

@@ -40,21 +40,6 @@ pub struct Builder<P: Scripted, C> {
 
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Returns a builder with options.
-    ///
-    /// ```no_run
-    /// use std::time::Duration;
-    /// use tollgate::redis::{Reconnecting, RedisRateLimiter, Unavailable};
-    /// use tollgate::{Rate, SmoothBursty};
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let policy = SmoothBursty::new(Rate::per_second(50.0));
-    /// let connection = Reconnecting::open("redis://127.0.0.1/")?;
-    /// let limiter = RedisRateLimiter::builder(policy, connection, "quota:search")
-    ///     .deadline(Duration::from_millis(100))
-    ///     .unavailable(Unavailable::Local(SmoothBursty::new(Rate::per_second(5.0))))
-    ///     .build();
-    /// # Ok(()) }
-    /// ```
     pub fn builder(policy: P, connection: C, key: impl Into<String>) -> Builder<P, C> {
         Builder::new(policy, connection, key.into())
     }
@@ -88,25 +73,11 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     }
 
     /// A name for logs and metrics; shown by `Debug`. Default: none.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.name("search").build();
-    /// # }
-    /// ```
     pub fn name(self, name: impl Into<Arc<str>>) -> Self {
         self.with(|options| options.reports.name = Some(name.into()))
     }
 
     /// What callers get while Redis is away; by default an error.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Builder, Reconnecting, Unavailable};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.unavailable(Unavailable::Allow).build();
-    /// # }
-    /// ```
     pub fn unavailable(self, unavailable: Unavailable<P>) -> Self {
         self.with(|options| options.unavailable = unavailable)
     }
@@ -116,28 +87,12 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// A shorter timeout that expires before the first request has failed is
     /// [`Error::Denied`](crate::Error::Denied) without a `retry_after`: choose a deadline shorter than the
     /// timeouts.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.deadline(Duration::from_millis(50)).build();
-    /// # }
-    /// ```
     pub fn deadline(self, deadline: Duration) -> Self {
         self.with(|options| options.deadline = deadline.min(Nanos::HORIZON))
     }
 
     /// How far ahead permits are booked; by default 250 ms. It should be several round trips, or permits are
     /// wasted during requests; a pause or another rate takes up to this time to take effect.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.horizon(Duration::from_millis(100)).build();
-    /// # }
-    /// ```
     pub fn horizon(self, horizon: Duration) -> Self {
         self.with(|options| options.horizon = horizon)
     }
@@ -145,13 +100,6 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// Treats an absent key as a limiter that was idle for long, with all permits stored. By default it is a
     /// new one, for [`SmoothBursty`](crate::SmoothBursty) without permits, so that a Redis that has lost its
     /// data does not cause a burst. Keys then need not be [kept](Self::keep).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::SmoothBursty, Reconnecting>) {
-    /// let limiter = builder.absent_is_idle().build();
-    /// # }
-    /// ```
     pub fn absent_is_idle(self) -> Self {
         self.with(|options| options.absent_is_idle = true)
     }
@@ -163,13 +111,6 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     ///
     /// A version also replaces a policy that was set by
     /// [`set_policy`](RedisRateLimiter::set_policy) under a lower one.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.version(7).build();
-    /// # }
-    /// ```
     pub fn version(self, version: u32) -> Self {
         self.with(|options| options.version = version)
     }
@@ -177,14 +118,6 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// The least time a key lives after its last write, if a new key would differ from it: the limiter starts
     /// without permits and has stored some, or its policy was set or has a version. By default 30 days. Otherwise
     /// such a limiter would start anew after each rest. Every other key lives until its limiter is idle.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::SmoothBursty, Reconnecting>) {
-    /// let limiter = builder.keep(Duration::from_secs(3600)).build();
-    /// # }
-    /// ```
     pub fn keep(self, keep: Duration) -> Self {
         self.with(|options| options.keep = keep)
     }
@@ -192,27 +125,12 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// Applies [`unavailable`](Self::unavailable) also to a key that holds something else: another kind of
     /// policy, another format, or data of another program. By default callers then get an
     /// [`Error::Store`](crate::Error::Store).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Builder, Reconnecting, Unavailable};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.unavailable(Unavailable::Allow).foreign_is_unavailable().build();
-    /// # }
-    /// ```
     pub fn foreign_is_unavailable(self) -> Self {
         self.with(|options| options.foreign_is_unavailable = true)
     }
 
     /// How long permits in flight count after the last request of their process; by default 10 s, at least
     /// 100 ms. The lease is renewed after a third of that.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::InFlight, Reconnecting>) {
-    /// let limiter = builder.lease(Duration::from_secs(60)).build();
-    /// # }
-    /// ```
     pub fn lease(self, lease: Duration) -> Self {
         self.with(|options| options.lease = lease.max(Duration::from_millis(100)))
     }
@@ -223,14 +141,6 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// After a random time from half of it on, the next call asks Redis again even if the last refusal named a
     /// longer wait, and so does the first waiter. So a key whose callers are refused, or wait for long, costs
     /// 1.3 requests in that time on average. With many thousands of such keys choose a longer time.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.refresh(Duration::from_secs(10)).build();
-    /// # }
-    /// ```
     pub fn refresh(self, refresh: Duration) -> Self {
         self.with(|options| options.refresh = refresh)
     }
@@ -239,13 +149,6 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// at a time, so more would only queue there, the last of them beyond their deadline. With a round trip of `t`
     /// the limiter sends at most `requests / t` requests a second. Keys whose requests fail have 16 of their own,
     /// and one more with each of their requests that is answered again, up to this number.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.max_requests(4_096).build();
-    /// # }
-    /// ```
     pub fn max_requests(self, requests: usize) -> Self {
         let most = tokio::sync::Semaphore::MAX_PERMITS;
         self.with(|options| options.max_requests = requests.clamp(1, most))
@@ -253,14 +156,6 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
 
     /// The longest pause between two attempts while requests fail, on average; by default 250 ms. Each pause is
     /// random, from half of that to one and a half, so that processes do not keep step.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.max_retry_pause(Duration::from_secs(2)).build();
-    /// # }
-    /// ```
     pub fn max_retry_pause(self, pause: Duration) -> Self {
         self.with(|options| options.max_retry_pause = pause)
     }
@@ -271,77 +166,33 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     ///
     /// Changes of a key that wait to be sent (`settle`, `pause_for`, `set_policy`, `quota`, `inspect`, `reset`,
     /// `ping`, `flush`) are bounded by 100,000 as well; more get [`Error::QueueFull`](crate::Error::QueueFull).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.max_waiters(1_000).build();
-    /// # }
-    /// ```
     pub fn max_waiters(self, waiters: usize) -> Self {
         self.with(|options| options.max_waiters = waiters)
     }
 
     /// The maximum number of permits that the callers of a key in this process wait for together; by default
     /// unlimited.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.max_queued_permits(100_000).build();
-    /// # }
-    /// ```
     pub fn max_queued_permits(self, permits: u64) -> Self {
         self.with(|options| options.max_queued_permits = permits)
     }
 
     /// A listener for the [events](Event) of all keys. It must not block. Default: none.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.on_event(|event| eprintln!("{event}")).build();
-    /// # }
-    /// ```
     pub fn on_event(self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.with(|options| options.reports.listen(listener))
     }
 
     /// The wait from which a grant makes an [`Event::Waited`]. Default: one second.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.slow_wait(Duration::from_millis(100)).build();
-    /// # }
-    /// ```
     pub fn slow_wait(self, wait: Duration) -> Self {
         self.with(|options| options.reports.slow_wait = wait)
     }
 
     /// The clock by which this process waits; by default the system's. Redis decides by its own.
-    ///
-    /// ```no_run
-    /// # use tollgate::Clock;
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.clock(Clock::tokio()).build();
-    /// # }
-    /// ```
     pub fn clock(self, clock: impl Into<Clock>) -> Self {
         let clock = clock.into();
         self.with(|options| options.clock = clock)
     }
 
     /// Builds the limiter. Nothing is sent yet.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// let limiter = builder.build();
-    /// # }
-    /// ```
     #[must_use]
     pub fn build(self) -> RedisRateLimiter<P, C> {
         let core = SharedLimiter::new(self.policy, self.connection, self.options);

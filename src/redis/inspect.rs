@@ -57,13 +57,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Errors
     ///
     /// [`Error::Store`].
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
-    /// println!("{} left", limiter.quota().await?.remaining);
-    /// # Ok(()) }
-    /// ```
     pub async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
         Ok(self.inspect().await?.quota)
     }

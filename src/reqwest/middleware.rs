@@ -67,15 +67,6 @@ type Found<C> = (String, Limiter<C>);
 impl RateLimit {
     /// The limits of `limiters`, per what they are per: see the [module](super#limits-per-what). A request whose
     /// name has no limit goes through.
-    ///
-    /// ```
-    /// use tollgate::reqwest::RateLimit;
-    /// use tollgate::{Limits, RateLimiters};
-    ///
-    /// let limiters = RateLimiters::new(Limits::per_host("10/s")?);
-    /// let middleware = RateLimit::limits(limiters.clone());
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
     #[must_use]
     pub fn limits(limiters: impl Into<RateLimiters>) -> Self {
         let limiters = limiters.into();
@@ -89,14 +80,6 @@ impl RateLimit {
 
 impl<C: Counted> RateLimit<C> {
     /// One limiter for all requests: any of this crate.
-    ///
-    /// ```
-    /// use tollgate::reqwest::RateLimit;
-    /// use tollgate::{InFlight, Rate, RateLimiter, Same, TokenBucket};
-    ///
-    /// let bucket = TokenBucket::new(Rate::per_second(10.0), 20);
-    /// let middleware = RateLimit::new(RateLimiter::new(Same((bucket, InFlight::new(5)))));
-    /// ```
     #[must_use]
     pub fn new(limiter: impl AnyRateLimiter<C> + 'static) -> Self {
         let limiter: Limiter<C> = Arc::new(limiter);
@@ -167,15 +150,6 @@ impl<C: Counted> RateLimit<C> {
 
     /// The longest wait. A request that cannot be granted in this time is refused at once, and the error says what
     /// wait it would have needed: [`refusal`](super::refusal). Default: no bound.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::Limits;
-    /// use tollgate::reqwest::RateLimit;
-    ///
-    /// let middleware = RateLimit::limits(Limits::per_host("10/s")?).max_wait(Duration::from_secs(30));
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait: Some(max_wait), ..self }
@@ -183,19 +157,6 @@ impl<C: Counted> RateLimit<C> {
 
     /// Sets how the middleware [learns](crate::feedback) from responses: the dialects, the longest pause, and what
     /// the numbers of a tuple count. Default: all dialects, an hour, requests and tokens.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::Limits;
-    /// use tollgate::feedback::{Dialect, Dialects};
-    /// use tollgate::reqwest::RateLimit;
-    ///
-    /// let limits = Limits::all("5000/h burst 100")?;
-    /// let middleware = RateLimit::limits(limits).feedback(|feedback| {
-    ///     feedback.dialects(Dialects::only(Dialect::github())).max_wait(Duration::from_secs(600))
-    /// });
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
     #[must_use]
     pub fn feedback(
         self,
@@ -208,14 +169,6 @@ impl<C: Counted> RateLimit<C> {
     }
 
     /// Does not read what responses say of limits.
-    ///
-    /// ```
-    /// use tollgate::Limits;
-    /// use tollgate::reqwest::RateLimit;
-    ///
-    /// let middleware = RateLimit::limits(Limits::per_host("10/s")?).without_feedback();
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
     #[must_use]
     pub fn without_feedback(self) -> Self {
         Self { teachers: None, ..self }

@@ -40,11 +40,6 @@ const PARTS: usize = 8;
 
 impl Waits {
     /// The number of callers that waited.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, RateLimiter};
-    /// assert_eq!(RateLimiter::new(InFlight::new(1)).waits().count(), 0);
-    /// ```
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
@@ -75,19 +70,6 @@ impl Waits {
     }
 
     /// The buckets that hold callers: the longest wait in each, and the number of callers.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let policy = SmoothBursty::new(Rate::per_second(1000.0));
-    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// for _ in 0..3 {
-    ///     limiter.blocking_acquire(1)?; // the second and the third wait for a millisecond
-    /// }
-    /// let buckets: Vec<_> =
-    ///     limiter.waits().buckets().map(|(bound, count)| (bound.as_micros(), count)).collect();
-    /// assert_eq!(buckets, [(1024, 2)]);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let counted = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         counted.map(|(bucket, count)| (bound(bucket), *count))
@@ -95,21 +77,6 @@ impl Waits {
 
     /// The number of callers that waited for part `part` of a composed policy, counted from zero. A caller
     /// counts for the part that held it last; see [`Grant::limited_by`](crate::Grant::limited_by).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{ManualClock, Rate, RateLimiter, SlidingWindowLog, SmoothBursty};
-    ///
-    /// let hourly = SlidingWindowLog::new(2, Duration::from_secs(3600));
-    /// let policy = (SmoothBursty::new(Rate::per_second(10.0)), hourly);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// for _ in 0..3 {
-    ///     limiter.blocking_acquire((1, 1))?;
-    /// }
-    /// let waits = limiter.waits();
-    /// assert_eq!((waits.limited_by(0), waits.limited_by(1)), (1, 1));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn limited_by(&self, part: usize) -> u64 {
         self.limited_by.get(part).copied().unwrap_or_default()

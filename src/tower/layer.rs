@@ -56,30 +56,12 @@ pub struct RateLimitLayer<C: Cost = u32> {
 impl<C: Cost> RateLimitLayer<C> {
     /// One permit of `limiter` for each call; of each part, if its policy is a tuple. Any limiter will do: also
     /// one key of a keyed one, one over Redis, and an `Arc<dyn AnyRateLimiter>`.
-    ///
-    /// ```
-    /// use tollgate::tower::RateLimitLayer;
-    /// use tollgate::{Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(5.0)));
-    /// let layer = RateLimitLayer::new(limiter);
-    /// ```
     #[must_use]
     pub fn new(limiter: impl AnyRateLimiter<C> + 'static) -> Self {
         Self { limiter: Arc::new(limiter), max_wait: None }
     }
 
     /// The limiter that `choose` returns for a request: see [`RateLimitByLayer`].
-    ///
-    /// ```
-    /// use tollgate::tower::RateLimitLayer;
-    /// use tollgate::{KeyedRateLimiter, Rate, SmoothBursty};
-    ///
-    /// let hosts = KeyedRateLimiter::<String, _>::new(SmoothBursty::new(Rate::per_second(5.0)));
-    /// let layer = RateLimitLayer::by(move |request| {
-    ///     hosts.at(request.uri.host().unwrap_or_default().to_owned())
-    /// });
-    /// ```
     #[must_use]
     pub fn by<F, L>(choose: F) -> RateLimitByLayer<C>
     where
@@ -90,18 +72,6 @@ impl<C: Cost> RateLimitLayer<C> {
     }
 
     /// Sets the cost of a request: see [`RateLimitByLayer`].
-    ///
-    /// ```
-    /// use tollgate::tower::RateLimitLayer;
-    /// use tollgate::{InFlight, Rate, RateLimiter, TokenBucket};
-    ///
-    /// #[derive(Clone, Copy)]
-    /// struct Tokens(u32); // an estimate, put into the extensions with the body
-    ///
-    /// let tokens = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
-    /// let layer = RateLimitLayer::new(RateLimiter::new((tokens, InFlight::new(10))))
-    ///     .cost(|request| (request.extensions.get().map_or(800, |&Tokens(tokens)| tokens), 1));
-    /// ```
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> RateLimitByLayer<C> {
         RateLimitByLayer { ask: Ask::one(self.limiter).cost(cost), max_wait: self.max_wait }
@@ -109,28 +79,6 @@ impl<C: Cost> RateLimitLayer<C> {
 
     /// The longest wait for a permit. A call that cannot be granted in this time is refused at once, and the
     /// error tells the wait that it would have needed. Default: no bound.
-    ///
-    /// ```
-    /// use std::convert::Infallible;
-    /// use std::time::Duration;
-    /// use http::{Request, Response};
-    /// use tollgate::tower::RateLimitLayer;
-    /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// use tower::{Service, ServiceBuilder, ServiceExt};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let limiter =
-    ///     RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), ManualClock::new());
-    /// let service = ServiceBuilder::new()
-    ///     .layer(RateLimitLayer::new(limiter).max_wait(Duration::from_millis(100)))
-    ///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
-    /// service.clone().oneshot(Request::new(())).await?;
-    /// let error = service.clone().oneshot(Request::new(())).await.unwrap_err();
-    /// let error = error.downcast_ref::<tollgate::Error>().unwrap();
-    /// assert_eq!(error.retry_after(), Some(Duration::from_millis(200)));
-    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait: Some(max_wait), ..self }
@@ -194,29 +142,12 @@ pub struct RateLimitByLayer<C: Cost = u32> {
 
 impl<C: Cost> RateLimitByLayer<C> {
     /// Sets the cost of a request; see [`RateLimitLayer::cost`]. Default: one permit.
-    ///
-    /// ```
-    /// use tollgate::tower::RateLimitLayer;
-    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
-    ///
-    /// let keys = KeyedRateLimiter::<u64, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
-    /// let layer = RateLimitLayer::by(move |_| keys.at(7)).cost(|_| 2);
-    /// ```
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> Self {
         Self { ask: self.ask.cost(cost), ..self }
     }
 
     /// The longest wait; see [`RateLimitLayer::max_wait`].
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::tower::RateLimitLayer;
-    /// use tollgate::{Rate, RateLimiter, TokenBucket};
-    ///
-    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(5.0), 10));
-    /// let layer = RateLimitLayer::new(limiter).cost(|_| 2).max_wait(Duration::from_secs(10));
-    /// ```
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait: Some(max_wait), ..self }

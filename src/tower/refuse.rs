@@ -98,14 +98,6 @@ impl RefuseLayer {
     ///
     /// Several rules with one cost ([`Same`](crate::Same), arrays, [`AllOf`](crate::AllOf)) are one limiter; two
     /// layers would charge the outer limit for what the inner one refuses.
-    ///
-    /// ```
-    /// use tollgate::tower::RefuseLayer;
-    /// use tollgate::{InFlight, Rate, RateLimiter, Same, TokenBucket};
-    ///
-    /// let policy = Same((TokenBucket::new(Rate::per_second(100.0), 20), InFlight::new(50)));
-    /// let layer = RefuseLayer::new(RateLimiter::new(policy));
-    /// ```
     #[must_use]
     pub fn new(limiter: impl AnyRateLimiter + 'static) -> Self {
         Self::of(Ask::one(Arc::new(limiter)))
@@ -115,19 +107,6 @@ impl RefuseLayer {
     ///
     /// `choose` sees the request without its body. What a client can choose freely should not be the key: each
     /// new value would have a fresh limit.
-    ///
-    /// ```
-    /// use tollgate::tower::RefuseLayer;
-    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
-    ///
-    /// #[derive(Clone)]
-    /// struct UserId(u64); // set by the layer that checks who the client is
-    ///
-    /// let users = KeyedRateLimiter::<u64, _>::new(TokenBucket::new(Rate::per_minute(100.0), 20));
-    /// let layer = RefuseLayer::by(move |request| {
-    ///     users.at(request.extensions.get().map_or(0, |&UserId(id)| id))
-    /// });
-    /// ```
     #[must_use]
     pub fn by<F, L>(choose: F) -> Self
     where
@@ -149,18 +128,6 @@ impl RefuseLayer {
 
     /// Sets the cost of a request. Default: one permit. A request whose cost is zero passes at once, whatever the
     /// limit.
-    ///
-    /// ```
-    /// use tollgate::tower::RefuseLayer;
-    /// use tollgate::{Rate, RateLimiter, TokenBucket};
-    ///
-    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 20));
-    /// let layer = RefuseLayer::new(limiter).cost(|request| match request.uri.path() {
-    ///     "/health" => 0,
-    ///     "/search" => 5,
-    ///     _ => 1,
-    /// });
-    /// ```
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> u32 + Send + Sync + 'static) -> Self {
         self.with(|rules| rules.ask = rules.ask.clone().cost(cost))
@@ -168,30 +135,12 @@ impl RefuseLayer {
 
     /// The longest wait for a permit. A request that cannot be granted in this time is refused at once. Default:
     /// zero.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::tower::RefuseLayer;
-    /// use tollgate::{Rate, RateLimiter, TokenBucket};
-    ///
-    /// // A request that would be granted within the next 100 ms need not be sent again.
-    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 1));
-    /// let layer = RefuseLayer::new(limiter).max_wait(Duration::from_millis(100));
-    /// ```
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         self.with(|rules| rules.max_wait = max_wait)
     }
 
     /// Whether responses have `RateLimit-Policy` and `RateLimit`. Default: yes. `Retry-After` is set in any case.
-    ///
-    /// ```
-    /// use tollgate::tower::RefuseLayer;
-    /// use tollgate::{Rate, RateLimiter, TokenBucket};
-    ///
-    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 20));
-    /// let layer = RefuseLayer::new(limiter).fields(false); // the limit is not for clients to know
-    /// ```
     #[must_use]
     pub fn fields(self, fields: bool) -> Self {
         self.with(|rules| rules.fields = fields)

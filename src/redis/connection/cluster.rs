@@ -39,15 +39,6 @@ pub struct Cluster {
 
 impl Cluster {
     /// Over a connection without retries.
-    ///
-    /// ```no_run
-    /// # use redis::cluster_async::ClusterConnection;
-    /// use tollgate::redis::Cluster;
-    ///
-    /// # fn example(connection: ClusterConnection) {
-    /// let connection = Cluster::new(connection);
-    /// # }
-    /// ```
     #[must_use]
     pub fn new(connection: ClusterConnection) -> Self {
         Self { connection }

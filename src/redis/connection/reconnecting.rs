@@ -124,27 +124,12 @@ impl Reconnecting {
     /// # Errors
     ///
     /// If it is not an address.
-    ///
-    /// ```
-    /// use tollgate::redis::Reconnecting;
-    ///
-    /// assert!(Reconnecting::open("redis://127.0.0.1:6379/").is_ok());
-    /// assert!(Reconnecting::open("127.0.0.1").is_err());
-    /// ```
     pub fn open(address: &str) -> Result<Self, RedisError> {
         Ok(Self::new(without_delay(Client::open(address)?)?))
     }
 
     /// With a client of your own. Set `TCP_NODELAY` in it
     /// ([`ConnectionInfo::set_tcp_settings`](redis::ConnectionInfo::set_tcp_settings)): redis-rs 1 leaves it off.
-    ///
-    /// ```
-    /// use tollgate::redis::Reconnecting;
-    ///
-    /// let client = redis::Client::open("redis://127.0.0.1:6379/")?;
-    /// let connection = Reconnecting::new(client);
-    /// # Ok::<(), redis::RedisError>(())
-    /// ```
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self::by_client(client, IDLE)
@@ -211,16 +196,6 @@ impl Reconnecting {
 
     /// How long connecting may take, handshakes and all; by default 5 s. Requests meanwhile wait until their own
     /// deadline. What this returns shares no connection with `self`.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::redis::Reconnecting;
-    ///
-    /// let connection = Reconnecting::open("rediss://10.0.0.1/");
-    /// # let connection = Reconnecting::open("redis://10.0.0.1/");
-    /// let connection = connection?.connect_timeout(Duration::from_secs(1));
-    /// # Ok::<(), redis::RedisError>(())
-    /// ```
     #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self::of(Arc::clone(&self.state.connect), timeout, self.state.idle)
@@ -238,13 +213,6 @@ impl Reconnecting {
     }
 
     /// Returns the number of connections made so far: the first, and one after each loss.
-    ///
-    /// ```
-    /// use tollgate::redis::Reconnecting;
-    ///
-    /// assert_eq!(Reconnecting::open("redis://127.0.0.1/")?.connections(), 0);
-    /// # Ok::<(), redis::RedisError>(())
-    /// ```
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.state.made.load(Ordering::Relaxed)
