@@ -1,4 +1,4 @@
-//! A rate that is found: see [`Adaptive`].
+//! Adaptive rates, for unknown quotas: see [`Adaptive`].
 
 mod builder;
 mod call;

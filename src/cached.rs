@@ -1,10 +1,10 @@
 //! A limiter whose threads hold some permits each, so that most calls touch nothing that other threads write.
 //!
-//! **Why this never grants more than the policy.** A permit that a thread holds was charged earlier than it is used, so
-//! in a span of time what was held at its start adds to what is charged in it. All threads together hold at most `h`
-//! permits, and the limiter behind them has a burst that is smaller by `h`: in a span of `t` they use at most
-//! `h + (burst - h) + rate x t`. What is held is a part of the burst that lies elsewhere, and no time limit is needed for
-//! this to hold.
+//! **Why this never grants more than the policy.** A permit that a thread holds was charged earlier than it is
+//! used, so in a span of time what was held at its start adds to what is charged in it. All threads together hold
+//! at most `h` permits, and the limiter behind them has a burst that is smaller by `h`: in a span of `t` they use
+//! at most `h + (burst - h) + rate x t`. What is held is a part of the burst that lies elsewhere, and no time
+//! limit is needed for this to hold.
 
 #[cfg(all(test, tollgate_loom))]
 mod loom;
@@ -27,25 +27,26 @@ use crate::sync::Mutex;
 use crate::units::Rate;
 use slots::Slots;
 
-/// A limiter for many calls on many threads: each thread takes some dozens of permits at once and hands them out without
-/// an atomic read-modify-write.
+/// A limiter for many calls on many threads. Each thread takes some dozens of permits at once and hands them out
+/// without an atomic read-modify-write.
 ///
-/// For more than some millions of decisions a second, where threads of a [`RateLimiter`] wait for each other's cache
-/// lines. Below that a `RateLimiter` is simpler, and its grants can be settled and given back. Clones share all; there is
-/// no handle for each thread, and tasks may move between threads.
+/// Use it for more than some millions of decisions a second, where threads of a [`RateLimiter`] wait for each
+/// other's cache lines. Below that a `RateLimiter` is simpler, and its grants can be settled and refunded. Clones
+/// share everything. There is no handle for each thread, and tasks may move between threads.
 ///
-/// **It never grants more than its policy**, in any span of time: what the threads may hold together is taken off the
-/// burst of the limiter behind them. So the burst is a little smaller where some threads hold permits that others want.
+/// **It never grants more than its policy**, in any span of time: what the threads may hold together is taken off
+/// the burst of the limiter behind them. So the burst is a little smaller where some threads hold permits that
+/// others want.
 ///
-/// - A thread holds at most 64 permits, or what the [builder](RateLimiterBuilder::build_cached) sets; all together at
-///   most half of the burst, and at most what the rate yields in 10 ms. If that is not a permit for each thread (a rate
-///   below some thousands a second), each call asks the limiter.
-/// - [`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket) and [`Gcra`](crate::Gcra) are held by
-///   threads; of other policies each call asks the limiter. Policies with places in flight do not compile.
-/// - A call that is refused takes what other threads hold, except up to 16 permits of each that is alive. These wait for its
-///   next call; what a thread held when it ended is taken by others.
-/// - While callers wait, threads get no further permits: what comes is for the queue, in FIFO order. What threads hold
-///   already they use up.
+/// - A thread holds at most 64 permits, or what the [builder](RateLimiterBuilder::build_cached) sets. All threads
+///   together hold at most half of the burst and at most the yield of 10 ms. If that is less than a permit for
+///   each thread (a rate below some thousands a second), each call asks the limiter.
+/// - [`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket) and [`Gcra`](crate::Gcra) are held
+///   by threads; of other policies each call asks the limiter. Policies with places in flight do not compile.
+/// - A refused call first takes what other threads hold, except up to 16 permits of each running thread. What a
+///   thread held when it ended is taken by others.
+/// - While callers wait, threads get no further permits: new ones are for the queue, in FIFO order. Threads use up
+///   what they hold.
 /// - A pause, a new policy and a new rate discard what is held.
 /// - It keeps no [`Stats`](crate::Stats): that would be a count in each call.
 ///
@@ -76,9 +77,9 @@ struct Shared<P: Policy<Cost = u32>> {
 }
 
 impl<P: Policy<Cost = u32>> RateLimiterBuilder<P> {
-    /// A limiter for `threads` threads, of which each holds up to `each` permits; see [`CachedRateLimiter`]. Further
-    /// threads ask the limiter at each call. [`CachedRateLimiter::new`] takes twice the number of processors and four
-    /// more, and 64 permits.
+    /// A limiter for `threads` threads, of which each holds up to `each` permits; see [`CachedRateLimiter`].
+    /// Further threads ask the limiter at each call. [`CachedRateLimiter::new`] takes twice the number of
+    /// processors and four more, and 64 permits.
     #[must_use]
     pub fn build_cached(self, threads: usize, each: u32) -> CachedRateLimiter<P> {
         const { assert!(!P::HELD, "a place in flight is given back, and no thread can hold it") };
@@ -105,12 +106,13 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
         RateLimiter::builder(policy).build_cached(2 * processors + 4, 64)
     }
 
-    /// Takes `n` permits, of those that this thread holds if they are enough; never waits. They cannot be given back.
+    /// Takes `n` permits without waiting, from this thread's own if they are enough. They cannot be refunded.
     ///
     /// # Errors
     ///
-    /// Those of [`RateLimiter::try_acquire`]: [`Error::Denied`] with the time after which the limiter has what this
-    /// thread lacks, [`Error::ExceedsCapacity`] for more than the limiter's part of the capacity. Nothing has been taken.
+    /// Those of [`RateLimiter::try_acquire`]: [`Error::Denied`] with the time after which the limiter has what
+    /// this thread lacks, [`Error::ExceedsCapacity`] for more than the limiter's part of the capacity. Nothing has
+    /// been taken.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
@@ -128,7 +130,8 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
         self.shared.try_otherwise(thread::number, n)
     }
 
-    /// Takes `n` permits, and waits for them in the limiter's queue if they are not there. Returns how long it waited.
+    /// Takes `n` permits, and waits for them in the limiter's queue if they are not there. Returns how long it
+    /// waited.
     ///
     /// # Errors
     ///
@@ -241,15 +244,15 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
         }
     }
 
-    /// The permits that could be taken now: of the limiter, and those that threads hold. One thread gets fewer.
-    /// up to 16 of each other thread are left to that one.
+    /// The permits that could be taken now: the limiter's and the threads'. A single thread gets fewer, because up
+    /// to 16 permits stay with each other thread.
     #[must_use]
     pub fn available(&self) -> u32 {
         self.shared.limiter.available().saturating_add(self.shared.slots.held())
     }
 
-    /// How many permits all threads together hold at most, which the limiter's burst is smaller by. Zero if each call
-    /// asks the limiter.
+    /// How many permits all threads together hold at most. The limiter's burst is smaller by that number. Zero if
+    /// each call asks the limiter.
     #[must_use]
     pub fn held_at_most(&self) -> u32 {
         let threads = u32::try_from(self.shared.slots.len()).unwrap_or(u32::MAX);
@@ -262,8 +265,8 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
         self.shared.limiter.queue_len()
     }
 
-    /// Grants nothing for `duration`; see [`RateLimiter::pause_for`]. What threads hold is discarded: after the pause
-    /// nothing is stored.
+    /// Grants nothing for `duration`; see [`RateLimiter::pause_for`]. What threads hold is discarded: after the
+    /// pause nothing is stored.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -374,8 +377,8 @@ impl<P: Policy<Cost = u32>> Shared<P> {
         }
     }
 
-    /// Takes `n` permits from what a thread holds and from the limiter, and up to `each` more. Returns what the thread
-    /// holds afterwards.
+    /// Takes `n` permits from what a thread holds and from the limiter, and up to `each` more. Returns what the
+    /// thread holds afterwards.
     fn draw(&self, n: u32, held: u32, each: u32) -> (Result<(), Error>, u32) {
         if n <= held {
             return (Ok(()), held - n);

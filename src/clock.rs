@@ -58,26 +58,26 @@ enum Kind {
 impl Clock {
     /// The system's monotonic clock: the default of all limiters.
     ///
-    /// It works with any async runtime or none: one background thread for the whole process ends all
-    /// waits, and drops idle keys. It starts at the first wait or key. Under `tokio::time::pause` it goes on in real
-    /// time; use `Clock::tokio()` there. On most systems it stands still while the machine sleeps.
+    /// It works with any async runtime or none: one background thread for the whole process ends all waits, and
+    /// drops idle keys. It starts at the first wait or key. Under `tokio::time::pause` it goes on in real time;
+    /// use `Clock::tokio()` there. On most systems it stands still while the machine sleeps.
     ///
-    /// It reads the processor's counter, which the operating system's clock sets each millisecond: it is
-    /// late by up to some microseconds, never early. The first call calibrates the
-    /// counter, which may take some milliseconds.
+    /// It reads the processor's counter and sets it by the operating system's clock each millisecond. So it is
+    /// late by up to some microseconds, never early. The first call calibrates the counter, which may take some
+    /// milliseconds.
     ///
-    /// If the thread cannot be started, because the process has too many, the next wait tries again. Until then only
-    /// calls on a limiter wake its waiters. A process made by `fork` alone has no such thread: waiters there are never
-    /// woken.
+    /// If the thread cannot be started, because the process has too many, the next wait tries again. Until then
+    /// only calls on a limiter wake its waiters. A process made by `fork` alone has no such thread: waiters there
+    /// are never woken.
     #[must_use]
     pub fn system() -> Self {
         Self(Kind::System(System::get(), Slack::AUTO))
     }
 
-    /// The [system clock](Self::system), but a call that is decided by one atomic word
-    /// ([`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket),
-    /// [`Gcra`](crate::Gcra)) is granted by the time of the kernel's last tick if it is ready by then.
-    /// Otherwise the time is read exactly.
+    /// The [system clock](Self::system), but by the kernel's last tick where that suffices to grant a call. The
+    /// time is read exactly if the call is not ready by the tick, or if its policy decides under a lock (other
+    /// policies than [`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket) and
+    /// [`Gcra`](crate::Gcra)).
     ///
     /// Reading the kernel's tick takes half as long as reading the time. It is never early, and late by
     /// a tick at most: 1 to 10 ms, as the kernel was built. So in any span of time `t` up to
@@ -98,12 +98,11 @@ impl Clock {
         Self(Kind::Coarse(System::get(), Slack::AUTO))
     }
 
-    /// Sets the *timer slack*: a wait may end up to `slack` later than it is due, so that waits which are due at about
-    /// the same time end together. Without it a few waiters are woken with a slack of 0.1 ms and a crowd with
-    /// a slack of 1.2 ms.
+    /// Trades wake-up precision for fewer wake-ups: a wait may end up to `slack` late, so that waits that are due
+    /// at about the same time end together. The default is 0.1 ms for a few waiters and 1.2 ms for a crowd.
     ///
-    /// What a wait costs is mostly the wake-up of the clock's thread and of a thread of the runtime, and waits that
-    /// end together share these. So choose:
+    /// Most of a wait's cost is waking the clock's thread and a thread of the runtime. Waits that end together
+    /// share that cost. So choose:
     ///
     /// | slack | threads are woken | for |
     /// |---|---|---|
@@ -111,13 +110,13 @@ impl Clock {
     /// | not set | at most each 0.1 ms while up to 16 callers wait, each 1.2 ms while more do | everything else |
     /// | 5 ms | at most each 4 ms | a program that must be quiet: background work, a battery |
     ///
-    /// No wait ends early, whatever the slack. How long the operating system takes to wake a thread comes in
-    /// addition to it, some ten microseconds on an idle machine. Late grants cost no throughput as long as the burst
-    /// of the policy and its [`catch_up`](crate::Policy::catch_up), 2 ms for the policies with a rate, make good for
-    /// them. The slack is rounded down to a power of two microseconds.
+    /// No wait ends early, whatever the slack. The operating system adds the time to wake a thread, some ten
+    /// microseconds on an idle machine. Late grants cost no throughput as long as they are no later than the
+    /// policy's burst and its [`catch_up`](crate::Policy::catch_up) (2 ms for the policies with a rate). The slack
+    /// is rounded down to a power of two microseconds.
     ///
-    /// It belongs to this handle: limiters made with others are not affected. No effect on `Clock::tokio()`,
-    /// whose timers on a current-thread runtime have a slack of 1 ms, and on a [`ManualClock`].
+    /// It belongs to this handle: limiters made with other handles are not affected. It has no effect on a
+    /// [`ManualClock`], nor on `Clock::tokio()`, whose timers on a current-thread runtime have a slack of 1 ms.
     #[must_use]
     pub fn timer_slack(mut self, slack: Duration) -> Self {
         if let Kind::System(_, own) | Kind::Coarse(_, own) = &mut self.0 {
@@ -129,18 +128,18 @@ impl Clock {
     /// Tokio's clock: stands still under `tokio::time::pause` and moves with
     /// `tokio::time::advance` (tokio's feature `test-util`), for decisions and waits.
     ///
-    /// Time can be paused in a current-thread runtime only. There a task of the waiter's own runtime ends the wait. Each
-    /// such runtime has one while callers wait in it, so a blocked or stopped runtime delays no waiter
-    /// in another. The [system clock's](Self::system) thread ends all other waits: on runtimes with several threads, and
-    /// outside of any.
+    /// Time can be paused in a current-thread runtime only. There a task of the waiter's own runtime ends the
+    /// wait. Each such runtime has one while callers wait in it, so a blocked or stopped runtime delays no waiter
+    /// in another. The [system clock's](Self::system) thread ends all other waits: on runtimes with several
+    /// threads, and outside of any.
     ///
-    /// `blocking_*` calls inside `spawn_blocking` see paused time, but keep it from advancing by itself. On the own
-    /// thread of a current-thread runtime they **never return**: they block the runtime, and so its clock. On a worker
-    /// of a runtime with several threads they return in time.
+    /// `blocking_*` calls inside `spawn_blocking` see paused time, but keep it from advancing by itself. On the
+    /// own thread of a current-thread runtime they **never return**: they block the runtime, and so its clock. On
+    /// a worker of a runtime with several threads they return in time.
     ///
-    /// A current-thread runtime without timers (`enable_time`) works, but prints a message of tokio's: only a task that
-    /// panics finds out that it has none. That happens once in a runtime, and in no caller; from then on the system
-    /// clock's thread ends the waits there.
+    /// A current-thread runtime without timers (`enable_time`) works, but prints a message of tokio's once: only a
+    /// panic, in a task of this crate, reveals that it has none. From then on the system clock's thread ends the
+    /// waits there.
     ///
     /// ```
     /// use std::time::Duration;
@@ -252,7 +251,7 @@ impl Clock {
         }
     }
 
-    /// Wakes the callers whose waits ended with that of one that is polled.
+    /// Wakes the callers whose waits ended together with a polled caller's.
     #[inline]
     pub(crate) fn wake_others(&self) {
         match &self.0 {
@@ -352,8 +351,8 @@ impl Alarm {
         false
     }
 
-    /// Callers wait, but it is unknown until when. Returns whether the alarm is unset; otherwise it goes off once for
-    /// nothing.
+    /// Callers wait, but it is unknown until when. Returns whether the alarm is unset; otherwise it goes off once
+    /// for nothing.
     pub(crate) fn unset(&mut self) -> bool {
         match self {
             Self::Manual(alarm) => alarm.unset(),
@@ -381,8 +380,8 @@ impl Alarm {
         matches!(self, Self::Manual(alarm) if alarm.keeper().advances_by_itself())
     }
 
-    /// What to start once the line is unlocked, so that the alarm goes off where callers wait. `is_here`: one joined or
-    /// was polled in the place of this call. `is_missed`: what [`set`](Self::set) has returned.
+    /// What to start once the line is unlocked, so that the alarm goes off where callers wait. `is_here`: one
+    /// joined or was polled in the place of this call. `is_missed`: what [`set`](Self::set) has returned.
     #[cfg_attr(not(feature = "tokio"), allow(unused_variables))]
     pub(crate) fn timer_task(&mut self, is_here: bool, is_missed: bool) -> Option<TimerTask> {
         match self {

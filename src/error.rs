@@ -8,8 +8,8 @@ use std::time::Duration;
 
 /// Why permits were not granted.
 ///
-/// No permit was taken, with one exception: if the store of a shared limit did not reply, permits may
-/// have been consumed, as the store's error tells.
+/// No permit was taken, with one exception: if the store of a shared limit did not reply, permits may have been
+/// consumed; the store's error says so.
 ///
 /// ```
 /// use std::time::Duration;
@@ -131,8 +131,8 @@ impl Error {
 pub enum QueueLimit {
     /// The `max_waiters` of the builder; `u32::MAX` if that is larger.
     Waiters(u32),
-    /// The [`max_waiters_per_tenant`](crate::RateLimiterBuilder::max_waiters_per_tenant) of the builder; `u32::MAX`
-    /// if that is larger.
+    /// The [`max_waiters_per_tenant`](crate::RateLimiterBuilder::max_waiters_per_tenant) of the builder;
+    /// `u32::MAX` if that is larger.
     WaitersPerTenant(u32),
     /// The `max_queued_permits` of the builder; `u32::MAX` if that is larger.
     Permits(u32),

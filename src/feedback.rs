@@ -1,8 +1,8 @@
-//! The server as teacher: a limiter learns from the headers of responses.
+//! Learning limits from response headers.
 //!
-//! A limit that is set by hand is a guess. Most APIs say in each response what remains of the quota, and when it
-//! is there again; and after a 429 or 503, how long to wait. A [`Feedback`] around any limiter of this crate reads
-//! that, in [all usual forms](#dialects), and holds calls back accordingly. There is no I/O in it:
+//! A limit set by hand is a guess. Most APIs say in each response what remains of the quota and when it resets,
+//! and after a 429 or 503 how long to wait. A [`Feedback`] around any limiter of this crate reads that, in [all
+//! usual forms](#dialects), and holds calls back accordingly. It does no I/O:
 //!
 //! ```no_run
 //! use std::error::Error;
@@ -28,30 +28,30 @@
 //!
 //! # What it does
 //!
-//! - **After a refusal** (429, 503, and what the dialect says) the limiter is paused for all its callers, as long as
-//!   the server asks, but [at most an hour](FeedbackBuilder::max_wait). The [time that it names](#how-long-to-wait) is
-//!   its own word on the next call and counts before the reset of a window of which nothing remains, as RFC 9110 and the
-//!   IETF's draft have it. A refusal that gives no time waits for what is missing, or else doubles the wait from a second
-//!   on. Then one call goes first; if it is taken, more follow. If it is refused again, a named time was too short: it
-//!   doubles, up to the reset.
-//! - **While the server states what remains**, no more calls are under way than that. A call under way may have been counted
-//!   by the server or not: it counts as not counted until its answer has come. The limiter is
-//!   [shrunk](crate::RateLimiter::shrink_to), and paused when nothing remains, for callers that do not go through the
-//!   `Feedback`, and for other processes. Requests and tokens are [counted](#what-is-counted) apart.
-//! - **What comes back steadily** (a token bucket: the dialects of `OpenAI` and Anthropic, and a server whose refusal
-//!   names the time of the next permit and a later reset) is not waited for until the reset, when *all* is back: calls go
-//!   on at the rate that remaining and reset give. It does not shrink the limiter.
-//! - **At the reset** a window comes back by itself: with all of the quota if a window was seen to begin with all of it,
-//!   otherwise with one call, whose answer says more. What was taken from the limiter is given back.
-//! - **Answers that were overtaken** undo nothing: each call knows when it was sent.
-//! - **A server that refuses against its own word** is believed less: a few calls at a time, and slowly more; a window
-//!   begins with one call; and of what comes back steadily a sixteenth is counted on before an answer says that it is
-//!   there, as other clients take of it.
+//! - **After a refusal** (429, 503, and what the dialect says) the limiter is paused for all its callers, as long
+//!   as the server asks, but [at most an hour](FeedbackBuilder::max_wait). The [time that it
+//!   names](#how-long-to-wait) takes precedence over the reset of an exhausted window, as RFC 9110 and the IETF's
+//!   draft have it. A refusal without a time waits for what is missing, or else doubles the wait from a second on.
+//!   Then one call goes first; if it is accepted, more follow. If it is refused again, a named time was too short:
+//!   it doubles, up to the reset.
+//! - **While the server states what remains**, no more calls are under way than that. A call under way counts as
+//!   not yet counted by the server until its answer has come. The limiter is
+//!   [shrunk](crate::RateLimiter::shrink_to), and paused when nothing remains, for callers that do not go through
+//!   the `Feedback`, and for other processes. Requests and tokens are [counted](#what-is-counted) apart.
+//! - **Token buckets** (the dialects of `OpenAI` and Anthropic, and servers whose refusals name the time of the
+//!   next permit and a later reset) refill steadily, so calls go on at the rate that remaining and reset give and
+//!   need not wait for the reset. They do not shrink the limiter.
+//! - **At the reset** a window reopens by itself: with the whole quota if a window was seen to begin so, otherwise
+//!   with one call, whose answer says more. What was taken from the limiter is returned.
+//! - **Late answers** undo nothing: each call knows when it was sent.
+//! - **If a server rejects calls that it had allowed**, its headers are distrusted and concurrency ramps up
+//!   slowly: a window begins with one call, and a token bucket is taken to refill at a sixteenth of its rate until
+//!   an answer says more, as other clients take from it.
 //! - **Malformed fields** are ignored and [counted](FeedbackStats::malformed). The server's clock is read from
 //!   `Date`: it may be wrong by any amount.
 //!
-//! Two processes with a `Feedback` each share the server's quota without knowing of each other's calls under way: some
-//! calls near its end are refused.
+//! Two processes with a `Feedback` each do not know of each other's calls under way, so some calls near the end of
+//! the quota are refused.
 //!
 //! # Dialects
 //!
@@ -68,31 +68,32 @@
 //! | [IETF, up to draft 6](Dialect::ietf_06) | `RateLimit-Limit`, `-Remaining`, `-Reset` | seconds | |
 //! | [others](Dialect::generic), such as Reddit | `X-RateLimit-Limit`, `-Remaining`, `-Reset` | [any](Form::Any) | |
 //!
-//! A name that several servers use is read by the form and size of its value, whoever sends it: `x-ratelimit-reset: 40`
+//! A field name that several servers use is read by the form and size of its value: `x-ratelimit-reset: 40`
 //! is in 40 seconds, and `x-ratelimit-reset: 1795435240` is a date.
 //!
 //! # What is counted
 //!
-//! A call is one request. `X-RateLimit-Remaining` and most other fields count these, whatever a call costs the limiter:
-//! bytes, tokens, or places in flight. The numbers of a tuple are taken for requests and tokens;
-//! [`units`](FeedbackBuilder::units) says otherwise. Of the IETF's fields the quota unit (`qu`, of version 11 of the
-//! draft) says what is counted: `requests` and `tokens` are read, and `content-bytes` and `concurrent-requests` are not
-//! taken for requests.
+//! A call is one request. `X-RateLimit-Remaining` and most other fields count requests, whatever a call costs the
+//! limiter: bytes, tokens, or places in flight. The numbers of a tuple are taken for requests and tokens;
+//! [`units`](FeedbackBuilder::units) says otherwise. Of the IETF's fields the quota unit (`qu`, of version 11 of
+//! the draft) says what is counted: `requests` and `tokens` are read, and `content-bytes` and
+//! `concurrent-requests` are not taken for requests.
 //!
 //! # How long to wait
 //!
-//! A refusal may name a time: `retry-after-ms`, `x-ms-retry-after-ms`, or `Retry-After` as seconds or one of HTTP's
-//! dates; also as `120s`, RFC 3339 or epoch seconds, which some servers send. Of a field that was sent several times
-//! the longest time counts.
+//! A refusal may name a time: `retry-after-ms`, `x-ms-retry-after-ms`, or `Retry-After` as seconds or one of
+//! HTTP's dates; also as `120s`, RFC 3339 or epoch seconds, which some servers send. If a field was sent several
+//! times, the longest time counts.
 //!
-//! - **429 and 503** are refusals with or without a time. **Any other 5xx** (a gateway's 502, 504) is one if it names a
-//!   time.
-//! - With **2xx** and **3xx** the time says when to poll or to follow the redirect, and with **other 4xx** when this one
-//!   request makes sense again: [`Answer::wait`] has it, and no other call waits for it. A dialect may add statuses, such
-//!   as GitHub's 403.
+//! - **429 and 503** are refusals with or without a time. **Any other 5xx** (a gateway's 502, 504) is one if it
+//!   names a time.
+//! - With **2xx** and **3xx** the time says when to poll or to follow the redirect, and with **other 4xx** when
+//!   this one request makes sense again: [`Answer::wait`] has it, and no other call waits for it. A dialect may
+//!   add statuses, such as GitHub's 403.
 //!
-//! The headers of a 429 must reach `observe`. Some clients hide them: ureq 3 turns it into an error without headers
-//! unless [`http_status_as_error(false)`](https://docs.rs/ureq/3/ureq/config/struct.ConfigBuilder.html) is set.
+//! The headers of a 429 must reach `observe`. Some clients hide them: ureq 3 turns it into an error without
+//! headers unless [`http_status_as_error(false)`](https://docs.rs/ureq/3/ureq/config/struct.ConfigBuilder.html) is
+//! set.
 //!
 //! A [`Dialect`] of your own is a few lines. To read headers without a limiter: [`Dialects::read`].
 

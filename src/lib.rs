@@ -25,15 +25,15 @@
 //! | policy | rule |
 //! |---|---|
 //! | [`SmoothBursty`] | a steady rate; unused time is stored up to a bound |
-//! | [`SmoothWarmingUp`] | a steady rate that is approached slowly after a pause |
+//! | [`SmoothWarmingUp`] | a steady rate, approached slowly after a pause |
 //! | [`TokenBucket`] | a burst, then a steady rate; continuous or in steps |
 //! | [`Gcra`] | the same limit with redis-cell's arguments and answers |
 //! | [`LeakyBucket`] | evenly spaced grants and a bounded queue; or a meter |
 //! | [`FixedWindow`] | N per window; up to 2N across a boundary |
 //! | [`SlidingWindowLog`] | at most N in *any* window; exact |
-//! | [`SlidingWindowCounter`] | nearly that, in little memory |
+//! | [`SlidingWindowCounter`] | approximately that, in little memory |
 //! | [`InFlight`] | at most N at a time; a dropped grant gives its place back |
-//! | [`LockOut`] | another rule; a refusal is followed by a cooldown |
+//! | [`LockOut`] | another rule, with a cooldown after each refusal |
 //! | [`AnyPolicy`], [`AllOf`] | one rule, or up to eight with one cost, chosen at run time |
 //! | `(A, B, ..)` | all of them or none, with a cost for each |
 //! | [`Same`]`((A, B, ..))`, `[P; N]` | all of them or none, with one cost |
@@ -45,10 +45,10 @@
 //! # Limiters
 //!
 //! [`RateLimiter`] is one limit, [`KeyedRateLimiter`] one for each key, and, with the feature `redis`,
-//! `redis::RedisRateLimiter` one for a fleet. [`AnyRateLimiter`] is their common trait, for code
-//! without type parameters. Each has a builder. [`CachedRateLimiter`] is one limit for millions of calls a second: its
-//! threads hold some permits each. [`Limits`] name a limit for each host, route or API key, as text or
-//! from a file, and [`RateLimiters`] enforce them.
+//! `redis::RedisRateLimiter` one for a fleet. [`AnyRateLimiter`] is their common trait, for code without type
+//! parameters. Each has a builder. [`CachedRateLimiter`] is one limit for millions of calls a second: each thread
+//! holds some permits. [`Limits`] have a limit for each host, route or API key, as text or from a file, and
+//! [`RateLimiters`] enforce them.
 //!
 //! ```
 //! use std::time::Duration;
@@ -73,21 +73,21 @@
 //!
 //! [`acquire`](RateLimiter::acquire) waits; [`try_acquire`](RateLimiter::try_acquire) does not;
 //! [`try_acquire_up_to`](RateLimiter::try_acquire_up_to) takes what there is;
-//! [`try_acquire_timeout`](RateLimiter::try_acquire_timeout) fails at once if the timeout is too
-//! short; [`reserve`](RateLimiter::reserve) takes a place in the queue; `blocking_*` do the same on
-//! threads. [`ahead_by`](Acquire::ahead_by) puts interactive callers ahead of a batch, without starvation.
-//! [`acquire_for`](RateLimiter::acquire_for) shares one quota among many tenants, in turns. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
+//! [`try_acquire_timeout`](RateLimiter::try_acquire_timeout) fails at once if the timeout is too short;
+//! [`reserve`](RateLimiter::reserve) takes a place in the queue; `blocking_*` do the same on threads.
+//! [`ahead_by`](Acquire::ahead_by) puts interactive callers ahead of a batch, without starvation.
+//! [`acquire_for`](RateLimiter::acquire_for) shares one quota among many tenants: one customer's burst delays only
+//! that customer. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
 //!
-//! # A rate that is found
+//! # Unknown quotas
 //!
-//! [`adaptive::Adaptive`] finds the rate of a server whose quota is unknown or changes, from its answers, and keeps
-//! retries to a share of all calls.
+//! [`adaptive::Adaptive`] finds the rate of a server whose quota is unknown or changes, and keeps retries to a
+//! share of all calls. With the feature `feedback`, limits are learned from response headers.
 //!
 //! # Clocks
 //!
 //! [`Clock::system()`] works with every executor and with none; `Clock::tokio()` honours paused time;
-//! a [`ManualClock`] stands still until a test advances it, or advances by itself instead of
-//! waiting.
+//! a [`ManualClock`] stands still until a test advances it, or skips waits.
 //!
 //! # Features
 //!
@@ -101,7 +101,7 @@
 //! | `metrics` | no | `metrics::Publisher`: counts and waits for a recorder of the `metrics` facade |
 //! | `tracing` | no | an event for each long wait, pause and change of rate |
 //! | `tower` | no | `tower::RateLimitLayer`, which waits, and `tower::RefuseLayer`, which answers 429 |
-//! | `redis-cluster` | no | `redis::Cluster`, a connection that follows a slot that is moved |
+//! | `redis-cluster` | no | `redis::Cluster`, a connection that follows slot migration |
 //! | `serde` | no | policies and [`Limits`] from TOML, JSON or YAML, and back |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -58,7 +58,8 @@ pub enum Event {
         /// The new rate, if it was changed by `set_rate`.
         rate: Option<Rate>,
     },
-    /// Redis did not reply within the deadline; callers now get what [`Unavailable`](crate::redis::Unavailable) says.
+    /// Redis did not reply within the deadline; callers now get what [`Unavailable`](crate::redis::Unavailable)
+    /// says.
     #[cfg(feature = "redis")]
     #[non_exhaustive]
     Down {

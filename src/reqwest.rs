@@ -26,57 +26,57 @@
 //! | `all` | none: all requests share one limit | |
 //!
 //! [`Limits::named`](crate::Limits::named) says how names are written; what could match no request is an error.
-//! [`LimitName`] gives a request another name, whatever the limits are per. With [`RateLimit::by`] the program finds key and
-//! limiter of a request by itself.
+//! [`LimitName`] gives a request another name, whatever the limits are per. With [`RateLimit::by`] the program
+//! finds key and limiter of a request by itself.
 //!
 //! - **A host**: the ports of HTTP and HTTPS are left out, and both are one host.
-//! - **A route**: `{id}` is one segment of the path or a part of it, `{*rest}` is all that follows. The method and the
-//!   host may be left out. A route has one limit for all its hosts and ids. The requests of no listed route share
-//!   one limit of their host, as their paths may have ids without end.
+//! - **A route**: `{id}` is one segment of the path or a part of it, `{*rest}` is all that follows. The method and
+//!   the host may be left out. A route has one limit for all its hosts and ids. The requests of no listed route
+//!   share one limit of their host, as paths may contain any number of ids.
 //! - **An API key**: what follows the scheme in `Authorization`, or `X-Api-Key`, `Api-Key`, `X-Goog-Api-Key`,
-//!   `Private-Token`. Where a scheme signs each request, the key is the part that says who calls: the access key id
-//!   of AWS' signatures (`Credential=AKID/..`, `AWS AKID:..`) and of those made after them, `oauth_token` of OAuth 1 or
-//!   without it `oauth_consumer_key`, `keyId` of HTTP signatures, `username` of Digest, `id` of Hawk. A value with other
-//!   parameters, or of `Negotiate` or `NTLM`, is no key: these requests share the limit of their host. For a scheme of
-//!   your own that puts something new into each value, use [`RateLimit::by`].
-//!   The middleware does not see the default headers of a [`Client`](::reqwest::Client), and a key in
-//!   the query of the URL is not read: use [`LimitName`] or [`RateLimit::by`] for these. Keys are hashed: they stand in
-//!   no `Debug` output and no log.
+//!   `Private-Token`. Where a scheme signs each request, the key is the part that says who calls: the access key
+//!   id of AWS' signatures (`Credential=AKID/..`, `AWS AKID:..`) and of similar ones, OAuth 1's `oauth_token`
+//!   (else `oauth_consumer_key`), `keyId` of HTTP signatures, `username` of Digest, `id` of Hawk. A value with
+//!   other parameters, or of `Negotiate` or `NTLM`, is no key: these requests share the limit of their host. For a
+//!   scheme of your own that puts something new into each value, use [`RateLimit::by`]. The middleware does not
+//!   see the default headers of a [`Client`](::reqwest::Client), and a key in the query of the URL is not read:
+//!   use [`LimitName`] or [`RateLimit::by`] for these. Keys are hashed: they stand in no `Debug` output and no
+//!   log.
 //!
 //! # What counts as one call
 //!
-//! - **Retries** are calls: add the limits *after* a middleware that retries, such as reqwest-retry's, so that they are
-//!   inside of it and see each attempt. Retries of reqwest itself, which [`ClientBuilder::retry`] sets, are not seen.
+//! - **Retries** are calls: add the limits *after* a middleware that retries, such as reqwest-retry's, so that
+//!   they are inside of it and see each attempt. Retries of reqwest itself, which [`ClientBuilder::retry`] sets,
+//!   are not seen.
 //! - **Redirects** that reqwest follows are one call, of the host that was asked first. To count each, set
 //!   [`Policy::none`](::reqwest::redirect::Policy::none).
 //! - **A request that fails**, by a timeout for instance, was perhaps counted by the server, and stays counted.
 //!
 //! [`ClientBuilder::retry`]: https://docs.rs/reqwest/latest/reqwest/struct.ClientBuilder.html#method.retry
 //!
-//! # The server as teacher
+//! # Learning limits from response headers
 //!
-//! What responses say of limits is [learned](crate::feedback): a 429 or 503 pauses the requests of that limit, and no more
-//! are sent than the server says remain, in the dialects of GitHub, `OpenAI`, Anthropic, Discord and others. The
-//! response to a request that the server refused is returned as any other. [`RateLimit::feedback`] has the options,
-//! [`RateLimit::without_feedback`] turns it off. What is known is kept for up to 65,536 names in use; the requests of
-//! further ones only wait for their limits.
+//! The middleware [learns](crate::feedback) from responses: a 429 or 503 pauses the requests of that limit, and no
+//! more are sent than the server says remain, in the dialects of GitHub, `OpenAI`, Anthropic, Discord and others.
+//! A refused request's response is returned like any other. [`RateLimit::feedback`] has the options,
+//! [`RateLimit::without_feedback`] turns it off. It keeps what it learned for up to 65,536 names in use; requests
+//! of further names only wait for their limits.
 //!
 //! # Places in flight
 //!
-//! A place of an [`InFlight`](crate::InFlight) (`"5000/h, 100 in flight"`) is held until the body of the response has
-//! been read or is dropped, or the request fails or is dropped. For that the body is wrapped, if the policy has
-//! places or may be changed to one that has, as those of `Limits` may. The URL, the extensions, the remote address and
-//! the HTTP version of the response stay. [`take_grant`] gives you the grant, to settle the true cost.
+//! A place of an [`InFlight`](crate::InFlight) (`"5000/h, 100 in flight"`) is held until the body of the response
+//! has been read or is dropped, or the request fails or is dropped. For that the body is wrapped if the policy has
+//! places in flight or may be changed to one that has; `Limits` may. The URL, the extensions, the remote address
+//! and the HTTP version of the response stay. [`take_grant`] gives you the grant, to settle the true cost.
 //!
 //! # Errors
 //!
 //! A request that is refused is not sent. Its error is the
 //! [`Error::Middleware`](reqwest_middleware::Error::Middleware) of reqwest-middleware, can be downcast to a
-//! [`tollgate::Error`](crate::Error) and has it as its source: [`refusal`] gets it out.
-//! Without a [`max_wait`](RateLimit::max_wait) or a bound of the queue a request is refused only if its cost exceeds
-//! the capacity of its limit, a table has no room for another key, or a shared limit has no store. The bounds of a
-//! queue count the requests that wait for the limit, and not those that wait for the server after a refusal: these
-//! are bounded by `max_wait`.
+//! [`tollgate::Error`](crate::Error) and has it as its source: [`refusal`] gets it out. A request is refused if
+//! its cost exceeds the capacity of its limit, if a table has no room for another key, or if a shared limit has no
+//! store. [`max_wait`](RateLimit::max_wait) and the bounds of the queue refuse more. These bounds count requests
+//! that wait for the limit; `max_wait` bounds waits for the server as well.
 
 mod body;
 mod by_key;

@@ -231,7 +231,7 @@ mod tests {
         assert!(counters.stripes.get().is_some());
     }
 
-    /// A destructor that runs before that of the stripe, one that runs after it, and one of a thread
+    /// A destructor that runs before the stripe's, one that runs after it, and one of a thread
     /// that has not counted before.
     #[test]
     fn no_count_is_lost_in_the_destructors_of_a_thread() {

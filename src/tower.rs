@@ -1,5 +1,4 @@
-//! Layers for [tower](https://docs.rs/tower), and so for axum, tonic and hyper: one that waits, for clients, and one
-//! that refuses, for servers.
+//! Layers for [tower](https://docs.rs/tower), and so for axum, tonic and hyper: clients wait, servers refuse.
 //!
 //! | layer | for | beyond the limit | asks the limiter |
 //! |---|---|---|---|
@@ -7,12 +6,13 @@
 //! | [`RateLimitByLayer`] | clients; key or cost from the request | waits | in the future of `call` |
 //! | [`RefuseLayer`] | servers | answers 429 with `Retry-After` | in the future of `call` |
 //!
-//! The limit belongs to the limiter, and not to a service: clones, and all services that a layer makes, share it.
-//! Any limiter of this crate will do: a [`RateLimiter`](crate::RateLimiter), a key of a
+//! The limit belongs to the limiter, not to a service: clones, and all services that a layer makes, share it. Any
+//! limiter of this crate will do: a [`RateLimiter`](crate::RateLimiter), a key of a
 //! [`KeyedRateLimiter`](crate::KeyedRateLimiter), a `RedisRateLimiter`, an
-//! `Arc<dyn `[`AnyRateLimiter`](crate::AnyRateLimiter)`>`. The grant lives as long as the body of the response, so a
-//! place [in flight](crate::InFlight) is held until the body has ended or is dropped. An upgraded connection
-//! (a WebSocket) outlives the body: a server takes its [`UpgradePlace`], a client the [grant](ResponseBody::take_grant).
+//! `Arc<dyn `[`AnyRateLimiter`](crate::AnyRateLimiter)`>`. The grant lives as long as the body of the response, so
+//! a place [in flight](crate::InFlight) is held until the body has ended or is dropped. An upgraded connection (a
+//! WebSocket) outlives the body: a server takes its [`UpgradePlace`], a client the
+//! [grant](ResponseBody::take_grant).
 //!
 //! Responses are [`http::Response`]s. A reqwest client, whose responses are its own, has
 //! `tollgate::reqwest` (feature `reqwest`).

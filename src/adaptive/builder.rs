@@ -54,14 +54,14 @@ impl<P: Rated> AdaptiveBuilder<P> {
         self
     }
 
-    /// The greatest rate: 1e9 permits a second if it is not set. Below the floor, it is the floor too.
+    /// The greatest rate: 1e9 permits a second if it is not set. A ceiling below the floor counts as the floor.
     pub fn ceiling(mut self, rate: Rate) -> Self {
         self.limits.ceiling = rate.as_per_second();
         self
     }
 
-    /// The share of all calls that may be retries: 0.1 if it is not set. Ten at first and one every ten seconds are
-    /// allowed besides.
+    /// The share of all calls that may be retries: 0.1 if it is not set. Ten at first and one every ten seconds
+    /// are allowed besides.
     ///
     /// # Panics
     ///

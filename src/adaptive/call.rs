@@ -54,8 +54,8 @@ impl<P: Rated> Adaptive<P> {
     }
 }
 
-/// A call whose outcome an [`Adaptive`] learns from. Dropped without a report, it says nothing of the rate: for an
-/// error of the network, or one of the server that has nothing to do with the rate.
+/// A call whose outcome an [`Adaptive`] learns from. Drop it without a report after errors that say nothing about
+/// the rate, such as a network error.
 ///
 /// ```
 /// # use tollgate::adaptive::{Adaptive, Call};

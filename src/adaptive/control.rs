@@ -67,7 +67,8 @@ pub(super) struct Control {
     set: f64,
     /// The rate of the last throttled call.
     too_much: Option<f64>,
-    /// The seconds since then in which callers waited for the rate, and the time of the last success of such a caller.
+    /// The seconds since then in which callers waited for the rate, and the time of the last success of such a
+    /// caller.
     busy: f64,
     last: Option<Nanos>,
     /// How many times the rate has fallen.

@@ -10,30 +10,29 @@ use crate::policy::Rated;
 use crate::sync::Mutex;
 use crate::units::Rate;
 
-/// A [`RateLimiter`] that finds the rate of a server whose quota is unknown or changes, from the server's answers.
+/// A [`RateLimiter`] that finds its rate from the server's answers, for quotas that are unknown or change.
 ///
-/// Acquire a [`Call`](super::Call), send the request, and report the outcome. A success makes the rate grow as long
-/// as callers have to wait for it, so it does not grow while the program is idle or slow. A throttled call makes it
-/// fall, once for all calls that were sent before. Errors that say nothing of the rate need no report. The rate stays
-/// between [`floor`](super::AdaptiveBuilder::floor) and [`ceiling`](super::AdaptiveBuilder::ceiling). Until the first
+/// Acquire a [`Call`](super::Call), send the request, and report the outcome. Successes raise the rate while
+/// callers wait for it; the rate of an idle or slow program does not grow. A throttled call lowers it, once for
+/// all calls that were sent before. Errors that say nothing about the rate need no report. The rate stays between
+/// [`floor`](super::AdaptiveBuilder::floor) and [`ceiling`](super::AdaptiveBuilder::ceiling). Until the first
 /// throttled call it doubles each second, starting from the limiter's own rate.
 ///
 /// **A retry is a call**: it goes through [`acquire`](Self::acquire) like the first attempt, and only if
 /// [`may_retry`](Self::may_retry) says so, which keeps retries to a share of all calls. An outage is then not
 /// multiplied.
 ///
-/// A handle: clones share one limiter, one rate and one budget. Callers of the limiter itself count for the rate
-/// only if [`call`](Self::call) makes their grants calls. Burst and policy are those of the limiter: choose a small
-/// burst, because a server that throttles sees it.
+/// A handle: clones share one limiter, one rate and one budget. Callers of the limiter itself count only if
+/// [`call`](Self::call) turns their grants into calls. Burst and policy are the limiter's: choose a small burst,
+/// because a throttling server sees it.
 ///
 /// It is for a quota that the server enforces within seconds. When a quota of a minute or an hour is used up, all
-/// calls are throttled until the window ends, and the rate falls to the floor. If the server sends a `Retry-After`,
-/// pause the limiter as well: `adaptive.limiter().pause_for(..)`.
+/// calls are throttled until the window ends, and the rate falls to the floor. If the server sends a
+/// `Retry-After`, pause the limiter as well: `adaptive.limiter().pause_for(..)`.
 ///
 /// One `Adaptive` is for one quota: keep one for each key, such as a host. There is none over Redis: each process
-/// would change the rate of all by what it sees alone, so a rate shared by `n` processes would grow and fall `n`
-/// times as fast. In a fleet, give each process an `Adaptive`: the server throttles them all, and each finds its
-/// share.
+/// would change the shared rate by what it sees alone, so the rate of `n` processes would grow and fall `n` times
+/// as fast. In a fleet, give each process an `Adaptive`: the server throttles them all, and each finds its share.
 ///
 /// ```
 /// use tollgate::adaptive::Adaptive;
@@ -79,8 +78,8 @@ pub(super) struct Shared {
 }
 
 impl<P: Rated> Adaptive<P> {
-    /// Whether a call that failed may be tried again: at most a [share](super::AdaptiveBuilder::retries) of all calls
-    /// may. If so, it counts as a retry: [`acquire`](Self::acquire) its permits and send it.
+    /// Whether a failed call may be retried: at most a [share](super::AdaptiveBuilder::retries) of all calls may.
+    /// If so, it counts as a retry: [`acquire`](Self::acquire) its permits and send it.
     ///
     /// ```
     /// # use tollgate::adaptive::Adaptive;
@@ -107,7 +106,7 @@ impl<P: Rated> Adaptive<P> {
         &self.limiter
     }
 
-    /// Changes the rate, and sets that of the limiter if it has changed by enough. Under the lock, so that the
+    /// Changes the rate, and sets the limiter's if it has changed by enough. Under the lock, so that the
     /// limiter has the latest rate.
     pub(super) fn report(&self, change: impl FnOnce(&mut Control)) {
         let mut control = self.shared.control.lock();

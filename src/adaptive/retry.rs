@@ -76,7 +76,7 @@ impl RetryBudget {
         Self { share, clock, saved }
     }
 
-    /// Counts a call; a retry is one, too.
+    /// Counts a call. Count retries as well.
     ///
     /// ```
     /// # use tollgate::ManualClock;

@@ -1,11 +1,11 @@
 //! The permits that threads hold: a slot for each thread, on a cache line of its own.
 //!
-//! A slot has two numbers. What its thread has *in hand* only this thread takes, by a plain load and a plain store: a
-//! locked instruction would take a third of the time in which a limiter decides. The rest is its *stock*, from which any
-//! thread may take, by a compare-exchange. A thread takes a handful out of its stock at a time.
+//! A slot has two numbers. What its thread has *in hand* only this thread takes, by a plain load and a plain
+//! store: a locked instruction would take a third of the time in which a limiter decides. The rest is its *stock*,
+//! from which any thread may take, by a compare-exchange. A thread takes a handful out of its stock at a time.
 //!
-//! Both numbers carry the epoch in which they were drawn, in their upper halves. To discard all that threads hold is to
-//! begin the next epoch: numbers of earlier ones are void. `loom.rs` checks this.
+//! Both numbers carry the epoch in which they were drawn, in their upper halves. To discard all that threads hold
+//! is to begin the next epoch: numbers of earlier ones are void. `loom.rs` checks this.
 
 use crate::sync::{AtomicU64, Ordering, OwnLine};
 
@@ -92,8 +92,8 @@ impl Slots {
         }
     }
 
-    /// Takes `n` permits out of one stock, or out of the hand of a thread that has ended: `adopt` makes this thread the
-    /// one of such a slot for a moment.
+    /// Takes `n` permits out of one stock, or out of the hand of a thread that has ended: `adopt` makes this
+    /// thread the one of such a slot for a moment.
     pub(super) fn claim<A>(&self, n: u32, adopt: impl Fn(usize) -> Option<A>) -> bool {
         let epoch = self.epoch.0.load(Ordering::Acquire);
         let enough = |number| permits(number, epoch) >= n;

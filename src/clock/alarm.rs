@@ -26,8 +26,8 @@ pub(crate) trait OnAlarm: Send + Sync {
     fn wake_all(&self);
 }
 
-/// Calls a limiter whose alarm went off, where no caller is to get its panic. Adds the callers to be woken to `wake`,
-/// and returns how many go on waiting.
+/// Calls a limiter whose alarm went off, where no caller is to get its panic. Adds the callers to be woken to
+/// `wake`, and returns how many go on waiting.
 pub(super) fn sound_in_round(line: &Weak<dyn OnAlarm>, wake: &mut Vec<Waker>) -> usize {
     // The last handle on a limiter may be dropped in here too, and with it values of its user.
     let sounded =

@@ -85,7 +85,7 @@ impl ManualClock {
         Self::with(false)
     }
 
-    /// A clock that waits move: a caller that would wait is at the end of its wait at once.
+    /// A clock that skips waits: a caller that would wait moves it to the end of its wait.
     ///
     /// Waits then take no time, and the clock shows how long they would have been. It is meant for
     /// one caller at a time; if several wait, each moves the clock for all. A caller that waits for a place
@@ -118,8 +118,8 @@ impl ManualClock {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Moves the clock forward. It stops at each due time on the way, in order, and there grants permits and
-    /// wakes their waiters. A caller that joins a queue meanwhile, on another thread, is granted by the time to which
+    /// Moves the clock forward. It stops at each due time on the way, in order, and there grants permits and wakes
+    /// their waiters. A caller that joins a queue meanwhile, on another thread, is granted by the time to which
     /// the clock is moved. The clock ends at [`Nanos::END`], 292 years on. One thread at a time may move it.
     ///
     /// Woken tasks run when their executor gets to them, after this call, and see the time to which the clock
@@ -138,9 +138,9 @@ impl ManualClock {
         self.advance_to(self.shown().saturating_add(duration));
     }
 
-    /// Sets the clock to a time since its origin: forward as [`advance`](Self::advance) does, or
-    /// **back**, as a faulty clock would go. For limiters no time passes then until the clock shows a later time
-    /// than it ever has: what they had stored is still there, and nothing is added.
+    /// Sets the clock to a time since its origin: forward, as [`advance`](Self::advance) does, or **back**, as a
+    /// faulty clock would. After a step back no time passes for limiters until the clock shows a later time than
+    /// ever before: they keep what they had stored, and add nothing.
     ///
     /// ```
     /// use std::time::Duration;

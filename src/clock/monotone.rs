@@ -2,8 +2,8 @@
 
 use crate::units::Nanos;
 
-/// Time that does not go back, in the order of the decisions under one lock: the clock may be read before the lock is
-/// taken, and on several processors.
+/// Time that does not go back, in the order of the decisions under one lock: the clock may be read before the lock
+/// is taken, and on several processors.
 #[derive(Debug)]
 pub(crate) struct Monotone {
     latest: Nanos,

@@ -57,9 +57,9 @@ impl Set {
 
     /// By how much the counter is behind, if it was set less than [`TRUST`] before `count`.
     ///
-    /// Never an older difference than belongs to the time that was read: with a new time, which is trusted, it would be
-    /// wrong by all that the counter lost meanwhile, seconds after an hour without calls. A newer difference only
-    /// goes with a count from before that setting, and is wrong by another millisecond's error.
+    /// Never an older difference than belongs to the time that was read: with a new time, which is trusted, it
+    /// would be wrong by all that the counter lost meanwhile, seconds after an hour without calls. A newer
+    /// difference only goes with a count from before that setting, and is wrong by another millisecond's error.
     #[inline(always)]
     fn read(&self, count: u64) -> Option<i64> {
         // A count from before the last setting wraps, and is not trusted either.

@@ -1,8 +1,8 @@
 //! The thread that ends the waits of the system's clock: when it wakes, and which callers.
 //!
-//! A *round* sounds all alarms that are due and wakes their callers. What a round costs is the wake-up of the thread
-//! and of a worker of each runtime, not the callers in it: so a crowd gets fewer rounds, 1.2 ms apart, and a
-//! few callers get the precision that they can use. No round is before an alarm is due, so no caller is early.
+//! A *round* sounds all alarms that are due and wakes their callers. What a round costs is the wake-up of the
+//! thread and of a worker of each runtime, not the callers in it: so a crowd gets fewer rounds, 1.2 ms apart, and
+//! a few callers get the precision that they can use. No round is before an alarm is due, so no caller is early.
 //!
 //! One thread for the process, and not a timer of some async runtime: it works with every runtime
 //! and without one, it is more precise than the 1 ms tick of tokio's timers, and no runtime that is
@@ -39,8 +39,8 @@ const FEW: usize = 16;
 /// In a round of more callers than these the first one wakes the others.
 const CHAIN: usize = 2;
 
-/// When the first caller does not come, because its runtime is blocked or busy, the clock's thread wakes all callers by
-/// itself: for one round, twice as long the next time, and so on up to this many rounds.
+/// When the first caller does not come, because its runtime is blocked or busy, the clock's thread wakes all
+/// callers by itself: for one round, twice as long the next time, and so on up to this many rounds.
 const MOST_DIRECT: u32 = 64;
 
 /// How late a wait may end so that others can end with it.

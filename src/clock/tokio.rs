@@ -1,10 +1,10 @@
 //! Tokio's clock, and the tasks that end waits in paused time.
 //!
-//! A waiter depends on its own runtime at most. Time can be paused only in a current-thread runtime, and moves there
-//! only by timers of that runtime. So each such runtime with waiters has a task of its own, the *timer task*, that sleeps
-//! until the alarm and then calls the limiter. Everywhere else tokio's time is the system's, and the thread of the
-//! system's clock calls the limiter. It does so only if there are waiters elsewhere: those in paused time are not
-//! decided by the system's time.
+//! A waiter depends on its own runtime at most. Time can be paused only in a current-thread runtime, and moves
+//! there only by timers of that runtime. So each such runtime with waiters has a task of its own, the *timer
+//! task*, that sleeps until the alarm and then calls the limiter. Everywhere else tokio's time is the system's,
+//! and the thread of the system's clock calls the limiter. It does so only if there are waiters elsewhere: those
+//! in paused time are not decided by the system's time.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -104,8 +104,8 @@ impl TokioAlarm {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Sees to it that this place hears of the alarm if a caller `is_here`, or no other place does. Returns a task to
-    /// start.
+    /// Sees to it that this place hears of the alarm if a caller `is_here`, or no other place does. Returns a task
+    /// to start.
     pub(super) fn timer_task(&mut self, is_here: bool) -> Option<TimerTask> {
         if !is_here && !self.rests {
             return None;
@@ -136,8 +136,8 @@ impl Drop for TokioAlarm {
 }
 
 impl Shared {
-    /// Sets the alarm of the system's clock. That is late by some microseconds, never early: what is due by it is due
-    /// by tokio's clock.
+    /// Sets the alarm of the system's clock. That is late by some microseconds, never early: what is due by it is
+    /// due by tokio's clock.
     fn set_elsewhere(&self, state: &mut State) {
         if let (Some(alarm), Some(due)) = (&mut state.elsewhere, state.due) {
             alarm.set(System::get().at(self.clock.instant(due).into_std()));
@@ -152,8 +152,8 @@ fn with_own_time() -> Option<Id> {
     is_own.then(|| handle.id()).filter(|id| !WITHOUT_TASKS.lock().contains(id))
 }
 
-/// Runtimes that dropped a task: they are shutting down, or have no timers. A caller within them waits by the system's
-/// clock. Only the latest few matter: in another one the next task is dropped again.
+/// Runtimes that dropped a task: they are shutting down, or have no timers. A caller within them waits by the
+/// system's clock. Only the latest few matter: in another one the next task is dropped again.
 static WITHOUT_TASKS: Mutex<Vec<Id>> = Mutex::new(Vec::new());
 
 const MOST_WITHOUT_TASKS: usize = 64;
@@ -187,7 +187,8 @@ impl TimerTask {
         state.due
     }
 
-    /// The alarm goes off here, unless it has gone off elsewhere or was set for another time. Returns whether it does.
+    /// The alarm goes off here, unless it has gone off elsewhere or was set for another time. Returns whether it
+    /// does.
     fn goes_off(&self, due: Nanos) -> bool {
         let mut state = self.shared.state.lock();
         let goes_off = state.due.take_if(|latest| *latest == due).is_some();

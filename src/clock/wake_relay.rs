@@ -1,8 +1,9 @@
 //! The callers of a round wake each other.
 //!
 //! To wake a task of another thread costs a lock and often a system call; to wake one of the own runtime is a push
-//! to a queue. So the clock's thread wakes the first caller of a round only, and that one wakes the others when
-//! it is polled. No caller depends on that: the clock's thread comes back, see [`TimerThread`](super::timer_thread::TimerThread).
+//! to a queue. So the clock's thread wakes the first caller of a round only, and that one wakes the others when it
+//! is polled. No caller depends on that: the clock's thread comes back, see
+//! [`TimerThread`](super::timer_thread::TimerThread).
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};

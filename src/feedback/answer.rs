@@ -54,8 +54,8 @@ pub struct Meter {
     pub limit: Option<u64>,
     /// How much of it remained after this call.
     pub remaining: Option<u64>,
-    /// When the quota is there again: all of it, or of a sliding window perhaps a part. If it comes back steadily, when
-    /// all is.
+    /// When the quota is there again: all of it, or of a sliding window perhaps a part. If it comes back steadily,
+    /// when all is.
     pub reset: Option<When>,
     /// The length of the window.
     pub window: Option<Duration>,

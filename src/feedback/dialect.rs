@@ -83,7 +83,8 @@ impl Dialect {
         &self.name
     }
 
-    /// Applies it only to responses with this field, or another one given so: for names that other APIs use too.
+    /// Applies it only to responses with this field, or with another one given by this method. Use it for field
+    /// names that other APIs share.
     #[must_use]
     pub fn marked_by(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.markers.push(name.into());
@@ -161,7 +162,7 @@ impl Dialect {
         self
     }
 
-    /// Permits come back steadily until the reset, as those of a token bucket.
+    /// Permits come back steadily until the reset, as in a token bucket.
     #[must_use]
     pub fn continuous(mut self) -> Self {
         self.is_continuous = true;
@@ -256,8 +257,8 @@ impl Dialect {
         }
     }
 
-    /// GitHub: `x-ratelimit-*`; 403 with `Retry-After` or with nothing left is a refusal. A refusal that gives no time
-    /// asks for a minute.
+    /// GitHub: `x-ratelimit-*`; 403 with `Retry-After` or with nothing left is a refusal. A refusal that gives no
+    /// time asks for a minute.
     #[must_use]
     pub fn github() -> Self {
         Self::new("github")
@@ -282,8 +283,8 @@ impl Dialect {
             .continuous()
     }
 
-    /// Anthropic: `anthropic-ratelimit-*`, resets as RFC 3339; 529 means overloaded. `tokens` is the tightest limit
-    /// in force, beside `input-tokens` and `output-tokens`.
+    /// Anthropic: `anthropic-ratelimit-*`, resets as RFC 3339; 529 means overloaded. `tokens` is the tightest
+    /// limit in force, beside `input-tokens` and `output-tokens`.
     #[must_use]
     pub fn anthropic() -> Self {
         let mut dialect = Self::new("anthropic");
@@ -320,8 +321,8 @@ impl Dialect {
             .global("x-ratelimit-global")
     }
 
-    /// X, once Twitter, and others with `x-rate-limit-*`, such as `Yii` and `AspNetCoreRateLimit`, whatever form the
-    /// reset has.
+    /// X, once Twitter, and others with `x-rate-limit-*`, such as `Yii` and `AspNetCoreRateLimit`, whatever form
+    /// the reset has.
     #[must_use]
     pub fn x() -> Self {
         Self::new("x")

@@ -7,9 +7,9 @@
 //! After a refusal nothing passes until a time, whatever remains.
 //!
 //! Ready: at once if `out + n <= cap(now)`, where `cap(t)` is `cap` before the reset and `max(cap, opening)` from
-//! it on; or rises from one to the other, if the server restores permits steadily; and in each case at most `most`.
-//! A call for more than `most` goes alone; one for more than `cap` ever is goes alone after the reset: the server
-//! decides.
+//! it on; or rises from one to the other, if the server restores permits steadily; and in each case at most
+//! `most`. A call for more than `most` goes alone; one for more than `cap` ever is goes alone after the reset: the
+//! server decides.
 
 use crate::error::ExceedsCapacity;
 use crate::policy::{Policy, Ready};

@@ -1,6 +1,6 @@
 //! The fields of the IETF: draft-ietf-httpapi-ratelimit-headers, from version 8 on `RateLimit` and
-//! `RateLimit-Policy` as lists of structured fields, in version 7 `RateLimit` as a dictionary. Versions up to 6 have
-//! plain fields (`RateLimit-Limit`, `-Remaining`, `-Reset`), which are a [`Dialect`](super::Dialect).
+//! `RateLimit-Policy` as lists of structured fields, in version 7 `RateLimit` as a dictionary. Versions up to 6
+//! have plain fields (`RateLimit-Limit`, `-Remaining`, `-Reset`), which are a [`Dialect`](super::Dialect).
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -69,8 +69,8 @@ fn unit_of(unit: &str) -> Option<Unit> {
     }
 }
 
-/// Reads both fields. Of several quotas of a unit the one of which least remains counts, and of those the one whose reset
-/// is the latest. Whether there were any.
+/// Reads both fields. Of several quotas of a unit the one of which least remains counts, and of those the one
+/// whose reset is the latest. Whether there were any.
 pub(super) fn read(headers: &(impl Headers + ?Sized), answer: &mut Answer) -> bool {
     let Some(text) = headers.field("ratelimit") else { return false };
     let policy = headers.field("ratelimit-policy");

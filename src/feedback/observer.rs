@@ -90,8 +90,8 @@ impl<L: Limiter> FeedbackBuilder<L> {
         Self { dialects, ..self }
     }
 
-    /// The longest time for which a server can stop calls; an hour by default. A later reset or `Retry-After`
-    /// counts as this.
+    /// The longest time for which a server can stop calls; an hour by default. A later reset or `Retry-After` is
+    /// cut to it.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait, ..self }
     }
@@ -100,9 +100,9 @@ impl<L: Limiter> FeedbackBuilder<L> {
     /// flight. Numbers that count the same are added. If none counts requests, each call is one.
     ///
     /// By default the first counts requests, the second tokens, and the others nothing; but a call is one request,
-    /// whatever its first number is. Once that was more than one it is not taken for a count of requests (it may be
-    /// bytes, or tokens), and the limiter is not shrunk to the requests that remain. `[Some(Unit::Requests)]` says that
-    /// the server counts as the limiter does, such as the points of a query; `[Some(Unit::Tokens)]` and
+    /// whatever its first number is. Once that was more than one it is not taken for a count of requests (it may
+    /// be bytes, or tokens), and the limiter is not shrunk to the requests that remain. `[Some(Unit::Requests)]`
+    /// says that the server counts as the limiter does, such as the points of a query; `[Some(Unit::Tokens)]` and
     /// `[Some(Unit::Tokens), None]`, that the limiter counts tokens, and places in flight beside them.
     pub fn units(self, units: impl IntoIterator<Item = Option<Unit>>) -> Self {
         Self { counts: Counts::from_iter(units), ..self }
@@ -147,13 +147,13 @@ impl<L: Limiter> Feedback<L> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the queue and takes nothing, as that of the limiter.
+    /// Dropping the future leaves the queue and takes nothing.
     pub async fn acquire(&self, n: L::Cost) -> Result<Call<L>, Error> {
         self.acquire_within(n, None).await
     }
 
-    /// As [`acquire`](Self::acquire), within `timeout`. It fails at once if by what the server said last, or by the
-    /// queue of the limiter, that cannot be.
+    /// As [`acquire`](Self::acquire), within `timeout`. It fails at once if the server's last answer or the
+    /// limiter's queue rules that out.
     ///
     /// # Errors
     ///
@@ -259,8 +259,8 @@ impl<L: Limiter> Feedback<L> {
         &self.shared.limiter
     }
 
-    /// What remains of the server's quota, as far as it has said so and its window lasts. Calls under way may
-    /// be counted in it or not.
+    /// What remains of the server's quota, if it has said so and its window still lasts. Calls under way may or
+    /// may not be counted in it.
     #[must_use]
     pub fn remaining(&self, unit: Unit) -> Option<u64> {
         let now = self.shared.limiter.clock().now();

@@ -286,8 +286,8 @@ impl<G> State<G> {
 
     /// The server has refused. How long to pause all calls, unless they are paused for longer already.
     ///
-    /// The time that it names is its own word on the next call: it counts, and not when a window ends. If that was too
-    /// short, as the next call was refused again, it doubles, up to the end of the window.
+    /// The time that it names is its own word on the next call: it counts, and not when a window ends. If that was
+    /// too short, as the next call was refused again, it doubles, up to the end of the window.
     fn refuse(
         &mut self,
         heard: &Heard,

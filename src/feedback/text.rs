@@ -83,8 +83,8 @@ impl Form {
     }
 }
 
-/// The longest time of a field that may have been sent several times, as their values are joined by commas. `now` is
-/// the server's clock.
+/// The longest time of a field that may have been sent several times, as their values are joined by commas. `now`
+/// is the server's clock.
 pub(super) fn longest(form: Form, text: &str, now: Option<Duration>) -> Option<When> {
     let mut longest = None;
     let mut parts = text.split(',');

@@ -1,5 +1,5 @@
-//! How many calls may be under way at a server that refuses without saying why: one after the refusal, one more for
-//! each that it takes, from half of what it did not take on one more for each round. As TCP begins slowly.
+//! How many calls may be under way at a server that refuses without saying why: one after the refusal, one more
+//! for each that it takes, from half of what it did not take on one more for each round. As TCP begins slowly.
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trust {

@@ -4,7 +4,7 @@
 //! both. Of two whose calls were under way at the same time the one with the later reset is; with the same
 //! reset, within what is known of it, the one of which less remains, as within a window `remaining` only falls.
 //!
-//! An answer brings its own reset, even if both could be the same: that of a sliding window moves with each call.
+//! An answer brings its own reset, even if both could be the same: a sliding window's reset moves with each call.
 //! A reset is an interval of our clock: the server made the answer at some time between the sending of the call
 //! and now. A date of a whole second is the begin of that second.
 
@@ -31,9 +31,10 @@ pub(super) struct Heard {
 /// The reset of a server that gives none: when to ask again.
 const NO_RESET: Duration = Duration::from_secs(1);
 
-/// How much slower than it says a server's permits come back once it has refused against its word: other clients take
-/// of them, too. Only the first few are counted on: the answers that they bring say what remains. With 8 instead of 16,
-/// two clients of one bucket of tokens that know nothing of each other have three times as many calls refused.
+/// How much slower than it says a server's permits come back once it has refused against its word: other clients
+/// take of them as well. Only the first few are counted on: the answers that they bring say what remains. With 8
+/// instead of 16, two clients of one bucket of tokens that know nothing of each other have three times as many
+/// calls refused.
 const DOUBTED: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -190,8 +191,8 @@ impl Window {
         }
     }
 
-    /// Whether this is why a call for `cost` was refused: nothing remained, or less than the call needs and the rest
-    /// comes soon.
+    /// Whether this is why a call for `cost` was refused: nothing remained, or less than the call needs and the
+    /// rest comes soon.
     pub(super) fn was_short(&self, meter: Meter, cost: u64) -> bool {
         meter
             .remaining
@@ -204,8 +205,8 @@ impl Window {
         Some(if self.is_steady(meter) { share(all, meter, cost) } else { all })
     }
 
-    /// The server has refused a call for `cost` of which too little remained, and has named a time until which to wait,
-    /// or none. That is seen of how permits come back: before the reset or at it.
+    /// The server has refused a call for `cost` of which too little remained, and has named a time until which to
+    /// wait, or none. That is seen of how permits come back: before the reset or at it.
     pub(super) fn see(&mut self, heard: &Heard, meter: Meter, cost: u64, named: Option<Duration>) {
         let Some(reset) = meter.reset else { return };
         let all = heard.wait(reset);
@@ -224,8 +225,8 @@ impl Window {
         }
     }
 
-    /// The server has refused a call for `cost` until a time. If permits come back steadily, that much is there then,
-    /// and all at the reset. Else one call may be.
+    /// The server has refused a call for `cost` until a time. If permits come back steadily, that much is there
+    /// then, and all at the reset. Else one call may be.
     pub(super) fn shut(&mut self, heard: &Heard, meter: Meter, cost: u64, until: Nanos) {
         let at = heard.now;
         self.rises = self.is_steady(meter);

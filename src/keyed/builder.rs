@@ -102,9 +102,9 @@ where
 
     /// The hash function of the keys. Default: [`FastHash`], which is fast, and has a random seed of each limiter.
     ///
-    /// [`std::hash::RandomState`] is slower and made against attackers who choose the keys and measure the time of calls;
-    /// see [`FastHash`]. A function without a seed, as for keys that are random numbers already, is only for keys that
-    /// no attacker chooses.
+    /// [`std::hash::RandomState`] is slower and made against attackers who choose the keys and measure the time of
+    /// calls; see [`FastHash`]. A function without a seed, as for keys that are random numbers already, is only
+    /// for keys that no attacker chooses.
     pub fn hasher<H: BuildHasher + Send + Sync + 'static>(
         self,
         hasher: H,

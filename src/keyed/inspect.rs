@@ -63,8 +63,8 @@ where
 
     /// The number of keys in the table, including idle keys that have not been dropped yet.
     ///
-    /// They [go soon](Self#idle-keys-go), so this number is an upper bound of the keys in use. For an exact gauge, call
-    /// [`remove_idle`](Self::remove_idle) first.
+    /// They [go soon](Self#idle-keys-go), so this number is an upper bound of the keys in use. For an exact gauge,
+    /// call [`remove_idle`](Self::remove_idle) first.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()

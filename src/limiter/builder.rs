@@ -81,8 +81,9 @@ impl<P: Policy> RateLimiterBuilder<P> {
         Self { bounds: Bounds { permits, ..self.bounds }, ..self }
     }
 
-    /// The maximum number of waiters of each [tenant](RateLimiter::acquire_for), so that none can fill the queue. A
-    /// caller of a tenant with that many gets [`Error::QueueFull`](crate::Error::QueueFull) at once. Default: no limit.
+    /// The maximum number of waiters of each [tenant](RateLimiter::acquire_for), so that none can fill the queue.
+    /// A caller of a tenant with that many gets [`Error::QueueFull`](crate::Error::QueueFull) at once. Default: no
+    /// limit.
     ///
     /// Callers without a tenant are not bounded by this.
     pub fn max_waiters_per_tenant(self, waiters: usize) -> Self {

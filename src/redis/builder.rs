@@ -97,17 +97,17 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.horizon = horizon)
     }
 
-    /// Treats an absent key as a limiter that was idle for long, with all permits stored. By default it is a
-    /// new one, for [`SmoothBursty`](crate::SmoothBursty) without permits, so that a Redis that has lost its
-    /// data does not cause a burst. Keys then need not be [kept](Self::keep).
+    /// Treats an absent key as a long idle limiter, with all permits stored. Keys then need not be
+    /// [kept](Self::keep). By default an absent key is a new limiter, which for
+    /// [`SmoothBursty`](crate::SmoothBursty) has no permits: a Redis that has lost its data causes no burst.
     pub fn absent_is_idle(self) -> Self {
         self.with(|options| options.absent_is_idle = true)
     }
 
-    /// The version of the policy that this code gives; by default 0. The higher version of two is in force at
-    /// once, for all processes: those of a lower one adopt it
-    /// ([`Event::PolicyAdopted`]). Without versions a changed policy takes effect when the processes
-    /// that had the old one have not called for ten seconds. `docs/redis.md` has the whole rule.
+    /// The version of this code's policy; by default 0. The higher of two versions is in force at once for all
+    /// processes: processes with the lower one adopt it ([`Event::PolicyAdopted`]). Without versions a changed
+    /// policy takes effect when the processes that had the old one have not called for ten seconds.
+    /// `docs/redis.md` has the whole rule.
     ///
     /// A version also replaces a policy that was set by
     /// [`set_policy`](RedisRateLimiter::set_policy) under a lower one.
@@ -115,9 +115,9 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.version = version)
     }
 
-    /// The least time a key lives after its last write, if a new key would differ from it: the limiter starts
-    /// without permits and has stored some, or its policy was set or has a version. By default 30 days. Otherwise
-    /// such a limiter would start anew after each rest. Every other key lives until its limiter is idle.
+    /// The least time a key lives after its last write, if a new key would differ from it; by default 30 days. It
+    /// differs if the limiter starts without permits and has stored some, or if its policy was set or has a
+    /// version. Every other key lives until its limiter is idle.
     pub fn keep(self, keep: Duration) -> Self {
         self.with(|options| options.keep = keep)
     }
@@ -138,9 +138,9 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     /// How long this process relies on the last reply about a wait; by default a second. Within that time it
     /// hears what other processes change: a higher rate, permits given back, a key deleted by an operator.
     ///
-    /// After a random time from half of it on, the next call asks Redis again even if the last refusal named a
-    /// longer wait, and so does the first waiter. So a key whose callers are refused, or wait for long, costs
-    /// 1.3 requests in that time on average. With many thousands of such keys choose a longer time.
+    /// After a random part of it, from half on, the next call and the first waiter ask Redis again even if the
+    /// last refusal named a longer wait. So a key whose callers are refused or wait for long costs 1.3 requests in
+    /// that time on average. With many thousands of such keys choose a longer time.
     pub fn refresh(self, refresh: Duration) -> Self {
         self.with(|options| options.refresh = refresh)
     }

@@ -25,14 +25,13 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A connection over which a [`RedisRateLimiter`](super::RedisRateLimiter) runs its scripts.
 ///
-/// Every asynchronous connection of redis-rs that can be cloned is one: `ConnectionManager`,
-/// `ClusterConnection`, and `MultiplexedConnection`, which does not come back once it is cut.
-/// [`Reconnecting`](super::Reconnecting) is this crate's own. An implementation **never resends a request** that may
-/// have reached the server: it would be charged twice. redis-rs's cluster client resends unless it is built with
-/// `ClusterClientBuilder::retries(0)`.
+/// Every asynchronous connection of redis-rs that can be cloned is one: `ConnectionManager`, `ClusterConnection`,
+/// and `MultiplexedConnection`, which does not come back once it is cut. [`Reconnecting`](super::Reconnecting) is
+/// this crate's own. An implementation **never resends a request** that may have reached the server: it would be
+/// charged twice. redis-rs's cluster client resends unless it is built with `ClusterClientBuilder::retries(0)`.
 ///
-/// It reads the server's reply by [`Request::reply`]. If that is an error, the connection is out of step and must be
-/// closed: a pool drops it. Of a connection of redis-rs the server closes it, by `QUIT`.
+/// It reads the server's reply by [`Request::reply`]. If that is an error, the connection is out of step and must
+/// be closed: a pool drops it, and the server closes a connection of redis-rs, on `QUIT`.
 ///
 /// ```
 /// use tollgate::redis::Connection;

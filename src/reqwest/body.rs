@@ -87,12 +87,12 @@ pub(super) fn with_grant<C: Cost>(mut response: Response, grant: AnyGrant<C>) ->
     http::Response::from_parts(head, Body::wrap(HeldBody { inner, slot })).into()
 }
 
-/// Takes the grant out of a response, to correct the cost of the call once it is known. Do it before the body is read:
-/// a place in flight is then held by the grant and not by the body. Do it before `Response::upgrade`, and keep the grant
-/// beside the upgraded connection: the body of a 101 holds it only until it is dropped.
+/// Takes the grant out of a response, to correct the cost of the call once it is known. Do it before the body is
+/// read: a place in flight is then held by the grant and not by the body. Do it before `Response::upgrade`, and
+/// keep the grant beside the upgraded connection: the body of a 101 holds it only until it is dropped.
 ///
-/// `None` if the request was not limited, if its body has ended already and held a place, or if the cost has another
-/// type: `C` is `u32`, or the tuple of the limiter.
+/// `None` if the request was not limited, if its body has ended already and held a place, or if the cost has
+/// another type: `C` is `u32`, or the tuple of the limiter.
 ///
 /// ```
 /// use std::time::Duration;

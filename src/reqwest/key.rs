@@ -1,8 +1,8 @@
 //! The API key of a request.
 //!
-//! Some schemes of `Authorization` sign each request: the value differs from call to call, and only a part of it says
-//! who calls. That part is the key. A value that has none is no key, so that its requests share a limit; a key that
-//! differs with each request would limit nothing.
+//! Some schemes of `Authorization` sign each request: the value differs from call to call, and only a part of it
+//! says who calls. That part is the key. A value that has none is no key, so that its requests share a limit; a
+//! key that differs with each request would limit nothing.
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -16,9 +16,9 @@ const WHOLE: [&str; 2] = ["basic", "bearer"];
 /// Schemes whose value is new for each request or connection, and only its server can tell who calls.
 const NEW_EACH_TIME: [&str; 4] = ["negotiate", "ntlm", "kerberos", "privatetoken"];
 
-/// The parameters that say who calls, in the order in which they count. AWS' Signature 4 and those made after it have a
-/// `Credential`, OAuth 1 a token or the key of a program, HTTP signatures a `keyId`, Digest a `username`, Hawk an `id`,
-/// Akamai's `EdgeGrid` a `client_token`, Web Push a `k`.
+/// The parameters that say who calls, in the order in which they count. AWS' Signature 4 and those made after it
+/// have a `Credential`, OAuth 1 a token or the key of a program, HTTP signatures a `keyId`, Digest a `username`,
+/// Hawk an `id`, Akamai's `EdgeGrid` a `client_token`, Web Push a `k`.
 const IDENTITIES: [&str; 14] = [
     "credential",
     "oauth_token",

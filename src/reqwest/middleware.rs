@@ -21,8 +21,8 @@ type OfRequest<T> = Arc<dyn Fn(&Request, &Extensions) -> T + Send + Sync>;
 
 /// Makes each request of a client wait for its limit: the middleware with all its options.
 ///
-/// [`Limits`] are middleware by themselves. This is for [`RateLimiters`], whose limits can be reloaded, for any other
-/// limiter of this crate, and to set more:
+/// [`Limits`] are middleware by themselves. This is for [`RateLimiters`], whose limits can be reloaded, for any
+/// other limiter of this crate, and to set more:
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,7 +52,7 @@ type OfRequest<T> = Arc<dyn Fn(&Request, &Extensions) -> T + Send + Sync>;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// `C` is the type of the cost: `u32`, or that of a tuple of policies.
+/// `C` is the type of the cost: `u32`, or a tuple's type.
 #[derive(Clone)]
 pub struct RateLimit<C: Counted = u32> {
     find: OfRequest<Option<Found<C>>>,
@@ -123,9 +123,9 @@ impl<C: Counted> RateLimit<C> {
     /// Sets the cost of a request. Default: one permit, of each part of a tuple. A request whose cost is zero
     /// passes at once; one whose cost exceeds the capacity gets [`Error::ExceedsCapacity`](crate::Error).
     ///
-    /// The numbers are permits of the limiter. Which of them the server counts, too, say the
-    /// [`units`](FeedbackBuilder::units) of the feedback: without them the first number of a tuple is taken for requests
-    /// and the second for tokens, and each call is one request.
+    /// The numbers are permits of the limiter. The feedback's [`units`](FeedbackBuilder::units) say which of them
+    /// the server counts. By default each call is one request, and of a tuple the first number counts requests and
+    /// the second tokens.
     ///
     /// ```
     /// use tollgate::feedback::Unit;

@@ -15,10 +15,11 @@ use crate::config::names::Per;
 use crate::config::names::Template;
 use crate::sync::Mutex;
 
-/// The name of the limit of one request, as an extension: what [`Limits`] lists, or any other for a limit of its own.
+/// The name of the limit of one request, as an extension: what [`Limits`] lists, or any other for a limit of its
+/// own.
 ///
-/// It counts whatever the limits are per. Names come from the program, and should be few: each that is in use has a
-/// limiter.
+/// It counts whatever the limits are per. Names come from the program, and should be few: each that is in use has
+/// a limiter.
 ///
 /// ```
 /// use futures::future::BoxFuture;

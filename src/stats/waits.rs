@@ -7,9 +7,8 @@ use std::time::Duration;
 /// How long callers waited, and for which rule: a snapshot, returned by
 /// [`RateLimiter::waits`](crate::RateLimiter::waits).
 ///
-/// Only callers that waited and took their grant count. Waits are counted in buckets whose bounds grow by a
-/// third to a half, from a microsecond to 71 minutes; the last one
-/// also has all longer waits.
+/// Only callers that waited and took their grant count. The bounds of the buckets grow by a third to a half, from
+/// a microsecond to 71 minutes; the last bucket has all longer waits as well.
 ///
 /// ```
 /// use std::time::Duration;

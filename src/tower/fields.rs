@@ -2,12 +2,12 @@
 //! draft-ietf-httpapi-ratelimit-headers (as of revision 11), and `Retry-After`.
 //!
 //! Each limit is an item of both lists. `q` and `w` are its rate: `w` is in whole seconds, rounded up, and `q` is
-//! enlarged in proportion, so that `q / w` stays right. `r` is what can be taken now, all of it at once. In the next
-//! `t` seconds a client can use no more than that: then there is more, and enough for a request like the one that is
-//! answered. A client that takes `r`, waits for `t` and goes on loses nothing, as what comes meanwhile is kept until the
-//! limit is whole again; and what is whole again within a second comes with `t=0` where nothing is left, because a
-//! client that waited a second for it would lose most of it. Numbers of structured fields (RFC 9651) have at most 15
-//! digits.
+//! enlarged in proportion, so that `q / w` stays right. `r` is what can be taken now, all of it at once. In the
+//! next `t` seconds a client can use no more than that: then there is more, and enough for a request like the one
+//! that is answered. A client that takes `r`, waits for `t` and goes on loses nothing, as what comes meanwhile is
+//! kept until the limit is whole again; and what is whole again within a second comes with `t=0` where nothing is
+//! left, because a client that waited a second for it would lose most of it. Numbers of structured fields (RFC
+//! 9651) have at most 15 digits.
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -16,7 +16,7 @@ use crate::any::{AnyFuture, AnyGrant};
 use crate::error::Error;
 use crate::policy::Cost;
 
-/// The error of the client services: that of the inner service, or a [`tollgate::Error`](crate::Error).
+/// The error of the client services: the inner service's, or a [`tollgate::Error`](crate::Error).
 pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 
 pin_project! {

@@ -32,18 +32,18 @@ use crate::policy::Limit;
 /// | a limit of zero, which is closed to all; too many keys; the store of a shared limit is away | 503 Service Unavailable |
 ///
 /// - `Retry-After` is set if the time is known: in whole seconds, rounded up. A place in flight has none.
-/// - `RateLimit-Policy` and `RateLimit` are set in all responses, also those that were granted, from the state
-///   of the limiter at that moment: the fields of
+/// - `RateLimit-Policy` and `RateLimit` are set in all responses, also those that were granted, from the state of
+///   the limiter at that moment: the fields of
 ///   [draft-ietf-httpapi-ratelimit-headers](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/).
 ///   Each limit is an item of both. A single limit has the [name](AnyRateLimiter::name) of the limiter, or
 ///   `"default"`; those of several rules are numbered in order: `"default-0"`, `"default-1"`.
-///   - `q` permits come in `w` seconds ([`Quota::window`](crate::Quota::window)): `w` is rounded up to whole seconds,
-///     and `q` enlarged in proportion. [`InFlight`](crate::InFlight) has no `w` but the unit
+///   - `q` permits come in `w` seconds ([`Quota::window`](crate::Quota::window)): `w` is rounded up to whole
+///     seconds, and `q` enlarged in proportion. [`InFlight`](crate::InFlight) has no `w` but the unit
 ///     `qu="concurrent-requests"`.
-///   - `r` permits can be taken now, at once. In the next `t` seconds there is no more than that: then there is more,
-///     and enough for the cost of this request. `t` is left out if it does not depend on time alone. It is 0 if nothing
-///     is left of a limit that is whole again within a second: fields have no fractions of a second, and a client does
-///     best to spread `q` calls over `w`.
+///   - `r` permits can be taken now, at once. In the next `t` seconds there is no more than that: then there is
+///     more, and enough for the cost of this request. `t` is left out if it does not depend on time alone. It is 0
+///     if nothing is left of a limit that is whole again within a second: fields have no fractions of a second,
+///     and a client does best to spread `q` calls over `w`.
 ///
 ///   Over Redis the state is one more request; [`fields`](Self::fields) switches it off.
 /// - A refused response has an empty body, and the [`tollgate::Error`](crate::Error) in its extensions:
@@ -52,8 +52,8 @@ use crate::policy::Limit;
 ///   and when the client goes away before it. A connection that is upgraded keeps it by an
 ///   [`UpgradePlace`].
 ///
-/// The errors of the service are those of the inner service: this layer adds none. The inner service must be
-/// `Clone`, and its body `Default`, as those of axum, tonic and http-body-util are.
+/// The errors of the service are the inner service's: this layer adds none. The inner service must be `Clone` and
+/// its body `Default`; axum's, tonic's and http-body-util's are.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -105,8 +105,8 @@ impl RefuseLayer {
 
     /// The limiter that `choose` returns for a request: a key of a keyed limiter or of one over Redis, say.
     ///
-    /// `choose` sees the request without its body. What a client can choose freely should not be the key: each
-    /// new value would have a fresh limit.
+    /// `choose` sees the request without its body. Do not use a key that clients choose freely: each new value
+    /// would have a fresh limit.
     #[must_use]
     pub fn by<F, L>(choose: F) -> Self
     where
@@ -133,8 +133,8 @@ impl RefuseLayer {
         self.with(|rules| rules.ask = rules.ask.clone().cost(cost))
     }
 
-    /// The longest wait for a permit. A request that cannot be granted in this time is refused at once. Default:
-    /// zero.
+    /// The longest wait for a permit; zero by default. A request that cannot be granted in this time is refused at
+    /// once.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         self.with(|rules| rules.max_wait = max_wait)

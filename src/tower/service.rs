@@ -105,8 +105,8 @@ where
     type Error = BoxError;
     type Future = ResponseFuture<S, R, C>;
 
-    /// Ready when the inner service is ready and a permit is granted, or the limiter has refused it, which
-    /// the future of `call` then returns: a limiter makes no service fail for good.
+    /// Ready when the inner service is ready and the limiter has granted a permit or refused it. The future of
+    /// `call` returns the refusal, because an error here would make the service fail for good.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         // The inner service first: a permit that waits for it would be spent later than it was granted.
         ready!(self.inner.poll_ready(context)).map_err(Into::into)?;
@@ -135,7 +135,7 @@ impl<S: Clone, C: Cost> Clone for RateLimit<S, C> {
     }
 }
 
-/// A service that was ready and is never called gives its permit back.
+/// Dropping a ready service returns its permit.
 impl<S, C: Cost> Drop for RateLimit<S, C> {
     fn drop(&mut self) {
         if let Permit::Granted(grant) = self.permit.take() {

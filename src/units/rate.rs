@@ -12,10 +12,10 @@ use super::text::{Cursor, DAY, HOUR, MINUTE, Number, Per, Quota, SECOND, duratio
 
 /// A number of permits per second, minute, hour or day: from 1 per day to 1,000,000,000 per second.
 ///
-/// The value is kept as an exact fraction, so that no rate drifts: three per seven seconds stays three per
-/// seven seconds after a million calls. A value that is out of range, zero, negative, not a number or
-/// infinite is rejected when the rate is created, so no later code has to check it. To grant nothing there is
-/// [`pause_for`](crate::RateLimiter::pause_for), and `per_second(1e9)` is no limit in practice.
+/// The value is kept as an exact fraction, so that no rate drifts: three per seven seconds stays three per seven
+/// seconds after a million calls. A value that is out of range, zero, negative, not a number or infinite is
+/// rejected when the rate is created, so no later code has to check it. Use
+/// [`pause_for`](crate::RateLimiter::pause_for) to grant nothing, and `per_second(1e9)` for no limit in practice.
 ///
 /// ```
 /// use std::time::Duration;
@@ -154,8 +154,7 @@ impl Rate {
         ((permits / nanos) | sticky) as f64 / 2f64.powi((up + down).cast_signed())
     }
 
-    /// The permits of the fraction that the rate is, in lowest terms: the number in each
-    /// [`period`](Self::period).
+    /// The permits in each [`period`](Self::period): the rate's fraction, in lowest terms.
     ///
     /// The fraction of a float may need a period beyond 300 billion years. Both numbers are then cut by the
     /// same power of two, which loses less than a part in 10^13.
@@ -164,7 +163,7 @@ impl Rate {
         self.permits >> self.beyond()
     }
 
-    /// The time of the fraction that the rate is, in lowest terms; see [`permits`](Self::permits).
+    /// The period of the rate's fraction, in lowest terms; see [`permits`](Self::permits).
     #[must_use]
     pub fn period(self) -> Duration {
         duration(self.nanos >> self.beyond()).unwrap_or(Duration::MAX)

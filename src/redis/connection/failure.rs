@@ -60,7 +60,7 @@ impl Failure {
 
 impl From<RedisError> for Failure {
     /// A script writes once, as the last step that can fail: after an error that the server is known to send, and
-    /// without a connection, nothing was written. Another error reply may be that of a proxy that has lost the
+    /// without a connection, nothing was written. Another error reply may come from a proxy that has lost the
     /// server's reply; an error of another kind may be one with which redis-rs ends requests in flight when it
     /// refreshes the topology of a cluster.
     fn from(error: RedisError) -> Self {

@@ -68,9 +68,9 @@ struct Open {
 }
 
 impl Open {
-    /// Sends a command. An error names no request, so a `PING` follows it. If the next reply is not the right one, the
-    /// error may be that of another request, and this request may have been carried out. After `NOSCRIPT` the request
-    /// itself follows, and its reply shows the same.
+    /// Sends a command. An error names no request, so a `PING` follows it. If the next reply is not the right one,
+    /// the error may belong to another request, and this request may have been carried out. After `NOSCRIPT` the
+    /// request itself follows, and its reply shows the same.
     async fn send(&self, command: Cmd) -> Result<Value, RedisError> {
         match send(self.connection.clone(), command).await {
             Err(error)

@@ -44,8 +44,8 @@ impl Script {
     }
 }
 
-/// The number of a request, which its reply repeats. Redis replies in order, and a client takes each reply for
-/// that of the oldest request: if one is lost on its way and the connection goes on, all later replies come for
+/// The number of a request, which its reply repeats. Redis replies in order, and a client takes each reply for the
+/// reply to its oldest request: if one is lost on its way and the connection goes on, all later replies come for
 /// the wrong requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestNumber(u32);
@@ -113,9 +113,9 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// If it is the reply to another request, or none of this crate's scripts. Then a reply was lost on its way, and
-    /// this connection gives each later reply to the wrong request: close it. Nothing is granted by such a reply;
-    /// its own request counts as lost.
+    /// If it is the reply to another request, or none of this crate's scripts. Then a reply was lost on its way,
+    /// and this connection gives each later reply to the wrong request: close it. Nothing is granted by such a
+    /// reply; its own request counts as lost.
     pub fn reply(&self, value: Value) -> Result<Reply, Failure> {
         let (number, reply) = Reply::read(value)?;
         if number == i64::from(self.number.0) { Ok(reply) } else { Err(Failure::out_of_step()) }

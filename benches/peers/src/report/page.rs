@@ -277,7 +277,7 @@ fn pacing(results: &Results) -> String {
             .concat()
     };
     String::from(
-        "## One task in a loop\n\nWhat each may store is that of ten milliseconds, one permit at least; leaky-bucket and tower refill it at once. `interval` is tokio's.\n\n",
+        "## One task in a loop\n\nEach may store the permits of ten milliseconds, at least one; leaky-bucket and tower refill it at once. `interval` is tokio's.\n\n",
     ) + &table(&head("rate / asked"), of("rate"))
         + &table(&head("late p50, ms"), of("late_p50_ms"))
         + &table(&head("CPU us a permit"), of("cpu_us"))

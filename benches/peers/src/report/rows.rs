@@ -26,7 +26,7 @@ const SCATTERED: Why = Why {
     section: CROWD,
 };
 const NEIGHBOURS: Why = Why {
-    reason: "Each that leaves brings its future, its entry of the queue and those of its two neighbours into the cache; \
+    reason: "Each that leaves brings its future, its entry of the queue and its two neighbours' entries into the cache; \
              a sleep is its own entry.",
     section: LEAVING,
 };
@@ -84,9 +84,9 @@ fn crowd(results: &Results) -> Vec<Row> {
     let leaving = |waiters, side| crowd(&[waiters, "order=mixed", side], "nanos_each");
     let million = "leaving=1000000";
     vec![
-        Row::at_most("100,000 waiters: CPU over that of sleeps", 0.9, one(few, "x_sleeps"))
+        Row::at_most("100,000 waiters: CPU over the sleeps'", 0.9, one(few, "x_sleeps"))
             .because(HAND_OVER),
-        Row::at_most("1,000,000 waiters: CPU over that of sleeps", 0.9, one(many, "x_sleeps"))
+        Row::at_most("1,000,000 waiters: CPU over the sleeps'", 0.9, one(many, "x_sleeps"))
             .because(HAND_OVER),
         Row::at_most("100,000 waiters: heap bytes each", 300.0, heap("waiters=100000")),
         Row::at_most("1,000,000 waiters: heap bytes each", 300.0, heap("waiters=1000000")),
@@ -95,25 +95,25 @@ fn crowd(results: &Results) -> Vec<Row> {
         Row::at_least("1,000,000 waiters: rate over the asked one", 0.999, one(many, "rate"))
             .because(LATE),
         Row::at_most(
-            "100,000 waiters: late p99 over that of sleeps",
+            "100,000 waiters: late p99 over the sleeps'",
             1.0,
             late(few, "sleeps/100000"),
         )
         .because(LATE),
         Row::at_most(
-            "1,000,000 waiters: late p99 over that of sleeps",
+            "1,000,000 waiters: late p99 over the sleeps'",
             1.0,
             late(many, "sleeps/1000000"),
         )
         .because(LATE),
         Row::at_most(
-            "10,000 limiters with ten waiters each: CPU over that of sleeps",
+            "10,000 limiters with ten waiters each: CPU over the sleeps'",
             1.0,
             crowd(&["limiters=10000"], "cpu_ratio"),
         )
         .because(SCATTERED),
         Row::at_most(
-            "a million waiters leave: time over that of sleeps",
+            "a million waiters leave: time over the sleeps'",
             1.0,
             ratio(leaving(million, "side=tollgate"), leaving(million, "side=sleeps")),
         )
@@ -268,13 +268,13 @@ fn keys(results: &Results) -> Vec<Row> {
         Row::at_most("bytes a u64 key, of a million, `TokenBucket`", 36.0, bytes("TokenBucket")),
         Row::at_most("bytes a u64 key, of a million, `SmoothBursty`", 36.0, bytes("SmoothBursty")),
         Row::at_most(
-            "from 1,000 to 1 M keys: growth of a call's time over that of an array of atomics",
+            "from 1,000 to 1 M keys: growth of a call's time over an array of atomics",
             1.0,
             growth("1000000"),
         )
         .because(TWO_PLACES),
         Row::at_most(
-            "from 1,000 to 10 M keys: growth over that of an array of atomics",
+            "from 1,000 to 10 M keys: growth over an array of atomics",
             1.0,
             growth("10000000"),
         )
