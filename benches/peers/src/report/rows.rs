@@ -94,12 +94,8 @@ fn crowd(results: &Results) -> Vec<Row> {
             .because(LATE),
         Row::at_least("1,000,000 waiters: rate over the asked one", 0.999, one(many, "rate"))
             .because(LATE),
-        Row::at_most(
-            "100,000 waiters: late p99 over the sleeps'",
-            1.0,
-            late(few, "sleeps/100000"),
-        )
-        .because(LATE),
+        Row::at_most("100,000 waiters: late p99 over the sleeps'", 1.0, late(few, "sleeps/100000"))
+            .because(LATE),
         Row::at_most(
             "1,000,000 waiters: late p99 over the sleeps'",
             1.0,
