@@ -18,9 +18,9 @@ where
     P: Policy,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Puts **all** keys under one policy, and drops the function of the key if there was one. The change also
-    /// applies to callers already waiting; see [`RateLimiter::set_policy`](crate::RateLimiter::set_policy).
-    /// Keys are changed one after another, not atomically.
+    /// Puts **all** keys under one policy, and drops the function of the key if there was one. The change reaches
+    /// callers that already wait; see [`RateLimiter::set_policy`](crate::RateLimiter::set_policy). Keys are
+    /// changed one after another, not atomically.
     ///
     /// ```
     /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
@@ -181,10 +181,10 @@ where
         self.table.remove_idle()
     }
 
-    /// Drops all keys for which `keep` returns `false`, and returns their number: customers that have left, say.
+    /// Drops all keys for which `keep` returns `false`, such as former customers, and returns their number.
     ///
-    /// **What they owe is forgotten**: the next call at such a key finds an idle one. Keys in use stay: those with
-    /// waiters, with grants that are kept, with places in flight, or in a pause.
+    /// **What they owe is forgotten**: the next call at such a key finds an idle one. Keys in use stay: keys with
+    /// waiters, kept grants or places in flight, and paused keys.
     ///
     /// `keep` runs under a lock that other keys need, as [`with_policies`](Self::with_policies) describes.
     ///

@@ -100,11 +100,10 @@ where
         Self { clock: Some(clock.into()), ..self }
     }
 
-    /// The hash function of the keys. Default: [`FastHash`], which is fast, and has a random seed of each limiter.
+    /// The hash function of the keys. Default: [`FastHash`], which is fast and has a random seed for each limiter.
     ///
-    /// [`std::hash::RandomState`] is slower and made against attackers who choose the keys and measure the time of
-    /// calls; see [`FastHash`]. A function without a seed, as for keys that are random numbers already, is only
-    /// for keys that no attacker chooses.
+    /// [`std::hash::RandomState`] is slower, and resists attackers who choose the keys and time the calls; see
+    /// [`FastHash`]. Use a function without a seed only for keys that no attacker chooses, such as random numbers.
     pub fn hasher<H: BuildHasher + Send + Sync + 'static>(
         self,
         hasher: H,
@@ -149,8 +148,8 @@ where
         self.with(|options| options.settings.bounds.permits = permits)
     }
 
-    /// An absent key begins as a new limiter ([`Policy::start`]), with nothing stored. A key that
-    /// was dropped while idle begins so again. Default: an absent key is idle ([`Policy::idle`]).
+    /// An absent key begins as a new limiter ([`Policy::start`]), with nothing stored, and so does an evicted key.
+    /// Default: an absent key is idle ([`Policy::idle`]).
     pub fn absent_is_new(self) -> Self {
         self.with(|options| options.settings.absent_is_new = true)
     }

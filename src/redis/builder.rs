@@ -91,8 +91,8 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.deadline = deadline.min(Nanos::HORIZON))
     }
 
-    /// How far ahead permits are booked; by default 250 ms. It should be several round trips, or permits are
-    /// wasted during requests; a pause or another rate takes up to this time to take effect.
+    /// How far ahead permits are booked; by default 250 ms. Less than several round trips wastes permits during
+    /// requests. A pause or another rate takes up to this time to take effect.
     pub fn horizon(self, horizon: Duration) -> Self {
         self.with(|options| options.horizon = horizon)
     }

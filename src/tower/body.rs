@@ -10,8 +10,8 @@ use crate::any::AnyGrant;
 use crate::policy::Cost;
 
 pin_project! {
-    /// The body of a response, with the grant of its request: a place [in flight](crate::InFlight) is
-    /// given back when the body has ended, has failed, or is dropped.
+    /// The body of a response, with the grant of its request: an [`InFlight`](crate::InFlight) place is held until
+    /// the body is read, fails, or is dropped.
     ///
     /// Frames, trailers, and the size hint are the inner body's.
     ///
@@ -58,8 +58,8 @@ impl<B: Body, C: Cost> ResponseBody<B, C> {
 }
 
 impl<B, C: Cost> ResponseBody<B, C> {
-    /// Takes the grant out of the body, to correct the cost of the call once it is known. A place in flight is
-    /// then held by the grant and not by the body. `None` if the body has ended, or the request was refused.
+    /// Takes the grant out of the body, to correct the cost of the call once it is known. The grant then holds the
+    /// place in flight in place of the body. `None` if the body has ended, or the request was refused.
     ///
     /// A client takes the grant out of a response that upgrades its connection (101, or 2xx to a CONNECT) and
     /// keeps it beside the connection: the body holds it only until it is dropped, and has no data. A CONNECT is

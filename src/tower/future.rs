@@ -90,8 +90,7 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the queue. A call that has been made stays charged; its place in flight is given
-    /// back.
+    /// Dropping it leaves the queue. A call that has been made stays charged; its place in flight is returned.
     ///
     /// # Panics
     ///

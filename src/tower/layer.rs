@@ -13,18 +13,18 @@ use crate::policy::Cost;
 
 /// Makes each call wait for one permit of a limiter, in `poll_ready`: for clients.
 ///
-/// - All services that it makes, and all their clones, share the limiter. A clone has its own readiness.
-/// - A service is ready when the inner service is, and a permit is granted. It waits in the queue of the
-///   limiter, in FIFO order. `call` spends the permit. A service that is dropped before that gives it back.
-/// - The permit counts from the time when the service got ready: call it soon. One that is kept, ready or not,
-///   keeps its permit or its position in the queue.
-/// - A place [in flight](crate::InFlight) is given back when the body of the response has ended or is dropped,
-///   when the call fails, and when its future is dropped.
-/// - If the limiter refuses, by [`max_wait`](Self::max_wait) or because its queue is full, its store is away,
-///   or the cost exceeds its capacity, then the future of `call` returns the [`tollgate::Error`](crate::Error),
-///   in a box as all errors; the inner service is not called. `poll_ready` returns only errors of the inner
-///   service, because a service that fails there counts as lost: a `Buffer` around it would close. The next
-///   `poll_ready` asks the limiter anew.
+/// - All services that it makes and their clones share the limiter. A clone has its own readiness.
+/// - A service is ready when the inner service is ready and a permit is granted. It waits in the limiter's queue,
+///   in FIFO order. `call` spends the permit. Dropping a ready service returns it.
+/// - The permit counts from the moment at which the service is ready: call it soon. A service that is kept, ready
+///   or not, keeps its permit or its position in the queue.
+/// - An [`InFlight`](crate::InFlight) place is held until the response body is read or dropped, the call fails, or
+///   its future is dropped.
+/// - If the limiter refuses (by [`max_wait`](Self::max_wait), or because its queue is full, its store is away, or
+///   the cost exceeds its capacity), the future of `call` returns the boxed [`tollgate::Error`](crate::Error), and
+///   the inner service is not called. `poll_ready` returns only errors of the inner service, because a service
+///   that fails there counts as lost: a `Buffer` around it would close. The next `poll_ready` asks the limiter
+///   anew.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -77,8 +77,8 @@ impl<C: Cost> RateLimitLayer<C> {
         RateLimitByLayer { ask: Ask::one(self.limiter).cost(cost), max_wait: self.max_wait }
     }
 
-    /// The longest wait for a permit. A call that cannot be granted in this time is refused at once, and the
-    /// error tells the wait that it would have needed. Default: no bound.
+    /// The longest wait for a permit; unbounded by default. A call that cannot be granted in this time is refused
+    /// at once, and the error states the wait that it would have needed.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait: Some(max_wait), ..self }
@@ -95,15 +95,14 @@ impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
 
 /// Makes each call wait for a cost, or a limiter, that depends on the request: for clients.
 ///
-/// Made by [`RateLimitLayer::cost`] and [`RateLimitLayer::by`]. It differs from [`RateLimitLayer`] in one
-/// point: `poll_ready` has not seen the request, so the call waits in the future that `call` returns, while it
-/// holds the readiness of the inner service. So a `LoadShed` around it sheds nothing, a `Buffer` hands on all
-/// requests, and [`max_wait`](Self::max_wait) or the bounds of the limiter's queue say how many may wait. The
-/// inner service must be `Clone`.
+/// Made by [`RateLimitLayer::cost`] and [`RateLimitLayer::by`]. It differs from [`RateLimitLayer`] in one point:
+/// `poll_ready` has not seen the request, so the call waits in the future of `call`, with the inner service ready.
+/// So a `LoadShed` around it sheds nothing, and a `Buffer` hands on all requests: bound the waits by
+/// [`max_wait`](Self::max_wait) or by the limiter's queue. The inner service must be `Clone`.
 ///
-/// The closures see the request without its body. What depends on the body, put into the extensions of the
-/// request. If the true cost is known only with the answer, [`ResponseBody::take_grant`](super::ResponseBody)
-/// gives you the grant to settle.
+/// The closures see the request without its body. Put what depends on the body into the extensions of the request.
+/// If only the answer tells the true cost, settle the grant from
+/// [`ResponseBody::take_grant`](super::ResponseBody).
 ///
 /// A request whose cost is zero passes at once, whatever the limit.
 ///

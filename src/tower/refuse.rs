@@ -23,7 +23,7 @@ use crate::any::{AnyFuture, AnyGrant, AnyRateLimiter, acquire_within};
 use crate::error::Error;
 use crate::policy::Limit;
 
-/// Answers requests beyond a limit by 429, and tells clients how much is left: for servers.
+/// Answers requests beyond a limit by 429 and tells clients how much is left: for servers.
 ///
 /// | why | status |
 /// |---|---|
@@ -32,25 +32,24 @@ use crate::policy::Limit;
 /// | a limit of zero, which is closed to all; too many keys; the store of a shared limit is away | 503 Service Unavailable |
 ///
 /// - `Retry-After` is set if the time is known: in whole seconds, rounded up. A place in flight has none.
-/// - `RateLimit-Policy` and `RateLimit` are set in all responses, also those that were granted, from the state of
-///   the limiter at that moment: the fields of
+/// - `RateLimit-Policy` and `RateLimit` are set in all responses, granted or refused, from the current state of
+///   the limiter: the fields of
 ///   [draft-ietf-httpapi-ratelimit-headers](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/).
 ///   Each limit is an item of both. A single limit has the [name](AnyRateLimiter::name) of the limiter, or
-///   `"default"`; those of several rules are numbered in order: `"default-0"`, `"default-1"`.
+///   `"default"`. Several rules are numbered in order: `"default-0"`, `"default-1"`.
 ///   - `q` permits come in `w` seconds ([`Quota::window`](crate::Quota::window)): `w` is rounded up to whole
 ///     seconds, and `q` enlarged in proportion. [`InFlight`](crate::InFlight) has no `w` but the unit
 ///     `qu="concurrent-requests"`.
-///   - `r` permits can be taken now, at once. In the next `t` seconds there is no more than that: then there is
+///   - `r` permits can be taken now, at once. In the next `t` seconds there is no more than that; then there is
 ///     more, and enough for the cost of this request. `t` is left out if it does not depend on time alone. It is 0
-///     if nothing is left of a limit that is whole again within a second: fields have no fractions of a second,
-///     and a client does best to spread `q` calls over `w`.
+///     if an exhausted limit is whole again within a second: fields have no fractions of a second, and a client
+///     does best to spread `q` calls over `w`.
 ///
 ///   Over Redis the state is one more request; [`fields`](Self::fields) switches it off.
 /// - A refused response has an empty body, and the [`tollgate::Error`](crate::Error) in its extensions:
 ///   `map_response` around the layer can write a body. [`respond`](Self::respond) changes status and headers.
-/// - A place [in flight](crate::InFlight) is given back when the body of the response has ended or is dropped,
-///   and when the client goes away before it. A connection that is upgraded keeps it by an
-///   [`UpgradePlace`].
+/// - An [`InFlight`](crate::InFlight) place is held until the response body is read or dropped, or the client goes
+///   away. An upgraded connection keeps it by an [`UpgradePlace`].
 ///
 /// The errors of the service are the inner service's: this layer adds none. The inner service must be `Clone` and
 /// its body `Default`; axum's, tonic's and http-body-util's are.
@@ -146,9 +145,9 @@ impl RefuseLayer {
         self.with(|rules| rules.fields = fields)
     }
 
-    /// Changes the response to a refused request, which has its status and headers already.
+    /// Changes the response to a refused request. Its status and headers are already set.
     ///
-    /// A client of gRPC reads 429 as `Unavailable`. To tell it `ResourceExhausted`:
+    /// gRPC clients read 429 as `Unavailable`. To send them `ResourceExhausted`:
     ///
     /// ```
     /// use http::{HeaderValue, StatusCode};
@@ -283,8 +282,7 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the queue. A call that has been made stays charged; its place in flight is given
-    /// back.
+    /// Dropping it leaves the queue. A call that has been made stays charged; its place in flight is returned.
     ///
     /// # Panics
     ///

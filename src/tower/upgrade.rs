@@ -13,8 +13,8 @@ use crate::sync::Mutex;
 /// The response to an upgrade (101, or 2xx to a CONNECT) has no body that could hold the place until the
 /// connection ends. So [`RefuseLayer`](super::RefuseLayer) puts this into the extensions of each request that asks
 /// for an upgrade: one with the header `Upgrade`, or a CONNECT. The handler moves it, or a clone, to where the
-/// connection is served; the place is given back when the last one is dropped. A handler that does not take it
-/// gives the place back with the response. Without an upgrade, the body of the response holds the place as always.
+/// connection is served; dropping the last one returns the place. If the handler does not take it, the place ends
+/// with the response. Without an upgrade, the body of the response holds the place as always.
 ///
 /// ```
 /// use axum::Router;
