@@ -20,20 +20,20 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::env;
+use std::fmt::Debug;
 use std::fs;
 use std::hint::black_box;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::pin::{Pin, pin};
 use std::process::{Command, ExitCode, Output};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tollgate::{
-    Acquire, AnyRateLimiter, Error, FixedWindow, Gcra, InFlight, KeyedRateLimiter, ManualClock,
-    Policy, Rate, RateLimiter, SlidingWindowCounter, SlidingWindowLog, SmoothBursty,
+    Acquire, AnyRateLimiter, Error, FixedWindow, Gcra, InFlight, KeyedRateLimiter, Limiter,
+    ManualClock, Policy, Rate, RateLimiter, SlidingWindowCounter, SlidingWindowLog, SmoothBursty,
     SmoothWarmingUp, TokenBucket,
 };
 
@@ -267,11 +267,13 @@ fn keyed_bucket() -> KeyedRateLimiter<u64, TokenBucket> {
     limiter
 }
 
-fn without_type(limiter: impl AnyRateLimiter + 'static) -> Arc<dyn AnyRateLimiter> {
-    Arc::new(limiter)
+fn without_type(
+    limiter: impl Limiter<Cost = u32, Grant: 'static> + Debug + 'static,
+) -> AnyRateLimiter {
+    AnyRateLimiter::new(limiter)
 }
 
-type OwnedCall = Acquire<'static, SmoothBursty>;
+type OwnedCall = Acquire<RateLimiter<SmoothBursty>>;
 
 /// A limiter that grants a permit for each second that its clock goes on, and none before.
 struct Queue {

@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::RateLimiter;
-use crate::limiter::builder::RateLimiterBuilder;
 use crate::policy::{Policy, Rated};
+use crate::rate_limiter::RateLimiter;
+use crate::rate_limiter::builder::RateLimiterBuilder;
 use crate::sync::Mutex;
 use crate::units::Rate;
 use slots::Slots;

@@ -1,6 +1,6 @@
 //! A limit for each key.
 
-mod acquire;
+pub(crate) mod acquire;
 mod admin;
 mod arena;
 pub(crate) mod at_key;
@@ -27,17 +27,18 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
+use acquire::KeyRef;
 pub use acquire::KeyedAcquire;
-#[cfg(feature = "redis")]
 use grant_or_wait::GrantOrWait;
 use hash::FastHash;
 pub use to_key::ToKey;
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::{Grant, GrantOwner, Reservation};
+use crate::limiter::{Acquire, Ask, Reservation};
 use crate::park::block_on;
 use crate::policy::{Cost, Policy};
+use crate::rate_limiter::{Grant, GrantOwner, RateLimiter, Shared};
 use table::Table;
 
 /// A [`RateLimiter`](crate::RateLimiter) for each key: per customer, per host, per token.
@@ -179,31 +180,7 @@ where
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
     {
-        KeyedAcquire::borrowed(&self.table, key, n, None)
-    }
-
-    /// As [`acquire`](Self::acquire), but the future and the grant borrow neither the limiter nor the
-    /// key.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter, ManualClock};
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let limiter = KeyedRateLimiter::with_clock(InFlight::new(1), ManualClock::new());
-    /// let grant = tokio::spawn(limiter.acquire_owned("alice".to_owned(), 1)).await??;
-    /// assert_eq!((limiter.available("alice"), limiter.available("bob")), (0, 1));
-    /// # drop(grant); Ok::<(), Box<dyn std::error::Error>>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn acquire_owned(&self, key: K, n: P::Cost) -> KeyedAcquire<'static, K, P, K, S> {
-        self.acquire_within(key, n, None)
+        Acquire::new(KeyRef::new(&self.table, key), Ask::new(n, None))
     }
 
     /// Acquires `n` permits at `key` if they are ready and its queue is empty; never waits.
@@ -291,7 +268,7 @@ where
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
     {
-        KeyedAcquire::borrowed(&self.table, key, n, Some(timeout))
+        Acquire::new(KeyRef::new(&self.table, key), Ask::new(n, Some(timeout)))
     }
 
     /// As [`acquire`](Self::acquire), for threads: parks the calling thread until the permits are granted.
@@ -360,7 +337,7 @@ where
     /// assert_eq!(second.delay().as_millis(), 200);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn reserve<Q>(&self, key: &Q, n: P::Cost) -> Result<Reservation<P>, Error>
+    pub fn reserve<Q>(&self, key: &Q, n: P::Cost) -> Result<Reservation<RateLimiter<P>>, Error>
     where
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
@@ -368,34 +345,31 @@ where
         self.acquire(key, n).reserve()
     }
 
-    /// Waits up to `max_wait`, without a borrow.
-    pub(crate) fn acquire_within(
-        &self,
-        key: K,
-        n: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> KeyedAcquire<'static, K, P, K, S> {
-        KeyedAcquire::owned(Arc::clone(&self.table), key, n, max_wait)
-    }
-
-    /// As [`acquire_within`](Self::acquire_within), but joins the queue now.
-    #[cfg(feature = "redis")]
+    /// The grant of a call, or the limiter of the key, in whose queue it waits.
     pub(crate) fn grant_or_wait<Q>(
         &self,
         key: &Q,
-        n: P::Cost,
-        max_wait: Option<Duration>,
-        ahead: Duration,
+        ask: &Ask<P::Cost>,
     ) -> Result<GrantOrWait<'static, P>, Error>
     where
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
     {
-        self.table.grant_or_wait(key, n, max_wait, ahead).map(GrantOrWait::into_owned)
+        self.table.grant_or_wait(key, ask).map(GrantOrWait::into_owned)
+    }
+
+    /// The limiter of one key, which it keeps while it is in use.
+    fn line<Q>(&self, key: &Q) -> Result<Arc<Shared<P>>, Error>
+    where
+        K: Borrow<Q>,
+        Q: ToKey<K> + ?Sized,
+    {
+        self.table.line(key)
     }
 }
 
 /// Another handle to the same keys.
+
 impl<K, P: Policy, S> Clone for KeyedRateLimiter<K, P, S> {
     fn clone(&self) -> Self {
         Self { table: Arc::clone(&self.table) }

@@ -107,7 +107,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod adaptive;
-mod any;
 mod cached;
 mod clock;
 mod config;
@@ -122,6 +121,7 @@ pub mod metrics;
 mod observe;
 mod park;
 mod policy;
+mod rate_limiter;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "reqwest")]
@@ -133,7 +133,6 @@ pub mod tower;
 mod units;
 mod wait_queue;
 
-pub use any::{AnyFuture, AnyGrant, AnyRateLimiter};
 pub use cached::CachedRateLimiter;
 pub use clock::{Clock, ManualClock};
 pub use config::error::InvalidLimit;
@@ -141,12 +140,15 @@ pub use config::limiters::RateLimiters;
 pub use config::limits::{Limit, Limits};
 pub use config::names::Per;
 pub use error::{Error, ExceedsCapacity, QueueLimit};
+pub use keyed::acquire::KeyRef;
 pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;
 pub use keyed::hash::{FastHash, FastHasher};
 pub use keyed::{KeyedAcquire, KeyedRateLimiter, ToKey};
-pub use limiter::builder::RateLimiterBuilder;
-pub use limiter::{Acquire, Grant, Metered, RateLimiter, Reservation, SettleOnDrop};
+pub use limiter::any::{AnyGrant, AnyRateLimiter};
+pub use limiter::{
+    Acquire, Granted, InProcess, Limiter, Metered, OwnedLimiter, Queue, Reservation, Settle,
+};
 pub use observe::Event;
 pub use policy::any::{AllOf, AnyPolicy, InvalidAllOf};
 pub use policy::compose::Same;
@@ -163,6 +165,8 @@ pub use policy::smooth_warming_up::SmoothWarmingUp;
 pub use policy::state;
 pub use policy::token_bucket::TokenBucket;
 pub use policy::{Cost, Policy, Quota, Rated, Ready};
+pub use rate_limiter::builder::RateLimiterBuilder;
+pub use rate_limiter::{Grant, RateLimiter};
 pub use stats::{Stats, Waits};
 pub use units::{InvalidRate, Nanos, Rate};
 

@@ -1,225 +1,111 @@
-//! The limiter: every method, written once.
+//! The front desk: what can be asked of every limiter, written once.
+//!
+//! A limiter answers the questions of [`Queue`]; the methods, the future, the reservation and the form without a type
+//! stand on top of them.
 
 mod acquire;
-pub(crate) mod builder;
-mod grant;
-mod grant_owner;
-pub(crate) mod metered;
-mod open_grant;
+pub(crate) mod any;
+mod ask;
+#[cfg(feature = "feedback")]
+mod driven;
+mod granted;
+mod handle;
+mod queue;
 mod reservation;
-mod shared;
-#[cfg(all(test, not(tollgate_loom)))]
-mod tests;
+pub(crate) mod sealed;
 
 use std::fmt;
 use std::hash::Hash;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub use acquire::Acquire;
-pub use grant::Grant;
-pub(crate) use grant_owner::{GrantOwner, KeyGuard, Keys};
-pub use metered::{Metered, SettleOnDrop};
-pub(crate) use open_grant::{GrantId, OpenGrant};
+pub(crate) use ask::Ask;
+#[cfg(feature = "feedback")]
+pub(crate) use driven::{Driven, Passage};
+pub use granted::{Granted, Metered, Settle};
+pub(crate) use handle::{Borrowed, Handle};
+pub use queue::{InProcess, Queue};
 pub use reservation::Reservation;
-pub(crate) use shared::Shared;
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::line::Inner;
 #[cfg(feature = "metrics")]
-use crate::observe;
-use crate::observe::Event;
-use crate::policy::{Cost, Limit, Policy, Quota, Rated};
+use crate::observe::Observe;
+use crate::park::block_on;
+use crate::policy::{Cost, Limit, Quota};
 use crate::stats::{Stats, Waits};
-use crate::units::{Nanos, Rate};
-#[cfg(feature = "feedback")]
-use crate::wait_queue::AfterUnlock;
-use crate::wait_queue::Tenant;
 
-/// Grants permits by a [`Policy`]; callers that must wait queue in FIFO order, unless they enter
-/// [ahead of others](Acquire::ahead_by).
+/// Any limiter: a [`RateLimiter`](crate::RateLimiter), one [key](crate::AtKey) of a
+/// [`KeyedRateLimiter`](crate::KeyedRateLimiter), a [`CachedRateLimiter`](crate::CachedRateLimiter), an
+/// [`Adaptive`](crate::adaptive::Adaptive) rate, and, with their features, a `RedisRateLimiter` and a `Feedback`
+/// around any of them.
 ///
-/// A limiter is a handle: clones share one quota, one queue and one clock, across tasks and threads.
-/// [`builder`](Self::builder) sets a clock, a name and the bounds of the queue.
+/// A function over `impl Limiter` takes any of them; an [`AnyRateLimiter`](crate::AnyRateLimiter) is one type for them all. A
+/// limiter is a handle: clones share one quota and one queue.
 ///
-/// A caller is charged when it is granted. Giving up is free: a dropped future leaves the queue and
-/// takes nothing. No waiter depends on another future being polled. A call that need not wait is
-/// decided without a lock for [`SmoothBursty`](crate::SmoothBursty),
-/// [`TokenBucket`](crate::TokenBucket) and [`Gcra`](crate::Gcra), except at most 64 calls in the time
-/// in which the bucket fills, and under a short lock for the other policies.
+/// These methods return futures, because a shared limiter asks a server. In process they are ready at the first
+/// poll, except for those that wait for a grant. The limiters have most of them as methods of their own, so a program
+/// that knows its limiter need not import the trait; those of a [`RateLimiter`](crate::RateLimiter) borrow it and
+/// are not async where nothing is waited for.
+///
+/// The trait is sealed: methods may be added.
 ///
 /// ```
-/// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+/// use tollgate::{AnyRateLimiter, Error, InFlight, KeyedRateLimiter, Limiter, RateLimiter};
+///
+/// async fn fetch(limiter: impl Limiter<Cost = u32>) -> Result<(), Error> {
+///     let _place = limiter.acquire(1).await?;
+///     Ok(())
+/// }
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let clock = ManualClock::auto_advance();
-/// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock.clone());
-/// for _ in 0..11 {
-///     limiter.acquire(1).await?;
-/// }
-/// assert_eq!(clock.elapsed().as_secs_f64(), 2.0);
+/// fetch(RateLimiter::new(InFlight::new(2))).await?;
+/// fetch(KeyedRateLimiter::new(InFlight::new(2)).at("alice")).await?;
+/// fetch(AnyRateLimiter::new(RateLimiter::new(InFlight::new(2)))).await?;
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// # In a struct
-///
-/// A limiter has one type parameter, its policy. An alias names it once; a struct that should not
-/// know the policy has a [`dyn AnyRateLimiter`](crate::AnyRateLimiter).
-///
-/// ```
-/// use std::sync::Arc;
-/// use tollgate::{AnyRateLimiter, InFlight, Rate, RateLimiter, SmoothBursty};
-///
-/// /// 50 requests a second, 10 of them at a time.
-/// type Quota = (SmoothBursty, InFlight);
-///
-/// struct Client {
-///     quota: RateLimiter<Quota>,
-///     downloads: RateLimiter<InFlight>,
-///     extra: Option<Arc<dyn AnyRateLimiter>>,
-/// }
-///
-/// let client = Client {
-///     quota: RateLimiter::new((SmoothBursty::new(Rate::per_second(50.0)), InFlight::new(10))),
-///     downloads: RateLimiter::new(InFlight::new(3)),
-///     extra: None,
-/// };
-/// let _request = client.quota.try_acquire((1, 1))?;
-/// assert_eq!(client.downloads.available(), 3);
-/// # drop(client.extra); Ok::<(), tollgate::Error>(())
-/// ```
-///
-/// # Shutdown
-///
-/// A limiter is not closed. A waiting task leaves the queue when its future is dropped, by `select!`, a timeout or an
-/// abort of the task, and nothing is charged.
-///
-/// ```
-/// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-/// use tokio::sync::watch;
-///
-/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let policy = SmoothBursty::new(Rate::per_minute(1.0));
-/// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-/// let (stop, mut stopped) = watch::channel(false);
-/// let worker = tokio::spawn({
-///     let limiter = limiter.clone();
-///     async move {
-///         let mut calls = 0;
-///         loop {
-///             tokio::select! {
-///                 biased;
-///                 _ = stopped.changed() => return calls,
-///                 grant = limiter.acquire(1) => calls += grant.map_or(0, |grant| grant.cost()),
-///             }
-///         }
-///     }
-/// });
-/// tokio::task::yield_now().await;
-/// assert_eq!(limiter.queue_len(), 1); // its second call
-/// stop.send_replace(true);
-/// assert_eq!(worker.await?, 1);
-/// assert_eq!(limiter.queue_len(), 0);
-/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// A thread in [`blocking_acquire`](Self::blocking_acquire) returns at its grant only. A thread that has to stop earlier
-/// waits in an executor, such as `futures::executor::block_on`, for `acquire` or for its signal.
-pub struct RateLimiter<P: Policy> {
-    shared: Arc<Shared<P>>,
-}
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a limiter",
+    label = "not a limiter",
+    note = "limiters are handles: pass a `RateLimiter` or its clone, one key of a `KeyedRateLimiter` by `at(key)`, \
+            or an `AnyRateLimiter`"
+)]
+pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
+    /// Whether each of its methods is a request to a server.
+    #[doc(hidden)]
+    const IS_REMOTE: bool = false;
 
-impl<P: Policy> RateLimiter<P> {
-    /// A limiter with the [system clock](Clock::system). It keeps real time under
-    /// `tokio::time::pause`: use [`with_clock`](Self::with_clock) with `Clock::tokio()` there.
+    /// Takes `n` permits, and waits until they are granted; see [`RateLimiter::acquire`](crate::RateLimiter::acquire).
     ///
-    /// ```
-    /// use tollgate::{Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(50.0)));
-    /// assert!(limiter.try_acquire(1).is_ok());
-    /// ```
-    #[must_use]
-    pub fn new(policy: P) -> Self {
-        Self::with_clock(policy, Clock::system())
-    }
-
-    /// A limiter with another clock.
-    ///
-    /// ```
-    /// use tollgate::{Clock, ManualClock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let policy = SmoothBursty::new(Rate::per_second(50.0));
-    /// let in_tests = RateLimiter::with_clock(policy.clone(), ManualClock::new());
-    /// let under_tokio_pause = RateLimiter::with_clock(policy, Clock::tokio());
-    /// ```
-    #[must_use]
-    pub fn with_clock(policy: P, clock: impl Into<Clock>) -> Self {
-        Self::builder(policy).clock(clock).build()
-    }
-
-    /// Takes `n` permits, and waits until they are granted.
-    ///
-    /// The future joins the queue when it is first polled; that is the order of grants, unless a
-    /// caller enters [ahead of others](Acquire::ahead_by). Nothing is taken before the grant. `acquire(0)` is granted at once, takes nothing and is not counted.
+    /// The future joins the queue when it is first polled, and does not borrow the limiter.
     ///
     /// # Errors
     ///
-    /// [`Error::ExceedsCapacity`] if waiting does not help, [`Error::QueueFull`] if the queue is
-    /// [bounded](crate::RateLimiterBuilder::max_waiters).
+    /// [`Error::ExceedsCapacity`] if waiting does not help, [`Error::QueueFull`] if the queue is bounded,
+    /// [`Error::TooManyKeys`] at a key, and `Error::Store` over Redis.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the queue: nothing was charged, and the waiters behind it move up.
-    /// If it was granted but not yet polled again, the permits are given back as by
-    /// [`Grant::refund`]. A future that is kept but never polled again is granted in its turn, and
-    /// delays no other waiter. A new call joins at the end of the queue.
+    /// Dropping the future leaves the queue and takes nothing.
     ///
     /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, SmoothBursty};
+    ///
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
-    /// assert_eq!(limiter.acquire(10).await?.waited().as_millis(), 0);
-    /// assert_eq!(limiter.acquire(1).await?.waited().as_millis(), 2000);
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::auto_advance()));
+    /// limiter.acquire(1).await?;
+    /// assert_eq!(limiter.acquire(1).await?.waited().as_millis(), 200);
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[inline]
-    pub fn acquire(&self, n: P::Cost) -> Acquire<'_, P> {
-        Acquire::new(GrantOwner::borrowed(&self.shared), n, None)
+    fn acquire(&self, n: Self::Cost) -> Acquire<Self> {
+        Acquire::new(self.clone(), Ask::new(n, None))
     }
 
-    /// As [`acquire`](Self::acquire), for one of many tenants that share this limiter: those that wait
-    /// take turns, so that the flood of one delays only itself.
-    ///
-    /// While tenants wait they get permits in equal shares, or by [weight](Acquire::weight), whatever the
-    /// number of their callers and the costs of their calls. A tenant that waits alone gets all of them. The
-    /// callers of one tenant stay in FIFO order. For other methods than `acquire` there is
-    /// [`for_tenant`](Acquire::for_tenant).
-    ///
-    /// - **No tenant starves**: one that begins to wait is granted in the next round, after at most one call of
-    ///   each tenant that waits. A call that costs more than others takes as many rounds before its tenant is next
-    ///   again.
-    /// - **Shares count what callers wait for.** A call that is granted at once, because the queue is empty,
-    ///   does not count, and an empty queue forgets all shares. A call counts by the cost it asks for, also if it is
-    ///   [settled](Grant::settle) later.
-    /// - **A timeout** is judged by the turns of all that wait. A tenant that comes later may go ahead, as with
-    ///   [`ahead_by`](Acquire::ahead_by): then the caller is refused at its deadline.
-    /// - A tenant is any value with a hash, such as `&str` or an id, and nothing has to be registered. It is known by
-    ///   its hash with a random key, so use one type for all tenants. It takes memory only while it waits, or
-    ///   is ahead of its share. Callers without a tenant count as one more tenant.
-    /// - A grant takes O(log tenants). With a policy of one rate a call with a timeout is accepted in constant time if it would
-    ///   be in time behind all waiters. Otherwise it visits the tenants that wait, in the order of their turns, until it is
-    ///   certain to be too late, no further than 128 beyond that. So if more tenants wait, the `retry_after` of a refusal may
-    ///   be less than the wait, but is more than the timeout. With windows, logs and several rules it visits the waiters.
-    ///
-    /// In a task of its own: `tokio::spawn(limiter.acquire_owned(1).for_tenant(&tenant))`. To bound the queue of each, see
-    /// [`max_waiters_per_tenant`](crate::RateLimiterBuilder::max_waiters_per_tenant). For a limit of its own for each
-    /// tenant, see [`KeyedRateLimiter`](crate::KeyedRateLimiter).
+    /// As [`acquire`](Self::acquire), in the turn of one of many tenants that share the limiter; see
+    /// [`RateLimiter::acquire_for`](crate::RateLimiter::acquire_for).
     ///
     /// # Errors
     ///
@@ -227,28 +113,114 @@ impl<P: Policy> RateLimiter<P> {
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire). A caller that leaves does not cost its tenant a turn.
+    /// As [`acquire`](Self::acquire).
     ///
     /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(10.0)), clock);
-    /// limiter.acquire(1).await?;
-    /// // A customer floods the queue, and another one comes.
-    /// let flood: Vec<_> =
-    ///     (0..10_000).map(|_| limiter.acquire_for("ann", 1).reserve()).collect::<Result<_, _>>()?;
-    /// let grant = limiter.acquire_for("bob", 1).await?;
-    /// assert_eq!(grant.waited().as_millis(), 200); // after one call of the flood
-    /// # drop(flood); Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// use tollgate::{KeyedRateLimiter, Limiter, ManualClock, Rate, TokenBucket};
+    ///
+    /// let policy = TokenBucket::new(Rate::per_second(10.0), 1);
+    /// let project = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance()).at("project");
+    /// let batch: Vec<_> = (0..100).map(|_| project.acquire_for("ann", 1).reserve()).collect();
+    /// let grant = project.acquire_for("bob", 1).blocking_wait()?;
+    /// assert_eq!(grant.waited().as_millis(), 100);
+    /// # drop(batch); Ok::<(), tollgate::Error>(())
     /// ```
-    #[inline]
-    pub fn acquire_for<T: Hash + ?Sized>(&self, tenant: &T, n: P::Cost) -> Acquire<'_, P> {
+    fn acquire_for<T: Hash + ?Sized>(&self, tenant: &T, n: Self::Cost) -> Acquire<Self> {
         self.acquire(n).for_tenant(tenant)
     }
 
-    /// As [`acquire`](Self::acquire), but the future and the grant do not borrow the limiter.
+    /// Takes `n` permits if they are ready and the queue is empty; does not wait for permits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Denied`], with the time after which a retry makes sense, and those of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// use tollgate::{AnyRateLimiter, InFlight, Limiter, RateLimiter};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = AnyRateLimiter::new(RateLimiter::new(InFlight::new(1)));
+    /// let place = limiter.try_acquire(1).await?;
+    /// assert!(limiter.try_acquire(1).await.is_err());
+    /// # drop(place); Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn try_acquire(&self, n: Self::Cost) -> Acquire<Self> {
+        Acquire::new(self.clone(), Ask::new(n, Some(Duration::ZERO)))
+    }
+
+    /// Takes `n` permits if they come within `timeout`, and fails **at once** if they cannot.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, SmoothBursty};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::auto_advance()));
+    /// limiter.acquire(1).await?;
+    /// let timeout = Duration::from_millis(199);
+    /// assert!(limiter.try_acquire_timeout(1, timeout).await.is_err());
+    /// let timeout = Duration::from_millis(200);
+    /// assert!(limiter.try_acquire_timeout(1, timeout).await.is_ok());
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn try_acquire_timeout(&self, n: Self::Cost, timeout: Duration) -> Acquire<Self> {
+        Acquire::new(self.clone(), Ask::new(n, Some(timeout)))
+    }
+
+    /// Takes as many of `n` permits as are available now, and at least one.
+    ///
+    /// A limiter over Redis looks first and then takes what it saw, in two requests: if another process takes it in
+    /// between, one permit.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire) for one permit.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
+    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::new()));
+    /// assert_eq!(limiter.try_acquire_up_to(10).await?.cost(), 3);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn try_acquire_up_to(
+        &self,
+        n: Self::Cost,
+    ) -> impl Future<Output = Result<Self::Grant, Error>> + Send {
+        async move {
+            let one = n.each(Self::Cost::ONE, u32::min);
+            let there = self.quota().await?.remaining.each(Self::Cost::ONE, u32::max);
+            let part = n.each(there, u32::min);
+            match self.try_acquire(part).await {
+                Err(Error::Denied { .. }) if part != one => self.try_acquire(one).await,
+                answer => answer,
+            }
+        }
+    }
+
+    /// Joins the queue without waiting for the grant; over Redis it waits until a reply says how long the wait is.
     ///
     /// # Errors
     ///
@@ -259,166 +231,49 @@ impl<P: Policy> RateLimiter<P> {
     /// As [`acquire`](Self::acquire).
     ///
     /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, SmoothBursty};
+    ///
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
-    /// let task = tokio::spawn(limiter.acquire_owned(1));
-    /// assert_eq!(task.await??.waited().as_millis(), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn acquire_owned(&self, n: P::Cost) -> Acquire<'static, P> {
-        Acquire::new(GrantOwner::owned(Arc::clone(&self.shared)), n, None)
-    }
-
-    /// As [`try_acquire_timeout`](Self::try_acquire_timeout), without the borrow.
-    pub(crate) fn acquire_owned_within(
-        &self,
-        n: P::Cost,
-        max_wait: Duration,
-    ) -> Acquire<'static, P> {
-        Acquire::new(GrantOwner::owned(Arc::clone(&self.shared)), n, Some(max_wait))
-    }
-
-    /// Takes `n` permits if they are ready and the queue is empty; never waits.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Denied`] with the wait that the call would have needed behind the queue;
-    /// [`Error::ExceedsCapacity`]. Nothing has been taken.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let clock = ManualClock::new();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
-    /// assert!(limiter.try_acquire(3).is_ok());
-    /// let error = limiter.try_acquire(1).unwrap_err();
-    /// assert_eq!(error.to_string(), "no permits available, retry after 600ms");
-    /// ```
-    #[inline]
-    pub fn try_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        acquire::try_now(&self.shared, n)
-    }
-
-    /// Takes as many of `n` permits as are [available](Self::available) now, and at least one; never waits. The
-    /// grant's [cost](Grant::cost) says how many.
-    ///
-    /// For callers that share out what there is: a worker that fetches up to 50 jobs, a cache of permits. It takes
-    /// `min(n, available())` if the queue is empty. The smooth policies grant one permit also when nothing is stored,
-    /// as [`try_acquire`](Self::try_acquire) does, and never more on credit. Of a tuple each part is taken for itself:
-    /// at least one, unless `n` has zero there; rules with one cost yield what all of them have.
-    ///
-    /// To work through a queue in large batches, wait for a part of the batch and then take what else there is. A
-    /// caller that waits for the `retry_after()` of a refusal is back when there is one permit.
-    ///
-    /// # Errors
-    ///
-    /// Those of `try_acquire(1)`, of a tuple with one permit of each part that `n` asks for: [`Error::Denied`] with the
-    /// time until the first permit. Nothing has been taken.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # let clock = ManualClock::new();
-    /// let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(5.0), 40), clock);
-    /// assert_eq!(limiter.try_acquire_up_to(30)?.cost(), 30);
-    /// assert_eq!(limiter.try_acquire_up_to(30)?.cost(), 10);
-    /// let error = limiter.try_acquire_up_to(30).unwrap_err();
-    /// assert_eq!(error.retry_after().unwrap().as_millis(), 200);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    ///
-    /// Batches of 10 to 50 jobs:
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(5.0), 40), clock);
-    /// let (mut jobs, mut batches) = (60, vec![]);
-    /// while jobs > 0 {
-    ///     let least = jobs.min(10);
-    ///     limiter.acquire(least).await?;
-    ///     let more = limiter.try_acquire_up_to((jobs - least).min(40)).map_or(0, |grant| grant.cost());
-    ///     batches.push(least + more);
-    ///     jobs -= least + more;
-    /// }
-    /// assert_eq!(batches, [40, 10, 10]);
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::new()));
+    /// let places = [limiter.reserve(1).await?, limiter.reserve(1).await?];
+    /// assert_eq!(places.map(|place| place.delay().as_millis()), [0, 200]);
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn try_acquire_up_to(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        self.take_between(n.each(P::Cost::ONE, u32::min), n)
-    }
-
-    /// Takes as many of `most` permits as are available now, and at least `least`.
-    #[inline]
-    pub(crate) fn take_between(
+    fn reserve(
         &self,
-        least: P::Cost,
-        most: P::Cost,
-    ) -> Result<Grant<'_, P>, Error> {
-        let (taken, charge) = self.shared.take_up_to(least, most)?;
-        Ok(Grant::new(GrantOwner::borrowed(&self.shared), taken, charge))
+        n: Self::Cost,
+    ) -> impl Future<Output = Result<Reservation<Self::Owned>, Error>> + Send {
+        self.acquire(n).enter()
     }
 
-    /// Takes `n` permits if they come within `timeout`; fails **at once** if they cannot.
-    ///
-    /// The callers ahead in the queue are counted. If some of them leave later, a refusal may turn out
-    /// to have been early; a grant is never late. If a new rate, a pause, or a caller that enters
-    /// [ahead](Acquire::ahead_by) makes the deadline impossible, the call is refused when it reaches
-    /// the head of the queue, at the latest at its deadline. `Duration::MAX` waits without a limit.
-    ///
-    /// Calls that are refused at the same time get the same `retry_after()`. To serve all of them in
-    /// the end, wait with [`acquire`](Self::acquire) instead of retrying.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Denied`] with the wait that it would have needed, [`Error::ExceedsCapacity`],
-    /// [`Error::QueueFull`]. Nothing has been taken.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # use std::time::Duration;
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
-    /// limiter.acquire(5).await?;
-    /// let error = limiter.try_acquire_timeout(1, Duration::from_millis(999)).await.unwrap_err();
-    /// assert_eq!(error.retry_after(), Some(Duration::from_secs(1)));
-    /// assert!(limiter.try_acquire_timeout(1, Duration::from_secs(1)).await.is_ok());
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[inline]
-    pub fn try_acquire_timeout(&self, n: P::Cost, timeout: Duration) -> Acquire<'_, P> {
-        Acquire::new(GrantOwner::borrowed(&self.shared), n, Some(timeout))
-    }
-
-    /// As [`acquire`](Self::acquire), for threads: parks this one until it is granted.
-    ///
-    /// Blocking and async callers share one queue. In async code use `acquire`: this method blocks
-    /// the executor's thread; with `Clock::tokio()` on a current-thread runtime it never returns.
+    /// As [`acquire`](Self::acquire), for threads: parks the calling thread until the permits are granted.
     ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
     ///
     /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
+    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, SmoothBursty};
+    ///
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::auto_advance()));
     /// limiter.blocking_acquire(1)?;
     /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 200);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    #[inline]
-    pub fn blocking_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        acquire::block(&self.shared, n, None)
+    fn blocking_acquire(&self, n: Self::Cost) -> Result<Self::Grant, Error> {
+        self.acquire(n).blocking_wait()
+    }
+
+    /// As [`try_acquire`](Self::try_acquire), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    fn blocking_try_acquire(&self, n: Self::Cost) -> Result<Self::Grant, Error> {
+        self.try_acquire(n).blocking_wait()
     }
 
     /// As [`try_acquire_timeout`](Self::try_acquire_timeout), for threads.
@@ -426,418 +281,368 @@ impl<P: Policy> RateLimiter<P> {
     /// # Errors
     ///
     /// As [`try_acquire_timeout`](Self::try_acquire_timeout).
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # use std::time::Duration;
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
-    /// limiter.blocking_acquire(5)?;
-    /// assert!(limiter.blocking_try_acquire_timeout(1, Duration::from_millis(999)).is_err());
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[inline]
-    pub fn blocking_try_acquire_timeout(
+    fn blocking_try_acquire_timeout(
         &self,
-        n: P::Cost,
+        n: Self::Cost,
         timeout: Duration,
-    ) -> Result<Grant<'_, P>, Error> {
-        acquire::block(&self.shared, n, Some(timeout))
+    ) -> Result<Self::Grant, Error> {
+        self.try_acquire_timeout(n, timeout).blocking_wait()
     }
 
-    /// Takes a place in the queue without waiting; wait for it later, or drop it. The same as
-    /// `acquire(n).reserve()`.
+    /// As [`try_acquire_up_to`](Self::try_acquire_up_to), for threads.
     ///
     /// # Errors
     ///
-    /// [`Error::ExceedsCapacity`], [`Error::QueueFull`].
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
-    /// let first = limiter.reserve(5)?;
-    /// let second = limiter.reserve(1)?;
-    /// assert_eq!(second.delay().as_millis(), 1000);
-    /// drop(first); // never used: as if it had not been
-    /// assert_eq!(second.delay().as_millis(), 0);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn reserve(&self, n: P::Cost) -> Result<Reservation<P>, Error> {
-        self.acquire_owned(n).reserve()
+    /// As [`try_acquire_up_to`](Self::try_acquire_up_to).
+    fn blocking_try_acquire_up_to(&self, n: Self::Cost) -> Result<Self::Grant, Error> {
+        block_on(self.try_acquire_up_to(n))
     }
 
-    /// Replaces the policy, for all clones. It also applies to callers already waiting. Idle time up
-    /// to now counts at the old rate, and debt keeps its old price.
+    /// As [`reserve`](Self::reserve), for threads.
     ///
-    /// Waiters whose request exceeds the new capacity get [`Error::ExceedsCapacity`].
+    /// # Errors
     ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # use std::time::Duration;
-    /// # let clock = ManualClock::auto_advance();
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy.clone(), clock.clone());
-    /// limiter.set_policy(policy.max_burst(Duration::from_secs(10)));
-    /// clock.advance(Duration::from_secs(3600));
-    /// assert_eq!(limiter.available(), 50);
-    /// ```
-    pub fn set_policy(&self, policy: P) {
-        self.shared.set_policy_quietly(policy, None).run();
-        self.shared.observer.get().report(&Event::PolicyChanged { rate: None });
+    /// As [`reserve`](Self::reserve).
+    fn blocking_reserve(&self, n: Self::Cost) -> Result<Reservation<Self::Owned>, Error> {
+        block_on(self.reserve(n))
     }
 
-    /// Grants nothing for `duration` from now, for example after a response with `Retry-After`.
-    /// Waiters keep their places. No credit accrues in a pause, and a refund gives nothing back across
-    /// it: [refund](Grant::refund) first.
+    /// Grants nothing for `duration`; see [`RateLimiter::pause_for`](crate::RateLimiter::pause_for).
     ///
-    /// **Rules of a rate have nothing stored when it ends**, so that they do not begin with a burst: a
-    /// bucket of 10 a second, full before, grants `acquire(10)` a second after the pause. Windows and
-    /// logs are not changed by a pause.
+    /// # Errors
     ///
-    /// Another pause can make this one longer, not shorter; [`resume`](Self::resume) ends it. Limit the
-    /// value that you accept from a server. More than the [horizon](Nanos::HORIZON) counts as the horizon.
+    /// [`Error::TooManyKeys`] at a key, and `Error::Store` over Redis.
+    ///
+    /// # Cancel safety
+    ///
+    /// In process the future is ready at the first poll. Over Redis a request that was sent may still take effect.
     ///
     /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # use std::time::Duration;
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
-    /// limiter.pause_for(Duration::from_secs(30));
-    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_secs(), 30);
-    /// # Ok::<(), tollgate::Error>(())
+    /// use std::time::Duration;
+    /// use tollgate::{AnyRateLimiter, InFlight, Limiter, ManualClock, RateLimiter};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(InFlight::new(2), ManualClock::auto_advance()));
+    /// limiter.pause_for(Duration::from_secs(7)).await?;
+    /// assert_eq!(limiter.acquire(1).await?.waited().as_secs(), 7);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn pause_for(&self, duration: Duration) {
-        self.with_lock(|inner, now| inner.pause(now, duration));
-        self.shared.observer.get().paused(duration);
+    fn pause_for(&self, duration: Duration) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Ends a pause; see [`RateLimiter::resume`](crate::RateLimiter::resume).
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    fn resume(&self) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Takes what is available beyond `remaining`; see [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// ```
+    /// use tollgate::{AnyRateLimiter, InFlight, Limiter, RateLimiter};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = AnyRateLimiter::new(RateLimiter::new(InFlight::new(10)));
+    /// let taken = limiter.shrink_to(3).await?;
+    /// assert_eq!((taken.cost(), limiter.available().await?), (7, 3));
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn shrink_to(
+        &self,
+        remaining: Self::Cost,
+    ) -> impl Future<Output = Result<Self::Grant, Error>> + Send;
+
+    /// How much of the limit is left; over Redis this is a request of its own.
+    ///
+    /// # Errors
+    ///
+    /// `Error::Store` over Redis.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    fn quota(&self) -> impl Future<Output = Result<Quota<Self::Cost>, Error>> + Send;
+
+    /// The permits that a call without a wait could take now: what [`quota`](Self::quota) says remains.
+    ///
+    /// # Errors
+    ///
+    /// As [`quota`](Self::quota).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`quota`](Self::quota).
+    fn available(&self) -> impl Future<Output = Result<Self::Cost, Error>> + Send {
+        async { Ok(self.quota().await?.remaining) }
     }
 
-    /// Ends a pause now, as if [`pause_for`](Self::pause_for) had been called with the time since.
-    /// Debt from before the pause is still owed. In the instant in which the pause began it discards nothing. Without a
-    /// pause it does nothing.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # use std::time::Duration;
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), &clock);
-    /// limiter.pause_for(Duration::from_secs(30));
-    /// clock.advance(Duration::from_secs(2));
-    /// limiter.resume();
-    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 0);
-    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 200);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn resume(&self) {
-        self.with_lock(|inner, now| inner.resume(now));
-        self.shared.observer.get().report(&Event::Resumed);
-    }
+    /// How much is left of each limit of the policy, for a request of `cost`.
+    #[doc(hidden)]
+    fn limits(
+        &self,
+        cost: Self::Cost,
+    ) -> impl Future<Output = Result<Vec<Limit<Self::Cost>>, Error>> + Send;
 
-    /// Takes what is available beyond `remaining`, because a server said that no more remains. It comes
-    /// back by the policy's own rule: of a bucket at its rate, of a window at its end. To give it back
-    /// earlier, keep the grant, and [refund](Grant::refund) it.
-    ///
-    /// Waiters keep their places. A part of a tuple with `u32::MAX` is not changed. Places in flight
-    /// come back when the grant is dropped. Of policies with one cost for several rules
-    /// ([`Same`](crate::Same), arrays, [`AllOf`](crate::AllOf)) the excess is charged to all of them.
-    ///
-    /// ```
-    /// # use tollgate::{FixedWindow, ManualClock, RateLimiter};
-    /// # use std::time::Duration;
-    /// let window = FixedWindow::new(100, Duration::from_secs(60));
-    /// let limiter = RateLimiter::with_clock(window, ManualClock::new());
-    /// limiter.try_acquire(1)?;
-    /// let taken = limiter.shrink_to(40);
-    /// assert_eq!((taken.cost(), limiter.available()), (59, 40));
-    /// assert_eq!(limiter.shrink_to(70).cost(), 0); // it never adds permits
-    /// taken.refund();
-    /// assert_eq!(limiter.available(), 99);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn shrink_to(&self, remaining: P::Cost) -> Grant<'_, P> {
-        let (excess, charge) = self.shared.take(|inner, now| inner.shrink_to(now, remaining));
-        Grant::new(GrantOwner::borrowed(&self.shared), excess, charge)
-    }
+    /// The number of callers of this process that wait.
+    fn queue_len(&self) -> usize;
 
-    /// The permits that can be taken now without a wait for the next caller. Zero while callers wait
-    /// or the limiter is paused.
-    ///
-    /// The smooth policies grant more than this at once; the next caller waits for the excess.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # use std::time::Duration;
-    /// let clock = ManualClock::new();
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy, clock.clone());
-    /// assert_eq!(limiter.available(), 0);
-    /// clock.advance(Duration::from_millis(600));
-    /// assert_eq!(limiter.available(), 3);
-    /// ```
-    #[must_use]
-    pub fn available(&self) -> P::Cost {
-        self.shared.look(Inner::available)
-    }
+    /// The number of grants, refusals and callers that left, in this process; at a key of a
+    /// [`KeyedRateLimiter`](crate::KeyedRateLimiter), of all its keys.
+    fn stats(&self) -> Stats;
 
-    /// The limit, what remains of it, and the time until all of it is available again. Nothing
-    /// remains while callers wait or the limiter is paused.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # use std::time::Duration;
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 10);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(4)?;
-    /// let quota = limiter.quota();
-    /// assert_eq!((quota.limit, quota.remaining), (10, 6));
-    /// assert_eq!(quota.reset_after, Some(Duration::from_millis(800)));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[must_use]
-    pub fn quota(&self) -> Quota<P::Cost> {
-        self.shared.quota()
-    }
+    /// The waits of callers of this process, and the rules that they waited for; at a key, of all keys.
+    fn waits(&self) -> Waits;
 
-    /// How much is left of each limit, for a request of `cost`.
-    pub(crate) fn limits(&self, cost: P::Cost) -> Vec<Limit<P::Cost>> {
-        self.shared.limits(cost)
-    }
+    /// The clock by which callers of this process wait.
+    fn clock(&self) -> &Clock;
 
-    /// The number of waiters.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// let granted = limiter.reserve(1)?;
-    /// let waiting = limiter.reserve(1)?;
-    /// assert_eq!(limiter.queue_len(), 1);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[must_use]
-    pub fn queue_len(&self) -> usize {
-        self.shared.look(|inner, _| inner.queue_len())
-    }
+    /// The limiter's name, if its builder was given one.
+    fn name(&self) -> Option<&str>;
 
-    /// The number of waiters of a tenant; see [`acquire_for`](Self::acquire_for).
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// let granted = limiter.acquire_for("ann", 1).reserve()?;
-    /// let waiting = limiter.acquire_for("ann", 1).reserve()?;
-    /// assert_eq!((limiter.queue_len_for("ann"), limiter.queue_len_for("bob")), (1, 0));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[must_use]
-    pub fn queue_len_for<T: Hash + ?Sized>(&self, tenant: &T) -> usize {
-        let tenant = Tenant::new(tenant);
-        self.shared.look(|inner, _| inner.queue_len_of(tenant))
-    }
-
-    /// Counters since the limiter was made.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
-    /// for _ in 0..6 {
-    ///     limiter.blocking_acquire(1)?;
-    /// }
-    /// assert_eq!(limiter.stats().granted, 6);
-    /// assert_eq!(limiter.stats().waited.as_millis(), 1000);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.shared.stats()
-    }
-
-    /// How long callers waited, and for which part of the policy.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
-    /// limiter.blocking_acquire(1)?;
-    /// limiter.blocking_acquire(1)?;
-    /// assert_eq!(limiter.waits().count(), 1);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[must_use]
-    pub fn waits(&self) -> Waits {
-        self.shared.waits()
-    }
-
+    /// What is published of it.
     #[cfg(feature = "metrics")]
-    pub(crate) fn observe(&self) -> observe::Observe {
-        observe::observe(&self.shared, |shared| observe::Observation {
-            stats: shared.stats(),
-            waits: shared.waits(),
-            waiting: shared.look(|inner, _| inner.queue_len()),
-            redis: None,
-        })
-    }
-
-    /// The current policy.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy.clone(), ManualClock::new());
-    /// assert_eq!(limiter.policy(), policy);
-    /// ```
-    #[must_use]
-    pub fn policy(&self) -> P {
-        self.shared.policy()
-    }
-
-    /// The name given to the [builder](crate::RateLimiterBuilder::name).
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, RateLimiter};
-    /// let limiter = RateLimiter::builder(InFlight::new(10)).name("uploads").build();
-    /// assert_eq!(limiter.name(), Some("uploads"));
-    /// assert_eq!(RateLimiter::new(InFlight::new(10)).name(), None);
-    /// ```
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        self.shared.observer.name()
-    }
-
-    /// The clock that decides and wakes waiters.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, ManualClock, RateLimiter};
-    /// # use std::time::Duration;
-    /// let clock = ManualClock::new();
-    /// let limiter = RateLimiter::with_clock(InFlight::new(10), &clock);
-    /// clock.advance(Duration::from_secs(1));
-    /// assert_eq!(limiter.clock().now().get(), 1_000_000_000);
-    /// ```
-    #[must_use]
-    pub fn clock(&self) -> &Clock {
-        &self.shared.clock
-    }
-
-    /// The maximum number of waiters; `usize::MAX` if the [builder](crate::RateLimiterBuilder::max_waiters)
-    /// set none.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, RateLimiter};
-    /// let limiter = RateLimiter::builder(InFlight::new(10)).max_waiters(100).build();
-    /// assert_eq!(limiter.max_waiters(), 100);
-    /// ```
-    #[must_use]
-    pub fn max_waiters(&self) -> usize {
-        self.shared.look(|inner, _| inner.bounds().waiters)
-    }
-
-    /// The maximum number of permits that all waiters together may ask for; `u64::MAX` if the
-    /// [builder](crate::RateLimiterBuilder::max_queued_permits) set none.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, RateLimiter};
-    /// let limiter = RateLimiter::builder(InFlight::new(10)).max_queued_permits(50).build();
-    /// assert_eq!(limiter.max_queued_permits(), 50);
-    /// ```
-    #[must_use]
-    pub fn max_queued_permits(&self) -> u64 {
-        self.shared.look(|inner, _| inner.bounds().permits)
-    }
-
-    /// The maximum number of waiters of each tenant; `usize::MAX` if the
-    /// [builder](crate::RateLimiterBuilder::max_waiters_per_tenant) set none.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, RateLimiter};
-    /// let limiter = RateLimiter::builder(InFlight::new(10)).max_waiters_per_tenant(100).build();
-    /// assert_eq!(limiter.max_waiters_per_tenant(), 100);
-    /// ```
-    #[must_use]
-    pub fn max_waiters_per_tenant(&self) -> usize {
-        self.shared.look(|inner, _| inner.bounds().waiters_per_tenant)
-    }
-
-    /// As [`set_policy`](Self::set_policy), for a caller that holds a lock.
-    #[cfg(feature = "feedback")]
-    pub(crate) fn set_policy_quietly(&self, policy: P) -> AfterUnlock {
-        self.shared.set_policy_quietly(policy, None)
-    }
-
-    /// Charges `n` whether it is ready or not.
-    #[cfg(feature = "feedback")]
-    pub(crate) fn take_anyway(&self, n: P::Cost) -> Grant<'static, P> {
-        let (_, charge) = self.shared.take(|inner, now| (n, inner.take_anyway(now, n)));
-        Grant::new(GrantOwner::owned(Arc::clone(&self.shared)), n, charge)
-    }
-
-    fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
-        self.shared.with_lock(act)
-    }
+    #[doc(hidden)]
+    fn observe(&self) -> Observe;
 }
 
-impl<P: Rated> RateLimiter<P> {
-    /// The current rate.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// let policy = SmoothBursty::new(Rate::per_second(7.0));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.rate().as_per_second(), 7.0);
-    /// ```
-    #[must_use]
-    pub fn rate(&self) -> Rate {
-        self.policy().rate()
-    }
+/// A limiter that borrows nothing and can be printed, for middleware and for [`AnyRateLimiter`](crate::AnyRateLimiter): any
+/// [`Limiter`] whose policy is `Debug`.
+pub trait OwnedLimiter: Limiter<Grant: 'static> + fmt::Debug + 'static {}
 
-    /// Replaces the rate, for all clones; see [`set_policy`](Self::set_policy). A [`Rate`] is never zero: to grant
-    /// nothing, call [`pause_for`](Self::pause_for).
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1.0)), clock);
-    /// limiter.blocking_acquire(1)?;
-    /// limiter.set_rate(Rate::per_second(10.0));
-    /// // Debt keeps its old price; later charges have the new one.
-    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 1000);
-    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 100);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn set_rate(&self, rate: Rate) {
-        self.set_rate_quietly(rate)();
-    }
+impl<L: Limiter<Grant: 'static> + fmt::Debug + 'static> OwnedLimiter for L {}
 
-    /// As [`set_rate`](Self::set_rate), for callers that hold a lock: after it is released they call what is
-    /// returned, which wakes the waiters and the listener.
-    pub(crate) fn set_rate_quietly(&self, rate: Rate) -> impl FnOnce() {
-        let after_unlock = self.shared.set_rate_quietly(rate);
-        move || {
-            after_unlock.run();
-            self.shared.observer.get().report(&Event::PolicyChanged { rate: Some(rate) });
+/// Waits for `n`, at most `max_wait`.
+#[cfg(any(feature = "feedback", feature = "tower"))]
+pub(crate) fn acquire_within<L: Limiter>(
+    limiter: &L,
+    n: L::Cost,
+    max_wait: Option<Duration>,
+) -> Acquire<L> {
+    Acquire::new(limiter.clone(), Ask::new(n, max_wait))
+}
+
+/// Methods of [`Limiter`] as methods of the type, so that a program that knows its limiter imports no trait.
+macro_rules! methods_of_limiter {
+    () => {
+        /// Takes `n` permits, and waits until they are granted; see
+        /// [`Limiter::acquire`](crate::Limiter::acquire).
+        pub fn acquire(&self, n: <Self as crate::Queue>::Cost) -> crate::Acquire<Self> {
+            crate::Limiter::acquire(self, n)
         }
-    }
-}
 
-/// Another handle on the same limiter.
-impl<P: Policy> Clone for RateLimiter<P> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
-    }
-}
-
-impl<P: Policy + fmt::Debug> fmt::Debug for RateLimiter<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("RateLimiter");
-        if let Some(name) = self.name() {
-            shown.field("name", &name);
+        /// As [`acquire`](Self::acquire), in the turn of one of many tenants; see
+        /// [`Limiter::acquire_for`](crate::Limiter::acquire_for).
+        pub fn acquire_for<Tenant: std::hash::Hash + ?Sized>(
+            &self,
+            tenant: &Tenant,
+            n: <Self as crate::Queue>::Cost,
+        ) -> crate::Acquire<Self> {
+            crate::Limiter::acquire_for(self, tenant, n)
         }
-        shown
-            .field("policy", &self.policy())
-            .field("clock", &self.shared.clock)
-            .field("queue_len", &self.queue_len())
-            .finish()
-    }
+
+        /// Takes `n` permits if they are ready and the queue is empty; see
+        /// [`Limiter::try_acquire`](crate::Limiter::try_acquire).
+        pub fn try_acquire(&self, n: <Self as crate::Queue>::Cost) -> crate::Acquire<Self> {
+            crate::Limiter::try_acquire(self, n)
+        }
+
+        /// Takes `n` permits if they come within `timeout`, and fails at once if they cannot; see
+        /// [`Limiter::try_acquire_timeout`](crate::Limiter::try_acquire_timeout).
+        pub fn try_acquire_timeout(
+            &self,
+            n: <Self as crate::Queue>::Cost,
+            timeout: std::time::Duration,
+        ) -> crate::Acquire<Self> {
+            crate::Limiter::try_acquire_timeout(self, n, timeout)
+        }
+
+        /// Takes as many of `n` permits as are available now, and at least one; see
+        /// [`Limiter::try_acquire_up_to`](crate::Limiter::try_acquire_up_to).
+        ///
+        /// # Errors
+        ///
+        /// Those of `try_acquire` for one permit.
+        pub async fn try_acquire_up_to(
+            &self,
+            n: <Self as crate::Queue>::Cost,
+        ) -> Result<<Self as crate::Queue>::Grant, crate::Error> {
+            crate::Limiter::try_acquire_up_to(self, n).await
+        }
+
+        /// Joins the queue without waiting for the grant; see [`Limiter::reserve`](crate::Limiter::reserve).
+        ///
+        /// # Errors
+        ///
+        /// Those of `acquire`.
+        pub async fn reserve(
+            &self,
+            n: <Self as crate::Queue>::Cost,
+        ) -> Result<crate::Reservation<<Self as crate::Queue>::Owned>, crate::Error> {
+            crate::Limiter::reserve(self, n).await
+        }
+
+        /// As `acquire`, for threads; see [`Limiter::blocking_acquire`](crate::Limiter::blocking_acquire).
+        ///
+        /// # Errors
+        ///
+        /// Those of `acquire`.
+        pub fn blocking_acquire(
+            &self,
+            n: <Self as crate::Queue>::Cost,
+        ) -> Result<<Self as crate::Queue>::Grant, crate::Error> {
+            crate::Limiter::blocking_acquire(self, n)
+        }
+
+        /// As `try_acquire_timeout`, for threads; see
+        /// [`Limiter::blocking_try_acquire_timeout`](crate::Limiter::blocking_try_acquire_timeout).
+        ///
+        /// # Errors
+        ///
+        /// Those of `try_acquire_timeout`.
+        pub fn blocking_try_acquire_timeout(
+            &self,
+            n: <Self as crate::Queue>::Cost,
+            timeout: std::time::Duration,
+        ) -> Result<<Self as crate::Queue>::Grant, crate::Error> {
+            crate::Limiter::blocking_try_acquire_timeout(self, n, timeout)
+        }
+
+        /// As `try_acquire`, for threads; see
+        /// [`Limiter::blocking_try_acquire`](crate::Limiter::blocking_try_acquire).
+        ///
+        /// # Errors
+        ///
+        /// Those of `try_acquire`.
+        pub fn blocking_try_acquire(
+            &self,
+            n: <Self as crate::Queue>::Cost,
+        ) -> Result<<Self as crate::Queue>::Grant, crate::Error> {
+            crate::Limiter::blocking_try_acquire(self, n)
+        }
+
+        /// As `reserve`, for threads; see [`Limiter::blocking_reserve`](crate::Limiter::blocking_reserve).
+        ///
+        /// # Errors
+        ///
+        /// Those of `reserve`.
+        pub fn blocking_reserve(
+            &self,
+            n: <Self as crate::Queue>::Cost,
+        ) -> Result<crate::Reservation<<Self as crate::Queue>::Owned>, crate::Error> {
+            crate::Limiter::blocking_reserve(self, n)
+        }
+    };
 }
+pub(crate) use methods_of_limiter;
+
+/// What a limiter around another one answers as that does.
+macro_rules! as_inner_limiter {
+    (|$outer:ident| $inner:expr) => {
+        async fn pause_for(&self, duration: std::time::Duration) -> Result<(), crate::Error> {
+            let $outer = self;
+            crate::Limiter::pause_for($inner, duration).await
+        }
+
+        async fn quota(&self) -> Result<crate::Quota<Self::Cost>, crate::Error> {
+            let $outer = self;
+            crate::Limiter::quota($inner).await
+        }
+
+        async fn limits(
+            &self,
+            cost: Self::Cost,
+        ) -> Result<Vec<crate::policy::Limit<Self::Cost>>, crate::Error> {
+            let $outer = self;
+            crate::Limiter::limits($inner, cost).await
+        }
+
+        fn queue_len(&self) -> usize {
+            let $outer = self;
+            crate::Limiter::queue_len($inner)
+        }
+
+        fn stats(&self) -> crate::Stats {
+            let $outer = self;
+            crate::Limiter::stats($inner)
+        }
+
+        fn waits(&self) -> crate::Waits {
+            let $outer = self;
+            crate::Limiter::waits($inner)
+        }
+
+        fn clock(&self) -> &crate::Clock {
+            let $outer = self;
+            crate::Limiter::clock($inner)
+        }
+
+        fn name(&self) -> Option<&str> {
+            let $outer = self;
+            crate::Limiter::name($inner)
+        }
+
+        #[cfg(feature = "metrics")]
+        fn observe(&self) -> crate::observe::Observe {
+            let $outer = self;
+            crate::Limiter::observe($inner)
+        }
+    };
+}
+pub(crate) use as_inner_limiter;
+
+/// Methods of [`Granted`] as methods of the type.
+macro_rules! methods_of_granted {
+    () => {
+        /// The permits that were granted; after [`settle`](Self::settle) the corrected number.
+        #[must_use]
+        pub fn cost(&self) -> <Self as crate::Granted>::Cost {
+            crate::Granted::cost(self)
+        }
+
+        /// How long the call waited; see [`Grant::waited`](crate::Grant::waited).
+        #[must_use]
+        pub fn waited(&self) -> std::time::Duration {
+            crate::Granted::waited(self)
+        }
+
+        /// The rule that made the call wait; see [`Grant::limited_by`](crate::Grant::limited_by).
+        #[must_use]
+        pub fn limited_by(&self) -> Option<usize> {
+            crate::Granted::limited_by(self)
+        }
+
+        /// Corrects the cost once the true one is known; see [`Granted::settle`](crate::Granted::settle).
+        pub fn settle(
+            &mut self,
+            actual: <Self as crate::Granted>::Cost,
+        ) -> crate::Settle<'_, Self> {
+            crate::Granted::settle(self, actual)
+        }
+
+        /// Gives the permits back; see [`Grant::refund`](crate::Grant::refund).
+        pub fn refund(self) {
+            crate::Granted::refund(self);
+        }
+
+        /// The grant, settled when it is dropped; see [`Grant::metered`](crate::Grant::metered).
+        #[must_use]
+        pub fn metered(self) -> crate::Metered<Self> {
+            crate::Granted::metered(self)
+        }
+    };
+}
+pub(crate) use methods_of_granted;

@@ -37,9 +37,9 @@ use metrics::{
 use parking_lot::ReentrantMutex;
 
 use crate::keyed::KeyedRateLimiter;
-use crate::limiter::RateLimiter;
 use crate::observe::{Observation, Observe};
 use crate::policy::Policy;
+use crate::rate_limiter::RateLimiter;
 use crate::sync::Mutex;
 
 /// Hands the counts of limiters to the recorder of the `metrics` facade.

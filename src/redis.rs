@@ -41,7 +41,6 @@ mod inspect;
 mod limiter;
 mod line;
 mod options;
-mod reservation;
 mod script;
 mod sender;
 mod shared;
@@ -52,7 +51,7 @@ mod traces;
 pub use crate::error::store::StoreError;
 /// The client library, whose types are part of this module's.
 pub use ::redis;
-pub use acquire::RedisAcquire;
+pub use acquire::{RedisAcquire, RedisReservation};
 pub use builder::Builder;
 #[cfg(feature = "redis-cluster")]
 pub use connection::cluster::Cluster;
@@ -64,5 +63,4 @@ pub use health::State;
 pub use inspect::KeyState;
 pub use limiter::RedisRateLimiter;
 pub use options::Unavailable;
-pub use reservation::RedisReservation;
 pub use script::{Lua, Scripted};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::control::{Algorithm, Control, Limits};
 use super::limiter::{Adaptive, Shared};
 use super::retry::{self, RetryBudget};
-use crate::limiter::RateLimiter;
 use crate::policy::Rated;
+use crate::rate_limiter::RateLimiter;
 use crate::sync::Mutex;
 use crate::units::Rate;
 

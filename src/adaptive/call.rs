@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::limiter::Adaptive;
 use crate::error::Error;
-use crate::limiter::Grant;
 use crate::policy::Rated;
+use crate::rate_limiter::Grant;
 
 impl<P: Rated> Adaptive<P> {
     /// Takes `n` permits, as [`RateLimiter::acquire`](crate::RateLimiter::acquire) does.

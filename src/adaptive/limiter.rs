@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::control::Control;
 use super::retry::RetryBudget;
-use crate::limiter::RateLimiter;
 use crate::policy::Rated;
+use crate::rate_limiter::RateLimiter;
 use crate::sync::Mutex;
 use crate::units::Rate;
 

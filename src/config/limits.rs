@@ -7,10 +7,10 @@ use std::str::FromStr;
 use super::error::InvalidLimit;
 use super::lazy::Lazy;
 use super::names::{self, Per, Template};
-use crate::limiter::RateLimiter;
-use crate::limiter::builder::RateLimiterBuilder;
 use crate::policy::any::{AllOf, AnyPolicy};
 use crate::policy::headroom::{Headroom, Rest};
+use crate::rate_limiter::RateLimiter;
+use crate::rate_limiter::builder::RateLimiterBuilder;
 use crate::wait_queue::Bounds;
 
 /// The limits of a program: one for each host, route, API key or name that it lists, and one for the others.

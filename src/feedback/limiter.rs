@@ -1,22 +1,12 @@
 //! The limiters that can be taught.
 
-use std::fmt;
-use std::hash::{BuildHasher, Hash};
-use std::ops::Deref;
-use std::sync::Arc;
-use std::time::Duration;
-
 use super::answer::Unit;
-use crate::any::{AnyGrant, AnyRateLimiter, acquire_within};
-use crate::clock::Clock;
-use crate::error::Error;
-use crate::keyed::at_key::AtKey;
-use crate::limiter::{Grant, RateLimiter};
-use crate::policy::{Cost, Policy};
+use crate::limiter::Limiter;
+use crate::policy::Cost;
 
 /// A limiter that a [`Feedback`](super::Feedback) can teach: a [`RateLimiter`], one [key](AtKey) of a
 /// [`KeyedRateLimiter`](crate::KeyedRateLimiter), a `RedisRateLimiter`, or any of them as
-/// `Arc<dyn AnyRateLimiter>`. The trait is sealed.
+/// `AnyRateLimiter`. The trait is sealed.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -25,40 +15,12 @@ use crate::policy::{Cost, Policy};
 ///
 /// let one = Feedback::new(RateLimiter::new(InFlight::new(10)));
 /// let key = Feedback::new(KeyedRateLimiter::new(InFlight::new(10)).at("api.example.com"));
-/// let any: Arc<dyn AnyRateLimiter> = Arc::new(RateLimiter::new(InFlight::new(10)));
+/// let any: AnyRateLimiter = Arc::new(RateLimiter::new(InFlight::new(10)));
 /// let any = Feedback::new(any);
 /// ```
-pub trait Limiter: sealed::Sealed + Send + Sync + 'static {
-    /// The cost of a call: a number, or a tuple of numbers.
-    type Cost: Counted;
-    /// What was granted.
-    type Grant: Send + 'static;
+pub trait Taught: Limiter<Cost: Counted, Grant: 'static> + 'static {}
 
-    #[doc(hidden)]
-    fn acquire(
-        &self,
-        n: Self::Cost,
-        max_wait: Option<Duration>,
-    ) -> impl Future<Output = Result<Self::Grant, Error>> + Send;
-    #[doc(hidden)]
-    fn pause_for(&self, duration: Duration) -> impl Future<Output = Result<(), Error>> + Send;
-    #[doc(hidden)]
-    fn resume(&self) -> impl Future<Output = Result<(), Error>> + Send;
-    #[doc(hidden)]
-    fn shrink_to(
-        &self,
-        remaining: Self::Cost,
-    ) -> impl Future<Output = Result<Self::Grant, Error>> + Send;
-    #[doc(hidden)]
-    fn refund(grant: Self::Grant);
-    #[doc(hidden)]
-    fn cost(grant: &Self::Grant) -> Self::Cost;
-    #[doc(hidden)]
-    fn clock(&self) -> &Clock;
-    /// Whether each of these is a request to a server.
-    #[doc(hidden)]
-    const IS_REMOTE: bool = false;
-}
+impl<L: Limiter<Cost: Counted, Grant: 'static> + 'static> Taught for L {}
 
 mod sealed {
     /// Keeps the traits of this module to this crate.
@@ -159,213 +121,5 @@ impl Counts {
     /// Whether a call of this cost shows that the first number does not count requests: a call is one.
     pub(super) fn differs<C: Counted>(&self, cost: C) -> bool {
         !self.is_said && cost.number(0) > 1
-    }
-}
-
-impl<P: Policy> sealed::Sealed for RateLimiter<P> {}
-
-impl<P: Policy<Cost: Counted>> Limiter for RateLimiter<P> {
-    type Cost = P::Cost;
-    type Grant = Grant<'static, P>;
-
-    async fn acquire(&self, n: P::Cost, max_wait: Option<Duration>) -> Result<Self::Grant, Error> {
-        match max_wait {
-            None => self.acquire_owned(n).await,
-            Some(max_wait) => self.acquire_owned_within(n, max_wait).await,
-        }
-    }
-
-    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
-        self.pause_for(duration);
-        Ok(())
-    }
-
-    async fn resume(&self) -> Result<(), Error> {
-        self.resume();
-        Ok(())
-    }
-
-    async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
-        Ok(self.shrink_to(remaining).into_owned())
-    }
-
-    fn refund(grant: Self::Grant) {
-        grant.refund();
-    }
-
-    fn cost(grant: &Self::Grant) -> P::Cost {
-        grant.cost()
-    }
-
-    fn clock(&self) -> &Clock {
-        self.clock()
-    }
-}
-
-impl<K, P: Policy, S> sealed::Sealed for AtKey<K, P, S> {}
-
-impl<K, P, S> Limiter for AtKey<K, P, S>
-where
-    K: Clone + fmt::Debug + Hash + Eq + Send + Sync + 'static,
-    P: Policy<Cost: Counted>,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    type Cost = P::Cost;
-    type Grant = Grant<'static, P>;
-
-    async fn acquire(&self, n: P::Cost, max_wait: Option<Duration>) -> Result<Self::Grant, Error> {
-        self.limiter().acquire_within(self.key().clone(), n, max_wait).await
-    }
-
-    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
-        self.limiter().pause_for(self.key(), duration)
-    }
-
-    async fn resume(&self) -> Result<(), Error> {
-        self.limiter().resume(self.key())
-    }
-
-    async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
-        self.limiter().shrink_to(self.key(), remaining)
-    }
-
-    fn refund(grant: Self::Grant) {
-        grant.refund();
-    }
-
-    fn cost(grant: &Self::Grant) -> P::Cost {
-        grant.cost()
-    }
-
-    fn clock(&self) -> &Clock {
-        self.limiter().clock()
-    }
-}
-
-macro_rules! any {
-    ($any:ty) => {
-        impl<C: Counted> sealed::Sealed for $any {}
-
-        impl<C: Counted> Limiter for $any {
-            type Cost = C;
-            type Grant = AnyGrant<C>;
-
-            async fn acquire(
-                &self,
-                n: C,
-                max_wait: Option<Duration>,
-            ) -> Result<AnyGrant<C>, Error> {
-                acquire_within(&**self, n, max_wait).await
-            }
-
-            async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
-                (**self).pause_for(duration).await
-            }
-
-            async fn resume(&self) -> Result<(), Error> {
-                (**self).resume().await
-            }
-
-            async fn shrink_to(&self, remaining: C) -> Result<AnyGrant<C>, Error> {
-                (**self).shrink_to(remaining).await
-            }
-
-            fn refund(grant: AnyGrant<C>) {
-                grant.refund();
-            }
-
-            fn cost(grant: &AnyGrant<C>) -> C {
-                grant.cost()
-            }
-
-            fn clock(&self) -> &Clock {
-                (**self).clock()
-            }
-
-            const IS_REMOTE: bool = true;
-        }
-    };
-}
-
-any!(Arc<dyn AnyRateLimiter<C>>);
-any!(Box<dyn AnyRateLimiter<C>>);
-any!(AnyLimiter<C>);
-
-/// An `Arc<dyn AnyRateLimiter<C>>`, as the layers and middleware of this crate have it.
-///
-/// ```
-/// use std::sync::Arc;
-/// use tollgate::feedback::{AnyLimiter, Feedback};
-/// use tollgate::{AnyRateLimiter, InFlight, RateLimiter};
-///
-/// let any: Arc<dyn AnyRateLimiter> = Arc::new(RateLimiter::new(InFlight::new(10)));
-/// let feedback = Feedback::new(AnyLimiter::from(any));
-/// ```
-// A type without a lifetime: async code that is generic in `C` does not compile with one.
-#[derive(Clone, Debug)]
-pub struct AnyLimiter<C: Counted = u32>(Arc<dyn AnyRateLimiter<C>>);
-
-impl<C: Counted> From<Arc<dyn AnyRateLimiter<C>>> for AnyLimiter<C> {
-    fn from(limiter: Arc<dyn AnyRateLimiter<C>>) -> Self {
-        Self(limiter)
-    }
-}
-
-impl<C: Counted> Deref for AnyLimiter<C> {
-    type Target = dyn AnyRateLimiter<C>;
-
-    fn deref(&self) -> &Self::Target {
-        &*self.0
-    }
-}
-
-#[cfg(feature = "redis")]
-mod redis {
-    use std::time::Duration;
-
-    use super::{Counted, Limiter, sealed};
-    use crate::clock::Clock;
-    use crate::error::Error;
-    use crate::redis::{Connection, RedisGrant, RedisRateLimiter, Scripted};
-
-    impl<P: Scripted, C: Connection> sealed::Sealed for RedisRateLimiter<P, C> {}
-
-    impl<P: Scripted<Cost: Counted>, C: Connection> Limiter for RedisRateLimiter<P, C> {
-        type Cost = P::Cost;
-        type Grant = RedisGrant<P, C>;
-
-        async fn acquire(
-            &self,
-            n: P::Cost,
-            max_wait: Option<Duration>,
-        ) -> Result<Self::Grant, Error> {
-            self.acquire_within(n, max_wait).await
-        }
-
-        async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
-            self.pause_for(duration).await
-        }
-
-        async fn resume(&self) -> Result<(), Error> {
-            self.resume().await
-        }
-
-        async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
-            self.shrink_to(remaining).await
-        }
-
-        fn refund(grant: Self::Grant) {
-            grant.refund();
-        }
-
-        fn cost(grant: &Self::Grant) -> P::Cost {
-            grant.cost()
-        }
-
-        fn clock(&self) -> &Clock {
-            self.clock()
-        }
-
-        const IS_REMOTE: bool = true;
     }
 }

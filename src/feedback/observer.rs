@@ -8,14 +8,15 @@ use super::answer::{Answer, Unit};
 use super::dialect::Dialects;
 use super::gate::{Gate, Units};
 use super::headers::Headers;
-use super::limiter::{Counted, Counts, Limiter};
+use super::limiter::{Counted, Counts, Taught};
 use super::state::{FeedbackStats, Lesson, State, Taken};
 use super::window::Heard;
 use crate::clock::{Alarm, OnAlarm};
 use crate::error::Error;
-use crate::limiter::{Grant, RateLimiter};
+use crate::limiter::{Acquire, Ask, Granted};
 use crate::park::block_on;
 use crate::policy::Cost;
+use crate::rate_limiter::{Grant, RateLimiter};
 use crate::sync::Mutex;
 use crate::units::Nanos;
 
@@ -23,6 +24,11 @@ use crate::units::Nanos;
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
 /// A limiter that learns from each response: see the [module](super).
+///
+/// A caller waits until both the server, by what it said last, and the limiter have room for its call, in the order
+/// of arrival. Callers that do not go through here are held back only by the limiter, which is paused and shrunk. A
+/// timeout fails at once if the server's last answer or the limiter's queue rules it out. A caller that waits for the
+/// server joins the limiter's queue when the server lets it, whether it is polled or not.
 ///
 /// It is a handle: clones share what was learned. Calls for which a server keeps separate quotas (GitHub's search,
 /// Discord's routes) need one for each.
@@ -48,11 +54,11 @@ const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Feedback<L: Limiter> {
+pub struct Feedback<L: Taught> {
     shared: Arc<Shared<L>>,
 }
 
-struct Shared<L: Limiter> {
+struct Shared<L: Taught> {
     limiter: L,
     gate: RateLimiter<Gate>,
     counts: Counts,
@@ -77,14 +83,14 @@ struct Shared<L: Limiter> {
 /// assert_eq!(feedback.stats().answers, 0);
 /// ```
 #[must_use = "a builder does nothing until it is built"]
-pub struct FeedbackBuilder<L: Limiter> {
+pub struct FeedbackBuilder<L: Taught> {
     limiter: L,
     counts: Counts,
     dialects: Dialects,
     max_wait: Duration,
 }
 
-impl<L: Limiter> FeedbackBuilder<L> {
+impl<L: Taught> FeedbackBuilder<L> {
     /// The dialects to read; by default all that are known.
     pub fn dialects(self, dialects: Dialects) -> Self {
         Self { dialects, ..self }
@@ -123,7 +129,7 @@ impl<L: Limiter> FeedbackBuilder<L> {
     }
 }
 
-impl<L: Limiter> Feedback<L> {
+impl<L: Taught> Feedback<L> {
     /// Teaches `limiter`, in all known dialects.
     #[must_use]
     pub fn new(limiter: L) -> Self {
@@ -136,87 +142,29 @@ impl<L: Limiter> Feedback<L> {
         FeedbackBuilder { limiter, counts, dialects, max_wait: MAX_WAIT }
     }
 
-    /// Waits until both the server, by what it said last, and the limiter have room for `n`.
-    ///
-    /// Callers are served in order. Callers that do not go through here are held back only by the limiter, which
-    /// is paused and shrunk.
-    ///
-    /// # Errors
-    ///
-    /// Those of the limiter's own `acquire`.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves the queue and takes nothing.
-    pub async fn acquire(&self, n: L::Cost) -> Result<Call<L>, Error> {
-        self.acquire_within(n, None).await
+    crate::limiter::methods_of_limiter!();
+
+    pub(crate) fn acquire_within(&self, n: L::Cost, max_wait: Option<Duration>) -> Acquire<Self> {
+        Acquire::new(self.clone(), Ask::new(n, max_wait))
     }
 
-    /// As [`acquire`](Self::acquire), within `timeout`. It fails at once if the server's last answer or the
-    /// limiter's queue rules that out.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Denied`], and those of the limiter's own `try_acquire_timeout`.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::feedback::Feedback;
-    /// use tollgate::{InFlight, ManualClock, RateLimiter};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
-    /// let feedback = Feedback::new(limiter);
-    /// feedback.acquire(1).await?.observe(429u16, &[("retry-after", "7")]).await;
-    /// let error = feedback.try_acquire_timeout(1, Duration::from_secs(5)).await.unwrap_err();
-    /// assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub async fn try_acquire_timeout(
-        &self,
-        n: L::Cost,
-        timeout: Duration,
-    ) -> Result<Call<L>, Error> {
-        self.acquire_within(n, Some(timeout)).await
+    pub(super) fn units(&self, n: L::Cost) -> [u32; 4] {
+        self.shared.counts.units(n)
     }
 
-    pub(crate) async fn acquire_within(
-        &self,
-        n: L::Cost,
-        max_wait: Option<Duration>,
-    ) -> Result<Call<L>, Error> {
-        let units = self.shared.counts.units(n);
-        let clock = self.shared.limiter.clock();
-        let deadline = max_wait.map(|max_wait| clock.now().saturating_add(max_wait));
-        let left = || deadline.map(|deadline| deadline.since(clock.now()));
-        loop {
-            let place = match left() {
-                None => self.shared.gate.acquire_owned(cost(units)).await?,
-                Some(left) => self.shared.gate.acquire_owned_within(cost(units), left).await?,
-            };
-            self.shared.give_back();
-            let shut = self.shared.state.lock().shut;
-            let grant = self.shared.limiter.acquire(n, left()).await?;
-            if self.shared.state.lock().shut == shut {
-                return Ok(self.call(n, Some(grant), place));
-            }
-            // The server has refused another call meanwhile: the next ones go one by one.
-            L::refund(grant);
-        }
+    pub(super) fn gate(&self) -> &RateLimiter<Gate> {
+        &self.shared.gate
     }
 
-    /// As [`acquire`](Self::acquire), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire).
-    pub fn blocking_acquire(&self, n: L::Cost) -> Result<Call<L>, Error> {
-        block_on(self.acquire(n))
+    /// How often the server has refused.
+    pub(super) fn shut(&self) -> u64 {
+        self.shared.state.lock().shut
+    }
+
+    /// A caller is about to ask the limiter.
+    pub(super) fn passed_gate(&self) -> u64 {
+        self.shared.give_back();
+        self.shut()
     }
 
     /// A call for `n` that is sent now, by a caller that has acquired its permits from the limiter itself.
@@ -241,7 +189,12 @@ impl<L: Limiter> Feedback<L> {
         self.call(n, None, place)
     }
 
-    fn call(&self, n: L::Cost, grant: Option<L::Grant>, place: Grant<'static, Gate>) -> Call<L> {
+    pub(super) fn call(
+        &self,
+        n: L::Cost,
+        grant: Option<L::Grant>,
+        place: Grant<'static, Gate>,
+    ) -> Call<L> {
         let shared = Arc::clone(&self.shared);
         let units = shared.counts.units(n);
         {
@@ -251,6 +204,13 @@ impl<L: Limiter> Feedback<L> {
         }
         let sent = shared.limiter.clock().now();
         Call { shared, units, grant, place: Some(place), sent }
+    }
+
+    /// Permits that no call to the server is made with.
+    pub(super) fn not_sent(&self, grant: L::Grant) -> Call<L> {
+        let shared = Arc::clone(&self.shared);
+        let sent = shared.limiter.clock().now();
+        Call { shared, units: [0; 4], grant: Some(grant), place: None, sent }
     }
 
     /// The limiter.
@@ -306,17 +266,17 @@ impl<L: Limiter> Feedback<L> {
             state.resume();
             std::mem::take(&mut state.taken)
         });
-        taken.into_iter().for_each(|taken| L::refund(taken.grant));
+        taken.into_iter().for_each(|taken| taken.grant.refund());
         self.shared.arm();
         self.shared.limiter.resume().await
     }
 }
 
-fn cost([a, b, c, d]: [u32; 4]) -> Units {
+pub(super) fn cost([a, b, c, d]: [u32; 4]) -> Units {
     (a, b, c, d)
 }
 
-impl<L: Limiter> Shared<L> {
+impl<L: Taught> Shared<L> {
     /// Changes what is known, and the gate with it.
     fn change<R>(&self, change: impl FnOnce(&mut State<L::Grant>) -> R) -> R {
         let mut state = self.state.lock();
@@ -342,7 +302,7 @@ impl<L: Limiter> Shared<L> {
         if over.is_empty() {
             return;
         }
-        over.into_iter().for_each(|taken| L::refund(taken.grant));
+        over.into_iter().for_each(|taken| taken.grant.refund());
         self.arm();
     }
 
@@ -366,13 +326,13 @@ impl<L: Limiter> Shared<L> {
 
     /// Keeps what was taken from the limiter until a reset, to give it back.
     fn keep(&self, grant: L::Grant, until: Option<Nanos>) {
-        let cost = L::cost(&grant);
+        let cost = grant.cost();
         if cost.is_zero() {
             return;
         }
         let Some(until) = until else {
             // Nothing is known any more.
-            L::refund(grant);
+            grant.refund();
             return;
         };
         // What there is no room for comes back by the policy's own rule.
@@ -422,7 +382,7 @@ impl<L: Limiter> Shared<L> {
     }
 }
 
-impl<L: Limiter> OnAlarm for Shared<L> {
+impl<L: Taught> OnAlarm for Shared<L> {
     fn on_alarm(&self) {
         self.give_back();
         // An alarm may be early.
@@ -461,7 +421,7 @@ impl<L: Limiter> OnAlarm for Shared<L> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "a call that is dropped without an answer counts against what remains"]
-pub struct Call<L: Limiter> {
+pub struct Call<L: Taught> {
     shared: Arc<Shared<L>>,
     units: [u32; 4],
     grant: Option<L::Grant>,
@@ -470,7 +430,7 @@ pub struct Call<L: Limiter> {
     sent: Nanos,
 }
 
-impl<L: Limiter> Call<L> {
+impl<L: Taught> Call<L> {
     /// Learns from the response, and pauses, resumes or shrinks the limiter. What was learned is in force when
     /// this function returns; the future does what the limiter needs, which in process takes no time.
     ///
@@ -544,16 +504,24 @@ impl<L: Limiter> Call<L> {
 
     /// Gives the permits back, for a call that was not sent.
     pub fn refund(mut self) {
+        self.refund_now();
+    }
+
+    pub(super) fn refund_now(&mut self) {
         if self.place.take().is_some() {
             self.shared.change(|state| state.land(self.units));
         }
         if let Some(grant) = self.grant.take() {
-            L::refund(grant);
+            grant.refund();
         }
+    }
+
+    pub(super) fn granted(&self) -> Option<&L::Grant> {
+        self.grant.as_ref()
     }
 }
 
-impl<L: Limiter> Drop for Call<L> {
+impl<L: Taught> Drop for Call<L> {
     fn drop(&mut self) {
         if self.place.is_some() {
             let now = self.shared.limiter.clock().now();
@@ -562,13 +530,13 @@ impl<L: Limiter> Drop for Call<L> {
     }
 }
 
-impl<L: Limiter> Clone for Feedback<L> {
+impl<L: Taught> Clone for Feedback<L> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<L: Limiter + fmt::Debug> fmt::Debug for Feedback<L> {
+impl<L: Taught + fmt::Debug> fmt::Debug for Feedback<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Feedback")
             .field("limiter", &self.shared.limiter)
@@ -577,7 +545,7 @@ impl<L: Limiter + fmt::Debug> fmt::Debug for Feedback<L> {
     }
 }
 
-impl<L: Limiter + fmt::Debug> fmt::Debug for FeedbackBuilder<L> {
+impl<L: Taught + fmt::Debug> fmt::Debug for FeedbackBuilder<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FeedbackBuilder")
             .field("limiter", &self.limiter)
@@ -587,7 +555,7 @@ impl<L: Limiter + fmt::Debug> fmt::Debug for FeedbackBuilder<L> {
     }
 }
 
-impl<L: Limiter> fmt::Debug for Call<L> {
+impl<L: Taught> fmt::Debug for Call<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
             .field("units", &self.units)

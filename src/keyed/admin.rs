@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::policy_source::PolicySource;
 use super::{KeyedRateLimiter, ToKey};
 use crate::error::Error;
-use crate::limiter::{Grant, GrantOwner};
 use crate::observe::Event;
 use crate::policy::Policy;
+use crate::rate_limiter::{Grant, GrantOwner};
 
 impl<K, P, S> KeyedRateLimiter<K, P, S>
 where

@@ -2,23 +2,34 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use super::KeyedRateLimiter;
+use super::acquire::KeyPlace;
 use super::hash::FastHash;
-use crate::policy::Policy;
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::limiter::{Acquire, Ask, Handle, InProcess, Limiter, Queue, sealed::Sealed};
+#[cfg(feature = "metrics")]
+use crate::observe::Observe;
+use crate::policy::{Limit, Policy, Quota};
+use crate::rate_limiter::place::LinePlace;
+use crate::rate_limiter::{Grant, RateLimiter};
+use crate::stats::{Stats, Waits};
 
-/// One key of a [`KeyedRateLimiter`], as an [`AnyRateLimiter`](crate::AnyRateLimiter); see
+/// One key of a [`KeyedRateLimiter`], as a [`Limiter`]; see
 /// [`KeyedRateLimiter::at`].
 ///
 /// The handle does not keep its key in the table: an idle key is dropped even while handles to it exist.
 ///
 /// ```
-/// use tollgate::{AnyRateLimiter, KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+/// use tollgate::{KeyedRateLimiter, Limiter, ManualClock, Rate, TokenBucket};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
 /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
-/// let alice: Box<dyn AnyRateLimiter> = Box::new(limiter.at("alice".to_owned()));
+/// let alice = limiter.at("alice".to_owned());
 /// alice.acquire(3).await?;
 /// assert_eq!((limiter.available("alice"), limiter.available("bob")), (0, 3));
 /// assert_eq!(alice.acquire(1).await?.waited().as_millis(), 200);
@@ -36,7 +47,7 @@ where
     P: Policy,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// A handle to one key, for code that takes an [`AnyRateLimiter`](crate::AnyRateLimiter).
+    /// A handle to one key, for code that takes a [`Limiter`].
     ///
     /// ```
     /// # use tollgate::{InFlight, KeyedRateLimiter};
@@ -46,6 +57,33 @@ where
     #[must_use]
     pub fn at(&self, key: K) -> AtKey<K, P, S> {
         AtKey { limiter: self.clone(), key }
+    }
+
+    /// As [`acquire`](Self::acquire), but the future and the grant borrow neither the limiter nor the
+    /// key.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, KeyedRateLimiter, ManualClock};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = KeyedRateLimiter::with_clock(InFlight::new(1), ManualClock::new());
+    /// let grant = tokio::spawn(limiter.acquire_owned("alice".to_owned(), 1)).await??;
+    /// assert_eq!((limiter.available("alice"), limiter.available("bob")), (0, 1));
+    /// # drop(grant); Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn acquire_owned(&self, key: K, n: P::Cost) -> Acquire<AtKey<K, P, S>>
+    where
+        K: Clone,
+    {
+        Acquire::new(self.at(key), Ask::new(n, None))
     }
 }
 
@@ -72,5 +110,123 @@ impl<K: Clone, P: Policy, S> Clone for AtKey<K, P, S> {
 impl<K: fmt::Debug, P: Policy, S> fmt::Debug for AtKey<K, P, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AtKey").field("key", &self.key).field("limiter", &self.limiter).finish()
+    }
+}
+
+impl<K, P: Policy, S> Sealed for AtKey<K, P, S> {}
+
+impl<K, P, S> InProcess for AtKey<K, P, S>
+where
+    K: Clone + Hash + Eq + Send + 'static,
+    P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
+{
+}
+
+impl<K, P, S> Queue for AtKey<K, P, S>
+where
+    K: Clone + Hash + Eq + Send + 'static,
+    P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    type Cost = P::Cost;
+    type Grant = Grant<'static, P>;
+    type Handle = Option<Self>;
+    type Place = KeyPlace<P>;
+    type Owned = RateLimiter<P>;
+
+    fn poll_acquire(
+        limiter: &mut Self::Handle,
+        ask: &Ask<P::Cost>,
+        place: &mut KeyPlace<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Grant<'static, P>, Error>> {
+        // While it waits at the limiter of the key, it has no share of the table.
+        let arrive = || {
+            let at_key = Handle::take(limiter);
+            at_key.limiter.grant_or_wait(&at_key.key, ask)
+        };
+        place.poll(ask, arrive, context)
+    }
+
+    fn poll_enter(
+        limiter: &mut Self::Handle,
+        ask: &Ask<P::Cost>,
+        place: &mut KeyPlace<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        let line = || {
+            let at_key = Handle::take(limiter);
+            at_key.limiter.line(&at_key.key)
+        };
+        place.enter(line, ask, context)
+    }
+
+    fn leave(_: &Self::Handle, ask: &Ask<P::Cost>, place: &mut KeyPlace<P>) {
+        place.leave(ask);
+    }
+
+    fn delay(_: &Self::Handle, place: &KeyPlace<P>) -> Duration {
+        place.delay()
+    }
+
+    fn into_owned(_: &mut Self::Handle, place: KeyPlace<P>) -> (RateLimiter<P>, LinePlace<P>) {
+        place.into_line()
+    }
+}
+
+impl<K, P, S> Limiter for AtKey<K, P, S>
+where
+    K: Clone + Hash + Eq + Send + Sync + 'static,
+    P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    async fn try_acquire_up_to(&self, n: P::Cost) -> Result<Self::Grant, Error> {
+        self.limiter.try_acquire_up_to(&self.key, n)
+    }
+
+    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        self.limiter.pause_for(&self.key, duration)
+    }
+
+    async fn resume(&self) -> Result<(), Error> {
+        self.limiter.resume(&self.key)
+    }
+
+    async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
+        self.limiter.shrink_to(&self.key, remaining)
+    }
+
+    async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
+        Ok(self.limiter.quota(&self.key))
+    }
+
+    async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {
+        Ok(self.limiter.limits(&self.key, cost))
+    }
+
+    fn queue_len(&self) -> usize {
+        self.limiter.queue_len(&self.key)
+    }
+
+    fn stats(&self) -> Stats {
+        self.limiter.stats()
+    }
+
+    fn waits(&self) -> Waits {
+        self.limiter.waits()
+    }
+
+    fn clock(&self) -> &Clock {
+        self.limiter.clock()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.limiter.name()
+    }
+
+    #[cfg(feature = "metrics")]
+    fn observe(&self) -> Observe {
+        self.limiter.observe()
     }
 }

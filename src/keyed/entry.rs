@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::limiter::Shared;
 use crate::policy::Policy;
+use crate::rate_limiter::Shared;
 
 pub(super) struct Entry<K> {
     pub(super) key: K,

@@ -7,14 +7,16 @@ use std::time::Duration;
 use super::table::{KeyAdmission, Table};
 use super::to_key::ToKey;
 use crate::error::Error;
-use crate::limiter::{Acquire, Grant, GrantOwner, KeyGuard};
+use crate::limiter::Ask;
 use crate::line::Charge;
 use crate::policy::Policy;
+use crate::rate_limiter::{Grant, GrantOwner, KeyGuard, RateLimiter};
 
 /// The outcome of a call at a key.
 pub(crate) enum GrantOrWait<'a, P: Policy> {
     Granted(Grant<'a, P>),
-    Waiting(Acquire<'static, P>),
+    /// In the queue of the key, which the caller has still to join.
+    Waiting(RateLimiter<P>),
 }
 
 impl<P: Policy> GrantOrWait<'_, P> {
@@ -22,7 +24,7 @@ impl<P: Policy> GrantOrWait<'_, P> {
     pub(super) fn into_owned(self) -> GrantOrWait<'static, P> {
         match self {
             Self::Granted(grant) => GrantOrWait::Granted(grant.into_owned()),
-            Self::Waiting(acquire) => GrantOrWait::Waiting(acquire),
+            Self::Waiting(limiter) => GrantOrWait::Waiting(limiter),
         }
     }
 }
@@ -58,34 +60,29 @@ where
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
     {
-        match self.grant_or_wait(key, cost, Some(Duration::ZERO), Duration::ZERO)? {
+        match self.grant_or_wait(key, &Ask::new(cost, Some(Duration::ZERO)))? {
             GrantOrWait::Granted(grant) => Ok(grant),
-            GrantOrWait::Waiting(acquire) => acquire.now(),
+            GrantOrWait::Waiting(limiter) => limiter.take_now(cost),
         }
     }
 
     pub(super) fn grant_or_wait<Q>(
         &self,
         key: &Q,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-        ahead: Duration,
+        ask: &Ask<P::Cost>,
     ) -> Result<GrantOrWait<'_, P>, Error>
     where
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
     {
-        let (admission, is_time_to_sweep) = self.arrive(key, cost, max_wait);
+        let (admission, is_time_to_sweep) = self.arrive(key, ask.cost, ask.max_wait);
         // The guard is created before the sweep, which may panic at another key.
         let outcome = admission.map(|admission| match admission {
             KeyAdmission::Granted(open, id, charge) => {
                 let guard = KeyGuard::new(self, open, id);
-                GrantOrWait::Granted(Grant::new(GrantOwner::key(guard), cost, charge))
+                GrantOrWait::Granted(Grant::new(GrantOwner::key(guard), ask.cost, charge))
             }
-            KeyAdmission::Line(line) => {
-                let acquire = Acquire::new(GrantOwner::owned(line), cost, max_wait);
-                GrantOrWait::Waiting(acquire.ahead_by(ahead))
-            }
+            KeyAdmission::Line(line) => GrantOrWait::Waiting(RateLimiter::of_line(line)),
         });
         self.sweep_in_turn(is_time_to_sweep);
         outcome

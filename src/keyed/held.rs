@@ -8,9 +8,9 @@ use super::entry::Slot;
 use super::shard::SHARDS;
 use super::table::Table;
 use crate::error::Error;
-use crate::limiter::{GrantId, Keys};
 use crate::line::Change;
 use crate::policy::{Policy, Quota, wholly};
+use crate::rate_limiter::{GrantId, Keys};
 
 impl<K, P, S> Keys<P> for Table<K, P, S>
 where

@@ -6,10 +6,10 @@ use std::hash::{BuildHasher, Hash};
 
 use super::{KeyedRateLimiter, ToKey};
 use crate::clock::Clock;
-use crate::limiter::Shared;
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::policy::{Asked, Limit, Policy, Quota};
+use crate::rate_limiter::Shared;
 use crate::stats::{Stats, Waits};
 
 impl<K, P, S> KeyedRateLimiter<K, P, S>
@@ -41,9 +41,10 @@ where
     }
 
     /// How much is left of each limit at `key`, for a request of `cost`.
-    pub(crate) fn limits(&self, key: &K, cost: P::Cost) -> Vec<Limit<P::Cost>>
+    pub(crate) fn limits<Q>(&self, key: &Q, cost: P::Cost) -> Vec<Limit<P::Cost>>
     where
-        K: Clone,
+        K: Borrow<Q>,
+        Q: ToKey<K> + ?Sized,
     {
         let quiet =
             |policy: &P, state: &P::State, now| Limit::all(policy, state, Asked::now(now, cost));

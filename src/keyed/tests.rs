@@ -9,10 +9,10 @@ use super::KeyedRateLimiter;
 use super::round::SPAN;
 use crate::clock::ManualClock;
 use crate::error::Error;
-use crate::limiter::Grant;
 use crate::policy::Policy;
 use crate::policy::in_flight::InFlight;
 use crate::policy::smooth_bursty::SmoothBursty;
+use crate::rate_limiter::Grant;
 use crate::units::Rate;
 
 /// Longer than a key of [`bursty`] needs to become idle after a few permits.
@@ -140,7 +140,7 @@ fn a_place_in_flight_at_a_key_outlives_the_limiter() {
 fn is_asked_by<K, Q>(key: &Q, of: impl FnOnce(&KeyedRateLimiter<K, InFlight>))
 where
     K: std::borrow::Borrow<Q> + std::hash::Hash + Eq + Send + Clone + 'static,
-    Q: super::ToKey<K> + ?Sized,
+    Q: super::ToKey<K> + Sync + ?Sized,
 {
     let limiter = KeyedRateLimiter::with_clock(InFlight::new(2), ManualClock::new());
     let _grant = limiter.try_acquire(key, 1).expect("two places");

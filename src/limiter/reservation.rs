@@ -1,18 +1,18 @@
 //! A place in the queue, taken without waiting.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::acquire::Acquire;
-use super::grant::Grant;
+use super::{Acquire, InProcess, Queue};
 use crate::error::Error;
 use crate::park::block_on;
-use crate::policy::Policy;
 
 /// A place in the queue; see [`reserve`](crate::RateLimiter::reserve).
 ///
 /// It is granted in its turn, whether it is awaited or not. Dropping it leaves the queue or, once it is
-/// granted, gives the permits back as [`Grant::refund`] does.
+/// granted, gives the permits back as [`Grant::refund`](crate::Grant::refund) does.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -26,11 +26,24 @@ use crate::policy::Policy;
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[must_use = "a reservation that is dropped gives its place up"]
-pub struct Reservation<P: Policy> {
-    acquire: Acquire<'static, P>,
+pub struct Reservation<L: Queue> {
+    acquire: Acquire<L>,
 }
 
-impl<P: Policy> Acquire<'_, P> {
+impl<L: Queue> Acquire<L> {
+    /// Joins the queue without waiting for the grant. In process it is ready at the first poll; over Redis when a
+    /// reply says how long the wait is.
+    ///
+    /// # Errors
+    ///
+    /// Those of the method that made this future.
+    pub async fn enter(mut self) -> Result<Reservation<L::Owned>, Error> {
+        poll_fn(|context| self.poll_enter(context)).await?;
+        Ok(Reservation { acquire: self.into_owned() })
+    }
+}
+
+impl<L: InProcess> Acquire<L> {
     /// Joins the queue now, without waiting. A call with a timeout keeps its place until its deadline.
     ///
     /// # Errors
@@ -48,12 +61,15 @@ impl<P: Policy> Acquire<'_, P> {
     /// assert_eq!((urgent.delay().as_millis(), batch.delay().as_millis()), (200, 400));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn reserve(self) -> Result<Reservation<P>, Error> {
-        Ok(Reservation { acquire: self.enter_now()? })
+    pub fn reserve(mut self) -> Result<Reservation<L::Owned>, Error> {
+        let entered = self.poll_enter(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(entered) = entered else { unreachable!("a place in process is known") };
+        entered?;
+        Ok(Reservation { acquire: self.into_owned() })
     }
 }
 
-impl<P: Policy> Reservation<P> {
+impl<L: Queue> Reservation<L> {
     /// The time until the grant, as far as is known now. It becomes shorter if waiters ahead leave, and longer
     /// after a pause, at a lower rate, or if callers enter [ahead](Acquire::ahead_by) of it. Zero if the reservation is granted.
     ///
@@ -94,7 +110,7 @@ impl<P: Policy> Reservation<P> {
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn wait(self) -> Acquire<'static, P> {
+    pub fn wait(self) -> Acquire<L> {
         self.acquire
     }
 
@@ -111,12 +127,12 @@ impl<P: Policy> Reservation<P> {
     /// assert_eq!(limiter.reserve(1)?.blocking_wait()?.waited().as_millis(), 0);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn blocking_wait(self) -> Result<Grant<'static, P>, Error> {
+    pub fn blocking_wait(self) -> Result<L::Grant, Error> {
         block_on(self.acquire)
     }
 }
 
-impl<P: Policy> fmt::Debug for Reservation<P> {
+impl<L: Queue> fmt::Debug for Reservation<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reservation").field("delay", &self.delay()).finish()
     }

@@ -1,7 +1,6 @@
-//! Waiting for a shared limiter: the future behind every method.
+//! A caller of a limiter over Redis.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -10,44 +9,31 @@ use std::time::Duration;
 use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
 use super::grant::RedisGrant;
+use super::limiter::RedisRateLimiter;
 use super::line::waiter::{GrantInfo, Outcome, Turn};
 use super::script::Scripted;
 use super::shared::SharedKey;
+use crate::clock::Clock;
 use crate::error::Error;
 use crate::keyed::grant_or_wait::GrantOrWait;
-use crate::limiter::{Acquire, Grant};
-use crate::park::block_on;
-use crate::policy::Cost;
+use crate::limiter::{Acquire, Ask, Handle, Limiter, Queue, Reservation, sealed::Sealed};
+#[cfg(feature = "metrics")]
+use crate::observe::Observe;
+use crate::policy::{Cost, Limit, Quota};
+use crate::rate_limiter::{Grant, RateLimiter};
+use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 
-/// The future of a [`RedisGrant`], returned by the methods of a [`RedisRateLimiter`](super::RedisRateLimiter).
-///
-/// # Cancel safety
-///
-/// Dropping it leaves the queue. Without a booking that is free; a booking goes to the next caller of this
-/// process, or back to Redis. If the request for it is in flight, its booking goes the same way when the
-/// reply comes.
-///
-/// ```no_run
-/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use tollgate::redis::{Reconnecting, RedisAcquire, RedisRateLimiter};
-/// use tollgate::{Rate, SmoothBursty};
-///
-/// let policy = SmoothBursty::new(Rate::per_second(50.0));
-/// let connection = Reconnecting::open("redis://127.0.0.1/")?;
-/// let limiter = RedisRateLimiter::new(policy, connection, "quota:search");
-/// let acquire: RedisAcquire<SmoothBursty, Reconnecting> = limiter.acquire(1);
-/// acquire.await?;
-/// # Ok(()) }
-/// ```
-#[must_use = "futures do nothing unless they are awaited"]
-pub struct RedisAcquire<P: Scripted, C: Connection = Reconnecting> {
-    shared: Arc<SharedKey<P, C>>,
-    cost: P::Cost,
-    max_wait: Option<Duration>,
-    ahead: Duration,
-    /// When it came, once it has.
+/// A future that waits for a [`RedisGrant`]: an [`Acquire`].
+pub type RedisAcquire<P, C = Reconnecting> = Acquire<RedisRateLimiter<P, C>>;
+
+/// A place in the queue of a limiter over Redis: a [`Reservation`].
+pub type RedisReservation<P, C = Reconnecting> = Reservation<RedisRateLimiter<P, C>>;
+
+/// Where a caller stands.
+pub struct RedisPlace<P: Scripted> {
+    /// The time of the first poll.
     arrived: Option<Nanos>,
     progress: Progress<P>,
 }
@@ -57,80 +43,47 @@ enum Progress<P: Scripted> {
     Waiting(WaiterId),
     Over(Option<Outcome>),
     /// In the queue of the local limiter; how long it had waited before; whether Redis was away since.
-    Local(Acquire<'static, P>, Duration, bool),
+    Local(Acquire<RateLimiter<P>>, Duration, bool),
 }
 
-// Nothing in it is pinned.
-impl<P: Scripted, C: Connection> Unpin for RedisAcquire<P, C> {}
-
-impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
-    pub(super) fn new(
-        shared: Arc<SharedKey<P, C>>,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> Self {
-        let (ahead, arrived, progress) = (Duration::ZERO, None, Progress::Outside);
-        Self { shared, cost, max_wait, ahead, arrived, progress }
+impl<P: Scripted> Default for RedisPlace<P> {
+    fn default() -> Self {
+        Self { arrived: None, progress: Progress::Outside }
     }
+}
 
-    /// Enters the queue of this process as if this caller had come `ahead` earlier; see
-    /// [`Acquire::ahead_by`](crate::Acquire::ahead_by).
-    ///
-    /// Callers that are [booked](super::Builder::horizon) are not overtaken, nor are those of other processes.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
-    /// limiter.acquire(1).ahead_by(Duration::from_secs(60)).await?;
-    /// # Ok(()) }
-    /// ```
-    pub fn ahead_by(mut self, ahead: Duration) -> Self {
-        self.go_ahead_by(ahead);
-        self
+impl<P: Scripted> fmt::Debug for RedisPlace<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.progress {
+            Progress::Outside => "outside",
+            Progress::Waiting(_) => "waiting",
+            Progress::Over(_) => "over",
+            Progress::Local(..) => "local",
+        })
     }
+}
 
-    pub(crate) fn go_ahead_by(&mut self, ahead: Duration) {
-        self.ahead = ahead;
-    }
+/// A caller, and the limiter that it stands at.
+struct Caller<'a, P: Scripted, C: Connection> {
+    shared: &'a Arc<SharedKey<P, C>>,
+    ask: &'a Ask<P::Cost>,
+    place: &'a mut RedisPlace<P>,
+}
 
-    /// Joins the queue now, and waits until Redis has replied when the turn will come.
-    pub(super) async fn reserved(mut self) -> Result<Self, Error> {
-        if matches!(self.progress, Progress::Outside) {
-            self.enter(Turn::Reserving, None);
-        }
-        poll_fn(|context| self.poll_reserved(context)).await?;
-        Ok(self)
-    }
-
-    /// Waits on this thread, as [`blocking_acquire`](super::RedisRateLimiter::blocking_acquire) does.
-    ///
-    /// # Errors
-    ///
-    /// Those of the method that made this future.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
-    /// limiter.acquire(1).ahead_by(Duration::from_secs(60)).blocking_wait()?;
-    /// # Ok(()) }
-    /// ```
-    pub fn blocking_wait(self) -> Result<RedisGrant<P, C>, Error> {
-        block_on(self)
-    }
-
+impl<P: Scripted, C: Connection> Caller<'_, P, C> {
     /// Joins the queue. `waker` is called when there is an outcome.
     fn enter(&mut self, turn: Turn, waker: Option<&Waker>) {
-        if self.cost.is_zero() {
-            self.progress = Progress::Over(Some(Outcome::Granted(GrantInfo::default())));
+        if self.ask.cost.is_zero() {
+            self.place.progress = Progress::Over(Some(Outcome::Granted(GrantInfo::default())));
             return;
         }
-        let Self { shared, cost, max_wait, ahead, arrived, progress } = self;
+        let Self { shared, ask: Ask { cost, max_wait, claim }, place } = self;
+        let RedisPlace { arrived, progress } = &mut **place;
+        let ahead = claim.ahead();
         // Set under the lock: if a waker or listener panics after it, this caller can still leave.
         shared.with_lock(|line, now| {
             let arrived = *arrived.get_or_insert(now);
-            let (wait, waiter) = ((*max_wait, *ahead), (turn, waker.cloned()));
+            let (wait, waiter) = ((*max_wait, ahead), (turn, waker.cloned()));
             *progress = match line.enter(&shared.core.context, now, arrived, *cost, wait, waiter) {
                 Ok(id) => Progress::Waiting(id),
                 Err(outcome) => Progress::Over(Some(outcome)),
@@ -138,20 +91,12 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         });
     }
 
-    /// How long until its turn, as far as is known.
-    pub(super) fn delay(&self) -> Duration {
-        match self.progress {
-            Progress::Waiting(id) => self.shared.with_lock(|line, now| line.delay(id, now)),
-            _ => Duration::ZERO,
-        }
-    }
-
     /// Ready when Redis has replied when its turn comes. An error if it never comes.
     fn poll_reserved(&mut self, context: &Context<'_>) -> Poll<Result<(), Error>> {
-        if let Progress::Waiting(id) = self.progress {
+        if let Progress::Waiting(id) = self.place.progress {
             ready!(self.poll_line(id, true, context));
         }
-        Poll::Ready(match &self.progress {
+        Poll::Ready(match &self.place.progress {
             Progress::Over(Some(Outcome::Refused(error))) => Err(error.clone()),
             _ => Ok(()),
         })
@@ -162,7 +107,7 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
             match self.shared.poll(id, (reserving, context.waker())) {
                 Ok(outcome) => {
                     if outcome.is_some() {
-                        self.progress = Progress::Over(outcome);
+                        self.place.progress = Progress::Over(outcome);
                         self.shared.taken();
                     }
                     return Poll::Ready(());
@@ -179,8 +124,13 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         let Some(local) = &self.shared.core.local else {
             unreachable!("`Outcome::Local` needs a local limiter")
         };
-        let time_left = self.max_wait.map(|wait| wait.saturating_sub(waited));
-        local.grant_or_wait(&self.shared.key, self.cost, time_left, self.ahead)
+        local.grant_or_wait(&self.shared.key, &self.local_ask(waited))
+    }
+
+    /// With the time that is left.
+    fn local_ask(&self, waited: Duration) -> Ask<P::Cost> {
+        let max_wait = self.ask.max_wait.map(|wait| wait.saturating_sub(waited));
+        Ask { max_wait, ..*self.ask }
     }
 
     fn served_locally(
@@ -188,8 +138,8 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         answer: Result<Grant<'static, P>, Error>,
         before: Duration,
     ) -> Result<RedisGrant<P, C>, Error> {
-        self.progress = Progress::Over(None);
-        let shared = Arc::clone(&self.shared);
+        self.place.progress = Progress::Over(None);
+        let shared = Arc::clone(self.shared);
         let answer = answer.map(|grant| RedisGrant::of_local(shared, grant, before));
         if let Ok(grant) = &answer {
             self.shared.core.context.observer.granted(grant.waited(), grant.limited_by());
@@ -200,23 +150,19 @@ impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
         });
         answer
     }
-}
 
-impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
-    type Output = Result<RedisGrant<P, C>, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<RedisGrant<P, C>, Error>> {
+        let this = self;
         loop {
-            match &mut this.progress {
+            match &mut this.place.progress {
                 Progress::Outside => {
                     this.enter(Turn::New, Some(context.waker()));
-                    if let Progress::Waiting(id) = this.progress
+                    if let Progress::Waiting(id) = this.place.progress
                         && !this.shared.core.context.options.clock.advances_by_itself()
                     {
                         match this.shared.outcome(id) {
                             Some(outcome) => {
-                                this.progress = Progress::Over(Some(outcome));
+                                this.place.progress = Progress::Over(Some(outcome));
                                 this.shared.taken();
                             }
                             None => return Poll::Pending,
@@ -232,17 +178,18 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                         // The listener may panic: until it returns, the grant can still be given back.
                         *outcome = Some(Outcome::Granted(info));
                         this.shared.core.context.observer.granted(info.waited, info.limited_by);
-                        this.progress = Progress::Over(None);
-                        let shared = Arc::clone(&this.shared);
-                        return Poll::Ready(Ok(RedisGrant::new(shared, this.cost, info)));
+                        this.place.progress = Progress::Over(None);
+                        let shared = Arc::clone(this.shared);
+                        return Poll::Ready(Ok(RedisGrant::new(shared, this.ask.cost, info)));
                     }
                     Some(Outcome::Refused(error)) => return Poll::Ready(Err(error)),
                     Some(Outcome::Local) => {
                         let now = this.shared.core.context.options.clock.now();
-                        let waited = now.since(this.arrived.unwrap_or(now));
+                        let waited = now.since(this.place.arrived.unwrap_or(now));
                         let answer = match this.ask_local_limiter(waited) {
-                            Ok(GrantOrWait::Waiting(acquire)) => {
-                                this.progress = Progress::Local(acquire, waited, false);
+                            Ok(GrantOrWait::Waiting(limiter)) => {
+                                let acquire = Acquire::new(limiter, this.local_ask(waited));
+                                this.place.progress = Progress::Local(acquire, waited, false);
                                 continue;
                             }
                             Ok(GrantOrWait::Granted(grant)) => Ok(grant),
@@ -257,7 +204,7 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
                     if *was_away && !is_away {
                         // Redis is back, and a local grant would exceed the limit of the fleet. This caller
                         // goes back to Redis. That gives its local turn to the next, so one turn brings all back.
-                        this.progress = Progress::Outside;
+                        this.place.progress = Progress::Outside;
                         continue;
                     }
                     *was_away |= is_away;
@@ -270,27 +217,135 @@ impl<P: Scripted, C: Connection> Future for RedisAcquire<P, C> {
     }
 }
 
-impl<P: Scripted, C: Connection> Drop for RedisAcquire<P, C> {
-    fn drop(&mut self) {
-        match &self.progress {
+impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
+    fn caller<'a>(
+        &'a self,
+        ask: &'a Ask<P::Cost>,
+        place: &'a mut RedisPlace<P>,
+    ) -> Caller<'a, P, C> {
+        Caller { shared: &self.shared, ask, place }
+    }
+}
+
+impl<P: Scripted, C: Connection> Sealed for RedisRateLimiter<P, C> {}
+
+impl<P: Scripted, C: Connection> Queue for RedisRateLimiter<P, C> {
+    type Cost = P::Cost;
+    type Grant = RedisGrant<P, C>;
+    type Handle = Option<Self>;
+    type Place = RedisPlace<P>;
+    type Owned = Self;
+
+    fn poll_acquire(
+        limiter: &mut Self::Handle,
+        ask: &Ask<P::Cost>,
+        place: &mut RedisPlace<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<RedisGrant<P, C>, Error>> {
+        limiter.get().caller(ask, place).poll(context)
+    }
+
+    fn poll_enter(
+        limiter: &mut Self::Handle,
+        ask: &Ask<P::Cost>,
+        place: &mut RedisPlace<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        let mut caller = limiter.get().caller(ask, place);
+        if matches!(caller.place.progress, Progress::Outside) {
+            caller.enter(Turn::Reserving, None);
+        }
+        caller.poll_reserved(context)
+    }
+
+    fn leave(limiter: &Self::Handle, ask: &Ask<P::Cost>, place: &mut RedisPlace<P>) {
+        let Some(Self { shared, .. }) = limiter else { return };
+        match &place.progress {
             Progress::Waiting(id) => {
                 let id = *id;
-                self.shared.with_lock(|line, _| line.leave(id));
+                shared.with_lock(|line, _| line.leave(id));
             }
             Progress::Over(Some(Outcome::Granted(info))) => {
-                let (cost, booking) = (self.cost, info.booking);
-                self.shared.with_lock(|line, _| line.give_back(cost, booking));
+                let booking = info.booking;
+                shared.with_lock(|line, _| line.give_back(ask.cost, booking));
             }
             Progress::Local(..) | Progress::Over(Some(Outcome::Local)) => {
-                self.shared.count(|stats| stats.given_up += 1);
+                shared.count(|stats| stats.given_up += 1);
             }
             _ => {}
         }
     }
+
+    fn delay(limiter: &Self::Handle, place: &RedisPlace<P>) -> Duration {
+        match place.progress {
+            Progress::Waiting(id) => {
+                limiter.get().shared.with_lock(|line, now| line.delay(id, now))
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn into_owned(limiter: &mut Self::Handle, place: RedisPlace<P>) -> (Self, RedisPlace<P>) {
+        (Handle::take(limiter), place)
+    }
 }
 
-impl<P: Scripted, C: Connection> fmt::Debug for RedisAcquire<P, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisAcquire").field("cost", &self.cost).finish_non_exhaustive()
+impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
+    const IS_REMOTE: bool = true;
+
+    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        self.pause_for(duration).await
+    }
+
+    async fn resume(&self) -> Result<(), Error> {
+        self.resume().await
+    }
+
+    async fn shrink_to(&self, remaining: P::Cost) -> Result<RedisGrant<P, C>, Error> {
+        self.shrink_to(remaining).await
+    }
+
+    async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
+        self.quota().await
+    }
+
+    async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {
+        self.limits(cost).await
+    }
+
+    fn queue_len(&self) -> usize {
+        self.queue_len()
+    }
+
+    fn stats(&self) -> Stats {
+        self.stats()
+    }
+
+    fn waits(&self) -> Waits {
+        self.waits()
+    }
+
+    fn clock(&self) -> &Clock {
+        self.clock()
+    }
+
+    #[cfg(feature = "metrics")]
+    fn observe(&self) -> Observe {
+        self.observe()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.name()
+    }
+}
+
+impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
+    /// Joins the queue without waiting for the grant; see [`Acquire::enter`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the method that made this future.
+    pub async fn reserve(self) -> Result<RedisReservation<P, C>, Error> {
+        self.enter().await
     }
 }

@@ -6,7 +6,6 @@ use super::connection::Connection;
 use super::grant::RedisGrant;
 use super::inspect::KeyState;
 use super::limiter::RedisRateLimiter;
-use super::reservation::RedisReservation;
 use super::script::Scripted;
 use crate::error::Error;
 use crate::park::block_on;
@@ -32,20 +31,6 @@ macro_rules! blocking {
 
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     blocking! {
-        /// It works on any thread, even the only one of a runtime, which it then blocks. Only a connection of
-        /// your own that was made in that runtime cannot reply meanwhile: the call gets an error at the deadline.
-        ///
-        /// ```no_run
-        /// # use tollgate::redis::RedisRateLimiter;
-        /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket>) -> Result<(), tollgate::Error> {
-        /// limiter.blocking_acquire(1)?;
-        /// # Ok(()) }
-        /// ```
-        blocking_acquire = acquire(n: P::Cost) -> RedisGrant<P, C>;
-        blocking_try_acquire = try_acquire(n: P::Cost) -> RedisGrant<P, C>;
-        blocking_try_acquire_timeout =
-            try_acquire_timeout(n: P::Cost, timeout: Duration) -> RedisGrant<P, C>;
-        blocking_reserve = reserve(n: P::Cost) -> RedisReservation<P, C>;
         blocking_set_policy = set_policy(policy: P) -> ();
         blocking_pause_for = pause_for(duration: Duration) -> ();
         blocking_resume = resume() -> ();

@@ -1,7 +1,9 @@
 //! Permits that a shared limiter has granted.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::oneshot::Receiver;
@@ -13,10 +15,11 @@ use super::line::waiter::GrantInfo;
 use super::script::{Scripted, wire};
 use super::shared::SharedKey;
 use crate::error::Error;
-use crate::limiter::metered::sealed::Sealed;
-use crate::limiter::{Grant, Metered, SettleOnDrop};
+use crate::limiter::Metered;
+use crate::limiter::{Granted, sealed::Sealed};
 use crate::park::block_on;
 use crate::policy::Cost;
+use crate::rate_limiter::Grant;
 
 /// Permits that a [`RedisRateLimiter`](super::RedisRateLimiter) has granted.
 ///
@@ -258,8 +261,12 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// # fn grant() -> RedisGrant<tollgate::TokenBucket> { todo!() }
     /// grant().refund();
     /// ```
-    pub fn refund(self) {
-        let mut grant = self;
+    pub fn refund(mut self) {
+        self.refund_now();
+    }
+
+    fn refund_now(&mut self) {
+        let grant = self;
         if let Origin::Redis(GrantInfo { booking: Some(booking), .. }) = grant.origin {
             let part = grant.settling.as_ref().map_or(P::Cost::default(), |settling| settling.part);
             let all = grant.returnable.saturating_sub(part);
@@ -289,11 +296,28 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
 
 impl<P: Scripted, C: Connection> Sealed for RedisGrant<P, C> {}
 
-impl<P: Scripted, C: Connection> SettleOnDrop for RedisGrant<P, C> {
+impl<P: Scripted, C: Connection> Granted for RedisGrant<P, C> {
     type Cost = P::Cost;
 
-    fn granted(&self) -> P::Cost {
+    fn cost(&self) -> P::Cost {
         self.cost
+    }
+
+    fn waited(&self) -> Duration {
+        self.waited()
+    }
+
+    fn limited_by(&self) -> Option<usize> {
+        self.limited_by()
+    }
+
+    fn send_settlement(&mut self, actual: P::Cost) -> Result<(), Error> {
+        self.send_settlement(actual)
+    }
+
+    fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        // `settled` keeps its state in the grant: a new future goes on where the last one was.
+        pin!(self.settled()).poll(context)
     }
 
     fn settle_on_drop(&mut self, actual: P::Cost) {
@@ -302,6 +326,14 @@ impl<P: Scripted, C: Connection> SettleOnDrop for RedisGrant<P, C> {
             // A shortfall that takes 146 years to pay off.
             drop(self.send_settlement(actual));
         }
+    }
+
+    fn give_back(&mut self) {
+        self.refund_now();
+    }
+
+    fn holds_places(&self) -> bool {
+        P::HELD
     }
 }
 

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquire::RedisAcquire;
 use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
 use super::counters::Counters;
@@ -12,7 +11,6 @@ use super::grant::RedisGrant;
 use super::health::State;
 use super::line::change::{KeyChange, Report, confirmed};
 use super::line::waiter::GrantInfo;
-use super::reservation::RedisReservation;
 use super::script::{Scripted, wire};
 use super::shared::{Keys, SharedKey};
 use crate::clock::Clock;
@@ -20,7 +18,7 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
-use crate::policy::{Cost, Rated};
+use crate::policy::Rated;
 use crate::stats::{Stats, Waits};
 use crate::units::Rate;
 
@@ -88,6 +86,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         Self::of(Arc::clone(&self.keys), key.into().into())
     }
 
+    crate::limiter::methods_of_limiter!();
+
     /// The key of this limiter.
     ///
     /// ```no_run
@@ -99,141 +99,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     #[must_use]
     pub fn key(&self) -> &str {
         &self.shared.key
-    }
-
-    pub(crate) fn acquire_within(
-        &self,
-        n: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> RedisAcquire<P, C> {
-        RedisAcquire::new(Arc::clone(&self.shared), n, max_wait)
-    }
-
-    /// Acquires `n` permits, and waits for them without a limit.
-    ///
-    /// Callers of one process are served in FIFO order; callers of different processes in the order in which
-    /// their requests reach the server.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ExceedsCapacity`], [`Error::QueueFull`], and [`Error::Store`] if Redis is away or the key
-    /// holds something else.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves the queue: see [`RedisAcquire`].
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
-    /// let grant = limiter.acquire(1).await?;
-    /// println!("waited {:?}", grant.waited());
-    /// # Ok(()) }
-    /// ```
-    pub fn acquire(&self, n: P::Cost) -> RedisAcquire<P, C> {
-        self.acquire_within(n, None)
-    }
-
-    /// Acquires `n` permits if they are ready and no caller of this process waits; waits only for the reply.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Denied`] with the wait that would have been needed; else as [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
-    /// if let Err(error) = limiter.try_acquire(1).await {
-    ///     println!("{error}, {:?}", error.retry_after());
-    /// }
-    /// # }
-    /// ```
-    pub fn try_acquire(&self, n: P::Cost) -> RedisAcquire<P, C> {
-        self.acquire_within(n, Some(Duration::ZERO))
-    }
-
-    /// Acquires as many of `n` permits as are available now, and at least one; see
-    /// [`RateLimiter::try_acquire_up_to`](crate::RateLimiter::try_acquire_up_to).
-    ///
-    /// This takes two requests: it looks, and then takes what it saw. If another process took some of that in between,
-    /// it takes one permit.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`try_acquire`](Self::try_acquire) for one permit.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>)
-    /// #     -> Result<(), tollgate::Error> {
-    /// let jobs = limiter.try_acquire_up_to(50).await?.cost();
-    /// assert!((1..=50).contains(&jobs));
-    /// # Ok(()) }
-    /// ```
-    pub async fn try_acquire_up_to(&self, n: P::Cost) -> Result<RedisGrant<P, C>, Error> {
-        let one = n.each(P::Cost::ONE, u32::min);
-        let there = self.quota().await?.remaining.each(P::Cost::ONE, u32::max);
-        let part = n.each(there, u32::min);
-        match self.try_acquire(part).await {
-            Err(Error::Denied { .. }) if part != one => self.try_acquire(one).await,
-            answer => answer,
-        }
-    }
-
-    /// Acquires `n` permits within `timeout`; fails as soon as Redis has replied that it cannot.
-    ///
-    /// A grant can be late by a round trip: permits that are due at the timeout are granted when the reply
-    /// says so.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Denied`] with the wait that would have been needed, behind the waiters of this process; else
-    /// as [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
-    /// limiter.try_acquire_timeout(1, Duration::from_secs(2)).await?;
-    /// # Ok(()) }
-    /// ```
-    pub fn try_acquire_timeout(&self, n: P::Cost, timeout: Duration) -> RedisAcquire<P, C> {
-        self.acquire_within(n, Some(timeout))
-    }
-
-    /// Enters the queue now, to wait later or not at all. Waits until Redis has replied when the turn will
-    /// come.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
-    /// let place = limiter.reserve(1).await?;
-    /// println!("in {:?}", place.delay());
-    /// place.wait().await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn reserve(&self, n: P::Cost) -> Result<RedisReservation<P, C>, Error> {
-        self.acquire(n).reserve().await
     }
 
     /// Changes the policy of the key for the whole fleet: from the next request of each process on, for all

@@ -7,7 +7,8 @@ use std::task::{Context, Poll, ready};
 use ::reqwest::{Body, Response, ResponseBuilderExt, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-use crate::any::AnyGrant;
+use crate::limiter::Granted;
+use crate::limiter::any::AnyGrant;
 use crate::policy::Cost;
 use crate::sync::Mutex;
 

@@ -1,15 +1,13 @@
 //! What the servers have said, for each key.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use crate::any::AnyRateLimiter;
-use crate::feedback::{AnyLimiter, Counted, Feedback, FeedbackBuilder};
+use crate::feedback::{Counted, Feedback, FeedbackBuilder};
+use crate::limiter::any::AnyRateLimiter;
 use crate::sync::Mutex;
+use std::collections::HashMap;
 
-pub(super) type Limiter<C> = Arc<dyn AnyRateLimiter<C>>;
-type Options<C> =
-    Box<dyn Fn(FeedbackBuilder<AnyLimiter<C>>) -> FeedbackBuilder<AnyLimiter<C>> + Send + Sync>;
+type Options<C> = Box<
+    dyn Fn(FeedbackBuilder<AnyRateLimiter<C>>) -> FeedbackBuilder<AnyRateLimiter<C>> + Send + Sync,
+>;
 
 /// A [`Feedback`] for each key in use. One that holds nothing back is dropped some time after.
 pub(super) struct Teachers<C: Counted> {
@@ -18,7 +16,7 @@ pub(super) struct Teachers<C: Counted> {
 }
 
 struct Table<C: Counted> {
-    by_key: HashMap<String, Feedback<AnyLimiter<C>>>,
+    by_key: HashMap<String, Feedback<AnyRateLimiter<C>>>,
     /// How many keys were added, or found no room, since all keys were looked at, and how many that left.
     misses: usize,
     left: usize,
@@ -36,7 +34,11 @@ impl<C: Counted> Teachers<C> {
     }
 
     /// `None` if there is no room for another key.
-    pub(super) fn at(&self, key: String, limiter: &Limiter<C>) -> Option<Feedback<AnyLimiter<C>>> {
+    pub(super) fn at(
+        &self,
+        key: String,
+        limiter: &AnyRateLimiter<C>,
+    ) -> Option<Feedback<AnyRateLimiter<C>>> {
         let mut table = self.table.lock();
         if let Some(feedback) = table.by_key.get(&key) {
             return Some(feedback.clone());
@@ -49,7 +51,7 @@ impl<C: Counted> Teachers<C> {
         if table.by_key.len() >= MOST {
             return None;
         }
-        let builder = Feedback::builder(Arc::clone(limiter).into());
+        let builder = Feedback::builder(limiter.clone());
         let builder = match &self.options {
             Some(options) => options(builder),
             None => builder,
@@ -73,7 +75,7 @@ mod tests {
         let keyed = KeyedRateLimiter::<String, _>::with_clock(InFlight::new(10), &clock);
         let teachers = Teachers::<u32>::new(None);
         let at = |key: String| {
-            let limiter: Limiter<u32> = Arc::new(keyed.at(key.clone()));
+            let limiter = AnyRateLimiter::new(keyed.at(key.clone()));
             teachers.at(key, &limiter).expect("room")
         };
         let mut call = at("paused".to_owned()).blocking_acquire(1).expect("granted");

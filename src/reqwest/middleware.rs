@@ -10,12 +10,13 @@ use http::Extensions;
 use reqwest_middleware::{Middleware, Next, Result};
 
 use super::body::with_grant;
-use super::by_key::{Limiter, Teachers};
+use super::by_key::Teachers;
 use super::name::Names;
-use crate::any::{AnyRateLimiter, acquire_within};
 use crate::config::limiters::RateLimiters;
 use crate::config::limits::Limits;
-use crate::feedback::{AnyLimiter, Counted, FeedbackBuilder};
+use crate::feedback::{Counted, FeedbackBuilder};
+use crate::limiter::any::AnyRateLimiter;
+use crate::limiter::{OwnedLimiter, acquire_within};
 
 type OfRequest<T> = Arc<dyn Fn(&Request, &Extensions) -> T + Send + Sync>;
 
@@ -62,7 +63,7 @@ pub struct RateLimit<C: Counted = u32> {
 }
 
 /// A key, and its limiter.
-type Found<C> = (String, Limiter<C>);
+type Found<C> = (String, AnyRateLimiter<C>);
 
 impl RateLimit {
     /// The limits of `limiters`, per what they are per: see the [module](super#limits-per-what). A request whose
@@ -73,7 +74,7 @@ impl RateLimit {
         let names = Names::new(&limiters);
         Self::find(move |request, extensions| {
             let limiter = limiters.at(&names.of(&limiters, request, extensions))?;
-            Some((limiter.key().clone(), Arc::new(limiter)))
+            Some((limiter.key().clone(), AnyRateLimiter::new(limiter)))
         })
     }
 }
@@ -81,9 +82,9 @@ impl RateLimit {
 impl<C: Counted> RateLimit<C> {
     /// One limiter for all requests: any of this crate.
     #[must_use]
-    pub fn new(limiter: impl AnyRateLimiter<C> + 'static) -> Self {
-        let limiter: Limiter<C> = Arc::new(limiter);
-        Self::find(move |_, _| Some((String::new(), Arc::clone(&limiter))))
+    pub fn new(limiter: impl OwnedLimiter<Cost = C>) -> Self {
+        let limiter = AnyRateLimiter::new(limiter);
+        Self::find(move |_, _| Some((String::new(), limiter.clone())))
     }
 
     /// The limiter of the key of a request. `None`, as a key or a limiter: the request goes through.
@@ -102,14 +103,14 @@ impl<C: Counted> RateLimit<C> {
     /// With the feature `redis`, `move |key| Some(limiter.at(key))` of a `RedisRateLimiter` is one quota for a
     /// fleet.
     #[must_use]
-    pub fn by<L: AnyRateLimiter<C> + 'static>(
+    pub fn by<L: OwnedLimiter<Cost = C>>(
         key: impl Fn(&Request, &Extensions) -> Option<String> + Send + Sync + 'static,
         limiter: impl Fn(&str) -> Option<L> + Send + Sync + 'static,
     ) -> Self {
         Self::find(move |request, extensions| {
             let key = key(request, extensions)?;
             let limiter = limiter(&key)?;
-            Some((key, Arc::new(limiter)))
+            Some((key, AnyRateLimiter::new(limiter)))
         })
     }
 
@@ -160,7 +161,7 @@ impl<C: Counted> RateLimit<C> {
     #[must_use]
     pub fn feedback(
         self,
-        options: impl Fn(FeedbackBuilder<AnyLimiter<C>>) -> FeedbackBuilder<AnyLimiter<C>>
+        options: impl Fn(FeedbackBuilder<AnyRateLimiter<C>>) -> FeedbackBuilder<AnyRateLimiter<C>>
         + Send
         + Sync
         + 'static,
@@ -189,7 +190,7 @@ impl<C: Counted> Middleware for RateLimit<C> {
         let cost = self.cost.as_ref().map_or(C::ONE, |cost| cost(&request, extensions));
         let feedback = self.teachers.as_ref().and_then(|teachers| teachers.at(key, &limiter));
         let Some(feedback) = feedback else {
-            let grant = acquire_within(&*limiter, cost, self.max_wait).await.map_err(refused)?;
+            let grant = acquire_within(&limiter, cost, self.max_wait).await.map_err(refused)?;
             let response = next.run(request, extensions).await?;
             return Ok(with_grant(response, grant));
         };

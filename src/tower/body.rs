@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::any::AnyGrant;
+use crate::limiter::any::AnyGrant;
 use crate::policy::Cost;
 
 pin_project! {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use http::request::Parts;
 
-use crate::any::AnyRateLimiter;
+use crate::limiter::OwnedLimiter;
+use crate::limiter::any::AnyRateLimiter;
 use crate::policy::Cost;
 
-type Limiter<C> = Arc<dyn AnyRateLimiter<C>>;
 type OfRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
 /// The limiter and the cost of a request.
@@ -20,13 +20,13 @@ pub(super) struct Ask<C: Cost> {
 
 #[derive(Clone)]
 enum Choice<C: Cost> {
-    One(Limiter<C>),
-    By(OfRequest<Limiter<C>>),
+    One(AnyRateLimiter<C>),
+    By(OfRequest<AnyRateLimiter<C>>),
 }
 
 impl<C: Cost> Ask<C> {
     /// One permit of this limiter.
-    pub(super) fn one(limiter: Limiter<C>) -> Self {
+    pub(super) fn one(limiter: AnyRateLimiter<C>) -> Self {
         Self { limiter: Choice::One(limiter), cost: None }
     }
 
@@ -34,9 +34,10 @@ impl<C: Cost> Ask<C> {
     pub(super) fn by<F, L>(choose: F) -> Self
     where
         F: Fn(&Parts) -> L + Send + Sync + 'static,
-        L: AnyRateLimiter<C> + 'static,
+        L: OwnedLimiter<Cost = C>,
     {
-        let choose = move |request: &Parts| -> Limiter<C> { Arc::new(choose(request)) };
+        let choose =
+            move |request: &Parts| -> AnyRateLimiter<C> { AnyRateLimiter::new(choose(request)) };
         Self { limiter: Choice::By(Arc::new(choose)), cost: None }
     }
 
@@ -44,9 +45,9 @@ impl<C: Cost> Ask<C> {
         Self { cost: Some(Arc::new(cost)), ..self }
     }
 
-    pub(super) fn of(&self, request: &Parts) -> (Limiter<C>, C) {
+    pub(super) fn of(&self, request: &Parts) -> (AnyRateLimiter<C>, C) {
         let limiter = match &self.limiter {
-            Choice::One(limiter) => Arc::clone(limiter),
+            Choice::One(limiter) => limiter.clone(),
             Choice::By(choose) => choose(request),
         };
         (limiter, self.cost.as_ref().map_or(C::ONE, |cost| cost(request)))

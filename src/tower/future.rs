@@ -12,8 +12,9 @@ use tower_service::Service;
 
 use super::body::ResponseBody;
 use super::upgrade::is_upgrade;
-use crate::any::{AnyFuture, AnyGrant};
 use crate::error::Error;
+use crate::limiter::Acquire;
+use crate::limiter::any::{AnyGrant, AnyRateLimiter};
 use crate::policy::Cost;
 
 /// The error of the client services: the inner service's, or a [`tollgate::Error`](crate::Error).
@@ -29,7 +30,7 @@ pin_project! {
         C: Cost,
     {
         /// It waits for permits. The inner service is ready.
-        Waiting { acquire: AnyFuture<AnyGrant<C>>, service: S, request: R },
+        Waiting { acquire: Acquire<AnyRateLimiter<C>>, service: S, request: R },
         // The call is dropped before its place in flight is given back.
         Calling { #[pin] call: S::Future, grant: Option<AnyGrant<C>> },
         Refused { error: Option<Error> },

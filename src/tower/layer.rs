@@ -1,6 +1,5 @@
 //! The layers for clients.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
@@ -8,7 +7,8 @@ use tower_layer::Layer;
 
 use super::choose::Ask;
 use super::service::{RateLimit, RateLimitBy};
-use crate::any::AnyRateLimiter;
+use crate::limiter::OwnedLimiter;
+use crate::limiter::any::AnyRateLimiter;
 use crate::policy::Cost;
 
 /// Makes each call wait for one permit of a limiter, in `poll_ready`: for clients.
@@ -49,16 +49,16 @@ use crate::policy::Cost;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer<C: Cost = u32> {
-    limiter: Arc<dyn AnyRateLimiter<C>>,
+    limiter: AnyRateLimiter<C>,
     max_wait: Option<Duration>,
 }
 
 impl<C: Cost> RateLimitLayer<C> {
     /// One permit of `limiter` for each call; of each part, if its policy is a tuple. Any limiter will do: also
-    /// one key of a keyed one, one over Redis, and an `Arc<dyn AnyRateLimiter>`.
+    /// one key of a keyed one, one over Redis, and an [`AnyRateLimiter`].
     #[must_use]
-    pub fn new(limiter: impl AnyRateLimiter<C> + 'static) -> Self {
-        Self { limiter: Arc::new(limiter), max_wait: None }
+    pub fn new(limiter: impl OwnedLimiter<Cost = C>) -> Self {
+        Self { limiter: AnyRateLimiter::new(limiter), max_wait: None }
     }
 
     /// The limiter that `choose` returns for a request: see [`RateLimitByLayer`].
@@ -66,7 +66,7 @@ impl<C: Cost> RateLimitLayer<C> {
     pub fn by<F, L>(choose: F) -> RateLimitByLayer<C>
     where
         F: Fn(&Parts) -> L + Send + Sync + 'static,
-        L: AnyRateLimiter<C> + 'static,
+        L: OwnedLimiter<Cost = C>,
     {
         RateLimitByLayer { ask: Ask::by(choose), max_wait: None }
     }
@@ -89,7 +89,7 @@ impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
     type Service = RateLimit<S, C>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        RateLimit::new(inner, Arc::clone(&self.limiter), self.max_wait)
+        RateLimit::new(inner, self.limiter.clone(), self.max_wait)
     }
 }
 

@@ -19,8 +19,9 @@ use super::fields::{add_limits, set_retry_after};
 use super::future::Stage;
 use super::service::take_ready;
 use super::upgrade::{UpgradePlace, asks_for_upgrade, is_upgrade};
-use crate::any::{AnyFuture, AnyGrant, AnyRateLimiter, acquire_within};
 use crate::error::Error;
+use crate::limiter::any::{AnyGrant, AnyRateLimiter};
+use crate::limiter::{Limiter, OwnedLimiter, acquire_within};
 use crate::policy::Limit;
 
 /// Answers requests beyond a limit by 429 and tells clients how much is left: for servers.
@@ -98,8 +99,8 @@ impl RefuseLayer {
     /// Several rules with one cost ([`Same`](crate::Same), arrays, [`AllOf`](crate::AllOf)) are one limiter; two
     /// layers would charge the outer limit for what the inner one refuses.
     #[must_use]
-    pub fn new(limiter: impl AnyRateLimiter + 'static) -> Self {
-        Self::of(Ask::one(Arc::new(limiter)))
+    pub fn new(limiter: impl OwnedLimiter<Cost = u32>) -> Self {
+        Self::of(Ask::one(AnyRateLimiter::new(limiter)))
     }
 
     /// The limiter that `choose` returns for a request: a key of a keyed limiter or of one over Redis, say.
@@ -110,7 +111,7 @@ impl RefuseLayer {
     pub fn by<F, L>(choose: F) -> Self
     where
         F: Fn(&Parts) -> L + Send + Sync + 'static,
-        L: AnyRateLimiter + 'static,
+        L: OwnedLimiter<Cost = u32>,
     {
         Self::of(Ask::by(choose))
     }
@@ -185,7 +186,7 @@ impl Rules {
     fn refusal<B: Default>(
         &self,
         error: Error,
-        limiter: &dyn AnyRateLimiter,
+        limiter: &AnyRateLimiter,
         limits: Option<&[Limit<u32>]>,
     ) -> Response<B> {
         let (mut head, body) = Response::new(B::default()).into_parts();
@@ -262,7 +263,7 @@ where
         }
         RefuseFuture {
             stage: Stage::Waiting {
-                acquire: acquire_within(&*limiter, cost, Some(self.rules.max_wait)),
+                acquire: acquire_within(&limiter, cost, Some(self.rules.max_wait)),
                 service: take_ready(&mut self.inner),
                 request: Request::from_parts(parts, body),
             },
@@ -316,10 +317,16 @@ pin_project! {
         place: Option<UpgradePlace>,
         connects: bool,
         cost: u32,
-        limits: Option<AnyFuture<Vec<Limit<u32>>>>,
-        limiter: Arc<dyn AnyRateLimiter>,
+        limits: Option<LimitsFuture>,
+        limiter: AnyRateLimiter,
         rules: Arc<Rules>,
     }
+}
+
+type LimitsFuture = Pin<Box<dyn Future<Output = Result<Vec<Limit<u32>>, Error>> + Send>>;
+
+fn limits_of(limiter: AnyRateLimiter, cost: u32) -> LimitsFuture {
+    Box::pin(async move { limiter.limits(cost).await })
 }
 
 enum Outcome<T> {
@@ -341,7 +348,7 @@ where
                 Ok((answer, grant)) => Outcome::Answered(answer?, grant),
                 Err(error) => Outcome::Refused(error),
             });
-            *this.limits = this.rules.fields.then(|| this.limiter.limits(*this.cost));
+            *this.limits = this.rules.fields.then(|| limits_of(this.limiter.clone(), *this.cost));
         }
         let limits = match this.limits {
             // Without the fields if the store does not answer.
@@ -364,7 +371,7 @@ where
                 }
             }
             Some(Outcome::Refused(error)) => {
-                let refusal = this.rules.refusal(error, &**this.limiter, limits.as_deref());
+                let refusal = this.rules.refusal(error, this.limiter, limits.as_deref());
                 refusal.map(ResponseBody::without_grant)
             }
             None => unreachable!("set above"),

@@ -2,7 +2,6 @@
 
 use std::mem;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,10 +12,10 @@ use tower_service::Service;
 use super::body::ResponseBody;
 use super::choose::Ask;
 use super::future::{BoxError, ResponseFuture, Stage};
-use crate::any::{AnyFuture, AnyGrant, AnyRateLimiter, acquire_within};
 use crate::error::Error;
+use crate::limiter::any::{AnyGrant, AnyRateLimiter};
+use crate::limiter::{Acquire, acquire_within};
 use crate::policy::Cost;
-use crate::sync::Mutex;
 
 /// Waits in `poll_ready` until one permit is granted, and spends it in `call`; made by
 /// [`RateLimitLayer`](super::RateLimitLayer), which says what clones and errors do.
@@ -49,7 +48,7 @@ use crate::sync::Mutex;
 #[derive(Debug)]
 pub struct RateLimit<S, C: Cost = u32> {
     inner: S,
-    limiter: Arc<dyn AnyRateLimiter<C>>,
+    limiter: AnyRateLimiter<C>,
     max_wait: Option<Duration>,
     permit: Permit<C>,
 }
@@ -58,8 +57,7 @@ pub struct RateLimit<S, C: Cost = u32> {
 #[derive(Debug)]
 enum Permit<C: Cost> {
     None,
-    // Never locked: it makes the service `Sync`, which axum asks for, though the future is not.
-    Waiting(Mutex<AnyFuture<AnyGrant<C>>>),
+    Waiting(Acquire<AnyRateLimiter<C>>),
     Granted(AnyGrant<C>),
     Refused(Error),
 }
@@ -71,21 +69,17 @@ impl<C: Cost> Permit<C> {
 }
 
 impl<S, C: Cost> RateLimit<S, C> {
-    pub(super) fn new(
-        inner: S,
-        limiter: Arc<dyn AnyRateLimiter<C>>,
-        max_wait: Option<Duration>,
-    ) -> Self {
+    pub(super) fn new(inner: S, limiter: AnyRateLimiter<C>, max_wait: Option<Duration>) -> Self {
         Self { inner, limiter, max_wait, permit: Permit::None }
     }
 
     fn poll_permit(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Permit::None = self.permit {
-            let acquire = acquire_within(&*self.limiter, C::ONE, self.max_wait);
-            self.permit = Permit::Waiting(Mutex::new(acquire));
+            let acquire = acquire_within(&self.limiter, C::ONE, self.max_wait);
+            self.permit = Permit::Waiting(acquire);
         }
         if let Permit::Waiting(acquire) = &mut self.permit {
-            self.permit = match ready!(Pin::new(acquire.get_mut()).poll(context)) {
+            self.permit = match ready!(Pin::new(acquire).poll(context)) {
                 Ok(grant) => Permit::Granted(grant),
                 Err(error) => Permit::Refused(error),
             };
@@ -131,7 +125,7 @@ where
 /// A clone has its own readiness, and the same limiter.
 impl<S: Clone, C: Cost> Clone for RateLimit<S, C> {
     fn clone(&self) -> Self {
-        Self::new(self.inner.clone(), Arc::clone(&self.limiter), self.max_wait)
+        Self::new(self.inner.clone(), self.limiter.clone(), self.max_wait)
     }
 }
 
@@ -201,7 +195,7 @@ where
         let (limiter, cost) = self.ask.of(&parts);
         let connects = parts.method == Method::CONNECT;
         let stage = Stage::Waiting {
-            acquire: acquire_within(&*limiter, cost, self.max_wait),
+            acquire: acquire_within(&limiter, cost, self.max_wait),
             service: take_ready(&mut self.inner),
             request: Request::from_parts(parts, body),
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Method, StatusCode, header};
 
-use crate::any::AnyGrant;
+use crate::limiter::any::AnyGrant;
 use crate::sync::Mutex;
 
 /// The place [in flight](crate::InFlight) of a connection that is upgraded, for the handler of a server.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tollgate::Limiter as _;
 use tollgate::{
     AllOf, AnyRateLimiter, FixedWindow, InFlight, KeyedRateLimiter, LeakyBucket, LockOut,
     ManualClock, Policy, Rate, RateLimiter, Same, SlidingWindowLog, SmoothBursty, SmoothWarmingUp,
@@ -217,15 +218,15 @@ fn a_key_is_paused_resumed_and_shrunk_alone() {
 fn a_limiter_without_a_type_is_paused_resumed_and_shrunk() {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(bucket(10.0, 10), &clock);
-    let any: Box<dyn AnyRateLimiter> = Box::new(limiter.clone());
-    let taken = outcome(&mut any.shrink_to(4)).expect("in process");
+    let any: AnyRateLimiter = AnyRateLimiter::new(limiter.clone());
+    let taken = outcome(&mut Box::pin(any.shrink_to(4))).expect("in process");
     assert_eq!((taken.cost(), limiter.available()), (6, 4));
     taken.refund();
     assert_eq!(limiter.available(), 10);
-    outcome(&mut any.pause_for(secs(9))).expect("in process");
+    outcome(&mut Box::pin(any.pause_for(secs(9)))).expect("in process");
     assert_eq!(limiter.available(), 0);
     clock.advance(ms(1));
-    outcome(&mut any.resume()).expect("in process");
+    outcome(&mut Box::pin(any.resume())).expect("in process");
     clock.advance(ms(100));
     assert_eq!(limiter.available(), 1);
     assert_eq!(any.clock().now().get(), 101_000_000);

@@ -21,12 +21,12 @@ fn everything_goes_to_other_threads() {
     fn check<T: Send + Sync>() {}
     check::<RateLimiter<SmoothBursty>>();
     check::<RateLimiter<SmoothWarmingUp>>();
-    check::<Acquire<'_, SmoothBursty>>();
-    check::<Acquire<'static, SmoothWarmingUp>>();
+    check::<Acquire<&tollgate::RateLimiter<SmoothBursty>>>();
+    check::<Acquire<tollgate::RateLimiter<SmoothWarmingUp>>>();
     check::<Grant<'_, SmoothBursty>>();
     check::<Grant<'static, SmoothWarmingUp>>();
-    check::<Reservation<SmoothBursty>>();
-    check::<Reservation<SmoothWarmingUp>>();
+    check::<Reservation<tollgate::RateLimiter<SmoothBursty>>>();
+    check::<Reservation<tollgate::RateLimiter<SmoothWarmingUp>>>();
     check::<Error>();
     check::<ExceedsCapacity>();
     check::<Clock>();
@@ -38,7 +38,7 @@ fn everything_goes_to_other_threads() {
 fn futures_can_be_moved_while_they_wait_and_outlive_their_origin() {
     fn check<T: Unpin>() {}
     fn check_static<T: 'static>(_: T) {}
-    check::<Acquire<'_, SmoothBursty>>();
+    check::<Acquire<&tollgate::RateLimiter<SmoothBursty>>>();
     let (_clock, limiter) = crate::support::busy(5.0);
     check_static(limiter.acquire_owned(1));
     check_static(limiter.reserve(1).map(Reservation::wait));

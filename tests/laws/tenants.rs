@@ -120,7 +120,9 @@ fn waits(others: &[Other], flood: usize) -> Vec<u128> {
         clock.advance(MS);
     }
     clock.advance(10_000 * MS);
-    let waited = |place: Reservation<_>| place.blocking_wait().expect("a grant").waited();
+    let waited = |place: Reservation<RateLimiter<SmoothBursty>>| {
+        place.blocking_wait().expect("a grant").waited()
+    };
     places.into_iter().map(|place| waited(place).as_millis()).collect()
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures::future::FutureExt;
+use tollgate::Limiter as _;
 use tollgate::redis::{RedisAcquire, RedisRateLimiter};
 use tollgate::{AnyRateLimiter, Error, ManualClock, Rate, SmoothBursty, TokenBucket};
 
@@ -90,7 +91,7 @@ fn the_wait_is_that_of_its_place() {
     let late = limiter.try_acquire_timeout(1, ms(399)).ahead_by(MINUTE);
     assert_eq!(refused(late), Some(ms(400)));
     let in_time = joins(limiter.try_acquire_timeout(1, ms(400)).ahead_by(MINUTE));
-    let any: Box<dyn AnyRateLimiter> = Box::new(limiter);
+    let any: AnyRateLimiter = AnyRateLimiter::new(limiter);
     let mut erased = any.acquire(1).ahead_by(2 * MINUTE);
     assert!((&mut erased).now_or_never().is_none());
     clock.advance(MINUTE);

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate::{Acquire, Cost, Error, Grant, Policy, RateLimiter, Reservation, Stats};
+use tollgate::{Acquire, Cost, Error, Grant, Policy, Queue, RateLimiter, Reservation, Stats};
 
 use crate::ends::tally_of_a_try;
 use crate::law::{CLOCKS, Charged};
@@ -138,7 +138,11 @@ impl<P: Policy> Caller<P> {
     }
 
     /// Waits until the grant, or until the deadline.
-    async fn wait(&mut self, acquire: Acquire<'_, P>, call: impl Fn(i64) -> Call) {
+    async fn wait<'a, L: Queue<Grant = Grant<'a, P>>>(
+        &mut self,
+        acquire: Acquire<L>,
+        call: impl Fn(i64) -> Call,
+    ) {
         // No caller may wait for places that a waiter holds.
         if P::HELD {
             self.let_go();
@@ -149,9 +153,9 @@ impl<P: Policy> Caller<P> {
     }
 
     /// Polls a few times, and then leaves if the call is not decided.
-    async fn look_and_leave(
+    async fn look_and_leave<'a, L: Queue<Grant = Grant<'a, P>>>(
         &mut self,
-        acquire: Acquire<'_, P>,
+        acquire: Acquire<L>,
         call: impl Fn(i64) -> Call,
         looks: u64,
     ) -> Left {
@@ -174,7 +178,7 @@ impl<P: Policy> Caller<P> {
 
     async fn time_out(
         &mut self,
-        acquire: Acquire<'_, P>,
+        acquire: Acquire<&RateLimiter<P>>,
         call: impl Fn(i64) -> Call,
         timeout: Duration,
     ) -> Left {
@@ -189,7 +193,7 @@ impl<P: Policy> Caller<P> {
     async fn use_place(
         &mut self,
         verb: Verb,
-        place: Reservation<P>,
+        place: Reservation<RateLimiter<P>>,
         call: impl Fn(i64) -> Call + Copy,
     ) {
         let Call { n, .. } = call(0);

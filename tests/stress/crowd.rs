@@ -51,7 +51,7 @@ struct Member<P: Policy> {
     n: u32,
     /// Its earliest time of arrival.
     before: i64,
-    place: Reservation<P>,
+    place: Reservation<tollgate::RateLimiter<P>>,
 }
 
 /// Returns the counts, and the span in which all callers were queued.

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
-use tollgate::{Acquire, Error, Grant, Policy};
+use tollgate::{Acquire, Error, Queue};
 
 use crate::support::until;
 
@@ -39,8 +39,8 @@ impl Wake for Bell {
     }
 }
 
-pub(crate) struct Watched<'a, P: Policy> {
-    acquire: Acquire<'a, P>,
+pub(crate) struct Watched<L: Queue> {
+    acquire: Acquire<L>,
     bell: Arc<Bell>,
     waker: Waker,
     /// A time at which it was certainly queued.
@@ -56,8 +56,8 @@ pub(crate) enum Left {
     Decided,
 }
 
-impl<'a, P: Policy> Watched<'a, P> {
-    pub(crate) fn new(acquire: Acquire<'a, P>) -> Self {
+impl<L: Queue> Watched<L> {
+    pub(crate) fn new(acquire: Acquire<L>) -> Self {
         let bell = Arc::<Bell>::default();
         Self { acquire, waker: Waker::from(Arc::clone(&bell)), bell, entered: None }
     }
@@ -81,8 +81,8 @@ impl<'a, P: Policy> Watched<'a, P> {
     }
 }
 
-impl<'a, P: Policy> Future for Watched<'a, P> {
-    type Output = Result<Grant<'a, P>, Error>;
+impl<L: Queue> Future for Watched<L> {
+    type Output = Result<L::Grant, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         *self.bell.waiting() = Some(context.waker().clone());

@@ -5,8 +5,9 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use super::{AllOf, AnyPolicy};
-use crate::limiter::{Grant, RateLimiter, Reservation};
+use crate::limiter::Reservation;
 use crate::policy::Policy;
+use crate::rate_limiter::{Grant, RateLimiter};
 use crate::{
     Error, FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, ManualClock, Rate, Same,
     SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
@@ -36,7 +37,7 @@ fn ms(n: u64) -> Duration {
 struct Twin<P: Policy<Cost = u32>> {
     limiter: RateLimiter<P>,
     grants: Vec<Grant<'static, P>>,
-    places: Vec<Reservation<P>>,
+    places: Vec<Reservation<RateLimiter<P>>>,
 }
 
 /// What a step shows.

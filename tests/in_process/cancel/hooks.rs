@@ -164,7 +164,7 @@ trait Subject<P: Policy> {
     fn try_acquire(&self, n: u32) -> Result<Grant<'static, P>, Error>;
     fn try_up_to(&self, n: u32) -> Result<Grant<'static, P>, Error>;
     fn acquire(&self, n: u32, ahead: Duration) -> Waiting<P>;
-    fn within(&self, n: u32, timeout: Duration) -> Result<Reservation<P>, Error>;
+    fn within(&self, n: u32, timeout: Duration) -> Result<Reservation<RateLimiter<P>>, Error>;
     fn set_policy(&self, policy: P);
     fn pause_for(&self, duration: Duration);
     fn resume(&self);
@@ -186,7 +186,7 @@ impl<P: Policy<Cost = u32>> Subject<P> for RateLimiter<P> {
         Box::pin(self.acquire_owned(n).ahead_by(ahead))
     }
 
-    fn within(&self, n: u32, timeout: Duration) -> Result<Reservation<P>, Error> {
+    fn within(&self, n: u32, timeout: Duration) -> Result<Reservation<RateLimiter<P>>, Error> {
         self.try_acquire_timeout(n, timeout).reserve()
     }
 
@@ -230,7 +230,7 @@ impl<P: Policy<Cost = u32>> Subject<P> for KeyedRateLimiter<u64, P> {
         Box::pin(self.acquire_owned(KEY, n).ahead_by(ahead))
     }
 
-    fn within(&self, n: u32, timeout: Duration) -> Result<Reservation<P>, Error> {
+    fn within(&self, n: u32, timeout: Duration) -> Result<Reservation<RateLimiter<P>>, Error> {
         self.try_acquire_timeout(&KEY, n, timeout).reserve()
     }
 
@@ -267,7 +267,7 @@ struct Callers<'a, P: Policy> {
     subject: &'a dyn Subject<P>,
     grants: Vec<Grant<'static, P>>,
     waiting: Vec<Waiting<P>>,
-    reserved: Vec<Reservation<P>>,
+    reserved: Vec<Reservation<RateLimiter<P>>>,
 }
 
 impl<P: Policy<Cost = u32>> Callers<'_, P> {

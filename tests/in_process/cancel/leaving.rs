@@ -55,7 +55,10 @@ fn the_waiter_behind_a_head_that_leaves_is_refused_at_once_if_it_is_late() {
 }
 
 /// Six callers with different costs, one of which leaves after 100 ms: the waits of the others.
-fn waits_without(place: usize, leave: fn(Reservation<tollgate::SmoothBursty>)) -> Vec<Duration> {
+fn waits_without(
+    place: usize,
+    leave: fn(Reservation<tollgate::RateLimiter<tollgate::SmoothBursty>>),
+) -> Vec<Duration> {
     let (clock, limiter) = busy(5.0);
     let mut line: Vec<_> = (1..=6).map(|cost| limiter.reserve(cost).expect("a place")).collect();
     clock.advance(ms(100));

@@ -8,7 +8,9 @@ use crate::support::{busy, busy_bounded, is_waiting, ms, outcome, poll_with, sec
 
 /// A queue of five, of which only the last is polled.
 fn queue_behind_neglected(
-    neglect: impl Fn(Acquire<'static, SmoothBursty>) -> Option<Acquire<'static, SmoothBursty>>,
+    neglect: impl Fn(
+        Acquire<tollgate::RateLimiter<SmoothBursty>>,
+    ) -> Option<Acquire<tollgate::RateLimiter<SmoothBursty>>>,
 ) {
     let (clock, limiter) = busy(5.0);
     let mut kept = Vec::new();

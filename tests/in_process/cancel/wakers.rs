@@ -105,7 +105,7 @@ fn a_waker_may_call_its_limiter() {
 fn a_waker_may_drop_other_waiters() {
     finishes(|| {
         let (clock, limiter) = busy(5.0);
-        let victims: Vec<Acquire<'static, SmoothBursty>> = (0..10)
+        let victims: Vec<Acquire<tollgate::RateLimiter<SmoothBursty>>> = (0..10)
             .map(|_| {
                 let mut future = limiter.acquire_owned(1);
                 assert!(is_waiting(&mut future));

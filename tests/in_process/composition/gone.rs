@@ -122,7 +122,7 @@ impl<P: Policy> Subject<P> {
     fn run(&self, ops: Vec<Op>) -> Result<(), TestCaseError> {
         let (clock, limiter) = on_hold(self.policy.clone());
         let cost = |n: usize| self.costs[n % self.costs.len()];
-        let mut line: Vec<(Duration, Acquire<'_, P>)> = Vec::new();
+        let mut line: Vec<(Duration, Acquire<tollgate::RateLimiter<P>>)> = Vec::new();
         let mut grants: Vec<Held<'_, P>> = Vec::new();
         let mut kept: Vec<Kept> = Vec::new();
         let keep = |kept: &mut Vec<Kept>, joined: Duration, grant: &Grant<'_, P>| {
@@ -146,7 +146,7 @@ impl<P: Policy> Subject<P> {
                     }
                 }
                 Op::Join(n) => {
-                    let mut future = limiter.acquire(cost(n));
+                    let mut future = limiter.acquire_owned(cost(n));
                     match poll(&mut future) {
                         Poll::Ready(grant) => {
                             let grant = grant.expect("a cost that fits");
@@ -157,7 +157,8 @@ impl<P: Policy> Subject<P> {
                     }
                 }
                 Op::JoinFor(n, time) => {
-                    let mut future = limiter.try_acquire_timeout(cost(n), time);
+                    let mut future =
+                        tollgate::Limiter::try_acquire_timeout(&limiter.clone(), cost(n), time);
                     match poll(&mut future) {
                         Poll::Ready(Ok(grant)) => {
                             let kept = keep(&mut kept, now, &grant);

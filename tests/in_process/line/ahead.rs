@@ -4,6 +4,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tollgate::Limiter as _;
 use tollgate::{
     AnyRateLimiter, Error, InFlight, KeyedRateLimiter, ManualClock, Nanos, Rate, RateLimiter,
     SlidingWindowLog, SmoothBursty, TokenBucket,
@@ -105,7 +106,7 @@ fn threads_keys_reservations_and_any_limiter_go_ahead_too() {
         });
         until(|| limiter.queue_len() == 2);
         assert_eq!(batch.delay(), ms(200));
-        let any: Box<dyn AnyRateLimiter> = Box::new(limiter.clone());
+        let any: AnyRateLimiter = AnyRateLimiter::new(limiter.clone());
         let mut erased = any.acquire(1).ahead_by(MINUTE);
         assert!(is_waiting(&mut erased));
         let reserved = limiter.try_acquire_timeout(1, secs(1)).ahead_by(MINUTE);
@@ -125,7 +126,7 @@ fn threads_keys_reservations_and_any_limiter_go_ahead_too() {
     let batch = limiter.reserve("alice", 1).expect("a place");
     let mut urgent = limiter.acquire("alice", 1).ahead_by(MINUTE);
     assert!(is_waiting(&mut urgent));
-    let any: Box<dyn AnyRateLimiter> = Box::new(limiter.at("alice".to_owned()));
+    let any: AnyRateLimiter = AnyRateLimiter::new(limiter.at("alice".to_owned()));
     let mut erased = any.acquire(1).ahead_by(MINUTE);
     assert!(is_waiting(&mut erased));
     let owned = limiter.acquire_owned("alice".to_owned(), 1).ahead_by(MINUTE).reserve();

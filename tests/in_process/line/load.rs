@@ -14,7 +14,7 @@ const MINUTES: usize = 10;
 /// Ten minutes at 5 per second, a caller each 100 ms. Permits granted in each minute.
 fn grants_by_minute<P: Policy<Cost = u32>>(
     policy: P,
-    join: impl Fn(&RateLimiter<P>) -> Acquire<'_, P>,
+    join: impl Fn(&RateLimiter<P>) -> Acquire<&tollgate::RateLimiter<P>>,
 ) -> Vec<usize> {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(policy, clock.clone());

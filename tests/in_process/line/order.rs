@@ -14,9 +14,9 @@ use crate::support::{
 
 /// One of the three ways to wait.
 enum Caller {
-    Future(Acquire<'static, SmoothBursty>),
+    Future(Acquire<tollgate::RateLimiter<SmoothBursty>>),
     Thread(thread::JoinHandle<Duration>),
-    Reserved(Reservation<SmoothBursty>),
+    Reserved(Reservation<tollgate::RateLimiter<SmoothBursty>>),
 }
 
 impl Caller {

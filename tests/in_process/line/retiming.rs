@@ -6,11 +6,11 @@ use tollgate::{Error, ManualClock, Rate, RateLimiter, Reservation, SmoothBursty,
 
 use crate::support::{Limiter, bursty, busy, is_waiting, ms, outcome, secs, waited};
 
-fn a_hundred(limiter: &Limiter) -> Vec<Reservation<SmoothBursty>> {
+fn a_hundred(limiter: &Limiter) -> Vec<Reservation<tollgate::RateLimiter<SmoothBursty>>> {
     (0..100).map(|_| limiter.reserve(1).expect("a place")).collect()
 }
 
-fn waits(line: Vec<Reservation<SmoothBursty>>) -> Vec<Duration> {
+fn waits(line: Vec<Reservation<tollgate::RateLimiter<SmoothBursty>>>) -> Vec<Duration> {
     line.into_iter().map(waited).collect()
 }
 

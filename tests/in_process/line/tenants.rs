@@ -10,7 +10,7 @@ use tollgate::{
 
 use crate::support::{Limiter, busy, finishes, is_waiting, ms, outcome, secs, until, waited};
 
-type Places = Vec<Reservation<SmoothBursty>>;
+type Places = Vec<Reservation<tollgate::RateLimiter<SmoothBursty>>>;
 
 /// Callers of a tenant, each for `n` permits.
 fn join(limiter: &Limiter, tenant: u32, n: u32, callers: usize) -> Places {

@@ -58,7 +58,7 @@ fn run<P: Policy<Cost = u32> + Debug>(
 ) -> Result<(), TestCaseError> {
     let (clock, limiter) = on_hold(policies[0].clone());
     let (mut grants, mut changes) = (Vec::new(), 0);
-    let mut line: Vec<Reservation<P>> = Vec::new();
+    let mut line: Vec<Reservation<tollgate::RateLimiter<P>>> = Vec::new();
     for op in ops {
         match op {
             Op::Try(n) => grants.extend(limiter.try_acquire(n)),

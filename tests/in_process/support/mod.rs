@@ -82,7 +82,7 @@ pub(crate) fn outcome<F: Future + Unpin>(future: &mut F) -> F::Output {
 
 /// How long a reservation had to wait, which must be over.
 #[track_caller]
-pub(crate) fn waited<P: Policy>(reservation: Reservation<P>) -> Duration {
+pub(crate) fn waited<P: Policy>(reservation: Reservation<tollgate::RateLimiter<P>>) -> Duration {
     outcome(&mut reservation.wait()).expect("a grant").waited()
 }
 

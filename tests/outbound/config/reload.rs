@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use tollgate::{AllOf, AnyRateLimiter, Error, Limits, ManualClock, Per, RateLimiters, Reservation};
+use tollgate::{AllOf, Error, Limiter as _, Limits, ManualClock, Per, RateLimiters, Reservation};
 
 fn limits(file: &str) -> Limits {
     toml::from_str(file).unwrap_or_else(|error| panic!("{error}"))
@@ -14,7 +14,7 @@ fn limiters(file: &str) -> (RateLimiters, ManualClock) {
     (RateLimiters::with_clock(limits(file), &clock), clock)
 }
 
-fn delay(place: &Reservation<AllOf>) -> u128 {
+fn delay(place: &Reservation<tollgate::RateLimiter<AllOf>>) -> u128 {
     place.delay().as_millis()
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tollgate::feedback::{Feedback, Limiter};
+use tollgate::feedback::{Feedback, Taught};
 use tollgate::{
     AnyRateLimiter, Clock, KeyedRateLimiter, Rate, RateLimiter, SlidingWindowLog, SmoothBursty,
 };
@@ -55,7 +55,7 @@ fn loose() -> RateLimiter<SmoothBursty> {
 }
 
 /// Starts clients that call for `span`. Returns a handle to wait for.
-fn start<L: Limiter<Cost = u32>>(
+fn start<L: Taught<Cost = u32>>(
     server: &Arc<Server>,
     feedback: &Feedback<L>,
     clients: u64,
@@ -158,7 +158,7 @@ teaches! {
 async fn a_log_at_a_key_and_a_limiter_without_a_type_learn_as_well() {
     let log = SlidingWindowLog::new(5000, Duration::from_secs(3600));
     let key = KeyedRateLimiter::with_clock(log.clone(), Clock::tokio()).at("api.example.com");
-    let any: Arc<dyn AnyRateLimiter> = Arc::new(RateLimiter::with_clock(log, Clock::tokio()));
+    let any: AnyRateLimiter = AnyRateLimiter::new(RateLimiter::with_clock(log, Clock::tokio()));
     let server = || Arc::new(Server::new(Style::Discord, Reset::All, 50, WINDOW));
     for (taken, refused, late) in [
         start(&server(), &Feedback::new(key), CLIENTS, (SPAN, LEARNED)).await,

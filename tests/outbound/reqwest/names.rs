@@ -230,8 +230,7 @@ async fn own_keys_own_limiters_and_own_costs() {
 
     // A tuple of costs, and a limiter without a type.
     let limiter = RateLimiter::with_clock((log.clone(), log), ManualClock::new());
-    let any: std::sync::Arc<dyn tollgate::AnyRateLimiter<(u32, u32)>> =
-        std::sync::Arc::new(limiter.clone());
+    let any = tollgate::AnyRateLimiter::new(limiter.clone());
     let client = answered(RateLimit::new(any).cost(|_, _| (1, 4)));
     client.get("http://a.org").send().await.expect("granted");
     assert_eq!(limiter.available(), (9, 6));

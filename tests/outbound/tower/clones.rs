@@ -42,9 +42,9 @@ impl Arrivals {
     }
 }
 
-fn five_a_second() -> Arc<dyn AnyRateLimiter> {
+fn five_a_second() -> AnyRateLimiter {
     let policy = SlidingWindowLog::new(5, Duration::from_secs(1));
-    Arc::new(RateLimiter::with_clock(policy, Clock::tokio()))
+    AnyRateLimiter::new(RateLimiter::with_clock(policy, Clock::tokio()))
 }
 
 fn handler(arrivals: &Arrivals) -> axum::routing::MethodRouter {

@@ -1,19 +1,22 @@
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::{AnyFuture, AnyGrant, AnyRateLimiter};
+use super::{AnyGrant, AnyRateLimiter};
 use crate::error::Error;
+use crate::limiter::Limiter;
 use crate::{
     InFlight, KeyedRateLimiter, ManualClock, Rate, RateLimiter, Same, SmoothBursty, TokenBucket,
 };
 
-fn poll<T>(future: &mut AnyFuture<T>) -> Poll<Result<T, Error>> {
+fn poll<T>(
+    future: &mut (impl Future<Output = Result<T, Error>> + Unpin),
+) -> Poll<Result<T, Error>> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 #[track_caller]
-fn ready<T>(mut future: AnyFuture<T>) -> Result<T, Error> {
+fn ready<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let mut future = Box::pin(future);
     match poll(&mut future) {
         Poll::Ready(result) => result,
         Poll::Pending => panic!("it waits"),
@@ -21,13 +24,13 @@ fn ready<T>(mut future: AnyFuture<T>) -> Result<T, Error> {
 }
 
 /// A limiter, a key and a composed rule, each 5 a second with nothing stored.
-fn limiters(clock: &ManualClock) -> [Arc<dyn AnyRateLimiter>; 3] {
+fn limiters(clock: &ManualClock) -> [AnyRateLimiter; 3] {
     let policy = SmoothBursty::new(Rate::per_second(5.0)).max_burst(Duration::ZERO);
     let keyed = KeyedRateLimiter::builder(policy.clone()).clock(clock).name("any").build();
     [
-        Arc::new(RateLimiter::builder(policy.clone()).clock(clock).name("any").build()),
-        Arc::new(keyed.at("alice".to_owned())),
-        Arc::new(
+        AnyRateLimiter::new(RateLimiter::builder(policy.clone()).clock(clock).name("any").build()),
+        AnyRateLimiter::new(keyed.at("alice".to_owned())),
+        AnyRateLimiter::new(
             RateLimiter::builder(Same((policy, InFlight::new(100))))
                 .clock(clock)
                 .name("any")
@@ -89,7 +92,7 @@ fn a_dropped_future_leaves_the_queue_and_a_refund_gives_back() {
 
 #[test]
 fn a_place_in_flight_is_given_back_by_the_drop_of_its_grant() {
-    let limiter: Box<dyn AnyRateLimiter> = Box::new(RateLimiter::new(InFlight::new(1)));
+    let limiter = AnyRateLimiter::new(RateLimiter::new(InFlight::new(1)));
     let held = ready(limiter.try_acquire(1)).expect("free");
     assert!(ready(limiter.try_acquire(1)).is_err());
     drop(held);
@@ -104,7 +107,7 @@ fn a_limiter_tells_its_quota() {
         assert_eq!((quota.limit, quota.window), (0, Some(Duration::from_millis(200))));
     }
     let bucket = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(5.0), 10), &clock);
-    let bucket: Arc<dyn AnyRateLimiter> = Arc::new(bucket);
+    let bucket = AnyRateLimiter::new(bucket);
     let _grant = ready(bucket.try_acquire(3)).expect("full");
     let quota = ready(bucket.quota()).expect("in process");
     assert_eq!((quota.limit, quota.remaining), (10, 7));
@@ -118,8 +121,10 @@ fn a_limiter_tells_each_of_its_limits() {
     let minute = TokenBucket::new(Rate::per_minute(60.0), 5);
     let policy = Same((minute, InFlight::new(3)));
     let keyed = KeyedRateLimiter::with_clock(policy.clone(), &clock);
-    let limiters: [Arc<dyn AnyRateLimiter>; 2] =
-        [Arc::new(RateLimiter::with_clock(policy, &clock)), Arc::new(keyed.at("alice".to_owned()))];
+    let limiters = [
+        AnyRateLimiter::new(RateLimiter::with_clock(policy, &clock)),
+        AnyRateLimiter::new(keyed.at("alice".to_owned())),
+    ];
     for limiter in limiters {
         let limits = |cost| -> Vec<_> {
             let limits = ready(limiter.limits(cost)).expect("in process");
@@ -144,7 +149,7 @@ fn a_limiter_tells_each_of_its_limits() {
 fn a_limiter_with_several_costs_has_a_dyn_form_too() {
     let tokens = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
     let limiter = RateLimiter::with_clock((tokens, InFlight::new(1)), ManualClock::new());
-    let limiter: Arc<dyn AnyRateLimiter<(u32, u32)>> = Arc::new(limiter);
+    let limiter: AnyRateLimiter<(u32, u32)> = AnyRateLimiter::new(limiter);
     let grant = ready(limiter.try_acquire((800, 1))).expect("unused");
     assert_eq!(grant.cost(), (800, 1));
     assert_eq!(ready(limiter.try_acquire((1, 1))).expect_err("in flight").part(), Some(1));
@@ -158,8 +163,8 @@ fn a_limiter_with_several_costs_has_a_dyn_form_too() {
 fn a_limiter_over_redis_is_one_of_them() {
     use crate::redis::{Connection, RedisRateLimiter};
 
-    fn fits<C: Connection>(limiter: RedisRateLimiter<InFlight, C>) -> Arc<dyn AnyRateLimiter> {
-        Arc::new(limiter)
+    fn fits<C: Connection>(limiter: RedisRateLimiter<InFlight, C>) -> AnyRateLimiter {
+        AnyRateLimiter::new(limiter)
     }
     let _ = fits::<crate::redis::Reconnecting>;
 }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::grant_owner::GrantOwner;
+use super::shared::in_drop;
 use crate::error::Error;
+use crate::limiter::{Granted, Metered, sealed::Sealed};
 use crate::line::{Change, Charge};
 use crate::policy::{Cost, Policy, Quota};
 
@@ -180,11 +182,72 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn refund(mut self) {
+        self.refund_now();
+    }
+
+    /// The grant, settled when it is dropped: at what the call reports until then, or else at its estimate.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// let mut call = limiter.acquire(2_000).await?.metered();
+    /// call.add(500);
+    /// drop(call);
+    /// assert_eq!(limiter.available(), 89_500);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn metered(self) -> Metered<Self> {
+        Metered::new(self)
+    }
+
+    fn refund_now(&mut self) {
         let (part, receipt) = (self.returnable, self.charge.receipt);
         // Nothing is left for the drop to release, also if the policy panics.
         let held = std::mem::take(&mut self.cost);
         // Permits and places at once: between the two a waiter could be refused.
         self.source.give_back(Change::Refund { part, held, receipt });
+    }
+}
+
+impl<P: Policy> Sealed for Grant<'_, P> {}
+
+impl<P: Policy> Granted for Grant<'_, P> {
+    type Cost = P::Cost;
+
+    fn cost(&self) -> P::Cost {
+        self.cost()
+    }
+
+    fn waited(&self) -> Duration {
+        self.waited()
+    }
+
+    fn limited_by(&self) -> Option<usize> {
+        self.limited_by()
+    }
+
+    fn send_settlement(&mut self, actual: P::Cost) -> Result<(), Error> {
+        self.settle(actual)
+    }
+
+    fn settle_on_drop(&mut self, actual: P::Cost) {
+        in_drop(|| {
+            let settled: Result<(), Error> = self.settle(actual);
+            // A shortfall that takes 146 years to pay off.
+            drop(settled);
+        });
+    }
+
+    fn give_back(&mut self) {
+        self.refund_now();
+    }
+
+    fn holds_places(&self) -> bool {
+        P::HELD
     }
 }
 

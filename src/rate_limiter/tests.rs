@@ -43,11 +43,13 @@ fn ways<P: Policy>(limiter: &RateLimiter<P>) -> usize {
     Arc::weak_count(&limiter.shared)
 }
 
-fn poll<P: Policy>(acquire: &mut Acquire<'static, P>) -> Poll<Result<Grant<'static, P>, Error>> {
+fn poll<P: Policy>(
+    acquire: &mut Acquire<RateLimiter<P>>,
+) -> Poll<Result<Grant<'static, P>, Error>> {
     Pin::new(acquire).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn ready<P: Policy>(acquire: &mut Acquire<'static, P>) -> Grant<'static, P> {
+fn ready<P: Policy>(acquire: &mut Acquire<RateLimiter<P>>) -> Grant<'static, P> {
     match poll(acquire) {
         Poll::Ready(grant) => grant.expect("granted"),
         Poll::Pending => panic!("it should be ready"),
@@ -427,7 +429,7 @@ fn a_source_has_nothing_to_give_back_after_take() {
 
     let mut source = GrantOwner::borrowed(&limiter.shared);
     let taken = source.take();
-    assert!(source.as_borrowed().is_none() && taken.as_borrowed().is_some());
+    assert!(source.line().is_none() && taken.line().is_some());
     let owned = taken.into_owned();
     drop(source);
     assert_eq!(shares(&limiter), 2);

@@ -103,14 +103,6 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
         Self(ManuallyDrop::new(Kind::Key(pin)))
     }
 
-    #[inline]
-    pub(super) fn as_borrowed(&self) -> Option<&'a Arc<Shared<P>>> {
-        match *self.0 {
-            Kind::Borrowed(line) => Some(line),
-            _ => None,
-        }
-    }
-
     /// The line, if the source is one.
     #[inline]
     pub(super) fn line(&self) -> Option<&Shared<P>> {

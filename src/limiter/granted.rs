@@ -1,11 +1,104 @@
-//! A grant that is settled when it is dropped.
+//! What every grant can do.
 
 use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use super::grant::Grant;
-use super::shared::in_drop;
+use super::sealed::Sealed;
 use crate::error::Error;
-use crate::policy::{Cost, Policy};
+
+use crate::policy::Cost;
+
+/// What a [`Limiter`](crate::Limiter) grants: [`Grant`](crate::Grant), `RedisGrant`, a `Call` of a `Feedback`, or
+/// [`AnyGrant`](crate::AnyGrant). The trait is sealed.
+pub trait Granted: Sealed + fmt::Debug + Send + Sync {
+    /// The cost of the grant.
+    type Cost: Cost;
+
+    /// The permits that were granted; after [`settle`](Self::settle) the corrected number.
+    fn cost(&self) -> Self::Cost;
+
+    /// How long the call waited; see [`Grant::waited`](crate::Grant::waited).
+    fn waited(&self) -> Duration;
+
+    /// The index of the rule that made the call wait; see [`Grant::limited_by`](crate::Grant::limited_by).
+    fn limited_by(&self) -> Option<usize>;
+
+    /// Corrects the cost once the true one is known; see [`Grant::settle`](crate::Grant::settle). In process it is
+    /// ready at the first poll.
+    fn settle(&mut self, actual: Self::Cost) -> Settle<'_, Self>
+    where
+        Self: Sized,
+    {
+        Settle { grant: self, actual, is_sent: false }
+    }
+
+    /// Gives the permits back; see [`Grant::refund`](crate::Grant::refund).
+    fn refund(mut self)
+    where
+        Self: Sized,
+    {
+        self.give_back();
+    }
+
+    /// The grant, settled when it is dropped; see [`Grant::metered`](crate::Grant::metered).
+    #[must_use]
+    fn metered(self) -> Metered<Self>
+    where
+        Self: Sized,
+    {
+        Metered::new(self)
+    }
+
+    /// Settles, but does not wait for the outcome.
+    #[doc(hidden)]
+    fn send_settlement(&mut self, actual: Self::Cost) -> Result<(), Error>;
+
+    /// The outcome of the last settlement, if there is one to come.
+    #[doc(hidden)]
+    fn poll_settled(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Settles without an outcome.
+    #[doc(hidden)]
+    fn settle_on_drop(&mut self, actual: Self::Cost);
+
+    /// Gives the permits back. The drop after it gives nothing back.
+    #[doc(hidden)]
+    fn give_back(&mut self);
+
+    /// Whether dropping it gives places in flight back, or would under another policy of its limiter.
+    #[doc(hidden)]
+    fn holds_places(&self) -> bool;
+}
+
+/// A settlement; see [`Granted::settle`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Settle<'a, G: Granted> {
+    grant: &'a mut G,
+    actual: G::Cost,
+    is_sent: bool,
+}
+
+impl<G: Granted> Unpin for Settle<'_, G> {}
+
+impl<G: Granted> Future for Settle<'_, G> {
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { grant, actual, is_sent } = self.get_mut();
+        if !*is_sent {
+            // A settlement whose future was dropped: its outcome decides how much is still to be settled.
+            let _ = ready!(grant.poll_settled(context));
+            grant.send_settlement(*actual)?;
+            *is_sent = true;
+        }
+        grant.poll_settled(context)
+    }
+}
 
 /// A grant that is settled when it is dropped, at what the call has used so far.
 ///
@@ -16,7 +109,7 @@ use crate::policy::{Cost, Policy};
 /// ([`or`](Self::or)).
 ///
 /// Of a tuple of costs, each number is reported by itself: a number for which nothing was reported keeps its
-/// default. [`Grant::metered`], `AnyGrant::metered` and `RedisGrant::metered` make one. Over Redis the drop
+/// default. [`Granted::metered`] makes one. Over Redis the drop
 /// sends the settlement and does not wait for it.
 ///
 /// ```
@@ -31,7 +124,7 @@ use crate::policy::{Cost, Policy};
 /// assert_eq!(limiter.available(), (89_800, 8));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-pub struct Metered<G: SettleOnDrop> {
+pub struct Metered<G: Granted> {
     /// `None` once it was taken out.
     grant: Option<G>,
     /// What it is settled at.
@@ -40,9 +133,9 @@ pub struct Metered<G: SettleOnDrop> {
     reported: G::Cost,
 }
 
-impl<G: SettleOnDrop> Metered<G> {
+impl<G: Granted> Metered<G> {
     pub(crate) fn new(grant: G) -> Self {
-        let actual = grant.granted();
+        let actual = grant.cost();
         Self { grant: Some(grant), actual, reported: G::Cost::default() }
     }
 
@@ -120,7 +213,7 @@ impl<G: SettleOnDrop> Metered<G> {
         self.actual
     }
 
-    /// The grant, for its [`waited`](Grant::waited) or [`quota`](Grant::quota).
+    /// The grant, for its [`waited`](Granted::waited).
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
@@ -154,75 +247,18 @@ impl<G: SettleOnDrop> Metered<G> {
     }
 }
 
-impl<G: SettleOnDrop> Drop for Metered<G> {
+impl<G: Granted> Drop for Metered<G> {
     fn drop(&mut self) {
         if let Some(grant) = &mut self.grant
-            && grant.granted() != self.actual
+            && grant.cost() != self.actual
         {
             grant.settle_on_drop(self.actual);
         }
     }
 }
 
-impl<G: SettleOnDrop> fmt::Debug for Metered<G> {
+impl<G: Granted> fmt::Debug for Metered<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metered").field("cost", &self.actual).finish_non_exhaustive()
-    }
-}
-
-/// A grant that a [`Metered`] can settle: [`Grant`], `AnyGrant` and `RedisGrant`. The trait is sealed.
-pub trait SettleOnDrop: sealed::Sealed {
-    /// The cost of the grant.
-    type Cost: Cost;
-
-    #[doc(hidden)]
-    fn granted(&self) -> Self::Cost;
-
-    /// Settles without waiting for an outcome.
-    #[doc(hidden)]
-    fn settle_on_drop(&mut self, actual: Self::Cost);
-}
-
-pub(crate) mod sealed {
-    /// Keeps [`SettleOnDrop`](super::SettleOnDrop) to this crate.
-    pub trait Sealed {}
-}
-
-impl<P: Policy> sealed::Sealed for Grant<'_, P> {}
-
-impl<P: Policy> SettleOnDrop for Grant<'_, P> {
-    type Cost = P::Cost;
-
-    fn granted(&self) -> P::Cost {
-        self.cost()
-    }
-
-    fn settle_on_drop(&mut self, actual: P::Cost) {
-        in_drop(|| {
-            let settled: Result<(), Error> = self.settle(actual);
-            // A shortfall that takes 146 years to pay off.
-            drop(settled);
-        });
-    }
-}
-
-impl<'a, P: Policy> Grant<'a, P> {
-    /// The grant, settled when it is dropped: at what the call reports until then, or else at its estimate.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let policy = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// let mut call = limiter.acquire(2_000).await?.metered();
-    /// call.add(500);
-    /// drop(call);
-    /// assert_eq!(limiter.available(), 89_500);
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn metered(self) -> Metered<Self> {
-        Metered::new(self)
     }
 }

@@ -1,0 +1,286 @@
+//! Where a caller of a [`Feedback`] stands: at the gate of what the server says remains, then at the limiter.
+
+use std::fmt;
+use std::mem;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use super::gate::Gate;
+use super::limiter::Taught;
+use super::observer::{Call, Feedback, cost};
+use crate::error::Error;
+use crate::limiter::{
+    Acquire, Ask, Driven, Granted, Handle, Limiter, Passage, Queue, sealed::Sealed,
+};
+use crate::rate_limiter::{Grant, RateLimiter};
+use crate::units::Nanos;
+
+/// Where a caller stands.
+pub struct FeedbackPlace<L: Taught>(Standing<L>);
+
+enum Standing<L: Taught> {
+    Outside,
+    /// At the limiter, in whose queue it needs no poll.
+    AtLimiter(Passing<L>),
+    /// It had to wait at the gate.
+    AtGate(Driven<Passing<L>>),
+    Over,
+}
+
+impl<L: Taught> Default for FeedbackPlace<L> {
+    fn default() -> Self {
+        Self(Standing::Outside)
+    }
+}
+
+impl<L: Taught> fmt::Debug for FeedbackPlace<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Standing::Outside => "outside",
+            Standing::AtLimiter(_) => "waiting",
+            Standing::AtGate(_) => "waiting for the server",
+            Standing::Over => "over",
+        })
+    }
+}
+
+/// A caller on its way through both queues.
+struct Passing<L: Taught> {
+    feedback: Feedback<L>,
+    ask: Ask<L::Cost>,
+    deadline: Option<Nanos>,
+    stage: Stage<L>,
+}
+
+enum Stage<L: Taught> {
+    AtGate(Acquire<RateLimiter<Gate>>),
+    /// With its place of the gate, and how often the server had refused before.
+    AtLimiter(Option<Grant<'static, Gate>>, u64, Acquire<L>),
+}
+
+// No field is ever pinned.
+impl<L: Taught> Unpin for Passing<L> {}
+
+impl<L: Taught> Passing<L> {
+    fn new(feedback: Feedback<L>, ask: Ask<L::Cost>) -> Self {
+        let now = feedback.limiter().clock().now();
+        let deadline = ask.max_wait.map(|max_wait| now.saturating_add(max_wait));
+        let stage = feedback.at_gate(&ask, ask.max_wait);
+        Self { feedback, ask, deadline, stage }
+    }
+
+    fn is_at_gate(&self) -> bool {
+        matches!(self.stage, Stage::AtGate(_))
+    }
+
+    /// The time that is left.
+    fn left(&self) -> Option<Duration> {
+        let now = self.feedback.limiter().clock().now();
+        self.deadline.map(|deadline| deadline.since(now))
+    }
+
+    /// Passes the gate. `Pending` while it waits there.
+    fn poll_gate(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if let Stage::AtGate(acquire) = &mut self.stage {
+            let at_gate = ready!(Pin::new(acquire).poll(context))?;
+            let shut = self.feedback.passed_gate();
+            let ask = Ask { max_wait: self.left(), ..self.ask };
+            let acquire = Acquire::new(self.feedback.limiter().clone(), ask);
+            self.stage = Stage::AtLimiter(Some(at_gate), shut, acquire);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        ready!(self.poll_gate(context))?;
+        match &mut self.stage {
+            Stage::AtLimiter(.., acquire) => acquire.poll_enter(context),
+            Stage::AtGate(_) => unreachable!("just passed"),
+        }
+    }
+
+    fn delay(&self) -> Duration {
+        match &self.stage {
+            Stage::AtGate(acquire) => acquire.delay(),
+            Stage::AtLimiter(.., acquire) => acquire.delay(),
+        }
+    }
+}
+
+impl<L: Taught> Future for Passing<L> {
+    type Output = Result<Call<L>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            ready!(self.poll_gate(context))?;
+            let Stage::AtLimiter(at_gate, shut, acquire) = &mut self.stage else {
+                unreachable!("just passed")
+            };
+            let granted = ready!(Pin::new(acquire).poll(context));
+            let (at_gate, shut) = (at_gate.take(), *shut);
+            let grant = granted?;
+            let at_gate = at_gate.unwrap_or_else(|| unreachable!("taken here only"));
+            if self.feedback.shut() == shut {
+                return Poll::Ready(Ok(self.feedback.call(self.ask.cost, Some(grant), at_gate)));
+            }
+            // The server has refused another call meanwhile: the next ones go one by one.
+            grant.refund();
+            drop(at_gate);
+            self.stage = self.feedback.at_gate(&self.ask, self.left());
+        }
+    }
+}
+
+impl<L: Taught> Passage for Passing<L> {
+    type Grant = Call<L>;
+}
+
+impl<L: Taught> Feedback<L> {
+    fn at_gate(&self, ask: &Ask<L::Cost>, max_wait: Option<Duration>) -> Stage<L> {
+        let Ask { cost: n, claim, .. } = *ask;
+        let ask = Ask { cost: cost(self.units(n)), max_wait, claim };
+        Stage::AtGate(Acquire::new(self.gate().clone(), ask))
+    }
+}
+
+impl<L: Taught> Sealed for Feedback<L> {}
+
+impl<L: Taught> Queue for Feedback<L> {
+    type Cost = L::Cost;
+    type Grant = Call<L>;
+    type Handle = Option<Self>;
+    type Place = FeedbackPlace<L>;
+    type Owned = Self;
+
+    fn poll_acquire(
+        limiter: &mut Self::Handle,
+        ask: &Ask<L::Cost>,
+        place: &mut FeedbackPlace<L>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Call<L>, Error>> {
+        let mut passing = match mem::replace(&mut place.0, Standing::Over) {
+            Standing::Outside => Passing::new(limiter.get().clone(), *ask),
+            Standing::AtLimiter(passing) => passing,
+            Standing::AtGate(mut driven) => {
+                let polled = driven.poll(context);
+                if polled.is_pending() {
+                    place.0 = Standing::AtGate(driven);
+                }
+                return polled;
+            }
+            Standing::Over => panic!("`Acquire` polled after it was ready"),
+        };
+        if let Poll::Ready(outcome) = Pin::new(&mut passing).poll(context) {
+            return Poll::Ready(outcome);
+        }
+        if !passing.is_at_gate() {
+            place.0 = Standing::AtLimiter(passing);
+            return Poll::Pending;
+        }
+        let mut driven = Driven::new(passing);
+        let polled = driven.poll(context);
+        if polled.is_pending() {
+            place.0 = Standing::AtGate(driven);
+        }
+        polled
+    }
+
+    fn poll_enter(
+        limiter: &mut Self::Handle,
+        ask: &Ask<L::Cost>,
+        place: &mut FeedbackPlace<L>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        let mut passing = match mem::replace(&mut place.0, Standing::Over) {
+            Standing::Outside => Passing::new(limiter.get().clone(), *ask),
+            Standing::AtLimiter(passing) => passing,
+            entered => {
+                place.0 = entered;
+                return Poll::Ready(Ok(()));
+            }
+        };
+        let polled = passing.poll_enter(context);
+        if matches!(polled, Poll::Ready(Err(_))) {
+            return polled;
+        }
+        if passing.is_at_gate() {
+            // It enters the queue of the limiter when the server lets it.
+            place.0 = Standing::AtGate(Driven::new(passing));
+            return Poll::Ready(Ok(()));
+        }
+        place.0 = Standing::AtLimiter(passing);
+        polled
+    }
+
+    fn leave(_: &Self::Handle, _: &Ask<L::Cost>, place: &mut FeedbackPlace<L>) {
+        place.0 = Standing::Over;
+    }
+
+    fn delay(_: &Self::Handle, place: &FeedbackPlace<L>) -> Duration {
+        match &place.0 {
+            Standing::AtLimiter(passing) => passing.delay(),
+            Standing::AtGate(driven) => driven.look(Passing::delay).unwrap_or_default(),
+            Standing::Outside | Standing::Over => Duration::ZERO,
+        }
+    }
+
+    fn into_owned(limiter: &mut Self::Handle, place: FeedbackPlace<L>) -> (Self, FeedbackPlace<L>) {
+        (Handle::take(limiter), place)
+    }
+}
+
+impl<L: Taught> Limiter for Feedback<L> {
+    const IS_REMOTE: bool = L::IS_REMOTE;
+
+    async fn resume(&self) -> Result<(), Error> {
+        Feedback::resume(self).await
+    }
+
+    async fn shrink_to(&self, remaining: L::Cost) -> Result<Call<L>, Error> {
+        let grant = self.limiter().shrink_to(remaining).await?;
+        Ok(self.not_sent(grant))
+    }
+
+    crate::limiter::as_inner_limiter!(|feedback| feedback.limiter());
+}
+
+impl<L: Taught> Sealed for Call<L> {}
+
+impl<L: Taught> Granted for Call<L> {
+    type Cost = L::Cost;
+
+    fn cost(&self) -> L::Cost {
+        self.granted().map_or_else(L::Cost::default, Granted::cost)
+    }
+
+    fn waited(&self) -> Duration {
+        self.granted().map_or(Duration::ZERO, Granted::waited)
+    }
+
+    fn limited_by(&self) -> Option<usize> {
+        self.granted().and_then(Granted::limited_by)
+    }
+
+    fn send_settlement(&mut self, actual: L::Cost) -> Result<(), Error> {
+        self.grant().map_or(Ok(()), |grant| grant.send_settlement(actual))
+    }
+
+    fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.grant().map_or(Poll::Ready(Ok(())), |grant| grant.poll_settled(context))
+    }
+
+    fn settle_on_drop(&mut self, actual: L::Cost) {
+        if let Some(grant) = self.grant() {
+            grant.settle_on_drop(actual);
+        }
+    }
+
+    fn give_back(&mut self) {
+        self.refund_now();
+    }
+
+    fn holds_places(&self) -> bool {
+        self.granted().is_some_and(Granted::holds_places)
+    }
+}

@@ -1,0 +1,165 @@
+//! A caller with several queues before it, which goes on from one to the next without being polled.
+
+use std::fmt;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+
+use super::Granted;
+use crate::error::Error;
+use crate::sync::Mutex;
+
+/// Drives a future by its own wake-ups. A caller that was granted by the first of two limiters must ask the second
+/// one at once: while it waited to be polled, it would hold a place for which others wait, and would have none in
+/// the queue of the second.
+pub(crate) struct Driven<F: Passage> {
+    task: Arc<Task<F>>,
+}
+
+/// A future that passes several queues.
+pub(crate) trait Passage:
+    Future<Output = Result<Self::Grant, Error>> + Unpin + Send + 'static
+{
+    type Grant: Granted + 'static;
+}
+
+struct Task<F: Passage> {
+    /// How many times it was to be driven since a thread began to. Only that thread locks the future for longer than
+    /// a look.
+    rounds: AtomicUsize,
+    future: Mutex<Option<F>>,
+    end: Mutex<End<F::Grant>>,
+}
+
+enum End<G> {
+    Pending(Option<Waker>),
+    Ready(thread::Result<Result<G, Error>>),
+    /// The outcome was taken, or the caller has left.
+    Over,
+}
+
+impl<F: Passage> Driven<F> {
+    pub(crate) fn new(future: F) -> Self {
+        let task = Arc::new(Task {
+            rounds: AtomicUsize::new(0),
+            future: Mutex::new(Some(future)),
+            end: Mutex::new(End::Pending(None)),
+        });
+        task.drive();
+        Self { task }
+    }
+
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<F::Output> {
+        let mut end = self.task.end.lock();
+        match mem::replace(&mut *end, End::Over) {
+            End::Ready(outcome) => {
+                drop(end);
+                Poll::Ready(outcome.unwrap_or_else(|panic| resume_unwind(panic)))
+            }
+            End::Pending(waker) => {
+                *end = End::Pending(Some(match waker {
+                    Some(waker) if waker.will_wake(context.waker()) => waker,
+                    _ => context.waker().clone(),
+                }));
+                Poll::Pending
+            }
+            End::Over => panic!("`Acquire` polled after it was ready"),
+        }
+    }
+
+    /// Looks at the future. `None` if it is over, or is just being driven by another thread.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&F) -> R) -> Option<R> {
+        self.task.future.try_lock()?.as_ref().map(look)
+    }
+}
+
+impl<F: Passage> Task<F> {
+    fn drive(self: &Arc<Self>) {
+        if self.rounds.fetch_add(1, Ordering::AcqRel) > 0 {
+            // Another thread drives it, or this one further up: it goes round once more.
+            return;
+        }
+        let waker = Waker::from(Arc::clone(self));
+        let mut driven = 1;
+        loop {
+            self.drive_once(&mut Context::from_waker(&waker));
+            match self.rounds.compare_exchange(driven, 0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(rounds) => driven = rounds,
+            }
+        }
+    }
+
+    fn drive_once(&self, context: &mut Context<'_>) {
+        let mut future = self.future.lock();
+        if matches!(*self.end.lock(), End::Over) {
+            // The caller has left meanwhile.
+            let left = future.take();
+            drop(future);
+            return drop(left);
+        }
+        let Some(current) = &mut *future else { return };
+        // A policy may panic: that is for the caller, not for the thread that woke it.
+        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(current).poll(context)));
+        let outcome = match polled {
+            Ok(Poll::Pending) => return,
+            Ok(Poll::Ready(outcome)) => Ok(outcome),
+            Err(panic) => Err(panic),
+        };
+        let passed = future.take();
+        drop(future);
+        drop(passed);
+        let mut end = self.end.lock();
+        match mem::replace(&mut *end, End::Over) {
+            End::Pending(waker) => {
+                *end = End::Ready(outcome);
+                drop(end);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            End::Ready(_) | End::Over => {
+                drop(end);
+                give_back(outcome);
+            }
+        }
+    }
+}
+
+/// The caller has left before it learned of its grant.
+fn give_back<G: Granted>(outcome: thread::Result<Result<G, Error>>) {
+    if let Ok(Ok(grant)) = outcome {
+        grant.refund();
+    }
+}
+
+impl<F: Passage> Wake for Task<F> {
+    fn wake(self: Arc<Self>) {
+        self.drive();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.drive();
+    }
+}
+
+impl<F: Passage> Drop for Driven<F> {
+    fn drop(&mut self) {
+        let end = mem::replace(&mut *self.task.end.lock(), End::Over);
+        if let End::Ready(outcome) = end {
+            return give_back(outcome);
+        }
+        // If a thread drives it just now, that thread drops it.
+        self.task.drive();
+    }
+}
+
+impl<F: Passage> fmt::Debug for Driven<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driven").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,257 @@
+//! Waiting: where a caller stands in a line, and the loop that waits on a thread.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::grant::Grant;
+use super::grant_owner::GrantOwner;
+use super::shared::{Shared, in_drop};
+use crate::error::Error;
+use crate::limiter::Ask;
+use crate::line::{Admission, Charge, WaitStatus};
+use crate::park::block_on;
+use crate::policy::Policy;
+use crate::wait_queue::WaiterId;
+
+/// Where a caller of a line stands.
+pub struct LinePlace<P: Policy>(WaiterState<P>);
+
+enum WaiterState<P: Policy> {
+    Outside,
+    Waiting(WaiterId),
+    Granted(Charge<P::Receipt>),
+    Over,
+}
+
+impl<P: Policy> Default for LinePlace<P> {
+    #[inline]
+    fn default() -> Self {
+        Self(WaiterState::Outside)
+    }
+}
+
+impl<P: Policy> LinePlace<P> {
+    #[inline]
+    pub(super) fn is_outside(&self) -> bool {
+        matches!(self.0, WaiterState::Outside)
+    }
+
+    /// The caller has its grant.
+    #[inline]
+    pub(super) fn is_over(&mut self) {
+        self.0 = WaiterState::Over;
+    }
+
+    pub(super) fn enter_unless_there(
+        &mut self,
+        line: &Shared<P>,
+        ask: &Ask<P::Cost>,
+    ) -> Result<(), Error> {
+        if self.is_outside() { self.enter(line, ask, false, None) } else { Ok(()) }
+    }
+
+    /// Joins the queue. `has_tried` if the caller has already been decided to need it.
+    fn enter(
+        &mut self,
+        line: &Shared<P>,
+        ask: &Ask<P::Cost>,
+        has_tried: bool,
+        waker: Option<&Waker>,
+    ) -> Result<(), Error> {
+        if !has_tried && let Some(charge) = line.decide(ask.cost, ask.max_wait) {
+            self.0 = WaiterState::Over;
+            self.0 = WaiterState::Granted(charge?);
+            return Ok(());
+        }
+        // Set under the lock of the limiter: if a waker panics after it, the place can still be given up.
+        let entered = line.enter(ask.cost, ask.max_wait, ask.claim, waker, |entered| {
+            self.0 = match entered {
+                Admission::Granted(charge) => WaiterState::Granted(charge),
+                Admission::Waiting(key) => WaiterState::Waiting(key),
+            };
+        });
+        if entered.is_err() {
+            self.0 = WaiterState::Over;
+        }
+        entered
+    }
+
+    pub(super) fn delay(&self, line: &Shared<P>) -> Duration {
+        match self.0 {
+            WaiterState::Waiting(key) => line.with_lock(|inner, now| inner.delay(key, now)),
+            _ => Duration::ZERO,
+        }
+    }
+
+    // Returns a charge and not a grant: a grant would be returned through memory, and would force the calls that
+    // are decided at once through memory too.
+    #[inline(never)]
+    pub(super) fn poll_in_line(
+        &mut self,
+        line: &Shared<P>,
+        ask: &Ask<P::Cost>,
+        has_tried: bool,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Charge<P::Receipt>, Error>> {
+        if self.is_outside() {
+            self.enter(line, ask, has_tried, Some(context.waker()))?;
+            if matches!(self.0, WaiterState::Waiting(_)) && !line.clock.advances_by_itself() {
+                return Poll::Pending;
+            }
+        }
+        match self.0 {
+            WaiterState::Granted(charge) => {
+                report(line, charge);
+                self.0 = WaiterState::Over;
+                Poll::Ready(Ok(charge))
+            }
+            WaiterState::Waiting(key) => self.wait(line, key, context.waker()),
+            WaiterState::Outside | WaiterState::Over => {
+                panic!("`Acquire` polled after it was ready")
+            }
+        }
+    }
+
+    fn wait(
+        &mut self,
+        line: &Shared<P>,
+        key: WaiterId,
+        waker: &Waker,
+    ) -> Poll<Result<Charge<P::Receipt>, Error>> {
+        if let Some(outcome) = line.take_outcome(key) {
+            return self.ended(line, outcome);
+        }
+        loop {
+            let standing = line.with_lock(|inner, _| {
+                let standing = inner.poll(key, waker);
+                // Stored under the lock, so that a panic of another waiter leaves no grant without an owner.
+                match standing {
+                    WaitStatus::Over(Ok(charge)) => self.0 = WaiterState::Granted(charge),
+                    WaitStatus::Over(Err(_)) => self.0 = WaiterState::Over,
+                    WaitStatus::Waiting(_) => {}
+                }
+                standing
+            });
+            match standing {
+                WaitStatus::Over(outcome) => return self.ended(line, outcome),
+                // A clock that advances by itself skips to the time at which the queue moves.
+                WaitStatus::Waiting(Some(due)) if line.clock.skip_to(due) => {}
+                WaitStatus::Waiting(_) => return Poll::Pending,
+            }
+        }
+    }
+
+    fn ended(
+        &mut self,
+        line: &Shared<P>,
+        outcome: Result<Charge<P::Receipt>, Error>,
+    ) -> Poll<Result<Charge<P::Receipt>, Error>> {
+        if let Ok(charge) = outcome {
+            self.0 = WaiterState::Granted(charge);
+            report(line, charge);
+        }
+        self.0 = WaiterState::Over;
+        Poll::Ready(outcome)
+    }
+
+    /// As `Limiter::leave`.
+    #[inline(always)]
+    pub(super) fn leave(&mut self, line: &Shared<P>, cost: P::Cost) {
+        if !matches!(self.0, WaiterState::Outside | WaiterState::Over) {
+            self.leave_line(line, cost);
+        }
+    }
+
+    #[inline(never)]
+    fn leave_line(&mut self, line: &Shared<P>, cost: P::Cost) {
+        in_drop(|| match self.0 {
+            WaiterState::Outside | WaiterState::Over => {}
+            WaiterState::Waiting(key) => line.leave(key),
+            WaiterState::Granted(charge) => {
+                line.with_lock(|inner, now| inner.give_up(now, cost, charge));
+            }
+        });
+    }
+}
+
+fn report<P: Policy>(line: &Shared<P>, charge: Charge<P::Receipt>) {
+    if charge.waited > 0 {
+        let observer = line.observer.get();
+        observer.granted(Duration::from_nanos(charge.waited), charge.limited_by);
+    }
+}
+
+impl<P: Policy> fmt::Debug for LinePlace<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            WaiterState::Outside => "outside",
+            WaiterState::Waiting(_) => "waiting",
+            WaiterState::Granted(_) => "granted",
+            WaiterState::Over => "over",
+        })
+    }
+}
+
+// Inlined for the reason given at `Line::decide`.
+#[inline(always)]
+pub(super) fn try_now<P: Policy>(
+    shared: &Arc<Shared<P>>,
+    cost: P::Cost,
+) -> Result<Grant<'_, P>, Error> {
+    match shared.decide(cost, Some(Duration::ZERO)) {
+        Some(charge) => grant(shared, cost, charge),
+        None if P::SMALL => grant(shared, cost, shared.enter_now(cost)),
+        None => enter_now_for_grant(shared, cost),
+    }
+}
+
+// Inlined for the reason given at `Line::decide`.
+#[inline(always)]
+pub(super) fn block<P: Policy>(
+    shared: &Arc<Shared<P>>,
+    cost: P::Cost,
+    max_wait: Option<Duration>,
+) -> Result<Grant<'_, P>, Error> {
+    match shared.decide(cost, max_wait) {
+        Some(charge) => grant(shared, cost, charge),
+        None => grant(shared, cost, block_in_line(shared, cost, max_wait)),
+    }
+}
+
+#[inline(always)]
+pub(super) fn grant<P: Policy>(
+    shared: &Arc<Shared<P>>,
+    cost: P::Cost,
+    charge: Result<Charge<P::Receipt>, Error>,
+) -> Result<Grant<'_, P>, Error> {
+    charge.map(|charge| Grant::new(GrantOwner::borrowed(shared), cost, charge))
+}
+
+/// The code of a composed policy is large, and the grant of a call that comes here would enlarge the code of each call.
+#[inline(never)]
+fn enter_now_for_grant<P: Policy>(
+    shared: &Arc<Shared<P>>,
+    cost: P::Cost,
+) -> Result<Grant<'_, P>, Error> {
+    grant(shared, cost, shared.enter_now(cost))
+}
+
+#[inline(never)]
+fn block_in_line<P: Policy>(
+    shared: &Arc<Shared<P>>,
+    cost: P::Cost,
+    max_wait: Option<Duration>,
+) -> Result<Charge<P::Receipt>, Error> {
+    /// Leaves the line if the thread panics.
+    struct Blocked<'a, P: Policy>(&'a Shared<P>, Ask<P::Cost>, LinePlace<P>);
+    impl<P: Policy> Drop for Blocked<'_, P> {
+        fn drop(&mut self) {
+            self.2.leave(self.0, self.1.cost);
+        }
+    }
+    let mut blocked = Blocked(shared, Ask::new(cost, max_wait), LinePlace::default());
+    block_on(poll_fn(|context| blocked.2.poll_in_line(shared, &blocked.1, true, context)))
+}

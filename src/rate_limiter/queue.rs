@@ -1,0 +1,177 @@
+//! What the front desk asks of a limiter of one process, and of a borrow of it.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::RateLimiter;
+use super::grant::Grant;
+use super::grant_owner::GrantOwner;
+use super::place::{LinePlace, grant};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::limiter::{Ask, Borrowed, Handle, InProcess, Limiter, Queue, sealed::Sealed};
+#[cfg(feature = "metrics")]
+use crate::observe::Observe;
+use crate::policy::{Limit, Policy, Quota};
+use crate::stats::{Stats, Waits};
+use crate::wait_queue::Claim;
+
+impl<P: Policy> Sealed for RateLimiter<P> {}
+#[doc(hidden)]
+impl<P: Policy> Sealed for &RateLimiter<P> {}
+impl<P: Policy> InProcess for RateLimiter<P> {}
+#[doc(hidden)]
+impl<P: Policy> InProcess for &RateLimiter<P> {}
+
+impl<P: Policy> Queue for RateLimiter<P> {
+    type Cost = P::Cost;
+    type Grant = Grant<'static, P>;
+    type Handle = Option<Self>;
+    type Place = LinePlace<P>;
+    type Owned = Self;
+
+    #[inline(never)]
+    fn poll_acquire(
+        limiter: &mut Self::Handle,
+        ask: &Ask<P::Cost>,
+        place: &mut LinePlace<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Self::Grant, Error>> {
+        let charge = place.poll_in_line(&limiter.get().shared, ask, false, context);
+        charge.map_ok(|charge| {
+            Grant::new(GrantOwner::owned(Handle::take(limiter).shared), ask.cost, charge)
+        })
+    }
+
+    fn poll_enter(
+        limiter: &mut Self::Handle,
+        ask: &Ask<P::Cost>,
+        place: &mut LinePlace<P>,
+        _: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        Poll::Ready(place.enter_unless_there(&limiter.get().shared, ask))
+    }
+
+    fn leave(limiter: &Self::Handle, ask: &Ask<P::Cost>, place: &mut LinePlace<P>) {
+        if let Some(limiter) = limiter {
+            place.leave(&limiter.shared, ask.cost);
+        }
+    }
+
+    fn delay(limiter: &Self::Handle, place: &LinePlace<P>) -> Duration {
+        place.delay(&limiter.get().shared)
+    }
+
+    fn into_owned(limiter: &mut Self::Handle, place: LinePlace<P>) -> (Self, LinePlace<P>) {
+        (Handle::take(limiter), place)
+    }
+}
+
+#[doc(hidden)]
+impl<'a, P: Policy> Queue for &'a RateLimiter<P> {
+    type Cost = P::Cost;
+    type Grant = Grant<'a, P>;
+    type Handle = Borrowed<Self>;
+    type Place = LinePlace<P>;
+    type Owned = RateLimiter<P>;
+
+    // Inlined for the reason given at `Line::decide`.
+    #[inline(always)]
+    fn poll_acquire(
+        limiter: &mut Self::Handle,
+        ask: &Ask<P::Cost>,
+        place: &mut LinePlace<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Grant<'a, P>, Error>> {
+        let limiter: &'a RateLimiter<P> = limiter.get();
+        let in_order = matches!(ask.claim, Claim::InOrder);
+        if in_order
+            && place.is_outside()
+            && let Some(charge) = limiter.shared.decide(ask.cost, ask.max_wait)
+        {
+            place.is_over();
+            return Poll::Ready(grant(&limiter.shared, ask.cost, charge));
+        }
+        let charge = place.poll_in_line(&limiter.shared, ask, in_order, context);
+        charge.map(|charge| grant(&limiter.shared, ask.cost, charge))
+    }
+
+    fn poll_enter(
+        limiter: &mut Self::Handle,
+        ask: &Ask<P::Cost>,
+        place: &mut LinePlace<P>,
+        _: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        Poll::Ready(place.enter_unless_there(&limiter.get().shared, ask))
+    }
+
+    #[inline(always)]
+    fn leave(limiter: &Self::Handle, ask: &Ask<P::Cost>, place: &mut LinePlace<P>) {
+        place.leave(&limiter.get().shared, ask.cost);
+    }
+
+    fn delay(limiter: &Self::Handle, place: &LinePlace<P>) -> Duration {
+        place.delay(&limiter.get().shared)
+    }
+
+    fn into_owned(
+        limiter: &mut Self::Handle,
+        place: LinePlace<P>,
+    ) -> (RateLimiter<P>, LinePlace<P>) {
+        ((*limiter.get()).clone(), place)
+    }
+}
+
+/// The futures of these methods do not borrow the limiter; those of its own methods do.
+impl<P: Policy> Limiter for RateLimiter<P> {
+    async fn try_acquire_up_to(&self, n: P::Cost) -> Result<Self::Grant, Error> {
+        Ok(self.try_acquire_up_to(n)?.into_owned())
+    }
+
+    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        self.pause_for(duration);
+        Ok(())
+    }
+
+    async fn resume(&self) -> Result<(), Error> {
+        self.resume();
+        Ok(())
+    }
+
+    async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
+        Ok(self.shrink_to(remaining).into_owned())
+    }
+
+    async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
+        Ok(self.quota())
+    }
+
+    async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {
+        Ok(self.limits(cost))
+    }
+
+    fn queue_len(&self) -> usize {
+        self.queue_len()
+    }
+
+    fn stats(&self) -> Stats {
+        self.stats()
+    }
+
+    fn waits(&self) -> Waits {
+        self.waits()
+    }
+
+    fn clock(&self) -> &Clock {
+        self.clock()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.name()
+    }
+
+    #[cfg(feature = "metrics")]
+    fn observe(&self) -> Observe {
+        self.observe()
+    }
+}
