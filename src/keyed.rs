@@ -369,7 +369,6 @@ where
 }
 
 /// Another handle to the same keys.
-
 impl<K, P: Policy, S> Clone for KeyedRateLimiter<K, P, S> {
     fn clone(&self) -> Self {
         Self { table: Arc::clone(&self.table) }

@@ -426,7 +426,7 @@ pub trait OwnedLimiter: Limiter<Grant: 'static> + fmt::Debug + 'static {}
 impl<L: Limiter<Grant: 'static> + fmt::Debug + 'static> OwnedLimiter for L {}
 
 /// Waits for `n`, at most `max_wait`.
-#[cfg(any(feature = "feedback", feature = "tower"))]
+#[cfg(any(feature = "reqwest", feature = "tower"))]
 pub(crate) fn acquire_within<L: Limiter>(
     limiter: &L,
     n: L::Cost,

@@ -13,7 +13,7 @@ use super::state::{FeedbackStats, Lesson, State, Taken};
 use super::window::Heard;
 use crate::clock::{Alarm, OnAlarm};
 use crate::error::Error;
-use crate::limiter::{Acquire, Ask, Granted};
+use crate::limiter::Granted;
 use crate::park::block_on;
 use crate::policy::Cost;
 use crate::rate_limiter::{Grant, RateLimiter};
@@ -143,10 +143,6 @@ impl<L: Taught> Feedback<L> {
     }
 
     crate::limiter::methods_of_limiter!();
-
-    pub(crate) fn acquire_within(&self, n: L::Cost, max_wait: Option<Duration>) -> Acquire<Self> {
-        Acquire::new(self.clone(), Ask::new(n, max_wait))
-    }
 
     pub(super) fn units(&self, n: L::Cost) -> [u32; 4] {
         self.shared.counts.units(n)

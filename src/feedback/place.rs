@@ -19,6 +19,8 @@ use crate::units::Nanos;
 /// Where a caller stands.
 pub struct FeedbackPlace<L: Taught>(Standing<L>);
 
+// A box would be an allocation for each call that waits for the limiter only.
+#[allow(clippy::large_enum_variant)]
 enum Standing<L: Taught> {
     Outside,
     /// At the limiter, in whose queue it needs no poll.

@@ -194,7 +194,7 @@ impl<C: Counted> Middleware for RateLimit<C> {
             let response = next.run(request, extensions).await?;
             return Ok(with_grant(response, grant));
         };
-        let mut call = feedback.acquire_within(cost, self.max_wait).await.map_err(refused)?;
+        let mut call = acquire_within(&feedback, cost, self.max_wait).await.map_err(refused)?;
         // If this fails or is dropped, its place in flight is given back, and the server may have counted it.
         let response = next.run(request, extensions).await?;
         call.observe(response.status(), response.headers()).await;
