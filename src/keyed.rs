@@ -41,7 +41,7 @@ use crate::policy::{Cost, Policy};
 use crate::rate_limiter::{Grant, GrantOwner, RateLimiter, Shared};
 use table::Table;
 
-/// A [`RateLimiter`](crate::RateLimiter) for each key: per customer, per host, per token.
+/// A [`RateLimiter`] for each key: per customer, per host, per token.
 ///
 /// Keys need no registration: an absent key is **an idle one**, as if it had long been unused. A call names a key in
 /// any [borrowed form](ToKey), such as `&str` for `String` or `Arc<str>`.

@@ -45,8 +45,8 @@
 //! # Limiters
 //!
 //! [`RateLimiter`] is one limit, [`KeyedRateLimiter`] one for each key, and, with the feature `redis`,
-//! `redis::RedisRateLimiter` one for a fleet. [`AnyRateLimiter`] is their common trait, for code without type
-//! parameters. Each has a builder. [`CachedRateLimiter`] is one limit for millions of calls a second: each thread
+//! `redis::RedisRateLimiter` one for a fleet. [`Limiter`] is the trait of them all, and [`AnyRateLimiter`] one type for
+//! them all. Each has a builder. [`CachedRateLimiter`] is one limit for millions of calls a second: each thread
 //! holds some permits. [`Limits`] have a limit for each host, route or API key, as text or from a file, and
 //! [`RateLimiters`] enforce them.
 //!

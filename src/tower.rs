@@ -9,7 +9,7 @@
 //! The limit belongs to the limiter, not to a service: clones, and all services that a layer makes, share it. Any
 //! limiter of this crate will do: a [`RateLimiter`](crate::RateLimiter), a key of a
 //! [`KeyedRateLimiter`](crate::KeyedRateLimiter), a `RedisRateLimiter`, an
-//! `Arc<dyn `[`AnyRateLimiter`](crate::AnyRateLimiter)`>`. The grant lives as long as the body of the response, so
+//! [`AnyRateLimiter`](crate::AnyRateLimiter). The grant lives as long as the body of the response, so
 //! a place [in flight](crate::InFlight) is held until the body has ended or is dropped. An upgraded connection (a
 //! WebSocket) outlives the body: a server takes its [`UpgradePlace`], a client the
 //! [grant](ResponseBody::take_grant).

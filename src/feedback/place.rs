@@ -11,7 +11,7 @@ use super::limiter::Taught;
 use super::observer::{Call, Feedback, cost};
 use crate::error::Error;
 use crate::limiter::{
-    Acquire, Ask, Driven, Granted, Handle, Limiter, Passage, Queue, sealed::Sealed,
+    Acquire, Ask, Driven, Granted, Handle, InProcess, Limiter, Passage, Queue, sealed::Sealed,
 };
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::units::Nanos;
@@ -231,6 +231,8 @@ impl<L: Taught> Queue for Feedback<L> {
         (Handle::take(limiter), place)
     }
 }
+
+impl<L: Taught + InProcess> InProcess for Feedback<L> {}
 
 impl<L: Taught> Limiter for Feedback<L> {
     const IS_REMOTE: bool = L::IS_REMOTE;

@@ -27,6 +27,23 @@ use crate::units::Rate;
 ///
 /// It is a handle: clones share one queue, and [`at`](Self::at) returns a handle for another key.
 ///
+/// # Order, timeouts, and cancelled calls
+///
+/// Callers of one process are served in FIFO order, or [ahead of others](crate::Acquire::ahead_by); callers of different
+/// processes in the order in which their requests reach the server.
+///
+/// A call with a timeout fails as soon as Redis has replied that it cannot be granted in time, behind the waiters of this
+/// process. A grant can be late by a round trip: permits that are due at the timeout are granted when the reply says so.
+/// [`try_acquire`](Self::try_acquire) waits only for the reply.
+///
+/// Dropping the future leaves the queue. Without a booking that is free; a booking goes to the next caller of this
+/// process, or back to Redis. If the request for it is in flight, its booking goes the same way when the reply comes.
+///
+/// The `blocking_*` methods work on any thread, even the only one of a runtime, which they then block. Only a connection
+/// of your own that was made in that runtime cannot reply meanwhile: the call gets an error at the deadline.
+///
+/// All methods fail with [`Error::Store`] if Redis is away or the key holds something else.
+///
 /// ```no_run
 /// use tollgate::redis::{Reconnecting, RedisRateLimiter};
 /// use tollgate::{Rate, SmoothBursty};
