@@ -4,7 +4,6 @@
 //! cost is ready, and the state after the cost is charged. Every method of a limiter is built on these two.
 
 pub(crate) mod any;
-pub(crate) mod compose;
 mod cost;
 pub(crate) mod fixed_point;
 pub(crate) mod fixed_window;
@@ -16,6 +15,7 @@ pub(crate) mod leaky_bucket;
 pub(crate) mod lock_free;
 pub(crate) mod lock_out;
 pub(crate) mod packed;
+pub(crate) mod parts;
 mod ready;
 mod refund_levels;
 pub(crate) mod schedule;

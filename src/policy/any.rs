@@ -1,10 +1,9 @@
 //! Rules chosen at run time.
 //!
-//! [`AnyPolicy`] is one rule of this crate, whichever; [`AllOf`] several of them with one cost,
-//! composed like a tuple. Every method is that of the rule inside. Two things are added, for changes
-//! of the kind: the state counts the permits in grants that have not been dropped, so that an
-//! [`InFlight`] that comes later knows them; and a receipt carries an epoch, so that a refund is
-//! ignored if the state it was charged to is gone.
+//! [`AnyPolicy`] is one rule of this crate, and each of its methods is the method of the rule inside. Two things are
+//! added, for changes of the kind: the state counts the permits in grants that have not been dropped, so that a later
+//! [`InFlight`] knows them; and a receipt carries an epoch, so that a refund is ignored if the state it was charged to
+//! is gone.
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
@@ -18,68 +17,15 @@ use super::gcra::Gcra;
 use super::in_flight::InFlight;
 use super::leaky_bucket::LeakyBucket;
 use super::lock_out::{LockOut, LockOutState};
+use super::parts::{each, each_mut, last_of, least, slice};
 use super::sliding_window_counter::SlidingWindowCounter;
 use super::sliding_window_log::SlidingWindowLog;
 use super::smooth_bursty::SmoothBursty;
 use super::smooth_warming_up::SmoothWarmingUp;
 use super::token_bucket::TokenBucket;
-use super::{Asked, Limit, Policy, Ready};
+use super::{Asked, Cost, Limit, Policy, Ready};
 use crate::error::ExceedsCapacity;
-use crate::policy::compose::last_of;
 use crate::units::Nanos;
-
-/// A policy of this crate, chosen at run time: parsed from a [text](#impl-FromStr-for-AnyPolicy), or with the feature
-/// `serde` read from a [file](crate::Limits#in-a-file).
-///
-/// It answers as the policy inside does. [`AllOf`] makes several of them one policy.
-///
-/// - [`set_policy`](crate::RateLimiter::set_policy) may change the kind. The new rule then starts
-///   with no more permits than the old one had, and not before the old one was ready; permits in
-///   flight still count. Refunds of earlier grants give nothing back.
-/// - Because it may be an [`InFlight`], each call takes a lock, and so does the drop of a grant. Each
-///   key of a [`KeyedRateLimiter`](crate::KeyedRateLimiter) in use takes about as much memory as a
-///   limiter. A program that knows its policy should name it.
-/// - There are no Redis scripts for it yet.
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::{AnyPolicy, FixedWindow, ManualClock, Rate, RateLimiter, TokenBucket};
-///
-/// fn read(kind: &str) -> AnyPolicy {
-///     match kind {
-///         "window" => FixedWindow::new(100, Duration::from_secs(60)).into(),
-///         _ => TokenBucket::new(Rate::per_second(5.0), 10).into(),
-///     }
-/// }
-/// let limiter = RateLimiter::with_clock(read("bucket"), ManualClock::new());
-/// limiter.try_acquire(10)?;
-/// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after(), Some(Duration::from_millis(200)));
-/// # Ok::<(), tollgate::Error>(())
-/// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum AnyPolicy {
-    /// See [`SmoothBursty`].
-    SmoothBursty(SmoothBursty),
-    /// See [`SmoothWarmingUp`].
-    SmoothWarmingUp(SmoothWarmingUp),
-    /// See [`TokenBucket`].
-    TokenBucket(TokenBucket),
-    /// See [`Gcra`].
-    Gcra(Gcra),
-    /// See [`LeakyBucket`].
-    LeakyBucket(LeakyBucket),
-    /// See [`FixedWindow`].
-    FixedWindow(FixedWindow),
-    /// See [`SlidingWindowLog`].
-    SlidingWindowLog(SlidingWindowLog),
-    /// See [`SlidingWindowCounter`].
-    SlidingWindowCounter(SlidingWindowCounter),
-    /// See [`InFlight`].
-    InFlight(InFlight),
-    /// See [`LockOut`].
-    LockOut(Box<LockOut<AnyPolicy>>),
-}
 
 /// What an [`AnyPolicy`] remembers.
 #[derive(Clone, Debug)]
@@ -98,16 +44,65 @@ pub struct AnyReceipt {
     kind: KindReceipt,
 }
 
-/// All kinds that do not hold another rule.
+/// Hands the rules that hold no other rule to a macro.
+macro_rules! each_rule {
+    ($then:ident) => {
+        $then! {
+            SmoothBursty, SmoothWarmingUp, TokenBucket, Gcra, LeakyBucket, FixedWindow,
+            SlidingWindowLog, SlidingWindowCounter, InFlight
+        }
+    };
+}
+pub(crate) use each_rule;
+
 macro_rules! kinds {
     ($($kind:ident),+) => {
+        /// A policy of this crate, chosen at run time: parsed from a [text](#impl-FromStr-for-AnyPolicy), or with the feature
+        /// `serde` read from a [file](crate::Limits#in-a-file).
+        ///
+        /// It answers as the policy inside does. [`AllOf`] makes several of them one policy.
+        ///
+        /// - [`set_policy`](crate::RateLimiter::set_policy) may change the kind. The new rule then starts
+        ///   with no more permits than the old one had, and not before the old one was ready; permits in
+        ///   flight still count. Refunds of earlier grants give nothing back.
+        /// - Because it may be an [`InFlight`], each call takes a lock, and so does the drop of a grant. Each
+        ///   key of a [`KeyedRateLimiter`](crate::KeyedRateLimiter) in use takes about as much memory as a
+        ///   limiter. A program that knows its policy should name it.
+        /// - There are no Redis scripts for it yet.
+        ///
+        /// ```
+        /// use std::time::Duration;
+        /// use tollgate::{AnyPolicy, FixedWindow, ManualClock, Rate, RateLimiter, TokenBucket};
+        ///
+        /// fn read(kind: &str) -> AnyPolicy {
+        ///     match kind {
+        ///         "window" => FixedWindow::new(100, Duration::from_secs(60)).into(),
+        ///         _ => TokenBucket::new(Rate::per_second(5.0), 10).into(),
+        ///     }
+        /// }
+        /// let limiter = RateLimiter::with_clock(read("bucket"), ManualClock::new());
+        /// limiter.try_acquire(10)?;
+        /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after(), Some(Duration::from_millis(200)));
+        /// # Ok::<(), tollgate::Error>(())
+        /// ```
+        #[derive(Clone, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum AnyPolicy {
+            $(
+                #[doc = concat!("See [`", stringify!($kind), "`].")]
+                $kind($kind),
+            )+
+            /// See [`LockOut`].
+            LockOut(Box<LockOut<AnyPolicy>>),
+        }
+
         #[derive(Clone, Debug)]
         enum KindState {
             $($kind(<$kind as Policy>::State),)+
             LockOut(Box<LockOutState<AnyState>>),
         }
 
-        /// That of a lock-out is that of the rule inside.
+        /// The receipt of a lock-out is that of the rule inside.
         #[derive(Clone, Copy, Debug)]
         enum KindReceipt {
             $($kind(<$kind as Policy>::Receipt),)+
@@ -121,6 +116,16 @@ macro_rules! kinds {
             }
         )+
 
+        /// Asks the rule inside.
+        macro_rules! inside {
+            ($policy:expr, $inner:ident => $answer:expr) => {
+                match $policy {
+                    $(AnyPolicy::$kind($inner) => $answer,)+
+                    AnyPolicy::LockOut($inner) => $answer,
+                }
+            };
+        }
+
         /// Asks the rule inside, and its state.
         macro_rules! ask {
             ($policy:expr, $state:expr, $inner:ident, $inner_state:ident => $answer:expr) => {
@@ -128,6 +133,16 @@ macro_rules! kinds {
                     $((AnyPolicy::$kind($inner), KindState::$kind($inner_state)) => $answer,)+
                     (AnyPolicy::LockOut($inner), KindState::LockOut($inner_state)) => $answer,
                     _ => foreign(),
+                }
+            };
+        }
+
+        /// A state that the rule inside makes.
+        macro_rules! state {
+            ($policy:expr, $inner:ident => $answer:expr) => {
+                match $policy {
+                    $(AnyPolicy::$kind($inner) => KindState::$kind($answer),)+
+                    AnyPolicy::LockOut($inner) => KindState::LockOut(Box::new($answer)),
                 }
             };
         }
@@ -194,50 +209,12 @@ macro_rules! kinds {
                     _ => foreign(),
                 }
             }
-
-            fn kind_state(
-                &self,
-                state: impl Fn(&dyn Begin) -> KindState,
-                lock_out: impl FnOnce(&LockOut<AnyPolicy>) -> LockOutState<AnyState>,
-            ) -> KindState {
-                match self {
-                    $(Self::$kind(policy) => state(policy),)+
-                    Self::LockOut(policy) => KindState::LockOut(Box::new(lock_out(policy))),
-                }
-            }
         }
-
-        /// The first state of a rule.
-        trait Begin {
-            fn start(&self, now: Nanos) -> KindState;
-            fn idle(&self, now: Nanos) -> KindState;
-        }
-
-        $(
-            impl Begin for $kind {
-                fn start(&self, now: Nanos) -> KindState {
-                    KindState::$kind(Policy::start(self, now))
-                }
-
-                fn idle(&self, now: Nanos) -> KindState {
-                    KindState::$kind(Policy::idle(self, now))
-                }
-            }
-        )+
     };
 }
 
-kinds!(
-    SmoothBursty,
-    SmoothWarmingUp,
-    TokenBucket,
-    Gcra,
-    LeakyBucket,
-    FixedWindow,
-    SlidingWindowLog,
-    SlidingWindowCounter,
-    InFlight
-);
+each_rule!(kinds);
+pub(crate) use inside;
 
 fn foreign() -> ! {
     panic!("the state belongs to another policy; `migrate` it first")
@@ -252,18 +229,7 @@ impl<P: Into<AnyPolicy>> From<LockOut<P>> for AnyPolicy {
 
 impl fmt::Debug for AnyPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::SmoothBursty(policy) => policy.fmt(f),
-            Self::SmoothWarmingUp(policy) => policy.fmt(f),
-            Self::TokenBucket(policy) => policy.fmt(f),
-            Self::Gcra(policy) => policy.fmt(f),
-            Self::LeakyBucket(policy) => policy.fmt(f),
-            Self::FixedWindow(policy) => policy.fmt(f),
-            Self::SlidingWindowLog(policy) => policy.fmt(f),
-            Self::SlidingWindowCounter(policy) => policy.fmt(f),
-            Self::InFlight(policy) => policy.fmt(f),
-            Self::LockOut(policy) => policy.fmt(f),
-        }
+        inside!(self, policy => policy.fmt(f))
     }
 }
 
@@ -284,17 +250,12 @@ impl AnyState {
 impl AnyPolicy {
     /// A new state, with `held` permits in flight and at most `available` ready.
     fn begin(&self, now: Nanos, held: u64, available: u32) -> AnyState {
-        let kind = self.kind_state(
-            |policy| policy.start(now),
-            |lock_out| LockOutState {
-                state: lock_out.policy.begin(now, held, available),
-                locked_until: Nanos::ZERO,
-            },
-        );
-        let mut state = AnyState { held, ..AnyState::new(kind) };
+        let mut state = AnyState { held, ..self.start(now) };
         match (self, &mut state.kind) {
             (Self::InFlight(_), KindState::InFlight(out)) => *out = held,
-            (Self::LockOut(_), _) => {}
+            (Self::LockOut(lock_out), KindState::LockOut(lock)) => {
+                lock.state = lock_out.policy.begin(now, held, available);
+            }
             _ => {
                 let excess = self.available(&state, now).saturating_sub(available);
                 if excess > 0 {
@@ -314,11 +275,11 @@ impl Policy for AnyPolicy {
     const INFALLIBLE: bool = true;
 
     fn start(&self, now: Nanos) -> AnyState {
-        AnyState::new(self.kind_state(|policy| policy.start(now), |policy| policy.start(now)))
+        AnyState::new(state!(self, policy => policy.start(now)))
     }
 
     fn idle(&self, now: Nanos) -> AnyState {
-        AnyState::new(self.kind_state(|policy| policy.idle(now), |policy| policy.idle(now)))
+        AnyState::new(state!(self, policy => policy.idle(now)))
     }
 
     fn idle_at(&self, state: &AnyState) -> Option<Nanos> {
@@ -391,18 +352,7 @@ impl Policy for AnyPolicy {
     }
 
     fn window(&self, permits: u32) -> Option<Duration> {
-        match self {
-            Self::SmoothBursty(policy) => policy.window(permits),
-            Self::SmoothWarmingUp(policy) => policy.window(permits),
-            Self::TokenBucket(policy) => policy.window(permits),
-            Self::Gcra(policy) => policy.window(permits),
-            Self::LeakyBucket(policy) => policy.window(permits),
-            Self::FixedWindow(policy) => policy.window(permits),
-            Self::SlidingWindowLog(policy) => policy.window(permits),
-            Self::SlidingWindowCounter(policy) => policy.window(permits),
-            Self::InFlight(policy) => policy.window(permits),
-            Self::LockOut(policy) => policy.window(permits),
-        }
+        inside!(self, policy => policy.window(permits))
     }
 
     fn refused(&self, state: &mut AnyState, now: Nanos, n: u32) -> bool {
@@ -414,18 +364,7 @@ impl Policy for AnyPolicy {
     }
 
     fn catch_up(&self) -> Duration {
-        match self {
-            Self::SmoothBursty(policy) => policy.catch_up(),
-            Self::SmoothWarmingUp(policy) => policy.catch_up(),
-            Self::TokenBucket(policy) => policy.catch_up(),
-            Self::Gcra(policy) => policy.catch_up(),
-            Self::LeakyBucket(policy) => policy.catch_up(),
-            Self::FixedWindow(policy) => policy.catch_up(),
-            Self::SlidingWindowLog(policy) => policy.catch_up(),
-            Self::SlidingWindowCounter(policy) => policy.catch_up(),
-            Self::InFlight(policy) => policy.catch_up(),
-            Self::LockOut(policy) => policy.catch_up(),
-        }
+        inside!(self, policy => policy.catch_up())
     }
 
     fn fork(&self, state: &AnyState, most: u64) -> AnyState {
@@ -541,22 +480,6 @@ impl AllOf {
     pub fn parts(&self) -> &[AnyPolicy] {
         &self.parts
     }
-
-    fn each<'a>(
-        &'a self,
-        state: &'a AllOfState,
-    ) -> impl Iterator<Item = (&'a AnyPolicy, &'a AnyState)> {
-        assert_eq!(self.parts.len(), state.parts.len(), "the state belongs to another policy");
-        self.parts.iter().zip(&state.parts)
-    }
-
-    fn each_mut<'a>(
-        &'a self,
-        state: &'a mut AllOfState,
-    ) -> impl Iterator<Item = (&'a AnyPolicy, &'a mut AnyState)> {
-        assert_eq!(self.parts.len(), state.parts.len(), "the state belongs to another policy");
-        self.parts.iter().zip(&mut state.parts)
-    }
 }
 
 impl TryFrom<Vec<AnyPolicy>> for AllOf {
@@ -582,6 +505,10 @@ impl Policy for AllOf {
     type Receipt = AllOfReceipt;
 
     const INFALLIBLE: bool = true;
+    const HELD: bool = true;
+    const TIMELESS_RELEASE: bool = true;
+
+    slice!(parts);
 
     fn start(&self, now: Nanos) -> AllOfState {
         AllOfState { parts: self.parts.iter().map(|part| part.start(now)).collect(), added: 0 }
@@ -591,33 +518,11 @@ impl Policy for AllOf {
         AllOfState { parts: self.parts.iter().map(|part| part.idle(now)).collect(), added: 0 }
     }
 
-    fn idle_at(&self, state: &AllOfState) -> Option<Nanos> {
-        let mut each = self.each(state).map(|(part, state)| part.idle_at(state));
-        each.try_fold(Nanos::ZERO, |latest, at| Some(latest.max(at?)))
-    }
-
-    fn ready_at(&self, state: &AllOfState, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
-        let mut each = self.each(state).enumerate();
-        each.try_fold(Ready::At(Nanos::ZERO), |ready, (index, (part, state))| {
-            let part = part.ready_at(state, now, n);
-            Ok(ready.and(part.map_err(|error| error.in_part(index))?))
-        })
-    }
-
-    fn ready_now(&self, state: &AllOfState, now: Nanos, n: u32) -> bool {
-        self.each(state).all(|(part, state)| part.ready_now(state, now, n))
-    }
-
-    fn check_debt(&self, state: &AllOfState, now: Nanos, n: u32) -> Result<(), ExceedsCapacity> {
-        let mut each = self.each(state).enumerate();
-        each.try_for_each(|(index, (part, state))| {
-            part.check_debt(state, now, n).map_err(|error| error.in_part(index))
-        })
-    }
-
     fn charge(&self, state: &mut AllOfState, at: Nanos, n: u32) -> AllOfReceipt {
         let mut receipt = AllOfReceipt { parts: [None; Self::MAX_PARTS] };
-        for (receipt, (part, state)) in receipt.parts.iter_mut().zip(self.each_mut(state)) {
+        for (receipt, (part, state)) in
+            receipt.parts.iter_mut().zip(each_mut(&self.parts, &mut state.parts))
+        {
             *receipt = Some(part.charge(state, at, n));
         }
         receipt
@@ -630,26 +535,17 @@ impl Policy for AllOf {
         n: u32,
         mut receipt: AllOfReceipt,
     ) -> AllOfReceipt {
-        for (receipt, (part, state)) in receipt.parts.iter_mut().zip(self.each_mut(state)) {
+        for (receipt, (part, state)) in
+            receipt.parts.iter_mut().zip(each_mut(&self.parts, &mut state.parts))
+        {
             *receipt = receipt.map(|receipt| part.refund(state, now, n, receipt));
         }
         receipt
     }
 
     fn fork(&self, state: &AllOfState, most: u64) -> AllOfState {
-        let parts = self.each(state).map(|(part, state)| part.fork(state, most));
+        let parts = each(&self.parts, &state.parts).map(|(part, state)| part.fork(state, most));
         AllOfState { parts: parts.collect(), ..*state }
-    }
-
-    const HELD: bool = true;
-    const TIMELESS_RELEASE: bool = true;
-
-    fn release(&self, state: &mut AllOfState, now: Nanos, n: u32) {
-        self.each_mut(state).for_each(|(part, state)| part.release(state, now, n));
-    }
-
-    fn pause(&self, state: &mut AllOfState, now: Nanos, until: Nanos) {
-        self.each_mut(state).for_each(|(part, state)| part.pause(state, now, until));
     }
 
     fn migrate(&self, old: &Self, state: &mut AllOfState, now: Nanos) {
@@ -666,36 +562,5 @@ impl Policy for AllOf {
             }
         }
         state.added += u64::from(self.parts.len() > before);
-    }
-
-    fn available(&self, state: &AllOfState, now: Nanos) -> u32 {
-        let each = self.each(state).map(|(part, state)| part.available(state, now));
-        each.min().unwrap_or_default()
-    }
-
-    fn limits(&self, state: &AllOfState, asked: Asked<u32>, visit: &mut dyn FnMut(Limit<u32>)) {
-        self.each(state).for_each(|(part, state)| part.limits(state, asked, visit));
-    }
-
-    fn window(&self, permits: u32) -> Option<Duration> {
-        self.parts.iter().filter_map(|part| part.window(permits)).max()
-    }
-
-    fn refused(&self, state: &mut AllOfState, now: Nanos, n: u32) -> bool {
-        let each = self.each_mut(state);
-        each.fold(false, |changed, (part, state)| part.refused(state, now, n) || changed)
-    }
-
-    fn limited_by(&self, state: &AllOfState, now: Nanos, n: u32) -> Option<usize> {
-        last_of(self.each(state).map(|(part, state)| part.ready_at(state, now, n).ok()), now)
-    }
-
-    fn catch_up(&self) -> Duration {
-        self.parts.iter().map(Policy::catch_up).min().unwrap_or_default()
-    }
-
-    fn room_at(&self, state: &AllOfState, now: Nanos, queued: u64, n: u32) -> Nanos {
-        let each = self.each(state);
-        each.fold(now, |at, (part, state)| at.max(part.room_at(state, now, queued, n)))
     }
 }

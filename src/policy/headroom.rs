@@ -16,14 +16,14 @@
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 
-use super::any::{AllOf, AnyPolicy};
-use super::compose::Same;
+use super::any::{AllOf, AnyPolicy, inside};
 use super::fixed_window::FixedWindow;
 use super::gcra::Gcra;
 use super::grant_log::Span;
 use super::in_flight::InFlight;
 use super::leaky_bucket::LeakyBucket;
 use super::lock_out::LockOut;
+use super::parts::{Same, each_tuple};
 use super::sliding_window_counter::SlidingWindowCounter;
 use super::sliding_window_log::SlidingWindowLog;
 use super::smooth_bursty::SmoothBursty;
@@ -254,18 +254,7 @@ impl<P: Headroom> Headroom for LockOut<P> {
 
 impl Headroom for AnyPolicy {
     fn keep(self, rest: Rest) -> Self {
-        match self {
-            Self::SmoothBursty(policy) => policy.keep(rest).into(),
-            Self::SmoothWarmingUp(policy) => policy.keep(rest).into(),
-            Self::TokenBucket(policy) => policy.keep(rest).into(),
-            Self::Gcra(policy) => policy.keep(rest).into(),
-            Self::LeakyBucket(policy) => policy.keep(rest).into(),
-            Self::FixedWindow(policy) => policy.keep(rest).into(),
-            Self::SlidingWindowLog(policy) => policy.keep(rest).into(),
-            Self::SlidingWindowCounter(policy) => policy.keep(rest).into(),
-            Self::InFlight(policy) => policy.keep(rest).into(),
-            Self::LockOut(policy) => Self::LockOut(Box::new(policy.keep(rest))),
-        }
+        inside!(self, policy => policy.keep(rest).into())
     }
 }
 
@@ -288,19 +277,13 @@ impl<P: Headroom, const N: usize> Headroom for [P; N] {
 }
 
 macro_rules! tuple {
-    ($($part:ident),+) => {
+    ($($part:ident $index:tt),+) => {
         impl<$($part: Headroom),+> Headroom for ($($part,)+) {
-            #[allow(non_snake_case)] // the parts are named by their types
             fn keep(self, rest: Rest) -> Self {
-                let ($($part,)+) = self;
-                ($($part.keep(rest),)+)
+                ($(self.$index.keep(rest),)+)
             }
         }
     };
 }
 
-tuple!(A, B);
-tuple!(A, B, C);
-tuple!(A, B, C, D);
-tuple!(A, B, C, D, E);
-tuple!(A, B, C, D, E, F);
+each_tuple!(tuple);

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::parts::Lua;
+use crate::policy::any::each_rule;
 use crate::policy::grant_log::Span;
+use crate::policy::parts::each_tuple;
 use crate::units::saturating_nanos;
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Policy, Rate, Rated, Same,
@@ -58,8 +60,7 @@ macro_rules! seal {
     };
 }
 
-seal!(SmoothBursty, SmoothWarmingUp, TokenBucket, Gcra, LeakyBucket, FixedWindow);
-seal!(SlidingWindowLog, SlidingWindowCounter, InFlight);
+each_rule!(seal);
 
 /// The methods that all policies with a `u32` cost share.
 macro_rules! one_number {
@@ -374,11 +375,7 @@ macro_rules! tuple {
     };
 }
 
-tuple!(A 0, B 1);
-tuple!(A 0, B 1, C 2);
-tuple!(A 0, B 1, C 2, D 3);
-tuple!(A 0, B 1, C 2, D 3, E 4);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
+each_tuple!(tuple);
 
 impl<P: Scripted, const N: usize> sealed::Sealed for [P; N] {}
 

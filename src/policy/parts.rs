@@ -46,7 +46,7 @@ pub(super) fn last_of(parts: impl IntoIterator<Item = Option<Ready>>, now: Nanos
 }
 
 /// The smaller of two costs.
-fn least<C: Cost>(one: C, other: C) -> C {
+pub(super) fn least<C: Cost>(one: C, other: C) -> C {
     one.saturating_sub(one.saturating_sub(other))
 }
 
@@ -221,6 +221,18 @@ macro_rules! compose {
     };
 }
 
+/// Hands the parts of each tuple, from two to six, to a macro.
+macro_rules! each_tuple {
+    ($then:ident) => {
+        $then!(A 0, B 1);
+        $then!(A 0, B 1, C 2);
+        $then!(A 0, B 1, C 2, D 3);
+        $then!(A 0, B 1, C 2, D 3, E 4);
+        $then!(A 0, B 1, C 2, D 3, E 4, F 5);
+    };
+}
+pub(crate) use each_tuple;
+
 /// Implements a tuple, with a cost for each part, and [`Same`] of it, with one cost for all parts.
 macro_rules! tuple {
     ($first:ident 0, $($part:ident $index:tt),+) => {
@@ -304,11 +316,123 @@ macro_rules! tuple {
     };
 }
 
-tuple!(A 0, B 1);
-tuple!(A 0, B 1, C 2);
-tuple!(A 0, B 1, C 2, D 3);
-tuple!(A 0, B 1, C 2, D 3, E 4);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
+each_tuple!(tuple);
+
+/// The parts of one type, each with its state.
+pub(super) fn each<'a, P: Policy>(
+    parts: &'a [P],
+    states: &'a [P::State],
+) -> impl Iterator<Item = (&'a P, &'a P::State)> {
+    assert_eq!(parts.len(), states.len(), "the state belongs to another policy");
+    parts.iter().zip(states)
+}
+
+pub(super) fn each_mut<'a, P: Policy>(
+    parts: &'a [P],
+    states: &'a mut [P::State],
+) -> impl Iterator<Item = (&'a P, &'a mut P::State)> {
+    assert_eq!(parts.len(), states.len(), "the state belongs to another policy");
+    parts.iter().zip(states)
+}
+
+/// The methods of a whole whose parts have one type and share one cost, where they do not depend on how receipts and
+/// states are stored. The parts, and their states, are the whole itself or its field.
+macro_rules! slice {
+    ($($parts:ident)?) => {
+        fn idle_at(&self, state: &Self::State) -> Option<Nanos> {
+            let mut each =
+                each(&self$(.$parts)?[..], &state$(.$parts)?[..]).map(|(part, state)| part.idle_at(state));
+            each.try_fold(Nanos::ZERO, |latest, at| Some(latest.max(at?)))
+        }
+
+        fn ready_at(
+            &self,
+            state: &Self::State,
+            now: Nanos,
+            cost: Self::Cost,
+        ) -> Result<Ready, ExceedsCapacity> {
+            let mut each = each(&self$(.$parts)?[..], &state$(.$parts)?[..]).enumerate();
+            each.try_fold(Ready::At(Nanos::ZERO), |ready, (index, (part, state))| {
+                let part = part.ready_at(state, now, cost);
+                Ok(ready.and(part.map_err(|error| error.in_part(index))?))
+            })
+        }
+
+        #[inline(always)]
+        fn ready_now(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> bool {
+            each(&self$(.$parts)?[..], &state$(.$parts)?[..])
+                .all(|(part, state)| part.ready_now(state, now, cost))
+        }
+
+        fn check_debt(
+            &self,
+            state: &Self::State,
+            now: Nanos,
+            cost: Self::Cost,
+        ) -> Result<(), ExceedsCapacity> {
+            let mut each = each(&self$(.$parts)?[..], &state$(.$parts)?[..]).enumerate();
+            each.try_for_each(|(index, (part, state))| {
+                part.check_debt(state, now, cost).map_err(|error| error.in_part(index))
+            })
+        }
+
+        fn release(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) {
+            each_mut(&self$(.$parts)?[..], &mut state$(.$parts)?[..])
+                .for_each(|(part, state)| part.release(state, now, cost));
+        }
+
+        fn pause(&self, state: &mut Self::State, now: Nanos, until: Nanos) {
+            each_mut(&self$(.$parts)?[..], &mut state$(.$parts)?[..])
+                .for_each(|(part, state)| part.pause(state, now, until));
+        }
+
+        fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost {
+            let each = each(&self$(.$parts)?[..], &state$(.$parts)?[..]);
+            each.map(|(part, state)| part.available(state, now)).reduce(least).unwrap_or_default()
+        }
+
+        fn limits(
+            &self,
+            state: &Self::State,
+            asked: Asked<Self::Cost>,
+            visit: &mut dyn FnMut(Limit<Self::Cost>),
+        ) {
+            each(&self$(.$parts)?[..], &state$(.$parts)?[..])
+                .for_each(|(part, state)| part.limits(state, asked, visit));
+        }
+
+        fn refused(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) -> bool {
+            each_mut(&self$(.$parts)?[..], &mut state$(.$parts)?[..])
+                .fold(false, |changed, (part, state)| part.refused(state, now, cost) || changed)
+        }
+
+        fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<usize> {
+            let each = each(&self$(.$parts)?[..], &state$(.$parts)?[..]);
+            last_of(each.map(|(part, state)| part.ready_at(state, now, cost).ok()), now)
+        }
+
+        fn window(&self, permits: Self::Cost) -> Option<Duration> {
+            self$(.$parts)?.iter().filter_map(|part| part.window(permits)).max()
+        }
+
+        fn catch_up(&self) -> Duration {
+            self$(.$parts)?.iter().map(Policy::catch_up).min().unwrap_or_default()
+        }
+
+        fn room_at(
+            &self,
+            state: &Self::State,
+            now: Nanos,
+            queued: <Self::Cost as Cost>::Sum,
+            cost: Self::Cost,
+        ) -> Nanos {
+            each(&self$(.$parts)?[..], &state$(.$parts)?[..])
+                .fold(now, |at, (part, state)| at.max(part.room_at(state, now, queued, cost)))
+        }
+    };
+}
+
+pub(super) use slice;
 
 impl<P: Policy, const N: usize> Policy for [P; N] {
     type Cost = P::Cost;
@@ -316,50 +440,18 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
     type Receipt = [P::Receipt; N];
 
     const INFALLIBLE: bool = P::INFALLIBLE;
+    const HELD: bool = P::HELD;
+    const TIMELESS_RELEASE: bool = P::TIMELESS_RELEASE;
+
+    slice!();
 
     fn start(&self, now: Nanos) -> Self::State {
-        const { assert!(N > 0, "no rule is no limit") };
+        const { assert!(N > 0, "a policy array must not be empty") };
         std::array::from_fn(|part| self[part].start(now))
     }
 
     fn idle(&self, now: Nanos) -> Self::State {
         std::array::from_fn(|part| self[part].idle(now))
-    }
-
-    fn idle_at(&self, states: &Self::State) -> Option<Nanos> {
-        let mut each = self.iter().zip(states).map(|(part, state)| part.idle_at(state));
-        each.try_fold(Nanos::ZERO, |latest, at| Some(latest.max(at?)))
-    }
-
-    fn ready_at(
-        &self,
-        states: &Self::State,
-        now: Nanos,
-        cost: P::Cost,
-    ) -> Result<Ready, ExceedsCapacity> {
-        let mut ready = Ready::At(Nanos::ZERO);
-        for (index, (part, state)) in self.iter().zip(states).enumerate() {
-            let part = part.ready_at(state, now, cost);
-            ready = ready.and(part.map_err(|error| error.in_part(index))?);
-        }
-        Ok(ready)
-    }
-
-    #[inline(always)]
-    fn ready_now(&self, states: &Self::State, now: Nanos, cost: P::Cost) -> bool {
-        self.iter().zip(states).all(|(part, state)| part.ready_now(state, now, cost))
-    }
-
-    fn check_debt(
-        &self,
-        states: &Self::State,
-        now: Nanos,
-        cost: P::Cost,
-    ) -> Result<(), ExceedsCapacity> {
-        for (index, (part, state)) in self.iter().zip(states).enumerate() {
-            part.check_debt(state, now, cost).map_err(|error| error.in_part(index))?;
-        }
-        Ok(())
     }
 
     #[inline(always)]
@@ -376,9 +468,7 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
     }
 
     fn forget_receipts(&self, states: &mut Self::State) {
-        for (part, state) in self.iter().zip(states) {
-            part.forget_receipts(state);
-        }
+        each_mut(self, states).for_each(|(part, state)| part.forget_receipts(state));
     }
 
     fn refund(
@@ -393,69 +483,9 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
         })
     }
 
-    const HELD: bool = P::HELD;
-    const TIMELESS_RELEASE: bool = P::TIMELESS_RELEASE;
-
-    fn release(&self, states: &mut Self::State, now: Nanos, cost: P::Cost) {
-        for (part, state) in self.iter().zip(states) {
-            part.release(state, now, cost);
-        }
-    }
-
-    fn pause(&self, states: &mut Self::State, now: Nanos, until: Nanos) {
-        for (part, state) in self.iter().zip(states) {
-            part.pause(state, now, until);
-        }
-    }
-
     fn migrate(&self, old: &Self, states: &mut Self::State, now: Nanos) {
         for (index, state) in states.iter_mut().enumerate() {
             self[index].migrate(&old[index], state, now);
         }
-    }
-
-    fn available(&self, states: &Self::State, now: Nanos) -> P::Cost {
-        let each = self.iter().zip(states).map(|(part, state)| part.available(state, now));
-        each.reduce(least).unwrap_or_default()
-    }
-
-    fn limits(
-        &self,
-        states: &Self::State,
-        asked: Asked<P::Cost>,
-        visit: &mut dyn FnMut(Limit<P::Cost>),
-    ) {
-        for (part, state) in self.iter().zip(states) {
-            part.limits(state, asked, visit);
-        }
-    }
-
-    fn refused(&self, states: &mut Self::State, now: Nanos, cost: P::Cost) -> bool {
-        let each = self.iter().zip(states);
-        each.fold(false, |changed, (part, state)| part.refused(state, now, cost) || changed)
-    }
-
-    fn limited_by(&self, states: &Self::State, now: Nanos, cost: P::Cost) -> Option<usize> {
-        let each = self.iter().zip(states);
-        last_of(each.map(|(part, state)| part.ready_at(state, now, cost).ok()), now)
-    }
-
-    fn window(&self, permits: P::Cost) -> Option<Duration> {
-        self.iter().filter_map(|part| part.window(permits)).max()
-    }
-
-    fn catch_up(&self) -> Duration {
-        self.iter().map(P::catch_up).min().unwrap_or_default()
-    }
-
-    fn room_at(
-        &self,
-        states: &Self::State,
-        now: Nanos,
-        queued: <P::Cost as Cost>::Sum,
-        cost: P::Cost,
-    ) -> Nanos {
-        let each = self.iter().zip(states);
-        each.fold(now, |at, (part, state)| at.max(part.room_at(state, now, queued, cost)))
     }
 }
