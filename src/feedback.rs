@@ -111,7 +111,7 @@ mod window;
 pub use answer::{Answer, Meter, Unit, Verdict};
 pub use dialect::{Dialect, Dialects};
 pub use headers::Headers;
-pub use limiter::{AnyLimiter, Counted, Limiter};
+pub use limiter::{AnyLimiter, Limiter};
 pub use observer::{Call, Feedback, FeedbackBuilder};
 pub use state::FeedbackStats;
 pub use text::{Form, When};

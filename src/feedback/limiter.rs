@@ -30,7 +30,7 @@ use crate::policy::{Cost, Policy};
 /// ```
 pub trait Limiter: sealed::Sealed + Send + Sync + 'static {
     /// The cost of a call: a number, or a tuple of numbers.
-    type Cost: Counted;
+    type Cost: Cost;
     /// What was granted.
     type Grant: Send + 'static;
 
@@ -61,62 +61,9 @@ pub trait Limiter: sealed::Sealed + Send + Sync + 'static {
 }
 
 mod sealed {
-    /// Keeps the traits of this module to this crate.
+    /// Keeps [`Limiter`](super::Limiter) to this crate.
     pub trait Sealed {}
 }
-
-/// A cost whose numbers count something of a server: a number, or a tuple of up to six. The trait is sealed.
-///
-/// What they count, [`units`](super::FeedbackBuilder::units) says.
-pub trait Counted: Cost + sealed::Sealed {
-    /// How many numbers it has.
-    #[doc(hidden)]
-    const NUMBERS: usize;
-
-    #[doc(hidden)]
-    fn number(self, index: usize) -> u32;
-
-    #[doc(hidden)]
-    fn of(number: impl Fn(usize) -> u32) -> Self;
-}
-
-impl sealed::Sealed for u32 {}
-
-impl Counted for u32 {
-    const NUMBERS: usize = 1;
-
-    fn number(self, _: usize) -> u32 {
-        self
-    }
-
-    fn of(number: impl Fn(usize) -> u32) -> Self {
-        number(0)
-    }
-}
-
-macro_rules! counted {
-    ($($number:ident $index:tt),+) => {
-        impl sealed::Sealed for ($($number,)+) {}
-
-        impl Counted for ($($number,)+) {
-            const NUMBERS: usize = [$($index),+].len();
-
-            fn number(self, index: usize) -> u32 {
-                [$(self.$index),+][index]
-            }
-
-            fn of(number: impl Fn(usize) -> u32) -> Self {
-                ($(number($index),)+)
-            }
-        }
-    };
-}
-
-counted!(u32 0, u32 1);
-counted!(u32 0, u32 1, u32 2);
-counted!(u32 0, u32 1, u32 2, u32 3);
-counted!(u32 0, u32 1, u32 2, u32 3, u32 4);
-counted!(u32 0, u32 1, u32 2, u32 3, u32 4, u32 5);
 
 /// What each number of a cost counts.
 #[derive(Clone, Debug)]
@@ -140,7 +87,7 @@ impl FromIterator<Option<Unit>> for Counts {
 
 impl Counts {
     /// How much of each unit a cost is. If no number counts requests, a call is one.
-    pub(super) fn units<C: Counted>(&self, cost: C) -> [u32; 4] {
+    pub(super) fn units<C: Cost>(&self, cost: C) -> [u32; 4] {
         let mut units = [0; 4];
         let numbers = self.of.iter().enumerate().take(C::NUMBERS);
         for (index, unit) in numbers.clone().filter_map(|(index, unit)| Some((index, (*unit)?))) {
@@ -157,14 +104,14 @@ impl Counts {
     }
 
     /// Whether a call of this cost shows that the first number does not count requests: a call is one.
-    pub(super) fn differs<C: Counted>(&self, cost: C) -> bool {
+    pub(super) fn differs<C: Cost>(&self, cost: C) -> bool {
         !self.is_said && cost.number(0) > 1
     }
 }
 
 impl<P: Policy> sealed::Sealed for RateLimiter<P> {}
 
-impl<P: Policy<Cost: Counted>> Limiter for RateLimiter<P> {
+impl<P: Policy> Limiter for RateLimiter<P> {
     type Cost = P::Cost;
     type Grant = Grant<'static, P>;
 
@@ -207,7 +154,7 @@ impl<K, P: Policy, S> sealed::Sealed for AtKey<K, P, S> {}
 impl<K, P, S> Limiter for AtKey<K, P, S>
 where
     K: Clone + fmt::Debug + Hash + Eq + Send + Sync + 'static,
-    P: Policy<Cost: Counted>,
+    P: Policy,
     S: BuildHasher + Send + Sync + 'static,
 {
     type Cost = P::Cost;
@@ -244,9 +191,9 @@ where
 
 macro_rules! any {
     ($any:ty) => {
-        impl<C: Counted> sealed::Sealed for $any {}
+        impl<C: Cost> sealed::Sealed for $any {}
 
-        impl<C: Counted> Limiter for $any {
+        impl<C: Cost> Limiter for $any {
             type Cost = C;
             type Grant = AnyGrant<C>;
 
@@ -303,15 +250,15 @@ any!(AnyLimiter<C>);
 /// ```
 // A type without a lifetime: async code that is generic in `C` does not compile with one.
 #[derive(Clone, Debug)]
-pub struct AnyLimiter<C: Counted = u32>(Arc<dyn AnyRateLimiter<C>>);
+pub struct AnyLimiter<C: Cost = u32>(Arc<dyn AnyRateLimiter<C>>);
 
-impl<C: Counted> From<Arc<dyn AnyRateLimiter<C>>> for AnyLimiter<C> {
+impl<C: Cost> From<Arc<dyn AnyRateLimiter<C>>> for AnyLimiter<C> {
     fn from(limiter: Arc<dyn AnyRateLimiter<C>>) -> Self {
         Self(limiter)
     }
 }
 
-impl<C: Counted> Deref for AnyLimiter<C> {
+impl<C: Cost> Deref for AnyLimiter<C> {
     type Target = dyn AnyRateLimiter<C>;
 
     fn deref(&self) -> &Self::Target {
@@ -323,14 +270,14 @@ impl<C: Counted> Deref for AnyLimiter<C> {
 mod redis {
     use std::time::Duration;
 
-    use super::{Counted, Limiter, sealed};
+    use super::{Limiter, sealed};
     use crate::clock::Clock;
     use crate::error::Error;
     use crate::redis::{Connection, RedisGrant, RedisRateLimiter, Scripted};
 
     impl<P: Scripted, C: Connection> sealed::Sealed for RedisRateLimiter<P, C> {}
 
-    impl<P: Scripted<Cost: Counted>, C: Connection> Limiter for RedisRateLimiter<P, C> {
+    impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
         type Cost = P::Cost;
         type Grant = RedisGrant<P, C>;
 

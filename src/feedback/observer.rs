@@ -8,7 +8,7 @@ use super::answer::{Answer, Unit};
 use super::dialect::Dialects;
 use super::gate::{Gate, Units};
 use super::headers::Headers;
-use super::limiter::{Counted, Counts, Limiter};
+use super::limiter::{Counts, Limiter};
 use super::state::{FeedbackStats, Lesson, State, Taken};
 use super::window::Heard;
 use crate::clock::{Alarm, OnAlarm};
@@ -431,7 +431,7 @@ impl<L: Limiter> Shared<L> {
                         u32::try_from(left).ok()
                     })
                     .collect();
-                (L::Cost::of(|index| numbers[index].unwrap_or(u32::MAX)), state.reset())
+                (L::Cost::from_numbers(|index| numbers[index].unwrap_or(u32::MAX)), state.reset())
             };
             match self.limiter.shrink_to(remaining).await {
                 Ok(grant) => self.keep(grant, until),

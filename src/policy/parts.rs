@@ -264,19 +264,32 @@ macro_rules! tuple {
                 self.0.permits()$(.saturating_add(self.$index.permits()))+
             }
 
-            fn saturating_sub(self, other: Self) -> Self {
-                (self.0.saturating_sub(other.0), $(self.$index.saturating_sub(other.$index)),+)
+            const NUMBERS: usize = $first::NUMBERS $(+ $part::NUMBERS)+;
+
+            fn number(self, mut index: usize) -> u32 {
+                match index.checked_sub($first::NUMBERS) {
+                    Some(rest) => index = rest,
+                    None => return self.0.number(index),
+                }
+                $(match index.checked_sub($part::NUMBERS) {
+                    Some(rest) => index = rest,
+                    None => return self.$index.number(index),
+                })+
+                panic!("a cost has no number {index}")
             }
 
-            fn at_most(self, permits: u64) -> Self {
-                (self.0.at_most(permits), $(self.$index.at_most(permits)),+)
-            }
-
-            fn each(self, other: Self, combine: fn(u32, u32) -> u32) -> Self {
-                (
-                    self.0.each(other.0, combine),
-                    $(self.$index.each(other.$index, combine)),+
-                )
+            #[inline]
+            fn from_numbers(number: impl Fn(usize) -> u32) -> Self {
+                let mut from = $first::NUMBERS;
+                let mut skip = |numbers: usize| {
+                    from += numbers;
+                    from - numbers
+                };
+                let number = &number;
+                ($first::from_numbers(number), $({
+                    let from = skip($part::NUMBERS);
+                    $part::from_numbers(move |index| number(from + index))
+                }),+)
             }
         }
 

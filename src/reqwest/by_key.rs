@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::any::AnyRateLimiter;
-use crate::feedback::{AnyLimiter, Counted, Feedback, FeedbackBuilder};
+use crate::feedback::{AnyLimiter, Feedback, FeedbackBuilder};
+use crate::policy::Cost;
 use crate::sync::Mutex;
 
 pub(super) type Limiter<C> = Arc<dyn AnyRateLimiter<C>>;
@@ -12,12 +13,12 @@ type Options<C> =
     Box<dyn Fn(FeedbackBuilder<AnyLimiter<C>>) -> FeedbackBuilder<AnyLimiter<C>> + Send + Sync>;
 
 /// A [`Feedback`] for each key in use. One that holds nothing back is dropped some time after.
-pub(super) struct Teachers<C: Counted> {
+pub(super) struct Teachers<C: Cost> {
     options: Option<Options<C>>,
     table: Mutex<Table<C>>,
 }
 
-struct Table<C: Counted> {
+struct Table<C: Cost> {
     by_key: HashMap<String, Feedback<AnyLimiter<C>>>,
     /// How many keys were added, or found no room, since all keys were looked at, and how many that left.
     misses: usize,
@@ -29,7 +30,7 @@ const MOST: usize = 1 << 16;
 /// Up to this number of keys a look is not worth its time.
 const FEW: usize = 64;
 
-impl<C: Counted> Teachers<C> {
+impl<C: Cost> Teachers<C> {
     pub(super) fn new(options: Option<Options<C>>) -> Self {
         let table = Table { by_key: HashMap::new(), misses: 0, left: 0 };
         Self { options, table: Mutex::new(table) }

@@ -15,7 +15,8 @@ use super::name::Names;
 use crate::any::{AnyRateLimiter, acquire_within};
 use crate::config::limiters::RateLimiters;
 use crate::config::limits::Limits;
-use crate::feedback::{AnyLimiter, Counted, FeedbackBuilder};
+use crate::feedback::{AnyLimiter, FeedbackBuilder};
+use crate::policy::Cost;
 
 type OfRequest<T> = Arc<dyn Fn(&Request, &Extensions) -> T + Send + Sync>;
 
@@ -54,7 +55,7 @@ type OfRequest<T> = Arc<dyn Fn(&Request, &Extensions) -> T + Send + Sync>;
 ///
 /// `C` is the type of the cost: `u32`, or that of a tuple of policies.
 #[derive(Clone)]
-pub struct RateLimit<C: Counted = u32> {
+pub struct RateLimit<C: Cost = u32> {
     find: OfRequest<Option<Found<C>>>,
     cost: Option<OfRequest<C>>,
     max_wait: Option<Duration>,
@@ -87,7 +88,7 @@ impl RateLimit {
     }
 }
 
-impl<C: Counted> RateLimit<C> {
+impl<C: Cost> RateLimit<C> {
     /// One limiter for all requests: any of this crate.
     ///
     /// ```
@@ -223,7 +224,7 @@ impl<C: Counted> RateLimit<C> {
 }
 
 #[async_trait]
-impl<C: Counted> Middleware for RateLimit<C> {
+impl<C: Cost> Middleware for RateLimit<C> {
     async fn handle(
         &self,
         request: Request,
@@ -273,7 +274,7 @@ impl Middleware for Limits {
     }
 }
 
-impl<C: Counted> fmt::Debug for RateLimit<C> {
+impl<C: Cost> fmt::Debug for RateLimit<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimit").field("max_wait", &self.max_wait).finish_non_exhaustive()
     }

@@ -42,12 +42,6 @@ pub trait Scripted: sealed::Sealed + Policy {
     fn starts_idle(&self) -> bool {
         true
     }
-
-    /// Appends the numbers that a cost is made of.
-    fn write_cost(cost: Self::Cost, numbers: &mut Vec<u32>);
-
-    /// A cost from its numbers; those that are missing count as zero.
-    fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> Self::Cost;
 }
 
 mod sealed {
@@ -62,19 +56,11 @@ macro_rules! seal {
 
 each_rule!(seal);
 
-/// The methods that all policies with a `u32` cost share.
-macro_rules! one_number {
+/// The script of a policy that is not composed.
+macro_rules! leaf {
     ($name:literal) => {
         fn lua() -> Lua {
             Lua::leaf($name, include_str!(concat!("lua/", $name, ".lua")))
-        }
-
-        fn write_cost(cost: u32, numbers: &mut Vec<u32>) {
-            numbers.push(cost);
-        }
-
-        fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> u32 {
-            numbers.next().unwrap_or_default()
         }
     };
 }
@@ -105,7 +91,7 @@ fn capacity(most: u64, capacity: u32) -> f64 {
 }
 
 impl Scripted for SmoothBursty {
-    one_number!("smooth_bursty");
+    leaf!("smooth_bursty");
 
     fn write(&self, parameters: &mut Vec<f64>) {
         let burst = self.max_burst.min(crate::Nanos::HORIZON);
@@ -123,7 +109,7 @@ impl Scripted for SmoothBursty {
 }
 
 impl Scripted for SmoothWarmingUp {
-    one_number!("smooth_warming_up");
+    leaf!("smooth_warming_up");
 
     fn write(&self, parameters: &mut Vec<f64>) {
         let warm_up = micros(self.warm_up.as_nanos());
@@ -140,7 +126,7 @@ impl Scripted for SmoothWarmingUp {
 }
 
 impl Scripted for TokenBucket {
-    one_number!("token_bucket");
+    leaf!("token_bucket");
 
     /// Rate, capacity, what a new bucket holds, the time between two steps or zero.
     fn write(&self, parameters: &mut Vec<f64>) {
@@ -170,7 +156,7 @@ impl Scripted for TokenBucket {
 
 /// A token bucket in other words.
 impl Scripted for Gcra {
-    one_number!("token_bucket");
+    leaf!("token_bucket");
 
     fn write(&self, parameters: &mut Vec<f64>) {
         let burst = capacity(self.schedule.most(), self.max_burst.saturating_add(1));
@@ -188,7 +174,7 @@ impl Scripted for Gcra {
 }
 
 impl Scripted for LeakyBucket {
-    one_number!("leaky_bucket");
+    leaf!("leaky_bucket");
 
     /// Rate, capacity, whether it is a meter.
     fn write(&self, parameters: &mut Vec<f64>) {
@@ -206,7 +192,7 @@ impl Scripted for LeakyBucket {
 }
 
 impl Scripted for FixedWindow {
-    one_number!("fixed_window");
+    leaf!("fixed_window");
 
     /// Limit, window, and how far into a window of the grid the epoch was; -1 if there is no grid.
     fn write(&self, parameters: &mut Vec<f64>) {
@@ -235,7 +221,7 @@ fn read_sliding(parameters: &mut dyn Iterator<Item = f64>) -> Option<(u32, Span)
 }
 
 impl Scripted for SlidingWindowLog {
-    one_number!("sliding_window");
+    leaf!("sliding_window");
 
     fn write(&self, parameters: &mut Vec<f64>) {
         write_sliding(self.limit, self.span, parameters);
@@ -249,7 +235,7 @@ impl Scripted for SlidingWindowLog {
 }
 
 impl Scripted for SlidingWindowCounter {
-    one_number!("sliding_window");
+    leaf!("sliding_window");
 
     fn write(&self, parameters: &mut Vec<f64>) {
         write_sliding(self.limit, self.span, parameters);
@@ -262,7 +248,7 @@ impl Scripted for SlidingWindowCounter {
 }
 
 impl Scripted for InFlight {
-    one_number!("in_flight");
+    leaf!("in_flight");
 
     fn write(&self, parameters: &mut Vec<f64>) {
         parameters.push(f64::from(self.max));
@@ -293,14 +279,6 @@ impl<P: Scripted> Scripted for LockOut<P> {
         let duration = span(parameters.next()?)?;
         Some(Self::new(self.policy.read(parameters)?, duration))
     }
-
-    fn write_cost(cost: P::Cost, numbers: &mut Vec<u32>) {
-        P::write_cost(cost, numbers);
-    }
-
-    fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> P::Cost {
-        P::read_cost(numbers)
-    }
 }
 
 fn together(parts: Vec<Lua>, same: bool) -> Lua {
@@ -328,15 +306,6 @@ macro_rules! tuple {
             fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
                 Some((self.0.read(parameters)?, $(self.$index.read(parameters)?),+))
             }
-
-            fn write_cost(cost: Self::Cost, numbers: &mut Vec<u32>) {
-                $first::write_cost(cost.0, numbers);
-                $($part::write_cost(cost.$index, numbers);)+
-            }
-
-            fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> Self::Cost {
-                ($first::read_cost(numbers), $($part::read_cost(numbers)),+)
-            }
         }
 
         impl<$first: Scripted, $($part: Scripted<Cost = $first::Cost>),+> sealed::Sealed
@@ -362,14 +331,6 @@ macro_rules! tuple {
 
             fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
                 Some(Self((self.0.0.read(parameters)?, $(self.0.$index.read(parameters)?),+)))
-            }
-
-            fn write_cost(cost: Self::Cost, numbers: &mut Vec<u32>) {
-                $first::write_cost(cost, numbers);
-            }
-
-            fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> Self::Cost {
-                $first::read_cost(numbers)
             }
         }
     };
@@ -397,13 +358,5 @@ impl<P: Scripted, const N: usize> Scripted for [P; N] {
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
         let parts: Vec<P> = self.into_iter().map_while(|part| part.read(parameters)).collect();
         parts.try_into().ok()
-    }
-
-    fn write_cost(cost: P::Cost, numbers: &mut Vec<u32>) {
-        P::write_cost(cost, numbers);
-    }
-
-    fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> P::Cost {
-        P::read_cost(numbers)
     }
 }
