@@ -15,6 +15,7 @@ pub(crate) mod leaky_bucket;
 pub(crate) mod lock_free;
 pub(crate) mod lock_out;
 pub(crate) mod packed;
+pub(crate) mod parameters;
 pub(crate) mod parts;
 mod ready;
 mod refund_levels;

@@ -9,22 +9,16 @@ use std::marker::PhantomData;
 use serde_core::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde_core::ser::{Serialize, Serializer};
 
-use super::draft::Kind;
 use super::limits::Limit;
-use super::table::{NAMES, NAMES_OF_POLICY, Names, Table};
+use super::table::{NAMES, NAMES_OF_POLICY, Names, Table, from_text};
 use crate::policy::any::{AllOf, AnyPolicy, each_rule};
-use crate::policy::fixed_window::FixedWindow;
-use crate::policy::gcra::Gcra;
-use crate::policy::in_flight::InFlight;
-use crate::policy::leaky_bucket::LeakyBucket;
-use crate::policy::lock_out::LockOut;
+use crate::policy::parameters::Kind;
 use crate::policy::parts::Same;
-use crate::policy::sliding_window_counter::SlidingWindowCounter;
-use crate::policy::sliding_window_log::SlidingWindowLog;
-use crate::policy::smooth_bursty::SmoothBursty;
-use crate::policy::smooth_warming_up::SmoothWarmingUp;
-use crate::policy::token_bucket::TokenBucket;
 use crate::units::Rate;
+use crate::{
+    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
+    SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
 
 /// A type that is written as its text.
 macro_rules! as_text {
@@ -43,21 +37,7 @@ as_text!(Rate, AnyPolicy, AllOf);
 /// From text: `"100/min"`.
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = Rate;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a rate such as \"100/min\"")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Rate, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-
-        deserializer.deserialize_str(Text)
+        from_text(deserializer, "a rate such as \"100/min\"", str::parse)
     }
 }
 

@@ -12,20 +12,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fixed_window::FixedWindow;
-use super::gcra::Gcra;
-use super::in_flight::InFlight;
-use super::leaky_bucket::LeakyBucket;
-use super::lock_out::{LockOut, LockOutState};
+use super::lock_out::LockOutState;
 use super::parts::{each, each_mut, last_of, least, slice};
-use super::sliding_window_counter::SlidingWindowCounter;
-use super::sliding_window_log::SlidingWindowLog;
-use super::smooth_bursty::SmoothBursty;
-use super::smooth_warming_up::SmoothWarmingUp;
-use super::token_bucket::TokenBucket;
 use super::{Asked, Cost, Limit, Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
+use crate::{
+    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
+    SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
 
 /// What an [`AnyPolicy`] remembers.
 #[derive(Clone, Debug)]
@@ -53,6 +48,7 @@ macro_rules! each_rule {
         }
     };
 }
+#[cfg(any(feature = "redis", feature = "serde"))]
 pub(crate) use each_rule;
 
 macro_rules! kinds {

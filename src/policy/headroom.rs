@@ -17,21 +17,15 @@
 mod tests;
 
 use super::any::{AllOf, AnyPolicy, inside};
-use super::fixed_window::FixedWindow;
-use super::gcra::Gcra;
 use super::grant_log::Span;
-use super::in_flight::InFlight;
-use super::leaky_bucket::LeakyBucket;
-use super::lock_out::LockOut;
 use super::parts::{Same, each_tuple};
-use super::sliding_window_counter::SlidingWindowCounter;
-use super::sliding_window_log::SlidingWindowLog;
-use super::smooth_bursty::SmoothBursty;
-use super::smooth_warming_up::SmoothWarmingUp;
-use super::token_bucket::TokenBucket;
 use super::{Policy, Rated};
 use crate::units::text::rounded_up;
 use crate::units::{Nanos, Rate, saturating_nanos};
+use crate::{
+    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
+    SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
 use std::time::Duration;
 
 /// Limits that can leave a share of a quota unused, for the client of an API.

@@ -41,7 +41,7 @@ pub struct SlidingWindowCounter {
     pub(crate) span: Span,
 }
 
-shows!(SlidingWindowCounter: |policy| limit = policy.limit, window = Duration::from_nanos(policy.span.window), buckets = policy.span.window.div_ceil(policy.span.part));
+shows!(SlidingWindowCounter: |policy| limit = policy.limit, window = Duration::from_nanos(policy.span.window), buckets = policy.buckets());
 
 impl SlidingWindowCounter {
     /// At most `limit` permits in the last `buckets` parts of `window / buckets` each, including the current
@@ -68,6 +68,10 @@ impl SlidingWindowCounter {
         let part = u64::try_from(part).unwrap_or(u64::MAX);
         let window = part.saturating_mul(u64::from(buckets));
         Self { limit, span: Span { part, window } }
+    }
+
+    pub(crate) fn buckets(&self) -> u32 {
+        u32::try_from(self.span.window.div_ceil(self.span.part)).unwrap_or(u32::MAX)
     }
 }
 

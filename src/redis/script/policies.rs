@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use super::parts::Lua;
-use crate::policy::any::each_rule;
+use crate::policy::any::{AnyPolicy, each_rule};
 use crate::policy::grant_log::Span;
+use crate::policy::parameters::{Kind, Parameter, Type, Value};
 use crate::policy::parts::each_tuple;
 use crate::units::saturating_nanos;
 use crate::{
-    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Policy, Rate, Rated, Same,
+    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Nanos, Policy, Rate, Rated, Same,
     SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
@@ -56,13 +57,72 @@ macro_rules! seal {
 
 each_rule!(seal);
 
-/// The script of a policy that is not composed.
+/// The script of a policy that is not composed. With a name of the policy, its parameters are the listed ones; `most`
+/// is how many permits come within the horizon.
 macro_rules! leaf {
     ($name:literal) => {
         fn lua() -> Lua {
             Lua::leaf($name, include_str!(concat!("lua/", $name, ".lua")))
         }
     };
+    ($name:literal, $policy:ident, $most:expr) => {
+        leaf!($name);
+
+        fn write(&self, parameters: &mut Vec<f64>) {
+            let most: fn(&Self) -> u64 = $most;
+            write_listed(&self.clone().into(), most(self), parameters);
+        }
+
+        fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+            match read_listed(&self.into(), parameters)? {
+                AnyPolicy::$policy(policy) => Some(policy),
+                _ => None,
+            }
+        }
+    };
+}
+
+/// The parameters that a script takes, in its order.
+fn listed(kind: Kind) -> impl Iterator<Item = Parameter> {
+    kind.parameters().filter(|&parameter| parameter != Parameter::CatchUp)
+}
+
+fn write_listed(policy: &AnyPolicy, most: u64, arguments: &mut Vec<f64>) {
+    let parameters = policy.parameters(true);
+    for value in listed(policy.kind()).filter_map(|parameter| parameters.get(parameter)) {
+        arguments.push(match value {
+            Value::Rate(rate) => rate.as_per_second(),
+            Value::Number(number) => capacity(most, *number),
+            Value::Time(time) => micros((*time).min(Nanos::HORIZON).as_nanos()),
+            Value::Factor(factor) => *factor,
+            // Without a grid.
+            Value::Flag(_) if parameters.get(Parameter::Aligned).is_some() => -1.0,
+            Value::Flag(flag) => f64::from(u8::from(*flag)),
+            Value::Rule(_) => continue,
+        });
+    }
+}
+
+fn read_listed(policy: &AnyPolicy, arguments: &mut dyn Iterator<Item = f64>) -> Option<AnyPolicy> {
+    let (kind, mut parameters) = (policy.kind(), policy.parameters(true));
+    for parameter in listed(kind) {
+        let argument = arguments.next()?;
+        let value = match parameter.kind() {
+            Type::Rate => Value::Rate(Rate::try_per_second(argument).ok()?),
+            Type::Number | Type::Permits => Value::Number(number(argument)?),
+            Type::Epoch if argument < 0.0 => Value::Flag(false),
+            Type::Span if argument != 0.0 || kind.needs(parameter) => {
+                Value::Time(window(argument)?)
+            }
+            Type::Time | Type::Span | Type::Epoch => Value::Time(span(argument)?),
+            Type::Factor if !(1.0..=1e9).contains(&argument) => return None,
+            Type::Factor => Value::Factor(argument),
+            Type::Flag => Value::Flag(argument != 0.0),
+            Type::Rule => return None,
+        };
+        parameters.set(parameter, value);
+    }
+    kind.make(&parameters)
 }
 
 #[allow(clippy::cast_precision_loss)] // beyond 2^53 us, 285 years, nothing is exact
@@ -81,7 +141,7 @@ fn number(number: f64) -> Option<u32> {
 
 /// A window, which must not be empty.
 fn window(micros: f64) -> Option<Duration> {
-    span(micros).filter(|span| !span.is_zero() && *span <= crate::Nanos::HORIZON)
+    span(micros).filter(|span| !span.is_zero() && *span <= Nanos::HORIZON)
 }
 
 /// A capacity as far as it comes within the horizon.
@@ -91,66 +151,22 @@ fn capacity(most: u64, capacity: u32) -> f64 {
 }
 
 impl Scripted for SmoothBursty {
-    leaf!("smooth_bursty");
-
-    fn write(&self, parameters: &mut Vec<f64>) {
-        let burst = self.max_burst.min(crate::Nanos::HORIZON);
-        parameters.extend([self.rate.as_per_second(), micros(burst.as_nanos())]);
-    }
+    leaf!("smooth_bursty", SmoothBursty, |_| u64::MAX);
 
     fn starts_idle(&self) -> bool {
         self.max_burst.is_zero()
     }
-
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let rate = Rate::try_per_second(parameters.next()?).ok()?;
-        Some(self.max_burst(span(parameters.next()?)?).with_rate(rate))
-    }
 }
 
 impl Scripted for SmoothWarmingUp {
-    leaf!("smooth_warming_up");
-
-    fn write(&self, parameters: &mut Vec<f64>) {
-        let warm_up = micros(self.warm_up.as_nanos());
-        parameters.extend([self.rate.as_per_second(), warm_up, self.cold_factor]);
-    }
-
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let rate = Rate::try_per_second(parameters.next()?).ok()?;
-        let warm_up = window(parameters.next()?)?;
-        let cold_factor = parameters.next().filter(|factor| (1.0..=1e9).contains(factor))?;
-        let catch_up = self.catch_up();
-        Some(Self::new(rate, warm_up).cold_factor(cold_factor).with_catch_up(catch_up))
-    }
+    leaf!("smooth_warming_up", SmoothWarmingUp, |_| u64::MAX);
 }
 
 impl Scripted for TokenBucket {
-    leaf!("token_bucket");
-
-    /// Rate, capacity, what a new bucket holds, the time between two steps or zero.
-    fn write(&self, parameters: &mut Vec<f64>) {
-        let capacity = |tokens| capacity(self.schedule.most(), tokens);
-        parameters.extend([
-            self.rate.as_per_second(),
-            capacity(self.capacity),
-            capacity(self.initial),
-            micros(u128::from(self.period)),
-        ]);
-    }
+    leaf!("token_bucket", TokenBucket, |bucket| bucket.schedule.most());
 
     fn starts_idle(&self) -> bool {
         self.initial >= self.capacity
-    }
-
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let rate = Rate::try_per_second(parameters.next()?).ok()?;
-        let bucket = Self::new(rate, number(parameters.next()?)?);
-        let bucket = bucket.initial(number(parameters.next()?)?).with_catch_up(self.catch_up());
-        match parameters.next()? {
-            0.0 => Some(bucket),
-            period => Some(bucket.refill_every(window(period)?)),
-        }
     }
 }
 
@@ -174,37 +190,12 @@ impl Scripted for Gcra {
 }
 
 impl Scripted for LeakyBucket {
-    leaf!("leaky_bucket");
-
-    /// Rate, capacity, whether it is a meter.
-    fn write(&self, parameters: &mut Vec<f64>) {
-        let most = capacity(self.schedule.most(), self.capacity);
-        parameters.extend([self.rate.as_per_second(), most, f64::from(u8::from(self.meter))]);
-    }
-
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let rate = Rate::try_per_second(parameters.next()?).ok()?;
-        let capacity = number(parameters.next()?)?;
-        let meter = parameters.next()? != 0.0;
-        let bucket = if meter { Self::meter(rate, capacity) } else { Self::new(rate, capacity) };
-        Some(bucket.with_catch_up(self.catch_up()))
-    }
+    leaf!("leaky_bucket", LeakyBucket, |bucket| bucket.schedule.most());
 }
 
+/// The grid is given by how far into one of its windows the epoch was; -1 if there is no grid.
 impl Scripted for FixedWindow {
-    leaf!("fixed_window");
-
-    /// Limit, window, and how far into a window of the grid the epoch was; -1 if there is no grid.
-    fn write(&self, parameters: &mut Vec<f64>) {
-        let grid = self.grid.map_or(-1.0, |grid| micros(u128::from(grid)));
-        parameters.extend([f64::from(self.limit), micros(u128::from(self.window)), grid]);
-    }
-
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let policy = Self::new(number(parameters.next()?)?, window(parameters.next()?)?);
-        let grid = parameters.next()?;
-        Some(if grid < 0.0 { policy } else { policy.aligned(span(grid)?) })
-    }
+    leaf!("fixed_window", FixedWindow, |_| u64::MAX);
 }
 
 /// Limit, window, the length of a part of it.
@@ -248,15 +239,7 @@ impl Scripted for SlidingWindowCounter {
 }
 
 impl Scripted for InFlight {
-    leaf!("in_flight");
-
-    fn write(&self, parameters: &mut Vec<f64>) {
-        parameters.push(f64::from(self.max));
-    }
-
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        Some(Self::new(number(parameters.next()?)?))
-    }
+    leaf!("in_flight", InFlight, |_| u64::MAX);
 }
 
 impl<P: Scripted> sealed::Sealed for LockOut<P> {}
