@@ -20,7 +20,7 @@ impl Serialize for Per {
 
 impl<'de> Deserialize<'de> for Per {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_text(deserializer, "what the names are the names of", |name| {
+        from_text(deserializer, "one of name, host, route, api-key, all", |name| {
             named(&Self::ALL, Self::NAMES, name)
         })
     }

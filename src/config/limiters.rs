@@ -217,7 +217,7 @@ impl RateLimiters {
         });
     }
 
-    /// What the names are the names of; as [`Limits::per`] of the limits in force.
+    /// Which names these are; as [`Limits::per`] of the limits in force.
     ///
     /// ```
     /// use tollgate::{Limits, Per, RateLimiters};

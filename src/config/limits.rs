@@ -319,7 +319,7 @@ impl Limits {
         Ok(Self { middleware: Lazy::default(), ..self })
     }
 
-    /// What the names are the names of.
+    /// Which names these are.
     ///
     /// ```
     /// # use tollgate::{Limits, Per};

@@ -198,7 +198,7 @@ impl Table {
             let fields: Vec<_> = kind.parameters().map(Parameter::name).collect();
             let (field, name, fields) = (field.name(), kind.name(), fields.join(", "));
             return Err(E::custom(format_args!(
-                "`{field}` is no field of {name}, which has {fields}"
+                "unknown field `{field}` for {name}; expected {fields}"
             )));
         }
         kind.checked(&self.parameters).map_err(|flaw| {
