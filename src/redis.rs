@@ -65,4 +65,6 @@ pub use inspect::KeyState;
 pub use limiter::RedisRateLimiter;
 pub use options::Unavailable;
 pub use reservation::RedisReservation;
-pub use script::{Lua, Scripted};
+#[doc(hidden)]
+pub use script::Lua;
+pub use script::Scripted;

@@ -13,18 +13,19 @@ use crate::{
     SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
-/// A [`Policy`] that a Redis server can run, too: all of this crate's.
+/// A [`Policy`] that also runs in a Redis server: all policies of this crate but
+/// [`AnyPolicy`](crate::AnyPolicy) and [`AllOf`](crate::AllOf).
 ///
-/// It exists in Rust and in Lua, and both decide the same to a microsecond. This trait writes the policy for
-/// the script. It is sealed: a policy of one's own has no script.
+/// It exists in Rust and in Lua, and both decide the same to a microsecond. The trait is sealed: a custom policy
+/// has no script.
 ///
 /// ```
 /// use tollgate::redis::Scripted;
-/// use tollgate::{Rate, SmoothBursty};
+/// use tollgate::{InFlight, Rate, TokenBucket};
 ///
-/// let mut parameters = Vec::new();
-/// SmoothBursty::new(Rate::per_second(5.0)).write(&mut parameters);
-/// assert_eq!(parameters, [5.0, 1_000_000.0]);
+/// fn shared(_: impl Scripted) {}
+///
+/// shared((TokenBucket::new(Rate::per_second(5.0), 10), InFlight::new(3)));
 /// ```
 pub trait Scripted: sealed::Sealed + Policy {
     /// The policy's script.
@@ -32,9 +33,11 @@ pub trait Scripted: sealed::Sealed + Policy {
     fn lua() -> Lua;
 
     /// Appends the parameters as the script takes them: spans in microseconds, rates per second.
+    #[doc(hidden)]
     fn write(&self, parameters: &mut Vec<f64>);
 
     /// The same policy with the parameters that another process has written. `None` if they are none.
+    #[doc(hidden)]
     #[must_use]
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self>;
 
@@ -57,8 +60,8 @@ macro_rules! seal {
 
 each_rule!(seal);
 
-/// The script of a policy that is not composed. With a name of the policy, its parameters are the listed ones; `most`
-/// is how many permits come within the horizon.
+/// The script of a policy that is not composed. With a name of the policy, its parameters are the listed ones;
+/// `most` is how many permits come within the horizon.
 macro_rules! leaf {
     ($name:literal) => {
         fn lua() -> Lua {
