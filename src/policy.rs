@@ -42,8 +42,8 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 
 /// A rule by which permits are granted, as arithmetic on a small state.
 ///
-/// The policy holds the parameters, and its [`State`](Policy::State) holds the history. A policy has no
-/// clock and no lock: time is an argument. A custom rule works with all methods of
+/// The policy holds the parameters; its [`State`](Policy::State) holds the history. It has no clock and no
+/// lock: time is an argument. A custom rule works with all methods of
 /// [`RateLimiter`](crate::RateLimiter) and [`KeyedRateLimiter`](crate::KeyedRateLimiter), and composes with
 /// others as part of a tuple, an array or [`Same`](crate::Same).
 ///
@@ -97,11 +97,10 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 ///
 /// # Panics
 ///
-/// A method may panic: the caller that meets the panic gets it, and all others go on. The limiter changes a copy of
-/// the state, so a method that panics has changed nothing, also as a part of a composed rule: no permit is charged
-/// or [settled](crate::Grant::settle). What cannot be undone is noted first, and done with the next call: a
-/// grant that was dropped or refunded. A refund that panics twice gives nothing back. A large state should be cheap
-/// to clone.
+/// A method may panic: that call panics, and all others go on. The limiter changes a copy of the state, so a panic
+/// changes nothing, not even in part of a composed rule: no permit is charged or [settled](crate::Grant::settle).
+/// Dropped and refunded grants cannot be undone: they are noted first, and done with the next call. A refund that
+/// panics twice gives nothing back. A large state should be cheap to clone.
 ///
 /// # Optional methods
 ///
@@ -118,8 +117,8 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 /// | [`window`](Policy::window) | the quota has no window |
 /// | [`limited_by`](Policy::limited_by) | a composed rule does not name its slowest part |
 ///
-/// All other items are hooks that make the rules of this crate faster, or tell more of them. They are hidden, change
-/// no decision, and are not covered by semantic versioning.
+/// All other items are hidden hooks that make the rules of this crate faster, or report more of them. They change
+/// no decision, and semantic versioning does not cover them.
 ///
 /// # Without a limiter
 ///
@@ -145,8 +144,8 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// The state of a new limiter.
     fn start(&self, now: Nanos) -> Self::State;
 
-    /// The state of a limiter that has long been unused. An absent key of a
-    /// [`KeyedRateLimiter`](crate::KeyedRateLimiter) has this state. Default: the state of a new limiter.
+    /// The state of a limiter after a long idle time, and of an absent key of a
+    /// [`KeyedRateLimiter`](crate::KeyedRateLimiter). Default: the state of a new limiter.
     fn idle(&self, now: Nanos) -> Self::State {
         self.start(now)
     }
@@ -173,8 +172,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// Charges `cost` at the time `at`, whether it is ready or not.
     fn charge(&self, state: &mut Self::State, at: Nanos, cost: Self::Cost) -> Self::Receipt;
 
-    /// Checks that `cost` may be charged although it is not ready. A settlement calls this for a cost that has
-    /// been spent already.
+    /// Checks that `cost` may be charged although it is not ready: for a settlement, whose cost is already spent.
     ///
     /// # Errors
     ///
@@ -206,13 +204,13 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// Whether a grant is held, like a place in flight. If so, dropping it calls [`release`](Self::release).
     const HELD: bool = false;
 
-    /// Called when a grant of `cost` is dropped, also after a [`refund`](Self::refund).
+    /// Called when a grant of `cost` is dropped, even after a [`refund`](Self::refund).
     fn release(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) {
         let _ = (state, now, cost);
     }
 
-    /// Pauses the limiter until `until`: settles the time before the pause, so that no credit accrues in it.
-    /// Default: does nothing, which is right for a rule that stores no unused time.
+    /// Pauses the limiter until `until`: settles the time before, so that no credit accrues in the pause. Default:
+    /// nothing, which is right for a rule that stores no unused time.
     fn pause(&self, state: &mut Self::State, now: Nanos, until: Nanos) {
         let _ = (state, now, until);
     }
@@ -224,10 +222,9 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// The permits that can be acquired now without a wait for the next caller.
     fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost;
 
-    /// The time in which the rule yields `permits` again and again: `permits` divided by its steady rate, and the
-    /// time of one permit for none. For `limit` permits in a window this is the window. A composed rule takes as
-    /// long as its slowest part. `None`, the default: permits do not come with time alone.
-    /// See [`Quota::window`].
+    /// The time in which the steady rate yields `permits`, or one permit if `permits` is zero. For `limit` permits
+    /// in a window this is the window; a composed rule takes as long as its slowest part. `None`, the default:
+    /// permits do not come with time alone. See [`Quota::window`].
     fn window(&self, permits: Self::Cost) -> Option<Duration> {
         let _ = permits;
         None
@@ -240,7 +237,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
         false
     }
 
-    /// The index of the part of a composed rule that holds `cost` back now.
+    /// The index of the part of a composed rule that limits `cost` now.
     fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<usize> {
         let _ = (state, now, cost);
         None
@@ -332,8 +329,8 @@ pub trait Policy: Clone + Send + Sync + 'static {
         0
     }
 
-    /// Visits each limit that this policy is made of and that counts the same cost, in order. A composed rule has those
-    /// of its parts; any other rule is one limit, and so is a tuple, whose parts have costs of their own.
+    /// Visits each limit of this policy that counts the same cost, in order: the limits of the parts of a composed
+    /// rule. Any other rule is one limit, and so is a tuple, whose parts have costs of their own.
     #[doc(hidden)]
     fn limits(
         &self,
@@ -344,8 +341,8 @@ pub trait Policy: Clone + Send + Sync + 'static {
         visit(Limit::of(self, state, asked));
     }
 
-    /// This policy for a limiter beside which threads hold `held` permits, at most [`most_held`](Self::most_held): with
-    /// so much less of a burst that both together keep to this policy.
+    /// This policy with a burst smaller by the `held` permits that threads hold beside the limiter, at most
+    /// [`most_held`](Self::most_held): both together keep to this policy.
     #[doc(hidden)]
     #[must_use]
     fn beside(&self, held: u32) -> Self {
@@ -418,7 +415,7 @@ pub struct Quota<C> {
     /// The time until the whole limit is available again if no permit is taken. `None` if this does not depend on
     /// time alone.
     pub reset_after: Option<Duration>,
-    /// The time in which `limit` permits come again and again, so `limit / window` is the steady rate:
+    /// The time in which `limit` permits arrive, so `limit / window` is the steady rate:
     ///
     /// | rule | window |
     /// |---|---|
@@ -430,18 +427,6 @@ pub struct Quota<C> {
     ///
     /// A client that takes at most `limit` permits in any `window` is not refused by full buckets, alone or
     /// together, nor by a log alone. For 20 at once, 100 a minute, and 1000 an hour this is 20 in 72 s.
-    ///
-    /// ```
-    /// use tollgate::{ManualClock, Rate, RateLimiter, Same, TokenBucket};
-    ///
-    /// let minute = TokenBucket::new(Rate::per_minute(100.0), 20);
-    /// let hour = TokenBucket::new(Rate::per_hour(1000.0), 1000);
-    /// let window = |quota: tollgate::Quota<u32>| quota.window.map(|window| window.as_secs());
-    /// let limiter = RateLimiter::with_clock(minute.clone(), ManualClock::new());
-    /// assert_eq!((limiter.quota().limit, window(limiter.quota())), (20, Some(12)));
-    /// let limiter = RateLimiter::with_clock(Same((minute, hour)), ManualClock::new());
-    /// assert_eq!((limiter.quota().limit, window(limiter.quota())), (20, Some(72)));
-    /// ```
     pub window: Option<Duration>,
 }
 
@@ -457,12 +442,12 @@ impl<C: Cost> Quota<C> {
     }
 }
 
-/// What [`Policy::limits`] is asked.
+/// The question of [`Policy::limits`].
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<C> {
     pub(crate) now: Nanos,
-    /// The cost of the request that the limits are told to.
+    /// The cost of the request that asks.
     pub(crate) cost: C,
     /// When a new caller is granted at the earliest, whatever the limit: behind a pause, a lock or a queue.
     pub(crate) opens: Ready,
@@ -483,8 +468,8 @@ pub struct Limit<C> {
     pub limit: C,
     /// The permits that can be acquired now, one by one or together.
     pub remaining: C,
-    /// The time until more than `remaining` can be acquired, and at least the cost that was asked for, if no permit is
-    /// taken before. `None` if that does not depend on time alone, or exceeds the limit.
+    /// The time until more than `remaining` can be acquired, and at least the cost that was asked for, if no
+    /// permit is taken before. `None` if that does not depend on time alone, or exceeds the limit.
     pub more_after: Option<Duration>,
     /// See [`Quota::window`].
     pub window: Option<Duration>,
@@ -558,8 +543,7 @@ fn time_at(rate: Rate, permits: u32) -> Option<Duration> {
     time_of(permits, count, nanos)
 }
 
-/// What threads hold beside a limiter comes again within this time: no caller has to wait longer for what other threads
-/// have.
+/// Threads hold no more than arrives in this time, so no caller waits longer for permits of other threads.
 const LONGEST_HOLD: Duration = Duration::from_millis(10);
 
 /// How many permits of a `burst` threads may hold.

@@ -76,7 +76,8 @@ impl<'de> Deserialize<'de> for Share {
     }
 }
 
-/// Names with their limits. A wrong name is found here, where it stands, if `per` stands before it; else at the end.
+/// Names with their limits. A wrong name is found here, where it stands, if `per` stands before it; else at the
+/// end.
 struct Named(Option<Per>);
 
 /// A name of a limit.

@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// The time from the epoch to the clock's origin, or `true` for that of the system clock.
+/// The time from the epoch to the clock's origin, or `true` for the system clock's.
 struct Epoch(Option<Duration>);
 
 impl<'de> Deserialize<'de> for Epoch {
@@ -127,7 +127,7 @@ pub(super) struct Table {
     max_queued_permits: Option<u64>,
 }
 
-/// All names of fields, those of a queue after those of a policy.
+/// All names of fields: of a policy, then of a queue.
 pub(super) const NAMES: [&str; NAMES_OF_POLICY + 3] = {
     let mut names = ["policy"; NAMES_OF_POLICY + 3];
     let mut index = 1;

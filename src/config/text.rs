@@ -141,7 +141,7 @@ impl Options {
             self.kind = Some((kind, words));
         }
         let words_at = at.clone();
-        // The window is that of the quota.
+        // The quota has the window.
         let mut value_at = at;
         if parameter != Parameter::Window {
             let value;
@@ -293,8 +293,8 @@ fn at_fault<T>(text: &str, read: Result<T, Fault>) -> Result<T, InvalidLimit> {
 /// [`LockOut`](crate::LockOut). The number may have underscores, and the time a number: `90_000/15min`. A rule of
 /// zero permits would grant nothing, and is an error.
 ///
-/// The text of a policy ([`Display`](std::fmt::Display)) is one of these and parses back to an equal policy, unless it
-/// is a rule of zero permits.
+/// The text of a policy ([`Display`](std::fmt::Display)) is one of these and parses back to an equal policy,
+/// unless it is a rule of zero permits.
 ///
 /// ```
 /// use tollgate::{AnyPolicy, Rate, TokenBucket};

@@ -1,9 +1,9 @@
 //! Rules chosen at run time.
 //!
-//! [`AnyPolicy`] is one rule of this crate, and each of its methods is the method of the rule inside. Two things are
-//! added, for changes of the kind: the state counts the permits in grants that have not been dropped, so that a later
-//! [`InFlight`] knows them; and a receipt carries an epoch, so that a refund is ignored if the state it was charged to
-//! is gone.
+//! [`AnyPolicy`] is one rule of this crate, and each of its methods is the method of the rule inside. Two things
+//! are added, for changes of the kind: the state counts the permits in grants that have not been dropped, so that
+//! a later [`InFlight`] knows them; and a receipt carries an epoch, so that a refund is ignored if the state it
+//! was charged to is gone.
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
@@ -53,17 +53,17 @@ pub(crate) use each_rule;
 
 macro_rules! kinds {
     ($($kind:ident),+) => {
-        /// A policy of this crate, chosen at run time: parsed from a [text](#impl-FromStr-for-AnyPolicy), or with the feature
-        /// `serde` read from a [file](crate::Limits#in-a-file).
+        /// A policy of this crate, chosen at run time: parsed from a [text](#impl-FromStr-for-AnyPolicy), or with
+        /// the feature `serde` read from a [file](crate::Limits#in-a-file).
         ///
         /// It answers as the policy inside does. [`AllOf`] makes several of them one policy.
         ///
-        /// - [`set_policy`](crate::RateLimiter::set_policy) may change the kind. The new rule then starts
-        ///   with no more permits than the old one had, and not before the old one was ready; permits in
-        ///   flight still count. Refunds of earlier grants give nothing back.
+        /// - [`set_policy`](crate::RateLimiter::set_policy) may change the kind. The new rule starts with
+        ///   no more permits than the old one had, and not before the old one was ready. Permits in flight still
+        ///   count; refunds of earlier grants give nothing back.
         /// - Because it may be an [`InFlight`], each call takes a lock, and so does the drop of a grant. Each
         ///   key of a [`KeyedRateLimiter`](crate::KeyedRateLimiter) in use takes about as much memory as a
-        ///   limiter. A program that knows its policy should name it.
+        ///   limiter. A program that knows its policy should use its type.
         /// - There are no Redis scripts for it yet.
         ///
         /// ```
@@ -98,7 +98,7 @@ macro_rules! kinds {
             LockOut(Box<LockOutState<AnyState>>),
         }
 
-        /// The receipt of a lock-out is that of the rule inside.
+        /// A lock-out has the receipt of the rule inside.
         #[derive(Clone, Copy, Debug)]
         enum KindReceipt {
             $($kind(<$kind as Policy>::Receipt),)+
@@ -234,7 +234,7 @@ impl AnyState {
         Self { held: 0, epoch: 0, kind }
     }
 
-    /// Never the same again after a change of the kind, that of a rule inside included.
+    /// Changes with each change of the kind, even inside a lock-out.
     fn epoch(&self) -> u64 {
         match &self.kind {
             KindState::LockOut(lock) => self.epoch + lock.state.epoch(),
@@ -376,11 +376,11 @@ impl Policy for AnyPolicy {
     }
 }
 
-/// Several rules chosen at run time, with one cost: granted when all grant, and charged in all or
-/// none, as [`Same`](crate::Same) of a tuple is.
+/// Several rules chosen at run time, with one cost: a request is charged in all of them or in none, as with
+/// [`Same`](crate::Same).
 ///
 /// At most [eight](Self::MAX_PARTS) rules: each grant carries a receipt for each of them, about a
-/// kilobyte together. What [`AnyPolicy`] says of locks, keys and Redis holds here, too.
+/// kilobyte together. Locks, keys and Redis are as for [`AnyPolicy`].
 ///
 /// [`set_policy`](crate::RateLimiter::set_policy) goes part by part, in order. A part that is added
 /// starts as a new limiter does, with the permits in flight counted.
@@ -445,16 +445,6 @@ impl AllOf {
     /// # Panics
     ///
     /// If there is none, or more than [`MAX_PARTS`](Self::MAX_PARTS).
-    ///
-    /// ```
-    /// use tollgate::{AllOf, InFlight, ManualClock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let rules = [SmoothBursty::new(Rate::per_second(5.0)).into(), InFlight::new(1).into()];
-    /// let limiter = RateLimiter::with_clock(AllOf::new(rules), ManualClock::new());
-    /// let _held = limiter.try_acquire(1)?;
-    /// assert_eq!(limiter.try_acquire(1).unwrap_err().part(), Some(1));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     #[track_caller]
     pub fn new(parts: impl IntoIterator<Item = AnyPolicy>) -> Self {
@@ -465,13 +455,6 @@ impl AllOf {
     }
 
     /// The rules, in order.
-    ///
-    /// ```
-    /// use tollgate::{AllOf, AnyPolicy, InFlight};
-    ///
-    /// let policy = AllOf::new([InFlight::new(3).into()]);
-    /// assert_eq!(policy.parts(), [AnyPolicy::InFlight(InFlight::new(3))]);
-    /// ```
     #[must_use]
     pub fn parts(&self) -> &[AnyPolicy] {
         &self.parts

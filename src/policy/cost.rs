@@ -16,12 +16,6 @@ pub trait Cost:
     sealed::Sealed + Copy + Debug + Default + PartialEq + Send + Sync + 'static
 {
     /// One permit, of each part of a tuple.
-    ///
-    /// ```
-    /// use tollgate::Cost;
-    ///
-    /// assert_eq!(<(u32, u32)>::ONE, (1, 1));
-    /// ```
     const ONE: Self;
 
     /// The sum of many costs.

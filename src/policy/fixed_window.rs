@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// At most `limit` permits in each window; windows do not overlap.
 ///
-/// For servers that count in windows. **Twice the limit can be granted across a boundary**: the permits of
-/// one window at its end, and those of the next at its start. If the server's windows are aligned
+/// For servers that count in windows. **Twice the limit can be granted across a boundary**: one window's permits
+/// at its end, and the next window's permits at its start. If the server's windows are aligned
 /// differently, this exceeds its limit; use a [`SlidingWindowLog`](crate::SlidingWindowLog), which fits any
 /// alignment.
 ///
@@ -51,19 +51,6 @@ impl FixedWindow {
     /// # Panics
     ///
     /// If the window is zero or longer than the [horizon](Nanos::HORIZON).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{FixedWindow, ManualClock, RateLimiter};
-    ///
-    /// let clock = ManualClock::new();
-    /// let policy = FixedWindow::new(1, Duration::from_secs(60));
-    /// let limiter = RateLimiter::with_clock(policy, clock.clone());
-    /// clock.advance(Duration::from_secs(59));
-    /// limiter.try_acquire(1)?;
-    /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_secs(), 60);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     #[track_caller]
     pub fn new(limit: u32, window: Duration) -> Self {

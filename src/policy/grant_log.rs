@@ -106,8 +106,9 @@ impl Log {
         LogReceipt { entry: self.gone + self.entries.len() as u64 - 1 }
     }
 
-    /// A copy to which at most `more` permits are added, each when it fits in `limit`: with the entries that have to
-    /// expire for that, and the last one, which the first grant may join. The others count as permits that stay.
+    /// A copy to which at most `more` permits are added, each when it fits in `limit`: with the entries that have
+    /// to expire for that, and the last one, which the first grant may join. The others count as permits that
+    /// stay.
     pub(crate) fn fork(&self, more: u64, limit: u32) -> Self {
         let mut left = self.granted.saturating_add(more).saturating_sub(u64::from(limit));
         let oldest = self.entries.iter().take_while(|entry| {

@@ -40,15 +40,6 @@ pub struct InFlight {
 
 impl InFlight {
     /// At most `max` permits in use.
-    ///
-    /// ```
-    /// use tollgate::{InFlight, ManualClock, RateLimiter};
-    ///
-    /// let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
-    /// let _upload = limiter.try_acquire(4)?;
-    /// assert_eq!(limiter.available(), 6);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn new(max: u32) -> Self {
         Self { max }

@@ -43,15 +43,6 @@ pub struct LockOut<P> {
 impl<P: Policy> LockOut<P> {
     /// `policy`, with a lock of `duration` after each refusal. A duration of more than the
     /// [horizon](Nanos::HORIZON) counts as the horizon; a duration of zero means no lock.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{InFlight, LockOut, ManualClock, RateLimiter};
-    ///
-    /// let policy = LockOut::new(InFlight::new(0), Duration::from_secs(60));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.available(), 0);
-    /// ```
     #[must_use]
     pub fn new(policy: P, duration: Duration) -> Self {
         Self { policy, duration: duration.min(Nanos::HORIZON) }

@@ -145,8 +145,8 @@ pub(crate) struct Flaw {
     pub(crate) reason: &'static str,
 }
 
-/// The rules: the name in a table, the parameters that a rule needs, and those that it may have, with what they are
-/// otherwise; then how it is made of them. A script takes its parameters in this order, without `catch_up`.
+/// The rules: the name in a table, the parameters that a rule needs, and those that it may have, with what they
+/// are otherwise; then how it is made of them. A script takes its parameters in this order, without `catch_up`.
 macro_rules! rules {
     ($(
         $kind:ident $name:literal of $it:ident:

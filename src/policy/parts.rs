@@ -348,8 +348,8 @@ pub(super) fn each_mut<'a, P: Policy>(
     parts.iter().zip(states)
 }
 
-/// The methods of a whole whose parts have one type and share one cost, where they do not depend on how receipts and
-/// states are stored. The parts, and their states, are the whole itself or its field.
+/// The methods of a whole whose parts have one type and share one cost, where they do not depend on how receipts
+/// and states are stored. The parts, and their states, are the whole itself or its field.
 macro_rules! slice {
     ($($parts:ident)?) => {
         fn idle_at(&self, state: &Self::State) -> Option<Nanos> {

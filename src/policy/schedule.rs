@@ -248,8 +248,8 @@ impl Schedule {
     pub(crate) fn bucket(rate: Rate, capacity: u32) -> Self {
         let mut schedule = Self::new(rate, Duration::ZERO);
         if schedule.shift == 0 {
-            // A billion a second. A permit must be more than a unit, by which a position may be too early. It takes a
-            // nanosecond then, but for the first one of the clock.
+            // A billion a second. A permit must be more than a unit, by which a position may be too early. It
+            // takes a nanosecond then, but for the first one of the clock.
             (schedule.multiplier, schedule.inverse, schedule.shift) = (u64::MAX, 1 << 62, 1);
         }
         let burst = schedule.units(u64::from(capacity)).min(schedule.horizon());
@@ -494,9 +494,9 @@ impl Schedule {
         (level, RateReceipt::new(permits, self.span_of(units), state.mark()))
     }
 
-    /// Gives back `permits` of a receipt, as far as they would be there had they never been charged: no more
-    /// than the lowest level since, see [`refund_levels`](super::refund_levels). A store of a number of permits gets that number
-    /// back, a store of time the time that they took. A store never holds more than its burst.
+    /// Gives back `permits` of a receipt, as far as they would be there had they never been charged: no more than
+    /// the lowest level since, see [`refund_levels`](super::refund_levels). A store of a number of permits gets
+    /// that number back, a store of time the time that they took. A store never holds more than its burst.
     pub(crate) fn refund(
         &self,
         state: &mut RateState,
@@ -525,8 +525,8 @@ impl Schedule {
         let position = self.overflow(position, self.level(position, self.position_at(now)));
         // Not less than before, which may be a unit above full.
         let position = position.min(state.position);
-        // At another price a permit is another number of units, and the earlier mark that of another charge. Levels
-        // bound the charges before this one too, so that they need not come back as the last one.
+        // At another price a permit is another number of units, and the earlier mark that of another charge.
+        // Levels bound the charges before this one too, so that they need not come back as the last one.
         if same_price && state.mark() == receipt.mark && state.lows.is_none() {
             // Undone: the charge before it is the last one again.
             state.position = position;
@@ -561,8 +561,8 @@ impl Schedule {
         }
         old.settle(state, here);
         self.convert_number(old, state);
-        // Rounded so that no permit is gained. A unit that a full store has no room for is not stored either: at the
-        // new rate it can be much longer.
+        // Rounded so that no permit is gained. A unit that a full store has no room for is not stored either: at
+        // the new rate it can be much longer.
         let stored = (here - state.position).min(i128::from(old.burst));
         let stored = (stored << self.shift) >> old.shift;
         state.move_to(self.position_at(now) - stored.min(i128::from(self.burst)));

@@ -50,15 +50,6 @@ impl SlidingWindowCounter {
     /// # Panics
     ///
     /// If the window is zero or longer than the [horizon](Nanos::HORIZON), or there are no buckets.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{ManualClock, RateLimiter, SlidingWindowCounter};
-    ///
-    /// let policy = SlidingWindowCounter::new(100, Duration::from_secs(60), 10);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.available(), 100);
-    /// ```
     #[must_use]
     #[track_caller]
     pub fn new(limit: u32, window: Duration, buckets: u32) -> Self {

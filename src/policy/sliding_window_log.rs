@@ -51,15 +51,6 @@ impl SlidingWindowLog {
     /// # Panics
     ///
     /// If the window is zero or longer than the [horizon](Nanos::HORIZON).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{ManualClock, RateLimiter, SlidingWindowLog};
-    ///
-    /// let policy = SlidingWindowLog::new(100, Duration::from_secs(60));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.available(), 100);
-    /// ```
     #[must_use]
     #[track_caller]
     pub fn new(limit: u32, window: Duration) -> Self {

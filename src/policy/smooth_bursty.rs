@@ -55,13 +55,6 @@ shows!(SmoothBursty: |policy| rate = policy.rate, max_burst = policy.max_burst, 
 
 impl SmoothBursty {
     /// `rate`, with up to one second of unused permits stored.
-    ///
-    /// ```
-    /// use tollgate::{Rate, Rated, SmoothBursty};
-    ///
-    /// let policy = SmoothBursty::new(Rate::per_minute(100.0));
-    /// assert_eq!(policy.rate().to_string(), "100/min");
-    /// ```
     #[must_use]
     pub fn new(rate: Rate) -> Self {
         let max_burst = Duration::from_secs(1);
@@ -71,18 +64,6 @@ impl SmoothBursty {
 
     /// `rate`, with nothing stored: after a pause as during work, permits come one interval after another. The
     /// choice for an API with a strict quota.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let clock = ManualClock::auto_advance();
-    /// let policy = SmoothBursty::evenly_spaced(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy, clock.clone());
-    /// clock.advance(Duration::from_secs(3600));
-    /// let waits = [1, 1, 1].map(|n| limiter.blocking_acquire(n).map(|grant| grant.waited().as_millis()));
-    /// assert_eq!(waits, [Ok(0), Ok(200), Ok(200)]);
-    /// ```
     #[must_use]
     pub fn evenly_spaced(rate: Rate) -> Self {
         Self::new(rate).max_burst(Duration::ZERO)
@@ -90,17 +71,6 @@ impl SmoothBursty {
 
     /// Sets the maximum of unused time that is stored. Zero spaces all permits evenly; more than the
     /// [horizon](Nanos::HORIZON) counts as the horizon.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let clock = ManualClock::new();
-    /// let policy = SmoothBursty::new(Rate::per_second(50.0)).max_burst(Duration::from_millis(20));
-    /// let limiter = RateLimiter::with_clock(policy, clock.clone());
-    /// clock.advance(Duration::from_secs(3600));
-    /// assert_eq!(limiter.available(), 1);
-    /// ```
     #[must_use]
     pub fn max_burst(self, max_burst: Duration) -> Self {
         Self { max_burst, schedule: Schedule::new(self.rate, max_burst), ..self }
@@ -108,14 +78,6 @@ impl SmoothBursty {
 
     /// The maximum wake-up lateness that is credited back, 2 ms by default. At high rates `rate x catch_up`
     /// permits may be granted closer together than the rate allows.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Policy, Rate, SmoothBursty};
-    ///
-    /// let strict = SmoothBursty::new(Rate::per_second(5.0)).with_catch_up(Duration::ZERO);
-    /// assert_eq!(strict.catch_up(), Duration::ZERO);
-    /// ```
     #[must_use]
     pub fn with_catch_up(self, catch_up: Duration) -> Self {
         Self { catch_up, ..self }

@@ -160,14 +160,6 @@ impl SmoothWarmingUp {
     ///
     /// If `warm_up` is zero, which would mean no warm-up at all (Guava then stops limiting), or
     /// longer than the [horizon](Nanos::HORIZON) of 146 years.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Rate, Rated, SmoothWarmingUp};
-    ///
-    /// let policy = SmoothWarmingUp::new(Rate::per_second(100.0), Duration::from_secs(10));
-    /// assert_eq!(policy.rate(), Rate::per_second(100.0));
-    /// ```
     #[must_use]
     #[track_caller]
     pub fn new(rate: Rate, warm_up: Duration) -> Self {
@@ -184,20 +176,6 @@ impl SmoothWarmingUp {
     /// # Panics
     ///
     /// If `cold_factor` is not a number from 1 to 1e9.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothWarmingUp};
-    ///
-    /// let policy = SmoothWarmingUp::new(Rate::per_second(1.0), Duration::from_secs(60));
-    /// let limiter =
-    ///     RateLimiter::with_clock(policy.cold_factor(9.0), ManualClock::auto_advance());
-    /// limiter.blocking_acquire(1)?;
-    /// // Less than 9 s: the rate already rises while the first permit is drawn.
-    /// let wait = limiter.blocking_acquire(1)?.waited();
-    /// assert_eq!(wait.as_millis(), 8_666);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     #[track_caller]
     pub fn cold_factor(self, cold_factor: f64) -> Self {
@@ -210,14 +188,6 @@ impl SmoothWarmingUp {
 
     /// The maximum wake-up lateness that is credited back, 2 ms by default. At high rates `rate x catch_up`
     /// permits may be granted closer together than the rate allows.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Policy, Rate, SmoothWarmingUp};
-    ///
-    /// let policy = SmoothWarmingUp::new(Rate::per_second(5.0), Duration::from_secs(1));
-    /// assert_eq!(policy.with_catch_up(Duration::ZERO).catch_up(), Duration::ZERO);
-    /// ```
     #[must_use]
     pub fn with_catch_up(self, catch_up: Duration) -> Self {
         Self { catch_up, ..self }
@@ -269,8 +239,8 @@ pub struct SmoothWarmingUpReceipt {
     at: Nanos,
     /// The price of a permit at the time of the charge, without the ramp.
     stable: Fine,
-    /// The distance by which the ticket moved, and how much less was stored then; it may be negative. Not the stored
-    /// time before: idle time that was stored since stays when the charge is undone.
+    /// The distance by which the ticket moved, and how much less was stored then; it may be negative. Not the
+    /// stored time before: idle time that was stored since stays when the charge is undone.
     moved: Fine,
     drawn: Fine,
     charges: u64,

@@ -5,7 +5,7 @@
 //!
 //! Let `e` be the time at which the bucket was, or would have been, empty. `n` permits are ready at
 //! `e + n / rate`; charging `n` at `t` sets `e = max(e, t - capacity / rate) + n / rate`. With
-//! `refill_every`, all times in these formulas are those of the last step.
+//! `refill_every`, all these times are rounded down to the last step.
 //!
 //! Source: J. Turner, "New directions in communications (or which way to the information age?)",
 //! IEEE Communications Magazine 24(10), 1986, where it is a counter that is stepped down. Units:
@@ -56,14 +56,6 @@ shows!(TokenBucket: |policy| rate = policy.rate, capacity = policy.capacity, ini
 
 impl TokenBucket {
     /// A bucket that starts full.
-    ///
-    /// ```
-    /// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    ///
-    /// let policy = TokenBucket::new(Rate::per_second(1.0), 10);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.available(), 10);
-    /// ```
     #[must_use]
     pub fn new(rate: Rate, capacity: u32) -> Self {
         let schedule = Schedule::bucket(rate, capacity);
@@ -72,14 +64,6 @@ impl TokenBucket {
 
     /// Sets the number of tokens in a new bucket, at most its capacity. A program that is restarted often should
     /// start with zero.
-    ///
-    /// ```
-    /// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    ///
-    /// let policy = TokenBucket::new(Rate::per_second(1.0), 10).initial(0);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_secs(), 1);
-    /// ```
     #[must_use]
     pub fn initial(self, tokens: u32) -> Self {
         Self { initial: tokens, ..self }
@@ -90,8 +74,8 @@ impl TokenBucket {
     /// clock, for all keys. Fractions of a token are carried to the next step.
     ///
     /// A change of the rate rounds a fraction down by less than arrives in a nanosecond. A token that would be
-    /// complete exactly at a step may then come with the next one. After a change of the period the bucket is as if
-    /// it had always had the new steps: tokens that they would not have brought yet come with the next one.
+    /// complete exactly at a step may then come with the next one. After a change of the period the bucket is as
+    /// if it had always had the new steps: tokens that they would not have brought yet come with the next one.
     ///
     /// # Panics
     ///
@@ -122,14 +106,6 @@ impl TokenBucket {
 
     /// The maximum wake-up lateness that is credited back, 2 ms by default. It matters only if the capacity is
     /// less than the tokens that arrive in this time.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Policy, Rate, TokenBucket};
-    ///
-    /// let strict = TokenBucket::new(Rate::per_second(5.0), 1).with_catch_up(Duration::ZERO);
-    /// assert_eq!(strict.catch_up(), Duration::ZERO);
-    /// ```
     #[must_use]
     pub fn with_catch_up(self, catch_up: Duration) -> Self {
         Self { catch_up, ..self }

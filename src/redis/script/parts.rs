@@ -34,7 +34,7 @@ pub(crate) struct Scripts {
 }
 
 impl Lua {
-    /// The assembled script that takes permits, as it is sent. `docs/scripts` has those of all policies.
+    /// The assembled script that takes permits, as it is sent. `docs/scripts` has them for all policies.
     ///
     /// ```
     /// use tollgate::TokenBucket;

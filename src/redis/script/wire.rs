@@ -41,7 +41,7 @@ pub(crate) struct PolicyHeader {
 }
 
 impl PolicyHeader {
-    /// `grace`: zero if the policy is that of this process; else after how many seconds without a call by a
+    /// `grace`: zero for the policy of this process; else after how many seconds without a call by a
     /// process with this policy the reply is a mismatch. `keep`: the least time a key lives.
     pub(crate) fn new(
         scripts: &Scripts,
@@ -82,7 +82,7 @@ fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
     (hash >> 32) as u32 ^ hash as u32
 }
 
-/// The policy of the key, where it differs from that of the request.
+/// The policy of the key, where it differs from the request's.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyPolicy {
     pub(crate) terms: Terms,
