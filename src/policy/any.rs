@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lock_out::LockOutState;
-use super::parts::{each, each_mut, last_of, least, slice};
-use super::{Asked, Cost, Limit, Policy, Ready};
+use super::parts::{each, each_mut, last_of, least, limits, ready_now, slice};
+use super::{Cost, Hooks, Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
 use crate::{
@@ -127,7 +127,10 @@ macro_rules! kinds {
             ($policy:expr, $state:expr, $inner:ident, $inner_state:ident => $answer:expr) => {
                 match ($policy, $state) {
                     $((AnyPolicy::$kind($inner), KindState::$kind($inner_state)) => $answer,)+
-                    (AnyPolicy::LockOut($inner), KindState::LockOut($inner_state)) => $answer,
+                    (AnyPolicy::LockOut($inner), KindState::LockOut($inner_state)) => {
+                        let $inner: &LockOut<AnyPolicy> = $inner;
+                        $answer
+                    }
                     _ => foreign(),
                 }
             };
@@ -197,10 +200,10 @@ macro_rules! kinds {
             fn fork_kind(&self, state: &AnyState, most: u64) -> KindState {
                 match (self, &state.kind) {
                     $((Self::$kind(policy), KindState::$kind(state)) => {
-                        KindState::$kind(policy.fork(state, most))
+                        KindState::$kind((Hooks::of(policy).fork)(policy, state, most))
                     })+
                     (Self::LockOut(policy), KindState::LockOut(state)) => {
-                        KindState::LockOut(Box::new(policy.fork(state, most)))
+                        KindState::LockOut(Box::new((LockOut::HOOKS.fork)(policy, state, most)))
                     }
                     _ => foreign(),
                 }
@@ -268,7 +271,23 @@ impl Policy for AnyPolicy {
     type State = AnyState;
     type Receipt = AnyReceipt;
 
-    const INFALLIBLE: bool = true;
+    const HELD: bool = true;
+
+    const HOOKS: Hooks<Self> = Hooks {
+        infallible: true,
+        timeless_release: true,
+        ready_now: |any, state, now, n| ask!(any, &state.kind, policy, state => (Hooks::of(policy).ready_now)(policy, state, now, n)),
+        ready_behind: |any, state, now, ahead, n| {
+            ask!(any, &state.kind, policy, state => {
+                (Hooks::of(policy).ready_behind)(policy, state, now, ahead, n)
+            })
+        },
+        fork: |any, state, most| AnyState { kind: any.fork_kind(state, most), ..*state },
+        limits: |any, state, asked, visit| {
+            ask!(any, &state.kind, policy, state => (Hooks::of(policy).limits)(policy, state, asked, visit));
+        },
+        ..Hooks::none()
+    };
 
     fn start(&self, now: Nanos) -> AnyState {
         AnyState::new(state!(self, policy => policy.start(now)))
@@ -284,10 +303,6 @@ impl Policy for AnyPolicy {
 
     fn ready_at(&self, state: &AnyState, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
         ask!(self, &state.kind, policy, state => policy.ready_at(state, now, n))
-    }
-
-    fn ready_now(&self, state: &AnyState, now: Nanos, n: u32) -> bool {
-        ask!(self, &state.kind, policy, state => policy.ready_now(state, now, n))
     }
 
     fn charge(&self, state: &mut AnyState, at: Nanos, n: u32) -> AnyReceipt {
@@ -312,9 +327,6 @@ impl Policy for AnyPolicy {
             receipt
         }
     }
-
-    const HELD: bool = true;
-    const TIMELESS_RELEASE: bool = true;
 
     fn release(&self, state: &mut AnyState, now: Nanos, n: u32) {
         state.held = state.held.saturating_sub(u64::from(n));
@@ -343,10 +355,6 @@ impl Policy for AnyPolicy {
         ask!(self, &state.kind, policy, state => policy.available(state, now))
     }
 
-    fn limits(&self, state: &AnyState, asked: Asked<u32>, visit: &mut dyn FnMut(Limit<u32>)) {
-        ask!(self, &state.kind, policy, state => policy.limits(state, asked, visit));
-    }
-
     fn window(&self, permits: u32) -> Option<Duration> {
         inside!(self, policy => policy.window(permits))
     }
@@ -361,14 +369,6 @@ impl Policy for AnyPolicy {
 
     fn catch_up(&self) -> Duration {
         inside!(self, policy => policy.catch_up())
-    }
-
-    fn fork(&self, state: &AnyState, most: u64) -> AnyState {
-        AnyState { kind: self.fork_kind(state, most), ..*state }
-    }
-
-    fn ready_behind(&self, state: &AnyState, now: Nanos, ahead: u64, n: u32) -> Option<Nanos> {
-        ask!(self, &state.kind, policy, state => policy.ready_behind(state, now, ahead, n))
     }
 
     fn room_at(&self, state: &AnyState, now: Nanos, queued: u64, n: u32) -> Nanos {
@@ -483,9 +483,20 @@ impl Policy for AllOf {
     type State = AllOfState;
     type Receipt = AllOfReceipt;
 
-    const INFALLIBLE: bool = true;
     const HELD: bool = true;
-    const TIMELESS_RELEASE: bool = true;
+
+    const HOOKS: Hooks<Self> = Hooks {
+        infallible: true,
+        timeless_release: true,
+        ready_now: |all, state, now, n| ready_now(&all.parts, &state.parts, now, n),
+        fork: |all, state, most| {
+            let each = each(&all.parts, &state.parts);
+            let parts = each.map(|(part, state)| (AnyPolicy::HOOKS.fork)(part, state, most));
+            AllOfState { parts: parts.collect(), ..*state }
+        },
+        limits: |all, state, asked, visit| limits(&all.parts, &state.parts, asked, visit),
+        ..Hooks::none()
+    };
 
     slice!(parts);
 
@@ -520,11 +531,6 @@ impl Policy for AllOf {
             *receipt = receipt.map(|receipt| part.refund(state, now, n, receipt));
         }
         receipt
-    }
-
-    fn fork(&self, state: &AllOfState, most: u64) -> AllOfState {
-        let parts = each(&self.parts, &state.parts).map(|(part, state)| part.fork(state, most));
-        AllOfState { parts: parts.collect(), ..*state }
     }
 
     fn migrate(&self, old: &Self, state: &mut AllOfState, now: Nanos) {

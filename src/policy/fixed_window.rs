@@ -6,7 +6,7 @@
 //! Let `s` be the start of the current window and `c` the permits granted in it. `n` permits are ready at
 //! once if `c + n <= limit`, else at `s + window`. Units: nanoseconds, exact.
 
-use super::{Policy, Ready, check_span, shows};
+use super::{Hooks, Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, saturating_nanos};
 use std::time::Duration;
@@ -132,7 +132,15 @@ impl Policy for FixedWindow {
     type State = FixedWindowState;
     type Receipt = FixedWindowReceipt;
 
-    const INFALLIBLE: bool = true;
+    const HOOKS: Hooks<Self> = Hooks {
+        infallible: true,
+        small: true,
+        ready_now: |policy, state, now, n| {
+            state.granted + u64::from(n) <= u64::from(policy.limit)
+                || policy.is_ready_in_the_next_window(state, now, n)
+        },
+        ..Hooks::none()
+    };
 
     fn start(&self, _: Nanos) -> FixedWindowState {
         FixedWindowState { start: i64::MIN, granted: 0 }
@@ -154,12 +162,6 @@ impl Policy for FixedWindow {
         }
         let fits = state.granted + u64::from(n) <= u64::from(self.limit);
         Ok(Ready::At(if fits { now } else { self.end(state) }))
-    }
-
-    #[inline(always)]
-    fn ready_now(&self, state: &FixedWindowState, now: Nanos, n: u32) -> bool {
-        state.granted + u64::from(n) <= u64::from(self.limit)
-            || self.is_ready_in_the_next_window(state, now, n)
     }
 
     #[inline(always)]
@@ -186,8 +188,6 @@ impl Policy for FixedWindow {
         }
         receipt
     }
-
-    const SMALL: bool = true;
 
     /// Permits granted in the last window count as long as a window of the new length from the same start.
     fn migrate(&self, _: &Self, _: &mut FixedWindowState, _: Nanos) {}

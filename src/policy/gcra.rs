@@ -12,7 +12,7 @@
 //! are rounded up to whole nanoseconds.
 
 use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
-use super::{Policy, Rated, Ready, TWO_TICKS, shows};
+use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::policy::lock_free::LockFree;
 use crate::units::{Nanos, Rate};
@@ -83,7 +83,20 @@ impl Gcra {
 }
 
 impl Policy for Gcra {
-    scheduled!();
+    scheduled!(
+        small: true,
+        most_held: |policy| super::most_held(policy.rate, u64::from(policy.max_burst) + 1),
+        beside: |policy, held| {
+            let max_burst = policy.max_burst.saturating_sub(held);
+            let schedule = Self::schedule(policy.rate, max_burst);
+            Self { max_burst, schedule, ..policy.clone() }
+        },
+        lock_free: Some(LockFree {
+            schedule: |policy| Some(policy.schedule),
+            state: |state| state,
+            receipt: |receipt| receipt,
+        }),
+    );
 
     fn start(&self, now: Nanos) -> RateState {
         self.schedule.full(now)
@@ -93,22 +106,6 @@ impl Policy for Gcra {
     fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
         self.schedule.migrate_number(&old.schedule, state, now);
     }
-
-    fn most_held(&self) -> u32 {
-        super::most_held(self.rate, u64::from(self.max_burst) + 1)
-    }
-
-    fn beside(&self, held: u32) -> Self {
-        let max_burst = self.max_burst.saturating_sub(held);
-        Self { max_burst, schedule: Self::schedule(self.rate, max_burst), ..self.clone() }
-    }
-
-    const SMALL: bool = true;
-    const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = Some(LockFree {
-        schedule: |policy| Some(policy.schedule),
-        state: |state| state,
-        receipt: |receipt| receipt,
-    });
 }
 
 impl Rated for Gcra {

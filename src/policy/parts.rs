@@ -7,7 +7,7 @@
 //! tuple with a cost of zero is always ready and not charged.
 
 use super::cost::sealed::Sealed;
-use super::{Asked, Cost, Limit, Policy, Ready};
+use super::{Asked, Cost, Hooks, Limit, Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub(super) fn least<C: Cost>(one: C, other: C) -> C {
 /// path of its cost from the whole cost.
 macro_rules! compose {
     (
-        [$($generics:tt)*] $whole:ty, $cost:ty, { $($own:item)+ }:
+        [$($generics:tt)*] $whole:ty, $cost:ty, { $($own:item)+ } { $($hooks:tt)* }:
         $($part:ident $index:tt ($($way:tt)*) ($($of:tt)*)),+
     ) => {
         impl<$($generics)*> Policy for $whole {
@@ -62,7 +62,30 @@ macro_rules! compose {
             type State = ($($part::State,)+);
             type Receipt = ($(Option<$part::Receipt>,)+);
 
-            const INFALLIBLE: bool = $($part::INFALLIBLE)&&+;
+            const HELD: bool = $($part::HELD)||+;
+
+            const HOOKS: Hooks<Self> = Hooks {
+                infallible: $($part::HOOKS.infallible)&&+,
+                timeless_release: $($part::HOOKS.timeless_release)&&+,
+                small: [$($index),+].len() <= 2,
+                ready_now: |whole, state, now, cost| {
+                    $((cost$($of)*.is_zero()
+                        || ($part::HOOKS.ready_now)(&whole$($way)*, &state.$index, now, cost$($of)*)))&&+
+                },
+                charge_alone: |whole, state, at, cost| ($(
+                    (!cost$($of)*.is_zero()).then(|| {
+                        ($part::HOOKS.charge_alone)(&whole$($way)*, &mut state.$index, at, cost$($of)*)
+                    }),
+                )+),
+                fork: |whole, state, most| {
+                    ($(($part::HOOKS.fork)(&whole$($way)*, &state.$index, most$($of)*),)+)
+                },
+                forget_receipts: |whole, state| {
+                    $(($part::HOOKS.forget_receipts)(&whole$($way)*, &mut state.$index);)+
+                },
+                $($hooks)*
+                ..Hooks::none()
+            };
 
             fn start(&self, now: Nanos) -> Self::State {
                 ($(self$($way)*.start(now),)+)
@@ -92,12 +115,6 @@ macro_rules! compose {
                 Ok(ready)
             }
 
-            #[inline(always)]
-            fn ready_now(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> bool {
-                $((cost$($of)*.is_zero()
-                    || self$($way)*.ready_now(&state.$index, now, cost$($of)*)))&&+
-            }
-
             fn check_debt(
                 &self,
                 state: &Self::State,
@@ -119,26 +136,6 @@ macro_rules! compose {
                 )+)
             }
 
-            fn charge_alone(
-                &self,
-                state: &mut Self::State,
-                at: Nanos,
-                cost: Self::Cost,
-            ) -> Self::Receipt {
-                ($(
-                    (!cost$($of)*.is_zero())
-                        .then(|| self$($way)*.charge_alone(&mut state.$index, at, cost$($of)*)),
-                )+)
-            }
-
-            fn fork(&self, state: &Self::State, most: <Self::Cost as Cost>::Sum) -> Self::State {
-                ($(self$($way)*.fork(&state.$index, most$($of)*),)+)
-            }
-
-            fn forget_receipts(&self, state: &mut Self::State) {
-                $(self$($way)*.forget_receipts(&mut state.$index);)+
-            }
-
             fn refund(
                 &self,
                 state: &mut Self::State,
@@ -151,10 +148,6 @@ macro_rules! compose {
                 })+
                 receipt
             }
-
-            const HELD: bool = $($part::HELD)||+;
-            const TIMELESS_RELEASE: bool = $($part::TIMELESS_RELEASE)&&+;
-            const SMALL: bool = [$($index),+].len() <= 2;
 
             fn release(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) {
                 $(if !cost$($of)*.is_zero() {
@@ -300,7 +293,8 @@ macro_rules! tuple {
                 fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost {
                     (self.0.available(&state.0, now), $(self.$index.available(&state.$index, now)),+)
                 }
-            }:
+            }
+            {}:
             $first 0 (.0) (.0), $($part $index (.$index) (.$index)),+
         );
 
@@ -313,16 +307,12 @@ macro_rules! tuple {
                     $(let available = least(available, self.0.$index.available(&state.$index, now));)+
                     available
                 }
-
-                fn limits(
-                    &self,
-                    state: &Self::State,
-                    asked: Asked<Self::Cost>,
-                    visit: &mut dyn FnMut(Limit<Self::Cost>),
-                ) {
-                    self.0.0.limits(&state.0, asked, visit);
-                    $(self.0.$index.limits(&state.$index, asked, visit);)+
-                }
+            }
+            {
+                limits: |whole, state, asked, visit| {
+                    ($first::HOOKS.limits)(&whole.0.0, &state.0, asked, visit);
+                    $(($part::HOOKS.limits)(&whole.0.$index, &state.$index, asked, visit);)+
+                },
             }:
             $first 0 (.0 .0) (), $($part $index (.0 .$index) ()),+
         );
@@ -348,6 +338,27 @@ pub(super) fn each_mut<'a, P: Policy>(
     parts.iter().zip(states)
 }
 
+/// [`Hooks::ready_now`] of parts with one cost.
+#[inline(always)]
+pub(super) fn ready_now<P: Policy>(
+    parts: &[P],
+    states: &[P::State],
+    now: Nanos,
+    cost: P::Cost,
+) -> bool {
+    each(parts, states).all(|(part, state)| (P::HOOKS.ready_now)(part, state, now, cost))
+}
+
+/// [`Hooks::limits`] of parts with one cost.
+pub(super) fn limits<P: Policy>(
+    parts: &[P],
+    states: &[P::State],
+    asked: Asked<P::Cost>,
+    visit: &mut dyn FnMut(Limit<P::Cost>),
+) {
+    each(parts, states).for_each(|(part, state)| (P::HOOKS.limits)(part, state, asked, visit));
+}
+
 /// The methods of a whole whose parts have one type and share one cost, where they do not depend on how receipts
 /// and states are stored. The parts, and their states, are the whole itself or its field.
 macro_rules! slice {
@@ -369,12 +380,6 @@ macro_rules! slice {
                 let part = part.ready_at(state, now, cost);
                 Ok(ready.and(part.map_err(|error| error.in_part(index))?))
             })
-        }
-
-        #[inline(always)]
-        fn ready_now(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> bool {
-            each(&self$(.$parts)?[..], &state$(.$parts)?[..])
-                .all(|(part, state)| part.ready_now(state, now, cost))
         }
 
         fn check_debt(
@@ -402,16 +407,6 @@ macro_rules! slice {
         fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost {
             let each = each(&self$(.$parts)?[..], &state$(.$parts)?[..]);
             each.map(|(part, state)| part.available(state, now)).reduce(least).unwrap_or_default()
-        }
-
-        fn limits(
-            &self,
-            state: &Self::State,
-            asked: Asked<Self::Cost>,
-            visit: &mut dyn FnMut(Limit<Self::Cost>),
-        ) {
-            each(&self$(.$parts)?[..], &state$(.$parts)?[..])
-                .for_each(|(part, state)| part.limits(state, asked, visit));
         }
 
         fn refused(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) -> bool {
@@ -452,9 +447,27 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
     type State = [P::State; N];
     type Receipt = [P::Receipt; N];
 
-    const INFALLIBLE: bool = P::INFALLIBLE;
     const HELD: bool = P::HELD;
-    const TIMELESS_RELEASE: bool = P::TIMELESS_RELEASE;
+
+    const HOOKS: Hooks<Self> = Hooks {
+        infallible: P::HOOKS.infallible,
+        timeless_release: P::HOOKS.timeless_release,
+        ready_now: |parts, states, now, cost| ready_now(parts, states, now, cost),
+        charge_alone: |parts, states, at, cost| {
+            std::array::from_fn(|part| {
+                (P::HOOKS.charge_alone)(&parts[part], &mut states[part], at, cost)
+            })
+        },
+        fork: |parts, states, most| {
+            std::array::from_fn(|part| (P::HOOKS.fork)(&parts[part], &states[part], most))
+        },
+        forget_receipts: |parts, states| {
+            each_mut(parts, states)
+                .for_each(|(part, state)| (P::HOOKS.forget_receipts)(part, state));
+        },
+        limits: |parts, states, asked, visit| limits(parts, states, asked, visit),
+        ..Hooks::none()
+    };
 
     slice!();
 
@@ -470,18 +483,6 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
     #[inline(always)]
     fn charge(&self, states: &mut Self::State, at: Nanos, cost: P::Cost) -> Self::Receipt {
         std::array::from_fn(|part| self[part].charge(&mut states[part], at, cost))
-    }
-
-    fn charge_alone(&self, states: &mut Self::State, at: Nanos, cost: P::Cost) -> Self::Receipt {
-        std::array::from_fn(|part| self[part].charge_alone(&mut states[part], at, cost))
-    }
-
-    fn fork(&self, states: &Self::State, most: <P::Cost as Cost>::Sum) -> Self::State {
-        std::array::from_fn(|part| self[part].fork(&states[part], most))
-    }
-
-    fn forget_receipts(&self, states: &mut Self::State) {
-        each_mut(self, states).for_each(|(part, state)| part.forget_receipts(state));
     }
 
     fn refund(

@@ -143,18 +143,32 @@ impl RateState {
     }
 }
 
-/// The methods of [`Policy`](crate::Policy) that all policies with a [`Schedule`] and a [`RateState`] share.
+/// The items of [`Policy`](crate::Policy) that all policies with a [`Schedule`] and a [`RateState`] share, with further
+/// hooks.
 macro_rules! scheduled {
-    () => {
+    ($($hooks:tt)*) => {
         type Cost = u32;
         type State = RateState;
         type Receipt = RateReceipt;
 
-        const INFALLIBLE: bool = true;
-
-        fn ready_behind(&self, state: &RateState, now: Nanos, ahead: u64, n: u32) -> Option<Nanos> {
-            Some(self.schedule.ready_behind(state, now, ahead, n))
-        }
+        const HOOKS: Hooks<Self> = Hooks {
+            infallible: true,
+            ready_now: |policy, state, now, n| policy.schedule.ready_now(state, now, n),
+            ready_behind: |policy, state, now, ahead, n| {
+                Some(policy.schedule.ready_behind(state, now, ahead, n))
+            },
+            charge_alone: |policy, state, at, n| {
+                policy.schedule.charge_alone(state, at, u64::from(n)).1
+            },
+            forget_receipts: |_, state| state.forget_receipts(),
+            packed: Some(crate::policy::packed::Packed {
+                pack: |policy, state, now| policy.schedule.pack(state, now),
+                unpack: |policy, word| policy.schedule.unpack(word),
+                attempt: |policy, word, now, n| policy.schedule.attempt_packed(word, now, n),
+            }),
+            $($hooks)*
+            ..Hooks::none()
+        };
 
         fn check_debt(&self, state: &RateState, now: Nanos, n: u32) -> Result<(), ExceedsCapacity> {
             self.schedule.check_debt(state, now, n)
@@ -165,21 +179,8 @@ macro_rules! scheduled {
         }
 
         #[inline(always)]
-        fn ready_now(&self, state: &RateState, now: Nanos, n: u32) -> bool {
-            self.schedule.ready_now(state, now, n)
-        }
-
-        #[inline(always)]
         fn charge(&self, state: &mut RateState, at: Nanos, n: u32) -> RateReceipt {
             self.schedule.charge(state, at, u64::from(n))
-        }
-
-        fn charge_alone(&self, state: &mut RateState, at: Nanos, n: u32) -> RateReceipt {
-            self.schedule.charge_alone(state, at, u64::from(n)).1
-        }
-
-        fn forget_receipts(&self, state: &mut RateState) {
-            state.forget_receipts();
         }
 
         fn refund(
@@ -211,13 +212,6 @@ macro_rules! scheduled {
         fn catch_up(&self) -> Duration {
             self.catch_up
         }
-
-        const PACKED: Option<crate::policy::packed::Packed<Self, RateState, u32, RateReceipt>> =
-            Some(crate::policy::packed::Packed {
-                pack: |policy, state, now| policy.schedule.pack(state, now),
-                unpack: |policy, word| policy.schedule.unpack(word),
-                attempt: |policy, word, now, n| policy.schedule.attempt_packed(word, now, n),
-            });
     };
 }
 pub(super) use scheduled;

@@ -9,7 +9,7 @@
 //! nanoseconds; the length of a part is rounded up to whole nanoseconds.
 
 use super::grant_log::{Log, LogReceipt, Span, logged};
-use super::{Policy, Ready, check_span, shows};
+use super::{Hooks, Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
 use std::time::Duration;

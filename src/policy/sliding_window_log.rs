@@ -9,7 +9,7 @@
 //! `t + window`. Units: nanoseconds, exact.
 
 use super::grant_log::{Log, LogReceipt, Span, logged};
-use super::{Policy, Ready, check_span, shows};
+use super::{Hooks, Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, saturating_nanos};
 use std::time::Duration;

@@ -12,7 +12,7 @@
 //! rounded up to whole nanoseconds, and the rounding does not accumulate. A refused call changes nothing.
 
 use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
-use super::{Policy, Rated, Ready, TWO_TICKS, shows};
+use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::policy::lock_free::LockFree;
 use crate::units::{Nanos, Rate};
@@ -85,7 +85,21 @@ impl SmoothBursty {
 }
 
 impl Policy for SmoothBursty {
-    scheduled!();
+    scheduled!(
+        small: true,
+        most_held: |policy| {
+            super::most_held(policy.rate, policy.schedule.burst >> policy.schedule.shift)
+        },
+        beside: |policy, held| {
+            let time = super::time_at(policy.rate, held).filter(|_| held > 0).unwrap_or_default();
+            policy.clone().max_burst(policy.max_burst.min(Nanos::HORIZON).saturating_sub(time))
+        },
+        lock_free: Some(LockFree {
+            schedule: |policy| Some(policy.schedule),
+            state: |state| state,
+            receipt: |receipt| receipt,
+        }),
+    );
 
     fn start(&self, now: Nanos) -> RateState {
         self.schedule.empty(now)
@@ -99,22 +113,6 @@ impl Policy for SmoothBursty {
     fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
         self.schedule.migrate(&old.schedule, state, now);
     }
-
-    fn most_held(&self) -> u32 {
-        super::most_held(self.rate, self.schedule.burst >> self.schedule.shift)
-    }
-
-    fn beside(&self, held: u32) -> Self {
-        let time = super::time_at(self.rate, held).filter(|_| held > 0).unwrap_or_default();
-        self.clone().max_burst(self.max_burst.min(Nanos::HORIZON).saturating_sub(time))
-    }
-
-    const SMALL: bool = true;
-    const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = Some(LockFree {
-        schedule: |policy| Some(policy.schedule),
-        state: |state| state,
-        receipt: |receipt| receipt,
-    });
 }
 
 impl Rated for SmoothBursty {

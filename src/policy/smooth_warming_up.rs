@@ -37,7 +37,7 @@
 //! about 2^-60 of the warm-up.
 
 use super::fixed_point::{Divisor, Fine};
-use super::{Policy, Rated, Ready, TWO_TICKS, shows};
+use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate, saturating_nanos};
 use std::time::Duration;
@@ -202,6 +202,12 @@ impl SmoothWarmingUp {
         let ramp = before.saturating_sub(self.curve.ramp_below(state.stored));
         state.ticket = state.ticket.plus(self.curve.stable.times(permits)).plus(ramp);
     }
+
+    // A closure in its place costs a refusal an instruction.
+    #[inline(always)]
+    fn ready_now(&self, state: &SmoothWarmingUpState, now: Nanos, cost: u32) -> bool {
+        u64::from(cost) <= self.curve.most && state.ticket <= Fine::new(now.get())
+    }
 }
 
 /// The state of a [`SmoothWarmingUp`] limiter: its next free ticket and its stored idle time.
@@ -252,7 +258,21 @@ impl Policy for SmoothWarmingUp {
     type State = SmoothWarmingUpState;
     type Receipt = SmoothWarmingUpReceipt;
 
-    const INFALLIBLE: bool = true;
+    const HOOKS: Hooks<Self> = Hooks {
+        infallible: true,
+        small: true,
+        ready_now: Self::ready_now,
+        ready_behind: |policy, state, now, ahead, _| {
+            let mut state = *state;
+            let first = now.max(state.ticket.ceil());
+            if ahead == 0 {
+                return Some(first);
+            }
+            policy.book(&mut state, first, ahead);
+            Some(first.max(state.ticket.ceil()))
+        },
+        ..Hooks::none()
+    };
 
     fn start(&self, now: Nanos) -> SmoothWarmingUpState {
         let stored = self.curve.full;
@@ -280,27 +300,6 @@ impl Policy for SmoothWarmingUp {
             return Err(ExceedsCapacity::new(cost, self.curve.most));
         }
         Ok(Ready::At(state.ticket.ceil()))
-    }
-
-    #[inline(always)]
-    fn ready_now(&self, state: &SmoothWarmingUpState, now: Nanos, cost: u32) -> bool {
-        u64::from(cost) <= self.curve.most && state.ticket <= Fine::new(now.get())
-    }
-
-    fn ready_behind(
-        &self,
-        state: &SmoothWarmingUpState,
-        now: Nanos,
-        ahead: u64,
-        _: u32,
-    ) -> Option<Nanos> {
-        let mut state = *state;
-        let first = now.max(state.ticket.ceil());
-        if ahead == 0 {
-            return Some(first);
-        }
-        self.book(&mut state, first, ahead);
-        Some(first.max(state.ticket.ceil()))
     }
 
     fn check_debt(
@@ -379,8 +378,6 @@ impl Policy for SmoothWarmingUp {
         state.ticket = state.ticket.max(Fine::new(until.get()));
         state.resumed = state.resumed.max(until);
     }
-
-    const SMALL: bool = true;
 
     fn migrate(&self, old: &Self, state: &mut SmoothWarmingUpState, now: Nanos) {
         state.settle(now, old.curve.full);

@@ -4,6 +4,7 @@
 //! [`Policy::Receipt`](crate::Policy::Receipt) of the policies, for code that uses a policy without a
 //! limiter, or that builds a policy from another one.
 
+pub use super::Hooks;
 pub use super::any::{AllOfReceipt, AllOfState, AnyReceipt, AnyState};
 pub use super::fixed_window::{FixedWindowReceipt, FixedWindowState};
 pub use super::grant_log::{Log, LogReceipt};

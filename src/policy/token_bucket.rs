@@ -13,7 +13,7 @@
 //! carried, so that no error accumulates. Grants are rounded up to whole nanoseconds.
 
 use super::schedule::{RateReceipt, RateState, Schedule};
-use super::{Policy, Rated, Ready, TWO_TICKS, shows};
+use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::policy::lock_free::LockFree;
 use crate::policy::packed::{Packed, PackedAttempt};
@@ -149,7 +149,51 @@ impl Policy for TokenBucket {
     type State = TokenBucketState;
     type Receipt = RateReceipt;
 
-    const INFALLIBLE: bool = true;
+    const HOOKS: Hooks<Self> = Hooks {
+        infallible: true,
+        small: true,
+        ready_now: |policy, state, now, n| {
+            policy.schedule.ready_now(&state.state, policy.last_step(state, now), n)
+        },
+        ready_behind: |policy, state, now, ahead, n| {
+            // With steps: a waiter ahead that cannot be granted before a step loses time if the bucket is full by
+            // then.
+            let has_steps = policy.period != 0;
+            (!has_steps).then(|| policy.schedule.ready_behind(&state.state, now, ahead, n))
+        },
+        charge_alone: |policy, state, at, n| {
+            let at = policy.last_step(state, at);
+            policy.schedule.charge_alone(&mut state.state, at, u64::from(n)).1
+        },
+        forget_receipts: |_, state| state.state.forget_receipts(),
+        most_held: |policy| super::most_held(policy.rate, policy.capacity.into()),
+        beside: |policy, held| {
+            let capacity = policy.capacity.saturating_sub(held);
+            let schedule = Schedule::bucket(policy.rate, capacity);
+            Self { capacity, initial: policy.initial.min(capacity), schedule, ..policy.clone() }
+        },
+        lock_free: Some(LockFree {
+            schedule: |policy| (policy.period == 0).then_some(policy.schedule),
+            state: |state| &mut state.state,
+            receipt: |receipt| receipt,
+        }),
+        // Without steps their origin means nothing.
+        packed: Some(Packed {
+            pack: |policy, state, now| {
+                let is_plain = policy.period == 0 || state.origin == Nanos::ZERO;
+                policy.schedule.pack(&state.state, now).filter(|_| is_plain)
+            },
+            unpack: |policy, word| {
+                let state = policy.schedule.unpack(word);
+                TokenBucketState { state, origin: Nanos::ZERO }
+            },
+            attempt: |policy, word, now, n| match policy.period {
+                0 => policy.schedule.attempt_packed(word, now, n),
+                _ => PackedAttempt::Undecided,
+            },
+        }),
+        ..Hooks::none()
+    };
 
     fn start(&self, now: Nanos) -> TokenBucketState {
         let state = self.with_tokens(self.schedule.empty(now), self.initial);
@@ -176,26 +220,6 @@ impl Policy for TokenBucket {
         Ok(Ready::At(self.next_step(state, ready.earliest())))
     }
 
-    #[inline(always)]
-    fn ready_now(&self, state: &TokenBucketState, now: Nanos, n: u32) -> bool {
-        self.schedule.ready_now(&state.state, self.last_step(state, now), n)
-    }
-
-    fn ready_behind(
-        &self,
-        state: &TokenBucketState,
-        now: Nanos,
-        ahead: u64,
-        n: u32,
-    ) -> Option<Nanos> {
-        if self.period != 0 {
-            // A waiter ahead that cannot be granted before a step loses time if the bucket is full by
-            // then.
-            return None;
-        }
-        Some(self.schedule.ready_behind(&state.state, now, ahead, n))
-    }
-
     fn check_debt(
         &self,
         state: &TokenBucketState,
@@ -209,15 +233,6 @@ impl Policy for TokenBucket {
     fn charge(&self, state: &mut TokenBucketState, at: Nanos, n: u32) -> RateReceipt {
         let at = self.last_step(state, at);
         self.schedule.charge(&mut state.state, at, u64::from(n))
-    }
-
-    fn charge_alone(&self, state: &mut TokenBucketState, at: Nanos, n: u32) -> RateReceipt {
-        let at = self.last_step(state, at);
-        self.schedule.charge_alone(&mut state.state, at, u64::from(n)).1
-    }
-
-    fn forget_receipts(&self, state: &mut TokenBucketState) {
-        state.state.forget_receipts();
     }
 
     fn refund(
@@ -253,38 +268,6 @@ impl Policy for TokenBucket {
     fn catch_up(&self) -> Duration {
         self.catch_up
     }
-
-    fn most_held(&self) -> u32 {
-        super::most_held(self.rate, self.capacity.into())
-    }
-
-    fn beside(&self, held: u32) -> Self {
-        let capacity = self.capacity.saturating_sub(held);
-        let schedule = Schedule::bucket(self.rate, capacity);
-        Self { capacity, initial: self.initial.min(capacity), schedule, ..self.clone() }
-    }
-
-    const SMALL: bool = true;
-    const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = Some(LockFree {
-        schedule: |policy| (policy.period == 0).then_some(policy.schedule),
-        state: |state| &mut state.state,
-        receipt: |receipt| receipt,
-    });
-    /// Without steps their origin means nothing.
-    const PACKED: Option<Packed<Self, TokenBucketState, u32, RateReceipt>> = Some(Packed {
-        pack: |policy, state, now| {
-            let is_plain = policy.period == 0 || state.origin == Nanos::ZERO;
-            policy.schedule.pack(&state.state, now).filter(|_| is_plain)
-        },
-        unpack: |policy, word| {
-            let state = policy.schedule.unpack(word);
-            TokenBucketState { state, origin: Nanos::ZERO }
-        },
-        attempt: |policy, word, now, n| match policy.period {
-            0 => policy.schedule.attempt_packed(word, now, n),
-            _ => PackedAttempt::Undecided,
-        },
-    });
 }
 
 impl Rated for TokenBucket {
