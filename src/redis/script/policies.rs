@@ -178,17 +178,15 @@ impl Scripted for Gcra {
     leaf!("token_bucket");
 
     fn write(&self, parameters: &mut Vec<f64>) {
-        let burst = capacity(self.schedule.most(), self.max_burst.saturating_add(1));
-        parameters.extend([self.rate.as_per_second(), burst, burst, 0.0]);
+        TokenBucket::new(self.rate, self.max_burst.saturating_add(1)).write(parameters);
     }
 
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let rate = Rate::try_per_second(parameters.next()?).ok()?;
-        let burst = parameters.next()?;
+        let bucket = TokenBucket::new(self.rate, 0).read(parameters)?;
         // Otherwise it is another bucket.
-        let is_gcra = parameters.next()? == burst && parameters.next()? == 0.0;
-        let max_burst = number(burst).filter(|_| is_gcra)?.checked_sub(1)?;
-        Some(Self { max_burst, ..self }.with_rate(rate))
+        let is_gcra = bucket.initial == bucket.capacity && bucket.period == 0;
+        let max_burst = bucket.capacity.checked_sub(1).filter(|_| is_gcra)?;
+        Some(Self { max_burst, ..self }.with_rate(bucket.rate))
     }
 }
 
@@ -249,7 +247,7 @@ impl<P: Scripted> sealed::Sealed for LockOut<P> {}
 
 impl<P: Scripted> Scripted for LockOut<P> {
     fn lua() -> Lua {
-        Lua::of("lock_out", include_str!("lua/lock_out.lua"), vec![P::lua()], true)
+        Lua::of("lock_out", include_str!("lua/lock_out.lua"), vec![P::lua()]).with_one_cost()
     }
 
     fn write(&self, parameters: &mut Vec<f64>) {
@@ -267,17 +265,13 @@ impl<P: Scripted> Scripted for LockOut<P> {
     }
 }
 
-fn together(parts: Vec<Lua>, same: bool) -> Lua {
-    Lua::of("compose", include_str!("lua/compose.lua"), parts, same)
-}
-
 macro_rules! tuple {
     ($first:ident 0, $($part:ident $index:tt),+) => {
         impl<$first: Scripted, $($part: Scripted),+> sealed::Sealed for ($first, $($part),+) {}
 
         impl<$first: Scripted, $($part: Scripted),+> Scripted for ($first, $($part),+) {
             fn lua() -> Lua {
-                together(vec![$first::lua(), $($part::lua()),+], false)
+                Lua::composed(vec![$first::lua(), $($part::lua()),+])
             }
 
             fn write(&self, parameters: &mut Vec<f64>) {
@@ -293,42 +287,40 @@ macro_rules! tuple {
                 Some((self.0.read(parameters)?, $(self.$index.read(parameters)?),+))
             }
         }
-
-        impl<$first: Scripted, $($part: Scripted<Cost = $first::Cost>),+> sealed::Sealed
-            for Same<($first, $($part),+)>
-        {
-        }
-
-        impl<$first: Scripted, $($part: Scripted<Cost = $first::Cost>),+> Scripted
-            for Same<($first, $($part),+)>
-        {
-            fn lua() -> Lua {
-                together(vec![$first::lua(), $($part::lua()),+], true)
-            }
-
-            fn write(&self, parameters: &mut Vec<f64>) {
-                self.0.0.write(parameters);
-                $(self.0.$index.write(parameters);)+
-            }
-
-            fn starts_idle(&self) -> bool {
-                self.0.0.starts_idle() $(&& self.0.$index.starts_idle())+
-            }
-
-            fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-                Some(Self((self.0.0.read(parameters)?, $(self.0.$index.read(parameters)?),+)))
-            }
-        }
     };
 }
 
 each_tuple!(tuple);
 
+impl<P: Scripted> sealed::Sealed for Same<P> {}
+
+/// As the policy inside, with one cost for all parts.
+impl<P: Scripted> Scripted for Same<P>
+where
+    Self: Policy,
+{
+    fn lua() -> Lua {
+        P::lua().with_one_cost()
+    }
+
+    fn write(&self, parameters: &mut Vec<f64>) {
+        self.0.write(parameters);
+    }
+
+    fn starts_idle(&self) -> bool {
+        self.0.starts_idle()
+    }
+
+    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+        self.0.read(parameters).map(Self)
+    }
+}
+
 impl<P: Scripted, const N: usize> sealed::Sealed for [P; N] {}
 
 impl<P: Scripted, const N: usize> Scripted for [P; N] {
     fn lua() -> Lua {
-        together((0..N).map(|_| P::lua()).collect(), true)
+        Lua::composed((0..N).map(|_| P::lua()).collect()).with_one_cost()
     }
 
     fn write(&self, parameters: &mut Vec<f64>) {
