@@ -213,7 +213,8 @@ macro_rules! kinds {
 }
 
 each_rule!(kinds);
-pub(crate) use inside;
+#[allow(clippy::single_component_path_imports)] // a macro that a macro defines
+pub(super) use inside;
 
 fn foreign() -> ! {
     panic!("the state belongs to another policy; `migrate` it first")

@@ -199,8 +199,8 @@ macro_rules! rules {
                     $(Self::$kind($it) => {
                         $(let $needed = $get;
                         parameters.set(Parameter::$need, $needed);)+
-                        $(let $optional = Value::from($value);
-                        if all || $optional != Value::from($otherwise) {
+                        $(let ($optional, otherwise) = (Value::from($value), Value::from($otherwise));
+                        if all || $optional != otherwise {
                             parameters.set(Parameter::$may, $optional);
                         })*
                     })+

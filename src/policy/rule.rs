@@ -241,6 +241,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
 /// through it is a direct call, and inlined as one.
 #[derive(Debug)]
 #[non_exhaustive]
+#[allow(clippy::type_complexity)] // the signatures of methods
 pub struct Hooks<P: Policy> {
     /// The time at which a caller is ready behind `ahead` permits of several callers, each charged as soon as it is
     /// ready, from `now` on. `None` if the time depends on the individual costs: the queue then visits the waiters one
@@ -276,7 +277,6 @@ pub struct Hooks<P: Policy> {
     /// The functions to decide without a lock; only for policies whose state is one position.
     pub(crate) lock_free: Option<LockFree<P, P::State, P::Receipt>>,
     /// The functions to keep the state of a key in one word; only for policies whose state is mostly one position.
-    #[allow(clippy::type_complexity)]
     pub(crate) packed: Option<Packed<P, P::State, P::Cost, P::Receipt>>,
 }
 
