@@ -290,7 +290,7 @@ fn at_fault<T>(text: &str, read: Result<T, Fault>) -> Result<T, InvalidLimit> {
 /// | `100/min gcra 19` | [`Gcra`](crate::Gcra) with this `max_burst` |
 ///
 /// A policy with a rate also has `catch up 0s`. `lock out 30s` at the end of any makes it a
-/// [`LockOut`](crate::LockOut). The number may have underscores, and the time a number: `90_000/15min`. A rule of
+/// [`LockOut`]. The number may have underscores, and the time a number: `90_000/15min`. A rule of
 /// zero permits would grant nothing, and is an error.
 ///
 /// The text of a policy ([`Display`](std::fmt::Display)) is one of these and parses back to an equal policy,

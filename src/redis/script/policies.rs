@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A [`Policy`] that also runs in a Redis server: all policies of this crate but
-/// [`AnyPolicy`](crate::AnyPolicy) and [`AllOf`](crate::AllOf).
+/// [`AnyPolicy`] and [`AllOf`](crate::AllOf).
 ///
 /// It exists in Rust and in Lua, and both decide the same to a microsecond. The trait is sealed: a custom policy
 /// has no script.
