@@ -94,8 +94,8 @@ impl<P: Policy<Cost = u32>> RateLimiterBuilder<P> {
 /// How much of a policy each thread may hold, and the policy of the limiter beside them.
 fn share<P: Policy>(policy: &P, threads: usize, each: u32) -> (u32, P) {
     let threads = u32::try_from(threads).unwrap_or(u32::MAX);
-    let each = policy.most_held().checked_div(threads).unwrap_or(0).min(each);
-    (each, policy.beside(each * threads))
+    let each = (P::HOOKS.most_held)(policy).checked_div(threads).unwrap_or(0).min(each);
+    (each, (P::HOOKS.beside)(policy, each * threads))
 }
 
 impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {

@@ -1,10 +1,9 @@
 //! Limits as text and in files.
 //!
-//! A limit is written as a text (`100/min burst 20`) or, with the feature `serde`, as a table. Both become a
-//! [`Draft`](draft::Draft), which checks what a constructor would panic at.
+//! A limit is written as a text (`100/min burst 20`) or, with the feature `serde`, as a table. Both become
+//! [`Parameters`](crate::policy::parameters::Parameters) with their checks for what a constructor would panic at.
 
 mod display;
-mod draft;
 pub(crate) mod error;
 #[cfg(feature = "serde")]
 mod file;

@@ -65,8 +65,9 @@ pub enum Error {
     Store(#[from] store::StoreError),
 }
 
+/// Counted from one, for people.
 fn display_part(of: &str, part: Option<usize>) -> String {
-    part.map_or_else(String::new, |part| format!("{of} part {part} of the policy"))
+    part.map_or_else(String::new, |part| format!("{of} part {} of the policy", part + 1))
 }
 
 /// In whole milliseconds, rounded up: earlier would be too early.
@@ -96,8 +97,8 @@ impl Error {
         }
     }
 
-    /// The index of the part of a composed policy that refused the call. `None` for a single rule, or if
-    /// no part refused it.
+    /// The index of the part of a composed policy that refused the call, from zero; the text of the error counts
+    /// from one. `None` for a single rule, or if no part refused it.
     #[inline]
     #[must_use]
     pub fn part(&self) -> Option<usize> {
@@ -216,7 +217,7 @@ mod tests {
         assert_eq!(denied(1_000_001), "no permits available, retry after 2ms");
         assert_eq!(denied(0), "no permits available, retry after 0ns");
         let unknown = Error::Denied { retry_after: None, part: Some(2) };
-        assert_eq!(unknown.to_string(), "no permits available in part 2 of the policy");
+        assert_eq!(unknown.to_string(), "no permits available in part 3 of the policy");
         let longest =
             Error::QueueFull { limit: QueueLimit::Capacity, retry_after: Some(Duration::MAX) };
         let told = "the queue is full: the capacity of the policy is reached, retry after 18446744073709551615";
@@ -230,7 +231,7 @@ mod tests {
         let large = ExceedsCapacity::new(11, 10).in_part(1).to_string();
         assert_eq!(
             large,
-            "11 permits exceed the capacity of part 1 of the policy: ask for at most 10 at once"
+            "11 permits exceed the capacity of part 2 of the policy: ask for at most 10 at once"
         );
     }
 }

@@ -98,11 +98,11 @@
 //! A [`Dialect`] of your own is a few lines. To read headers without a limiter: [`Dialects::read`].
 
 mod answer;
+mod counts;
 mod dialect;
 mod gate;
 mod headers;
 mod ietf;
-mod limiter;
 mod observer;
 mod place;
 mod state;
@@ -113,7 +113,6 @@ mod window;
 pub use answer::{Answer, Meter, Unit, Verdict};
 pub use dialect::{Dialect, Dialects};
 pub use headers::Headers;
-pub use limiter::{Counted, Taught};
 pub use observer::{Call, Feedback, FeedbackBuilder};
 pub use state::FeedbackStats;
 pub use text::{Form, When};

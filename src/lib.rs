@@ -151,17 +151,18 @@ pub use limiter::{
 };
 pub use observe::Event;
 pub use policy::any::{AllOf, AnyPolicy, InvalidAllOf};
-pub use policy::compose::Same;
 pub use policy::fixed_window::FixedWindow;
 pub use policy::gcra::Gcra;
 pub use policy::headroom::{Headroom, InvalidHeadroom};
 pub use policy::in_flight::InFlight;
 pub use policy::leaky_bucket::LeakyBucket;
 pub use policy::lock_out::LockOut;
+pub use policy::parts::Same;
 pub use policy::sliding_window_counter::SlidingWindowCounter;
 pub use policy::sliding_window_log::SlidingWindowLog;
 pub use policy::smooth_bursty::SmoothBursty;
 pub use policy::smooth_warming_up::SmoothWarmingUp;
+#[doc(hidden)]
 pub use policy::state;
 pub use policy::token_bucket::TokenBucket;
 pub use policy::{Cost, Policy, Quota, Rated, Ready};

@@ -57,7 +57,7 @@ impl<P: Policy> Line<P> {
     /// A line that decides without its mutex if the policy allows it.
     pub(crate) fn new(policy: P, state: P::State, time: Monotone) -> Self {
         let mut inner = Inner::new(policy, state, time);
-        let word = P::LOCK_FREE.is_some().then(|| {
+        let word = P::HOOKS.lock_free.is_some().then(|| {
             let word = Box::new(AtomicState::locked());
             inner.publish(&word, inner.time.latest());
             word
@@ -68,7 +68,7 @@ impl<P: Policy> Line<P> {
     /// How many bytes a line has on the heap while one thread uses it and no caller waits.
     #[cfg(all(test, not(tollgate_loom)))]
     pub(crate) fn bytes_elsewhere() -> usize {
-        if P::LOCK_FREE.is_some() { size_of::<AtomicState>() } else { 0 }
+        if P::HOOKS.lock_free.is_some() { size_of::<AtomicState>() } else { 0 }
     }
 
     /// A line in which callers will wait: its mutex decides all calls.
@@ -93,7 +93,7 @@ impl<P: Policy> Line<P> {
         if cost.is_zero() {
             return None;
         }
-        match (P::LOCK_FREE, &self.word) {
+        match (P::HOOKS.lock_free, &self.word) {
             (Some(lock_free), Some(word)) => {
                 self.decide_by_word(&lock_free, word, timer, cost, max_wait)
             }
@@ -130,7 +130,7 @@ impl<P: Policy> Line<P> {
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
-        let (Some(lock_free), Some(word)) = (P::LOCK_FREE, &self.word) else { return None };
+        let (Some(lock_free), Some(word)) = (P::HOOKS.lock_free, &self.word) else { return None };
         let now = timer.now();
         let mut attempt = Attempt::Undecided;
         if timer.is_coarse() {
@@ -159,7 +159,7 @@ impl<P: Policy> Line<P> {
         if most.is_zero() {
             return Some(Ok((most, Charge { waited: 0, receipt: None, limited_by: None })));
         }
-        let (Some(lock_free), Some(word)) = (P::LOCK_FREE, &self.word) else { return None };
+        let (Some(lock_free), Some(word)) = (P::HOOKS.lock_free, &self.word) else { return None };
         // The exact time: a coarse one would find fewer permits.
         let now = timer.now();
         match word.attempt_up_to(now, least.permits(), most.permits()) {
@@ -223,7 +223,7 @@ impl<P: Policy> Line<P> {
         max_wait: Option<Duration>,
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
         // Before the lock: to read the clock under it would keep other callers waiting.
-        let read = (!P::TIMELESS).then(|| timer.now());
+        let read = (!P::HOOKS.timeless).then(|| timer.now());
         let mut inner = self.inner.try_lock()?;
         let now = read.map_or(inner.time.latest(), |read| inner.time.read(read));
         if !inner.is_quiet(now) || inner.owes() {
@@ -289,8 +289,8 @@ impl<P: Policy> Line<P> {
     /// it did.
     #[inline(always)]
     pub(crate) fn release_at_once(&self, cost: P::Cost) -> bool {
-        P::LOCK_FREE.is_none()
-            && P::TIMELESS_RELEASE
+        P::HOOKS.lock_free.is_none()
+            && P::HOOKS.timeless_release
             && self.inner.try_lock().is_some_and(|mut inner| inner.release_at_once(cost))
     }
 
@@ -340,7 +340,7 @@ impl<P: Policy> Line<P> {
             drop(inner);
             return self.with_lock(timer, |inner, now| look(inner, now));
         }
-        if let (Some(lock_free), Some(word)) = (P::LOCK_FREE, &self.word)
+        if let (Some(lock_free), Some(word)) = (P::HOOKS.lock_free, &self.word)
             && let Some(position) = word.position()
         {
             (lock_free.state)(&mut inner.state).position = position;

@@ -93,7 +93,8 @@ impl fmt::Display for Event {
         match self {
             Self::Waited { wait, limited_by } => {
                 write!(f, "waited for {:?}", to_millis(*wait))?;
-                limited_by.map_or(Ok(()), |part| write!(f, ", for part {part} of the policy"))
+                // Counted from one, as in the text of an error.
+                limited_by.map_or(Ok(()), |part| write!(f, ", for part {} of the policy", part + 1))
             }
             Self::Paused { duration } => write!(f, "paused for {:?}", to_millis(*duration)),
             Self::Resumed => f.write_str("resumed"),

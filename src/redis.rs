@@ -63,4 +63,6 @@ pub use health::State;
 pub use inspect::KeyState;
 pub use limiter::RedisRateLimiter;
 pub use options::Unavailable;
-pub use script::{Lua, Scripted};
+#[doc(hidden)]
+pub use script::Lua;
+pub use script::Scripted;

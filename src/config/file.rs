@@ -9,7 +9,7 @@ use serde_core::ser::{Serialize, SerializeMap, Serializer};
 use super::limits::{Limit, Limits};
 use super::names;
 use super::names::Per;
-use super::table::{Field, Names};
+use super::table::{Field, Names, from_text, named};
 use crate::policy::headroom::Headroom;
 
 impl Serialize for Per {
@@ -20,22 +20,9 @@ impl Serialize for Per {
 
 impl<'de> Deserialize<'de> for Per {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name;
-
-        impl Visitor<'_> for Name {
-            type Value = Per;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("what the names are the names of")
-            }
-
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Per, E> {
-                let per = Per::ALL.into_iter().find(|per| per.name() == name);
-                per.ok_or_else(|| E::unknown_variant(name, Per::NAMES))
-            }
-        }
-
-        deserializer.deserialize_str(Name)
+        from_text(deserializer, "one of name, host, route, api-key, all", |name| {
+            named(&Self::ALL, Self::NAMES, name)
+        })
     }
 }
 
@@ -89,7 +76,8 @@ impl<'de> Deserialize<'de> for Share {
     }
 }
 
-/// Names with their limits. A wrong name is found here, where it stands, if `per` stands before it; else at the end.
+/// Names with their limits. A wrong name is found here, where it stands, if `per` stands before it; else at the
+/// end.
 struct Named(Option<Per>);
 
 /// A name of a limit.

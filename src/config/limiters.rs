@@ -45,7 +45,7 @@ pub struct RateLimiters {
     reload: Arc<Mutex<()>>,
 }
 
-/// The limits in force, and those of names that they no longer limit.
+/// The limits in force, and the limits of names that are no longer listed.
 #[derive(Debug)]
 pub(crate) struct Book {
     pub(crate) limits: Limits,
@@ -88,45 +88,19 @@ impl Book {
 
 impl RateLimiters {
     /// With the system clock.
-    ///
-    /// ```
-    /// use tollgate::{Limits, RateLimiters};
-    ///
-    /// let limiters = RateLimiters::new(Limits::per_host("10/s burst 20")?);
-    /// assert_eq!(limiters.keyed().available("example.org"), 20);
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self::with_clock(limits, Clock::system())
     }
 
     /// With another clock.
-    ///
-    /// ```
-    /// use tollgate::{Limits, ManualClock, RateLimiters};
-    ///
-    /// let clock = ManualClock::new();
-    /// let limiters = RateLimiters::with_clock(Limits::all("2/s")?, clock);
-    /// assert!(limiters.keyed().try_acquire("", 1).is_ok());
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
     #[must_use]
     pub fn with_clock(limits: Limits, clock: impl Into<Clock>) -> Self {
         Self::with_options(limits, |builder| builder.clock(clock))
     }
 
-    /// With any options of the [builder](KeyedRateLimiterBuilder) of their table: a clock, a name, a maximum of keys.
-    /// The bounds of queues are those of the limits.
-    ///
-    /// ```
-    /// use tollgate::{Limits, RateLimiters};
-    ///
-    /// let limits = Limits::per_host("10/s")?;
-    /// let limiters = RateLimiters::with_options(limits, |builder| builder.name("apis").max_keys(1_000));
-    /// assert_eq!((limiters.keyed().name(), limiters.keyed().max_keys()), (Some("apis"), 1_000));
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
+    /// With any options of the [builder](KeyedRateLimiterBuilder) of their table: a clock, a name, a maximum of
+    /// keys. The limits bound their queues.
     #[must_use]
     pub fn with_options(
         limits: Limits,
@@ -148,8 +122,8 @@ impl RateLimiters {
         Self { keyed: builder.build(), book, reload: Arc::new(Mutex::new(())) }
     }
 
-    /// The limiter of a name; that of all names for [`Per::All`], unless the name is listed. `None` if calls of
-    /// this name are not limited.
+    /// The limiter of a name; with [`Per::All`] the limiter of all names, unless the name is listed. `None` if
+    /// calls of this name are not limited.
     ///
     /// It takes a name and no memory. Look it up for each call, so that a name that is listed later gets its own
     /// limiter.
@@ -176,7 +150,7 @@ impl RateLimiters {
         Some(self.keyed.at(if is_shared { ALL } else { name }.to_owned()))
     }
 
-    /// Puts other limits into force, for callers that are already waiting, too. Each name keeps its history and
+    /// Puts other limits into force, even for callers that already wait. Each name keeps its history and
     /// its queue, as in [`RateLimiter::set_policy`](crate::RateLimiter::set_policy): a call cannot be made twice
     /// because a file was read twice.
     ///
@@ -217,29 +191,13 @@ impl RateLimiters {
         });
     }
 
-    /// What the names are the names of; as [`Limits::per`] of the limits in force.
-    ///
-    /// ```
-    /// use tollgate::{Limits, Per, RateLimiters};
-    ///
-    /// assert_eq!(RateLimiters::from(Limits::per_host("10/s")?).per(), Per::Host);
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
+    /// Which names these are; as [`Limits::per`] of the limits in force.
     #[must_use]
     pub fn per(&self) -> Per {
         self.book.lock().limits.per
     }
 
     /// The limits in force.
-    ///
-    /// ```
-    /// use tollgate::{Limits, RateLimiters};
-    ///
-    /// let limiters = RateLimiters::new(Limits::per_host("10/s")?);
-    /// limiters.reload(Limits::per_host("20/s")?);
-    /// assert_eq!(limiters.limits(), Limits::per_host("20/s")?);
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.book.lock().limits.clone()
@@ -253,15 +211,6 @@ impl RateLimiters {
 
     /// The table of all names, with all methods by name. A name without a limit is granted nothing there
     /// ([`Error::ExceedsCapacity`](crate::Error::ExceedsCapacity)); the key of [`Per::All`] is empty.
-    ///
-    /// ```
-    /// use tollgate::{Limits, ManualClock, RateLimiters};
-    ///
-    /// let limiters = RateLimiters::with_clock(Limits::per_host("2/s")?, ManualClock::auto_advance());
-    /// limiters.keyed().blocking_acquire("example.org", 1)?;
-    /// assert_eq!(limiters.keyed().blocking_acquire("example.org", 1)?.waited().as_millis(), 500);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn keyed(&self) -> &KeyedRateLimiter<String, AllOf> {
         &self.keyed

@@ -105,13 +105,6 @@ pub struct Limit {
 
 impl Limit {
     /// Sets the maximum number of waiters; see [`RateLimiterBuilder::max_waiters`].
-    ///
-    /// ```
-    /// # use tollgate::Limit;
-    /// let limit: Limit = "5/s".parse()?;
-    /// assert_eq!(limit.max_waiters(10).builder().build().max_waiters(), 10);
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
     #[must_use]
     pub fn max_waiters(self, waiters: usize) -> Self {
         Self { max_waiters: Some(waiters), ..self }
@@ -119,39 +112,18 @@ impl Limit {
 
     /// Sets the maximum number of permits that all waiters together may ask for; see
     /// [`RateLimiterBuilder::max_queued_permits`].
-    ///
-    /// ```
-    /// # use tollgate::Limit;
-    /// let limit: Limit = "5/s".parse()?;
-    /// assert_eq!(limit.max_queued_permits(10).builder().build().max_queued_permits(), 10);
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
     #[must_use]
     pub fn max_queued_permits(self, permits: u64) -> Self {
         Self { max_queued_permits: Some(permits), ..self }
     }
 
     /// The policy.
-    ///
-    /// ```
-    /// # use tollgate::Limit;
-    /// let limit: Limit = "5/s, 100/min".parse()?;
-    /// assert_eq!(limit.policy().to_string(), "5/s, 100/min");
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
     #[must_use]
     pub fn policy(&self) -> &AllOf {
         &self.policy
     }
 
     /// A builder of a limiter with this limit, for one that is used by itself.
-    ///
-    /// ```
-    /// # use tollgate::Limit;
-    /// let limit: Limit = "5/s burst 10".parse()?;
-    /// assert_eq!(limit.builder().name("search").build().available(), 10);
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
     pub fn builder(&self) -> RateLimiterBuilder<AllOf> {
         let Bounds { waiters, permits, .. } = self.bounds();
         RateLimiter::builder(self.policy.clone()).max_waiters(waiters).max_queued_permits(permits)
@@ -205,15 +177,6 @@ macro_rules! per {
         /// # Errors
         ///
         /// [`InvalidLimit`] if it is a text and not a limit.
-        ///
-        /// ```
-        /// use tollgate::{Limits, Per};
-        ///
-        #[doc = concat!("let limits = Limits::", stringify!($name), "(\"10/s\")?;")]
-        #[doc = concat!("assert_eq!(limits.per(), Per::", stringify!($per), ");")]
-        /// assert_eq!(limits.get("any").unwrap().policy().to_string(), "10/s");
-        /// # Ok::<(), tollgate::InvalidLimit>(())
-        /// ```
         pub fn $name<L: TryInto<Limit>>(limit: L) -> Result<Self, InvalidLimit>
         where
             InvalidLimit: From<L::Error>,
@@ -234,15 +197,6 @@ impl Limits {
     }
 
     /// No limit yet. A name that is not listed is not limited, unless [`others`](Self::others) says so.
-    ///
-    /// ```
-    /// use tollgate::{Limits, Per};
-    ///
-    /// let limits = Limits::new(Per::Host).named("api.github.com", "5000/h")?;
-    /// assert!(limits.get("api.github.com").is_some());
-    /// assert!(limits.get("example.org").is_none());
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
     #[must_use]
     pub fn new(per: Per) -> Self {
         Self {
@@ -266,8 +220,8 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`InvalidLimit`] if the limit is a text and not a limit, the name could match nothing as it is written, or the
-    /// host or route is listed in another spelling.
+    /// [`InvalidLimit`] if the limit is a text and not a limit, the name could match nothing as it is written, or
+    /// the host or route is listed in another spelling.
     ///
     /// ```
     /// use tollgate::Limits;
@@ -319,39 +273,19 @@ impl Limits {
         Ok(Self { middleware: Lazy::default(), ..self })
     }
 
-    /// What the names are the names of.
-    ///
-    /// ```
-    /// # use tollgate::{Limits, Per};
-    /// assert_eq!(Limits::all("10/s")?.per(), Per::All);
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
+    /// Which names these are.
     #[must_use]
     pub fn per(&self) -> Per {
         self.per
     }
 
     /// The limit of a name: its own, or the default. `None`: calls of this name are not limited.
-    ///
-    /// ```
-    /// # use tollgate::Limits;
-    /// let limits = Limits::per_host("10/s")?;
-    /// assert_eq!(limits.get("example.org").unwrap().policy().to_string(), "10/s");
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Limit> {
         self.named.get(name).or(self.default.as_ref())
     }
 
     /// The names with a limit of their own, in alphabetical order.
-    ///
-    /// ```
-    /// # use tollgate::Limits;
-    /// let limits = Limits::per_host("10/s")?.named("b.org", "1/s")?.named("a.org", "2/s")?;
-    /// assert_eq!(limits.names().collect::<Vec<_>>(), ["a.org", "b.org"]);
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.named.keys().map(String::as_str)
     }

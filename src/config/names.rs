@@ -8,8 +8,8 @@ use std::ops::Range;
 use super::error::InvalidLimit;
 use crate::units::text::Fault;
 
-/// The part of a request that the names of [`Limits`](super::limits::Limits) stand for, by which middleware finds its
-/// limit.
+/// The part of a request that the names of [`Limits`](super::limits::Limits) stand for, by which middleware finds
+/// its limit.
 ///
 /// ```
 /// use tollgate::{Limits, Per};

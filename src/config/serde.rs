@@ -9,22 +9,16 @@ use std::marker::PhantomData;
 use serde_core::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde_core::ser::{Serialize, Serializer};
 
-use super::draft::Kind;
 use super::limits::Limit;
-use super::table::{NAMES, NAMES_OF_POLICY, Names, Table};
-use crate::policy::any::{AllOf, AnyPolicy};
-use crate::policy::compose::Same;
-use crate::policy::fixed_window::FixedWindow;
-use crate::policy::gcra::Gcra;
-use crate::policy::in_flight::InFlight;
-use crate::policy::leaky_bucket::LeakyBucket;
-use crate::policy::lock_out::LockOut;
-use crate::policy::sliding_window_counter::SlidingWindowCounter;
-use crate::policy::sliding_window_log::SlidingWindowLog;
-use crate::policy::smooth_bursty::SmoothBursty;
-use crate::policy::smooth_warming_up::SmoothWarmingUp;
-use crate::policy::token_bucket::TokenBucket;
+use super::table::{NAMES, NAMES_OF_POLICY, Names, Table, from_text};
+use crate::policy::any::{AllOf, AnyPolicy, each_rule};
+use crate::policy::parameters::Kind;
+use crate::policy::parts::Same;
 use crate::units::Rate;
+use crate::{
+    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
+    SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
 
 /// A type that is written as its text.
 macro_rules! as_text {
@@ -43,21 +37,7 @@ as_text!(Rate, AnyPolicy, AllOf);
 /// From text: `"100/min"`.
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = Rate;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a rate such as \"100/min\"")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Rate, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-
-        deserializer.deserialize_str(Text)
+        from_text(deserializer, "a rate such as \"100/min\"", str::parse)
     }
 }
 
@@ -180,7 +160,7 @@ from_written! {
 
 /// The policies by their own types: as `AnyPolicy`, but of this kind, and `policy` may be left out of a table.
 macro_rules! of_kind {
-    ($($policy:ident $(<$inner:ident>)? $kind:ident,)+) => {$(
+    ($($policy:ident $(<$inner:ident>)?),+) => {$(
         impl Written for $policy$(<$inner>)? {
             const EXPECTED: &str = AnyPolicy::EXPECTED;
 
@@ -189,7 +169,7 @@ macro_rules! of_kind {
             }
 
             fn of_table<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-                Self::of_any(Table::read(of_policy(), Some(Kind::$kind), map)?.policy()?)
+                Self::of_any(Table::read(of_policy(), Some(Kind::$policy), map)?.policy()?)
             }
         }
 
@@ -197,7 +177,7 @@ macro_rules! of_kind {
             fn of_any<E: de::Error>(policy: AnyPolicy) -> Result<Self, E> {
                 match policy {
                     AnyPolicy::$policy(policy) => Ok(policy.into_inner()),
-                    other => Err(E::custom(format_args!("expected a {}, not \"{other}\"", Kind::$kind.name()))),
+                    other => Err(E::custom(format_args!("expected a {}, not \"{other}\"", Kind::$policy.name()))),
                 }
             }
         }
@@ -235,18 +215,8 @@ impl<T> IntoInner<T> for Box<T> {
     }
 }
 
-of_kind! {
-    SmoothBursty SmoothBursty,
-    SmoothWarmingUp SmoothWarmingUp,
-    TokenBucket TokenBucket,
-    Gcra Gcra,
-    LeakyBucket LeakyBucket,
-    FixedWindow FixedWindow,
-    SlidingWindowLog SlidingWindowLog,
-    SlidingWindowCounter SlidingWindowCounter,
-    InFlight InFlight,
-    LockOut<AnyPolicy> LockOut,
-}
+each_rule!(of_kind);
+of_kind!(LockOut<AnyPolicy>);
 
 /// As the policy inside.
 impl<P: Serialize> Serialize for Same<P> {

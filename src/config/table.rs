@@ -5,37 +5,57 @@ use std::time::Duration;
 
 use serde_core::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
-use super::draft::{Draft, Kind};
 use super::limits::Limit;
 use crate::clock::Clock;
 use crate::policy::any::{AllOf, AnyPolicy};
+use crate::policy::parameters::{Kind, Parameter, Parameters, Type, Value};
+
+/// Reads a text.
+pub(super) fn from_text<'de, D: Deserializer<'de>, T, E: fmt::Display>(
+    deserializer: D,
+    expected: &'static str,
+    read: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<T, D::Error> {
+    struct Text<F>(&'static str, F);
+
+    impl<T, E: fmt::Display, F: FnOnce(&str) -> Result<T, E>> Visitor<'_> for Text<F> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_str<Fault: de::Error>(self, text: &str) -> Result<T, Fault> {
+            (self.1)(text).map_err(Fault::custom)
+        }
+    }
+
+    deserializer.deserialize_str(Text(expected, read))
+}
+
+/// The one of `all` with this name.
+pub(super) fn named<T: Copy>(
+    all: &[T],
+    names: &'static [&'static str],
+    name: &str,
+) -> Result<T, de::value::Error> {
+    let found = names.iter().position(|other| *other == name);
+    found.map(|index| all[index]).ok_or_else(|| de::Error::unknown_variant(name, names))
+}
 
 /// A time as text: `"20ms"`, `"1h 30m"`.
 struct Time(Duration);
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = Time;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a time such as \"20ms\" or \"15min\"")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Time, E> {
-                let time = humantime::parse_duration(text);
-                time.map(Time)
-                    .map_err(|error| E::custom(format_args!("not a time: {text:?}: {error}")))
-            }
-        }
-
-        deserializer.deserialize_str(Text)
+        from_text(deserializer, "a time such as \"20ms\" or \"15min\"", |text| {
+            let time = humantime::parse_duration(text);
+            time.map(Self).map_err(|error| format!("not a time: {text:?}: {error}"))
+        })
     }
 }
 
-/// The time from the epoch to the clock's origin, or `true` for that of the system clock.
+/// The time from the epoch to the clock's origin, or `true` for the system clock's.
 struct Epoch(Option<Duration>);
 
 impl<'de> Deserialize<'de> for Epoch {
@@ -65,22 +85,7 @@ impl<'de> Deserialize<'de> for Epoch {
 
 impl<'de> Deserialize<'de> for Kind {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name;
-
-        impl Visitor<'_> for Name {
-            type Value = Kind;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a policy")
-            }
-
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Kind, E> {
-                let kind = Kind::ALL.iter().find(|kind| kind.name() == name);
-                kind.copied().ok_or_else(|| E::unknown_variant(name, Kind::NAMES))
-            }
-        }
-
-        deserializer.deserialize_str(Name)
+        from_text(deserializer, "the name of a policy", |name| named(Self::ALL, Self::NAMES, name))
     }
 }
 
@@ -116,18 +121,18 @@ impl Visitor<'_> for Names {
 #[derive(Default)]
 pub(super) struct Table {
     kind: Option<Kind>,
-    draft: Draft,
+    parameters: Parameters,
     limits: Option<AllOf>,
     max_waiters: Option<usize>,
     max_queued_permits: Option<u64>,
 }
 
-/// All names of fields, those of a queue after those of a policy.
+/// All names of fields: of a policy, then of a queue.
 pub(super) const NAMES: [&str; NAMES_OF_POLICY + 3] = {
     let mut names = ["policy"; NAMES_OF_POLICY + 3];
     let mut index = 1;
     while index < NAMES_OF_POLICY {
-        names[index] = Draft::FIELDS[index - 1];
+        names[index] = Parameter::NAMES[index - 1];
         index += 1;
     }
     (names[index], names[index + 1], names[index + 2]) =
@@ -135,7 +140,20 @@ pub(super) const NAMES: [&str; NAMES_OF_POLICY + 3] = {
     names
 };
 
-pub(super) const NAMES_OF_POLICY: usize = Draft::FIELDS.len() + 1;
+pub(super) const NAMES_OF_POLICY: usize = Parameter::NAMES.len() + 1;
+
+/// The value of a parameter. `None` for `false` as a time since the epoch.
+fn value<'de, A: MapAccess<'de>>(kind: Type, map: &mut A) -> Result<Option<Value>, A::Error> {
+    Ok(Some(match kind {
+        Type::Rate => Value::Rate(map.next_value()?),
+        Type::Number | Type::Permits => Value::Number(map.next_value()?),
+        Type::Time | Type::Span => Value::Time(map.next_value::<Time>()?.0),
+        Type::Epoch => return Ok(map.next_value::<Epoch>()?.0.map(Value::Time)),
+        Type::Factor => Value::Factor(map.next_value()?),
+        Type::Flag => Value::Flag(map.next_value()?),
+        Type::Rule => Value::Rule(Box::new(map.next_value()?)),
+    }))
+}
 
 impl Table {
     /// Reads a table of `names`. The kind may stand behind the fields, because formats sort them.
@@ -145,37 +163,28 @@ impl Table {
         mut map: A,
     ) -> Result<Self, A::Error> {
         let mut table = Self { kind, ..Self::default() };
-        let (mut is_named, draft) = (false, &mut table.draft);
+        let mut is_named = false;
         while let Some(Field(field)) = map.next_key_seed(names)? {
+            let parameter = Parameter::ALL.iter().find(|parameter| parameter.name() == field);
             // A field that is there twice falls through to the last arm.
-            macro_rules! take {
-                (plain: $($plain:ident),+; times: $($time:ident),+; of the queue: $($queue:ident),+) => {
-                    match field {
-                        "policy" if !is_named => {
-                            (table.kind, is_named) = (Some(map.next_value()?), true);
-                        }
-                        "of" if draft.of.is_none() => draft.of = Some(Box::new(map.next_value()?)),
-                        "aligned" if draft.aligned.is_none() => {
-                            draft.aligned = map.next_value::<Epoch>()?.0;
-                        }
-                        $(stringify!($plain) if draft.$plain.is_none() => {
-                            draft.$plain = Some(map.next_value()?);
-                        })+
-                        $(stringify!($time) if draft.$time.is_none() => {
-                            draft.$time = Some(map.next_value::<Time>()?.0);
-                        })+
-                        $(stringify!($queue) if table.$queue.is_none() => {
-                            table.$queue = Some(map.next_value()?);
-                        })+
-                        _ => return Err(de::Error::duplicate_field(field)),
+            match (field, parameter) {
+                ("policy", _) if !is_named => {
+                    (table.kind, is_named) = (Some(map.next_value()?), true);
+                }
+                ("limits", _) if table.limits.is_none() => table.limits = Some(map.next_value()?),
+                ("max_waiters", _) if table.max_waiters.is_none() => {
+                    table.max_waiters = Some(map.next_value()?);
+                }
+                ("max_queued_permits", _) if table.max_queued_permits.is_none() => {
+                    table.max_queued_permits = Some(map.next_value()?);
+                }
+                (_, Some(&parameter)) if table.parameters.get(parameter).is_none() => {
+                    if let Some(value) = value(parameter.kind(), &mut map)? {
+                        table.parameters.set(parameter, value);
                     }
-                };
+                }
+                _ => return Err(de::Error::duplicate_field(field)),
             }
-            take!(
-                plain: rate, limit, capacity, burst, max, initial, cold_factor, meter, buckets;
-                times: window, refill_every, max_burst, warm_up, duration, catch_up;
-                of the queue: limits, max_waiters, max_queued_permits
-            );
         }
         Ok(table)
     }
@@ -185,17 +194,23 @@ impl Table {
             let names = Kind::NAMES.join(", ");
             return Err(E::custom(format_args!("missing field `policy`, which is one of {names}")));
         };
-        if let Some(field) = self.draft.given().find(|field| !kind.has(field)) {
-            let fields: Vec<_> = kind.needs().iter().chain(kind.may_have()).copied().collect();
-            let (name, fields) = (kind.name(), fields.join(", "));
+        if let Some(field) = self.parameters.given().find(|&parameter| !kind.has(parameter)) {
+            let fields: Vec<_> = kind.parameters().map(Parameter::name).collect();
+            let (field, name, fields) = (field.name(), kind.name(), fields.join(", "));
             return Err(E::custom(format_args!(
-                "`{field}` is no field of {name}, which has {fields}"
+                "unknown field `{field}` for {name}; expected {fields}"
             )));
         }
-        let policy = self.draft.policy(kind);
-        policy.map_err(|flaw| {
-            E::custom(format_args!("`{}` of {} {}", flaw.field, kind.name(), flaw.reason))
+        kind.checked(&self.parameters).map_err(|flaw| {
+            let (field, name) = (flaw.parameter.name(), kind.name());
+            E::custom(format_args!("`{field}` of {name} {}", flaw.reason))
         })
+    }
+
+    /// The first field of a policy.
+    fn given(&self) -> Option<&'static str> {
+        let parameter = self.parameters.given().next();
+        parameter.map(Parameter::name).or(self.kind.map(|_| "policy"))
     }
 
     pub(super) fn limit<E: de::Error>(mut self) -> Result<Limit, E> {
@@ -205,7 +220,7 @@ impl Table {
                 return Err(E::custom("missing field `policy` or `limits`"));
             }
             None => AllOf::new([self.policy()?]),
-            Some(limits) => match self.draft.given().next().or(self.kind.map(|_| "policy")) {
+            Some(limits) => match self.given() {
                 Some(field) => {
                     return Err(E::custom(format_args!("`{field}` does not go with `limits`")));
                 }

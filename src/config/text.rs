@@ -2,77 +2,50 @@
 
 use std::ops::Range;
 use std::str::FromStr;
-use std::time::Duration;
 
-use super::draft::{Draft, Kind};
 use super::error::InvalidLimit;
 use crate::clock::Clock;
 use crate::policy::any::{AllOf, AnyPolicy};
+use crate::policy::lock_out::LockOut;
+use crate::policy::parameters::{Kind, Parameter, Parameters, Type, Value};
 use crate::units::Rate;
 use crate::units::text::{Cursor, Fault};
 
-/// An option of a limit, by its words.
-struct Words {
-    words: &'static str,
+/// An option of a limit, by its words. What stands behind them is a value of the parameter.
+pub(super) struct Words {
+    pub(super) words: &'static str,
     /// The kind of policy that it makes of the limit.
-    kind: Option<Kind>,
-    field: &'static str,
-    read: Read,
+    pub(super) kind: Option<Kind>,
+    pub(super) parameter: Parameter,
 }
 
-/// What stands behind the words.
-enum Read {
-    Permits(fn(&mut Draft, u32)),
-    Span(fn(&mut Draft, Duration)),
-    Number(fn(&mut Draft, f64)),
-    /// A time, or the clock's own time since the epoch.
-    Epoch,
-    Nothing,
+const fn makes(words: &'static str, kind: Kind, parameter: Parameter) -> Words {
+    Words { words, kind: Some(kind), parameter }
 }
 
-const fn makes(words: &'static str, kind: Kind, field: &'static str, read: Read) -> Words {
-    Words { words, kind: Some(kind), field, read }
+const fn sets(words: &'static str, parameter: Parameter) -> Words {
+    Words { words, kind: None, parameter }
 }
 
-const fn sets(words: &'static str, field: &'static str, read: Read) -> Words {
-    Words { words, kind: None, field, read }
-}
-
-const OPTIONS: &[Words] = &[
-    makes("burst", Kind::TokenBucket, "capacity", Read::Permits(|it, n| it.capacity = Some(n))),
-    sets("initial", "initial", Read::Permits(|it, n| it.initial = Some(n))),
-    sets("refill every", "refill_every", Read::Span(|it, span| it.refill_every = Some(span))),
-    makes("fixed window", Kind::FixedWindow, "window", Read::Nothing),
-    sets("aligned", "aligned", Read::Epoch),
-    makes("sliding window", Kind::SlidingWindowLog, "window", Read::Nothing),
-    sets("buckets", "buckets", Read::Permits(|it, n| it.buckets = Some(n))),
-    makes(
-        "max burst",
-        Kind::SmoothBursty,
-        "max_burst",
-        Read::Span(|it, span| it.max_burst = Some(span)),
-    ),
-    makes(
-        "warm up",
-        Kind::SmoothWarmingUp,
-        "warm_up",
-        Read::Span(|it, span| it.warm_up = Some(span)),
-    ),
-    sets("cold factor", "cold_factor", Read::Number(|it, number| it.cold_factor = Some(number))),
-    makes("gcra", Kind::Gcra, "burst", Read::Permits(|it, n| it.burst = Some(n))),
-    makes("queue", Kind::LeakyBucket, "capacity", Read::Permits(|it, n| it.capacity = Some(n))),
-    makes(
-        "meter",
-        Kind::LeakyBucket,
-        "capacity",
-        Read::Permits(|it, n| {
-            (it.capacity, it.meter) = (Some(n), Some(true));
-        }),
-    ),
-    sets("catch up", "catch_up", Read::Span(|it, span| it.catch_up = Some(span))),
-    sets(LOCK_OUT, "duration", Read::Span(|it, span| it.duration = Some(span))),
+pub(super) const OPTIONS: &[Words] = &[
+    makes("burst", Kind::TokenBucket, Parameter::Capacity),
+    sets("initial", Parameter::Initial),
+    sets("refill every", Parameter::RefillEvery),
+    makes("fixed window", Kind::FixedWindow, Parameter::Window),
+    sets("aligned", Parameter::Aligned),
+    makes("sliding window", Kind::SlidingWindowLog, Parameter::Window),
+    sets("buckets", Parameter::Buckets),
+    makes("max burst", Kind::SmoothBursty, Parameter::MaxBurst),
+    makes("warm up", Kind::SmoothWarmingUp, Parameter::WarmUp),
+    sets("cold factor", Parameter::ColdFactor),
+    makes("gcra", Kind::Gcra, Parameter::Burst),
+    makes("queue", Kind::LeakyBucket, Parameter::Capacity),
+    makes(METER, Kind::LeakyBucket, Parameter::Capacity),
+    sets("catch up", Parameter::CatchUp),
+    sets(LOCK_OUT, Parameter::Duration),
 ];
 
+pub(super) const METER: &str = "meter";
 pub(super) const LOCK_OUT: &str = "lock out";
 
 /// Each is a rule around the one before, and is dropped by recursion.
@@ -122,18 +95,34 @@ fn option(cursor: &mut Cursor<'_>) -> Result<(&'static Words, Range<usize>), Fau
     }))
 }
 
-/// A field that is set, with the words that set it, and where these and the value stand.
+/// A parameter that is set, with the words that set it, and where these and the value stand.
 struct Set {
-    field: &'static str,
+    parameter: Parameter,
     words: &'static str,
     words_at: Range<usize>,
     value_at: Range<usize>,
 }
 
+/// What stands behind the words of an option.
+fn read(cursor: &mut Cursor<'_>, kind: Type) -> Result<(Value, Range<usize>), Fault> {
+    fn value<T: Into<Value>>((value, at): (T, Range<usize>)) -> (Value, Range<usize>) {
+        (value.into(), at)
+    }
+    match kind {
+        Type::Number | Type::Permits => cursor.whole().map(value),
+        Type::Factor => cursor.decimal().map(value),
+        // Without a time it is the clock's own time since the epoch.
+        Type::Epoch if !cursor.peek().starts_with(|first: char| first.is_ascii_digit()) => {
+            Ok(value((Clock::system().since_epoch(), 0..0)))
+        }
+        _ => cursor.span().map(value),
+    }
+}
+
 /// The options of one limit.
 #[derive(Default)]
 struct Options {
-    draft: Draft,
+    parameters: Parameters,
     /// The kind, and the words that made it that.
     kind: Option<(Kind, &'static str)>,
     set: Vec<Set>,
@@ -141,7 +130,7 @@ struct Options {
 
 impl Options {
     fn read(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
-        let (&Words { words, kind, field, ref read }, at) = option(cursor)?;
+        let (&Words { words, kind, parameter }, at) = option(cursor)?;
         if self.set.iter().any(|set| set.words == words) {
             return Err(Fault::new(at, format!("{words:?} is there twice")));
         }
@@ -152,39 +141,26 @@ impl Options {
             self.kind = Some((kind, words));
         }
         let words_at = at.clone();
-        let value_at = match read {
-            Read::Nothing => at,
-            Read::Permits(set) => {
-                let (permits, at) = cursor.whole()?;
-                set(&mut self.draft, permits);
-                at
-            }
-            Read::Span(set) => {
-                let (span, at) = cursor.span()?;
-                set(&mut self.draft, span);
-                at
-            }
-            Read::Number(set) => {
-                let (number, at) = cursor.decimal()?;
-                set(&mut self.draft, number);
-                at
-            }
-            Read::Epoch => {
-                let is_given =
-                    cursor.peek().starts_with(|character: char| character.is_ascii_digit());
-                let epoch = if is_given { cursor.span()?.0 } else { Clock::system().since_epoch() };
-                self.draft.aligned = Some(epoch);
-                at
-            }
-        };
-        self.set.push(Set { field, words, words_at, value_at });
+        // The quota has the window.
+        let mut value_at = at;
+        if parameter != Parameter::Window {
+            let value;
+            (value, value_at) = read(cursor, parameter.kind())?;
+            self.parameters.set(parameter, value);
+        }
+        if words == METER {
+            self.parameters.set(Parameter::Meter, true);
+        }
+        self.set.push(Set { parameter, words, words_at, value_at });
         Ok(())
     }
 
     /// The kind, and its words. It is known when all options are.
     fn kind(&self) -> (Kind, &'static str) {
         match self.kind {
-            Some((Kind::SlidingWindowLog, words)) if self.draft.buckets.is_some() => {
+            Some((Kind::SlidingWindowLog, words))
+                if self.parameters.get(Parameter::Buckets).is_some() =>
+            {
                 (Kind::SlidingWindowCounter, words)
             }
             Some(kind) => kind,
@@ -194,9 +170,10 @@ impl Options {
 
     fn policy(self) -> Result<AnyPolicy, Fault> {
         let (kind, of) = self.kind();
-        if let Some(set) = self.set.iter().find(|set| !kind.has(set.field)) {
+        if let Some(set) = self.set.iter().find(|set| !kind.has(set.parameter)) {
             let has = |kind: Kind| {
-                kind.has(set.field) || set.field == "buckets" && kind == Kind::SlidingWindowLog
+                let is_buckets = set.parameter == Parameter::Buckets;
+                kind.has(set.parameter) || is_buckets && kind == Kind::SlidingWindowLog
             };
             let makes = OPTIONS.iter().filter(|option| option.kind.is_some_and(has));
             let makes: Vec<_> = makes.map(|option| format!("{:?}", option.words)).collect();
@@ -205,9 +182,9 @@ impl Options {
             return Err(Fault::new(set.words_at.clone(), reason));
         }
         let set = self.set;
-        self.draft.policy(kind).map_err(|flaw| {
-            let at = set.iter().find(|set| set.field == flaw.field).map(|set| set.value_at.clone());
-            Fault::new(at.unwrap_or_default(), flaw.reason)
+        kind.checked(&self.parameters).map_err(|flaw| {
+            let at = set.iter().find(|set| set.parameter == flaw.parameter);
+            Fault::new(at.map(|set| set.value_at.clone()).unwrap_or_default(), flaw.reason)
         })
     }
 }
@@ -233,10 +210,7 @@ fn limit(cursor: &mut Cursor<'_>) -> Result<AnyPolicy, Fault> {
             return Err(Fault::new(at, format!("more than {MAX_LOCK_OUTS} times {LOCK_OUT:?}")));
         }
         let (duration, _) = cursor.span()?;
-        let draft =
-            Draft { of: Some(Box::new(policy)), duration: Some(duration), ..Draft::default() };
-        let end = cursor.end();
-        policy = draft.policy(Kind::LockOut).map_err(|flaw| Fault::new(end, flaw.reason))?;
+        policy = LockOut::new(policy, duration).into();
     }
     Ok(policy)
 }
@@ -254,8 +228,10 @@ fn in_flight(cursor: &mut Cursor<'_>) -> Result<Option<AnyPolicy>, Fault> {
             continue;
         }
         let (max, _) = cursor.whole()?;
-        let draft = Draft { max: Some(max), ..Draft::default() };
-        let policy = draft.policy(Kind::InFlight).map_err(|flaw| Fault::new(at, flaw.reason))?;
+        let mut parameters = Parameters::default();
+        parameters.set(Parameter::Max, max);
+        let policy = Kind::InFlight.checked(&parameters);
+        let policy = policy.map_err(|flaw| Fault::new(at, flaw.reason))?;
         *cursor = ahead;
         return Ok(Some(policy));
     }
@@ -270,25 +246,27 @@ fn by_time(cursor: &mut Cursor<'_>) -> Result<AnyPolicy, Fault> {
         options.read(cursor)?;
     }
     let (kind, _) = options.kind();
-    if kind.has("window") {
+    if kind.has(Parameter::Window) {
         let counts = || {
             Fault::new(
                 quota.number_at.clone(),
                 format!("a window counts whole permits, up to {}", u32::MAX),
             )
         };
-        options.draft.limit = Some(quota.count().ok_or_else(counts)?);
+        options.parameters.set(Parameter::Limit, quota.count().ok_or_else(counts)?);
         let too_long = || Fault::new(quota.at.clone(), "too long");
-        options.draft.window = Some(quota.period().ok_or_else(too_long)?);
-        options.set.retain(|set| set.field != "window");
-        for (field, at) in [("limit", &quota.number_at), ("window", &quota.at)] {
-            let (words_at, value_at) = (at.clone(), at.clone());
-            options.set.push(Set { field, words: field, words_at, value_at });
+        options.parameters.set(Parameter::Window, quota.period().ok_or_else(too_long)?);
+        options.set.retain(|set| set.parameter != Parameter::Window);
+        for (parameter, at) in
+            [(Parameter::Limit, &quota.number_at), (Parameter::Window, &quota.at)]
+        {
+            let (words, words_at, value_at) = (parameter.name(), at.clone(), at.clone());
+            options.set.push(Set { parameter, words, words_at, value_at });
         }
     } else {
         let rate =
             Rate::of(&quota).map_err(|error| Fault::new(quota.at.clone(), error.to_string()))?;
-        options.draft.rate = Some(rate);
+        options.parameters.set(Parameter::Rate, rate);
     }
     options.policy()
 }
@@ -312,11 +290,11 @@ fn at_fault<T>(text: &str, read: Result<T, Fault>) -> Result<T, InvalidLimit> {
 /// | `100/min gcra 19` | [`Gcra`](crate::Gcra) with this `max_burst` |
 ///
 /// A policy with a rate also has `catch up 0s`. `lock out 30s` at the end of any makes it a
-/// [`LockOut`](crate::LockOut). The number may have underscores, and the time a number: `90_000/15min`. A rule of
+/// [`LockOut`]. The number may have underscores, and the time a number: `90_000/15min`. A rule of
 /// zero permits would grant nothing, and is an error.
 ///
-/// The text of a policy ([`Display`](std::fmt::Display)) is one of these and parses back to an equal policy, unless it
-/// is a rule of zero permits.
+/// The text of a policy ([`Display`](std::fmt::Display)) is one of these and parses back to an equal policy,
+/// unless it is a rule of zero permits.
 ///
 /// ```
 /// use tollgate::{AnyPolicy, Rate, TokenBucket};

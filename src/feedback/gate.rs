@@ -12,7 +12,7 @@
 //! server decides.
 
 use crate::error::ExceedsCapacity;
-use crate::policy::{Policy, Ready};
+use crate::policy::{Hooks, Policy, Ready};
 use crate::units::Nanos;
 
 /// Requests, tokens, input tokens, output tokens.
@@ -107,7 +107,7 @@ impl Policy for Gate {
     type State = [u64; 4];
     type Receipt = ();
 
-    const INFALLIBLE: bool = true;
+    const HOOKS: Hooks<Self> = Hooks { infallible: true, ..Hooks::none() };
 
     fn start(&self, _: Nanos) -> [u64; 4] {
         [0; 4]

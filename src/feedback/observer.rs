@@ -5,15 +5,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::answer::{Answer, Unit};
+use super::counts::Counts;
 use super::dialect::Dialects;
 use super::gate::{Gate, Units};
 use super::headers::Headers;
-use super::limiter::{Counted, Counts, Taught};
 use super::state::{FeedbackStats, Lesson, State, Taken};
 use super::window::Heard;
 use crate::clock::{Alarm, OnAlarm};
 use crate::error::Error;
-use crate::limiter::Granted;
+use crate::limiter::{Granted, OwnedLimiter};
 use crate::park::block_on;
 use crate::policy::Cost;
 use crate::rate_limiter::{Grant, RateLimiter};
@@ -54,11 +54,11 @@ const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Feedback<L: Taught> {
+pub struct Feedback<L: OwnedLimiter> {
     shared: Arc<Shared<L>>,
 }
 
-struct Shared<L: Taught> {
+struct Shared<L: OwnedLimiter> {
     limiter: L,
     gate: RateLimiter<Gate>,
     counts: Counts,
@@ -83,14 +83,14 @@ struct Shared<L: Taught> {
 /// assert_eq!(feedback.stats().answers, 0);
 /// ```
 #[must_use = "a builder does nothing until it is built"]
-pub struct FeedbackBuilder<L: Taught> {
+pub struct FeedbackBuilder<L: OwnedLimiter> {
     limiter: L,
     counts: Counts,
     dialects: Dialects,
     max_wait: Duration,
 }
 
-impl<L: Taught> FeedbackBuilder<L> {
+impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// The dialects to read; by default all that are known.
     pub fn dialects(self, dialects: Dialects) -> Self {
         Self { dialects, ..self }
@@ -129,7 +129,7 @@ impl<L: Taught> FeedbackBuilder<L> {
     }
 }
 
-impl<L: Taught> Feedback<L> {
+impl<L: OwnedLimiter> Feedback<L> {
     /// Teaches `limiter`, in all known dialects.
     #[must_use]
     pub fn new(limiter: L) -> Self {
@@ -272,7 +272,7 @@ pub(super) fn cost([a, b, c, d]: [u32; 4]) -> Units {
     (a, b, c, d)
 }
 
-impl<L: Taught> Shared<L> {
+impl<L: OwnedLimiter> Shared<L> {
     /// Changes what is known, and the gate with it.
     fn change<R>(&self, change: impl FnOnce(&mut State<L::Grant>) -> R) -> R {
         let mut state = self.state.lock();
@@ -362,7 +362,7 @@ impl<L: Taught> Shared<L> {
                         u32::try_from(left).ok()
                     })
                     .collect();
-                (L::Cost::of(|index| numbers[index].unwrap_or(u32::MAX)), state.reset())
+                (L::Cost::from_numbers(|index| numbers[index].unwrap_or(u32::MAX)), state.reset())
             };
             match self.limiter.shrink_to(remaining).await {
                 Ok(grant) => self.keep(grant, until),
@@ -378,7 +378,7 @@ impl<L: Taught> Shared<L> {
     }
 }
 
-impl<L: Taught> OnAlarm for Shared<L> {
+impl<L: OwnedLimiter> OnAlarm for Shared<L> {
     fn on_alarm(&self) {
         self.give_back();
         // An alarm may be early.
@@ -417,7 +417,7 @@ impl<L: Taught> OnAlarm for Shared<L> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "a call that is dropped without an answer counts against what remains"]
-pub struct Call<L: Taught> {
+pub struct Call<L: OwnedLimiter> {
     shared: Arc<Shared<L>>,
     units: [u32; 4],
     grant: Option<L::Grant>,
@@ -426,7 +426,7 @@ pub struct Call<L: Taught> {
     sent: Nanos,
 }
 
-impl<L: Taught> Call<L> {
+impl<L: OwnedLimiter> Call<L> {
     /// Learns from the response, and pauses, resumes or shrinks the limiter. What was learned is in force when
     /// this function returns; the future does what the limiter needs, which in process takes no time.
     ///
@@ -517,7 +517,7 @@ impl<L: Taught> Call<L> {
     }
 }
 
-impl<L: Taught> Drop for Call<L> {
+impl<L: OwnedLimiter> Drop for Call<L> {
     fn drop(&mut self) {
         if self.place.is_some() {
             let now = self.shared.limiter.clock().now();
@@ -526,13 +526,13 @@ impl<L: Taught> Drop for Call<L> {
     }
 }
 
-impl<L: Taught> Clone for Feedback<L> {
+impl<L: OwnedLimiter> Clone for Feedback<L> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<L: Taught + fmt::Debug> fmt::Debug for Feedback<L> {
+impl<L: OwnedLimiter + fmt::Debug> fmt::Debug for Feedback<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Feedback")
             .field("limiter", &self.shared.limiter)
@@ -541,7 +541,7 @@ impl<L: Taught + fmt::Debug> fmt::Debug for Feedback<L> {
     }
 }
 
-impl<L: Taught + fmt::Debug> fmt::Debug for FeedbackBuilder<L> {
+impl<L: OwnedLimiter + fmt::Debug> fmt::Debug for FeedbackBuilder<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FeedbackBuilder")
             .field("limiter", &self.limiter)
@@ -551,7 +551,7 @@ impl<L: Taught + fmt::Debug> fmt::Debug for FeedbackBuilder<L> {
     }
 }
 
-impl<L: Taught> fmt::Debug for Call<L> {
+impl<L: OwnedLimiter> fmt::Debug for Call<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
             .field("units", &self.units)

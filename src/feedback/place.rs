@@ -7,21 +7,21 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::gate::Gate;
-use super::limiter::Taught;
 use super::observer::{Call, Feedback, cost};
 use crate::error::Error;
 use crate::limiter::{
-    Acquire, Ask, Driven, Granted, Handle, InProcess, Limiter, Passage, Queue, sealed::Sealed,
+    Acquire, Ask, Driven, Granted, Handle, InProcess, Limiter, OwnedLimiter, Passage, Queue,
+    sealed::Sealed,
 };
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::units::Nanos;
 
 /// Where a caller stands.
-pub struct FeedbackPlace<L: Taught>(Standing<L>);
+pub struct FeedbackPlace<L: OwnedLimiter>(Standing<L>);
 
 // A box would be an allocation for each call that waits for the limiter only.
 #[allow(clippy::large_enum_variant)]
-enum Standing<L: Taught> {
+enum Standing<L: OwnedLimiter> {
     Outside,
     /// At the limiter, in whose queue it needs no poll.
     AtLimiter(Passing<L>),
@@ -30,13 +30,13 @@ enum Standing<L: Taught> {
     Over,
 }
 
-impl<L: Taught> Default for FeedbackPlace<L> {
+impl<L: OwnedLimiter> Default for FeedbackPlace<L> {
     fn default() -> Self {
         Self(Standing::Outside)
     }
 }
 
-impl<L: Taught> fmt::Debug for FeedbackPlace<L> {
+impl<L: OwnedLimiter> fmt::Debug for FeedbackPlace<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Standing::Outside => "outside",
@@ -48,23 +48,23 @@ impl<L: Taught> fmt::Debug for FeedbackPlace<L> {
 }
 
 /// A caller on its way through both queues.
-struct Passing<L: Taught> {
+struct Passing<L: OwnedLimiter> {
     feedback: Feedback<L>,
     ask: Ask<L::Cost>,
     deadline: Option<Nanos>,
     stage: Stage<L>,
 }
 
-enum Stage<L: Taught> {
+enum Stage<L: OwnedLimiter> {
     AtGate(Acquire<RateLimiter<Gate>>),
     /// With its place of the gate, and how often the server had refused before.
     AtLimiter(Option<Grant<'static, Gate>>, u64, Acquire<L>),
 }
 
 // No field is ever pinned.
-impl<L: Taught> Unpin for Passing<L> {}
+impl<L: OwnedLimiter> Unpin for Passing<L> {}
 
-impl<L: Taught> Passing<L> {
+impl<L: OwnedLimiter> Passing<L> {
     fn new(feedback: Feedback<L>, ask: Ask<L::Cost>) -> Self {
         let now = feedback.limiter().clock().now();
         let deadline = ask.max_wait.map(|max_wait| now.saturating_add(max_wait));
@@ -110,7 +110,7 @@ impl<L: Taught> Passing<L> {
     }
 }
 
-impl<L: Taught> Future for Passing<L> {
+impl<L: OwnedLimiter> Future for Passing<L> {
     type Output = Result<Call<L>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -134,11 +134,11 @@ impl<L: Taught> Future for Passing<L> {
     }
 }
 
-impl<L: Taught> Passage for Passing<L> {
+impl<L: OwnedLimiter> Passage for Passing<L> {
     type Grant = Call<L>;
 }
 
-impl<L: Taught> Feedback<L> {
+impl<L: OwnedLimiter> Feedback<L> {
     fn at_gate(&self, ask: &Ask<L::Cost>, max_wait: Option<Duration>) -> Stage<L> {
         let Ask { cost: n, claim, .. } = *ask;
         let ask = Ask { cost: cost(self.units(n)), max_wait, claim };
@@ -146,9 +146,9 @@ impl<L: Taught> Feedback<L> {
     }
 }
 
-impl<L: Taught> Sealed for Feedback<L> {}
+impl<L: OwnedLimiter> Sealed for Feedback<L> {}
 
-impl<L: Taught> Queue for Feedback<L> {
+impl<L: OwnedLimiter> Queue for Feedback<L> {
     type Cost = L::Cost;
     type Grant = Call<L>;
     type Handle = Option<Self>;
@@ -232,9 +232,9 @@ impl<L: Taught> Queue for Feedback<L> {
     }
 }
 
-impl<L: Taught + InProcess> InProcess for Feedback<L> {}
+impl<L: OwnedLimiter + InProcess> InProcess for Feedback<L> {}
 
-impl<L: Taught> Limiter for Feedback<L> {
+impl<L: OwnedLimiter> Limiter for Feedback<L> {
     const IS_REMOTE: bool = L::IS_REMOTE;
 
     async fn resume(&self) -> Result<(), Error> {
@@ -249,9 +249,9 @@ impl<L: Taught> Limiter for Feedback<L> {
     crate::limiter::as_inner_limiter!(|feedback| feedback.limiter());
 }
 
-impl<L: Taught> Sealed for Call<L> {}
+impl<L: OwnedLimiter> Sealed for Call<L> {}
 
-impl<L: Taught> Granted for Call<L> {
+impl<L: OwnedLimiter> Granted for Call<L> {
     type Cost = L::Cost;
 
     fn cost(&self) -> L::Cost {

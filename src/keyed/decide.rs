@@ -24,12 +24,12 @@ pub(super) fn decide<P: Policy>(
     cost: P::Cost,
     max_wait: Option<Duration>,
 ) -> (Result<Decision<P::Receipt>, Error>, bool) {
-    if !cost.is_zero() && policy.ready_now(state, now, cost) {
+    if !cost.is_zero() && (P::HOOKS.ready_now)(policy, state, now, cost) {
         if P::HELD {
             return (Ok(Decision::NeedsLine), true);
         }
         let receipt = Some(if pins == 0 {
-            wholly::<P, _>(state, |state| policy.charge_alone(state, now, cost))
+            wholly::<P, _>(state, |state| (P::HOOKS.charge_alone)(policy, state, now, cost))
         } else {
             wholly::<P, _>(state, |state| policy.charge(state, now, cost))
         });

@@ -43,7 +43,7 @@ where
                             Ok(word) => {
                                 let mut state = shard.unpack(word);
                                 new.migrate(old, &mut state, now);
-                                new.forget_receipts(&mut state);
+                                (P::HOOKS.forget_receipts)(new, &mut state);
                                 states.push((place, state));
                             }
                             Err(_) => rest.push((place, own)),

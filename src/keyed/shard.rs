@@ -169,7 +169,7 @@ impl<K, P: Policy> Shard<K, P> {
 
     /// A record as one word, if nothing is lost.
     fn pack(&self, record: &Record<P>, now: Nanos) -> Option<Word> {
-        let packed = P::PACKED?;
+        let packed = P::HOOKS.packed?;
         match (record, &self.rule) {
             (Record { slot: Slot::Quiet(state), own: None, pins: 0 }, PolicySource::One(one)) => {
                 (packed.pack)(one, state, now).map(Word::packed)
@@ -180,7 +180,7 @@ impl<K, P: Policy> Shard<K, P> {
 
     /// The state of a word.
     pub(super) fn unpack(&self, word: u64) -> P::State {
-        let packed = P::PACKED.expect("packed by this table");
+        let packed = P::HOOKS.packed.expect("packed by this table");
         (packed.unpack)(self.rule.policy(None), word)
     }
 
@@ -221,7 +221,7 @@ impl<K, P: Policy> Shard<K, P> {
         now: Nanos,
         cost: P::Cost,
     ) -> Attempt<P::Receipt> {
-        let (Some(packed), PolicySource::One(one)) = (P::PACKED, &self.rule) else {
+        let (Some(packed), PolicySource::One(one)) = (P::HOOKS.packed, &self.rule) else {
             return Attempt::Undecided;
         };
         let Some((place, Entry { word, .. })) = self.entries.find_mut(hash, is_it) else {
@@ -260,7 +260,7 @@ impl<K, P: Policy> Shard<K, P> {
         let one = self.rule.policy(None);
         let (decision, changed) = decide(one, &mut state, 0, now, cost, max_wait);
         if changed {
-            match P::PACKED.and_then(|packed| (packed.pack)(one, &state, now)) {
+            match P::HOOKS.packed.and_then(|packed| (packed.pack)(one, &state, now)) {
                 Some(word) => self.entries.get_mut(place).word = Word::packed(word),
                 None => self.store(place, state, now),
             }
@@ -346,7 +346,7 @@ impl<K, P: Policy> Shard<K, P> {
         let record = self.records.get_mut(index);
         if let Record { slot: Slot::Quiet(state), own, pins: 0 } = record {
             let policy = self.rule.policy(own.as_deref());
-            wholly::<P, _>(state, |state| policy.forget_receipts(state));
+            wholly::<P, _>(state, |state| (P::HOOKS.forget_receipts)(policy, state));
         }
     }
 
@@ -432,7 +432,7 @@ impl<K, P: Policy> Shard<K, P> {
                 wholly::<P, _>(state, |state| {
                     new.migrate(old, state, now);
                     if record.pins == 0 {
-                        new.forget_receipts(state);
+                        (P::HOOKS.forget_receipts)(new, state);
                     }
                 });
             }

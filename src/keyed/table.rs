@@ -202,7 +202,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
         K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
     {
-        P::PACKED.as_ref()?;
+        P::HOOKS.packed.as_ref()?;
         let hash = self.hash_of(key);
         let number = Self::shard_of(hash);
         let part = self.part(number);

@@ -75,12 +75,13 @@ impl<P: Policy> Inner<P> {
     /// Whether something is still to be given back.
     #[inline(always)]
     pub(super) fn owes(&self) -> bool {
-        !P::INFALLIBLE && self.waiting.as_ref().is_some_and(|waiting| !waiting.owed.is_empty())
+        !P::HOOKS.infallible
+            && self.waiting.as_ref().is_some_and(|waiting| !waiting.owed.is_empty())
     }
 
     #[inline(always)]
     pub(super) fn is_ready(&self, now: Nanos, cost: P::Cost) -> bool {
-        self.policy.ready_now(&self.state, now, cost)
+        (P::HOOKS.ready_now)(&self.policy, &self.state, now, cost)
     }
 
     /// Charges a cost that is ready while no caller waits.
@@ -117,7 +118,7 @@ impl<P: Policy> Inner<P> {
         let is_quiet = self.waiting.as_deref().is_none_or(is_alone);
         if is_quiet {
             let now = self.time.latest();
-            if P::INFALLIBLE {
+            if P::HOOKS.infallible {
                 self.policy.release(&mut self.state, now, cost);
             } else {
                 self.give_back(now, Change::release(cost));
@@ -471,7 +472,7 @@ impl<P: Policy> Inner<P> {
     /// Makes a change for which no caller is left that could try again. It is noted first: what the policy keeps from
     /// being given back by a panic is given back with the next event.
     pub(crate) fn give_back(&mut self, now: Nanos, change: Change<P>) {
-        if P::INFALLIBLE {
+        if P::HOOKS.infallible {
             self.apply(now, &change);
             return;
         }
@@ -615,7 +616,7 @@ impl<P: Policy> Inner<P> {
 
     /// Takes over the position from the word, and notes what the word has charged since it was published `before`.
     pub(super) fn take_over(&mut self, [before, position]: [i128; 2], now: Nanos) {
-        let Some(lock_free) = P::LOCK_FREE else { return };
+        let Some(lock_free) = P::HOOKS.lock_free else { return };
         let state = (lock_free.state)(&mut self.state);
         state.position = position;
         if position != before
@@ -634,7 +635,7 @@ impl<P: Policy> Inner<P> {
         permits: u64,
         read_again: impl FnOnce() -> Nanos,
     ) -> Attempt {
-        let Some(lock_free) = P::LOCK_FREE else { return Attempt::Undecided };
+        let Some(lock_free) = P::HOOKS.lock_free else { return Attempt::Undecided };
         let (attempt, found) = word.attempt_recorded(now, permits);
         if let (Attempt::Granted(receipt), Some(found)) = (&attempt, found) {
             if let Some(positions) = word.unrecorded(&self.published, &found) {
@@ -648,7 +649,7 @@ impl<P: Policy> Inner<P> {
 
     /// Lets the word decide again, if no caller waits and nothing is paused.
     pub(super) fn publish(&mut self, word: &AtomicState, now: Nanos) {
-        if let Some(lock_free) = P::LOCK_FREE
+        if let Some(lock_free) = P::HOOKS.lock_free
             && self.is_quiet(now)
             && let Some(schedule) = (lock_free.schedule)(&self.policy)
         {

@@ -51,7 +51,7 @@ impl Modelled for TokenBucket {
     }
 
     fn trace(mut state: Self::State) -> String {
-        { (Self::LOCK_FREE.expect("one").state)(&mut state).position }.to_string()
+        { (Self::HOOKS.lock_free.expect("one").state)(&mut state).position }.to_string()
     }
 }
 
@@ -159,7 +159,7 @@ struct Serial<P: Policy> {
 impl<P: Modelled> Serial<P> {
     fn try_at(&mut self, read: Nanos, n: u32) -> Option<P::Receipt> {
         // The mutex does not take a time from before the last one; the word does.
-        let is_old = P::LOCK_FREE.is_none() && read < self.latest;
+        let is_old = P::HOOKS.lock_free.is_none() && read < self.latest;
         let now = if is_old { NOW } else { read };
         self.latest = self.latest.max(now);
         let ready = self.policy.ready_at(&self.state, now, n).expect("within the horizon");

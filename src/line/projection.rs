@@ -23,7 +23,7 @@ impl<P: Policy> Inner<P> {
         let moves = Ready::At(self.due().unwrap_or(now));
         let from = now.max(self.not_before);
         let ahead = self.waiting.as_ref().map_or(0, |waiting| waiting.permits);
-        if let Some(due) = self.policy.ready_behind(&self.state, from, ahead, cost) {
+        if let Some(due) = (P::HOOKS.ready_behind)(&self.policy, &self.state, from, ahead, cost) {
             return (Ready::At(due).and(moves), None);
         }
         self.behind(now, cost, left, |inner, state, ready| {
@@ -48,7 +48,7 @@ impl<P: Policy> Inner<P> {
         let moves = Ready::At(self.due().filter(|_| is_behind).unwrap_or(now));
         let from = now.max(self.not_before);
         // The first question is cheap; most rules that answer it do so for any number.
-        let due = |ahead| self.policy.ready_behind(&self.state, from, ahead, cost);
+        let due = |ahead| (P::HOOKS.ready_behind)(&self.policy, &self.state, from, ahead, cost);
         let is_late = |ahead| due(ahead).is_some_and(|due| due > by);
         if due(0).is_some()
             && let Some(due) = due(self.permits_at(place, is_late))
@@ -128,7 +128,7 @@ impl<P: Policy> Inner<P> {
     pub(super) fn is_in_time_behind_all(&self, deadline: Nanos, now: Nanos, cost: P::Cost) -> bool {
         let from = now.max(self.not_before).max(self.due().unwrap_or(now));
         let ahead = self.waiting.as_ref().map_or(0, |waiting| waiting.permits);
-        let due = self.policy.ready_behind(&self.state, from, ahead, cost);
+        let due = (P::HOOKS.ready_behind)(&self.policy, &self.state, from, ahead, cost);
         due.is_some_and(|due| due <= deadline)
     }
 
@@ -194,7 +194,7 @@ impl<P: Policy> Inner<P> {
         // Room for as many again, so that those that join do not need a walk each.
         let twice = |sum, cost: &P::Cost| cost.add_to(cost.add_to(sum));
         let room = ahead.iter().fold(cost.add_to(Default::default()), twice);
-        let mut tail = Tail::new(self.policy.fork(&self.state, room), from, room);
+        let mut tail = Tail::new((P::HOOKS.fork)(&self.policy, &self.state, room), from, room);
         // Up to the first behind which waiters are unpredictable.
         let _ = ahead.into_iter().all(|cost| tail.join(&self.policy, from, cost));
         tail

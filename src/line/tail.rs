@@ -13,7 +13,7 @@ pub(super) struct Tail<S, C: Cost> {
     /// too early by the second.
     pub(super) left: usize,
     pub(super) late: usize,
-    /// The costs for which the [fork](Policy::fork) is exact.
+    /// The costs for which the [fork](crate::policy::Hooks::fork) is exact.
     room: C::Sum,
     /// The cost of each of them; `None` if the costs differ, or if there is none.
     cost: Option<C>,

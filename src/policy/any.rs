@@ -1,10 +1,9 @@
 //! Rules chosen at run time.
 //!
-//! [`AnyPolicy`] is one rule of this crate, whichever; [`AllOf`] several of them with one cost,
-//! composed like a tuple. Every method is that of the rule inside. Two things are added, for changes
-//! of the kind: the state counts the permits in grants that have not been dropped, so that an
-//! [`InFlight`] that comes later knows them; and a receipt carries an epoch, so that a refund is
-//! ignored if the state it was charged to is gone.
+//! [`AnyPolicy`] is one rule of this crate, and each of its methods is the method of the rule inside. Two things
+//! are added, for changes of the kind: the state counts the permits in grants that have not been dropped, so that
+//! a later [`InFlight`] knows them; and a receipt carries an epoch, so that a refund is ignored if the state it
+//! was charged to is gone.
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
@@ -13,73 +12,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fixed_window::FixedWindow;
-use super::gcra::Gcra;
-use super::in_flight::InFlight;
-use super::leaky_bucket::LeakyBucket;
-use super::lock_out::{LockOut, LockOutState};
-use super::sliding_window_counter::SlidingWindowCounter;
-use super::sliding_window_log::SlidingWindowLog;
-use super::smooth_bursty::SmoothBursty;
-use super::smooth_warming_up::SmoothWarmingUp;
-use super::token_bucket::TokenBucket;
-use super::{Asked, Limit, Policy, Ready};
+use super::lock_out::LockOutState;
+use super::parts::{each, each_mut, last_of, least, limits, ready_now, slice};
+use super::{Cost, Hooks, Policy, Ready};
 use crate::error::ExceedsCapacity;
-use crate::policy::compose::last_of;
 use crate::units::Nanos;
-
-/// A policy of this crate, chosen at run time: parsed from a [text](#impl-FromStr-for-AnyPolicy), or with the feature
-/// `serde` read from a [file](crate::Limits#in-a-file).
-///
-/// It answers as the policy inside does. [`AllOf`] makes several of them one policy.
-///
-/// - [`set_policy`](crate::RateLimiter::set_policy) may change the kind. The new rule then starts
-///   with no more permits than the old one had, and not before the old one was ready; permits in
-///   flight still count. Refunds of earlier grants give nothing back.
-/// - Because it may be an [`InFlight`], each call takes a lock, and so does the drop of a grant. Each
-///   key of a [`KeyedRateLimiter`](crate::KeyedRateLimiter) in use takes about as much memory as a
-///   limiter. A program that knows its policy should name it.
-/// - There are no Redis scripts for it yet.
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::{AnyPolicy, FixedWindow, ManualClock, Rate, RateLimiter, TokenBucket};
-///
-/// fn read(kind: &str) -> AnyPolicy {
-///     match kind {
-///         "window" => FixedWindow::new(100, Duration::from_secs(60)).into(),
-///         _ => TokenBucket::new(Rate::per_second(5.0), 10).into(),
-///     }
-/// }
-/// let limiter = RateLimiter::with_clock(read("bucket"), ManualClock::new());
-/// limiter.try_acquire(10)?;
-/// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after(), Some(Duration::from_millis(200)));
-/// # Ok::<(), tollgate::Error>(())
-/// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum AnyPolicy {
-    /// See [`SmoothBursty`].
-    SmoothBursty(SmoothBursty),
-    /// See [`SmoothWarmingUp`].
-    SmoothWarmingUp(SmoothWarmingUp),
-    /// See [`TokenBucket`].
-    TokenBucket(TokenBucket),
-    /// See [`Gcra`].
-    Gcra(Gcra),
-    /// See [`LeakyBucket`].
-    LeakyBucket(LeakyBucket),
-    /// See [`FixedWindow`].
-    FixedWindow(FixedWindow),
-    /// See [`SlidingWindowLog`].
-    SlidingWindowLog(SlidingWindowLog),
-    /// See [`SlidingWindowCounter`].
-    SlidingWindowCounter(SlidingWindowCounter),
-    /// See [`InFlight`].
-    InFlight(InFlight),
-    /// See [`LockOut`].
-    LockOut(Box<LockOut<AnyPolicy>>),
-}
+use crate::{
+    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
+    SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
 
 /// What an [`AnyPolicy`] remembers.
 #[derive(Clone, Debug)]
@@ -98,16 +39,66 @@ pub struct AnyReceipt {
     kind: KindReceipt,
 }
 
-/// All kinds that do not hold another rule.
+/// Hands the rules that hold no other rule to a macro.
+macro_rules! each_rule {
+    ($then:ident) => {
+        $then! {
+            SmoothBursty, SmoothWarmingUp, TokenBucket, Gcra, LeakyBucket, FixedWindow,
+            SlidingWindowLog, SlidingWindowCounter, InFlight
+        }
+    };
+}
+#[cfg(any(feature = "redis", feature = "serde"))]
+pub(crate) use each_rule;
+
 macro_rules! kinds {
     ($($kind:ident),+) => {
+        /// A policy of this crate, chosen at run time: parsed from a [text](#impl-FromStr-for-AnyPolicy), or with
+        /// the feature `serde` read from a [file](crate::Limits#in-a-file).
+        ///
+        /// It answers as the policy inside does. [`AllOf`] makes several of them one policy.
+        ///
+        /// - [`set_policy`](crate::RateLimiter::set_policy) may change the kind. The new rule starts with
+        ///   no more permits than the old one had, and not before the old one was ready. Permits in flight still
+        ///   count; refunds of earlier grants give nothing back.
+        /// - Because it may be an [`InFlight`], each call takes a lock, and so does the drop of a grant. Each
+        ///   key of a [`KeyedRateLimiter`](crate::KeyedRateLimiter) in use takes about as much memory as a
+        ///   limiter. A program that knows its policy should use its type.
+        /// - There are no Redis scripts for it yet.
+        ///
+        /// ```
+        /// use std::time::Duration;
+        /// use tollgate::{AnyPolicy, FixedWindow, ManualClock, Rate, RateLimiter, TokenBucket};
+        ///
+        /// fn read(kind: &str) -> AnyPolicy {
+        ///     match kind {
+        ///         "window" => FixedWindow::new(100, Duration::from_secs(60)).into(),
+        ///         _ => TokenBucket::new(Rate::per_second(5.0), 10).into(),
+        ///     }
+        /// }
+        /// let limiter = RateLimiter::with_clock(read("bucket"), ManualClock::new());
+        /// limiter.try_acquire(10)?;
+        /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after(), Some(Duration::from_millis(200)));
+        /// # Ok::<(), tollgate::Error>(())
+        /// ```
+        #[derive(Clone, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum AnyPolicy {
+            $(
+                #[doc = concat!("See [`", stringify!($kind), "`].")]
+                $kind($kind),
+            )+
+            /// See [`LockOut`].
+            LockOut(Box<LockOut<AnyPolicy>>),
+        }
+
         #[derive(Clone, Debug)]
         enum KindState {
             $($kind(<$kind as Policy>::State),)+
             LockOut(Box<LockOutState<AnyState>>),
         }
 
-        /// That of a lock-out is that of the rule inside.
+        /// A lock-out has the receipt of the rule inside.
         #[derive(Clone, Copy, Debug)]
         enum KindReceipt {
             $($kind(<$kind as Policy>::Receipt),)+
@@ -121,13 +112,36 @@ macro_rules! kinds {
             }
         )+
 
+        /// Asks the rule inside.
+        macro_rules! inside {
+            ($policy:expr, $inner:ident => $answer:expr) => {
+                match $policy {
+                    $(AnyPolicy::$kind($inner) => $answer,)+
+                    AnyPolicy::LockOut($inner) => $answer,
+                }
+            };
+        }
+
         /// Asks the rule inside, and its state.
         macro_rules! ask {
             ($policy:expr, $state:expr, $inner:ident, $inner_state:ident => $answer:expr) => {
                 match ($policy, $state) {
                     $((AnyPolicy::$kind($inner), KindState::$kind($inner_state)) => $answer,)+
-                    (AnyPolicy::LockOut($inner), KindState::LockOut($inner_state)) => $answer,
+                    (AnyPolicy::LockOut($inner), KindState::LockOut($inner_state)) => {
+                        let $inner: &LockOut<AnyPolicy> = $inner;
+                        $answer
+                    }
                     _ => foreign(),
+                }
+            };
+        }
+
+        /// A state that the rule inside makes.
+        macro_rules! state {
+            ($policy:expr, $inner:ident => $answer:expr) => {
+                match $policy {
+                    $(AnyPolicy::$kind($inner) => KindState::$kind($answer),)+
+                    AnyPolicy::LockOut($inner) => KindState::LockOut(Box::new($answer)),
                 }
             };
         }
@@ -186,58 +200,21 @@ macro_rules! kinds {
             fn fork_kind(&self, state: &AnyState, most: u64) -> KindState {
                 match (self, &state.kind) {
                     $((Self::$kind(policy), KindState::$kind(state)) => {
-                        KindState::$kind(policy.fork(state, most))
+                        KindState::$kind((Hooks::of(policy).fork)(policy, state, most))
                     })+
                     (Self::LockOut(policy), KindState::LockOut(state)) => {
-                        KindState::LockOut(Box::new(policy.fork(state, most)))
+                        KindState::LockOut(Box::new((LockOut::HOOKS.fork)(policy, state, most)))
                     }
                     _ => foreign(),
                 }
             }
-
-            fn kind_state(
-                &self,
-                state: impl Fn(&dyn Begin) -> KindState,
-                lock_out: impl FnOnce(&LockOut<AnyPolicy>) -> LockOutState<AnyState>,
-            ) -> KindState {
-                match self {
-                    $(Self::$kind(policy) => state(policy),)+
-                    Self::LockOut(policy) => KindState::LockOut(Box::new(lock_out(policy))),
-                }
-            }
         }
-
-        /// The first state of a rule.
-        trait Begin {
-            fn start(&self, now: Nanos) -> KindState;
-            fn idle(&self, now: Nanos) -> KindState;
-        }
-
-        $(
-            impl Begin for $kind {
-                fn start(&self, now: Nanos) -> KindState {
-                    KindState::$kind(Policy::start(self, now))
-                }
-
-                fn idle(&self, now: Nanos) -> KindState {
-                    KindState::$kind(Policy::idle(self, now))
-                }
-            }
-        )+
     };
 }
 
-kinds!(
-    SmoothBursty,
-    SmoothWarmingUp,
-    TokenBucket,
-    Gcra,
-    LeakyBucket,
-    FixedWindow,
-    SlidingWindowLog,
-    SlidingWindowCounter,
-    InFlight
-);
+each_rule!(kinds);
+#[allow(clippy::single_component_path_imports)] // a macro that a macro defines
+pub(super) use inside;
 
 fn foreign() -> ! {
     panic!("the state belongs to another policy; `migrate` it first")
@@ -252,18 +229,7 @@ impl<P: Into<AnyPolicy>> From<LockOut<P>> for AnyPolicy {
 
 impl fmt::Debug for AnyPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::SmoothBursty(policy) => policy.fmt(f),
-            Self::SmoothWarmingUp(policy) => policy.fmt(f),
-            Self::TokenBucket(policy) => policy.fmt(f),
-            Self::Gcra(policy) => policy.fmt(f),
-            Self::LeakyBucket(policy) => policy.fmt(f),
-            Self::FixedWindow(policy) => policy.fmt(f),
-            Self::SlidingWindowLog(policy) => policy.fmt(f),
-            Self::SlidingWindowCounter(policy) => policy.fmt(f),
-            Self::InFlight(policy) => policy.fmt(f),
-            Self::LockOut(policy) => policy.fmt(f),
-        }
+        inside!(self, policy => policy.fmt(f))
     }
 }
 
@@ -272,7 +238,7 @@ impl AnyState {
         Self { held: 0, epoch: 0, kind }
     }
 
-    /// Never the same again after a change of the kind, that of a rule inside included.
+    /// Changes with each change of the kind, even inside a lock-out.
     fn epoch(&self) -> u64 {
         match &self.kind {
             KindState::LockOut(lock) => self.epoch + lock.state.epoch(),
@@ -284,17 +250,12 @@ impl AnyState {
 impl AnyPolicy {
     /// A new state, with `held` permits in flight and at most `available` ready.
     fn begin(&self, now: Nanos, held: u64, available: u32) -> AnyState {
-        let kind = self.kind_state(
-            |policy| policy.start(now),
-            |lock_out| LockOutState {
-                state: lock_out.policy.begin(now, held, available),
-                locked_until: Nanos::ZERO,
-            },
-        );
-        let mut state = AnyState { held, ..AnyState::new(kind) };
+        let mut state = AnyState { held, ..self.start(now) };
         match (self, &mut state.kind) {
             (Self::InFlight(_), KindState::InFlight(out)) => *out = held,
-            (Self::LockOut(_), _) => {}
+            (Self::LockOut(lock_out), KindState::LockOut(lock)) => {
+                lock.state = lock_out.policy.begin(now, held, available);
+            }
             _ => {
                 let excess = self.available(&state, now).saturating_sub(available);
                 if excess > 0 {
@@ -311,14 +272,30 @@ impl Policy for AnyPolicy {
     type State = AnyState;
     type Receipt = AnyReceipt;
 
-    const INFALLIBLE: bool = true;
+    const HELD: bool = true;
+
+    const HOOKS: Hooks<Self> = Hooks {
+        infallible: true,
+        timeless_release: true,
+        ready_now: |any, state, now, n| ask!(any, &state.kind, policy, state => (Hooks::of(policy).ready_now)(policy, state, now, n)),
+        ready_behind: |any, state, now, ahead, n| {
+            ask!(any, &state.kind, policy, state => {
+                (Hooks::of(policy).ready_behind)(policy, state, now, ahead, n)
+            })
+        },
+        fork: |any, state, most| AnyState { kind: any.fork_kind(state, most), ..*state },
+        limits: |any, state, asked, visit| {
+            ask!(any, &state.kind, policy, state => (Hooks::of(policy).limits)(policy, state, asked, visit));
+        },
+        ..Hooks::none()
+    };
 
     fn start(&self, now: Nanos) -> AnyState {
-        AnyState::new(self.kind_state(|policy| policy.start(now), |policy| policy.start(now)))
+        AnyState::new(state!(self, policy => policy.start(now)))
     }
 
     fn idle(&self, now: Nanos) -> AnyState {
-        AnyState::new(self.kind_state(|policy| policy.idle(now), |policy| policy.idle(now)))
+        AnyState::new(state!(self, policy => policy.idle(now)))
     }
 
     fn idle_at(&self, state: &AnyState) -> Option<Nanos> {
@@ -327,10 +304,6 @@ impl Policy for AnyPolicy {
 
     fn ready_at(&self, state: &AnyState, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
         ask!(self, &state.kind, policy, state => policy.ready_at(state, now, n))
-    }
-
-    fn ready_now(&self, state: &AnyState, now: Nanos, n: u32) -> bool {
-        ask!(self, &state.kind, policy, state => policy.ready_now(state, now, n))
     }
 
     fn charge(&self, state: &mut AnyState, at: Nanos, n: u32) -> AnyReceipt {
@@ -355,9 +328,6 @@ impl Policy for AnyPolicy {
             receipt
         }
     }
-
-    const HELD: bool = true;
-    const TIMELESS_RELEASE: bool = true;
 
     fn release(&self, state: &mut AnyState, now: Nanos, n: u32) {
         state.held = state.held.saturating_sub(u64::from(n));
@@ -386,23 +356,8 @@ impl Policy for AnyPolicy {
         ask!(self, &state.kind, policy, state => policy.available(state, now))
     }
 
-    fn limits(&self, state: &AnyState, asked: Asked<u32>, visit: &mut dyn FnMut(Limit<u32>)) {
-        ask!(self, &state.kind, policy, state => policy.limits(state, asked, visit));
-    }
-
     fn window(&self, permits: u32) -> Option<Duration> {
-        match self {
-            Self::SmoothBursty(policy) => policy.window(permits),
-            Self::SmoothWarmingUp(policy) => policy.window(permits),
-            Self::TokenBucket(policy) => policy.window(permits),
-            Self::Gcra(policy) => policy.window(permits),
-            Self::LeakyBucket(policy) => policy.window(permits),
-            Self::FixedWindow(policy) => policy.window(permits),
-            Self::SlidingWindowLog(policy) => policy.window(permits),
-            Self::SlidingWindowCounter(policy) => policy.window(permits),
-            Self::InFlight(policy) => policy.window(permits),
-            Self::LockOut(policy) => policy.window(permits),
-        }
+        inside!(self, policy => policy.window(permits))
     }
 
     fn refused(&self, state: &mut AnyState, now: Nanos, n: u32) -> bool {
@@ -414,26 +369,7 @@ impl Policy for AnyPolicy {
     }
 
     fn catch_up(&self) -> Duration {
-        match self {
-            Self::SmoothBursty(policy) => policy.catch_up(),
-            Self::SmoothWarmingUp(policy) => policy.catch_up(),
-            Self::TokenBucket(policy) => policy.catch_up(),
-            Self::Gcra(policy) => policy.catch_up(),
-            Self::LeakyBucket(policy) => policy.catch_up(),
-            Self::FixedWindow(policy) => policy.catch_up(),
-            Self::SlidingWindowLog(policy) => policy.catch_up(),
-            Self::SlidingWindowCounter(policy) => policy.catch_up(),
-            Self::InFlight(policy) => policy.catch_up(),
-            Self::LockOut(policy) => policy.catch_up(),
-        }
-    }
-
-    fn fork(&self, state: &AnyState, most: u64) -> AnyState {
-        AnyState { kind: self.fork_kind(state, most), ..*state }
-    }
-
-    fn ready_behind(&self, state: &AnyState, now: Nanos, ahead: u64, n: u32) -> Option<Nanos> {
-        ask!(self, &state.kind, policy, state => policy.ready_behind(state, now, ahead, n))
+        inside!(self, policy => policy.catch_up())
     }
 
     fn room_at(&self, state: &AnyState, now: Nanos, queued: u64, n: u32) -> Nanos {
@@ -441,11 +377,11 @@ impl Policy for AnyPolicy {
     }
 }
 
-/// Several rules chosen at run time, with one cost: granted when all grant, and charged in all or
-/// none, as [`Same`](crate::Same) of a tuple is.
+/// Several rules chosen at run time, with one cost: a request is charged in all of them or in none, as with
+/// [`Same`](crate::Same).
 ///
 /// At most [eight](Self::MAX_PARTS) rules: each grant carries a receipt for each of them, about a
-/// kilobyte together. What [`AnyPolicy`] says of locks, keys and Redis holds here, too.
+/// kilobyte together. Locks, keys and Redis are as for [`AnyPolicy`].
 ///
 /// [`set_policy`](crate::RateLimiter::set_policy) goes part by part, in order. A part that is added
 /// starts as a new limiter does, with the permits in flight counted.
@@ -510,16 +446,6 @@ impl AllOf {
     /// # Panics
     ///
     /// If there is none, or more than [`MAX_PARTS`](Self::MAX_PARTS).
-    ///
-    /// ```
-    /// use tollgate::{AllOf, InFlight, ManualClock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let rules = [SmoothBursty::new(Rate::per_second(5.0)).into(), InFlight::new(1).into()];
-    /// let limiter = RateLimiter::with_clock(AllOf::new(rules), ManualClock::new());
-    /// let _held = limiter.try_acquire(1)?;
-    /// assert_eq!(limiter.try_acquire(1).unwrap_err().part(), Some(1));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     #[track_caller]
     pub fn new(parts: impl IntoIterator<Item = AnyPolicy>) -> Self {
@@ -530,32 +456,9 @@ impl AllOf {
     }
 
     /// The rules, in order.
-    ///
-    /// ```
-    /// use tollgate::{AllOf, AnyPolicy, InFlight};
-    ///
-    /// let policy = AllOf::new([InFlight::new(3).into()]);
-    /// assert_eq!(policy.parts(), [AnyPolicy::InFlight(InFlight::new(3))]);
-    /// ```
     #[must_use]
     pub fn parts(&self) -> &[AnyPolicy] {
         &self.parts
-    }
-
-    fn each<'a>(
-        &'a self,
-        state: &'a AllOfState,
-    ) -> impl Iterator<Item = (&'a AnyPolicy, &'a AnyState)> {
-        assert_eq!(self.parts.len(), state.parts.len(), "the state belongs to another policy");
-        self.parts.iter().zip(&state.parts)
-    }
-
-    fn each_mut<'a>(
-        &'a self,
-        state: &'a mut AllOfState,
-    ) -> impl Iterator<Item = (&'a AnyPolicy, &'a mut AnyState)> {
-        assert_eq!(self.parts.len(), state.parts.len(), "the state belongs to another policy");
-        self.parts.iter().zip(&mut state.parts)
     }
 }
 
@@ -581,7 +484,22 @@ impl Policy for AllOf {
     type State = AllOfState;
     type Receipt = AllOfReceipt;
 
-    const INFALLIBLE: bool = true;
+    const HELD: bool = true;
+
+    const HOOKS: Hooks<Self> = Hooks {
+        infallible: true,
+        timeless_release: true,
+        ready_now: |all, state, now, n| ready_now(&all.parts, &state.parts, now, n),
+        fork: |all, state, most| {
+            let each = each(&all.parts, &state.parts);
+            let parts = each.map(|(part, state)| (AnyPolicy::HOOKS.fork)(part, state, most));
+            AllOfState { parts: parts.collect(), ..*state }
+        },
+        limits: |all, state, asked, visit| limits(&all.parts, &state.parts, asked, visit),
+        ..Hooks::none()
+    };
+
+    slice!(parts);
 
     fn start(&self, now: Nanos) -> AllOfState {
         AllOfState { parts: self.parts.iter().map(|part| part.start(now)).collect(), added: 0 }
@@ -591,33 +509,11 @@ impl Policy for AllOf {
         AllOfState { parts: self.parts.iter().map(|part| part.idle(now)).collect(), added: 0 }
     }
 
-    fn idle_at(&self, state: &AllOfState) -> Option<Nanos> {
-        let mut each = self.each(state).map(|(part, state)| part.idle_at(state));
-        each.try_fold(Nanos::ZERO, |latest, at| Some(latest.max(at?)))
-    }
-
-    fn ready_at(&self, state: &AllOfState, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
-        let mut each = self.each(state).enumerate();
-        each.try_fold(Ready::At(Nanos::ZERO), |ready, (index, (part, state))| {
-            let part = part.ready_at(state, now, n);
-            Ok(ready.and(part.map_err(|error| error.in_part(index))?))
-        })
-    }
-
-    fn ready_now(&self, state: &AllOfState, now: Nanos, n: u32) -> bool {
-        self.each(state).all(|(part, state)| part.ready_now(state, now, n))
-    }
-
-    fn check_debt(&self, state: &AllOfState, now: Nanos, n: u32) -> Result<(), ExceedsCapacity> {
-        let mut each = self.each(state).enumerate();
-        each.try_for_each(|(index, (part, state))| {
-            part.check_debt(state, now, n).map_err(|error| error.in_part(index))
-        })
-    }
-
     fn charge(&self, state: &mut AllOfState, at: Nanos, n: u32) -> AllOfReceipt {
         let mut receipt = AllOfReceipt { parts: [None; Self::MAX_PARTS] };
-        for (receipt, (part, state)) in receipt.parts.iter_mut().zip(self.each_mut(state)) {
+        for (receipt, (part, state)) in
+            receipt.parts.iter_mut().zip(each_mut(&self.parts, &mut state.parts))
+        {
             *receipt = Some(part.charge(state, at, n));
         }
         receipt
@@ -630,26 +526,12 @@ impl Policy for AllOf {
         n: u32,
         mut receipt: AllOfReceipt,
     ) -> AllOfReceipt {
-        for (receipt, (part, state)) in receipt.parts.iter_mut().zip(self.each_mut(state)) {
+        for (receipt, (part, state)) in
+            receipt.parts.iter_mut().zip(each_mut(&self.parts, &mut state.parts))
+        {
             *receipt = receipt.map(|receipt| part.refund(state, now, n, receipt));
         }
         receipt
-    }
-
-    fn fork(&self, state: &AllOfState, most: u64) -> AllOfState {
-        let parts = self.each(state).map(|(part, state)| part.fork(state, most));
-        AllOfState { parts: parts.collect(), ..*state }
-    }
-
-    const HELD: bool = true;
-    const TIMELESS_RELEASE: bool = true;
-
-    fn release(&self, state: &mut AllOfState, now: Nanos, n: u32) {
-        self.each_mut(state).for_each(|(part, state)| part.release(state, now, n));
-    }
-
-    fn pause(&self, state: &mut AllOfState, now: Nanos, until: Nanos) {
-        self.each_mut(state).for_each(|(part, state)| part.pause(state, now, until));
     }
 
     fn migrate(&self, old: &Self, state: &mut AllOfState, now: Nanos) {
@@ -666,36 +548,5 @@ impl Policy for AllOf {
             }
         }
         state.added += u64::from(self.parts.len() > before);
-    }
-
-    fn available(&self, state: &AllOfState, now: Nanos) -> u32 {
-        let each = self.each(state).map(|(part, state)| part.available(state, now));
-        each.min().unwrap_or_default()
-    }
-
-    fn limits(&self, state: &AllOfState, asked: Asked<u32>, visit: &mut dyn FnMut(Limit<u32>)) {
-        self.each(state).for_each(|(part, state)| part.limits(state, asked, visit));
-    }
-
-    fn window(&self, permits: u32) -> Option<Duration> {
-        self.parts.iter().filter_map(|part| part.window(permits)).max()
-    }
-
-    fn refused(&self, state: &mut AllOfState, now: Nanos, n: u32) -> bool {
-        let each = self.each_mut(state);
-        each.fold(false, |changed, (part, state)| part.refused(state, now, n) || changed)
-    }
-
-    fn limited_by(&self, state: &AllOfState, now: Nanos, n: u32) -> Option<usize> {
-        last_of(self.each(state).map(|(part, state)| part.ready_at(state, now, n).ok()), now)
-    }
-
-    fn catch_up(&self) -> Duration {
-        self.parts.iter().map(Policy::catch_up).min().unwrap_or_default()
-    }
-
-    fn room_at(&self, state: &AllOfState, now: Nanos, queued: u64, n: u32) -> Nanos {
-        let each = self.each(state);
-        each.fold(now, |at, (part, state)| at.max(part.room_at(state, now, queued, n)))
     }
 }

@@ -16,12 +16,6 @@ pub trait Cost:
     sealed::Sealed + Copy + Debug + Default + PartialEq + Send + Sync + 'static
 {
     /// One permit, of each part of a tuple.
-    ///
-    /// ```
-    /// use tollgate::Cost;
-    ///
-    /// assert_eq!(<(u32, u32)>::ONE, (1, 1));
-    /// ```
     const ONE: Self;
 
     /// The sum of many costs.
@@ -44,18 +38,43 @@ pub trait Cost:
     fn permits(self) -> u64;
 
     /// This cost minus `other`; zero if `other` is larger.
+    #[inline]
     #[must_use]
-    fn saturating_sub(self, other: Self) -> Self;
+    fn saturating_sub(self, other: Self) -> Self {
+        self.each(other, u32::saturating_sub)
+    }
+
+    /// How many numbers it is made of.
+    #[doc(hidden)]
+    const NUMBERS: usize;
+
+    #[doc(hidden)]
+    fn number(self, index: usize) -> u32;
+
+    #[doc(hidden)]
+    fn from_numbers(number: impl Fn(usize) -> u32) -> Self;
+
+    #[doc(hidden)]
+    fn numbers(self) -> impl Iterator<Item = u32> {
+        (0..Self::NUMBERS).map(move |index| self.number(index))
+    }
 
     /// The same with no number greater than `permits`.
     #[doc(hidden)]
+    #[inline]
     #[must_use]
-    fn at_most(self, permits: u64) -> Self;
+    fn at_most(self, permits: u64) -> Self {
+        let permits = u32::try_from(permits).unwrap_or(u32::MAX);
+        Self::from_numbers(|index| self.number(index).min(permits))
+    }
 
-    /// Combines each number with that of `other`.
+    /// Combines each number with the same number of `other`.
     #[doc(hidden)]
+    #[inline]
     #[must_use]
-    fn each(self, other: Self, combine: fn(u32, u32) -> u32) -> Self;
+    fn each(self, other: Self, combine: fn(u32, u32) -> u32) -> Self {
+        Self::from_numbers(|index| combine(self.number(index), other.number(index)))
+    }
 }
 
 pub(super) mod sealed {
@@ -90,16 +109,15 @@ impl Cost for u32 {
         u64::from(self)
     }
 
-    fn saturating_sub(self, other: Self) -> Self {
-        self.saturating_sub(other)
+    const NUMBERS: usize = 1;
+
+    #[inline]
+    fn number(self, _: usize) -> u32 {
+        self
     }
 
     #[inline]
-    fn at_most(self, permits: u64) -> Self {
-        self.min(u32::try_from(permits).unwrap_or(u32::MAX))
-    }
-
-    fn each(self, other: Self, combine: fn(u32, u32) -> u32) -> Self {
-        combine(self, other)
+    fn from_numbers(number: impl Fn(usize) -> u32) -> Self {
+        number(0)
     }
 }

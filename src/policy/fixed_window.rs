@@ -6,15 +6,15 @@
 //! Let `s` be the start of the current window and `c` the permits granted in it. `n` permits are ready at
 //! once if `c + n <= limit`, else at `s + window`. Units: nanoseconds, exact.
 
-use super::{Policy, Ready, check_span, shows};
+use super::{Hooks, Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, saturating_nanos};
 use std::time::Duration;
 
 /// At most `limit` permits in each window; windows do not overlap.
 ///
-/// For servers that count in windows. **Twice the limit can be granted across a boundary**: the permits of
-/// one window at its end, and those of the next at its start. If the server's windows are aligned
+/// For servers that count in windows. **Twice the limit can be granted across a boundary**: one window's permits
+/// at its end, and the next window's permits at its start. If the server's windows are aligned
 /// differently, this exceeds its limit; use a [`SlidingWindowLog`](crate::SlidingWindowLog), which fits any
 /// alignment.
 ///
@@ -51,19 +51,6 @@ impl FixedWindow {
     /// # Panics
     ///
     /// If the window is zero or longer than the [horizon](Nanos::HORIZON).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{FixedWindow, ManualClock, RateLimiter};
-    ///
-    /// let clock = ManualClock::new();
-    /// let policy = FixedWindow::new(1, Duration::from_secs(60));
-    /// let limiter = RateLimiter::with_clock(policy, clock.clone());
-    /// clock.advance(Duration::from_secs(59));
-    /// limiter.try_acquire(1)?;
-    /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_secs(), 60);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     #[track_caller]
     pub fn new(limit: u32, window: Duration) -> Self {
@@ -145,7 +132,15 @@ impl Policy for FixedWindow {
     type State = FixedWindowState;
     type Receipt = FixedWindowReceipt;
 
-    const INFALLIBLE: bool = true;
+    const HOOKS: Hooks<Self> = Hooks {
+        infallible: true,
+        small: true,
+        ready_now: |policy, state, now, n| {
+            state.granted + u64::from(n) <= u64::from(policy.limit)
+                || policy.is_ready_in_the_next_window(state, now, n)
+        },
+        ..Hooks::none()
+    };
 
     fn start(&self, _: Nanos) -> FixedWindowState {
         FixedWindowState { start: i64::MIN, granted: 0 }
@@ -167,12 +162,6 @@ impl Policy for FixedWindow {
         }
         let fits = state.granted + u64::from(n) <= u64::from(self.limit);
         Ok(Ready::At(if fits { now } else { self.end(state) }))
-    }
-
-    #[inline(always)]
-    fn ready_now(&self, state: &FixedWindowState, now: Nanos, n: u32) -> bool {
-        state.granted + u64::from(n) <= u64::from(self.limit)
-            || self.is_ready_in_the_next_window(state, now, n)
     }
 
     #[inline(always)]
@@ -199,8 +188,6 @@ impl Policy for FixedWindow {
         }
         receipt
     }
-
-    const SMALL: bool = true;
 
     /// Permits granted in the last window count as long as a window of the new length from the same start.
     fn migrate(&self, _: &Self, _: &mut FixedWindowState, _: Nanos) {}

@@ -1,19 +1,18 @@
 //! The generic cell rate algorithm.
 //!
-//! Each permit has a theoretical arrival time, one emission interval after that of the permit before it. A
-//! request may arrive earlier by at most a tolerance. The rule is equivalent to the token bucket: the
+//! Permits have theoretical arrival times, one emission interval apart. A request may arrive earlier by at most
+//! a tolerance. The rule is equivalent to the token bucket: the
 //! tolerance is the time that fills a bucket of `max_burst + 1` permits.
 //!
 //! Let `TAT` be the theoretical arrival time. `n` permits are ready at
 //! `max(TAT, t) + n x interval - tolerance`; charging them sets `TAT = max(TAT, t) + n x interval`.
 //!
-//! Source: ITU-T I.371 and ATM Forum TM 4.0; the arguments and the five answers are those of
-//! redis-cell's `CL.THROTTLE`. Units: nanoseconds and fractions of permits, see
-//! [`schedule`](super::schedule), which keeps `TAT - tolerance`. Grants are rounded up to whole
-//! nanoseconds.
+//! Source: ITU-T I.371 and ATM Forum TM 4.0; arguments and answers as in redis-cell's `CL.THROTTLE`. Units:
+//! nanoseconds and fractions of permits, see [`schedule`](super::schedule), which keeps `TAT - tolerance`. Grants
+//! are rounded up to whole nanoseconds.
 
 use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
-use super::{Policy, Rated, Ready, TWO_TICKS, shows};
+use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::policy::lock_free::LockFree;
 use crate::units::{Nanos, Rate};
@@ -64,14 +63,6 @@ impl Gcra {
     /// # Panics
     ///
     /// If `count` per `period` is not between 1 per day and 1e9 per second.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Gcra, Rate, Rated};
-    ///
-    /// let policy = Gcra::new(15, 30, Duration::from_secs(60));
-    /// assert_eq!(policy.rate(), Rate::per_minute(30.0));
-    /// ```
     #[must_use]
     #[track_caller]
     pub fn new(max_burst: u32, count: u32, period: Duration) -> Self {
@@ -81,14 +72,6 @@ impl Gcra {
 
     /// The maximum wake-up lateness that is credited back, 2 ms by default. It matters only if the burst is
     /// less than the permits that arrive in this time.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Gcra, Policy};
-    ///
-    /// let policy = Gcra::new(0, 5, Duration::from_secs(1)).with_catch_up(Duration::ZERO);
-    /// assert_eq!(policy.catch_up(), Duration::ZERO);
-    /// ```
     #[must_use]
     pub fn with_catch_up(self, catch_up: Duration) -> Self {
         Self { catch_up, ..self }
@@ -100,7 +83,20 @@ impl Gcra {
 }
 
 impl Policy for Gcra {
-    scheduled!();
+    scheduled!(
+        small: true,
+        most_held: |policy| super::most_held(policy.rate, u64::from(policy.max_burst) + 1),
+        beside: |policy, held| {
+            let max_burst = policy.max_burst.saturating_sub(held);
+            let schedule = Self::schedule(policy.rate, max_burst);
+            Self { max_burst, schedule, ..policy.clone() }
+        },
+        lock_free: Some(LockFree {
+            schedule: |policy| Some(policy.schedule),
+            state: |state| state,
+            receipt: |receipt| receipt,
+        }),
+    );
 
     fn start(&self, now: Nanos) -> RateState {
         self.schedule.full(now)
@@ -110,22 +106,6 @@ impl Policy for Gcra {
     fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
         self.schedule.migrate_number(&old.schedule, state, now);
     }
-
-    fn most_held(&self) -> u32 {
-        super::most_held(self.rate, u64::from(self.max_burst) + 1)
-    }
-
-    fn beside(&self, held: u32) -> Self {
-        let max_burst = self.max_burst.saturating_sub(held);
-        Self { max_burst, schedule: Self::schedule(self.rate, max_burst), ..self.clone() }
-    }
-
-    const SMALL: bool = true;
-    const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = Some(LockFree {
-        schedule: |policy| Some(policy.schedule),
-        state: |state| state,
-        receipt: |receipt| receipt,
-    });
 }
 
 impl Rated for Gcra {

@@ -106,8 +106,9 @@ impl Log {
         LogReceipt { entry: self.gone + self.entries.len() as u64 - 1 }
     }
 
-    /// A copy to which at most `more` permits are added, each when it fits in `limit`: with the entries that have to
-    /// expire for that, and the last one, which the first grant may join. The others count as permits that stay.
+    /// A copy to which at most `more` permits are added, each when it fits in `limit`: with the entries that have
+    /// to expire for that, and the last one, which the first grant may join. The others count as permits that
+    /// stay.
     pub(crate) fn fork(&self, more: u64, limit: u32) -> Self {
         let mut left = self.granted.saturating_add(more).saturating_sub(u64::from(limit));
         let oldest = self.entries.iter().take_while(|entry| {
@@ -141,7 +142,12 @@ macro_rules! logged {
         type State = Log;
         type Receipt = LogReceipt;
 
-        const INFALLIBLE: bool = true;
+        const HOOKS: Hooks<Self> = Hooks {
+            infallible: true,
+            small: true,
+            fork: |policy, log, most| log.fork(most, policy.limit),
+            ..Hooks::none()
+        };
 
         fn start(&self, _: Nanos) -> Log {
             Log::default()
@@ -165,17 +171,11 @@ macro_rules! logged {
             log.add(at, u64::from(n), self.span)
         }
 
-        fn fork(&self, log: &Log, most: u64) -> Log {
-            log.fork(most, self.limit)
-        }
-
         /// Exact: as if the permits had never been granted.
         fn refund(&self, log: &mut Log, _: Nanos, part: u32, receipt: LogReceipt) -> LogReceipt {
             log.take(receipt, u64::from(part));
             receipt
         }
-
-        const SMALL: bool = true;
 
         /// Grants of the last window count. Grants older than the old window may have been removed by a later
         /// grant, even if the new window is longer.

@@ -1,40 +1,34 @@
 //! A margin below a quota.
 //!
-//! A limiter counts a call when it leaves, and the server when it arrives. Calls that take different times on
-//! the way arrive closer together than they left, so a client that uses a quota to the last permit exceeds it
-//! now and then. A share that is left unused absorbs this.
+//! A limiter counts a call when it leaves, the server when it arrives. Latency varies, so calls arrive closer
+//! together than they left, and a client that uses a quota to the last permit sometimes exceeds it. An unused
+//! share absorbs this.
 //!
-//! A delay moves a whole burst, so fewer permits in the same window do not help: 19 at the end of one window and 19
-//! at the start of the next still arrive within one. What helps is time between them. So a window becomes longer by
-//! the delay that it has to absorb, and a rate slower. For rules with a rate `r` and a burst `c`, a span `t` of
-//! arrivals is a span `t + d` of departures, and `c (1 - s) + r (1 - s) (t + d) <= c + r t` for each delay `d` up to
-//! `s c / r`.
+//! A delay moves a whole burst, so fewer permits in the same window do not help: 19 at the end of one window and
+//! 19 at the start of the next still arrive within one. What helps is time between them. So a window becomes
+//! longer by the delay that it has to absorb, and a rate slower. For rules with a rate `r` and a burst `c`, a span
+//! `t` of arrivals is a span `t + d` of departures, and `c (1 - s) + r (1 - s) (t + d) <= c + r t` for each delay
+//! `d` up to `s c / r`.
 //!
-//! The share is rounded up to millionths; then rates are exact. Windows are rounded up to a round time, and numbers
-//! of permits down, but not to zero.
+//! The share is rounded up to millionths; then rates are exact. Windows are rounded up to a round time, and
+//! numbers of permits down, but not to zero.
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 
-use super::any::{AllOf, AnyPolicy};
-use super::compose::Same;
-use super::fixed_window::FixedWindow;
-use super::gcra::Gcra;
+use super::any::{AllOf, AnyPolicy, inside};
 use super::grant_log::Span;
-use super::in_flight::InFlight;
-use super::leaky_bucket::LeakyBucket;
-use super::lock_out::LockOut;
-use super::sliding_window_counter::SlidingWindowCounter;
-use super::sliding_window_log::SlidingWindowLog;
-use super::smooth_bursty::SmoothBursty;
-use super::smooth_warming_up::SmoothWarmingUp;
-use super::token_bucket::TokenBucket;
+use super::parts::{Same, each_tuple};
 use super::{Policy, Rated};
 use crate::units::text::rounded_up;
 use crate::units::{Nanos, Rate, saturating_nanos};
+use crate::{
+    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
+    SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
 use std::time::Duration;
 
-/// Limits that can leave a share of a quota unused, for the client of an API.
+/// Leaves a share of a quota unused, for the client of an API.
 ///
 /// A server counts calls as they arrive, and the network delays some more than others. Write the quota as the
 /// API states it, and leave 5 % of it:
@@ -50,14 +44,14 @@ use std::time::Duration;
 /// # Ok::<(), tollgate::InvalidHeadroom>(())
 /// ```
 ///
-/// It is for rates, all policies of this crate but a custom one, and what is composed of them; with `AllOf` and
-/// `AnyPolicy` also for limits from a file.
+/// Rates, all policies of this crate and their compositions have it, and with `AllOf` and `AnyPolicy` so do limits
+/// from a file.
 ///
 /// # What changes, and what is then certain
 ///
-/// The calls of a client are delayed on the way, some by nothing and some by up to `d`. A server that enforces the
-/// limit in its strictest reading refuses none of them as long as `d` is at most the share of a time, which the rule
-/// gives: with 5 % of a window of one second, up to 50 ms.
+/// Calls are delayed on the way by up to `d`. A server that enforces the limit in its strictest reading refuses
+/// none of them while `d` is at most the share of a time that depends on the rule: with 5 % of a window of one
+/// second, 50 ms.
 ///
 /// | | what changes | the strictest server | `d` is up to the share of |
 /// |---|---|---|---|
@@ -68,37 +62,26 @@ use std::time::Duration;
 /// | [`SlidingWindowCounter`] | the window is longer | counts any `1 - 1/buckets` of a window | the time that it counts |
 /// | [`FixedWindow`] | the window is longer | counts any window, but only if the permits of a window leave together at its start | the window |
 /// | [`FixedWindow::aligned`] | fewer permits, on the same grid | counts the windows of the grid, but only if no more than the share of the limit leaves in the last `d` of a window | the window |
-/// | [`LockOut`], tuples, arrays, [`Same`], [`AllOf`], [`AnyPolicy`] | their parts | is one for each part | that of each part |
+/// | [`LockOut`], tuples, arrays, [`Same`], [`AllOf`], [`AnyPolicy`] | their parts | is one for each part | each part's time |
 /// | [`InFlight`] | nothing: a call is in flight for the client for longer than for the server | counts the calls that it works at | any `d` |
 ///
-/// An evenly spaced rate of `n` in a window also satisfies a server that counts any window, with a `d` of up to the
-/// share of the window. The queue of a [`LeakyBucket`] and the time of a [`LockOut`] stay. Lateness that
+/// An evenly spaced rate of `n` in a window also satisfies a server that counts any window, with a `d` of up to
+/// the share of the window. The queue of a [`LeakyBucket`] and the time of a [`LockOut`] stay. Lateness that
 /// [`catch_up`](crate::Policy::catch_up) credits counts as a part of `d`.
 ///
-/// The permits of a fixed window leave together where callers wait for them. Without that a fixed window keeps no
-/// limit but its own: calls late in one window and early in the next can be twice the limit in a moment, with or
-/// without headroom. Take a [`SlidingWindowLog`] then.
+/// The permits of a fixed window leave together if callers wait for them. Otherwise calls late in one window and
+/// early in the next can be twice the limit at once, with or without headroom. Take a [`SlidingWindowLog`] then.
 ///
-/// A window becomes longer by the factor `1 / (1 - share)`, so that the share of its permits is left; it is rounded up
-/// to a round time by less than a thousandth, 1 s to 1053 ms, and is at most the [horizon](crate::Nanos::HORIZON).
-/// Numbers of permits are rounded down, but not to zero: a bucket of one stays a bucket of one.
+/// A window becomes longer by the factor `1 / (1 - share)`, rounded up to a round time by less than a thousandth
+/// (1 s to 1053 ms), up to the [horizon](crate::Nanos::HORIZON). Numbers of permits are rounded down, but not to
+/// zero: a bucket of one stays a bucket of one.
 pub trait Headroom: Sized {
-    /// Leaves `share` unused: 0.05 is 5 %. Zero changes nothing. Twice means both: 0.1 twice leaves 19 %, and a little
+    /// Leaves `share` unused: 0.05 is 5 %. Zero changes nothing. 0.1 twice leaves 19 %, a little
     /// more where a window is rounded.
     ///
     /// # Errors
     ///
     /// [`InvalidHeadroom`] if the share is negative, one or more, or not a number.
-    ///
-    /// ```
-    /// use tollgate::{Headroom, Rate};
-    ///
-    /// assert_eq!(Rate::per_second(10.0).headroom(0.05)?, Rate::per_second(9.5));
-    /// for share in [1.0, -0.1, 5.0, f64::NAN] {
-    ///     assert!(Rate::per_second(10.0).headroom(share).is_err());
-    /// }
-    /// # Ok::<(), tollgate::InvalidHeadroom>(())
-    /// ```
     fn headroom(self, share: f64) -> Result<Self, InvalidHeadroom> {
         let rest = Rest::of(share)?;
         Ok(if rest.0 == WHOLE { self } else { self.keep(rest) })
@@ -254,18 +237,7 @@ impl<P: Headroom> Headroom for LockOut<P> {
 
 impl Headroom for AnyPolicy {
     fn keep(self, rest: Rest) -> Self {
-        match self {
-            Self::SmoothBursty(policy) => policy.keep(rest).into(),
-            Self::SmoothWarmingUp(policy) => policy.keep(rest).into(),
-            Self::TokenBucket(policy) => policy.keep(rest).into(),
-            Self::Gcra(policy) => policy.keep(rest).into(),
-            Self::LeakyBucket(policy) => policy.keep(rest).into(),
-            Self::FixedWindow(policy) => policy.keep(rest).into(),
-            Self::SlidingWindowLog(policy) => policy.keep(rest).into(),
-            Self::SlidingWindowCounter(policy) => policy.keep(rest).into(),
-            Self::InFlight(policy) => policy.keep(rest).into(),
-            Self::LockOut(policy) => Self::LockOut(Box::new(policy.keep(rest))),
-        }
+        inside!(self, policy => policy.keep(rest).into())
     }
 }
 
@@ -288,19 +260,13 @@ impl<P: Headroom, const N: usize> Headroom for [P; N] {
 }
 
 macro_rules! tuple {
-    ($($part:ident),+) => {
+    ($($part:ident $index:tt),+) => {
         impl<$($part: Headroom),+> Headroom for ($($part,)+) {
-            #[allow(non_snake_case)] // the parts are named by their types
             fn keep(self, rest: Rest) -> Self {
-                let ($($part,)+) = self;
-                ($($part.keep(rest),)+)
+                ($(self.$index.keep(rest),)+)
             }
         }
     };
 }
 
-tuple!(A, B);
-tuple!(A, B, C);
-tuple!(A, B, C, D);
-tuple!(A, B, C, D, E);
-tuple!(A, B, C, D, E, F);
+each_tuple!(tuple);

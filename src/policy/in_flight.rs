@@ -5,7 +5,7 @@
 //!
 //! Source: E. W. Dijkstra's counting semaphore. Exact.
 
-use super::{Policy, Ready};
+use super::{Hooks, Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
 
@@ -40,15 +40,6 @@ pub struct InFlight {
 
 impl InFlight {
     /// At most `max` permits in use.
-    ///
-    /// ```
-    /// use tollgate::{InFlight, ManualClock, RateLimiter};
-    ///
-    /// let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
-    /// let _upload = limiter.try_acquire(4)?;
-    /// assert_eq!(limiter.available(), 6);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn new(max: u32) -> Self {
         Self { max }
@@ -62,7 +53,16 @@ impl Policy for InFlight {
     type State = u64;
     type Receipt = ();
 
-    const INFALLIBLE: bool = true;
+    const HELD: bool = true;
+
+    const HOOKS: Hooks<Self> = Hooks {
+        infallible: true,
+        timeless: true,
+        timeless_release: true,
+        small: true,
+        ready_now: |policy, out, _, n| *out + u64::from(n) <= u64::from(policy.max),
+        ..Hooks::none()
+    };
 
     fn start(&self, _: Nanos) -> u64 {
         0
@@ -82,26 +82,15 @@ impl Policy for InFlight {
     }
 
     #[inline(always)]
-    fn ready_now(&self, out: &u64, _: Nanos, n: u32) -> bool {
-        *out + u64::from(n) <= u64::from(self.max)
-    }
-
-    #[inline(always)]
     fn charge(&self, out: &mut u64, _: Nanos, n: u32) {
         // It never wraps: that would take 2^32 grants of 2^32 permits.
         *out += u64::from(n);
     }
 
-    const HELD: bool = true;
-    const TIMELESS: bool = true;
-    const TIMELESS_RELEASE: bool = true;
-
     #[inline(always)]
     fn release(&self, out: &mut u64, _: Nanos, n: u32) {
         *out = out.saturating_sub(u64::from(n));
     }
-
-    const SMALL: bool = true;
 
     fn migrate(&self, _: &Self, _: &mut u64, _: Nanos) {}
 

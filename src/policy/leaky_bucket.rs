@@ -14,7 +14,7 @@
 //! rounded up to whole nanoseconds.
 
 use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
-use super::{Policy, Rated, Ready, TWO_TICKS, shows};
+use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate};
 use std::time::Duration;
@@ -58,16 +58,6 @@ shows!(LeakyBucket: |policy| rate = policy.rate, capacity = policy.capacity, met
 
 impl LeakyBucket {
     /// A queue that leaks at `rate` and holds `capacity`.
-    ///
-    /// ```
-    /// use tollgate::{LeakyBucket, ManualClock, Rate, RateLimiter};
-    ///
-    /// let policy = LeakyBucket::new(Rate::per_second(5.0), 3);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// limiter.blocking_acquire(2)?;
-    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 400);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn new(rate: Rate, capacity: u32) -> Self {
         let schedule = Self::schedule(rate, capacity, false);
@@ -94,14 +84,6 @@ impl LeakyBucket {
 
     /// The maximum wake-up lateness that is credited back, 2 ms by default. At high rates `rate x catch_up`
     /// permits may be granted closer together than the rate allows.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{LeakyBucket, Policy, Rate};
-    ///
-    /// let policy = LeakyBucket::new(Rate::per_second(5.0), 3).with_catch_up(Duration::ZERO);
-    /// assert_eq!(policy.catch_up(), Duration::ZERO);
-    /// ```
     #[must_use]
     pub fn with_catch_up(self, catch_up: Duration) -> Self {
         Self { catch_up, ..self }
@@ -133,8 +115,8 @@ impl Policy for LeakyBucket {
         if self.meter {
             return now;
         }
-        // Granted permits leak: in a pause only those count that are left at its end. They must fit together with the
-        // queue and this request.
+        // Granted permits leak: in a pause only those count that are left at its end. They must fit together with
+        // the queue and this request.
         let here = self.schedule.position_at(now.max(state.resumed));
         let water = (state.position - here).max(0);
         let all = water + self.schedule.units(queued.saturating_add(u64::from(n)));

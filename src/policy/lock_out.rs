@@ -7,7 +7,7 @@
 //! Let `l` be the end of the lock. A cost is ready when the rule is ready, but not before `l`. A refusal by
 //! the rule at `t >= l` sets `l = t + duration`. Units: nanoseconds, exact.
 
-use super::{Asked, Cost, Limit, Policy, Ready};
+use super::{Asked, Cost, Hooks, Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
 use std::time::Duration;
@@ -43,15 +43,6 @@ pub struct LockOut<P> {
 impl<P: Policy> LockOut<P> {
     /// `policy`, with a lock of `duration` after each refusal. A duration of more than the
     /// [horizon](Nanos::HORIZON) counts as the horizon; a duration of zero means no lock.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{InFlight, LockOut, ManualClock, RateLimiter};
-    ///
-    /// let policy = LockOut::new(InFlight::new(0), Duration::from_secs(60));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.available(), 0);
-    /// ```
     #[must_use]
     pub fn new(policy: P, duration: Duration) -> Self {
         Self { policy, duration: duration.min(Nanos::HORIZON) }
@@ -70,7 +61,28 @@ impl<P: Policy> Policy for LockOut<P> {
     type State = LockOutState<P::State>;
     type Receipt = P::Receipt;
 
-    const INFALLIBLE: bool = P::INFALLIBLE;
+    const HELD: bool = P::HELD;
+
+    const HOOKS: Hooks<Self> = Hooks {
+        infallible: P::HOOKS.infallible,
+        timeless_release: P::HOOKS.timeless_release,
+        ready_now: |this, lock, now, cost| {
+            lock.locked_until <= now && (P::HOOKS.ready_now)(&this.policy, &lock.state, now, cost)
+        },
+        charge_alone: |this, lock, at, cost| {
+            (P::HOOKS.charge_alone)(&this.policy, &mut lock.state, at, cost)
+        },
+        fork: |this, lock, most| LockOutState {
+            state: (P::HOOKS.fork)(&this.policy, &lock.state, most),
+            ..*lock
+        },
+        forget_receipts: |this, lock| (P::HOOKS.forget_receipts)(&this.policy, &mut lock.state),
+        limits: |this, lock, asked, visit| {
+            let opens = asked.opens.and(Ready::At(lock.locked_until));
+            (P::HOOKS.limits)(&this.policy, &lock.state, Asked { opens, ..asked }, visit);
+        },
+        ..Hooks::none()
+    };
 
     fn start(&self, now: Nanos) -> Self::State {
         LockOutState { state: self.policy.start(now), locked_until: Nanos::ZERO }
@@ -107,18 +119,6 @@ impl<P: Policy> Policy for LockOut<P> {
         self.policy.charge(&mut lock.state, at, cost)
     }
 
-    fn charge_alone(&self, lock: &mut Self::State, at: Nanos, cost: P::Cost) -> P::Receipt {
-        self.policy.charge_alone(&mut lock.state, at, cost)
-    }
-
-    fn fork(&self, lock: &Self::State, most: <P::Cost as Cost>::Sum) -> Self::State {
-        LockOutState { state: self.policy.fork(&lock.state, most), ..*lock }
-    }
-
-    fn forget_receipts(&self, lock: &mut Self::State) {
-        self.policy.forget_receipts(&mut lock.state);
-    }
-
     fn refund(
         &self,
         lock: &mut Self::State,
@@ -128,14 +128,6 @@ impl<P: Policy> Policy for LockOut<P> {
     ) -> P::Receipt {
         self.policy.refund(&mut lock.state, now, part, receipt)
     }
-
-    #[inline]
-    fn ready_now(&self, lock: &Self::State, now: Nanos, cost: P::Cost) -> bool {
-        lock.locked_until <= now && self.policy.ready_now(&lock.state, now, cost)
-    }
-
-    const HELD: bool = P::HELD;
-    const TIMELESS_RELEASE: bool = P::TIMELESS_RELEASE;
 
     fn release(&self, lock: &mut Self::State, now: Nanos, cost: P::Cost) {
         self.policy.release(&mut lock.state, now, cost);
@@ -155,16 +147,6 @@ impl<P: Policy> Policy for LockOut<P> {
             return P::Cost::default();
         }
         self.policy.available(&lock.state, now)
-    }
-
-    fn limits(
-        &self,
-        lock: &Self::State,
-        asked: Asked<P::Cost>,
-        visit: &mut dyn FnMut(Limit<P::Cost>),
-    ) {
-        let opens = asked.opens.and(Ready::At(lock.locked_until));
-        self.policy.limits(&lock.state, Asked { opens, ..asked }, visit);
     }
 
     fn window(&self, permits: P::Cost) -> Option<Duration> {

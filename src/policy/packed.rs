@@ -6,7 +6,7 @@ use crate::units::Nanos;
 /// [`LockFree`](super::lock_free::LockFree). What only refunds need is left out: there must be no receipt that can
 /// be given back.
 #[derive(Debug)]
-pub struct Packed<P, S, C, R> {
+pub(crate) struct Packed<P, S, C, R> {
     /// The state in 63 bits. `None` if it does not fit, or if a pause is not over at this time.
     pub(crate) pack: fn(&P, &S, Nanos) -> Option<u64>,
     pub(crate) unpack: fn(&P, u64) -> S,

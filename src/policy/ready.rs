@@ -28,12 +28,6 @@ pub enum Ready {
 
 impl Ready {
     /// The time before which the cost is certainly not ready.
-    ///
-    /// ```
-    /// use tollgate::{Nanos, Ready};
-    ///
-    /// assert_eq!(Ready::NotBefore(Nanos::new(5)).earliest(), Nanos::new(5));
-    /// ```
     #[must_use]
     pub fn earliest(self) -> Nanos {
         match self {

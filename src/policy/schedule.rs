@@ -143,18 +143,32 @@ impl RateState {
     }
 }
 
-/// The methods of [`Policy`](crate::Policy) that all policies with a [`Schedule`] and a [`RateState`] share.
+/// The items of [`Policy`](crate::Policy) that all policies with a [`Schedule`] and a [`RateState`] share, with further
+/// hooks.
 macro_rules! scheduled {
-    () => {
+    ($($hooks:tt)*) => {
         type Cost = u32;
         type State = RateState;
         type Receipt = RateReceipt;
 
-        const INFALLIBLE: bool = true;
-
-        fn ready_behind(&self, state: &RateState, now: Nanos, ahead: u64, n: u32) -> Option<Nanos> {
-            Some(self.schedule.ready_behind(state, now, ahead, n))
-        }
+        const HOOKS: Hooks<Self> = Hooks {
+            infallible: true,
+            ready_now: |policy, state, now, n| policy.schedule.ready_now(state, now, n),
+            ready_behind: |policy, state, now, ahead, n| {
+                Some(policy.schedule.ready_behind(state, now, ahead, n))
+            },
+            charge_alone: |policy, state, at, n| {
+                policy.schedule.charge_alone(state, at, u64::from(n)).1
+            },
+            forget_receipts: |_, state| state.forget_receipts(),
+            packed: Some(crate::policy::packed::Packed {
+                pack: |policy, state, now| policy.schedule.pack(state, now),
+                unpack: |policy, word| policy.schedule.unpack(word),
+                attempt: |policy, word, now, n| policy.schedule.attempt_packed(word, now, n),
+            }),
+            $($hooks)*
+            ..Hooks::none()
+        };
 
         fn check_debt(&self, state: &RateState, now: Nanos, n: u32) -> Result<(), ExceedsCapacity> {
             self.schedule.check_debt(state, now, n)
@@ -165,21 +179,8 @@ macro_rules! scheduled {
         }
 
         #[inline(always)]
-        fn ready_now(&self, state: &RateState, now: Nanos, n: u32) -> bool {
-            self.schedule.ready_now(state, now, n)
-        }
-
-        #[inline(always)]
         fn charge(&self, state: &mut RateState, at: Nanos, n: u32) -> RateReceipt {
             self.schedule.charge(state, at, u64::from(n))
-        }
-
-        fn charge_alone(&self, state: &mut RateState, at: Nanos, n: u32) -> RateReceipt {
-            self.schedule.charge_alone(state, at, u64::from(n)).1
-        }
-
-        fn forget_receipts(&self, state: &mut RateState) {
-            state.forget_receipts();
         }
 
         fn refund(
@@ -211,13 +212,6 @@ macro_rules! scheduled {
         fn catch_up(&self) -> Duration {
             self.catch_up
         }
-
-        const PACKED: Option<crate::policy::packed::Packed<Self, RateState, u32, RateReceipt>> =
-            Some(crate::policy::packed::Packed {
-                pack: |policy, state, now| policy.schedule.pack(state, now),
-                unpack: |policy, word| policy.schedule.unpack(word),
-                attempt: |policy, word, now, n| policy.schedule.attempt_packed(word, now, n),
-            });
     };
 }
 pub(super) use scheduled;
@@ -248,8 +242,8 @@ impl Schedule {
     pub(crate) fn bucket(rate: Rate, capacity: u32) -> Self {
         let mut schedule = Self::new(rate, Duration::ZERO);
         if schedule.shift == 0 {
-            // A billion a second. A permit must be more than a unit, by which a position may be too early. It takes a
-            // nanosecond then, but for the first one of the clock.
+            // A billion a second. A permit must be more than a unit, by which a position may be too early. It
+            // takes a nanosecond then, but for the first one of the clock.
             (schedule.multiplier, schedule.inverse, schedule.shift) = (u64::MAX, 1 << 62, 1);
         }
         let burst = schedule.units(u64::from(capacity)).min(schedule.horizon());
@@ -494,9 +488,9 @@ impl Schedule {
         (level, RateReceipt::new(permits, self.span_of(units), state.mark()))
     }
 
-    /// Gives back `permits` of a receipt, as far as they would be there had they never been charged: no more
-    /// than the lowest level since, see [`refund_levels`](super::refund_levels). A store of a number of permits gets that number
-    /// back, a store of time the time that they took. A store never holds more than its burst.
+    /// Gives back `permits` of a receipt, as far as they would be there had they never been charged: no more than
+    /// the lowest level since, see [`refund_levels`](super::refund_levels). A store of a number of permits gets
+    /// that number back, a store of time the time that they took. A store never holds more than its burst.
     pub(crate) fn refund(
         &self,
         state: &mut RateState,
@@ -525,8 +519,8 @@ impl Schedule {
         let position = self.overflow(position, self.level(position, self.position_at(now)));
         // Not less than before, which may be a unit above full.
         let position = position.min(state.position);
-        // At another price a permit is another number of units, and the earlier mark that of another charge. Levels
-        // bound the charges before this one too, so that they need not come back as the last one.
+        // At another price a permit is another number of units, and the earlier mark that of another charge.
+        // Levels bound the charges before this one too, so that they need not come back as the last one.
         if same_price && state.mark() == receipt.mark && state.lows.is_none() {
             // Undone: the charge before it is the last one again.
             state.position = position;
@@ -561,8 +555,8 @@ impl Schedule {
         }
         old.settle(state, here);
         self.convert_number(old, state);
-        // Rounded so that no permit is gained. A unit that a full store has no room for is not stored either: at the
-        // new rate it can be much longer.
+        // Rounded so that no permit is gained. A unit that a full store has no room for is not stored either: at
+        // the new rate it can be much longer.
         let stored = (here - state.position).min(i128::from(old.burst));
         let stored = (stored << self.shift) >> old.shift;
         state.move_to(self.position_at(now) - stored.min(i128::from(self.burst)));

@@ -9,7 +9,7 @@
 //! nanoseconds; the length of a part is rounded up to whole nanoseconds.
 
 use super::grant_log::{Log, LogReceipt, Span, logged};
-use super::{Policy, Ready, check_span, shows};
+use super::{Hooks, Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub struct SlidingWindowCounter {
     pub(crate) span: Span,
 }
 
-shows!(SlidingWindowCounter: |policy| limit = policy.limit, window = Duration::from_nanos(policy.span.window), buckets = policy.span.window.div_ceil(policy.span.part));
+shows!(SlidingWindowCounter: |policy| limit = policy.limit, window = Duration::from_nanos(policy.span.window), buckets = policy.buckets());
 
 impl SlidingWindowCounter {
     /// At most `limit` permits in the last `buckets` parts of `window / buckets` each, including the current
@@ -50,15 +50,6 @@ impl SlidingWindowCounter {
     /// # Panics
     ///
     /// If the window is zero or longer than the [horizon](Nanos::HORIZON), or there are no buckets.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{ManualClock, RateLimiter, SlidingWindowCounter};
-    ///
-    /// let policy = SlidingWindowCounter::new(100, Duration::from_secs(60), 10);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.available(), 100);
-    /// ```
     #[must_use]
     #[track_caller]
     pub fn new(limit: u32, window: Duration, buckets: u32) -> Self {
@@ -68,6 +59,10 @@ impl SlidingWindowCounter {
         let part = u64::try_from(part).unwrap_or(u64::MAX);
         let window = part.saturating_mul(u64::from(buckets));
         Self { limit, span: Span { part, window } }
+    }
+
+    pub(crate) fn buckets(&self) -> u32 {
+        u32::try_from(self.span.window.div_ceil(self.span.part)).unwrap_or(u32::MAX)
     }
 }
 

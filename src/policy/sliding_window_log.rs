@@ -9,7 +9,7 @@
 //! `t + window`. Units: nanoseconds, exact.
 
 use super::grant_log::{Log, LogReceipt, Span, logged};
-use super::{Policy, Ready, check_span, shows};
+use super::{Hooks, Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, saturating_nanos};
 use std::time::Duration;
@@ -51,15 +51,6 @@ impl SlidingWindowLog {
     /// # Panics
     ///
     /// If the window is zero or longer than the [horizon](Nanos::HORIZON).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{ManualClock, RateLimiter, SlidingWindowLog};
-    ///
-    /// let policy = SlidingWindowLog::new(100, Duration::from_secs(60));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.available(), 100);
-    /// ```
     #[must_use]
     #[track_caller]
     pub fn new(limit: u32, window: Duration) -> Self {

@@ -12,7 +12,7 @@
 //! rounded up to whole nanoseconds, and the rounding does not accumulate. A refused call changes nothing.
 
 use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
-use super::{Policy, Rated, Ready, TWO_TICKS, shows};
+use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::policy::lock_free::LockFree;
 use crate::units::{Nanos, Rate};
@@ -55,13 +55,6 @@ shows!(SmoothBursty: |policy| rate = policy.rate, max_burst = policy.max_burst, 
 
 impl SmoothBursty {
     /// `rate`, with up to one second of unused permits stored.
-    ///
-    /// ```
-    /// use tollgate::{Rate, Rated, SmoothBursty};
-    ///
-    /// let policy = SmoothBursty::new(Rate::per_minute(100.0));
-    /// assert_eq!(policy.rate().to_string(), "100/min");
-    /// ```
     #[must_use]
     pub fn new(rate: Rate) -> Self {
         let max_burst = Duration::from_secs(1);
@@ -71,18 +64,6 @@ impl SmoothBursty {
 
     /// `rate`, with nothing stored: after a pause as during work, permits come one interval after another. The
     /// choice for an API with a strict quota.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let clock = ManualClock::auto_advance();
-    /// let policy = SmoothBursty::evenly_spaced(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy, clock.clone());
-    /// clock.advance(Duration::from_secs(3600));
-    /// let waits = [1, 1, 1].map(|n| limiter.blocking_acquire(n).map(|grant| grant.waited().as_millis()));
-    /// assert_eq!(waits, [Ok(0), Ok(200), Ok(200)]);
-    /// ```
     #[must_use]
     pub fn evenly_spaced(rate: Rate) -> Self {
         Self::new(rate).max_burst(Duration::ZERO)
@@ -90,17 +71,6 @@ impl SmoothBursty {
 
     /// Sets the maximum of unused time that is stored. Zero spaces all permits evenly; more than the
     /// [horizon](Nanos::HORIZON) counts as the horizon.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let clock = ManualClock::new();
-    /// let policy = SmoothBursty::new(Rate::per_second(50.0)).max_burst(Duration::from_millis(20));
-    /// let limiter = RateLimiter::with_clock(policy, clock.clone());
-    /// clock.advance(Duration::from_secs(3600));
-    /// assert_eq!(limiter.available(), 1);
-    /// ```
     #[must_use]
     pub fn max_burst(self, max_burst: Duration) -> Self {
         Self { max_burst, schedule: Schedule::new(self.rate, max_burst), ..self }
@@ -108,14 +78,6 @@ impl SmoothBursty {
 
     /// The maximum wake-up lateness that is credited back, 2 ms by default. At high rates `rate x catch_up`
     /// permits may be granted closer together than the rate allows.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Policy, Rate, SmoothBursty};
-    ///
-    /// let strict = SmoothBursty::new(Rate::per_second(5.0)).with_catch_up(Duration::ZERO);
-    /// assert_eq!(strict.catch_up(), Duration::ZERO);
-    /// ```
     #[must_use]
     pub fn with_catch_up(self, catch_up: Duration) -> Self {
         Self { catch_up, ..self }
@@ -123,7 +85,21 @@ impl SmoothBursty {
 }
 
 impl Policy for SmoothBursty {
-    scheduled!();
+    scheduled!(
+        small: true,
+        most_held: |policy| {
+            super::most_held(policy.rate, policy.schedule.burst >> policy.schedule.shift)
+        },
+        beside: |policy, held| {
+            let time = super::time_at(policy.rate, held).filter(|_| held > 0).unwrap_or_default();
+            policy.clone().max_burst(policy.max_burst.min(Nanos::HORIZON).saturating_sub(time))
+        },
+        lock_free: Some(LockFree {
+            schedule: |policy| Some(policy.schedule),
+            state: |state| state,
+            receipt: |receipt| receipt,
+        }),
+    );
 
     fn start(&self, now: Nanos) -> RateState {
         self.schedule.empty(now)
@@ -137,22 +113,6 @@ impl Policy for SmoothBursty {
     fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
         self.schedule.migrate(&old.schedule, state, now);
     }
-
-    fn most_held(&self) -> u32 {
-        super::most_held(self.rate, self.schedule.burst >> self.schedule.shift)
-    }
-
-    fn beside(&self, held: u32) -> Self {
-        let time = super::time_at(self.rate, held).filter(|_| held > 0).unwrap_or_default();
-        self.clone().max_burst(self.max_burst.min(Nanos::HORIZON).saturating_sub(time))
-    }
-
-    const SMALL: bool = true;
-    const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = Some(LockFree {
-        schedule: |policy| Some(policy.schedule),
-        state: |state| state,
-        receipt: |receipt| receipt,
-    });
 }
 
 impl Rated for SmoothBursty {

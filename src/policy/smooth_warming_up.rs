@@ -37,7 +37,7 @@
 //! about 2^-60 of the warm-up.
 
 use super::fixed_point::{Divisor, Fine};
-use super::{Policy, Rated, Ready, TWO_TICKS, shows};
+use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate, saturating_nanos};
 use std::time::Duration;
@@ -160,14 +160,6 @@ impl SmoothWarmingUp {
     ///
     /// If `warm_up` is zero, which would mean no warm-up at all (Guava then stops limiting), or
     /// longer than the [horizon](Nanos::HORIZON) of 146 years.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Rate, Rated, SmoothWarmingUp};
-    ///
-    /// let policy = SmoothWarmingUp::new(Rate::per_second(100.0), Duration::from_secs(10));
-    /// assert_eq!(policy.rate(), Rate::per_second(100.0));
-    /// ```
     #[must_use]
     #[track_caller]
     pub fn new(rate: Rate, warm_up: Duration) -> Self {
@@ -184,20 +176,6 @@ impl SmoothWarmingUp {
     /// # Panics
     ///
     /// If `cold_factor` is not a number from 1 to 1e9.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothWarmingUp};
-    ///
-    /// let policy = SmoothWarmingUp::new(Rate::per_second(1.0), Duration::from_secs(60));
-    /// let limiter =
-    ///     RateLimiter::with_clock(policy.cold_factor(9.0), ManualClock::auto_advance());
-    /// limiter.blocking_acquire(1)?;
-    /// // Less than 9 s: the rate already rises while the first permit is drawn.
-    /// let wait = limiter.blocking_acquire(1)?.waited();
-    /// assert_eq!(wait.as_millis(), 8_666);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     #[track_caller]
     pub fn cold_factor(self, cold_factor: f64) -> Self {
@@ -210,14 +188,6 @@ impl SmoothWarmingUp {
 
     /// The maximum wake-up lateness that is credited back, 2 ms by default. At high rates `rate x catch_up`
     /// permits may be granted closer together than the rate allows.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Policy, Rate, SmoothWarmingUp};
-    ///
-    /// let policy = SmoothWarmingUp::new(Rate::per_second(5.0), Duration::from_secs(1));
-    /// assert_eq!(policy.with_catch_up(Duration::ZERO).catch_up(), Duration::ZERO);
-    /// ```
     #[must_use]
     pub fn with_catch_up(self, catch_up: Duration) -> Self {
         Self { catch_up, ..self }
@@ -231,6 +201,12 @@ impl SmoothWarmingUp {
         state.stored = state.stored.saturating_sub(self.curve.refill.times(permits));
         let ramp = before.saturating_sub(self.curve.ramp_below(state.stored));
         state.ticket = state.ticket.plus(self.curve.stable.times(permits)).plus(ramp);
+    }
+
+    // A closure in its place costs a refusal an instruction.
+    #[inline(always)]
+    fn ready_now(&self, state: &SmoothWarmingUpState, now: Nanos, cost: u32) -> bool {
+        u64::from(cost) <= self.curve.most && state.ticket <= Fine::new(now.get())
     }
 }
 
@@ -269,8 +245,8 @@ pub struct SmoothWarmingUpReceipt {
     at: Nanos,
     /// The price of a permit at the time of the charge, without the ramp.
     stable: Fine,
-    /// The distance by which the ticket moved, and how much less was stored then; it may be negative. Not the stored
-    /// time before: idle time that was stored since stays when the charge is undone.
+    /// The distance by which the ticket moved, and how much less was stored then; it may be negative. Not the
+    /// stored time before: idle time that was stored since stays when the charge is undone.
     moved: Fine,
     drawn: Fine,
     charges: u64,
@@ -282,7 +258,21 @@ impl Policy for SmoothWarmingUp {
     type State = SmoothWarmingUpState;
     type Receipt = SmoothWarmingUpReceipt;
 
-    const INFALLIBLE: bool = true;
+    const HOOKS: Hooks<Self> = Hooks {
+        infallible: true,
+        small: true,
+        ready_now: Self::ready_now,
+        ready_behind: |policy, state, now, ahead, _| {
+            let mut state = *state;
+            let first = now.max(state.ticket.ceil());
+            if ahead == 0 {
+                return Some(first);
+            }
+            policy.book(&mut state, first, ahead);
+            Some(first.max(state.ticket.ceil()))
+        },
+        ..Hooks::none()
+    };
 
     fn start(&self, now: Nanos) -> SmoothWarmingUpState {
         let stored = self.curve.full;
@@ -310,27 +300,6 @@ impl Policy for SmoothWarmingUp {
             return Err(ExceedsCapacity::new(cost, self.curve.most));
         }
         Ok(Ready::At(state.ticket.ceil()))
-    }
-
-    #[inline(always)]
-    fn ready_now(&self, state: &SmoothWarmingUpState, now: Nanos, cost: u32) -> bool {
-        u64::from(cost) <= self.curve.most && state.ticket <= Fine::new(now.get())
-    }
-
-    fn ready_behind(
-        &self,
-        state: &SmoothWarmingUpState,
-        now: Nanos,
-        ahead: u64,
-        _: u32,
-    ) -> Option<Nanos> {
-        let mut state = *state;
-        let first = now.max(state.ticket.ceil());
-        if ahead == 0 {
-            return Some(first);
-        }
-        self.book(&mut state, first, ahead);
-        Some(first.max(state.ticket.ceil()))
     }
 
     fn check_debt(
@@ -409,8 +378,6 @@ impl Policy for SmoothWarmingUp {
         state.ticket = state.ticket.max(Fine::new(until.get()));
         state.resumed = state.resumed.max(until);
     }
-
-    const SMALL: bool = true;
 
     fn migrate(&self, old: &Self, state: &mut SmoothWarmingUpState, now: Nanos) {
         state.settle(now, old.curve.full);

@@ -5,7 +5,7 @@
 //!
 //! Let `e` be the time at which the bucket was, or would have been, empty. `n` permits are ready at
 //! `e + n / rate`; charging `n` at `t` sets `e = max(e, t - capacity / rate) + n / rate`. With
-//! `refill_every`, all times in these formulas are those of the last step.
+//! `refill_every`, all these times are rounded down to the last step.
 //!
 //! Source: J. Turner, "New directions in communications (or which way to the information age?)",
 //! IEEE Communications Magazine 24(10), 1986, where it is a counter that is stepped down. Units:
@@ -13,7 +13,7 @@
 //! carried, so that no error accumulates. Grants are rounded up to whole nanoseconds.
 
 use super::schedule::{RateReceipt, RateState, Schedule};
-use super::{Policy, Rated, Ready, TWO_TICKS, shows};
+use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::policy::lock_free::LockFree;
 use crate::policy::packed::{Packed, PackedAttempt};
@@ -56,14 +56,6 @@ shows!(TokenBucket: |policy| rate = policy.rate, capacity = policy.capacity, ini
 
 impl TokenBucket {
     /// A bucket that starts full.
-    ///
-    /// ```
-    /// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    ///
-    /// let policy = TokenBucket::new(Rate::per_second(1.0), 10);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.available(), 10);
-    /// ```
     #[must_use]
     pub fn new(rate: Rate, capacity: u32) -> Self {
         let schedule = Schedule::bucket(rate, capacity);
@@ -72,14 +64,6 @@ impl TokenBucket {
 
     /// Sets the number of tokens in a new bucket, at most its capacity. A program that is restarted often should
     /// start with zero.
-    ///
-    /// ```
-    /// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    ///
-    /// let policy = TokenBucket::new(Rate::per_second(1.0), 10).initial(0);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_secs(), 1);
-    /// ```
     #[must_use]
     pub fn initial(self, tokens: u32) -> Self {
         Self { initial: tokens, ..self }
@@ -90,8 +74,8 @@ impl TokenBucket {
     /// clock, for all keys. Fractions of a token are carried to the next step.
     ///
     /// A change of the rate rounds a fraction down by less than arrives in a nanosecond. A token that would be
-    /// complete exactly at a step may then come with the next one. After a change of the period the bucket is as if
-    /// it had always had the new steps: tokens that they would not have brought yet come with the next one.
+    /// complete exactly at a step may then come with the next one. After a change of the period the bucket is as
+    /// if it had always had the new steps: tokens that they would not have brought yet come with the next one.
     ///
     /// # Panics
     ///
@@ -122,14 +106,6 @@ impl TokenBucket {
 
     /// The maximum wake-up lateness that is credited back, 2 ms by default. It matters only if the capacity is
     /// less than the tokens that arrive in this time.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Policy, Rate, TokenBucket};
-    ///
-    /// let strict = TokenBucket::new(Rate::per_second(5.0), 1).with_catch_up(Duration::ZERO);
-    /// assert_eq!(strict.catch_up(), Duration::ZERO);
-    /// ```
     #[must_use]
     pub fn with_catch_up(self, catch_up: Duration) -> Self {
         Self { catch_up, ..self }
@@ -173,7 +149,51 @@ impl Policy for TokenBucket {
     type State = TokenBucketState;
     type Receipt = RateReceipt;
 
-    const INFALLIBLE: bool = true;
+    const HOOKS: Hooks<Self> = Hooks {
+        infallible: true,
+        small: true,
+        ready_now: |policy, state, now, n| {
+            policy.schedule.ready_now(&state.state, policy.last_step(state, now), n)
+        },
+        ready_behind: |policy, state, now, ahead, n| {
+            // With steps: a waiter ahead that cannot be granted before a step loses time if the bucket is full by
+            // then.
+            let has_steps = policy.period != 0;
+            (!has_steps).then(|| policy.schedule.ready_behind(&state.state, now, ahead, n))
+        },
+        charge_alone: |policy, state, at, n| {
+            let at = policy.last_step(state, at);
+            policy.schedule.charge_alone(&mut state.state, at, u64::from(n)).1
+        },
+        forget_receipts: |_, state| state.state.forget_receipts(),
+        most_held: |policy| super::most_held(policy.rate, policy.capacity.into()),
+        beside: |policy, held| {
+            let capacity = policy.capacity.saturating_sub(held);
+            let schedule = Schedule::bucket(policy.rate, capacity);
+            Self { capacity, initial: policy.initial.min(capacity), schedule, ..policy.clone() }
+        },
+        lock_free: Some(LockFree {
+            schedule: |policy| (policy.period == 0).then_some(policy.schedule),
+            state: |state| &mut state.state,
+            receipt: |receipt| receipt,
+        }),
+        // Without steps their origin means nothing.
+        packed: Some(Packed {
+            pack: |policy, state, now| {
+                let is_plain = policy.period == 0 || state.origin == Nanos::ZERO;
+                policy.schedule.pack(&state.state, now).filter(|_| is_plain)
+            },
+            unpack: |policy, word| {
+                let state = policy.schedule.unpack(word);
+                TokenBucketState { state, origin: Nanos::ZERO }
+            },
+            attempt: |policy, word, now, n| match policy.period {
+                0 => policy.schedule.attempt_packed(word, now, n),
+                _ => PackedAttempt::Undecided,
+            },
+        }),
+        ..Hooks::none()
+    };
 
     fn start(&self, now: Nanos) -> TokenBucketState {
         let state = self.with_tokens(self.schedule.empty(now), self.initial);
@@ -200,26 +220,6 @@ impl Policy for TokenBucket {
         Ok(Ready::At(self.next_step(state, ready.earliest())))
     }
 
-    #[inline(always)]
-    fn ready_now(&self, state: &TokenBucketState, now: Nanos, n: u32) -> bool {
-        self.schedule.ready_now(&state.state, self.last_step(state, now), n)
-    }
-
-    fn ready_behind(
-        &self,
-        state: &TokenBucketState,
-        now: Nanos,
-        ahead: u64,
-        n: u32,
-    ) -> Option<Nanos> {
-        if self.period != 0 {
-            // A waiter ahead that cannot be granted before a step loses time if the bucket is full by
-            // then.
-            return None;
-        }
-        Some(self.schedule.ready_behind(&state.state, now, ahead, n))
-    }
-
     fn check_debt(
         &self,
         state: &TokenBucketState,
@@ -233,15 +233,6 @@ impl Policy for TokenBucket {
     fn charge(&self, state: &mut TokenBucketState, at: Nanos, n: u32) -> RateReceipt {
         let at = self.last_step(state, at);
         self.schedule.charge(&mut state.state, at, u64::from(n))
-    }
-
-    fn charge_alone(&self, state: &mut TokenBucketState, at: Nanos, n: u32) -> RateReceipt {
-        let at = self.last_step(state, at);
-        self.schedule.charge_alone(&mut state.state, at, u64::from(n)).1
-    }
-
-    fn forget_receipts(&self, state: &mut TokenBucketState) {
-        state.state.forget_receipts();
     }
 
     fn refund(
@@ -277,38 +268,6 @@ impl Policy for TokenBucket {
     fn catch_up(&self) -> Duration {
         self.catch_up
     }
-
-    fn most_held(&self) -> u32 {
-        super::most_held(self.rate, self.capacity.into())
-    }
-
-    fn beside(&self, held: u32) -> Self {
-        let capacity = self.capacity.saturating_sub(held);
-        let schedule = Schedule::bucket(self.rate, capacity);
-        Self { capacity, initial: self.initial.min(capacity), schedule, ..self.clone() }
-    }
-
-    const SMALL: bool = true;
-    const LOCK_FREE: Option<LockFree<Self, Self::State, Self::Receipt>> = Some(LockFree {
-        schedule: |policy| (policy.period == 0).then_some(policy.schedule),
-        state: |state| &mut state.state,
-        receipt: |receipt| receipt,
-    });
-    /// Without steps their origin means nothing.
-    const PACKED: Option<Packed<Self, TokenBucketState, u32, RateReceipt>> = Some(Packed {
-        pack: |policy, state, now| {
-            let is_plain = policy.period == 0 || state.origin == Nanos::ZERO;
-            policy.schedule.pack(&state.state, now).filter(|_| is_plain)
-        },
-        unpack: |policy, word| {
-            let state = policy.schedule.unpack(word);
-            TokenBucketState { state, origin: Nanos::ZERO }
-        },
-        attempt: |policy, word, now, n| match policy.period {
-            0 => policy.schedule.attempt_packed(word, now, n),
-            _ => PackedAttempt::Undecided,
-        },
-    });
 }
 
 impl Rated for TokenBucket {

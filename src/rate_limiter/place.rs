@@ -203,7 +203,7 @@ pub(super) fn try_now<P: Policy>(
 ) -> Result<Grant<'_, P>, Error> {
     match shared.decide(cost, Some(Duration::ZERO)) {
         Some(charge) => grant(shared, cost, charge),
-        None if P::SMALL => grant(shared, cost, shared.enter_now(cost)),
+        None if P::HOOKS.small => grant(shared, cost, shared.enter_now(cost)),
         None => enter_now_for_grant(shared, cost),
     }
 }

@@ -1,21 +1,23 @@
 //! What the servers have said, for each key.
 
-use crate::feedback::{Counted, Feedback, FeedbackBuilder};
-use crate::limiter::any::AnyRateLimiter;
-use crate::sync::Mutex;
 use std::collections::HashMap;
+
+use crate::feedback::{Feedback, FeedbackBuilder};
+use crate::limiter::any::AnyRateLimiter;
+use crate::policy::Cost;
+use crate::sync::Mutex;
 
 type Options<C> = Box<
     dyn Fn(FeedbackBuilder<AnyRateLimiter<C>>) -> FeedbackBuilder<AnyRateLimiter<C>> + Send + Sync,
 >;
 
 /// A [`Feedback`] for each key in use. One that holds nothing back is dropped some time after.
-pub(super) struct Teachers<C: Counted> {
+pub(super) struct Teachers<C: Cost> {
     options: Option<Options<C>>,
     table: Mutex<Table<C>>,
 }
 
-struct Table<C: Counted> {
+struct Table<C: Cost> {
     by_key: HashMap<String, Feedback<AnyRateLimiter<C>>>,
     /// How many keys were added, or found no room, since all keys were looked at, and how many that left.
     misses: usize,
@@ -27,7 +29,7 @@ const MOST: usize = 1 << 16;
 /// Up to this number of keys a look is not worth its time.
 const FEW: usize = 64;
 
-impl<C: Counted> Teachers<C> {
+impl<C: Cost> Teachers<C> {
     pub(super) fn new(options: Option<Options<C>>) -> Self {
         let table = Table { by_key: HashMap::new(), misses: 0, left: 0 };
         Self { options, table: Mutex::new(table) }

@@ -14,9 +14,10 @@ use super::by_key::Teachers;
 use super::name::Names;
 use crate::config::limiters::RateLimiters;
 use crate::config::limits::Limits;
-use crate::feedback::{Counted, FeedbackBuilder};
+use crate::feedback::FeedbackBuilder;
 use crate::limiter::any::AnyRateLimiter;
 use crate::limiter::{OwnedLimiter, acquire_within};
+use crate::policy::Cost;
 
 type OfRequest<T> = Arc<dyn Fn(&Request, &Extensions) -> T + Send + Sync>;
 
@@ -55,7 +56,7 @@ type OfRequest<T> = Arc<dyn Fn(&Request, &Extensions) -> T + Send + Sync>;
 ///
 /// `C` is the type of the cost: `u32`, or a tuple's type.
 #[derive(Clone)]
-pub struct RateLimit<C: Counted = u32> {
+pub struct RateLimit<C: Cost = u32> {
     find: OfRequest<Option<Found<C>>>,
     cost: Option<OfRequest<C>>,
     max_wait: Option<Duration>,
@@ -79,7 +80,7 @@ impl RateLimit {
     }
 }
 
-impl<C: Counted> RateLimit<C> {
+impl<C: Cost> RateLimit<C> {
     /// One limiter for all requests: any of this crate.
     #[must_use]
     pub fn new(limiter: impl OwnedLimiter<Cost = C>) -> Self {
@@ -177,7 +178,7 @@ impl<C: Counted> RateLimit<C> {
 }
 
 #[async_trait]
-impl<C: Counted> Middleware for RateLimit<C> {
+impl<C: Cost> Middleware for RateLimit<C> {
     async fn handle(
         &self,
         request: Request,
@@ -227,7 +228,7 @@ impl Middleware for Limits {
     }
 }
 
-impl<C: Counted> fmt::Debug for RateLimit<C> {
+impl<C: Cost> fmt::Debug for RateLimit<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimit").field("max_wait", &self.max_wait).finish_non_exhaustive()
     }

@@ -102,8 +102,15 @@ impl<P: Policy> Run<P> {
             self.check_at(Nanos::new((ready.get() + 1).min(Nanos::END.get())), cost)?;
             // It is the first moment.
             let before = self.now.max(Nanos::new(ready.get().saturating_sub(1)));
-            prop_assert!(self.policy.ready_now(&self.state, ready.max(self.now), cost));
-            prop_assert!(before >= ready || !self.policy.ready_now(&self.state, before, cost));
+            prop_assert!((P::HOOKS.ready_now)(
+                &self.policy,
+                &self.state,
+                ready.max(self.now),
+                cost
+            ));
+            prop_assert!(
+                before >= ready || !(P::HOOKS.ready_now)(&self.policy, &self.state, before, cost)
+            );
         }
         Ok(())
     }
@@ -112,7 +119,7 @@ impl<P: Policy> Run<P> {
     fn check_fork(&self, costs: &[P::Cost]) -> Result<(), TestCaseError> {
         let (Self { policy, state, .. }, mut now) = (self, self.now);
         let most = costs.iter().fold(Default::default(), |sum, cost| cost.add_to(sum));
-        let (mut fork, mut copy) = (policy.fork(state, most), state.clone());
+        let (mut fork, mut copy) = ((P::HOOKS.fork)(policy, state, most), state.clone());
         for &cost in costs {
             let ready = policy.ready_at(&copy, now, cost);
             prop_assert_eq!(&policy.ready_at(&fork, now, cost), &ready, "{:?}: {:?}", cost, fork);
@@ -132,7 +139,7 @@ impl<P: Policy> Run<P> {
     fn check_at(&self, time: Nanos, cost: P::Cost) -> Result<(), TestCaseError> {
         let ready = self.policy.ready_at(&self.state, time, cost);
         let by_time = matches!(ready, Ok(Ready::At(at)) if at <= time);
-        let at_once = self.policy.ready_now(&self.state, time, cost);
+        let at_once = (P::HOOKS.ready_now)(&self.policy, &self.state, time, cost);
         prop_assert_eq!(at_once, by_time, "{:?} at {:?}: {:?}", cost, time, ready);
         Ok(())
     }

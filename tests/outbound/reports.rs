@@ -43,9 +43,9 @@ fn a_wait_names_the_part_of_the_policy() {
         limiter.blocking_acquire((1, 1)).expect("it waits");
     }
     let expected = [
-        "waited for 1s, for part 0 of the policy",
-        "waited for 1s, for part 0 of the policy",
-        "waited for 58s, for part 1 of the policy",
+        "waited for 1s, for part 1 of the policy",
+        "waited for 1s, for part 1 of the policy",
+        "waited for 58s, for part 2 of the policy",
     ];
     assert_eq!(seen.take(), expected);
     let waits = limiter.waits();

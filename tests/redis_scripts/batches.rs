@@ -138,7 +138,8 @@ fn behind<P: Scripted>(
             now += random.span(300_000);
         }
         let first = cost(&mut random);
-        let sum = policy.ready_behind(&policy.idle(Nanos::ZERO), Nanos::ZERO, 0, first).is_some();
+        let sum = (P::HOOKS.ready_behind)(policy, &policy.idle(Nanos::ZERO), Nanos::ZERO, 0, first)
+            .is_some();
         let mut costs = vec![first];
         let most = if round % 4 == 0 { 300 } else { 16 };
         costs.extend((1..random.cost(most)).map(|_| if sum { cost(&mut random) } else { first }));

@@ -158,11 +158,9 @@ fn shrinks<P: Scripted + Debug>(
             let reply = subject.do_change(connection, now, &todo);
             let (state, at) = (&mut simulation.state, nanos(now));
             let excess = policy.available(state, at).saturating_sub(most);
-            let mut numbers = Vec::new();
-            P::write_cost(excess, &mut numbers);
             let told: Vec<_> =
-                reply[1..=numbers.len()].iter().map(|&n| n.cast_unsigned()).collect();
-            assert_eq!(told, numbers.iter().map(|&n| u64::from(n)).collect::<Vec<_>>());
+                reply[1..=P::Cost::NUMBERS].iter().map(|&n| n.cast_unsigned()).collect();
+            assert_eq!(told, excess.numbers().map(u64::from).collect::<Vec<_>>());
             if !excess.is_zero() {
                 any += 1;
                 policy.charge(state, at, excess);

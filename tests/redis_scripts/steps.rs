@@ -7,8 +7,8 @@ use super::subject::{Call, START, Subject};
 use crate::policy::{Asked, Limit};
 use crate::redis::Scripted;
 use crate::{
-    FixedWindow, Gcra, LeakyBucket, LockOut, Rate, Same, SlidingWindowCounter, SlidingWindowLog,
-    SmoothBursty, SmoothWarmingUp, TokenBucket,
+    Cost, FixedWindow, Gcra, LeakyBucket, LockOut, Rate, Same, SlidingWindowCounter,
+    SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 use redis::{Connection, Value};
 use std::fmt::Debug;
@@ -39,9 +39,7 @@ fn compare_quota<P: Scripted>(simulation: &Simulation<P>, now: u64, answer: &[i6
 
 /// The numbers of a cost.
 fn written<P: Scripted>(cost: P::Cost) -> Vec<i64> {
-    let mut numbers = Vec::new();
-    P::write_cost(cost, &mut numbers);
-    numbers.into_iter().map(i64::from).collect()
+    cost.numbers().map(i64::from).collect()
 }
 
 /// Compares the limits of all parts in the same way, after the last booking.
@@ -117,9 +115,7 @@ fn trace<P: Scripted + Debug>(
         compare_quota(&simulation, now, &quota);
         if simulation.since <= nanos(now) {
             let (cost, mut todo) = (cost(&mut Random(now)), vec![b'D']);
-            let mut numbers = Vec::new();
-            P::write_cost(cost, &mut numbers);
-            todo.extend(numbers.into_iter().flat_map(u32::to_le_bytes));
+            todo.extend(cost.numbers().flat_map(u32::to_le_bytes));
             let limits = subject.do_change(connection, now, &todo);
             compare_limits(&simulation, now, cost, &limits);
         }

@@ -1,5 +1,6 @@
 //! Both scripts of a policy with the time as an argument, their requests and their replies.
 
+use crate::Cost;
 use crate::redis::Scripted;
 use crate::redis::script::Scripts;
 use redis::{Connection, Value};
@@ -321,9 +322,7 @@ impl<P: Scripted> Subject<P> {
 
 /// A cost in the encoding of the scripts.
 pub(super) fn numbers<P: Scripted>(cost: P::Cost) -> Vec<u8> {
-    let mut numbers = Vec::new();
-    P::write_cost(cost, &mut numbers);
-    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    cost.numbers().flat_map(u32::to_le_bytes).collect()
 }
 
 /// A refund of `part` of a charge of `all` that was due `ago` microseconds ago.

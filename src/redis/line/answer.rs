@@ -9,7 +9,7 @@ use super::request::{Rest, poll_pause};
 use super::waiter::{Booking, Outcome};
 use super::{BATCH, KeyLine};
 use crate::error::{Error, QueueLimit};
-use crate::policy::Quota;
+use crate::policy::{Cost, Quota};
 use crate::redis::connection::Reply;
 use crate::redis::context::Context;
 use crate::redis::health::{about, whole};
@@ -34,11 +34,8 @@ impl Numbers<'_> {
     }
 
     fn cost<P: Scripted>(&mut self) -> Option<P::Cost> {
-        let mut size = Vec::new();
-        P::write_cost(P::Cost::default(), &mut size);
-        let numbers = self.0.split_off(..size.len())?;
-        let mut numbers = numbers.iter().map(|&number| u32::try_from(number).unwrap_or(u32::MAX));
-        Some(P::read_cost(&mut numbers))
+        let numbers = self.0.split_off(..P::Cost::NUMBERS)?;
+        Some(P::Cost::from_numbers(|index| u32::try_from(numbers[index]).unwrap_or(u32::MAX)))
     }
 
     /// In microseconds, or a negative number for none. `None` if there is no number.

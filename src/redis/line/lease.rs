@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::policy::Cost;
 use crate::redis::context::Context;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
@@ -80,10 +81,8 @@ impl Lease {
     /// `count`: adds or takes away a number of the cost.
     pub(super) fn count<P: Scripted>(&mut self, cost: P::Cost, count: fn(u64, u64) -> u64) {
         if P::HELD {
-            let mut numbers = Vec::new();
-            P::write_cost(cost, &mut numbers);
-            self.held.resize(numbers.len(), 0);
-            for (held, number) in self.held.iter_mut().zip(numbers) {
+            self.held.resize(P::Cost::NUMBERS, 0);
+            for (held, number) in self.held.iter_mut().zip(cost.numbers()) {
                 *held = count(*held, u64::from(number));
             }
         }

@@ -239,7 +239,7 @@ impl<P: Scripted> KeyLine<P> {
     fn ahead(&self, now: Nanos, ids: &[WaiterId]) -> Option<Ahead<P::Cost>> {
         let first = ids.last().map_or(self.head, |&last| self.queue.behind(last))?;
         let (first, idle) = (self.queue[first].cost, self.policy.idle(now));
-        let sum = self.policy.ready_behind(&idle, now, 0, first).is_some();
+        let sum = (P::HOOKS.ready_behind)(&self.policy, &idle, now, 0, first).is_some();
         let costs: Vec<_> = ids.iter().map(|&id| self.queue[id].cost).collect();
         self.later.ahead(first, &costs, sum)
     }

@@ -34,7 +34,7 @@ pub(crate) struct Scripts {
 }
 
 impl Lua {
-    /// The assembled script that takes permits, as it is sent. `docs/scripts` has those of all policies.
+    /// The assembled script that takes permits, as it is sent. `docs/scripts` has them for all policies.
     ///
     /// ```
     /// use tollgate::TokenBucket;
@@ -49,16 +49,19 @@ impl Lua {
     }
 
     pub(super) fn leaf(name: &'static str, chunk: &'static str) -> Self {
-        Self::of(name, chunk, Vec::new(), false)
+        Self::of(name, chunk, Vec::new())
     }
 
-    pub(super) fn of(
-        name: &'static str,
-        chunk: &'static str,
-        parts: Vec<Self>,
-        same: bool,
-    ) -> Self {
-        Self { name, chunk, parts, same }
+    pub(super) fn composed(parts: Vec<Self>) -> Self {
+        Self::of("compose", include_str!("lua/compose.lua"), parts)
+    }
+
+    pub(super) fn of(name: &'static str, chunk: &'static str, parts: Vec<Self>) -> Self {
+        Self { name, chunk, parts, same: false }
+    }
+
+    pub(super) fn with_one_cost(self) -> Self {
+        Self { same: true, ..self }
     }
 
     /// The kind of the policy, without its parameters: `compose(fixed_window in_flight)`.

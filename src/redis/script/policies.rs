@@ -3,25 +3,29 @@
 use std::time::Duration;
 
 use super::parts::Lua;
+use crate::policy::any::{AnyPolicy, each_rule};
 use crate::policy::grant_log::Span;
+use crate::policy::parameters::{Kind, Parameter, Type, Value};
+use crate::policy::parts::each_tuple;
 use crate::units::saturating_nanos;
 use crate::{
-    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Policy, Rate, Rated, Same,
+    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Nanos, Policy, Rate, Rated, Same,
     SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
-/// A [`Policy`] that a Redis server can run, too: all of this crate's.
+/// A [`Policy`] that also runs in a Redis server: all policies of this crate but
+/// [`AnyPolicy`] and [`AllOf`](crate::AllOf).
 ///
-/// It exists in Rust and in Lua, and both decide the same to a microsecond. This trait writes the policy for
-/// the script. It is sealed: a policy of one's own has no script.
+/// It exists in Rust and in Lua, and both decide the same to a microsecond. The trait is sealed: a custom policy
+/// has no script.
 ///
 /// ```
 /// use tollgate::redis::Scripted;
-/// use tollgate::{Rate, SmoothBursty};
+/// use tollgate::{InFlight, Rate, TokenBucket};
 ///
-/// let mut parameters = Vec::new();
-/// SmoothBursty::new(Rate::per_second(5.0)).write(&mut parameters);
-/// assert_eq!(parameters, [5.0, 1_000_000.0]);
+/// fn shared(_: impl Scripted) {}
+///
+/// shared((TokenBucket::new(Rate::per_second(5.0), 10), InFlight::new(3)));
 /// ```
 pub trait Scripted: sealed::Sealed + Policy {
     /// The policy's script.
@@ -29,9 +33,11 @@ pub trait Scripted: sealed::Sealed + Policy {
     fn lua() -> Lua;
 
     /// Appends the parameters as the script takes them: spans in microseconds, rates per second.
+    #[doc(hidden)]
     fn write(&self, parameters: &mut Vec<f64>);
 
     /// The same policy with the parameters that another process has written. `None` if they are none.
+    #[doc(hidden)]
     #[must_use]
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self>;
 
@@ -40,12 +46,6 @@ pub trait Scripted: sealed::Sealed + Policy {
     fn starts_idle(&self) -> bool {
         true
     }
-
-    /// Appends the numbers that a cost is made of.
-    fn write_cost(cost: Self::Cost, numbers: &mut Vec<u32>);
-
-    /// A cost from its numbers; those that are missing count as zero.
-    fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> Self::Cost;
 }
 
 mod sealed {
@@ -58,24 +58,74 @@ macro_rules! seal {
     };
 }
 
-seal!(SmoothBursty, SmoothWarmingUp, TokenBucket, Gcra, LeakyBucket, FixedWindow);
-seal!(SlidingWindowLog, SlidingWindowCounter, InFlight);
+each_rule!(seal);
 
-/// The methods that all policies with a `u32` cost share.
-macro_rules! one_number {
+/// The script of a policy that is not composed. With a name of the policy, its parameters are the listed ones;
+/// `most` is how many permits come within the horizon.
+macro_rules! leaf {
     ($name:literal) => {
         fn lua() -> Lua {
             Lua::leaf($name, include_str!(concat!("lua/", $name, ".lua")))
         }
+    };
+    ($name:literal, $policy:ident, $most:expr) => {
+        leaf!($name);
 
-        fn write_cost(cost: u32, numbers: &mut Vec<u32>) {
-            numbers.push(cost);
+        fn write(&self, parameters: &mut Vec<f64>) {
+            let most: fn(&Self) -> u64 = $most;
+            write_listed(&self.clone().into(), most(self), parameters);
         }
 
-        fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> u32 {
-            numbers.next().unwrap_or_default()
+        fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+            match read_listed(&self.into(), parameters)? {
+                AnyPolicy::$policy(policy) => Some(policy),
+                _ => None,
+            }
         }
     };
+}
+
+/// The parameters that a script takes, in its order.
+fn listed(kind: Kind) -> impl Iterator<Item = Parameter> {
+    kind.parameters().filter(|&parameter| parameter != Parameter::CatchUp)
+}
+
+fn write_listed(policy: &AnyPolicy, most: u64, arguments: &mut Vec<f64>) {
+    let parameters = policy.parameters(true);
+    for value in listed(policy.kind()).filter_map(|parameter| parameters.get(parameter)) {
+        arguments.push(match value {
+            Value::Rate(rate) => rate.as_per_second(),
+            Value::Number(number) => capacity(most, *number),
+            Value::Time(time) => micros((*time).min(Nanos::HORIZON).as_nanos()),
+            Value::Factor(factor) => *factor,
+            // Without a grid.
+            Value::Flag(_) if parameters.get(Parameter::Aligned).is_some() => -1.0,
+            Value::Flag(flag) => f64::from(u8::from(*flag)),
+            Value::Rule(_) => continue,
+        });
+    }
+}
+
+fn read_listed(policy: &AnyPolicy, arguments: &mut dyn Iterator<Item = f64>) -> Option<AnyPolicy> {
+    let (kind, mut parameters) = (policy.kind(), policy.parameters(true));
+    for parameter in listed(kind) {
+        let argument = arguments.next()?;
+        let value = match parameter.kind() {
+            Type::Rate => Value::Rate(Rate::try_per_second(argument).ok()?),
+            Type::Number | Type::Permits => Value::Number(number(argument)?),
+            Type::Epoch if argument < 0.0 => Value::Flag(false),
+            Type::Span if argument != 0.0 || kind.needs(parameter) => {
+                Value::Time(window(argument)?)
+            }
+            Type::Time | Type::Span | Type::Epoch => Value::Time(span(argument)?),
+            Type::Factor if !(1.0..=1e9).contains(&argument) => return None,
+            Type::Factor => Value::Factor(argument),
+            Type::Flag => Value::Flag(argument != 0.0),
+            Type::Rule => return None,
+        };
+        parameters.set(parameter, value);
+    }
+    kind.make(&parameters)
 }
 
 #[allow(clippy::cast_precision_loss)] // beyond 2^53 us, 285 years, nothing is exact
@@ -94,7 +144,7 @@ fn number(number: f64) -> Option<u32> {
 
 /// A window, which must not be empty.
 fn window(micros: f64) -> Option<Duration> {
-    span(micros).filter(|span| !span.is_zero() && *span <= crate::Nanos::HORIZON)
+    span(micros).filter(|span| !span.is_zero() && *span <= Nanos::HORIZON)
 }
 
 /// A capacity as far as it comes within the horizon.
@@ -104,120 +154,49 @@ fn capacity(most: u64, capacity: u32) -> f64 {
 }
 
 impl Scripted for SmoothBursty {
-    one_number!("smooth_bursty");
-
-    fn write(&self, parameters: &mut Vec<f64>) {
-        let burst = self.max_burst.min(crate::Nanos::HORIZON);
-        parameters.extend([self.rate.as_per_second(), micros(burst.as_nanos())]);
-    }
+    leaf!("smooth_bursty", SmoothBursty, |_| u64::MAX);
 
     fn starts_idle(&self) -> bool {
         self.max_burst.is_zero()
     }
-
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let rate = Rate::try_per_second(parameters.next()?).ok()?;
-        Some(self.max_burst(span(parameters.next()?)?).with_rate(rate))
-    }
 }
 
 impl Scripted for SmoothWarmingUp {
-    one_number!("smooth_warming_up");
-
-    fn write(&self, parameters: &mut Vec<f64>) {
-        let warm_up = micros(self.warm_up.as_nanos());
-        parameters.extend([self.rate.as_per_second(), warm_up, self.cold_factor]);
-    }
-
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let rate = Rate::try_per_second(parameters.next()?).ok()?;
-        let warm_up = window(parameters.next()?)?;
-        let cold_factor = parameters.next().filter(|factor| (1.0..=1e9).contains(factor))?;
-        let catch_up = self.catch_up();
-        Some(Self::new(rate, warm_up).cold_factor(cold_factor).with_catch_up(catch_up))
-    }
+    leaf!("smooth_warming_up", SmoothWarmingUp, |_| u64::MAX);
 }
 
 impl Scripted for TokenBucket {
-    one_number!("token_bucket");
-
-    /// Rate, capacity, what a new bucket holds, the time between two steps or zero.
-    fn write(&self, parameters: &mut Vec<f64>) {
-        let capacity = |tokens| capacity(self.schedule.most(), tokens);
-        parameters.extend([
-            self.rate.as_per_second(),
-            capacity(self.capacity),
-            capacity(self.initial),
-            micros(u128::from(self.period)),
-        ]);
-    }
+    leaf!("token_bucket", TokenBucket, |bucket| bucket.schedule.most());
 
     fn starts_idle(&self) -> bool {
         self.initial >= self.capacity
-    }
-
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let rate = Rate::try_per_second(parameters.next()?).ok()?;
-        let bucket = Self::new(rate, number(parameters.next()?)?);
-        let bucket = bucket.initial(number(parameters.next()?)?).with_catch_up(self.catch_up());
-        match parameters.next()? {
-            0.0 => Some(bucket),
-            period => Some(bucket.refill_every(window(period)?)),
-        }
     }
 }
 
 /// A token bucket in other words.
 impl Scripted for Gcra {
-    one_number!("token_bucket");
+    leaf!("token_bucket");
 
     fn write(&self, parameters: &mut Vec<f64>) {
-        let burst = capacity(self.schedule.most(), self.max_burst.saturating_add(1));
-        parameters.extend([self.rate.as_per_second(), burst, burst, 0.0]);
+        TokenBucket::new(self.rate, self.max_burst.saturating_add(1)).write(parameters);
     }
 
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let rate = Rate::try_per_second(parameters.next()?).ok()?;
-        let burst = parameters.next()?;
+        let bucket = TokenBucket::new(self.rate, 0).read(parameters)?;
         // Otherwise it is another bucket.
-        let is_gcra = parameters.next()? == burst && parameters.next()? == 0.0;
-        let max_burst = number(burst).filter(|_| is_gcra)?.checked_sub(1)?;
-        Some(Self { max_burst, ..self }.with_rate(rate))
+        let is_gcra = bucket.initial == bucket.capacity && bucket.period == 0;
+        let max_burst = bucket.capacity.checked_sub(1).filter(|_| is_gcra)?;
+        Some(Self { max_burst, ..self }.with_rate(bucket.rate))
     }
 }
 
 impl Scripted for LeakyBucket {
-    one_number!("leaky_bucket");
-
-    /// Rate, capacity, whether it is a meter.
-    fn write(&self, parameters: &mut Vec<f64>) {
-        let most = capacity(self.schedule.most(), self.capacity);
-        parameters.extend([self.rate.as_per_second(), most, f64::from(u8::from(self.meter))]);
-    }
-
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let rate = Rate::try_per_second(parameters.next()?).ok()?;
-        let capacity = number(parameters.next()?)?;
-        let meter = parameters.next()? != 0.0;
-        let bucket = if meter { Self::meter(rate, capacity) } else { Self::new(rate, capacity) };
-        Some(bucket.with_catch_up(self.catch_up()))
-    }
+    leaf!("leaky_bucket", LeakyBucket, |bucket| bucket.schedule.most());
 }
 
+/// The grid is given by how far into one of its windows the epoch was; -1 if there is no grid.
 impl Scripted for FixedWindow {
-    one_number!("fixed_window");
-
-    /// Limit, window, and how far into a window of the grid the epoch was; -1 if there is no grid.
-    fn write(&self, parameters: &mut Vec<f64>) {
-        let grid = self.grid.map_or(-1.0, |grid| micros(u128::from(grid)));
-        parameters.extend([f64::from(self.limit), micros(u128::from(self.window)), grid]);
-    }
-
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let policy = Self::new(number(parameters.next()?)?, window(parameters.next()?)?);
-        let grid = parameters.next()?;
-        Some(if grid < 0.0 { policy } else { policy.aligned(span(grid)?) })
-    }
+    leaf!("fixed_window", FixedWindow, |_| u64::MAX);
 }
 
 /// Limit, window, the length of a part of it.
@@ -234,7 +213,7 @@ fn read_sliding(parameters: &mut dyn Iterator<Item = f64>) -> Option<(u32, Span)
 }
 
 impl Scripted for SlidingWindowLog {
-    one_number!("sliding_window");
+    leaf!("sliding_window");
 
     fn write(&self, parameters: &mut Vec<f64>) {
         write_sliding(self.limit, self.span, parameters);
@@ -248,7 +227,7 @@ impl Scripted for SlidingWindowLog {
 }
 
 impl Scripted for SlidingWindowCounter {
-    one_number!("sliding_window");
+    leaf!("sliding_window");
 
     fn write(&self, parameters: &mut Vec<f64>) {
         write_sliding(self.limit, self.span, parameters);
@@ -261,22 +240,14 @@ impl Scripted for SlidingWindowCounter {
 }
 
 impl Scripted for InFlight {
-    one_number!("in_flight");
-
-    fn write(&self, parameters: &mut Vec<f64>) {
-        parameters.push(f64::from(self.max));
-    }
-
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        Some(Self::new(number(parameters.next()?)?))
-    }
+    leaf!("in_flight", InFlight, |_| u64::MAX);
 }
 
 impl<P: Scripted> sealed::Sealed for LockOut<P> {}
 
 impl<P: Scripted> Scripted for LockOut<P> {
     fn lua() -> Lua {
-        Lua::of("lock_out", include_str!("lua/lock_out.lua"), vec![P::lua()], true)
+        Lua::of("lock_out", include_str!("lua/lock_out.lua"), vec![P::lua()]).with_one_cost()
     }
 
     fn write(&self, parameters: &mut Vec<f64>) {
@@ -292,18 +263,6 @@ impl<P: Scripted> Scripted for LockOut<P> {
         let duration = span(parameters.next()?)?;
         Some(Self::new(self.policy.read(parameters)?, duration))
     }
-
-    fn write_cost(cost: P::Cost, numbers: &mut Vec<u32>) {
-        P::write_cost(cost, numbers);
-    }
-
-    fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> P::Cost {
-        P::read_cost(numbers)
-    }
-}
-
-fn together(parts: Vec<Lua>, same: bool) -> Lua {
-    Lua::of("compose", include_str!("lua/compose.lua"), parts, same)
 }
 
 macro_rules! tuple {
@@ -312,7 +271,7 @@ macro_rules! tuple {
 
         impl<$first: Scripted, $($part: Scripted),+> Scripted for ($first, $($part),+) {
             fn lua() -> Lua {
-                together(vec![$first::lua(), $($part::lua()),+], false)
+                Lua::composed(vec![$first::lua(), $($part::lua()),+])
             }
 
             fn write(&self, parameters: &mut Vec<f64>) {
@@ -327,64 +286,41 @@ macro_rules! tuple {
             fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
                 Some((self.0.read(parameters)?, $(self.$index.read(parameters)?),+))
             }
-
-            fn write_cost(cost: Self::Cost, numbers: &mut Vec<u32>) {
-                $first::write_cost(cost.0, numbers);
-                $($part::write_cost(cost.$index, numbers);)+
-            }
-
-            fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> Self::Cost {
-                ($first::read_cost(numbers), $($part::read_cost(numbers)),+)
-            }
-        }
-
-        impl<$first: Scripted, $($part: Scripted<Cost = $first::Cost>),+> sealed::Sealed
-            for Same<($first, $($part),+)>
-        {
-        }
-
-        impl<$first: Scripted, $($part: Scripted<Cost = $first::Cost>),+> Scripted
-            for Same<($first, $($part),+)>
-        {
-            fn lua() -> Lua {
-                together(vec![$first::lua(), $($part::lua()),+], true)
-            }
-
-            fn write(&self, parameters: &mut Vec<f64>) {
-                self.0.0.write(parameters);
-                $(self.0.$index.write(parameters);)+
-            }
-
-            fn starts_idle(&self) -> bool {
-                self.0.0.starts_idle() $(&& self.0.$index.starts_idle())+
-            }
-
-            fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-                Some(Self((self.0.0.read(parameters)?, $(self.0.$index.read(parameters)?),+)))
-            }
-
-            fn write_cost(cost: Self::Cost, numbers: &mut Vec<u32>) {
-                $first::write_cost(cost, numbers);
-            }
-
-            fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> Self::Cost {
-                $first::read_cost(numbers)
-            }
         }
     };
 }
 
-tuple!(A 0, B 1);
-tuple!(A 0, B 1, C 2);
-tuple!(A 0, B 1, C 2, D 3);
-tuple!(A 0, B 1, C 2, D 3, E 4);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
+each_tuple!(tuple);
+
+impl<P: Scripted> sealed::Sealed for Same<P> {}
+
+/// As the policy inside, with one cost for all parts.
+impl<P: Scripted> Scripted for Same<P>
+where
+    Self: Policy,
+{
+    fn lua() -> Lua {
+        P::lua().with_one_cost()
+    }
+
+    fn write(&self, parameters: &mut Vec<f64>) {
+        self.0.write(parameters);
+    }
+
+    fn starts_idle(&self) -> bool {
+        self.0.starts_idle()
+    }
+
+    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+        self.0.read(parameters).map(Self)
+    }
+}
 
 impl<P: Scripted, const N: usize> sealed::Sealed for [P; N] {}
 
 impl<P: Scripted, const N: usize> Scripted for [P; N] {
     fn lua() -> Lua {
-        together((0..N).map(|_| P::lua()).collect(), true)
+        Lua::composed((0..N).map(|_| P::lua()).collect()).with_one_cost()
     }
 
     fn write(&self, parameters: &mut Vec<f64>) {
@@ -400,13 +336,5 @@ impl<P: Scripted, const N: usize> Scripted for [P; N] {
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
         let parts: Vec<P> = self.into_iter().map_while(|part| part.read(parameters)).collect();
         parts.try_into().ok()
-    }
-
-    fn write_cost(cost: P::Cost, numbers: &mut Vec<u32>) {
-        P::write_cost(cost, numbers);
-    }
-
-    fn read_cost(numbers: &mut dyn Iterator<Item = u32>) -> P::Cost {
-        P::read_cost(numbers)
     }
 }

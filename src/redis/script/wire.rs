@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::parts::Scripts;
 use super::policies::Scripted;
+use crate::policy::Cost;
 use crate::redis::connection::{NUMBER, Reply};
 
 /// The format of the keys. In each format the upper half of the first byte of a key is this number, and the
@@ -40,7 +41,7 @@ pub(crate) struct PolicyHeader {
 }
 
 impl PolicyHeader {
-    /// `grace`: zero if the policy is that of this process; else after how many seconds without a call by a
+    /// `grace`: zero for the policy of this process; else after how many seconds without a call by a
     /// process with this policy the reply is a mismatch. `keep`: the least time a key lives.
     pub(crate) fn new(
         scripts: &Scripts,
@@ -81,7 +82,7 @@ fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
     (hash >> 32) as u32 ^ hash as u32
 }
 
-/// The policy of the key, where it differs from that of the request.
+/// The policy of the key, where it differs from the request's.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyPolicy {
     pub(crate) terms: Terms,
@@ -170,10 +171,8 @@ fn micros(duration: Duration) -> f64 {
     (duration.as_nanos().div_ceil(1_000) as f64).min(ENDLESS)
 }
 
-fn put_cost<P: Scripted>(cost: P::Cost, numbers: &mut Vec<u32>, bytes: &mut Vec<u8>) {
-    numbers.clear();
-    P::write_cost(cost, numbers);
-    bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+fn put_cost(cost: impl Cost, bytes: &mut Vec<u8>) {
+    bytes.extend(cost.numbers().flat_map(u32::to_le_bytes));
 }
 
 /// Callers ahead that need no answer: they wait for a later request.
@@ -188,9 +187,9 @@ pub(crate) struct Ahead<C> {
     pub(crate) sum: Option<u64>,
 }
 
-fn put_ahead<P: Scripted>(ahead: Ahead<P::Cost>, numbers: &mut Vec<u32>, bytes: &mut Vec<u8>) {
+fn put_ahead<P: Scripted>(ahead: Ahead<P::Cost>, bytes: &mut Vec<u8>) {
     let count = if ahead.sum.is_some() { 1 } else { ahead.count };
-    put_cost::<P>(ahead.cost, numbers, bytes);
+    put_cost(ahead.cost, bytes);
     bytes.extend(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
     #[allow(clippy::cast_precision_loss)] // 2^53 permits
     bytes.extend((ahead.sum.unwrap_or(0) as f64).to_le_bytes());
@@ -209,7 +208,7 @@ pub(crate) fn calls<P: Scripted>(
     let mut bytes = Vec::with_capacity(header.bytes.len() + 64);
     let (start, end) = header.bytes.split_at(header.ends);
     bytes.extend(start);
-    let (mut numbers, mut costs) = (Vec::new(), Vec::new());
+    let mut costs = Vec::new();
     let mut close = |bytes: &mut Vec<u8>| {
         if arguments[0].is_empty() {
             bytes.extend(end);
@@ -219,7 +218,7 @@ pub(crate) fn calls<P: Scripted>(
     let mut calls = calls.enumerate().peekable();
     while let Some((index, call)) = calls.next() {
         if let Some(ahead) = ahead.filter(|ahead| ahead.behind == index) {
-            put_ahead::<P>(ahead, &mut numbers, &mut bytes);
+            put_ahead::<P>(ahead, &mut bytes);
             close(&mut bytes);
         }
         costs.clear();
@@ -232,13 +231,13 @@ pub(crate) fn calls<P: Scripted>(
             costs.push(next.cost);
         }
         let mixed = costs.iter().any(|&cost| cost != call.cost);
-        put_cost::<P>(call.cost, &mut numbers, &mut bytes);
+        put_cost(call.cost, &mut bytes);
         bytes.extend(u32::try_from(costs.len()).unwrap_or(u32::MAX).to_le_bytes());
         bytes.extend(call.limit().to_le_bytes());
         bytes.extend(call.patience.map_or(ENDLESS, micros).to_le_bytes());
         bytes.push(u8::from(call.fresh) + 2 * u8::from(mixed));
         for &cost in costs.iter().skip(1).filter(|_| mixed) {
-            put_cost::<P>(cost, &mut numbers, &mut bytes);
+            put_cost(cost, &mut bytes);
         }
         close(&mut bytes);
     }
@@ -334,10 +333,9 @@ pub(crate) fn put_refund<P: Scripted>(
     ago: f64,
     sequence: u32,
 ) {
-    let mut numbers = Vec::new();
     bytes.push(b'R');
-    put_cost::<P>(part, &mut numbers, bytes);
-    put_cost::<P>(all, &mut numbers, bytes);
+    put_cost(part, bytes);
+    put_cost(all, bytes);
     bytes.extend((ago / 1e3).to_le_bytes());
     bytes.extend(sequence.to_le_bytes());
     bytes.push(u8::from(part == all));
@@ -345,7 +343,7 @@ pub(crate) fn put_refund<P: Scripted>(
 
 pub(crate) fn put_settle<P: Scripted>(bytes: &mut Vec<u8>, more: P::Cost) {
     bytes.push(b'S');
-    put_cost::<P>(more, &mut Vec::new(), bytes);
+    put_cost(more, bytes);
 }
 
 /// A claim to the policy of the key, by a process that started `age` seconds ago: by the rule of the fleet, or,
@@ -363,13 +361,13 @@ pub(crate) fn claim(age: u32, replaced: Option<&Terms>) -> Vec<u8> {
 /// Adds a charge of what is available beyond `remaining`.
 pub(crate) fn put_shrink<P: Scripted>(bytes: &mut Vec<u8>, remaining: P::Cost) {
     bytes.push(b'L');
-    put_cost::<P>(remaining, &mut Vec::new(), bytes);
+    put_cost(remaining, bytes);
 }
 
 /// Adds a question for each limit, as it is for a request of `cost`.
 pub(crate) fn put_detail<P: Scripted>(bytes: &mut Vec<u8>, cost: P::Cost) {
     bytes.push(b'D');
-    put_cost::<P>(cost, &mut Vec::new(), bytes);
+    put_cost(cost, bytes);
 }
 
 pub(crate) fn put_pause(bytes: &mut Vec<u8>, duration: Duration) {

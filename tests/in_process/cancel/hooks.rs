@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use tollgate::state::Hooks;
 use tollgate::{
     Cost, Error, ExceedsCapacity, Grant, InFlight, KeyedRateLimiter, LockOut, ManualClock, Nanos,
     Policy, Rate, RateLimiter, Ready, Reservation, Same, TokenBucket,
@@ -136,25 +137,24 @@ impl<P: Policy> Policy for Fused<P> {
         self.1.around(|| self.0.room_at(state, now, queued, n))
     }
 
-    fn ready_behind(&self, state: &P::State, now: Nanos, ahead: u64, n: P::Cost) -> Option<Nanos> {
-        self.1.around(|| self.0.ready_behind(state, now, ahead, n))
-    }
-
-    fn fork(&self, state: &P::State, most: <P::Cost as Cost>::Sum) -> P::State {
-        self.1.around(|| self.0.fork(state, most))
-    }
-
-    fn ready_now(&self, state: &P::State, now: Nanos, n: P::Cost) -> bool {
-        self.1.around(|| self.0.ready_now(state, now, n))
-    }
-
-    fn charge_alone(&self, state: &mut P::State, at: Nanos, n: P::Cost) -> P::Receipt {
-        self.1.around(|| self.0.charge_alone(state, at, n))
-    }
-
-    fn forget_receipts(&self, state: &mut P::State) {
-        self.1.around(|| self.0.forget_receipts(state));
-    }
+    const HOOKS: Hooks<Self> = {
+        let mut hooks = Hooks::none();
+        hooks.ready_behind = |Self(policy, fuse), state, now, ahead, n| {
+            fuse.around(|| (P::HOOKS.ready_behind)(policy, state, now, ahead, n))
+        };
+        hooks.fork =
+            |Self(policy, fuse), state, most| fuse.around(|| (P::HOOKS.fork)(policy, state, most));
+        hooks.ready_now = |Self(policy, fuse), state, now, n| {
+            fuse.around(|| (P::HOOKS.ready_now)(policy, state, now, n))
+        };
+        hooks.charge_alone = |Self(policy, fuse), state, at, n| {
+            fuse.around(|| (P::HOOKS.charge_alone)(policy, state, at, n))
+        };
+        hooks.forget_receipts = |Self(policy, fuse), state| {
+            fuse.around(|| (P::HOOKS.forget_receipts)(policy, state));
+        };
+        hooks
+    };
 }
 
 type Waiting<P> = Pin<Box<dyn Future<Output = Result<Grant<'static, P>, Error>>>>;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 
+use tollgate::state::Hooks;
 use tollgate::{
     Error, ExceedsCapacity, InFlight, ManualClock, Nanos, Policy, Rate, RateLimiter, Ready,
     SmoothBursty,
@@ -65,15 +66,13 @@ impl Policy for Panics {
         self.inner.ready_at(state, now, cost)
     }
 
-    fn ready_behind(
-        &self,
-        state: &Self::State,
-        now: Nanos,
-        ahead: u64,
-        cost: u32,
-    ) -> Option<Nanos> {
-        self.inner.ready_behind(state, now, ahead, cost)
-    }
+    const HOOKS: Hooks<Self> = {
+        let mut hooks = Hooks::<Self>::none();
+        hooks.ready_behind = |policy, state, now, ahead, cost| {
+            (SmoothBursty::HOOKS.ready_behind)(&policy.inner, state, now, ahead, cost)
+        };
+        hooks
+    };
 
     fn charge(&self, state: &mut Self::State, at: Nanos, cost: u32) -> Self::Receipt {
         self.inner.charge(state, at, cost)

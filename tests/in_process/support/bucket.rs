@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use tollgate::state::Hooks;
 use tollgate::{ExceedsCapacity, Nanos, Policy, Ready};
 
 /// One permit each `interval`, up to `capacity` kept. Starts empty.
@@ -43,10 +44,14 @@ impl Policy for Bucket {
         Ok(Ready::At(self.filled(*empty, u64::from(cost))))
     }
 
-    fn ready_behind(&self, empty: &Nanos, now: Nanos, ahead: u64, cost: u32) -> Option<Nanos> {
-        let full_since = now.saturating_sub(self.span(u64::from(self.capacity)));
-        Some(self.filled((*empty).max(full_since), ahead + u64::from(cost)).max(now))
-    }
+    const HOOKS: Hooks<Self> = {
+        let mut hooks = Hooks::<Self>::none();
+        hooks.ready_behind = |bucket, empty, now, ahead, cost| {
+            let full_since = now.saturating_sub(bucket.span(u64::from(bucket.capacity)));
+            Some(bucket.filled((*empty).max(full_since), ahead + u64::from(cost)).max(now))
+        };
+        hooks
+    };
 
     fn charge(&self, empty: &mut Nanos, at: Nanos, cost: u32) {
         let full_since = at.saturating_sub(self.span(u64::from(self.capacity)));

@@ -180,7 +180,13 @@ pub(crate) fn any_arguments_are_never_early<P: Extreme>(bits: u32) {
                         Err(_) => prop_assert!(past_horizon >= -tolerance, "{past_horizon}"),
                     }
                     policy.available(&state, Nanos::new(now));
-                    policy.ready_behind(&state, Nanos::new(now), u64::from(n) << 31, n);
+                    (P::HOOKS.ready_behind)(
+                        &policy,
+                        &state,
+                        Nanos::new(now),
+                        u64::from(n) << 31,
+                        n,
+                    );
                 }
                 Call::Refund { .. } => {}
             }
@@ -212,7 +218,7 @@ pub(crate) fn any_refund_is_taken<P: Extreme>() {
                 }
                 Call::Ask { now, n } => {
                     let _ = policy.ready_at(&state, Nanos::new(now), n);
-                    policy.ready_behind(&state, Nanos::new(now), u64::from(n), n);
+                    (P::HOOKS.ready_behind)(&policy, &state, Nanos::new(now), u64::from(n), n);
                     policy.available(&state, Nanos::new(now));
                 }
                 Call::Refund { now, which, part } if !receipts.is_empty() => {

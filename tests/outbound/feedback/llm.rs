@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tollgate::feedback::{Feedback, Taught};
-use tollgate::{Clock, InFlight, Rate, RateLimiter, SlidingWindowLog, SmoothBursty, TokenBucket};
+use tollgate::feedback::Feedback;
+use tollgate::{
+    Clock, InFlight, OwnedLimiter, Rate, RateLimiter, SlidingWindowLog, SmoothBursty, TokenBucket,
+};
 
 type Llm = (SlidingWindowLog, TokenBucket, InFlight);
 
@@ -277,7 +279,11 @@ impl Says {
 /// 20 workers of a limiter that allows ten times as much as the server, whose bucket is empty at first, and once more
 /// after half of `span`. Returns the
 /// share of the quota that was used in `span`, in percent, and what was refused.
-async fn far_too_high<L: Taught<Cost = u32>>(says: Says, limiter: L, span: Duration) -> (u64, u64) {
+async fn far_too_high<L: OwnedLimiter<Cost = u32>>(
+    says: Says,
+    limiter: L,
+    span: Duration,
+) -> (u64, u64) {
     let feedback = Feedback::new(limiter);
     let bucket = Arc::new(Mutex::new(Bucket::empty(1_200)));
     let start = Instant::now();

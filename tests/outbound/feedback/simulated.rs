@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tollgate::feedback::{Feedback, Taught};
+use tollgate::feedback::Feedback;
 use tollgate::{
-    AnyRateLimiter, Clock, KeyedRateLimiter, Rate, RateLimiter, SlidingWindowLog, SmoothBursty,
+    AnyRateLimiter, Clock, KeyedRateLimiter, OwnedLimiter, Rate, RateLimiter, SlidingWindowLog,
+    SmoothBursty,
 };
 
 use super::server::{Reset, Server, Style};
@@ -55,7 +56,7 @@ fn loose() -> RateLimiter<SmoothBursty> {
 }
 
 /// Starts clients that call for `span`. Returns a handle to wait for.
-fn start<L: Taught<Cost = u32>>(
+fn start<L: OwnedLimiter<Cost = u32>>(
     server: &Arc<Server>,
     feedback: &Feedback<L>,
     clients: u64,

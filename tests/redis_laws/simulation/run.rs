@@ -10,7 +10,7 @@ use futures::future::FutureExt;
 use tollgate::redis::{
     RedisAcquire, RedisGrant, RedisRateLimiter, RedisReservation, Scripted, Unavailable,
 };
-use tollgate::{Error, Event, ManualClock};
+use tollgate::{Cost, Error, Event, ManualClock};
 
 use super::chance::Chance;
 use super::wire::{Weather, Wire, World, lock, run_tasks};
@@ -192,9 +192,7 @@ impl<P: Scripted> Run<P> {
         };
         let mut parameters = Vec::new();
         rules.policy.write(&mut parameters);
-        let mut numbers = Vec::new();
-        P::write_cost((rules.cost)(1), &mut numbers);
-        let width = numbers.len();
+        let width = P::Cost::NUMBERS;
         let lines = processes * keys.len();
         let world = Arc::new(Mutex::new(World {
             chance: Chance(seed ^ 0xabcd),

@@ -7,7 +7,7 @@
 //! tuple with a cost of zero is always ready and not charged.
 
 use super::cost::sealed::Sealed;
-use super::{Asked, Cost, Limit, Policy, Ready};
+use super::{Asked, Cost, Hooks, Limit, Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::units::Nanos;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(super) fn last_of(parts: impl IntoIterator<Item = Option<Ready>>, now: Nanos
 }
 
 /// The smaller of two costs.
-fn least<C: Cost>(one: C, other: C) -> C {
+pub(super) fn least<C: Cost>(one: C, other: C) -> C {
     one.saturating_sub(one.saturating_sub(other))
 }
 
@@ -54,7 +54,7 @@ fn least<C: Cost>(one: C, other: C) -> C {
 /// path of its cost from the whole cost.
 macro_rules! compose {
     (
-        [$($generics:tt)*] $whole:ty, $cost:ty, { $($own:item)+ }:
+        [$($generics:tt)*] $whole:ty, $cost:ty, { $($own:item)+ } { $($hooks:tt)* }:
         $($part:ident $index:tt ($($way:tt)*) ($($of:tt)*)),+
     ) => {
         impl<$($generics)*> Policy for $whole {
@@ -62,7 +62,30 @@ macro_rules! compose {
             type State = ($($part::State,)+);
             type Receipt = ($(Option<$part::Receipt>,)+);
 
-            const INFALLIBLE: bool = $($part::INFALLIBLE)&&+;
+            const HELD: bool = $($part::HELD)||+;
+
+            const HOOKS: Hooks<Self> = Hooks {
+                infallible: $($part::HOOKS.infallible)&&+,
+                timeless_release: $($part::HOOKS.timeless_release)&&+,
+                small: [$($index),+].len() <= 2,
+                ready_now: |whole, state, now, cost| {
+                    $((cost$($of)*.is_zero()
+                        || ($part::HOOKS.ready_now)(&whole$($way)*, &state.$index, now, cost$($of)*)))&&+
+                },
+                charge_alone: |whole, state, at, cost| ($(
+                    (!cost$($of)*.is_zero()).then(|| {
+                        ($part::HOOKS.charge_alone)(&whole$($way)*, &mut state.$index, at, cost$($of)*)
+                    }),
+                )+),
+                fork: |whole, state, most| {
+                    ($(($part::HOOKS.fork)(&whole$($way)*, &state.$index, most$($of)*),)+)
+                },
+                forget_receipts: |whole, state| {
+                    $(($part::HOOKS.forget_receipts)(&whole$($way)*, &mut state.$index);)+
+                },
+                $($hooks)*
+                ..Hooks::none()
+            };
 
             fn start(&self, now: Nanos) -> Self::State {
                 ($(self$($way)*.start(now),)+)
@@ -92,12 +115,6 @@ macro_rules! compose {
                 Ok(ready)
             }
 
-            #[inline(always)]
-            fn ready_now(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> bool {
-                $((cost$($of)*.is_zero()
-                    || self$($way)*.ready_now(&state.$index, now, cost$($of)*)))&&+
-            }
-
             fn check_debt(
                 &self,
                 state: &Self::State,
@@ -119,26 +136,6 @@ macro_rules! compose {
                 )+)
             }
 
-            fn charge_alone(
-                &self,
-                state: &mut Self::State,
-                at: Nanos,
-                cost: Self::Cost,
-            ) -> Self::Receipt {
-                ($(
-                    (!cost$($of)*.is_zero())
-                        .then(|| self$($way)*.charge_alone(&mut state.$index, at, cost$($of)*)),
-                )+)
-            }
-
-            fn fork(&self, state: &Self::State, most: <Self::Cost as Cost>::Sum) -> Self::State {
-                ($(self$($way)*.fork(&state.$index, most$($of)*),)+)
-            }
-
-            fn forget_receipts(&self, state: &mut Self::State) {
-                $(self$($way)*.forget_receipts(&mut state.$index);)+
-            }
-
             fn refund(
                 &self,
                 state: &mut Self::State,
@@ -151,10 +148,6 @@ macro_rules! compose {
                 })+
                 receipt
             }
-
-            const HELD: bool = $($part::HELD)||+;
-            const TIMELESS_RELEASE: bool = $($part::TIMELESS_RELEASE)&&+;
-            const SMALL: bool = [$($index),+].len() <= 2;
 
             fn release(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) {
                 $(if !cost$($of)*.is_zero() {
@@ -221,6 +214,18 @@ macro_rules! compose {
     };
 }
 
+/// Hands the parts of each tuple, from two to six, to a macro.
+macro_rules! each_tuple {
+    ($then:ident) => {
+        $then!(A 0, B 1);
+        $then!(A 0, B 1, C 2);
+        $then!(A 0, B 1, C 2, D 3);
+        $then!(A 0, B 1, C 2, D 3, E 4);
+        $then!(A 0, B 1, C 2, D 3, E 4, F 5);
+    };
+}
+pub(crate) use each_tuple;
+
 /// Implements a tuple, with a cost for each part, and [`Same`] of it, with one cost for all parts.
 macro_rules! tuple {
     ($first:ident 0, $($part:ident $index:tt),+) => {
@@ -252,19 +257,32 @@ macro_rules! tuple {
                 self.0.permits()$(.saturating_add(self.$index.permits()))+
             }
 
-            fn saturating_sub(self, other: Self) -> Self {
-                (self.0.saturating_sub(other.0), $(self.$index.saturating_sub(other.$index)),+)
+            const NUMBERS: usize = $first::NUMBERS $(+ $part::NUMBERS)+;
+
+            fn number(self, mut index: usize) -> u32 {
+                match index.checked_sub($first::NUMBERS) {
+                    Some(rest) => index = rest,
+                    None => return self.0.number(index),
+                }
+                $(match index.checked_sub($part::NUMBERS) {
+                    Some(rest) => index = rest,
+                    None => return self.$index.number(index),
+                })+
+                panic!("a cost has no number {index}")
             }
 
-            fn at_most(self, permits: u64) -> Self {
-                (self.0.at_most(permits), $(self.$index.at_most(permits)),+)
-            }
-
-            fn each(self, other: Self, combine: fn(u32, u32) -> u32) -> Self {
-                (
-                    self.0.each(other.0, combine),
-                    $(self.$index.each(other.$index, combine)),+
-                )
+            #[inline]
+            fn from_numbers(number: impl Fn(usize) -> u32) -> Self {
+                let mut from = $first::NUMBERS;
+                let mut skip = |numbers: usize| {
+                    from += numbers;
+                    from - numbers
+                };
+                let number = &number;
+                ($first::from_numbers(number), $({
+                    let from = skip($part::NUMBERS);
+                    $part::from_numbers(move |index| number(from + index))
+                }),+)
             }
         }
 
@@ -275,7 +293,8 @@ macro_rules! tuple {
                 fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost {
                     (self.0.available(&state.0, now), $(self.$index.available(&state.$index, now)),+)
                 }
-            }:
+            }
+            {}:
             $first 0 (.0) (.0), $($part $index (.$index) (.$index)),+
         );
 
@@ -288,37 +307,172 @@ macro_rules! tuple {
                     $(let available = least(available, self.0.$index.available(&state.$index, now));)+
                     available
                 }
-
-                fn limits(
-                    &self,
-                    state: &Self::State,
-                    asked: Asked<Self::Cost>,
-                    visit: &mut dyn FnMut(Limit<Self::Cost>),
-                ) {
-                    self.0.0.limits(&state.0, asked, visit);
-                    $(self.0.$index.limits(&state.$index, asked, visit);)+
-                }
+            }
+            {
+                limits: |whole, state, asked, visit| {
+                    ($first::HOOKS.limits)(&whole.0.0, &state.0, asked, visit);
+                    $(($part::HOOKS.limits)(&whole.0.$index, &state.$index, asked, visit);)+
+                },
             }:
             $first 0 (.0 .0) (), $($part $index (.0 .$index) ()),+
         );
     };
 }
 
-tuple!(A 0, B 1);
-tuple!(A 0, B 1, C 2);
-tuple!(A 0, B 1, C 2, D 3);
-tuple!(A 0, B 1, C 2, D 3, E 4);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
+each_tuple!(tuple);
+
+/// The parts of one type, each with its state.
+pub(super) fn each<'a, P: Policy>(
+    parts: &'a [P],
+    states: &'a [P::State],
+) -> impl Iterator<Item = (&'a P, &'a P::State)> {
+    assert_eq!(parts.len(), states.len(), "the state belongs to another policy");
+    parts.iter().zip(states)
+}
+
+pub(super) fn each_mut<'a, P: Policy>(
+    parts: &'a [P],
+    states: &'a mut [P::State],
+) -> impl Iterator<Item = (&'a P, &'a mut P::State)> {
+    assert_eq!(parts.len(), states.len(), "the state belongs to another policy");
+    parts.iter().zip(states)
+}
+
+/// [`Hooks::ready_now`] of parts with one cost.
+#[inline(always)]
+pub(super) fn ready_now<P: Policy>(
+    parts: &[P],
+    states: &[P::State],
+    now: Nanos,
+    cost: P::Cost,
+) -> bool {
+    each(parts, states).all(|(part, state)| (P::HOOKS.ready_now)(part, state, now, cost))
+}
+
+/// [`Hooks::limits`] of parts with one cost.
+pub(super) fn limits<P: Policy>(
+    parts: &[P],
+    states: &[P::State],
+    asked: Asked<P::Cost>,
+    visit: &mut dyn FnMut(Limit<P::Cost>),
+) {
+    each(parts, states).for_each(|(part, state)| (P::HOOKS.limits)(part, state, asked, visit));
+}
+
+/// The methods of a whole whose parts have one type and share one cost, where they do not depend on how receipts
+/// and states are stored. The parts, and their states, are the whole itself or its field.
+macro_rules! slice {
+    ($($parts:ident)?) => {
+        fn idle_at(&self, state: &Self::State) -> Option<Nanos> {
+            let mut each =
+                each(&self$(.$parts)?[..], &state$(.$parts)?[..]).map(|(part, state)| part.idle_at(state));
+            each.try_fold(Nanos::ZERO, |latest, at| Some(latest.max(at?)))
+        }
+
+        fn ready_at(
+            &self,
+            state: &Self::State,
+            now: Nanos,
+            cost: Self::Cost,
+        ) -> Result<Ready, ExceedsCapacity> {
+            let mut each = each(&self$(.$parts)?[..], &state$(.$parts)?[..]).enumerate();
+            each.try_fold(Ready::At(Nanos::ZERO), |ready, (index, (part, state))| {
+                let part = part.ready_at(state, now, cost);
+                Ok(ready.and(part.map_err(|error| error.in_part(index))?))
+            })
+        }
+
+        fn check_debt(
+            &self,
+            state: &Self::State,
+            now: Nanos,
+            cost: Self::Cost,
+        ) -> Result<(), ExceedsCapacity> {
+            let mut each = each(&self$(.$parts)?[..], &state$(.$parts)?[..]).enumerate();
+            each.try_for_each(|(index, (part, state))| {
+                part.check_debt(state, now, cost).map_err(|error| error.in_part(index))
+            })
+        }
+
+        fn release(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) {
+            each_mut(&self$(.$parts)?[..], &mut state$(.$parts)?[..])
+                .for_each(|(part, state)| part.release(state, now, cost));
+        }
+
+        fn pause(&self, state: &mut Self::State, now: Nanos, until: Nanos) {
+            each_mut(&self$(.$parts)?[..], &mut state$(.$parts)?[..])
+                .for_each(|(part, state)| part.pause(state, now, until));
+        }
+
+        fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost {
+            let each = each(&self$(.$parts)?[..], &state$(.$parts)?[..]);
+            each.map(|(part, state)| part.available(state, now)).reduce(least).unwrap_or_default()
+        }
+
+        fn refused(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) -> bool {
+            each_mut(&self$(.$parts)?[..], &mut state$(.$parts)?[..])
+                .fold(false, |changed, (part, state)| part.refused(state, now, cost) || changed)
+        }
+
+        fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<usize> {
+            let each = each(&self$(.$parts)?[..], &state$(.$parts)?[..]);
+            last_of(each.map(|(part, state)| part.ready_at(state, now, cost).ok()), now)
+        }
+
+        fn window(&self, permits: Self::Cost) -> Option<Duration> {
+            self$(.$parts)?.iter().filter_map(|part| part.window(permits)).max()
+        }
+
+        fn catch_up(&self) -> Duration {
+            self$(.$parts)?.iter().map(Policy::catch_up).min().unwrap_or_default()
+        }
+
+        fn room_at(
+            &self,
+            state: &Self::State,
+            now: Nanos,
+            queued: <Self::Cost as Cost>::Sum,
+            cost: Self::Cost,
+        ) -> Nanos {
+            each(&self$(.$parts)?[..], &state$(.$parts)?[..])
+                .fold(now, |at, (part, state)| at.max(part.room_at(state, now, queued, cost)))
+        }
+    };
+}
+
+pub(super) use slice;
 
 impl<P: Policy, const N: usize> Policy for [P; N] {
     type Cost = P::Cost;
     type State = [P::State; N];
     type Receipt = [P::Receipt; N];
 
-    const INFALLIBLE: bool = P::INFALLIBLE;
+    const HELD: bool = P::HELD;
+
+    const HOOKS: Hooks<Self> = Hooks {
+        infallible: P::HOOKS.infallible,
+        timeless_release: P::HOOKS.timeless_release,
+        ready_now: |parts, states, now, cost| ready_now(parts, states, now, cost),
+        charge_alone: |parts, states, at, cost| {
+            std::array::from_fn(|part| {
+                (P::HOOKS.charge_alone)(&parts[part], &mut states[part], at, cost)
+            })
+        },
+        fork: |parts, states, most| {
+            std::array::from_fn(|part| (P::HOOKS.fork)(&parts[part], &states[part], most))
+        },
+        forget_receipts: |parts, states| {
+            each_mut(parts, states)
+                .for_each(|(part, state)| (P::HOOKS.forget_receipts)(part, state));
+        },
+        limits: |parts, states, asked, visit| limits(parts, states, asked, visit),
+        ..Hooks::none()
+    };
+
+    slice!();
 
     fn start(&self, now: Nanos) -> Self::State {
-        const { assert!(N > 0, "no rule is no limit") };
+        const { assert!(N > 0, "a policy array must not be empty") };
         std::array::from_fn(|part| self[part].start(now))
     }
 
@@ -326,59 +480,9 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
         std::array::from_fn(|part| self[part].idle(now))
     }
 
-    fn idle_at(&self, states: &Self::State) -> Option<Nanos> {
-        let mut each = self.iter().zip(states).map(|(part, state)| part.idle_at(state));
-        each.try_fold(Nanos::ZERO, |latest, at| Some(latest.max(at?)))
-    }
-
-    fn ready_at(
-        &self,
-        states: &Self::State,
-        now: Nanos,
-        cost: P::Cost,
-    ) -> Result<Ready, ExceedsCapacity> {
-        let mut ready = Ready::At(Nanos::ZERO);
-        for (index, (part, state)) in self.iter().zip(states).enumerate() {
-            let part = part.ready_at(state, now, cost);
-            ready = ready.and(part.map_err(|error| error.in_part(index))?);
-        }
-        Ok(ready)
-    }
-
-    #[inline(always)]
-    fn ready_now(&self, states: &Self::State, now: Nanos, cost: P::Cost) -> bool {
-        self.iter().zip(states).all(|(part, state)| part.ready_now(state, now, cost))
-    }
-
-    fn check_debt(
-        &self,
-        states: &Self::State,
-        now: Nanos,
-        cost: P::Cost,
-    ) -> Result<(), ExceedsCapacity> {
-        for (index, (part, state)) in self.iter().zip(states).enumerate() {
-            part.check_debt(state, now, cost).map_err(|error| error.in_part(index))?;
-        }
-        Ok(())
-    }
-
     #[inline(always)]
     fn charge(&self, states: &mut Self::State, at: Nanos, cost: P::Cost) -> Self::Receipt {
         std::array::from_fn(|part| self[part].charge(&mut states[part], at, cost))
-    }
-
-    fn charge_alone(&self, states: &mut Self::State, at: Nanos, cost: P::Cost) -> Self::Receipt {
-        std::array::from_fn(|part| self[part].charge_alone(&mut states[part], at, cost))
-    }
-
-    fn fork(&self, states: &Self::State, most: <P::Cost as Cost>::Sum) -> Self::State {
-        std::array::from_fn(|part| self[part].fork(&states[part], most))
-    }
-
-    fn forget_receipts(&self, states: &mut Self::State) {
-        for (part, state) in self.iter().zip(states) {
-            part.forget_receipts(state);
-        }
     }
 
     fn refund(
@@ -393,69 +497,9 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
         })
     }
 
-    const HELD: bool = P::HELD;
-    const TIMELESS_RELEASE: bool = P::TIMELESS_RELEASE;
-
-    fn release(&self, states: &mut Self::State, now: Nanos, cost: P::Cost) {
-        for (part, state) in self.iter().zip(states) {
-            part.release(state, now, cost);
-        }
-    }
-
-    fn pause(&self, states: &mut Self::State, now: Nanos, until: Nanos) {
-        for (part, state) in self.iter().zip(states) {
-            part.pause(state, now, until);
-        }
-    }
-
     fn migrate(&self, old: &Self, states: &mut Self::State, now: Nanos) {
         for (index, state) in states.iter_mut().enumerate() {
             self[index].migrate(&old[index], state, now);
         }
-    }
-
-    fn available(&self, states: &Self::State, now: Nanos) -> P::Cost {
-        let each = self.iter().zip(states).map(|(part, state)| part.available(state, now));
-        each.reduce(least).unwrap_or_default()
-    }
-
-    fn limits(
-        &self,
-        states: &Self::State,
-        asked: Asked<P::Cost>,
-        visit: &mut dyn FnMut(Limit<P::Cost>),
-    ) {
-        for (part, state) in self.iter().zip(states) {
-            part.limits(state, asked, visit);
-        }
-    }
-
-    fn refused(&self, states: &mut Self::State, now: Nanos, cost: P::Cost) -> bool {
-        let each = self.iter().zip(states);
-        each.fold(false, |changed, (part, state)| part.refused(state, now, cost) || changed)
-    }
-
-    fn limited_by(&self, states: &Self::State, now: Nanos, cost: P::Cost) -> Option<usize> {
-        let each = self.iter().zip(states);
-        last_of(each.map(|(part, state)| part.ready_at(state, now, cost).ok()), now)
-    }
-
-    fn window(&self, permits: P::Cost) -> Option<Duration> {
-        self.iter().filter_map(|part| part.window(permits)).max()
-    }
-
-    fn catch_up(&self) -> Duration {
-        self.iter().map(P::catch_up).min().unwrap_or_default()
-    }
-
-    fn room_at(
-        &self,
-        states: &Self::State,
-        now: Nanos,
-        queued: <P::Cost as Cost>::Sum,
-        cost: P::Cost,
-    ) -> Nanos {
-        let each = self.iter().zip(states);
-        each.fold(now, |at, (part, state)| at.max(part.room_at(state, now, queued, cost)))
     }
 }

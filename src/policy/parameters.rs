@@ -1,0 +1,314 @@
+//! The parameters of each rule, by name: what a limit as text or as a table says, and what a script is given.
+//!
+//! A rule is taken apart by [`AnyPolicy::parameters`] and put together by [`Kind::make`]. Between the two,
+//! [`Kind::checked`] finds what a constructor would panic at.
+
+use std::time::Duration;
+
+use super::any::AnyPolicy;
+use super::{Policy, Rated, TWO_TICKS};
+use crate::units::{Nanos, Rate};
+use crate::{
+    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
+    SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
+
+/// What a parameter may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Type {
+    Rate,
+    Number,
+    /// A number of permits. A rule of none grants nothing, which is a mistake in a file.
+    Permits,
+    Time,
+    /// A time that a constructor accepts: not zero, nor beyond the horizon.
+    Span,
+    /// A time since the epoch, or `false` for none.
+    Epoch,
+    Factor,
+    Flag,
+    Rule,
+}
+
+macro_rules! values {
+    ($($variant:ident($type:ty),)+) => {
+        #[derive(Clone, Debug, PartialEq)]
+        pub(crate) enum Value {
+            $($variant($type),)+
+        }
+
+        $(
+            impl From<$type> for Value {
+                fn from(value: $type) -> Self {
+                    Self::$variant(value)
+                }
+            }
+
+            impl TryFrom<Value> for $type {
+                type Error = Value;
+
+                fn try_from(value: Value) -> Result<Self, Value> {
+                    match value {
+                        Value::$variant(value) => Ok(value),
+                        other => Err(other),
+                    }
+                }
+            }
+        )+
+    };
+}
+
+values! {
+    Rate(Rate),
+    Number(u32),
+    Time(Duration),
+    Factor(f64),
+    Flag(bool),
+    Rule(Box<AnyPolicy>),
+}
+
+macro_rules! parameters {
+    ($($parameter:ident $name:literal: $type:ident,)+) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Parameter {
+            $($parameter,)+
+        }
+
+        impl Parameter {
+            pub(crate) const ALL: &[Self] = &[$(Self::$parameter),+];
+            pub(crate) const NAMES: &[&str] = &[$($name),+];
+
+            pub(crate) fn kind(self) -> Type {
+                match self {
+                    $(Self::$parameter => Type::$type,)+
+                }
+            }
+        }
+    };
+}
+
+parameters! {
+    Rate "rate": Rate,
+    Limit "limit": Permits,
+    Window "window": Span,
+    Capacity "capacity": Permits,
+    Burst "burst": Number,
+    Max "max": Permits,
+    Initial "initial": Number,
+    RefillEvery "refill_every": Span,
+    MaxBurst "max_burst": Time,
+    WarmUp "warm_up": Span,
+    ColdFactor "cold_factor": Factor,
+    Meter "meter": Flag,
+    Buckets "buckets": Permits,
+    Aligned "aligned": Epoch,
+    Duration "duration": Time,
+    Of "of": Rule,
+    CatchUp "catch_up": Time,
+}
+
+impl Parameter {
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+/// Parameters with values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parameters([Option<Value>; Parameter::ALL.len()]);
+
+impl Parameters {
+    pub(crate) fn set(&mut self, parameter: Parameter, value: impl Into<Value>) {
+        self.0[parameter as usize] = Some(value.into());
+    }
+
+    pub(crate) fn get(&self, parameter: Parameter) -> Option<&Value> {
+        self.0[parameter as usize].as_ref()
+    }
+
+    /// `None` if it is not set.
+    fn value<T: TryFrom<Value>>(&self, parameter: Parameter) -> Option<T> {
+        T::try_from(self.get(parameter)?.clone()).ok()
+    }
+
+    /// The parameters that are set.
+    #[cfg(feature = "serde")]
+    pub(crate) fn given(&self) -> impl Iterator<Item = Parameter> {
+        Parameter::ALL.iter().copied().filter(|&parameter| self.get(parameter).is_some())
+    }
+}
+
+/// What is wrong with a parameter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Flaw {
+    pub(crate) parameter: Parameter,
+    pub(crate) reason: &'static str,
+}
+
+/// The rules: the name in a table, the parameters that a rule needs, and those that it may have, with what they
+/// are otherwise; then how it is made of them. A script takes its parameters in this order, without `catch_up`.
+macro_rules! rules {
+    ($(
+        $kind:ident $name:literal of $it:ident:
+        $($need:ident $needed:ident = $get:expr),+;
+        $($may:ident $optional:ident = $value:expr, or $otherwise:expr;)*
+        => $make:expr;
+    )+) => {
+        /// Each rule of this crate.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Kind {
+            $($kind,)+
+        }
+
+        impl Kind {
+            #[cfg(feature = "serde")]
+            pub(crate) const ALL: &[Self] = &[$(Self::$kind),+];
+            #[cfg(feature = "serde")]
+            pub(crate) const NAMES: &[&str] = &[$($name),+];
+
+            /// All that it needs, and all that it may have.
+            fn lists(self) -> [&'static [Parameter]; 2] {
+                match self {
+                    $(Self::$kind => [&[$(Parameter::$need),+], &[$(Parameter::$may),*]],)+
+                }
+            }
+
+            /// The rule. Parameters that it does not have are not looked at. `None` if one is missing.
+            pub(crate) fn make(self, given: &Parameters) -> Option<AnyPolicy> {
+                Some(match self {
+                    $(Self::$kind => {
+                        $(let $needed = given.value(Parameter::$need)?;)+
+                        $(let $optional = given.value(Parameter::$may).unwrap_or($otherwise);)*
+                        $make.into()
+                    })+
+                })
+            }
+        }
+
+        impl AnyPolicy {
+            pub(crate) fn kind(&self) -> Kind {
+                match self {
+                    $(Self::$kind(_) => Kind::$kind,)+
+                }
+            }
+
+            /// All parameters, or only those that are not as they would be otherwise.
+            pub(crate) fn parameters(&self, all: bool) -> Parameters {
+                let mut parameters = Parameters::default();
+                match self {
+                    $(Self::$kind($it) => {
+                        $(let $needed = $get;
+                        parameters.set(Parameter::$need, $needed);)+
+                        $(let ($optional, otherwise) = (Value::from($value), Value::from($otherwise));
+                        if all || $optional != otherwise {
+                            parameters.set(Parameter::$may, $optional);
+                        })*
+                    })+
+                }
+                parameters
+            }
+        }
+    };
+}
+
+rules! {
+    SmoothBursty "smooth-bursty" of it:
+        Rate rate = it.rate;
+        MaxBurst max_burst = it.max_burst, or Duration::ZERO;
+        CatchUp catch_up = it.catch_up(), or TWO_TICKS;
+        => SmoothBursty::new(rate).max_burst(max_burst).with_catch_up(catch_up);
+    SmoothWarmingUp "smooth-warming-up" of it:
+        Rate rate = it.rate, WarmUp warm_up = it.warm_up;
+        ColdFactor factor = it.cold_factor, or 3.0;
+        CatchUp catch_up = it.catch_up(), or TWO_TICKS;
+        => SmoothWarmingUp::new(rate, warm_up).cold_factor(factor).with_catch_up(catch_up);
+    TokenBucket "token-bucket" of it:
+        Rate rate = it.rate, Capacity capacity = it.capacity;
+        Initial initial = it.initial, or capacity;
+        RefillEvery period = nanos(it.period), or Duration::ZERO;
+        CatchUp catch_up = it.catch_up(), or TWO_TICKS;
+        => {
+            let bucket = TokenBucket::new(rate, capacity).initial(initial).with_catch_up(catch_up);
+            if period.is_zero() { bucket } else { bucket.refill_every(period) }
+        };
+    Gcra "gcra" of it:
+        Rate rate = it.rate, Burst burst = it.max_burst;
+        CatchUp catch_up = it.catch_up, or TWO_TICKS;
+        => Gcra::new(burst, 1, Duration::from_secs(1)).with_rate(rate).with_catch_up(catch_up);
+    LeakyBucket "leaky-bucket" of it:
+        Rate rate = it.rate, Capacity capacity = it.capacity;
+        Meter meter = it.meter, or false;
+        CatchUp catch_up = it.catch_up(), or TWO_TICKS;
+        => {
+            let new = if meter { LeakyBucket::meter } else { LeakyBucket::new };
+            new(rate, capacity).with_catch_up(catch_up)
+        };
+    FixedWindow "fixed-window" of it:
+        Limit limit = it.limit, Window window = nanos(it.window);
+        Aligned grid = it.grid.map_or(NO_GRID, |grid| nanos(grid).into()), or NO_GRID;
+        => match grid {
+            Value::Time(epoch) => FixedWindow::new(limit, window).aligned(epoch),
+            _ => FixedWindow::new(limit, window),
+        };
+    SlidingWindowLog "sliding-window-log" of it:
+        Limit limit = it.limit, Window window = nanos(it.span.window);
+        => SlidingWindowLog::new(limit, window);
+    SlidingWindowCounter "sliding-window-counter" of it:
+        Limit limit = it.limit, Window window = nanos(it.span.window), Buckets buckets = it.buckets();
+        => SlidingWindowCounter::new(limit, window, buckets);
+    InFlight "in-flight" of it:
+        Max max = it.max;
+        => InFlight::new(max);
+    LockOut "lock-out" of it:
+        Of of = Box::new(it.policy.clone()), Duration duration = it.duration;
+        => {
+            let of: Box<AnyPolicy> = of;
+            LockOut::new(*of, duration)
+        };
+}
+
+const NO_GRID: Value = Value::Flag(false);
+
+fn nanos(nanos: u64) -> Duration {
+    Duration::from_nanos(nanos)
+}
+
+impl Kind {
+    #[cfg(feature = "serde")]
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+
+    pub(crate) fn needs(self, parameter: Parameter) -> bool {
+        self.lists()[0].contains(&parameter)
+    }
+
+    pub(crate) fn parameters(self) -> impl Iterator<Item = Parameter> {
+        self.lists().into_iter().flatten().copied()
+    }
+
+    pub(crate) fn has(self, parameter: Parameter) -> bool {
+        self.parameters().any(|other| other == parameter)
+    }
+
+    /// The rule that a text or a table describes: not without what it needs, and not one that grants nothing.
+    pub(crate) fn checked(self, given: &Parameters) -> Result<AnyPolicy, Flaw> {
+        for parameter in self.parameters() {
+            let reason = match (given.get(parameter), parameter.kind()) {
+                (None, _) if self.needs(parameter) => "is missing",
+                (Some(Value::Number(0)), Type::Permits) => "must not be zero",
+                (Some(Value::Time(Duration::ZERO)), Type::Span) => "must not be zero",
+                (Some(Value::Time(span)), Type::Span) if *span > Nanos::HORIZON => {
+                    "must not exceed 146 years"
+                }
+                (Some(Value::Factor(factor)), _) if !(1.0..=1e9).contains(factor) => {
+                    "must be from 1 to 1e9"
+                }
+                _ => continue,
+            };
+            return Err(Flaw { parameter, reason });
+        }
+        let missing = Flaw { parameter: self.lists()[0][0], reason: "is missing" };
+        self.make(given).ok_or(missing)
+    }
+}
