@@ -10,12 +10,15 @@
 
 mod atomic_state;
 mod charge;
+mod grants;
 mod inner;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
 mod outcomes;
 mod pause;
 mod projection;
+mod recorded;
+mod settle;
 mod tail;
 #[cfg(test)]
 mod testing;

@@ -38,9 +38,6 @@ type Method = (Segments, String);
 
 /// Files that still call each other.
 const KNOWN: &[&str] = &[
-    "keyed::sweep <-> keyed::table",
-    "line::inner <-> line::pause",
-    "line::inner <-> line::projection",
     "redis::line <-> redis::line::answer",
     "redis::line <-> redis::line::handover",
     "redis::line::agreement <-> redis::line::answer",
