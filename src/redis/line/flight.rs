@@ -34,6 +34,14 @@ pub(crate) struct InFlightRequest<C> {
 }
 
 impl<C> RequestKind<C> {
+    /// Its changes, if it is for some.
+    pub(super) fn changes(&mut self) -> &mut [KeyChange<C>] {
+        match self {
+            Self::Change(changes) => changes,
+            Self::Take(..) | Self::Probe => &mut [],
+        }
+    }
+
     /// Whether it only asks for the state of the key.
     pub(super) fn only_looks(&self) -> bool {
         matches!(self, Self::Change(changes) if !changes.is_empty() && changes.iter().all(KeyChange::only_looks))
@@ -43,6 +51,10 @@ impl<C> RequestKind<C> {
 impl<C> InFlightRequest<C> {
     pub(crate) fn is_take(&self) -> bool {
         matches!(self.kind, RequestKind::Take(..))
+    }
+
+    pub(super) fn is_change(&self) -> bool {
+        matches!(self.kind, RequestKind::Change(_))
     }
 
     pub(crate) fn is_probe(&self) -> bool {
