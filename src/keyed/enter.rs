@@ -9,12 +9,13 @@ use super::ToKey;
 use super::decide::Decision;
 use super::entry::Entry;
 use super::segments::Place;
-use super::shard::{Attempt, Shard};
+use super::shard::Shard;
 use super::table::Table;
 use crate::error::Error;
 use crate::limiter::{GrantId, OpenGrant, Shared};
 use crate::line::Charge;
 use crate::policy::Policy;
+use crate::policy::packed::Attempt;
 
 /// A grant that was opened, with the word that says so.
 type Opened<'a, P> = (GrantId, &'a OpenGrant, <P as Policy>::Receipt);
@@ -47,7 +48,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
             return None;
         }
         match shard.attempt(hash, |entry| entry.key.borrow() == key, now, cost) {
-            Attempt::Granted(place, receipt) => {
+            Attempt::Granted((place, receipt)) => {
                 let (id, open) = part.open(number, shard.grant(hash, place));
                 Some(Ok((id, open, receipt)))
             }

@@ -1,9 +1,11 @@
 //! The state under the mutex beside the word: what the word has charged is recorded in it, and it is published as
 //! the word.
 
-use super::atomic_state::{AtomicState, Attempt};
+use super::atomic_state::AtomicState;
 use super::inner::Inner;
 use crate::policy::Policy;
+use crate::policy::packed::Attempt;
+use crate::policy::schedule::RateReceipt;
 use crate::units::Nanos;
 
 impl<P: Policy> Inner<P> {
@@ -27,7 +29,7 @@ impl<P: Policy> Inner<P> {
         now: Nanos,
         permits: u64,
         read_again: impl FnOnce() -> Nanos,
-    ) -> Attempt {
+    ) -> Attempt<RateReceipt> {
         let Some(lock_free) = P::LOCK_FREE else { return Attempt::Undecided };
         let (attempt, found) = word.attempt_recorded(now, permits);
         if let (Attempt::Granted(receipt), Some(found)) = (&attempt, found) {

@@ -14,13 +14,15 @@ pub struct Packed<P, S, C, R> {
     pub(crate) attempt: fn(&P, u64, Nanos, C) -> PackedAttempt<R>,
 }
 
-/// The decision of a call by a packed state.
+/// The decision of a call by a word: that of a [packed](Packed) state, of a key in a table, or of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PackedAttempt<R> {
-    /// The state after it.
-    Granted(u64, R),
+pub(crate) enum Attempt<G> {
+    Granted(G),
     /// Not ready before this time.
     NotBefore(Nanos),
-    /// The state has to be unpacked for it.
+    /// It takes the whole state, under its lock.
     Undecided,
 }
+
+/// That of a packed state: with a grant goes the state after it.
+pub(crate) type PackedAttempt<R> = Attempt<(u64, R)>;

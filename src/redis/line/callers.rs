@@ -3,7 +3,6 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::roster::Left;
 use super::waiter::{Booking, KeyWaiter, Outcome, Stage, Turn};
 use super::{BATCH, KeyLine, without_redis};
 use crate::error::Error;
@@ -121,18 +120,23 @@ impl<P: Scripted> KeyLine<P> {
 
     /// The caller has gone: its turn or its booking goes to the next, or back.
     pub(crate) fn leave(&mut self, id: WaiterId) {
-        match self.roster.leave(id) {
-            Left::Waiter => {
+        self.roster.drop_waker(id);
+        let cost = self.roster[id].cost;
+        match self.roster[id].stage {
+            Stage::Waiting(_) | Stage::Asked(_) => {
                 self.stats.given_up += 1;
                 self.give_up(id, None);
             }
-            Left::Booked(next, cost, booking) => {
+            Stage::Booked(booking) => {
                 self.stats.given_up += 1;
+                let next = self.roster.remove_booked(id);
                 self.hand_on(next, ([booking].into(), cost));
             }
-            Left::Outcome(cost, Some(Outcome::Granted(info))) => self.give_back(cost, info.booking),
-            Left::Outcome(_, Some(Outcome::Local)) => self.stats.given_up += 1,
-            Left::Outcome(_, Some(Outcome::Refused(_)) | None) => {}
+            Stage::Over(_) | Stage::Stale(_) => match self.take(id) {
+                Some(Outcome::Granted(info)) => self.give_back(cost, info.booking),
+                Some(Outcome::Local) => self.stats.given_up += 1,
+                Some(Outcome::Refused(_)) | None => {}
+            },
         }
     }
 

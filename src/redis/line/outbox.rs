@@ -9,6 +9,7 @@ use crate::units::Nanos;
 /// Maximum changes that wait to be sent. Refunds are not bounded: each of them ends a grant.
 pub(super) const MOST_CHANGES: u32 = 100_000;
 
+#[derive(Default)]
 pub(super) struct Outbox<C> {
     changes: VecDeque<KeyChange<C>>,
     /// How many have joined so far.
@@ -16,10 +17,6 @@ pub(super) struct Outbox<C> {
 }
 
 impl<C> Outbox<C> {
-    pub(super) fn new() -> Self {
-        Self { changes: VecDeque::new(), made: 0 }
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }

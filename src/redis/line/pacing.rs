@@ -72,15 +72,9 @@ pub(super) enum Head<C> {
 
 impl<C: Cost> Pacing<C> {
     pub(super) fn new(seed: u64) -> Self {
-        Self {
-            ask_at: None,
-            refresh_at: Nanos::ZERO,
-            passed: 0,
-            reach: BATCH,
-            refusal: None,
-            trip: Duration::ZERO,
-            random: seed | 1,
-        }
+        let (ask_at, refresh_at, passed, refusal, trip) = Default::default();
+        let (reach, random) = (BATCH, seed | 1);
+        Self { ask_at, refresh_at, passed, reach, refusal, trip, random }
     }
 
     /// When the head is asked for. `None`: at once.

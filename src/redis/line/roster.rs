@@ -42,16 +42,6 @@ pub(super) struct HandedOn {
     pub(super) is_end: bool,
 }
 
-/// What a caller that leaves leaves behind.
-pub(super) enum Left<C> {
-    /// It had no outcome and no booking.
-    Waiter,
-    /// The booking is for those from this waiter on.
-    Booked(Option<WaiterId>, C, Booking),
-    /// It did not take this outcome.
-    Outcome(C, Option<Outcome>),
-}
-
 impl<C> Index<WaiterId> for Roster<C> {
     type Output = KeyWaiter<C>;
 
@@ -63,15 +53,8 @@ impl<C> Index<WaiterId> for Roster<C> {
 /// The order.
 impl<C: Cost> Roster<C> {
     pub(super) fn new() -> Self {
-        Self {
-            queue: WaitQueue::new(),
-            head: None,
-            later: Answered::default(),
-            waiting: 0,
-            gone: 0,
-            permits: 0,
-            served: 0,
-        }
+        let (head, later, waiting, gone, permits, served) = Default::default();
+        Self { queue: WaitQueue::new(), head, later, waiting, gone, permits, served }
     }
 
     /// How many callers wait.
@@ -505,21 +488,17 @@ impl<C: Cost> Roster<C> {
         false
     }
 
-    /// A caller has gone. One that waits without a booking is still to be [given up](Self::give_up).
-    pub(super) fn leave(&mut self, id: WaiterId) -> Left<C> {
+    /// A caller has gone.
+    pub(super) fn drop_waker(&mut self, id: WaiterId) {
         self.queue.drop_waker(id);
-        let waiter = &self.queue[id];
-        let cost = waiter.cost;
-        match waiter.stage {
-            Stage::Waiting(_) | Stage::Asked(_) => Left::Waiter,
-            Stage::Booked(booking) => {
-                let next = self.queue.behind(id);
-                self.unlink(id);
-                self.queue.remove(id);
-                Left::Booked(next, cost, booking)
-            }
-            Stage::Over(_) | Stage::Stale(_) => Left::Outcome(cost, self.take(id)),
-        }
+    }
+
+    /// A waiter with a booking leaves. Returns the one behind it.
+    pub(super) fn remove_booked(&mut self, id: WaiterId) -> Option<WaiterId> {
+        let next = self.queue.behind(id);
+        self.unlink(id);
+        self.queue.remove(id);
+        next
     }
 
     /// How many callers have an outcome that they have not taken.

@@ -18,6 +18,7 @@ pub(super) fn put_aside(spare: &mut VecDeque<Booking>, booking: Booking) {
     spare.insert(place, booking);
 }
 
+#[derive(Default)]
 pub(super) struct Spares<C> {
     /// All of one cost, for the waiters that are being asked for or the next callers.
     bookings: VecDeque<Booking>,
@@ -30,17 +31,7 @@ pub(super) struct Spares<C> {
     keeps: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-impl<C: Copy + Default + PartialEq> Spares<C> {
-    pub(super) fn new() -> Self {
-        Self {
-            bookings: VecDeque::new(),
-            cost: C::default(),
-            last_due: Nanos::ZERO,
-            stood_still: None,
-            keeps: None,
-        }
-    }
-
+impl<C: Copy + PartialEq> Spares<C> {
     pub(super) fn is_empty(&self) -> bool {
         self.bookings.is_empty()
     }

@@ -20,6 +20,7 @@ fn patience<P>(context: &Context<P>, now: Nanos) -> Nanos {
     now.saturating_add(deadline + (deadline / 8).max(Duration::from_millis(50)))
 }
 
+#[derive(Default)]
 pub(super) struct Transport<C> {
     /// The request in flight, or the task that is about to send one.
     flight: Option<Flight<C>>,
@@ -35,17 +36,6 @@ pub(super) struct Transport<C> {
 }
 
 impl<C> Transport<C> {
-    pub(super) fn new() -> Self {
-        Self {
-            flight: None,
-            flights: 0,
-            collect_until: Nanos::ZERO,
-            returned: None,
-            changed_last: false,
-            crowded: None,
-        }
-    }
-
     /// Whether no request is in flight.
     pub(super) fn is_free(&self) -> bool {
         self.flight.is_none()
