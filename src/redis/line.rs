@@ -69,9 +69,6 @@ use spares::Spares;
 use transport::Transport;
 use waiter::{Booking, GrantInfo, Outcome};
 
-/// Maximum calls or changes in one request: a script blocks the server.
-const BATCH: usize = 1024;
-
 /// A line is kept for this long after its last use; and if a policy was set for its key.
 const UNUSED: Duration = Duration::from_secs(1);
 const UNUSED_BUT_SET: Duration = Duration::from_secs(86_400);

@@ -333,3 +333,18 @@ fn no_file_calls_itself_by_way_of_others() {
     leave_circles(&mut calls);
     assert!(calls.is_empty(), "circles among {calls:#?}");
 }
+
+/// The table of `redis/line.rs`.
+#[test]
+fn no_part_of_the_line_of_a_key_knows_another() {
+    let source = Crate::read();
+    let rows = include_str!("../../src/redis/line.rs").lines();
+    let names = rows.filter_map(|row| row.strip_prefix("//! | [`")?.split('`').next());
+    let parts: Vec<_> = names.map(|name| format!("redis::line::{name}")).collect();
+    assert_eq!(parts.len(), 8);
+    let graph = source.graph();
+    for part in &parts {
+        let known = parts.iter().find(|other| graph[part.as_str()].contains(other.as_str()));
+        assert_eq!(known, None, "{part} imports it");
+    }
+}

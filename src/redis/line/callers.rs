@@ -3,8 +3,9 @@
 use std::task::Waker;
 use std::time::Duration;
 
+use super::flight::BATCH;
 use super::waiter::{Booking, KeyWaiter, Outcome, Stage, Turn};
-use super::{BATCH, KeyLine, without_redis};
+use super::{KeyLine, without_redis};
 use crate::error::Error;
 use crate::redis::context::Context;
 use crate::redis::options::Options;

@@ -12,6 +12,9 @@ use crate::redis::script::wire::{Ahead, Call};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 
+/// Maximum calls or changes in one request: a script blocks the server.
+pub(super) const BATCH: usize = 1024;
+
 /// The kind of a request, and the callers that wait for its reply.
 pub(crate) enum RequestKind<C> {
     /// Some of them may be behind waiters that are only projected.

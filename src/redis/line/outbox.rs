@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::BATCH;
 use super::change::{Claim, KeyChange};
+use super::flight::BATCH;
 use crate::units::Nanos;
 
 /// Maximum changes that wait to be sent. Refunds are not bounded: each of them ends a grant.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::BATCH;
+use super::flight::BATCH;
 use crate::policy::Cost;
 use crate::redis::context::Context;
 use crate::redis::health::{about, whole};

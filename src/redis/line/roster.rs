@@ -8,7 +8,7 @@ use std::ops::Index;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::BATCH;
+use super::flight::BATCH;
 use super::waiter::{Answered, Booking, GrantInfo, KeyWaiter, Outcome, Stage, Turn};
 use crate::clock::Alarm;
 use crate::error::QueueLimit;
@@ -542,8 +542,7 @@ impl<C: Cost> Roster<C> {
         self.queue.wake_all();
     }
 
-    /// Of the callers that a reply has served only the first is woken, and wakes the others: waking another
-    /// thread costs much more than waking a task of one's own runtime.
+    /// Only the first of the callers that are to be woken is.
     pub(super) fn hold_back(&mut self) {
         self.queue.hold_back();
     }
