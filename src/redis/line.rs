@@ -335,7 +335,7 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// The server has answered a request that was sent at `sent`.
-    fn is_answered(&mut self, context: &Context<P>, now: Nanos, sent: Nanos) {
+    fn note_answer(&mut self, context: &Context<P>, now: Nanos, sent: Nanos) {
         let up = self.outage.answered(context, now, sent);
         self.events.extend(up);
     }

@@ -107,7 +107,7 @@ impl<P: Scripted> Agreement<P> {
     }
 
     /// The policy that was set here is in force; the key says under which number.
-    pub(super) fn is_set(&mut self, context: &Context<P>, generation: i64) {
+    pub(super) fn confirm(&mut self, context: &Context<P>, generation: i64) {
         self.unheard = None;
         let generation = u32::try_from(generation).unwrap_or_default();
         self.rank((self.header.rank.0, generation), context, 0);

@@ -51,7 +51,7 @@ impl<P: Scripted> KeyLine<P> {
         let Some(request) = self.transport.land(number) else {
             // Too late for its callers, but it is an answer.
             if matches!(end, RequestEnd::Replied(_)) {
-                self.is_answered(context, now, Nanos::ZERO);
+                self.note_answer(context, now, Nanos::ZERO);
             }
             return;
         };
@@ -159,7 +159,7 @@ impl<P: Scripted> KeyLine<P> {
         if failure.key {
             // The server is there.
             context.counters.foreign.add(1);
-            self.is_answered(context, now, request.at);
+            self.note_answer(context, now, request.at);
             self.pacing.ask_again();
             return Rest::Refuse(error);
         }
@@ -177,13 +177,13 @@ impl<P: Scripted> KeyLine<P> {
         reply: &Reply,
     ) -> Option<Rest> {
         if let Reply::PolicyMismatch(word, number, bytes) = reply {
-            self.is_answered(context, now, request.at);
+            self.note_answer(context, now, request.at);
             return Some(self.disagree(context, &mut request.kind, (word, *number, bytes)));
         }
         match &mut request.kind {
             RequestKind::Take(ahead, ids) => {
                 let answers = wire::answers(reply, &request.calls, context.scripts.parts)?;
-                self.is_answered(context, now, request.at);
+                self.note_answer(context, now, request.at);
                 // The waiters within reach; the others are newcomers behind waiters that were not asked for.
                 let within = ahead.map_or(ids.len(), |ahead| ahead.behind);
                 let sent = (request.at, request.policy);
@@ -192,12 +192,12 @@ impl<P: Scripted> KeyLine<P> {
             }
             RequestKind::Change(changes) => {
                 let reports = reports::<P>(changes, (request.at, request.policy), reply)?;
-                self.is_answered(context, now, request.at);
+                self.note_answer(context, now, request.at);
                 if let Reply::Numbers(numbers) = reply
                     && request.policy == self.agreement.number()
                     && changes.iter().any(|change| change.claim == Claim::Set)
                 {
-                    self.agreement.is_set(context, numbers[0]);
+                    self.agreement.confirm(context, numbers[0]);
                 }
                 if !changes.is_empty() {
                     // Earlier replies are from before these changes.
@@ -207,7 +207,7 @@ impl<P: Scripted> KeyLine<P> {
                     let _ = change.done.map(|done| done.send(Ok(report)));
                 }
             }
-            RequestKind::Probe => self.is_answered(context, now, request.at),
+            RequestKind::Probe => self.note_answer(context, now, request.at),
         }
         Some(Rest::Settled)
     }

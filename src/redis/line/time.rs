@@ -43,13 +43,13 @@ impl<P: Scripted> KeyLine<P> {
         while let Some((deadline, id)) = self.roster.first_deadline()
             && deadline <= now
         {
-            self.is_late(context, now, id, deadline);
+            self.end_wait(context, now, id, deadline);
         }
         self.give_up_on_redis(context, now);
     }
 
     /// The deadline of a waiter has passed.
-    fn is_late(&mut self, context: &Context<P>, now: Nanos, id: WaiterId, deadline: Nanos) {
+    fn end_wait(&mut self, context: &Context<P>, now: Nanos, id: WaiterId, deadline: Nanos) {
         let waiter = &self.roster[id];
         let is_asked = waiter.stage.is_asked();
         if let Some(error) = self.trouble(context) {
