@@ -251,12 +251,14 @@ impl Visit<'_> for Module {
         syn::visit::visit_expr_method_call(self, call);
     }
 
-    /// What `syn` does not read.
+    /// `syn` does not read what is inside.
     fn visit_macro(&mut self, item: &syn::Macro) {
-        for text in item.tokens.to_string().split("self . ").skip(1) {
+        let tokens = item.tokens.to_string().replace(' ', "");
+        for text in tokens.split("self.").skip(1) {
             let name = text.split(|letter: char| letter != '_' && !letter.is_alphanumeric()).next();
             self.call(name.unwrap_or_default());
         }
+        syn::visit::visit_macro(self, item);
     }
 
     /// `pub(super)` imports nothing.
