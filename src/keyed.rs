@@ -6,6 +6,7 @@ mod arena;
 pub(crate) mod at_key;
 pub(crate) mod builder;
 mod decide;
+mod enter;
 mod entry;
 pub(crate) mod grant_or_wait;
 pub(crate) mod hash;

@@ -10,12 +10,15 @@
 
 mod atomic_state;
 mod charge;
+mod grants;
 mod inner;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
 mod outcomes;
 mod pause;
 mod projection;
+mod recorded;
+mod settle;
 mod tail;
 #[cfg(test)]
 mod testing;
@@ -32,13 +35,14 @@ use std::time::Duration;
 use crate::clock::Monotone;
 use crate::error::Error;
 use crate::policy::lock_free::LockFree;
+use crate::policy::packed::Attempt;
 use crate::policy::schedule::RateReceipt;
 use crate::policy::{Cost, Policy};
 use crate::stats::{Counters, Stats};
 use crate::sync::{ShortMutex, ShortMutexGuard};
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Claim, WaiterId};
-use atomic_state::{AtomicState, Attempt};
+use atomic_state::AtomicState;
 pub(crate) use charge::{Change, Charge, Taking};
 pub(crate) use inner::{Admission, Inner, WaitStatus};
 pub(crate) use timer::Timer;

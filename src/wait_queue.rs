@@ -139,11 +139,6 @@ impl<T: Arrived> WaitQueue<T> {
         self.turns.as_ref().map_or_else(|| self.fifo.front(), |turns| turns.front())
     }
 
-    /// The waiters in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (WaiterId, &T)> {
-        self.iter_before(None)
-    }
-
     /// A caller joins, behind all others.
     pub(crate) fn push(
         &mut self,

@@ -4,7 +4,8 @@ use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use super::table::{KeyAdmission, Table};
+use super::enter::KeyAdmission;
+use super::table::Table;
 use super::to_key::ToKey;
 use crate::error::Error;
 use crate::limiter::Ask;

@@ -18,7 +18,7 @@ use super::segments::{Place, Segments, Visit};
 use crate::clock::{Clock, Monotone};
 use crate::error::Error;
 use crate::observe::Observer;
-use crate::policy::packed::PackedAttempt;
+use crate::policy::packed::Attempt;
 use crate::policy::{Cost, Policy, wholly};
 use crate::rate_limiter::{GrantId, Shared};
 use crate::stats::Stats;
@@ -61,13 +61,6 @@ pub(super) struct Settings {
 struct Held {
     hash: u64,
     record: u32,
-}
-
-/// The decision by the word of a key.
-pub(super) enum Attempt<R> {
-    Granted(Place, R),
-    NotBefore(Nanos),
-    Undecided,
 }
 
 /// A key that is not in the table.
@@ -220,7 +213,7 @@ impl<K, P: Policy> Shard<K, P> {
         is_it: impl Fn(&Entry<K>) -> bool,
         now: Nanos,
         cost: P::Cost,
-    ) -> Attempt<P::Receipt> {
+    ) -> Attempt<(Place, P::Receipt)> {
         let (Some(packed), PolicySource::One(one)) = (P::HOOKS.packed, &self.rule) else {
             return Attempt::Undecided;
         };
@@ -232,16 +225,16 @@ impl<K, P: Policy> Shard<K, P> {
             return Attempt::Undecided;
         }
         match (packed.attempt)(one, state, now, cost) {
-            PackedAttempt::Granted(state, receipt) => {
+            Attempt::Granted((state, receipt)) => {
                 *word = Word::packed(state);
                 self.stats.granted += 1;
-                Attempt::Granted(place, receipt)
+                Attempt::Granted((place, receipt))
             }
-            PackedAttempt::NotBefore(due) => {
+            Attempt::NotBefore(due) => {
                 self.stats.refused += 1;
                 Attempt::NotBefore(due)
             }
-            PackedAttempt::Undecided => Attempt::Undecided,
+            Attempt::Undecided => Attempt::Undecided,
         }
     }
 

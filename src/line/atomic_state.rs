@@ -28,6 +28,7 @@
 //! Words are never reused across changes, so the 62 bits last for at least 73 years, less what refunds
 //! across changes use up; after that the line goes on under its mutex.
 
+use crate::policy::packed::Attempt;
 use crate::policy::schedule::{RateReceipt, RateState, Schedule, nanos_of};
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::units::{Nanos, saturating_nanos};
@@ -38,16 +39,6 @@ const TOO_WIDE: u64 = 1 << 62;
 
 /// The mutex decides times from here on: 73 years.
 const END: Nanos = Nanos::new(1 << 61);
-
-/// The lock-free half's decision of a call.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Attempt {
-    Granted(RateReceipt),
-    /// Not ready before this time.
-    NotBefore(Nanos),
-    /// The mutex has to decide.
-    Undecided,
-}
 
 /// The word, and beside it its parameters: a cache line each, of the pair that processors fetch together.
 /// Each call needs both, and the second is seldom written.
@@ -144,13 +135,13 @@ impl AtomicState {
     /// Decides a call for `permits` without the mutex, if it can.
     // As `Line::decide`.
     #[inline(always)]
-    pub(super) fn attempt(&self, now: Nanos, permits: u64) -> Attempt {
+    pub(super) fn attempt(&self, now: Nanos, permits: u64) -> Attempt<RateReceipt> {
         self.charge::<false>(now, permits, permits, || self.unrecorded_limits(), |_| ())
     }
 
     /// The same for as many of `most` permits as are stored, and at least `least`.
     #[inline]
-    pub(super) fn attempt_up_to(&self, now: Nanos, least: u64, most: u64) -> Attempt {
+    pub(super) fn attempt_up_to(&self, now: Nanos, least: u64, most: u64) -> Attempt<RateReceipt> {
         self.charge::<true>(now, least, most, || self.unrecorded_limits(), |_| ())
     }
 
@@ -164,7 +155,11 @@ impl AtomicState {
     /// Decides a call that is too large or too late to go unrecorded, for a caller that holds the mutex and records
     /// what is found. The word goes on deciding others meanwhile.
     #[inline]
-    pub(super) fn attempt_recorded(&self, now: Nanos, permits: u64) -> (Attempt, Option<Found>) {
+    pub(super) fn attempt_recorded(
+        &self,
+        now: Nanos,
+        permits: u64,
+    ) -> (Attempt<RateReceipt>, Option<Found>) {
         let Records { most, end, .. } = &self.records;
         let mut found = None;
         let (most, until) = (most.load(Ordering::Relaxed), end.load(Ordering::Relaxed));
@@ -181,7 +176,7 @@ impl AtomicState {
         wanted: u64,
         limits: impl Fn() -> Limits,
         charged: impl FnOnce(Found),
-    ) -> Attempt {
+    ) -> Attempt<RateReceipt> {
         let parameters = &self.parameters;
         let mut bits = self.bits.load(Ordering::Acquire);
         loop {
@@ -444,7 +439,7 @@ mod tests {
         }
 
         /// Asks both, and demands the same answer and the same state afterwards.
-        fn ask(&mut self, now: Nanos, permits: u64) -> Result<Attempt, TestCaseError> {
+        fn ask(&mut self, now: Nanos, permits: u64) -> Result<Attempt<RateReceipt>, TestCaseError> {
             let mut told = self.word.attempt(now, permits);
             if told == Attempt::Undecided {
                 let (recorded, found) = self.word.attempt_recorded(now, permits);

@@ -44,28 +44,8 @@ impl<P: Policy> Inner<P> {
     fn if_resumed(&mut self, now: Nanos) {
         let waiting = self.waiting.as_mut();
         if let Some(resumed) = waiting.and_then(|waiting| waiting.resumed.as_mut()) {
-            change_resumed(&self.policy, resumed, now, |_| ());
+            resumed.change(&self.policy, now, |_| ());
         }
-    }
-
-    /// Changes the state, and in a pause also the one that counts if the pause ends now: both, or none if the policy
-    /// panics. `change` also gets the time from which permits that come back count. Returns what it returned of the
-    /// first.
-    pub(super) fn change_state<R>(
-        &mut self,
-        now: Nanos,
-        mut change: impl FnMut(&P, &mut P::State, Nanos) -> R,
-    ) -> R {
-        let Self { policy, state, waiting, .. } = self;
-        let from = self.not_before.max(now);
-        let resumed = waiting.as_mut().and_then(|waiting| waiting.resumed.as_mut());
-        wholly::<P, _>(state, |state| {
-            let result = change(policy, state, from);
-            if let Some(resumed) = resumed {
-                change_resumed(policy, resumed, now, |state| _ = change(policy, state, now));
-            }
-            result
-        })
     }
 
     /// Charges what is available beyond `remaining`.
@@ -89,21 +69,4 @@ impl<P: Policy> Inner<P> {
         self.moved(now);
         Charge { waited: 0, receipt, limited_by: None }
     }
-}
-
-/// Changes the state that counts if a pause ends now, once it is that of `now`.
-fn change_resumed<P: Policy>(
-    policy: &P,
-    Resumed { state, began, until }: &mut Resumed<P::State>,
-    now: Nanos,
-    change: impl FnOnce(&mut P::State),
-) {
-    wholly::<P, _>(state, |state| {
-        // A pause that has taken no time discards nothing.
-        if now != *began {
-            policy.pause(state, *until, now);
-        }
-        change(state);
-    });
-    *until = now;
 }

@@ -8,7 +8,7 @@ use super::charge::Change;
 use super::outcomes::{Outcome, Outcomes};
 use super::tail::Tail;
 use crate::error::QueueLimit;
-use crate::policy::{Cost, Policy};
+use crate::policy::{Cost, Policy, wholly};
 use crate::units::Nanos;
 use crate::wait_queue::{Arrival, Arrived, Bounds, Tenant, Turn, WaitQueue, WaiterId};
 
@@ -51,6 +51,26 @@ pub(super) struct Resumed<S> {
     pub(super) state: S,
     pub(super) began: Nanos,
     pub(super) until: Nanos,
+}
+
+impl<S> Resumed<S> {
+    /// Changes the state, once it is that of `now`.
+    pub(super) fn change<P: Policy<State = S>>(
+        &mut self,
+        policy: &P,
+        now: Nanos,
+        change: impl FnOnce(&mut S),
+    ) {
+        let Self { state, began, until } = self;
+        wholly::<P, _>(state, |state| {
+            // A pause that has taken no time discards nothing.
+            if now != *began {
+                policy.pause(state, *until, now);
+            }
+            change(state);
+        });
+        *until = now;
+    }
 }
 
 /// A change that is noted because no caller is left that could make it.

@@ -10,17 +10,16 @@ pub(crate) struct Packed<P, S, C, R> {
     /// The state in 63 bits. `None` if it does not fit, or if a pause is not over at this time.
     pub(crate) pack: fn(&P, &S, Nanos) -> Option<u64>,
     pub(crate) unpack: fn(&P, u64) -> S,
-    /// The same decision as by the state, in fewer steps.
-    pub(crate) attempt: fn(&P, u64, Nanos, C) -> PackedAttempt<R>,
+    /// The same decision as by the state, in fewer steps. With a grant goes the state after it.
+    pub(crate) attempt: fn(&P, u64, Nanos, C) -> Attempt<(u64, R)>,
 }
 
-/// The decision of a call by a packed state.
+/// The decision of a call by a word: that of a [packed](Packed) state, of a key in a table, or of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PackedAttempt<R> {
-    /// The state after it.
-    Granted(u64, R),
+pub(crate) enum Attempt<G> {
+    Granted(G),
     /// Not ready before this time.
     NotBefore(Nanos),
-    /// The state has to be unpacked for it.
+    /// It takes the whole state, under its lock.
     Undecided,
 }

@@ -7,7 +7,7 @@
 //! determines the unit, between half a nanosecond and one nanosecond. The multiplier has 64 significant bits,
 //! so the rate is off by less than 1 part in 2^62.
 
-use super::packed::PackedAttempt;
+use super::packed::Attempt;
 use super::ready::Ready;
 use super::refund_levels::RefundLevels;
 use crate::error::ExceedsCapacity;
@@ -287,27 +287,25 @@ impl Schedule {
         word: u64,
         now: Nanos,
         n: u32,
-    ) -> PackedAttempt<RateReceipt> {
+    ) -> Attempt<(u64, RateReceipt)> {
         let permits = u64::from(n);
         if permits > self.most || now.get() >> 61 != 0 {
-            return PackedAttempt::Undecided;
+            return Attempt::Undecided;
         }
         let here = ((u128::from(now.get() << 1) * u128::from(self.multiplier)) >> 64) as u64;
         let units = permits << self.shift;
         // The position at which it is ready, and the burst.
         let due = word + if self.strict { units } else { 0 };
         if due > here.saturating_add(self.burst) {
-            return PackedAttempt::NotBefore(
-                self.time_of(i128::from(due) - i128::from(self.burst)),
-            );
+            return Attempt::NotBefore(self.time_of(i128::from(due) - i128::from(self.burst)));
         }
         // As `overflow`.
         let next = if here > word + 1 { here } else { word } + units;
         if next >> 63 != 0 {
-            return PackedAttempt::Undecided;
+            return Attempt::Undecided;
         }
         let mark = next.wrapping_sub(self.burst);
-        PackedAttempt::Granted(next, RateReceipt::new(permits, nanos_of(units, self.inverse), mark))
+        Attempt::Granted((next, RateReceipt::new(permits, nanos_of(units, self.inverse), mark)))
     }
 
     /// The time from which the store is full.
@@ -712,17 +710,17 @@ mod tests {
             let Some(word) = schedule.pack(&state, now) else { return Ok(()) };
             prop_assert_eq!(&schedule.unpack(word), &state);
             match schedule.attempt_packed(word, now, n) {
-                PackedAttempt::Granted(word, receipt) => {
+                Attempt::Granted((word, receipt)) => {
                     prop_assert!(schedule.ready_now(&state, now, n));
                     let (_, charged) = schedule.charge_alone(&mut state, now, u64::from(n));
                     prop_assert_eq!(receipt, charged);
                     prop_assert_eq!(schedule.pack(&state, now), Some(word));
                 }
-                PackedAttempt::NotBefore(due) => {
+                Attempt::NotBefore(due) => {
                     prop_assert!(!schedule.ready_now(&state, now, n));
                     prop_assert_eq!(schedule.ready_at(&state, n).ok(), Some(Ready::At(due)));
                 }
-                PackedAttempt::Undecided => {
+                Attempt::Undecided => {
                     let (_, _) = schedule.charge_alone(&mut state, now, u64::from(n));
                     let is_wide = schedule.pack(&state, now).is_none();
                     prop_assert!(schedule.exceeds_capacity(u64::from(n)) || is_wide);

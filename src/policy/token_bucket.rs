@@ -16,7 +16,7 @@ use super::schedule::{RateReceipt, RateState, Schedule};
 use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::policy::lock_free::LockFree;
-use crate::policy::packed::{Packed, PackedAttempt};
+use crate::policy::packed::{Attempt, Packed};
 use crate::units::{Nanos, Rate, saturating_nanos};
 use std::time::Duration;
 
@@ -189,7 +189,7 @@ impl Policy for TokenBucket {
             },
             attempt: |policy, word, now, n| match policy.period {
                 0 => policy.schedule.attempt_packed(word, now, n),
-                _ => PackedAttempt::Undecided,
+                _ => Attempt::Undecided,
             },
         }),
         ..Hooks::none()

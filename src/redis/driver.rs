@@ -60,9 +60,9 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         let driver = self.driver(&mut line, now);
         line.hold_back(lands, now);
         let after_unlock = line.arm(context, now, || self.alarm());
-        self.keep(&mut line);
+        line.keep(|| self.this.upgrade().map(|this| this as _));
         // A caller that waits for a change does not move a clock that advances by itself.
-        let moves = context.options.clock.advances_by_itself() && !line.changes.is_empty();
+        let moves = context.options.clock.advances_by_itself() && line.has_changes();
         let due = moves.then(|| line.moves_at(context, now)).flatten();
         self.unlock(line, after_unlock);
         if let Some(due) = due {
@@ -84,14 +84,6 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         let shared = self.this.upgrade()?;
         let flight = line.next(&self.core.context, now)?;
         Some(Driver { shared, flight: Some(flight) })
-    }
-
-    /// The alarm must find the line as long as it has spare bookings.
-    fn keep(&self, line: &mut KeyLine<P>) {
-        if line.has_spare() != line.keeps.is_some() {
-            line.keeps =
-                line.has_spare().then(|| self.this.upgrade()).flatten().map(|this| this as _);
-        }
     }
 
     fn request(&self, arguments: Vec<Vec<u8>>, is_take: bool) -> Request {

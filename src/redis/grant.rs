@@ -187,7 +187,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
             Some(booking) => self.shared.with_lock(|line, now| -> Result<_, Error> {
                 let mut todo = Vec::new();
                 if !more.is_zero() {
-                    line.policy.check_debt(&line.policy.idle(now), now, more)?;
+                    line.policy().check_debt(&line.policy().idle(now), now, more)?;
                     wire::put_settle::<P>(&mut todo, more);
                     line.hold(more);
                 }

@@ -135,13 +135,6 @@ impl Outage {
     }
 }
 
-/// An outage of one key: Redis may still answer for others.
-pub(super) struct KeyOutage {
-    pub(super) outage: Outage,
-    /// Probes since a caller last needed this key.
-    pub(super) probes: u32,
-}
-
 /// A random time from half of `duration` to one and a half.
 pub(super) fn about(random: &mut u64, duration: Duration) -> Duration {
     // Xorshift.

@@ -305,7 +305,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     #[must_use]
     pub fn policy(&self) -> P {
-        self.shared.with_lock(|line, _| line.policy.clone())
+        self.shared.with_lock(|line, _| line.policy().clone())
     }
 
     /// Returns the name given to the [builder](super::Builder::name).

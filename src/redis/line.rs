@@ -4,18 +4,39 @@
 //! Redis keeps the bookings, the process keeps the queue, and only turns within the horizon are booked. So
 //! leaving before that is free, and a pause or another rate takes effect for all within the horizon and a
 //! round trip. Each key has at most one request in flight; callers that come meanwhile share the next.
+//!
+//! Each piece of state has one owner, a *part*, whose fields are private and which calls no other part:
+//!
+//! | part | owns |
+//! |---|---|
+//! | [`roster`] | the waiters: their order, bookings and outcomes |
+//! | [`pacing`] | when the head is asked for, how far a request reaches, the last refusal |
+//! | [`transport`] | the request in flight and its slot |
+//! | [`outbox`] | the changes that wait to be sent |
+//! | [`spares`] | the bookings of callers that left |
+//! | [`agreement`] | the policy, here and in the fleet |
+//! | [`lease`] | the permits in flight that this process holds |
+//! | [`outage`] | the requests of this key that fail |
+//!
+//! What happens to a line takes several of them, in an order that is written here and in the files of its steps:
+//! [`callers`] come and leave, a [`request`] is made, its [`reply`] is applied, and [`time`] passes. These files call
+//! this one, and each other from the last to the first.
 
 mod agreement;
-mod alarm;
-mod answer;
+mod callers;
 pub(super) mod change;
-mod failure;
 pub(super) mod flight;
-mod handover;
 mod lease;
-mod queue;
+mod outage;
+mod outbox;
+mod pacing;
+mod reply;
+mod report;
 mod request;
-mod sending;
+mod roster;
+mod spares;
+mod time;
+mod transport;
 pub(super) mod waiter;
 
 use std::any::Any;
@@ -26,25 +47,27 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::clock::Monotone;
+use crate::error::store::StoreError;
 use crate::error::{Error, QueueLimit};
 use crate::observe::Event;
-use crate::redis::context::Slot;
-use crate::redis::health::KeyOutage;
+use crate::redis::connection::{Effect, Failure};
+use crate::redis::context::{Context, Slot};
+use crate::redis::options::Unavailable;
 use crate::redis::script::Scripted;
-use crate::redis::script::wire::{PolicyHeader, Terms};
+use crate::redis::script::wire::PolicyHeader;
 use crate::stats::Stats;
 use crate::units::Nanos;
-use crate::wait_queue::{WaitQueue, WaiterId};
+use crate::wait_queue::WaiterId;
+use agreement::Agreement;
 use change::{Done, KeyChange, Refund};
-use flight::Flight;
 use lease::Lease;
-use waiter::{Answered, Booking, KeyWaiter};
-
-/// Maximum calls or changes in one request: a script blocks the server.
-const BATCH: usize = 1024;
-
-/// Maximum changes that wait to be sent. Refunds are not bounded: each of them ends a grant.
-const MOST_CHANGES: u32 = 100_000;
+use outage::KeyOutage;
+use outbox::{MOST_CHANGES, Outbox};
+use pacing::Pacing;
+use roster::Roster;
+use spares::Spares;
+use transport::Transport;
+use waiter::{Booking, GrantInfo, Outcome};
 
 /// A line is kept for this long after its last use; and if a policy was set for its key.
 const UNUSED: Duration = Duration::from_secs(1);
@@ -53,73 +76,29 @@ const UNUSED_BUT_SET: Duration = Duration::from_secs(86_400);
 pub(crate) struct KeyLine<P: Scripted> {
     key: Arc<str>,
     pub(crate) time: Monotone,
-    pub(crate) policy: P,
-    header: PolicyHeader,
-    /// What a policy that was set here replaces, until a reply confirms it.
-    unheard: Option<Terms>,
-    /// The policy that this process has in its code.
-    base: PolicyHeader,
-    /// How many times the policy has changed here.
-    policies: u32,
-    /// The policy of the key, if only its state was asked for: the next caller takes the key over.
-    looks_at: Option<(P, PolicyHeader)>,
-    /// First the waiters with a booking, in the order of their bookings, then those without.
-    queue: WaitQueue<KeyWaiter<P::Cost>>,
-    /// The first waiter without a booking.
-    head: Option<WaiterId>,
-    /// The waiters from the head on that need no answer now.
-    later: Answered<P::Cost>,
-    /// Waiters without a booking; and stale entries, which stay in the queue until the reply.
-    waiting: usize,
-    gone: usize,
-    permits: u64,
-    /// The request in flight, or the task that is about to send one.
-    pub(crate) flight: Option<Flight<P::Cost>>,
-    flights: u64,
-    /// Callers that the last reply has served and that have not taken their outcome, and how long the next
-    /// request waits for them.
-    served: usize,
-    collect_until: Nanos,
-    /// The slot of the last request: dropped after the lock is released, as it wakes a task.
-    pub(crate) returned: Option<Slot>,
-    /// The last request was for changes: the next is for waiters.
-    changed_last: bool,
-    pub(crate) changes: VecDeque<KeyChange<P::Cost>>,
-    changes_made: u64,
-    /// The head cannot be booked before this. `None`: it is asked for at once.
-    ask_at: Option<Nanos>,
-    /// Until then the last reply about the head, or about the last refused caller, counts. Then a request hears
-    /// what other processes have changed.
-    refresh_at: Nanos,
-    /// How many times other processes were quicker than the head.
-    passed: u32,
-    /// How long the last request took.
-    trip: Duration,
-    /// Set while requests for this key fail.
-    failing: Option<KeyOutage>,
-    /// When the first and the last of the requests failed that have failed in a row.
-    failed: Option<(Nanos, Nanos)>,
-    /// Since when no request was sent because too many of other keys are in flight.
-    crowded: Option<Nanos>,
-    /// The last refusal: its cost, when that will be ready, and the part that limits it.
-    denied: Option<(P::Cost, Nanos, Option<usize>)>,
-    /// Bookings of callers that left, all of one cost, for the waiters that are being asked for or the next
-    /// callers.
-    spare: VecDeque<Booking>,
-    spare_cost: P::Cost,
-    /// How many waiters a request asks for.
-    reach: usize,
-    last_due: Nanos,
-    /// When it was noticed that the process had stood still, until the next grant.
-    stood_still: Option<Nanos>,
-    /// Keeps the line until its spare bookings have gone back.
-    pub(crate) keeps: Option<Arc<dyn Any + Send + Sync>>,
+    roster: Roster<P::Cost>,
+    pacing: Pacing<P::Cost>,
+    transport: Transport<P::Cost>,
+    outbox: Outbox<P::Cost>,
+    spares: Spares<P::Cost>,
+    agreement: Agreement<P>,
     lease: Lease,
-    random: u64,
+    outage: KeyOutage,
     pub(crate) stats: Stats,
     pub(crate) events: Vec<Event>,
 }
 
+/// What a caller gets while Redis is away.
+fn without_redis<P>(context: &Context<P>, error: StoreError) -> Outcome {
+    context.counters.without_redis.add(1);
+    match &context.options.unavailable {
+        Unavailable::Fail => Outcome::Refused(error.into()),
+        Unavailable::Allow => Outcome::Granted(GrantInfo::default()),
+        Unavailable::Local(_) => Outcome::Local,
+    }
+}
+
+/// What others ask of a line.
 impl<P: Scripted> KeyLine<P> {
     pub(crate) fn new(
         key: Arc<str>,
@@ -131,79 +110,72 @@ impl<P: Scripted> KeyLine<P> {
         Self {
             key,
             time,
-            policy,
-            unheard: None,
-            base: header.clone(),
-            header,
-            policies: 0,
-            looks_at: None,
-            queue: WaitQueue::new(),
-            head: None,
-            later: Answered::default(),
-            waiting: 0,
-            gone: 0,
-            permits: 0,
-            flight: None,
-            flights: 0,
-            served: 0,
-            collect_until: Nanos::ZERO,
-            returned: None,
-            changed_last: false,
-            changes: VecDeque::new(),
-            changes_made: 0,
-            ask_at: None,
-            refresh_at: Nanos::ZERO,
-            passed: 0,
-            trip: Duration::ZERO,
-            failing: None,
-            failed: None,
-            crowded: None,
-            denied: None,
-            spare: VecDeque::new(),
-            spare_cost: P::Cost::default(),
-            reach: BATCH,
-            last_due: Nanos::ZERO,
-            stood_still: None,
-            keeps: None,
+            roster: Roster::new(),
+            pacing: Pacing::new(seed),
+            transport: Transport::default(),
+            outbox: Outbox::default(),
+            spares: Spares::default(),
+            agreement: Agreement::new(policy, header),
             lease: Lease::default(),
-            random: seed | 1,
+            outage: KeyOutage::default(),
             stats: Stats::default(),
             events: Vec::new(),
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.queue.len() - self.gone
+        self.roster.len()
     }
 
     /// Whether the line can be dropped without a loss.
     pub(crate) fn is_quiet(&self, now: Nanos) -> bool {
-        // If Redis loses the policy that was set, only a process that knows it can restore it.
-        let is_own = self.unheard.is_none() && self.header.rank == self.base.rank;
-        let kept = if is_own { UNUSED } else { UNUSED_BUT_SET };
+        let kept = if self.agreement.is_own() { UNUSED } else { UNUSED_BUT_SET };
         now.since(self.time.latest()) >= kept
-            && self.queue.len() == 0
+            && self.roster.is_empty()
             && self.has_told_all()
             && self.lease.is_free()
-            && self.denied.is_none_or(|(_, due, _)| due.min(self.refresh_at) <= now)
+            && !self.pacing.remembers_refusal(now)
+    }
+
+    pub(crate) fn policy(&self) -> &P {
+        self.agreement.policy()
     }
 
     /// The policy of the key, as far as it is known.
     pub(crate) fn policy_of_key(&self) -> P {
-        self.looks_at.as_ref().map_or(&self.policy, |(policy, _)| policy).clone()
-    }
-
-    /// Whether there are spare bookings, which are returned when they are due.
-    pub(crate) fn has_spare(&self) -> bool {
-        !self.spare.is_empty()
+        self.agreement.policy_of_key().clone()
     }
 
     /// Whether Redis knows all that was given back.
     pub(crate) fn has_told_all(&self) -> bool {
-        self.flight.is_none()
-            && self.changes.is_empty()
-            && self.spare.is_empty()
-            && !self.lease.released
+        self.transport.is_free()
+            && self.outbox.is_empty()
+            && self.spares.is_empty()
+            && !self.lease.is_released()
+    }
+
+    /// Whether changes wait to be sent.
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Whether all callers that were just served have taken their outcome, and a request may be due.
+    pub(crate) fn has_collected(&self) -> bool {
+        self.roster.served() == 0 && self.transport.is_free() && self.has_business()
+    }
+
+    fn has_business(&self) -> bool {
+        self.roster.waiting() > 0 || !self.outbox.is_empty() || self.lease.is_released()
+    }
+
+    /// The alarm must find the line as long as there are spare bookings, which are returned when they are due.
+    pub(crate) fn keep(&mut self, line: impl FnOnce() -> Option<Arc<dyn Any + Send + Sync>>) {
+        self.spares.keep(line);
+    }
+
+    /// The slot of the last request: dropped after the lock is released, as it wakes a task.
+    pub(crate) fn take_returned(&mut self) -> Option<Slot> {
+        self.transport.take_returned()
     }
 
     pub(crate) fn refund(&mut self, part: P::Cost, all: P::Cost, booking: Booking) {
@@ -219,34 +191,157 @@ impl<P: Scripted> KeyLine<P> {
     ) -> oneshot::Receiver<Done<P::Cost>> {
         // A caller that comes after it sees its effect.
         self.return_spare();
-        self.queue.note_caller();
+        self.roster.note_caller();
         let (done, answer) = oneshot::channel();
-        if self.changes.len() < MOST_CHANGES as usize {
-            self.change(KeyChange { done: Some(done), ..change });
-        } else {
+        if self.outbox.is_full() {
             let limit = QueueLimit::Waiters(MOST_CHANGES);
             let _ = done.send(Err(Error::QueueFull { limit, retry_after: None }));
+        } else {
+            self.change(KeyChange { done: Some(done), ..change });
         }
         answer
     }
 
-    fn change(&mut self, change: KeyChange<P::Cost>) {
-        self.changes.push_back(KeyChange { made: self.time.latest(), ..change });
-        self.changes_made += 1;
-        self.ask_again();
+    /// Sets a new policy, here and for the fleet.
+    pub(crate) fn set_policy(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        policy: P,
+    ) -> oneshot::Receiver<Done<P::Cost>> {
+        if self.agreement.set(context, policy) {
+            self.turn_away_the_too_large(now);
+        }
+        self.request(KeyChange::setting())
     }
 
     /// A caller holds permits in flight.
     pub(crate) fn hold(&mut self, cost: P::Cost) {
-        self.lease.count::<P>(cost, u64::saturating_add);
+        self.lease.hold::<P>(cost);
     }
 
     /// Permits in flight have come back.
     pub(crate) fn let_go(&mut self, cost: P::Cost) {
-        self.lease.count::<P>(cost, u64::saturating_sub);
+        self.lease.let_go::<P>(cost);
         if P::HELD {
-            self.lease.released = true;
-            self.ask_again();
+            self.pacing.ask_again();
         }
+    }
+}
+
+/// Steps that several others take.
+impl<P: Scripted> KeyLine<P> {
+    fn change(&mut self, change: KeyChange<P::Cost>) {
+        self.outbox.push(change, self.time.latest());
+        self.pacing.ask_again();
+    }
+
+    /// Sets the policy again if that is not confirmed: the request may have been lost.
+    fn set_again(&mut self) {
+        if self.agreement.is_unheard() && !self.outbox.sets() {
+            self.outbox.push_first(KeyChange::setting(), self.time.latest());
+        }
+    }
+
+    /// Gives a booking back to Redis.
+    fn return_booking(&mut self, cost: P::Cost, booking: Booking) {
+        self.refund(cost, cost, booking);
+        self.let_go(cost);
+    }
+
+    fn return_all(&mut self, (spare, cost): (impl IntoIterator<Item = Booking>, P::Cost)) {
+        for booking in spare {
+            self.return_booking(cost, booking);
+        }
+    }
+
+    /// Gives back all spare bookings.
+    fn return_spare(&mut self) {
+        let spare = self.spares.take();
+        self.return_all(spare);
+    }
+
+    /// Hands spare bookings for `cost` to the waiters from `next` on that ask for the same cost. Those that are
+    /// left stay for the next caller until they are due, or go back.
+    fn hand_on(&mut self, next: Option<WaiterId>, (mut spare, cost): (VecDeque<Booking>, P::Cost)) {
+        let handed = self.roster.hand_on(next, cost, &mut spare);
+        if handed.has_booked {
+            self.pacing.ask_again();
+        }
+        let has_booked = self.roster.front_booking().is_some();
+        let latest = self.time.latest();
+        let stays = handed.is_asked
+            || !P::HELD && handed.is_end && self.spares.may_stay(&spare, has_booked, latest);
+        if stays && self.spares.has_room_for(cost) {
+            self.spares.put_aside(cost, spare);
+        } else {
+            self.return_all((spare, cost));
+        }
+    }
+
+    fn hand_on_spare(&mut self) {
+        let spare = self.spares.take();
+        self.hand_on(self.roster.head(), spare);
+    }
+
+    /// Ends the wait of a waiter without a booking.
+    fn turn_away(&mut self, id: WaiterId, mut outcome: Outcome) {
+        if let Outcome::Granted(info) = &mut outcome {
+            info.waited = self.time.latest().since(self.roster[id].arrived);
+        }
+        self.count(&outcome);
+        self.give_up(id, Some(outcome));
+    }
+
+    /// Refuses waiters that ask for more than a new policy can ever grant.
+    fn turn_away_the_too_large(&mut self, now: Nanos) {
+        let over: Vec<_> = {
+            let check = self.agreement.check(now);
+            let waiters = self.roster.unasked();
+            waiters.filter_map(|id| Some((id, check(self.roster[id].cost).err()?))).collect()
+        };
+        for (id, error) in over {
+            self.turn_away(id, Outcome::Refused(error.into()));
+        }
+    }
+
+    /// A waiter without a booking does not wait any longer. `outcome`: what its caller still gets.
+    fn give_up(&mut self, id: WaiterId, outcome: Option<Outcome>) {
+        // It may have counted this waiter.
+        self.pacing.forget_refusal();
+        if self.roster.give_up(id, outcome) {
+            self.pacing.ask_again();
+        }
+        if self.roster.waiting() == 0 {
+            self.lease.stop_waiting();
+        }
+    }
+
+    fn count(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Granted(info) => self.stats.grant(info.waited),
+            Outcome::Refused(_) => self.stats.refused += 1,
+            // Counted when the local limiter has answered.
+            Outcome::Local => {}
+        }
+    }
+
+    /// The next request asks at once, and reaches so many waiters: see [`roster`].
+    fn ask_again_for(&mut self, reach: Option<usize>) {
+        if let Some(reach) = reach {
+            self.pacing.reach_at_least(reach);
+            self.pacing.ask_again();
+        }
+    }
+
+    /// The server has answered a request that was sent at `sent`.
+    fn note_answer(&mut self, context: &Context<P>, now: Nanos, sent: Nanos) {
+        let up = self.outage.answered(context, now, sent);
+        self.events.extend(up);
+    }
+
+    /// The error of callers that wait for a slot.
+    fn crowd(&self, effect: Effect) -> StoreError {
+        Failure::new(effect, "too many other requests are under way".into()).error(&self.key)
     }
 }

@@ -188,7 +188,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
 
     /// Unlocks, and does the work that must not be done under the lock.
     pub(super) fn unlock(&self, mut line: MutexGuard<'_, KeyLine<P>>, after_unlock: AfterUnlock) {
-        let (events, slot) = (std::mem::take(&mut line.events), line.returned.take());
+        let (events, slot) = (std::mem::take(&mut line.events), line.take_returned());
         drop(line);
         drop(slot);
         // The listener runs before the callers of the same request wake up; they do even if it panics.

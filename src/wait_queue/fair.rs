@@ -99,6 +99,11 @@ impl<T: Arrived> WaitQueue<T> {
         self.turns.as_ref().map_or(0, |turns| turns.permits_before(turn, is_enough))
     }
 
+    /// The waiters in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (WaiterId, &T)> {
+        self.iter_before(None)
+    }
+
     /// The waiters in the order in which they will be granted, those before `turn` or all of them.
     pub(crate) fn iter_before(&self, turn: Option<Turn>) -> impl Iterator<Item = (WaiterId, &T)> {
         let order = self.turns.as_ref().map(|turns| turns.order(turn));

@@ -62,6 +62,23 @@ impl<C> KeyChange<C> {
         self.todo.first() == Some(&b'X')
     }
 
+    /// Sets the policy of this process for the fleet.
+    pub(super) fn setting() -> Self {
+        Self { claim: Claim::Set, ..Self::of(vec![b'N']) }
+    }
+
+    /// Makes it that of the key by the rule of the fleet.
+    pub(super) fn claiming() -> Self {
+        Self { claim: Claim::ByRule, ..Self::of(vec![b'N']) }
+    }
+
+    /// A claim by the rule of the fleet was for another policy.
+    pub(super) fn forget_claim(&mut self) {
+        if self.claim == Claim::ByRule {
+            self.claim = Claim::None;
+        }
+    }
+
     pub(super) fn only_looks(&self) -> bool {
         self.refund.is_none() && matches!(self.todo.first(), None | Some(b'Q' | b'D'))
     }

@@ -12,6 +12,9 @@ use crate::redis::script::wire::{Ahead, Call};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 
+/// Maximum calls or changes in one request: a script blocks the server.
+pub(super) const BATCH: usize = 1024;
+
 /// The kind of a request, and the callers that wait for its reply.
 pub(crate) enum RequestKind<C> {
     /// Some of them may be behind waiters that are only projected.
@@ -34,6 +37,14 @@ pub(crate) struct InFlightRequest<C> {
 }
 
 impl<C> RequestKind<C> {
+    /// Its changes, if it is for some.
+    pub(super) fn changes(&mut self) -> &mut [KeyChange<C>] {
+        match self {
+            Self::Change(changes) => changes,
+            Self::Take(..) | Self::Probe => &mut [],
+        }
+    }
+
     /// Whether it only asks for the state of the key.
     pub(super) fn only_looks(&self) -> bool {
         matches!(self, Self::Change(changes) if !changes.is_empty() && changes.iter().all(KeyChange::only_looks))
@@ -43,6 +54,10 @@ impl<C> RequestKind<C> {
 impl<C> InFlightRequest<C> {
     pub(crate) fn is_take(&self) -> bool {
         matches!(self.kind, RequestKind::Take(..))
+    }
+
+    pub(super) fn is_change(&self) -> bool {
+        matches!(self.kind, RequestKind::Change(_))
     }
 
     pub(crate) fn is_probe(&self) -> bool {

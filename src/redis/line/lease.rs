@@ -12,16 +12,46 @@ pub(super) struct Lease {
     /// What callers hold, for each number of the cost. Empty for policies without permits in flight.
     held: Vec<u64>,
     /// Permits were released, and Redis does not know it yet.
-    pub(super) released: bool,
+    released: bool,
     /// `None` if nothing is held.
-    pub(super) renew_at: Option<Nanos>,
+    renew_at: Option<Nanos>,
     /// Until when the key may count something for this process: after that there is nothing to release.
     counts_until: Nanos,
     /// The key says that this process waits.
-    pub(super) waits: bool,
+    waits: bool,
 }
 
 impl Lease {
+    /// Whether Redis does not know all that was released.
+    pub(super) fn is_released(&self) -> bool {
+        self.released
+    }
+
+    pub(super) fn renew_at(&self) -> Option<Nanos> {
+        self.renew_at
+    }
+
+    /// A caller holds permits in flight.
+    pub(super) fn hold<P: Scripted>(&mut self, cost: P::Cost) {
+        self.count::<P>(cost, u64::saturating_add);
+    }
+
+    /// Permits in flight have come back.
+    pub(super) fn let_go<P: Scripted>(&mut self, cost: P::Cost) {
+        self.count::<P>(cost, u64::saturating_sub);
+        self.released |= P::HELD;
+    }
+
+    /// It is unpredictable when a place is free for a waiter of this process.
+    pub(super) fn wait<P: Scripted>(&mut self) {
+        self.waits = P::HELD;
+    }
+
+    /// No waiter is left. Others that wait for a place need not wait for this process any more.
+    pub(super) fn stop_waiting(&mut self) {
+        self.released |= self.waits;
+    }
+
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         self.released || self.renew_at.is_some_and(|at| at <= now)
     }
@@ -44,8 +74,15 @@ impl Lease {
         self.released |= P::HELD && now < self.counts_until;
     }
 
+    /// A request has booked that was sent at `told`.
+    pub(super) fn begin<P>(&mut self, context: &Context<P>, told: Nanos) {
+        if self.renew_at.is_none() {
+            self.renew_from(context, told);
+        }
+    }
+
     /// The last report of held permits was sent at `told`.
-    pub(super) fn renew_from<P>(&mut self, context: &Context<P>, told: Nanos) {
+    fn renew_from<P>(&mut self, context: &Context<P>, told: Nanos) {
         let holds = self.held.iter().any(|&held| held > 0);
         self.renew_at = holds.then(|| told.saturating_add(context.options.lease / 3));
         if holds {
@@ -79,7 +116,7 @@ impl Lease {
     }
 
     /// `count`: adds or takes away a number of the cost.
-    pub(super) fn count<P: Scripted>(&mut self, cost: P::Cost, count: fn(u64, u64) -> u64) {
+    fn count<P: Scripted>(&mut self, cost: P::Cost, count: fn(u64, u64) -> u64) {
         if P::HELD {
             self.held.resize(P::Cost::NUMBERS, 0);
             for (held, number) in self.held.iter_mut().zip(cost.numbers()) {

@@ -1,39 +1,18 @@
-//! The next request: what it asks for, and its arguments.
+//! The next request: what it asks for, its arguments, and its begin.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::change::{Claim, KeyChange, Refund};
-use super::flight::{InFlightRequest, RequestKind};
-use super::waiter::{Stage, Turn};
-use super::{BATCH, KeyLine};
-use crate::error::store::StoreError;
-use crate::policy::Cost;
-use crate::redis::context::Context;
-use crate::redis::health::{SendPermission, State};
+use super::KeyLine;
+use super::change::{KeyChange, Refund};
+use super::flight::{InFlightRequest, RequestEnd, RequestKind, Step};
+use super::waiter::Turn;
+use crate::redis::context::{Context, Slot};
+use crate::redis::health::SendPermission;
 use crate::redis::script::wire::{Ahead, Call};
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
-
-/// How a request ends for its waiters and changes.
-pub(super) enum Rest {
-    Settled,
-    /// The request had no effect: another one repeats it.
-    Repeat,
-    Refuse(StoreError),
-}
-
-/// A head that was passed over this many times reaches the whole horizon.
-const STEPS: u32 = 8;
-
-/// How far ahead a waiter for a place in flight is booked at most, besides two round trips.
-const HELD_AHEAD: Duration = Duration::from_millis(5);
-
-/// The pause before a process asks again for a head whose time is unpredictable: a few milliseconds, and more the
-/// longer it waits, so that a free place stays empty for a small part of that time.
-pub(super) fn poll_pause(passed: u32) -> Duration {
-    Duration::from_millis(u64::from(4 + passed / 2).min(64))
-}
 
 /// How long ago a charge was due, in nanoseconds by our clock, counted from the earliest possible time: to
 /// the caller's disadvantage.
@@ -43,32 +22,18 @@ fn ago(now: Nanos, earliest: Nanos) -> f64 {
 }
 
 impl<P: Scripted> KeyLine<P> {
-    /// How far ahead a waiter may be booked when other processes have been quicker than the head `passed` times:
-    /// from three quarters of the horizon step by step to all of it, so that a process that was passed over is
-    /// quicker the next time. A large head may need more than the horizon yields.
-    ///
-    /// A booking of places in flight holds them from now on, so these are booked only milliseconds ahead.
-    pub(super) fn reach(&self, context: &Context<P>, cost: P::Cost, is_head: bool) -> Duration {
-        let (horizon, passed) = (context.options.horizon, self.passed);
-        if P::HELD {
-            return horizon.min(HELD_AHEAD + 2 * self.trip);
-        }
-        if is_head && passed > 0 && cost.permits() > 1 {
-            return horizon.saturating_mul(1 << passed.min(30));
-        }
-        horizon / (4 * STEPS) * (3 * STEPS + passed.min(STEPS))
-    }
-
     /// Makes the next request, if one is due. Returns the number of its flight.
     pub(crate) fn next(&mut self, context: &Context<P>, now: Nanos) -> Option<u64> {
-        if self.flight.is_some() || self.is_collecting() && now < self.collect_until {
+        // Callers that were just served may still come back for it.
+        let collects = self.roster.served() > 0 && now < self.transport.collect_until();
+        if !self.transport.is_free() || collects {
             return None;
         }
         let request = self.next_request(context, now);
         if request.is_none() {
-            self.crowded = None;
+            self.transport.forget_crowd();
         }
-        request.map(|request| self.take_off(context, now, request))
+        request.map(|request| self.transport.take_off(context, now, request))
     }
 
     fn next_request(
@@ -76,19 +41,15 @@ impl<P: Scripted> KeyLine<P> {
         context: &Context<P>,
         now: Nanos,
     ) -> Option<InFlightRequest<P::Cost>> {
-        // While Redis is down, the pauses are those of all keys.
-        if self.failing.as_ref().is_some_and(|failing| now < failing.outage.retry_at)
-            && context.health.state() != State::Down
-        {
+        if self.outage.pauses(context, now) {
             return None;
         }
-        let may = context.health.may_ask(now, self.failing.is_some());
-        let Some(kind) = self.next_asking(context, now, may) else {
+        let may = context.health.may_ask(now, self.outage.is_on());
+        let Some(kind) = self.choose(context, now, may) else {
             context.health.abandoned(may.group());
             return None;
         };
-        self.looks_at.take_if(|_| !kind.only_looks());
-        self.changed_last = matches!(kind, RequestKind::Change(_));
+        self.agreement.asks(&kind);
         let calls = match &kind {
             RequestKind::Take(ahead, ids) => self.calls(context, now, *ahead, ids),
             RequestKind::Change(_) | RequestKind::Probe => Vec::new(),
@@ -98,77 +59,13 @@ impl<P: Scripted> KeyLine<P> {
             calls,
             kind,
             at: now,
-            policy: self.policies,
+            policy: self.agreement.number(),
             tries: may.group(),
         })
     }
 
-    fn arguments(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-        kind: &RequestKind<P::Cost>,
-        calls: &[Call<P::Cost>],
-    ) -> Vec<Vec<u8>> {
-        let own = &self.header;
-        let header = || self.looks_at.as_ref().map_or(own, |(_, header)| header).bytes.clone();
-        let mut arguments = match kind {
-            RequestKind::Take(ahead, _) => {
-                wire::calls::<P>(&self.header, *ahead, calls.iter().copied())
-            }
-            RequestKind::Change(changes) => vec![header(), self.todo(now, changes)],
-            // It writes, so it fails at a read-only server.
-            RequestKind::Probe => vec![header(), vec![b'H']],
-        };
-        let lease = if P::HELD { self.write_lease(context, now) } else { Vec::new() };
-        if matches!(kind, RequestKind::Take(..)) {
-            if P::HELD {
-                arguments.resize(2, Vec::new());
-                arguments.push(lease);
-            }
-        } else {
-            arguments.extend([lease, self.claim(context, kind)]);
-        }
-        arguments
-    }
-
-    /// The last argument of `change.lua`.
-    fn claim(&self, context: &Context<P>, kind: &RequestKind<P::Cost>) -> Vec<u8> {
-        let RequestKind::Change(changes) = kind else { return Vec::new() };
-        match changes.iter().map(|change| change.claim).max() {
-            None | Some(Claim::None) => Vec::new(),
-            Some(Claim::ByRule) => wire::claim(context.age(), None),
-            Some(Claim::Set) => {
-                wire::claim(context.age(), self.unheard.as_ref().or(Some(&self.header.terms)))
-            }
-        }
-    }
-
-    /// A process that has waiters counts as waiting until its next request is long overdue.
-    fn write_lease(&mut self, context: &Context<P>, now: Nanos) -> Vec<u8> {
-        let overdue = 4 * poll_pause(self.passed) + Duration::from_millis(50);
-        let listens = if self.waiting > 0 { overdue } else { Duration::ZERO };
-        self.lease.write(context, now, listens)
-    }
-
-    fn todo(&self, now: Nanos, changes: &[KeyChange<P::Cost>]) -> Vec<u8> {
-        let mut todo = Vec::new();
-        for change in changes {
-            todo.extend(&change.todo);
-            if let Some(Refund { part, all, booking }) = change.refund
-                && booking.policy == self.policies
-            {
-                let ago = ago(now, booking.earliest);
-                wire::put_refund::<P>(&mut todo, part, all, ago, booking.sequence);
-            }
-        }
-        if self.lease.is_due(now) {
-            todo.push(b'H');
-        }
-        todo
-    }
-
-    fn next_asking(
+    /// What to ask for: waiters and changes take turns.
+    fn choose(
         &mut self,
         context: &Context<P>,
         now: Nanos,
@@ -179,69 +76,23 @@ impl<P: Scripted> KeyLine<P> {
             SendPermission::Probe(_) => return Some(RequestKind::Probe),
             SendPermission::Wait => return None,
         }
-        if self.changed_last || self.changes.is_empty() {
-            let (ahead, ids) = self.choose(context, now);
+        if self.transport.changed_last() || self.outbox.is_empty() {
+            let policy = self.agreement.policy();
+            let is_sum =
+                |cost| (P::HOOKS.ready_behind)(policy, &policy.idle(now), now, 0, cost).is_some();
+            let (reach, sent) = (self.pacing.reach(now), self.outbox.sent());
+            let (ahead, ids) = self.roster.ask(reach, sent, context.scripts.room, is_sum);
             if !ids.is_empty() {
                 return Some(RequestKind::Take(ahead, ids));
             }
         }
-        if !self.changes.is_empty() {
-            let first = self.changes.iter().position(KeyChange::deletes).map_or(BATCH, |at| at + 1);
-            let first = first.min(BATCH).min(self.changes.len());
-            return Some(RequestKind::Change(self.changes.drain(..first).collect()));
+        if !self.outbox.is_empty() {
+            return Some(RequestKind::Change(self.outbox.take_batch()));
         }
         if P::HELD && self.lease.is_due(now) {
             return Some(RequestKind::Change(Vec::new()));
         }
-        self.failing.is_some().then_some(RequestKind::Probe)
-    }
-
-    /// Chooses the waiters to ask for: all within reach, if the head is due; and all up to the last newcomer
-    /// that needs a reply at once, except those between that need none. A waiter does not overtake a change that
-    /// was made before it came, because it must see the effect.
-    fn choose(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-    ) -> (Option<Ahead<P::Cost>>, Vec<WaiterId>) {
-        let changes_sent = self.changes_made.saturating_sub(self.changes.len() as u64);
-        let may = |id: &WaiterId| self.queue[*id].changes <= changes_sent;
-        let is_time = self.asks_at().is_none_or(|at| at <= now);
-        let reach = if is_time { self.reach } else { 0 };
-        let mut ids: Vec<_> = self.unbooked().take_while(may).take(reach).collect();
-        let ahead = self.ahead(now, &ids);
-        let next = match (&ahead, ids.last()) {
-            (Some(_), _) => self.later.next,
-            (None, Some(&last)) => self.queue.behind(last),
-            (None, None) => self.head,
-        };
-        let (within, mut wanted) = (ids.len(), ids.len());
-        let others = std::iter::successors(next, |&id| self.queue.behind(id)).take_while(may);
-        for id in others.take(BATCH - within) {
-            let waiter = &self.queue[id];
-            ids.push(id);
-            let turn = waiter.stage.turn();
-            let wants = turn == Some(Turn::Reserving)
-                || turn == Some(Turn::New) && (waiter.deadline.is_some() || context.scripts.room);
-            if wants {
-                wanted = ids.len();
-            }
-        }
-        ids.truncate(wanted);
-        for &id in &ids {
-            let stage = &mut self.queue[id].stage;
-            *stage = Stage::Asked(stage.turn().unwrap_or(Turn::Later));
-        }
-        (ahead.filter(|_| wanted > within), ids)
-    }
-
-    /// The waiters behind those of `ids` that need no answer.
-    fn ahead(&self, now: Nanos, ids: &[WaiterId]) -> Option<Ahead<P::Cost>> {
-        let first = ids.last().map_or(self.head, |&last| self.queue.behind(last))?;
-        let (first, idle) = (self.queue[first].cost, self.policy.idle(now));
-        let sum = (P::HOOKS.ready_behind)(&self.policy, &idle, now, 0, first).is_some();
-        let costs: Vec<_> = ids.iter().map(|&id| self.queue[id].cost).collect();
-        self.later.ahead(first, &costs, sum)
+        self.outage.is_on().then_some(RequestKind::Probe)
     }
 
     fn calls(
@@ -253,14 +104,96 @@ impl<P: Scripted> KeyLine<P> {
     ) -> Vec<Call<P::Cost>> {
         let head = ids.first().copied().filter(|_| ahead.is_none_or(|ahead| ahead.behind > 0));
         let call = |&id| {
-            let waiter = &self.queue[id];
+            let waiter = &self.roster[id];
             let patience = waiter.deadline.map(|deadline| deadline.since(now));
             let is_head = Some(id) == head;
-            let horizon = self.reach(context, waiter.cost, is_head);
+            let horizon = self.pacing.ahead(context, waiter.cost, is_head);
             let limit = patience.map_or(horizon, |patience| horizon.min(patience));
             let fresh = waiter.stage.turn() != Some(Turn::Later);
             Call { cost: waiter.cost, limit, patience, fresh }
         };
         ids.iter().map(call).collect()
+    }
+
+    fn arguments(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        kind: &RequestKind<P::Cost>,
+        calls: &[Call<P::Cost>],
+    ) -> Vec<Vec<u8>> {
+        let header = || self.agreement.header_of_key().bytes.clone();
+        let mut arguments = match kind {
+            RequestKind::Take(ahead, _) => {
+                wire::calls::<P>(self.agreement.header(), *ahead, calls.iter().copied())
+            }
+            RequestKind::Change(changes) => vec![header(), self.todo(now, changes)],
+            // It writes, so it fails at a read-only server.
+            RequestKind::Probe => vec![header(), vec![b'H']],
+        };
+        let lease = if P::HELD { self.write_lease(context, now) } else { Vec::new() };
+        match kind {
+            RequestKind::Take(..) if P::HELD => {
+                arguments.resize(2, Vec::new());
+                arguments.push(lease);
+            }
+            RequestKind::Take(..) => {}
+            RequestKind::Change(changes) => {
+                arguments.extend([lease, self.agreement.claim(context, changes)]);
+            }
+            RequestKind::Probe => arguments.extend([lease, Vec::new()]),
+        }
+        arguments
+    }
+
+    fn write_lease(&mut self, context: &Context<P>, now: Nanos) -> Vec<u8> {
+        let waits = self.roster.waiting() > 0;
+        let listens = if waits { self.pacing.listens() } else { Duration::ZERO };
+        self.lease.write(context, now, listens)
+    }
+
+    fn todo(&self, now: Nanos, changes: &[KeyChange<P::Cost>]) -> Vec<u8> {
+        let mut todo = Vec::new();
+        for change in changes {
+            todo.extend(&change.todo);
+            if let Some(Refund { part, all, booking }) = change.refund
+                && booking.policy == self.agreement.number()
+            {
+                let ago = ago(now, booking.earliest);
+                wire::put_refund::<P>(&mut todo, part, all, ago, booking.sequence);
+            }
+        }
+        if self.lease.is_due(now) {
+            todo.push(b'H');
+        }
+        todo
+    }
+
+    /// The task of a flight begins with its request. `slot`: if it has waited for one.
+    pub(crate) fn begin(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        number: u64,
+        slot: Option<Slot>,
+    ) -> Step {
+        let slots = context.slots.of(self.outage.is_on());
+        let Some(request) = self.transport.request(now, number) else { return Step::Next };
+        if context.health.down().is_some() && !request.is_probe() {
+            // Another key has found out while this one waited for the connection.
+            self.end(context, now, request, RequestEnd::Withdrawn);
+            return Step::Next;
+        }
+        let Some(slot) = slot.or_else(|| Arc::clone(slots).try_acquire_owned().ok()) else {
+            self.transport.wait_for_slot();
+            self.end(context, now, request, RequestEnd::NoSlot);
+            return Step::WaitForSlot(Arc::clone(slots));
+        };
+        self.transport.send(context, now, request, slot)
+    }
+
+    /// The task has no request to send.
+    pub(crate) fn free(&mut self, number: u64) {
+        self.transport.free(number);
     }
 }

@@ -55,6 +55,13 @@ pub(crate) struct KeyWaiter<C> {
     pub(super) counted: bool,
 }
 
+impl<C> KeyWaiter<C> {
+    /// Whether it can wait for a booking until that is due.
+    pub(super) fn is_in_time(&self, booking: &Booking) -> bool {
+        self.deadline.is_none_or(|deadline| booking.due <= deadline)
+    }
+}
+
 impl<C> Arrived for KeyWaiter<C> {
     fn arrival(&self) -> Arrival {
         self.arrival

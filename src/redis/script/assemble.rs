@@ -4,13 +4,15 @@
 //! the policy and the write go. `$name(..)` is a function that is pasted where that is possible.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use super::chunk::{
     self, ChunkHeader, HELPERS, IS_ZERO, LIMITS, PARAMETERS, become_function, size,
     snapshot_functions,
 };
 use super::inline::Functions;
-use super::parts::Lua;
+use super::parts::{Lua, Scripts};
+use crate::redis::connection::Script;
 
 const DRIVER: &str = include_str!("lua/driver.lua");
 const SAVE: &str = include_str!("lua/save.lua");
@@ -19,8 +21,35 @@ const TAKE: &str = include_str!("lua/take.lua");
 const CHANGE: &str = include_str!("lua/change.lua");
 
 impl Lua {
+    /// The assembled script that takes permits, as it is sent. `docs/scripts` has those of all policies.
+    ///
+    /// ```
+    /// use tollgate::TokenBucket;
+    /// use tollgate::redis::Scripted;
+    ///
+    /// let script = TokenBucket::lua().script();
+    /// assert!(script.contains("redis.call('TIME')"));
+    /// ```
+    #[must_use]
+    pub fn script(&self) -> String {
+        self.assemble(false)
+    }
+
+    pub(crate) fn scripts(&self) -> Scripts {
+        Scripts {
+            take: Arc::new(Script::new(self.script())),
+            change: Arc::new(Script::new(self.assemble(true))),
+            parts: !self.parts.is_empty(),
+            punish: self.has("refused"),
+            room: self.has("room"),
+            held: self.held(&mut 0),
+            kind: self.kind(),
+            alone: self.parts.is_empty().then(|| self.header()),
+        }
+    }
+
     /// The script that takes, or the one that changes.
-    pub(super) fn assemble(&self, change: bool) -> String {
+    fn assemble(&self, change: bool) -> String {
         let header = self.header();
         let one_number = self.parts.is_empty();
         let alone =

@@ -34,20 +34,6 @@ pub(crate) struct Scripts {
 }
 
 impl Lua {
-    /// The assembled script that takes permits, as it is sent. `docs/scripts` has them for all policies.
-    ///
-    /// ```
-    /// use tollgate::TokenBucket;
-    /// use tollgate::redis::Scripted;
-    ///
-    /// let script = TokenBucket::lua().script();
-    /// assert!(script.contains("redis.call('TIME')"));
-    /// ```
-    #[must_use]
-    pub fn script(&self) -> String {
-        self.assemble(false)
-    }
-
     pub(super) fn leaf(name: &'static str, chunk: &'static str) -> Self {
         Self::of(name, chunk, Vec::new())
     }
@@ -65,7 +51,7 @@ impl Lua {
     }
 
     /// The kind of the policy, without its parameters: `compose(fixed_window in_flight)`.
-    fn kind(&self) -> String {
+    pub(super) fn kind(&self) -> String {
         let parts: Vec<_> = self.parts.iter().map(Self::kind).collect();
         let same = if self.same { "=" } else { "" };
         format!("{}{same}({})", self.name, parts.join(" "))
@@ -97,7 +83,7 @@ impl Lua {
         }
     }
 
-    fn held(&self, from: &mut usize) -> Vec<usize> {
+    pub(super) fn held(&self, from: &mut usize) -> Vec<usize> {
         let mut held = Vec::new();
         if self.header().also.contains(&"held") {
             held.push(*from);
@@ -125,19 +111,6 @@ impl Lua {
                 let parts: Vec<_> = parts.iter().map(|part| part.cost(from)).collect();
                 format!("{{{}}}", parts.join(", "))
             }
-        }
-    }
-
-    pub(crate) fn scripts(&self) -> Scripts {
-        Scripts {
-            take: Arc::new(Script::new(self.script())),
-            change: Arc::new(Script::new(self.assemble(true))),
-            parts: !self.parts.is_empty(),
-            punish: self.has("refused"),
-            room: self.has("room"),
-            held: self.held(&mut 0),
-            kind: self.kind(),
-            alone: self.parts.is_empty().then(|| self.header()),
         }
     }
 }

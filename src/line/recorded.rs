@@ -1,0 +1,55 @@
+//! The state under the mutex beside the word: what the word has charged is recorded in it, and it is published as
+//! the word.
+
+use super::atomic_state::AtomicState;
+use super::inner::Inner;
+use crate::policy::Policy;
+use crate::policy::packed::Attempt;
+use crate::policy::schedule::RateReceipt;
+use crate::units::Nanos;
+
+impl<P: Policy> Inner<P> {
+    /// Takes over the position from the word, and notes what the word has charged since it was published `before`.
+    pub(super) fn take_over(&mut self, [before, position]: [i128; 2], now: Nanos) {
+        let Some(lock_free) = P::HOOKS.lock_free else { return };
+        let state = (lock_free.state)(&mut self.state);
+        state.position = position;
+        if position != before
+            && let Some(schedule) = (lock_free.schedule)(&self.policy)
+        {
+            schedule.note_charges(state, before, now.min(self.published.until));
+        }
+    }
+
+    /// Decides a call by the word, and records what it finds.
+    #[inline]
+    pub(super) fn attempt_recorded(
+        &mut self,
+        word: &AtomicState,
+        now: Nanos,
+        permits: u64,
+        read_again: impl FnOnce() -> Nanos,
+    ) -> Attempt<RateReceipt> {
+        let Some(lock_free) = P::HOOKS.lock_free else { return Attempt::Undecided };
+        let (attempt, found) = word.attempt_recorded(now, permits);
+        if let (Attempt::Granted(receipt), Some(found)) = (&attempt, found) {
+            if let Some(positions) = word.unrecorded(&self.published, &found) {
+                self.take_over(positions, read_again());
+            }
+            (lock_free.state)(&mut self.state).note(found.units, receipt, found.level);
+            word.open_slot_behind(&mut self.published, &found, now);
+        }
+        attempt
+    }
+
+    /// Lets the word decide again, if no caller waits and nothing is paused.
+    pub(super) fn publish(&mut self, word: &AtomicState, now: Nanos) {
+        if let Some(lock_free) = P::HOOKS.lock_free
+            && self.is_quiet(now)
+            && let Some(schedule) = (lock_free.schedule)(&self.policy)
+        {
+            let state = (lock_free.state)(&mut self.state);
+            word.publish(&mut self.published, &schedule, state, now);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Charges that change later, and what is given back: also if the policy panics over it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
+
+use super::charge::{Change, Charge};
+use super::inner::Inner;
+use super::waiting::{Owed, Waiting};
+use crate::error::Error;
+use crate::policy::{Cost, Policy};
+use crate::units::Nanos;
+
+impl<P: Policy> Inner<P> {
+    /// Gives back what a grant held, if no caller waits for it. Returns whether it did.
+    #[inline(always)]
+    pub(super) fn release_at_once(&mut self, cost: P::Cost) -> bool {
+        let is_alone = |waiting: &Waiting<P>| waiting.queue.len() == 0 && waiting.resumed.is_none();
+        let is_quiet = self.waiting.as_deref().is_none_or(is_alone);
+        if is_quiet {
+            let now = self.time.latest();
+            if P::HOOKS.infallible {
+                self.policy.release(&mut self.state, now, cost);
+            } else {
+                self.give_back(now, Change::release(cost));
+            }
+        }
+        is_quiet
+    }
+
+    /// Changes a charge that was granted before. `changed` gets the receipt of the rest, also if the policy panics over
+    /// other callers afterwards.
+    pub(crate) fn change(
+        &mut self,
+        now: Nanos,
+        change: Change<P>,
+        changed: impl FnOnce(Option<P::Receipt>),
+    ) -> Result<(), Error> {
+        change.check(&self.policy, &self.state, now)?;
+        changed(self.apply(now, &change));
+        Ok(())
+    }
+
+    fn apply(&mut self, now: Nanos, change: &Change<P>) -> Option<P::Receipt> {
+        let receipt =
+            self.change_state(now, |policy, state, from| change.apply(policy, state, now, from));
+        self.moved(now);
+        receipt
+    }
+
+    /// Makes a change for which no caller is left that could try again. It is noted first: what the policy keeps from
+    /// being given back by a panic is given back with the next event.
+    pub(crate) fn give_back(&mut self, now: Nanos, change: Change<P>) {
+        if P::HOOKS.infallible {
+            self.apply(now, &change);
+            return;
+        }
+        let owed = &mut self.waiting().owed;
+        owed.extend(
+            change.steps().into_iter().flatten().map(|change| Owed { change, tried: false }),
+        );
+        if let Err(panic) = self.pay(now) {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Gives back what is noted, each for itself. Returns a panic over what had not been tried before: it is that of
+    /// its caller. A refund that panics again is forgotten, so that those of a broken policy take no memory for good.
+    pub(super) fn pay(&mut self, now: Nanos) -> thread::Result<()> {
+        let mut result = Ok(());
+        for Owed { change, tried } in std::mem::take(&mut self.waiting().owed) {
+            let paid = catch_unwind(AssertUnwindSafe(|| _ = self.apply(now, &change)));
+            if paid.is_err() && (!tried || change.is_release()) {
+                self.waiting().owed.push(Owed { change, tried: true });
+            }
+            if !tried {
+                result = result.and(paid);
+            }
+        }
+        result
+    }
+
+    /// The caller did not take its grant.
+    pub(crate) fn give_up(&mut self, now: Nanos, cost: P::Cost, charge: Charge<P::Receipt>) {
+        if cost.is_zero() {
+            return;
+        }
+        self.stats.given_up += 1;
+        let receipt = charge.receipt;
+        self.give_back(now, Change::Refund { part: cost, held: cost, receipt });
+    }
+}

@@ -1,0 +1,160 @@
+//! Callers come, are polled, and leave.
+
+use std::task::Waker;
+use std::time::Duration;
+
+use super::flight::BATCH;
+use super::waiter::{Booking, KeyWaiter, Outcome, Stage, Turn};
+use super::{KeyLine, without_redis};
+use crate::error::Error;
+use crate::redis::context::Context;
+use crate::redis::options::Options;
+use crate::redis::script::Scripted;
+use crate::units::Nanos;
+use crate::wait_queue::{AfterUnlock, Arrival, Bounds, WaiterId};
+
+impl<P: Scripted> KeyLine<P> {
+    /// Joins the queue, as a caller that came `ahead` earlier. `max_wait`: from the arrival. `Err` if the caller need
+    /// not wait.
+    pub(crate) fn enter(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        arrived: Nanos,
+        cost: P::Cost,
+        (max_wait, ahead): (Option<Duration>, Duration),
+        (turn, waker): (Turn, Option<Waker>),
+    ) -> Result<WaiterId, Outcome> {
+        let deadline = max_wait.map(|wait| arrived.saturating_add(wait).max(now));
+        if let Err(outcome) = self.admit(context, now, cost, deadline) {
+            self.count(&outcome);
+            return Err(outcome);
+        }
+        let waiter = KeyWaiter {
+            cost,
+            joined: now,
+            arrived,
+            arrival: Arrival::new(now, ahead),
+            changes: self.outbox.made(),
+            deadline,
+            stage: Stage::Waiting(turn),
+            projected: None,
+            limited_by: None,
+            counted: false,
+        };
+        let spare = self.spares.first_for(cost).filter(|booking| waiter.is_in_time(booking));
+        let needs_answer = turn != Turn::New || deadline.is_some() || context.scripts.room;
+        let (id, reach) = self.roster.enter(waiter, !ahead.is_zero(), needs_answer, waker);
+        self.ask_again_for(reach);
+        if self.roster.head() == Some(id) && spare.is_some() {
+            self.hand_on_spare();
+        }
+        Ok(id)
+    }
+
+    fn admit(
+        &self,
+        context: &Context<P>,
+        now: Nanos,
+        cost: P::Cost,
+        deadline: Option<Nanos>,
+    ) -> Result<(), Outcome> {
+        let refused = |error: Error| Err(Outcome::Refused(error));
+        if deadline == Some(now) && self.roster.waiting() >= BATCH {
+            // The next request would not reach it.
+            return refused(Error::Denied { retry_after: None, part: None });
+        }
+        if let Err(error) = self.agreement.check(now)(cost) {
+            return refused(error.into());
+        }
+        if let Some(error) = context.health.down() {
+            return Err(without_redis(context, error.unsent(&self.key)));
+        }
+        if let Some(deadline) = deadline
+            && let Some((due, part)) = self.pacing.refuses(now, cost, deadline)
+            && self.roster.waiting() == 0
+            && self.spares.is_empty()
+        {
+            context.counters.denied_locally.add(1);
+            return refused(Error::Denied { retry_after: Some(due.since(now)), part });
+        }
+        let Options { max_waiters: waiters, max_queued_permits: permits, .. } = context.options;
+        let bounds = Bounds { waiters, permits, ..Bounds::NONE };
+        if let Some(limit) = self.roster.exceeds(bounds, cost) {
+            let retry_after = self.roster.next_move().map(|at| at.since(now));
+            return refused(Error::QueueFull { limit, retry_after });
+        }
+        Ok(())
+    }
+
+    /// The outcome of a caller, if there is one yet.
+    pub(crate) fn take(&mut self, id: WaiterId) -> Option<Outcome> {
+        self.roster.take(id)
+    }
+
+    /// `Ok` if there is an outcome or, for a `reserving` caller, if Redis has replied when its turn comes. `Err`:
+    /// when that may change by itself; `waker` is called when it has.
+    pub(crate) fn poll(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        id: WaiterId,
+        (reserving, waker): (bool, &Waker),
+    ) -> Result<(), Option<Nanos>> {
+        match self.roster.poll(id, reserving, waker) {
+            true => Ok(()),
+            false => Err(self.moves_at(context, now)),
+        }
+    }
+
+    /// How long a waiter still has to wait, as far as is known.
+    pub(crate) fn delay(&self, id: WaiterId, now: Nanos) -> Duration {
+        let waiter = &self.roster[id];
+        match waiter.stage {
+            Stage::Booked(booking) => booking.due.since(now),
+            Stage::Waiting(_) | Stage::Asked(_) => {
+                waiter.projected.map_or(Duration::ZERO, |at| at.since(now))
+            }
+            Stage::Over(_) | Stage::Stale(_) => Duration::ZERO,
+        }
+    }
+
+    /// The caller has gone: its turn or its booking goes to the next, or back.
+    pub(crate) fn leave(&mut self, id: WaiterId) {
+        self.roster.drop_waker(id);
+        let cost = self.roster[id].cost;
+        match self.roster[id].stage {
+            Stage::Waiting(_) | Stage::Asked(_) => {
+                self.stats.given_up += 1;
+                self.give_up(id, None);
+            }
+            Stage::Booked(booking) => {
+                self.stats.given_up += 1;
+                let next = self.roster.remove_booked(id);
+                self.hand_on(next, ([booking].into(), cost));
+            }
+            Stage::Over(_) | Stage::Stale(_) => match self.take(id) {
+                Some(Outcome::Granted(info)) => self.give_back(cost, info.booking),
+                Some(Outcome::Local) => self.stats.given_up += 1,
+                Some(Outcome::Refused(_)) | None => {}
+            },
+        }
+    }
+
+    /// The caller left without taking its grant.
+    pub(crate) fn give_back(&mut self, cost: P::Cost, booking: Option<Booking>) {
+        self.stats.given_up += 1;
+        if let Some(booking) = booking {
+            self.return_booking(cost, booking);
+        }
+    }
+
+    /// Wakes the callers that were held back, if there are any.
+    pub(crate) fn wake_held_back(&mut self) -> Option<AfterUnlock> {
+        let holds_back = self.roster.holds_back();
+        holds_back.then(|| {
+            self.roster.wake_held_back();
+            self.roster.after_unlock()
+        })
+    }
+}

@@ -1,0 +1,86 @@
+//! The changes of a key that wait to be sent.
+
+use std::collections::VecDeque;
+
+use super::change::{Claim, KeyChange};
+use super::flight::BATCH;
+use crate::units::Nanos;
+
+/// Maximum changes that wait to be sent. Refunds are not bounded: each of them ends a grant.
+pub(super) const MOST_CHANGES: u32 = 100_000;
+
+#[derive(Default)]
+pub(super) struct Outbox<C> {
+    changes: VecDeque<KeyChange<C>>,
+    /// How many have joined so far.
+    made: u64,
+}
+
+impl<C> Outbox<C> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.changes.len() >= MOST_CHANGES as usize
+    }
+
+    pub(super) fn made(&self) -> u64 {
+        self.made
+    }
+
+    /// How many of those that have joined do not wait any longer.
+    pub(super) fn sent(&self) -> u64 {
+        self.made.saturating_sub(self.changes.len() as u64)
+    }
+
+    /// When the first of them was made.
+    pub(super) fn oldest(&self) -> Option<Nanos> {
+        self.changes.front().map(|change| change.made)
+    }
+
+    /// Whether the policy is to be set.
+    pub(super) fn sets(&self) -> bool {
+        self.changes.iter().any(|change| change.claim == Claim::Set)
+    }
+
+    pub(super) fn push(&mut self, change: KeyChange<C>, now: Nanos) {
+        self.changes.push_back(KeyChange { made: now, ..change });
+        self.made += 1;
+    }
+
+    /// Adds a change that no caller has made, ahead of all.
+    pub(super) fn push_first(&mut self, change: KeyChange<C>, now: Nanos) {
+        self.changes.push_front(KeyChange { made: now, ..change });
+    }
+
+    /// The changes of a request that had no effect.
+    pub(super) fn take_back(&mut self, changes: Vec<KeyChange<C>>) {
+        for change in changes.into_iter().rev() {
+            self.changes.push_front(change);
+        }
+    }
+
+    /// The changes of the next request.
+    pub(super) fn take_batch(&mut self) -> Vec<KeyChange<C>> {
+        let first = self.changes.iter().position(KeyChange::deletes).map_or(BATCH, |at| at + 1);
+        let first = first.min(BATCH).min(self.changes.len());
+        self.changes.drain(..first).collect()
+    }
+
+    /// The changes from the first on that were made at such times.
+    pub(super) fn take_while(&mut self, is_over: impl Fn(Nanos) -> bool) -> VecDeque<KeyChange<C>> {
+        let kept = self.changes.iter().position(|change| !is_over(change.made));
+        let kept = self.changes.split_off(kept.unwrap_or(self.changes.len()));
+        std::mem::replace(&mut self.changes, kept)
+    }
+
+    pub(super) fn take_all(&mut self) -> VecDeque<KeyChange<C>> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Another policy is in force: none is claimed by the rule of the fleet.
+    pub(super) fn forget_claims(&mut self) {
+        self.changes.iter_mut().for_each(KeyChange::forget_claim);
+    }
+}

@@ -1,0 +1,245 @@
+//! When the head is asked for, how many waiters with it, and how far ahead they may be booked.
+
+use std::time::Duration;
+
+use super::flight::BATCH;
+use crate::policy::Cost;
+use crate::redis::context::Context;
+use crate::redis::health::{about, whole};
+use crate::redis::script::Scripted;
+use crate::units::Nanos;
+
+/// After this part of the horizon, on average, a process asks again for a head that was passed over. The time is
+/// random, so that processes do not keep step.
+const PACE: u32 = 16;
+
+/// The least reach of a request. The reach is limited because a "later" costs the server, too.
+const FEW: usize = 8;
+
+/// A head that was passed over this many times reaches the whole horizon.
+const STEPS: u32 = 8;
+
+/// How far ahead a waiter for a place in flight is booked at most, besides two round trips.
+const HELD_AHEAD: Duration = Duration::from_millis(5);
+
+/// The pause before a process asks again for a head whose time is unpredictable: a few milliseconds, and more the
+/// longer it waits, so that a free place stays empty for a small part of that time.
+fn poll_pause(passed: u32) -> Duration {
+    Duration::from_millis(u64::from(4 + passed / 2).min(64))
+}
+
+pub(super) struct Pacing<C> {
+    /// The head cannot be booked before this. `None`: it is asked for at once.
+    ask_at: Option<Nanos>,
+    /// Until then the last reply about the head, or about the last refused caller, counts. Then a request hears
+    /// what other processes have changed.
+    refresh_at: Nanos,
+    /// How many times other processes were quicker than the head.
+    passed: u32,
+    /// How many waiters a request asks for.
+    reach: usize,
+    refusal: Option<Refusal<C>>,
+    /// How long the last request took.
+    trip: Duration,
+    random: u64,
+}
+
+/// The last refusal: its cost, when that will be ready, and the part that limits it.
+struct Refusal<C> {
+    cost: C,
+    due: Nanos,
+    part: Option<usize>,
+}
+
+/// What the waiters within reach got in a reply.
+pub(super) struct Batch {
+    pub(super) within: usize,
+    pub(super) booked: usize,
+    pub(super) first_due: Option<Nanos>,
+    pub(super) last_due: Nanos,
+}
+
+/// What a reply says of the head.
+#[derive(Clone, Copy)]
+pub(super) enum Head<C> {
+    /// All within reach have an outcome.
+    Served,
+    /// It was not asked for.
+    Unasked,
+    /// It has to wait; how long, if that is known. `passed`: how many times it was passed over before, if it was.
+    Later { cost: C, wait: Option<Duration>, passed: Option<u32> },
+}
+
+impl<C: Cost> Pacing<C> {
+    pub(super) fn new(seed: u64) -> Self {
+        let (ask_at, refresh_at, passed, refusal, trip) = Default::default();
+        let (reach, random) = (BATCH, seed | 1);
+        Self { ask_at, refresh_at, passed, reach, refusal, trip, random }
+    }
+
+    /// When the head is asked for. `None`: at once.
+    pub(super) fn asks_at(&self) -> Option<Nanos> {
+        self.ask_at.map(|at| at.min(self.refresh_at))
+    }
+
+    /// How many waiters a request asks for now, from the head on.
+    pub(super) fn reach(&self, now: Nanos) -> usize {
+        let is_time = self.asks_at().is_none_or(|at| at <= now);
+        if is_time { self.reach } else { 0 }
+    }
+
+    /// Whether a request that was sent at `sent` was for the time at which the head was expected to be ready.
+    pub(super) fn was_time(&self, sent: Nanos) -> bool {
+        self.ask_at.is_some_and(|at| at <= sent)
+    }
+
+    pub(super) fn passed(&self) -> u32 {
+        self.passed
+    }
+
+    pub(super) fn random(&self) -> u64 {
+        self.random
+    }
+
+    /// The next request reaches at least so many.
+    pub(super) fn reach_at_least(&mut self, reach: usize) {
+        self.reach = self.reach.max(reach);
+    }
+
+    /// The head may be due: asks for it at once.
+    pub(super) fn ask_now(&mut self) {
+        self.ask_at = None;
+    }
+
+    /// Permits may have come back: plans a request at once.
+    pub(super) fn ask_again(&mut self) {
+        self.ask_at = None;
+        self.passed = 0;
+        self.refusal = None;
+    }
+
+    /// The head is booked.
+    pub(super) fn booked(&mut self) {
+        self.passed = 0;
+    }
+
+    pub(super) fn took(&mut self, trip: Duration) {
+        self.trip = trip;
+    }
+
+    pub(super) fn refused(&mut self, cost: C, due: Nanos, part: Option<usize>) {
+        self.refusal = Some(Refusal { cost, due, part });
+    }
+
+    pub(super) fn forget_refusal(&mut self) {
+        self.refusal = None;
+    }
+
+    /// Whether a refusal may still answer a caller.
+    pub(super) fn remembers_refusal(&self, now: Nanos) -> bool {
+        self.refusal.as_ref().is_some_and(|refusal| refusal.due.min(self.refresh_at) > now)
+    }
+
+    /// What the last refusal says of a caller that cannot wait longer than until `deadline`, if it refuses it: when
+    /// its cost is ready, and the part that limits it.
+    pub(super) fn refuses(
+        &self,
+        now: Nanos,
+        cost: C,
+        deadline: Nanos,
+    ) -> Option<(Nanos, Option<usize>)> {
+        let refusal = self.refusal.as_ref().filter(|_| now < self.refresh_at)?;
+        let is_for = refusal.cost == cost && deadline < refusal.due;
+        is_for.then_some((refusal.due, refusal.part))
+    }
+
+    /// How far ahead a waiter may be booked when other processes have been quicker than the head `passed` times:
+    /// from three quarters of the horizon step by step to all of it, so that a process that was passed over is
+    /// quicker the next time. A large head may need more than the horizon yields.
+    ///
+    /// A booking of places in flight holds them from now on, so these are booked only milliseconds ahead.
+    pub(super) fn ahead<P: Scripted>(
+        &self,
+        context: &Context<P>,
+        cost: P::Cost,
+        is_head: bool,
+    ) -> Duration {
+        let (horizon, passed) = (context.options.horizon, self.passed);
+        if P::HELD {
+            return horizon.min(HELD_AHEAD + 2 * self.trip);
+        }
+        if is_head && passed > 0 && cost.permits() > 1 {
+            return horizon.saturating_mul(1 << passed.min(30));
+        }
+        horizon / (4 * STEPS) * (3 * STEPS + passed.min(STEPS))
+    }
+
+    /// How long a process that has waiters counts as waiting: until its next request is long overdue.
+    pub(super) fn listens(&self) -> Duration {
+        4 * poll_pause(self.passed) + Duration::from_millis(50)
+    }
+
+    /// The head was not asked for. It is due before those behind it: if they could be granted earlier than it is
+    /// asked for, permits have come back.
+    pub(super) fn plan_by_others(&mut self, soonest: Option<Nanos>) {
+        if soonest.is_some_and(|due| self.asks_at().is_some_and(|at| due < at)) {
+            self.ask_at = None;
+        }
+    }
+
+    /// Plans the next request after a reply.
+    pub(super) fn plan<P: Scripted<Cost = C>>(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        batch: &Batch,
+        head: Head<C>,
+    ) {
+        let &Batch { within, booked, first_due, last_due } = batch;
+        // Where a window begins, all bookings are due at the same time: a process does not take the whole window
+        // in one request, and leaves the other processes time for theirs before its next.
+        let at_once = booked > 1 && first_due == Some(last_due);
+        let ahead = whole(last_due.since(now) / 2);
+        let pause = if at_once { context.options.horizon / 4 } else { Duration::ZERO };
+        // If all were booked there may be room for more, otherwise for about the same number.
+        self.reach = match booked == within {
+            true if ahead >= pause && at_once => self.reach,
+            true => 2 * self.reach.max(booked),
+            false if at_once => booked / 2,
+            false => 2 * booked,
+        };
+        self.reach = self.reach.clamp(FEW, BATCH);
+        let refresh = context.options.refresh;
+        self.refresh_at = now.saturating_add((refresh / 4).saturating_add(self.about(refresh / 2)));
+        let pause = match head {
+            Head::Served => Some(self.about(pause).min(ahead)).filter(|pause| !pause.is_zero()),
+            Head::Unasked => None,
+            Head::Later { cost, wait, passed } => {
+                self.passed = passed.map_or(self.passed, |passed| passed + 1);
+                Some(self.pause_for_head(context, cost, wait))
+            }
+        };
+        self.ask_at = pause.map(|pause| now.saturating_add(pause));
+    }
+
+    fn pause_for_head<P: Scripted<Cost = C>>(
+        &mut self,
+        context: &Context<P>,
+        cost: C,
+        wait: Option<Duration>,
+    ) -> Duration {
+        let Some(wait) = wait else {
+            // It is unpredictable when permits come back: ask again, at growing intervals.
+            return self.about(poll_pause(self.passed));
+        };
+        // It can be booked this far ahead.
+        let ahead = self.ahead(context, cost, true);
+        let pace = if P::HELD { ahead / 2 } else { context.options.horizon / PACE };
+        wait.saturating_sub(ahead).max(self.about(pace))
+    }
+
+    /// A random time from half of `duration` to one and a half.
+    fn about(&mut self, duration: Duration) -> Duration {
+        about(&mut self.random, duration)
+    }
+}

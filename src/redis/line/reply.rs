@@ -1,0 +1,403 @@
+//! The end of a request: its reply, or its failure, is applied to its waiters and changes.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::KeyLine;
+use super::agreement::Ruling;
+use super::change::{Claim, KeyChange, refuse_all};
+use super::flight::{InFlightRequest, RequestEnd, RequestKind};
+use super::pacing::{Batch, Head};
+use super::report::reports;
+use super::spares::put_aside;
+use super::waiter::{Booking, Outcome};
+use super::without_redis;
+use crate::error::store::StoreError;
+use crate::error::{Error, QueueLimit};
+use crate::observe::Event;
+use crate::redis::connection::{Effect, Failure, Reply};
+use crate::redis::context::Context;
+use crate::redis::script::wire::{Answer, Verdict};
+use crate::redis::script::{Scripted, wire};
+use crate::units::Nanos;
+use crate::wait_queue::WaiterId;
+
+/// How a request ends for its waiters and changes.
+enum Rest {
+    Settled,
+    /// The request had no effect: another one repeats it.
+    Repeat,
+    Refuse(StoreError),
+}
+
+/// A reply to waiters, while it is applied.
+struct Taken<C> {
+    /// When its request was sent, and under which policy.
+    sent: (Nanos, u32),
+    /// Whether what it books may be lost, because the process stood still meanwhile.
+    is_overdue: bool,
+    /// Bookings for the next waiters, and their cost.
+    spare: VecDeque<Booking>,
+    cost: C,
+    booked: usize,
+    first_due: Option<Nanos>,
+    /// The first waiter that has to wait, and how long.
+    later: Option<(WaiterId, Option<Duration>)>,
+}
+
+impl<P: Scripted> KeyLine<P> {
+    /// The request of a flight has ended.
+    pub(crate) fn land(&mut self, context: &Context<P>, now: Nanos, number: u64, end: RequestEnd) {
+        let Some(request) = self.transport.land(number) else {
+            // Too late for its callers, but it is an answer.
+            if matches!(end, RequestEnd::Replied(_)) {
+                self.note_answer(context, now, Nanos::ZERO);
+            }
+            return;
+        };
+        self.roster.forget_served();
+        if let Some(request) = request {
+            self.end(context, now, request, end);
+        }
+        self.transport.collect(context, now);
+    }
+
+    /// Applies the end of a request.
+    pub(super) fn end(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        mut request: InFlightRequest<P::Cost>,
+        end: RequestEnd,
+    ) {
+        let rest = match &end {
+            RequestEnd::Replied(reply) => match self.replied(context, now, &mut request, reply) {
+                Some(rest) => {
+                    context.counters.answered.add(1);
+                    context.counters.latency.add_time(now.since(request.at));
+                    rest
+                }
+                None => self.failed(context, now, &request, &Failure::strange(reply)),
+            },
+            RequestEnd::Failed(failure) => self.failed(context, now, &request, failure),
+            RequestEnd::NoSlot | RequestEnd::Withdrawn => {
+                if matches!(end, RequestEnd::NoSlot) {
+                    self.transport.note_crowd(now);
+                }
+                context.health.abandoned(request.tries);
+                Rest::Repeat
+            }
+        };
+        match rest {
+            Rest::Settled => {}
+            Rest::Repeat => self.repeat(context, now, request.kind),
+            Rest::Refuse(error) => self.refuse(context, now, request.kind, &error),
+        }
+        if let RequestEnd::Replied(Reply::PolicyMismatch(..)) = end {
+            self.turn_away_the_too_large(now);
+        }
+        self.hand_on_spare();
+    }
+
+    fn repeat(&mut self, context: &Context<P>, now: Nanos, kind: RequestKind<P::Cost>) {
+        self.lease.failed(context, now, false);
+        match kind {
+            RequestKind::Take(_, ids) => {
+                for id in ids {
+                    self.roster.unask(id);
+                }
+            }
+            RequestKind::Change(changes) => self.outbox.take_back(changes),
+            RequestKind::Probe => {}
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        kind: RequestKind<P::Cost>,
+        error: &StoreError,
+    ) {
+        // A probe takes nothing, so nothing is lost with it.
+        if error.may_have_charged() && !matches!(kind, RequestKind::Probe) {
+            context.counters.lost.add(1);
+        }
+        // A key at fault is left alone.
+        if error.is_unavailable() {
+            let may_have_booked = matches!(kind, RequestKind::Take(..)) && error.may_have_charged();
+            self.lease.failed(context, now, may_have_booked);
+        }
+        match kind {
+            RequestKind::Take(_, ids) => {
+                for id in ids {
+                    if self.roster.unask(id) {
+                        let outcome = match error.is_unavailable()
+                            || context.options.foreign_is_unavailable
+                        {
+                            true => without_redis(context, error.clone()),
+                            false => Outcome::Refused(error.clone().into()),
+                        };
+                        self.turn_away(id, outcome);
+                    }
+                }
+            }
+            RequestKind::Change(changes) => refuse_all(changes, error),
+            RequestKind::Probe => {}
+        }
+    }
+
+    fn failed(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        request: &InFlightRequest<P::Cost>,
+        failure: &Failure,
+    ) -> Rest {
+        context.counters.failed.add(1);
+        let error = failure.error(&self.key);
+        if failure.key {
+            // The server is there.
+            context.counters.foreign.add(1);
+            self.note_answer(context, now, request.at);
+            self.pacing.ask_again();
+            return Rest::Refuse(error);
+        }
+        let down = self.outage.failed(context, now, request, &error, self.pacing.random());
+        self.events.extend(down);
+        if failure.effect == Effect::None { Rest::Repeat } else { Rest::Refuse(error) }
+    }
+
+    /// A reply has come. `None` if it is malformed.
+    fn replied(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        request: &mut InFlightRequest<P::Cost>,
+        reply: &Reply,
+    ) -> Option<Rest> {
+        if let Reply::PolicyMismatch(word, number, bytes) = reply {
+            self.note_answer(context, now, request.at);
+            return Some(self.disagree(context, &mut request.kind, (word, *number, bytes)));
+        }
+        match &mut request.kind {
+            RequestKind::Take(ahead, ids) => {
+                let answers = wire::answers(reply, &request.calls, context.scripts.parts)?;
+                self.note_answer(context, now, request.at);
+                // The waiters within reach; the others are newcomers behind waiters that were not asked for.
+                let within = ahead.map_or(ids.len(), |ahead| ahead.behind);
+                let sent = (request.at, request.policy);
+                self.taken(context, now, (ids, within), sent, answers);
+                self.set_again();
+            }
+            RequestKind::Change(changes) => {
+                let reports = reports::<P>(changes, (request.at, request.policy), reply)?;
+                self.note_answer(context, now, request.at);
+                if let Reply::Numbers(numbers) = reply
+                    && request.policy == self.agreement.number()
+                    && changes.iter().any(|change| change.claim == Claim::Set)
+                {
+                    self.agreement.confirm(context, numbers[0]);
+                }
+                if !changes.is_empty() {
+                    // Earlier replies are from before these changes.
+                    self.pacing.ask_again();
+                }
+                for (change, report) in changes.drain(..).zip(reports) {
+                    let _ = change.done.map(|done| done.send(Ok(report)));
+                }
+            }
+            RequestKind::Probe => self.note_answer(context, now, request.at),
+        }
+        Some(Rest::Settled)
+    }
+
+    /// The key holds another policy than ours, or something unknown.
+    fn disagree(
+        &mut self,
+        context: &Context<P>,
+        kind: &mut RequestKind<P::Cost>,
+        told: (&str, i64, &[u8]),
+    ) -> Rest {
+        self.pacing.ask_again();
+        match self.agreement.accept(context, kind, told) {
+            Ruling::Foreign(format) => {
+                context.counters.foreign.add(1);
+                return Rest::Refuse(StoreError::foreign(&self.key, format, None));
+            }
+            Ruling::Set => {
+                // Unless the request that is repeated does.
+                if !kind.changes().iter().any(|change| change.claim == Claim::Set) {
+                    self.set_again();
+                }
+            }
+            Ruling::Claim => self.outbox.push_first(KeyChange::claiming(), self.time.latest()),
+            Ruling::Look => {}
+            Ruling::Adopt(adopted) => {
+                // They were for another policy.
+                self.outbox.forget_claims();
+                kind.changes().iter_mut().for_each(KeyChange::forget_claim);
+                self.events.extend(adopted.map(|(version, generation)| {
+                    let key = self.key.clone();
+                    Event::PolicyAdopted { key, version, generation }
+                }));
+            }
+        }
+        Rest::Repeat
+    }
+
+    /// Redis has answered for waiters. `within`: how many of them are within reach.
+    fn taken(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        (ids, within): (&[WaiterId], usize),
+        sent: (Nanos, u32),
+        answers: Vec<Answer>,
+    ) {
+        context.counters.asked.add(ids.len());
+        let (was_time, passed) = (self.pacing.was_time(sent.0), self.pacing.passed());
+        let soonest = answers.first().filter(|answer| answer.verdict != Verdict::Full);
+        let soonest = soonest.and_then(|answer| answer.wait);
+        let mut taken = self.begin_taken(context, now, sent);
+        for (index, (&id, answer)) in ids.iter().zip(answers).enumerate() {
+            if index == within {
+                self.hand_on(self.roster.head(), (std::mem::take(&mut taken.spare), taken.cost));
+            }
+            self.settle(context, now, id, &answer, &mut taken);
+        }
+        let Taken { spare, cost, booked, first_due, later, .. } = taken;
+        // Waiters may have come meanwhile.
+        self.hand_on(self.roster.head(), (spare, cost));
+        self.lease.begin(context, sent.0);
+        if within == 0 {
+            self.pacing.plan_by_others(soonest.map(|wait| now.saturating_add(wait)));
+            return;
+        }
+        let head = match later {
+            None => Head::Served,
+            Some((id, _)) if self.roster.head() != Some(id) => Head::Unasked,
+            Some((id, wait)) => {
+                if wait.is_none() {
+                    self.lease.wait::<P>();
+                }
+                // It was passed over only if it was the head before.
+                let was_passed = was_time && ids.first() == Some(&id);
+                let passed = was_passed.then_some(passed);
+                Head::Later { cost: self.roster[id].cost, wait, passed }
+            }
+        };
+        let batch = Batch { within, booked, first_due, last_due: self.spares.last_due() };
+        self.pacing.plan(context, now, &batch, head);
+    }
+
+    fn begin_taken(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        (sent, policy): (Nanos, u32),
+    ) -> Taken<P::Cost> {
+        let trip = now.since(sent);
+        self.pacing.took(trip);
+        // The process stood still meanwhile: its waiters may have lost their bookings.
+        if trip > context.options.deadline.saturating_add(context.options.horizon) {
+            self.spares.note_standstill(now);
+        }
+        let has_booked = self.roster.front_booking().is_some();
+        let (spare, cost) = self.spares.take_for_reply(has_booked);
+        Taken {
+            sent: (sent, policy),
+            is_overdue: self.spares.is_overdue(sent),
+            spare,
+            cost,
+            booked: 0,
+            first_due: None,
+            later: None,
+        }
+    }
+
+    /// Applies the answer for one waiter.
+    fn settle(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        id: WaiterId,
+        answer: &Answer,
+        taken: &mut Taken<P::Cost>,
+    ) {
+        let cost = self.roster[id].cost;
+        if taken.cost != cost {
+            self.return_all((taken.spare.drain(..), taken.cost));
+        }
+        let mut is_booked = false;
+        if let Verdict::Booked(sequence) = answer.verdict {
+            self.hold(cost);
+            self.pacing.forget_refusal();
+            taken.booked += 1;
+            let wait = answer.wait.unwrap_or_default();
+            let booking = self.spares.booking(now, taken.sent, sequence, wait);
+            if taken.is_overdue {
+                self.return_booking(cost, booking);
+                if self.roster.unask(id) {
+                    let reach = self.roster.later(id);
+                    self.ask_again_for(reach);
+                }
+                return;
+            }
+            taken.first_due.get_or_insert(booking.due);
+            put_aside(&mut taken.spare, booking);
+            taken.cost = cost;
+            is_booked = true;
+        }
+        if !self.roster.unask(id) {
+            // It has left: its booking is for those behind it.
+            return;
+        }
+        self.roster.limit(id, answer.part);
+        // A spare booking goes to the first waiter, even if one that left was before it.
+        let in_time = |booking: &Booking| self.roster[id].is_in_time(booking);
+        let is_next = answer.verdict == Verdict::Later
+            && taken.later.is_none()
+            && taken.spare.front().is_some_and(in_time);
+        match if is_booked || is_next { taken.spare.pop_front() } else { None } {
+            Some(booking) => {
+                self.roster.book(id, booking);
+                self.pacing.booked();
+            }
+            None => self.not_booked(context, now, id, answer, taken),
+        }
+    }
+
+    fn not_booked(
+        &mut self,
+        context: &Context<P>,
+        now: Nanos,
+        id: WaiterId,
+        answer: &Answer,
+        taken: &mut Taken<P::Cost>,
+    ) {
+        let due = answer.wait.map(|wait| now.saturating_add(wait));
+        self.roster.project(id, due);
+        match answer.verdict {
+            Verdict::Later => {
+                let reach = self.roster.wait_on(id);
+                self.ask_again_for(reach);
+                taken.later.get_or_insert((id, answer.wait));
+            }
+            Verdict::Full => {
+                let limit = QueueLimit::Capacity;
+                let error = Error::QueueFull { limit, retry_after: answer.wait };
+                self.turn_away(id, Outcome::Refused(error));
+            }
+            Verdict::Refused | Verdict::Booked(_) => {
+                let cost = self.roster[id].cost;
+                let error = Error::Denied { retry_after: answer.wait, part: answer.part };
+                self.turn_away(id, Outcome::Refused(error));
+                // A policy that punishes must see each refusal.
+                if let Some(due) = due.filter(|_| !context.scripts.punish) {
+                    self.pacing.refused(cost, due, answer.part);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,562 @@
+//! The waiters of a key: their order, who has a booking, and who has an outcome to fetch.
+//!
+//! Where a change of the order asks for a request at once, it returns the *reach*: how many waiters that request has
+//! to ask for at least.
+
+use std::collections::VecDeque;
+use std::ops::Index;
+use std::task::Waker;
+use std::time::Duration;
+
+use super::flight::BATCH;
+use super::waiter::{Answered, Booking, GrantInfo, KeyWaiter, Outcome, Stage, Turn};
+use crate::clock::Alarm;
+use crate::error::QueueLimit;
+use crate::policy::Cost;
+use crate::redis::script::wire::Ahead;
+use crate::units::Nanos;
+use crate::wait_queue::{AfterUnlock, Bounds, WaitQueue, WaiterId};
+
+pub(super) struct Roster<C> {
+    /// First the waiters with a booking, in the order of their bookings, then those without.
+    queue: WaitQueue<KeyWaiter<C>>,
+    /// The first waiter without a booking.
+    head: Option<WaiterId>,
+    /// The waiters from the head on that need no answer now.
+    later: Answered<C>,
+    /// Waiters without a booking; and stale entries, which stay in the queue until the reply.
+    waiting: usize,
+    gone: usize,
+    permits: u64,
+    /// Callers that the last reply has served and that have not taken their outcome.
+    served: usize,
+}
+
+/// Where bookings went that were handed on.
+pub(super) struct HandedOn {
+    /// Whether a waiter without a booking got one.
+    pub(super) has_booked: bool,
+    /// Whether they are for a waiter that is in the request in flight, if that does not get one of its own.
+    pub(super) is_asked: bool,
+    /// Whether no waiter is left that could get one.
+    pub(super) is_end: bool,
+}
+
+impl<C> Index<WaiterId> for Roster<C> {
+    type Output = KeyWaiter<C>;
+
+    fn index(&self, id: WaiterId) -> &KeyWaiter<C> {
+        &self.queue[id]
+    }
+}
+
+/// The order.
+impl<C: Cost> Roster<C> {
+    pub(super) fn new() -> Self {
+        let (head, later, waiting, gone, permits, served) = Default::default();
+        Self { queue: WaitQueue::new(), head, later, waiting, gone, permits, served }
+    }
+
+    /// How many callers wait.
+    pub(super) fn len(&self) -> usize {
+        self.queue.len() - self.gone
+    }
+
+    /// Whether there is no entry, not even a stale one.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.len() == 0
+    }
+
+    /// How many callers wait without a booking.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// The first waiter without a booking.
+    pub(super) fn head(&self) -> Option<WaiterId> {
+        self.head
+    }
+
+    /// Whether one more caller exceeds the bounds.
+    pub(super) fn exceeds(&self, bounds: Bounds, cost: C) -> Option<QueueLimit> {
+        bounds.exceeded(self.len(), self.permits.saturating_add(cost.permits()), None)
+    }
+
+    /// The first booking.
+    pub(super) fn front_booking(&self) -> Option<Booking> {
+        match self.queue[self.queue.front()?].stage {
+            Stage::Booked(booking) => Some(booking),
+            _ => None,
+        }
+    }
+
+    /// When the front is served next.
+    pub(super) fn next_move(&self) -> Option<Nanos> {
+        let front = self.queue.front()?;
+        self.front_booking().map_or(self.queue[front].projected, |booking| Some(booking.due))
+    }
+
+    /// The first deadline, and whose it is.
+    pub(super) fn first_deadline(&self) -> Option<(Nanos, WaiterId)> {
+        self.queue.first_deadline()
+    }
+
+    /// The waiters without a booking, and stale entries.
+    fn unbooked(&self) -> impl Iterator<Item = WaiterId> {
+        std::iter::successors(self.head, |&id| self.queue.behind(id))
+    }
+
+    /// The waiters without a booking that are not in the request in flight.
+    pub(super) fn unasked(&self) -> impl Iterator<Item = WaiterId> {
+        self.unbooked().filter(|&id| matches!(self.queue[id].stage, Stage::Waiting(_)))
+    }
+
+    /// The waiters that still wait for a reply.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = WaiterId> {
+        self.unbooked().filter(|&id| !matches!(self.queue[id].stage, Stage::Stale(_)))
+    }
+
+    /// How many waiters a request asks for that reaches this one, unless they are too many.
+    pub(super) fn reach_of(&self, id: WaiterId) -> Option<usize> {
+        let position = self.unbooked().take(BATCH).position(|other| other == id);
+        position.map(|position| position + 1)
+    }
+
+    /// A caller joins: behind all others, or if it `overtakes`, ahead of those that came later than it by its
+    /// arrival. Waiters with a booking are not overtaken.
+    pub(super) fn enter(
+        &mut self,
+        waiter: KeyWaiter<C>,
+        overtakes: bool,
+        needs_answer: bool,
+        waker: Option<Waker>,
+    ) -> (WaiterId, Option<usize>) {
+        self.permits = self.permits.saturating_add(waiter.cost.permits());
+        self.waiting += 1;
+        // A caller that has no time to wait gets its outcome with the reply.
+        let at = waiter.deadline.filter(|&at| at > waiter.joined);
+        let next = self.head.filter(|_| overtakes);
+        let next = next.and_then(|head| self.queue.overtaken(waiter.arrival, Some(head)));
+        let (id, mut reach) = match next {
+            None => {
+                let id = self.queue.push(waiter, at, waker);
+                self.head.get_or_insert(id);
+                self.later.next.get_or_insert(id);
+                (id, None)
+            }
+            Some(next) => {
+                let id = self.queue.insert_before(next, waiter, at, waker);
+                (id, self.entered_before(next, id, needs_answer))
+            }
+        };
+        if self.later.next == Some(id) && !needs_answer {
+            // It waits as long as it takes.
+            reach = reach.max(self.later(id));
+        }
+        (id, reach)
+    }
+
+    /// A caller has entered ahead of `next`, which has no booking.
+    fn entered_before(
+        &mut self,
+        next: WaiterId,
+        id: WaiterId,
+        needs_answer: bool,
+    ) -> Option<usize> {
+        let is_head = self.head == Some(next);
+        if is_head {
+            self.head = Some(id);
+        }
+        let (cost, next_cost) = (self.queue[id].cost, self.queue[next].cost);
+        // What has left in the middle of a request is not counted, wherever it is.
+        let mut behind = std::iter::successors(Some(next), |&id| self.queue.behind(id));
+        let behind = behind.find(|&id| !matches!(self.queue[id].stage, Stage::Stale(_)));
+        let mut reach = None;
+        match behind.filter(|&behind| self.queue[behind].counted) {
+            Some(counted) => {
+                self.queue[id].projected = self.queue[counted].projected;
+                reach = self.count_as_answered(id, needs_answer);
+            }
+            None if self.later.next == behind => self.later.next = Some(id),
+            None => {}
+        }
+        reach.max((is_head && next_cost != cost).then_some(0))
+    }
+
+    /// Counts a waiter that has entered ahead of one that is counted.
+    fn count_as_answered(&mut self, id: WaiterId, needs_answer: bool) -> Option<usize> {
+        let waiter = &mut self.queue[id];
+        waiter.counted = true;
+        self.later.join(waiter.cost);
+        // The next request reaches it, or only the first.
+        let reach = if needs_answer { self.reach_of(id) } else { None };
+        if reach.is_none()
+            && let Stage::Waiting(_) = self.queue[id].stage
+        {
+            self.reserved(id);
+            self.queue[id].stage = Stage::Waiting(Turn::Later);
+        }
+        reach
+    }
+
+    /// This waiter needs no answer until the head is due.
+    pub(super) fn later(&mut self, id: WaiterId) -> Option<usize> {
+        let mut reach = None;
+        if !self.queue[id].counted {
+            // Those that have entered ahead of it since it was asked for.
+            while let Some(next) = self.later.next.filter(|&next| next != id) {
+                self.later.next = self.queue.behind(next);
+                if matches!(self.queue[next].stage, Stage::Waiting(_)) {
+                    reach = reach.max(self.count_as_answered(next, true));
+                }
+            }
+            self.later.next = self.queue.behind(id);
+            self.later.join(self.queue[id].cost);
+            self.queue[id].counted = true;
+        }
+        self.queue[id].stage = Stage::Waiting(Turn::Later);
+        reach
+    }
+
+    /// A waiter without a booking gets one, or leaves.
+    fn not_later(&mut self, id: WaiterId) {
+        if std::mem::take(&mut self.queue[id].counted) {
+            self.later.leave(self.queue[id].cost);
+        } else if self.later.next == Some(id) {
+            self.later.next = self.queue.behind(id);
+        }
+    }
+
+    /// A reservation learns when its turn comes.
+    fn reserved(&mut self, id: WaiterId) {
+        if self.queue[id].stage.turn() == Some(Turn::Reserving) {
+            self.queue.wake(id);
+        }
+    }
+
+    fn unlink(&mut self, id: WaiterId) {
+        if self.head == Some(id) {
+            self.head = self.queue.behind(id);
+        }
+        if self.later.next == Some(id) {
+            self.later.next = self.queue.behind(id);
+        }
+        self.queue.unlink(id);
+        self.permits = self.permits.saturating_sub(self.queue[id].cost.permits());
+    }
+}
+
+/// Requests and their answers.
+impl<C: Cost> Roster<C> {
+    /// Chooses the waiters to ask for: the first `reach`; and all up to the last newcomer that needs a reply at once,
+    /// except those between that need none. A waiter does not overtake a change that was made before it came, because
+    /// it must see the effect: `sent` changes are. `room`: whether a newcomer needs a reply that waits as long as it
+    /// takes. `is_sum`: whether one charge for several such costs is the same as one for each.
+    pub(super) fn ask(
+        &mut self,
+        reach: usize,
+        sent: u64,
+        room: bool,
+        is_sum: impl FnOnce(C) -> bool,
+    ) -> (Option<Ahead<C>>, Vec<WaiterId>) {
+        let may = |id: &WaiterId| self.queue[*id].changes <= sent;
+        let mut ids: Vec<_> = self.unbooked().take_while(may).take(reach).collect();
+        let ahead = self.ahead(&ids, is_sum);
+        let next = match (&ahead, ids.last()) {
+            (Some(_), _) => self.later.next,
+            (None, Some(&last)) => self.queue.behind(last),
+            (None, None) => self.head,
+        };
+        let (within, mut wanted) = (ids.len(), ids.len());
+        let others = std::iter::successors(next, |&id| self.queue.behind(id)).take_while(may);
+        for id in others.take(BATCH - within) {
+            let waiter = &self.queue[id];
+            ids.push(id);
+            let turn = waiter.stage.turn();
+            let wants = turn == Some(Turn::Reserving)
+                || turn == Some(Turn::New) && (waiter.deadline.is_some() || room);
+            if wants {
+                wanted = ids.len();
+            }
+        }
+        ids.truncate(wanted);
+        for &id in &ids {
+            let stage = &mut self.queue[id].stage;
+            *stage = Stage::Asked(stage.turn().unwrap_or(Turn::Later));
+        }
+        (ahead.filter(|_| wanted > within), ids)
+    }
+
+    /// The waiters behind those of `ids` that need no answer.
+    fn ahead(&self, ids: &[WaiterId], is_sum: impl FnOnce(C) -> bool) -> Option<Ahead<C>> {
+        let first = ids.last().map_or(self.head, |&last| self.queue.behind(last))?;
+        let first = self.queue[first].cost;
+        let costs: Vec<_> = ids.iter().map(|&id| self.queue[id].cost).collect();
+        self.later.ahead(first, &costs, is_sum(first))
+    }
+
+    /// The request in flight has ended for a waiter. Whether it still waits.
+    pub(super) fn unask(&mut self, id: WaiterId) -> bool {
+        match &mut self.queue[id].stage {
+            Stage::Stale(outcome) => {
+                let outcome = outcome.take();
+                self.gone -= 1;
+                self.unlink(id);
+                self.finish(id, outcome);
+                false
+            }
+            stage => {
+                if let Stage::Asked(turn) = *stage {
+                    *stage = Stage::Waiting(turn);
+                }
+                true
+            }
+        }
+    }
+
+    /// The part that limits a waiter, by a reply.
+    pub(super) fn limit(&mut self, id: WaiterId, part: Option<usize>) {
+        let waiter = &mut self.queue[id];
+        waiter.limited_by = part.or(waiter.limited_by);
+    }
+
+    /// When a waiter would be due, by a reply.
+    pub(super) fn project(&mut self, id: WaiterId, due: Option<Nanos>) {
+        self.queue[id].projected = due;
+    }
+
+    /// Redis has answered for a waiter: later.
+    pub(super) fn wait_on(&mut self, id: WaiterId) -> Option<usize> {
+        self.reserved(id);
+        self.later(id)
+    }
+
+    /// Books the first waiter without a booking, or one that was asked for before others entered ahead of it.
+    pub(super) fn book(&mut self, id: WaiterId, booking: Booking) {
+        self.queue.cancel_deadline(id);
+        self.waiting -= 1;
+        self.reserved(id);
+        self.not_later(id);
+        match self.head {
+            Some(head) if head != id => self.queue.move_before(head, id),
+            _ => self.head = self.queue.behind(id),
+        }
+        self.queue.not_overtaken(id);
+        self.queue[id].stage = Stage::Booked(booking);
+    }
+
+    /// Hands bookings for `cost` to the waiters from `next` on that ask for the same cost: each moves up. `spare` keeps
+    /// those that are left.
+    pub(super) fn hand_on(
+        &mut self,
+        mut next: Option<WaiterId>,
+        cost: C,
+        spare: &mut VecDeque<Booking>,
+    ) -> HandedOn {
+        let (mut has_booked, mut is_asked) = (false, false);
+        while let Some(id) = next.filter(|_| !spare.is_empty()) {
+            let waiter = &mut self.queue[id];
+            if waiter.cost != cost {
+                break;
+            }
+            match waiter.stage {
+                Stage::Booked(ref mut booking) => {
+                    spare.push_back(*booking);
+                    *booking = spare.pop_front().unwrap_or(*booking);
+                    next = self.queue.behind(id);
+                }
+                Stage::Waiting(_) => {
+                    let in_time = |booking: &&Booking| waiter.is_in_time(booking);
+                    let Some(&booking) = spare.front().filter(in_time) else { break };
+                    spare.pop_front();
+                    next = self.queue.behind(id);
+                    self.book(id, booking);
+                    has_booked = true;
+                }
+                Stage::Asked(_) | Stage::Stale(_) => {
+                    // It may get a booking of its own: the first waiter without one gets this.
+                    is_asked = true;
+                    break;
+                }
+                Stage::Over(_) => break,
+            }
+        }
+        HandedOn { has_booked, is_asked, is_end: next.is_none() }
+    }
+
+    /// The waiters with a booking wait without one, as at first. Returns the bookings.
+    pub(super) fn unbook_all(&mut self) -> Vec<(C, Booking)> {
+        let (mut bookings, mut next) = (Vec::new(), self.queue.front());
+        while let Some(id) = next
+            && let Stage::Booked(booking) = self.queue[id].stage
+        {
+            next = self.queue.behind(id);
+            let waiter = &mut self.queue[id];
+            waiter.stage = Stage::Waiting(Turn::Later);
+            let (cost, deadline) = (waiter.cost, waiter.deadline);
+            let went_ahead = !waiter.arrival.ahead_at(waiter.joined).is_zero();
+            waiter.counted = true;
+            self.later.join(cost);
+            self.queue.set_deadline(id, deadline);
+            if went_ahead {
+                self.queue.may_be_overtaken(id);
+            }
+            self.waiting += 1;
+            bookings.push((cost, booking));
+        }
+        self.head = self.queue.front();
+        bookings
+    }
+}
+
+/// Outcomes.
+impl<C: Cost> Roster<C> {
+    /// Grants the first booking, if it is due. Returns how long its caller waited.
+    pub(super) fn grant_due(&mut self, now: Nanos) -> Option<Duration> {
+        let id = self.queue.front()?;
+        let booking = self.front_booking().filter(|booking| booking.due <= now)?;
+        let waiter = &self.queue[id];
+        let waited = booking.due.since(waiter.arrived);
+        let info = GrantInfo { waited, booking: Some(booking), limited_by: waiter.limited_by };
+        self.unlink(id);
+        self.finish(id, Some(Outcome::Granted(info)));
+        Some(waited)
+    }
+
+    /// A waiter is asked for once more before it is refused.
+    pub(super) fn forget_deadline(&mut self, id: WaiterId) {
+        self.queue.cancel_deadline(id);
+    }
+
+    /// A waiter without a booking does not wait any longer. `outcome`: what its caller still gets. Returns whether the
+    /// next may be ready earlier.
+    pub(super) fn give_up(&mut self, id: WaiterId, outcome: Option<Outcome>) -> bool {
+        self.waiting -= 1;
+        self.not_later(id);
+        let waiter = &mut self.queue[id];
+        if waiter.stage.is_asked() {
+            waiter.stage = Stage::Stale(outcome);
+            self.gone += 1;
+            self.queue.wake(id);
+            self.queue.cancel_deadline(id);
+            return false;
+        }
+        let (cost, is_head) = (waiter.cost, self.head == Some(id));
+        self.unlink(id);
+        // Unless it asks for the same.
+        let is_earlier = is_head && self.head.is_none_or(|head| self.queue[head].cost != cost);
+        self.finish(id, outcome);
+        is_earlier
+    }
+
+    /// Of a waiter that has left the queue only the outcome stays, until its caller fetches it.
+    fn finish(&mut self, id: WaiterId, outcome: Option<Outcome>) {
+        let Some(outcome) = outcome else {
+            self.queue.remove(id);
+            return;
+        };
+        self.served += 1;
+        self.queue[id].stage = Stage::Over(outcome);
+        self.queue.wake(id);
+    }
+
+    /// The outcome of a caller, if there is one yet.
+    pub(super) fn take(&mut self, id: WaiterId) -> Option<Outcome> {
+        match &mut self.queue[id].stage {
+            Stage::Stale(outcome) => outcome.take(),
+            Stage::Over(_) => {
+                self.served = self.served.saturating_sub(1);
+                match self.queue.remove(id).stage {
+                    Stage::Over(outcome) => Some(outcome),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether there is an outcome or, for a `reserving` caller, whether Redis has replied when its turn comes. If not,
+    /// `waker` is called when there is.
+    pub(super) fn poll(&mut self, id: WaiterId, reserving: bool, waker: &Waker) -> bool {
+        let waiter = &self.queue[id];
+        // The next request reaches only the first.
+        let is_known = self.waiting > BATCH || waiter.stage.turn() != Some(Turn::Reserving);
+        if matches!(waiter.stage, Stage::Over(_) | Stage::Stale(_)) || reserving && is_known {
+            return true;
+        }
+        self.queue.keep_waker(id, waker);
+        false
+    }
+
+    /// A caller has gone.
+    pub(super) fn drop_waker(&mut self, id: WaiterId) {
+        self.queue.drop_waker(id);
+    }
+
+    /// A waiter with a booking leaves. Returns the one behind it.
+    pub(super) fn remove_booked(&mut self, id: WaiterId) -> Option<WaiterId> {
+        let next = self.queue.behind(id);
+        self.unlink(id);
+        self.queue.remove(id);
+        next
+    }
+
+    /// How many callers have an outcome that they have not taken.
+    pub(super) fn served(&self) -> usize {
+        self.served
+    }
+
+    /// The callers that the last reply has served do not hold up the next request any longer.
+    pub(super) fn forget_served(&mut self) {
+        self.served = 0;
+    }
+}
+
+/// Wakers and the alarm.
+impl<C: Cost> Roster<C> {
+    /// A caller that waits for a change is here.
+    pub(super) fn note_caller(&mut self) {
+        self.queue.note_caller();
+    }
+
+    /// Sets the alarm.
+    pub(super) fn arm(
+        &mut self,
+        due: Option<Nanos>,
+        now: Nanos,
+        alarm: impl FnOnce() -> Alarm,
+    ) -> AfterUnlock {
+        let timer_task = self.queue.arm(due, now, alarm);
+        self.queue.after_unlock(timer_task)
+    }
+
+    pub(super) fn disarm(&mut self) {
+        self.queue.disarm();
+    }
+
+    pub(super) fn forget_alarm(&mut self) {
+        self.queue.forget_alarm();
+    }
+
+    pub(super) fn wake_all(&mut self) {
+        self.queue.wake_all();
+    }
+
+    /// Only the first of the callers that are to be woken is.
+    pub(super) fn hold_back(&mut self) {
+        self.queue.hold_back();
+    }
+
+    pub(super) fn holds_back(&self) -> bool {
+        self.queue.holds_back()
+    }
+
+    /// Wakes those that were held back.
+    pub(super) fn wake_held_back(&mut self) {
+        self.queue.wake_held_back();
+    }
+
+    pub(super) fn after_unlock(&mut self) -> AfterUnlock {
+        self.queue.after_unlock(None)
+    }
+}

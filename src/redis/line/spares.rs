@@ -1,0 +1,130 @@
+//! Spare bookings, whose caller has left: they go to the next waiters, stay for the next caller until they are
+//! due, or are returned to Redis.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::waiter::Booking;
+use crate::units::Nanos;
+
+/// A booking stays for the next caller if it is due within this time: others may need one that is due later.
+const STAYS: Duration = Duration::from_millis(500);
+
+/// Adds a spare booking. They are handed on in the order in which they are due.
+pub(super) fn put_aside(spare: &mut VecDeque<Booking>, booking: Booking) {
+    let place = spare.partition_point(|other| other.due <= booking.due);
+    spare.insert(place, booking);
+}
+
+#[derive(Default)]
+pub(super) struct Spares<C> {
+    /// All of one cost, for the waiters that are being asked for or the next callers.
+    bookings: VecDeque<Booking>,
+    cost: C,
+    /// When the last booking is due, spare or not.
+    last_due: Nanos,
+    /// When it was noticed that the process had stood still, until the next grant.
+    stood_still: Option<Nanos>,
+    /// Keeps the line until its spare bookings have gone back.
+    keeps: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl<C: Copy + PartialEq> Spares<C> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.bookings.is_empty()
+    }
+
+    /// The first of them, if they are for this cost.
+    pub(super) fn first_for(&self, cost: C) -> Option<Booking> {
+        self.bookings.front().copied().filter(|_| self.cost == cost)
+    }
+
+    /// When the first of them is due.
+    pub(super) fn first_due(&self) -> Option<Nanos> {
+        self.bookings.front().map(|booking| booking.due)
+    }
+
+    pub(super) fn last_due(&self) -> Nanos {
+        self.last_due
+    }
+
+    /// Takes all of them, and their cost.
+    pub(super) fn take(&mut self) -> (VecDeque<Booking>, C) {
+        (std::mem::take(&mut self.bookings), self.cost)
+    }
+
+    /// Takes those that are due, and their cost.
+    pub(super) fn take_due(&mut self, now: Nanos) -> (VecDeque<Booking>, C) {
+        let later = self.bookings.partition_point(|booking| booking.due <= now);
+        let later = self.bookings.split_off(later);
+        (std::mem::replace(&mut self.bookings, later), self.cost)
+    }
+
+    /// The same as `take`, for the bookings of a reply to be added. `has_booked`: whether a waiter has one.
+    pub(super) fn take_for_reply(&mut self, has_booked: bool) -> (VecDeque<Booking>, C) {
+        if !has_booked {
+            self.last_due = self.bookings.back().map_or(Nanos::ZERO, |booking| booking.due);
+        }
+        self.take()
+    }
+
+    /// A booking of a reply to a request that was sent at `sent` under `policy`.
+    pub(super) fn booking(
+        &mut self,
+        now: Nanos,
+        (sent, policy): (Nanos, u32),
+        sequence: u32,
+        wait: Duration,
+    ) -> Booking {
+        // Never before an earlier booking, even if this reply was quicker.
+        self.last_due = now.saturating_add(wait).max(self.last_due);
+        Booking { sequence, due: self.last_due, earliest: sent.saturating_add(wait), policy }
+    }
+
+    /// Whether such bookings may stay for the next caller. `has_booked`: whether a waiter has one.
+    pub(super) fn may_stay(&self, spare: &VecDeque<Booking>, has_booked: bool, now: Nanos) -> bool {
+        // No caller may pass one that is booked later.
+        let last = if has_booked { self.last_due } else { Nanos::ZERO };
+        let stays = last..=now.saturating_add(STAYS);
+        spare.iter().all(|booking| stays.contains(&booking.due))
+    }
+
+    /// Whether there is none of another cost.
+    pub(super) fn has_room_for(&self, cost: C) -> bool {
+        self.bookings.is_empty() || self.cost == cost
+    }
+
+    pub(super) fn put_aside(&mut self, cost: C, spare: VecDeque<Booking>) {
+        self.cost = cost;
+        for booking in spare {
+            put_aside(&mut self.bookings, booking);
+        }
+    }
+
+    /// Whether it was noticed that the process had stood still.
+    pub(super) fn stood_still(&self) -> bool {
+        self.stood_still.is_some()
+    }
+
+    pub(super) fn note_standstill(&mut self, now: Nanos) {
+        self.stood_still.get_or_insert(now);
+    }
+
+    /// Whether what was booked by a request that was sent at `sent` may be lost.
+    pub(super) fn is_overdue(&self, sent: Nanos) -> bool {
+        self.stood_still.is_some_and(|at| sent < at)
+    }
+
+    pub(super) fn note_grant(&mut self) {
+        self.stood_still = None;
+    }
+
+    /// The alarm must find the line as long as there are spare bookings.
+    pub(super) fn keep(&mut self, line: impl FnOnce() -> Option<Arc<dyn Any + Send + Sync>>) {
+        if self.bookings.is_empty() == self.keeps.is_some() {
+            self.keeps = if self.bookings.is_empty() { None } else { line() };
+        }
+    }
+}
