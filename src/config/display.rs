@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::text::{IN_FLIGHT, LOCK_OUT, METER, OPTIONS};
+use super::text::{IN_FLIGHT, LOCK_OUT, OPTIONS};
 use crate::policy::any::{AllOf, AnyPolicy};
 use crate::policy::parameters::{Kind, Parameter, Value};
 use crate::units::text::{Per, Span};
@@ -33,13 +33,9 @@ impl fmt::Display for AnyPolicy {
         }
         let is_meter = parameters.get(Parameter::Meter).is_some();
         for option in OPTIONS {
-            let is_of_kind = match option.kind {
-                Some(Kind::LeakyBucket) => {
-                    (option.words == METER) == is_meter && kind == Kind::LeakyBucket
-                }
-                of => of.is_none_or(|of| of == kind),
-            };
-            let Some(value) = parameters.get(option.parameter).filter(|_| is_of_kind) else {
+            let is_meant = option.kind.is_none_or(|of| of == kind)
+                && option.meter.is_none_or(|meter| meter == is_meter);
+            let Some(value) = parameters.get(option.parameter).filter(|_| is_meant) else {
                 continue;
             };
             write!(f, " {}", option.words)?;

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::units::text::Fault;
 
-/// The error of a text that is not a limit, or of a name for which there cannot be one. It points at a word.
+/// A text is not a limit, or a name cannot have one. The error points at a word.
 ///
 /// ```
 /// use tollgate::{AllOf, Limits};

@@ -35,8 +35,8 @@ use crate::wait_queue::Bounds;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Each name is a key of one [`KeyedRateLimiter`], so idle names take no memory. A name that comes, also after an
-/// idle time, begins as a new limiter does: with the `initial` tokens of a bucket, and with nothing stored.
+/// Each name is a key of one [`KeyedRateLimiter`], so idle names take no memory. A name starts
+/// as a new limiter, even after an idle time: with the `initial` tokens of a bucket, and with nothing stored.
 #[derive(Clone)]
 pub struct RateLimiters {
     keyed: KeyedRateLimiter<String, AllOf>,
@@ -57,7 +57,7 @@ pub(crate) struct Book {
 const ALL: &str = "";
 
 impl Book {
-    /// The limit of a key. That of a name which is no longer limited is the last, for its waiters.
+    /// The limit of a key. A name that is no longer limited keeps its last limit, for its waiters.
     fn limit(&self, key: &str) -> Option<&Limit> {
         self.limits.get(key).or_else(|| self.gone.get(key)).or(self.gone_default.as_ref())
     }
@@ -155,7 +155,7 @@ impl RateLimiters {
     /// because a file was read twice.
     ///
     /// A name that is no longer listed gets the default. If there is none, it is not limited from now on, but
-    /// those who wait keep the limit for which they wait; if it is listed again, they still count.
+    /// its waiters keep their limit; if it is listed again, they still count.
     ///
     /// A file that cannot be read changes nothing, because it does not become `Limits`:
     ///
@@ -191,7 +191,7 @@ impl RateLimiters {
         });
     }
 
-    /// Which names these are; as [`Limits::per`] of the limits in force.
+    /// What the names stand for: [`Limits::per`] of the limits in force.
     #[must_use]
     pub fn per(&self) -> Per {
         self.book.lock().limits.per

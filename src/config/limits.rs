@@ -37,7 +37,7 @@ use crate::wait_queue::Bounds;
 ///
 /// ```toml
 /// per = "host"        # or "route", "api-key", "all"; without it the program names what it calls
-/// default = "10/s"    # each host that is not listed; without it those are not limited
+/// default = "10/s"    # each host that is not listed; without it unlisted hosts are not limited
 /// headroom = 0.05     # leaves 5 % of each quota; see `Headroom`
 ///
 /// [limits]
@@ -69,8 +69,7 @@ use crate::wait_queue::Bounds;
 /// | `"in-flight"` | `max` | |
 /// | `"lock-out"` | `of` (a limit), `duration` | |
 ///
-/// `max_waiters` and `max_queued_permits` bound the queue of the limit, as those of a
-/// [`RateLimiterBuilder`] do. A time is a text such as `"20ms"` or `"1h 30m"`.
+/// `max_waiters` and `max_queued_permits` bound the queue of the limit, as in [`RateLimiterBuilder`]. A time is a text such as `"20ms"` or `"1h 30m"`.
 ///
 /// Each policy can also be a field of a struct of your own, by its own type or as [`AnyPolicy`], [`AllOf`],
 /// a tuple or an array. What is written back is the text.
@@ -123,7 +122,7 @@ impl Limit {
         &self.policy
     }
 
-    /// A builder of a limiter with this limit, for one that is used by itself.
+    /// A builder of a limiter with this limit alone.
     pub fn builder(&self) -> RateLimiterBuilder<AllOf> {
         let Bounds { waiters, permits, .. } = self.bounds();
         RateLimiter::builder(self.policy.clone()).max_waiters(waiters).max_queued_permits(permits)
@@ -214,8 +213,8 @@ impl Limits {
     ///
     /// - [`Per::Host`]: a host, with a port if that is not 80 or 443: `api.github.com`, `localhost:3000`,
     ///   `[::1]:3000`. Without a scheme, a path or a wildcard.
-    /// - [`Per::Route`]: `[METHOD ][host]/path`, where `{id}` is one part of the path or some of it, and `{*rest}` at its
-    ///   end all that follows: `GET api.github.com/users/{id}`, `/search/{*rest}`. A host alone is all its paths.
+    /// - [`Per::Route`]: `[METHOD ][host]/path`, where `{id}` is one part of the path or some of it, and `{*rest}`
+    ///   at the end all that follows: `GET api.github.com/users/{id}`, `/search/{*rest}`. A host alone is all its paths.
     /// - [`Per::Name`], [`Per::ApiKey`], [`Per::All`]: any text that is not empty.
     ///
     /// # Errors
@@ -273,7 +272,7 @@ impl Limits {
         Ok(Self { middleware: Lazy::default(), ..self })
     }
 
-    /// Which names these are.
+    /// What the names stand for.
     #[must_use]
     pub fn per(&self) -> Per {
         self.per

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::error::InvalidLimit;
 use crate::units::text::Fault;
 
-/// The part of a request that the names of [`Limits`](super::limits::Limits) stand for, by which middleware finds
+/// What the names of [`Limits`](super::limits::Limits) stand for: the part of a request by which middleware finds
 /// its limit.
 ///
 /// ```
@@ -28,7 +28,7 @@ pub enum Per {
     Host,
     /// The route that is called, if it is listed; else the host.
     Route,
-    /// The API key with which is called.
+    /// The API key of the request.
     ApiKey,
     /// Nothing: all calls that are not listed by name share the default limit.
     All,

@@ -17,14 +17,20 @@ pub(super) struct Words {
     /// The kind of policy that it makes of the limit.
     pub(super) kind: Option<Kind>,
     pub(super) parameter: Parameter,
+    /// Whether a bucket is a meter.
+    pub(super) meter: Option<bool>,
 }
 
 const fn makes(words: &'static str, kind: Kind, parameter: Parameter) -> Words {
-    Words { words, kind: Some(kind), parameter }
+    Words { words, kind: Some(kind), parameter, meter: None }
+}
+
+const fn leaks(words: &'static str, meter: bool) -> Words {
+    Words { meter: Some(meter), ..makes(words, Kind::LeakyBucket, Parameter::Capacity) }
 }
 
 const fn sets(words: &'static str, parameter: Parameter) -> Words {
-    Words { words, kind: None, parameter }
+    Words { words, kind: None, parameter, meter: None }
 }
 
 pub(super) const OPTIONS: &[Words] = &[
@@ -39,13 +45,12 @@ pub(super) const OPTIONS: &[Words] = &[
     makes("warm up", Kind::SmoothWarmingUp, Parameter::WarmUp),
     sets("cold factor", Parameter::ColdFactor),
     makes("gcra", Kind::Gcra, Parameter::Burst),
-    makes("queue", Kind::LeakyBucket, Parameter::Capacity),
-    makes(METER, Kind::LeakyBucket, Parameter::Capacity),
+    leaks("queue", false),
+    leaks("meter", true),
     sets("catch up", Parameter::CatchUp),
     sets(LOCK_OUT, Parameter::Duration),
 ];
 
-pub(super) const METER: &str = "meter";
 pub(super) const LOCK_OUT: &str = "lock out";
 
 /// Each is a rule around the one before, and is dropped by recursion.
@@ -130,7 +135,7 @@ struct Options {
 
 impl Options {
     fn read(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
-        let (&Words { words, kind, parameter }, at) = option(cursor)?;
+        let (&Words { words, kind, parameter, meter }, at) = option(cursor)?;
         if self.set.iter().any(|set| set.words == words) {
             return Err(Fault::new(at, format!("{words:?} is there twice")));
         }
@@ -148,8 +153,8 @@ impl Options {
             (value, value_at) = read(cursor, parameter.kind())?;
             self.parameters.set(parameter, value);
         }
-        if words == METER {
-            self.parameters.set(Parameter::Meter, true);
+        if let Some(meter) = meter {
+            self.parameters.set(Parameter::Meter, meter);
         }
         self.set.push(Set { parameter, words, words_at, value_at });
         Ok(())
