@@ -551,17 +551,6 @@ impl<P: Policy> RateLimiter<P> {
     /// or the limiter is paused.
     ///
     /// The smooth policies grant more than this at once; the next caller waits for the excess.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # use std::time::Duration;
-    /// let clock = ManualClock::new();
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy, clock.clone());
-    /// assert_eq!(limiter.available(), 0);
-    /// clock.advance(Duration::from_millis(600));
-    /// assert_eq!(limiter.available(), 3);
-    /// ```
     #[must_use]
     pub fn available(&self) -> P::Cost {
         self.shared.look(Inner::available)
@@ -569,18 +558,6 @@ impl<P: Policy> RateLimiter<P> {
 
     /// The limit, what remains of it, and the time until all of it is available again. Nothing
     /// remains while callers wait or the limiter is paused.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # use std::time::Duration;
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 10);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(4)?;
-    /// let quota = limiter.quota();
-    /// assert_eq!((quota.limit, quota.remaining), (10, 6));
-    /// assert_eq!(quota.reset_after, Some(Duration::from_millis(800)));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn quota(&self) -> Quota<P::Cost> {
         self.shared.quota()
@@ -592,32 +569,12 @@ impl<P: Policy> RateLimiter<P> {
     }
 
     /// The number of waiters.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// let granted = limiter.reserve(1)?;
-    /// let waiting = limiter.reserve(1)?;
-    /// assert_eq!(limiter.queue_len(), 1);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn queue_len(&self) -> usize {
         self.shared.look(|inner, _| inner.queue_len())
     }
 
     /// The number of waiters of a tenant; see [`acquire_for`](Self::acquire_for).
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// let granted = limiter.acquire_for("ann", 1).reserve()?;
-    /// let waiting = limiter.acquire_for("ann", 1).reserve()?;
-    /// assert_eq!((limiter.queue_len_for("ann"), limiter.queue_len_for("bob")), (1, 0));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn queue_len_for<T: Hash + ?Sized>(&self, tenant: &T) -> usize {
         let tenant = Tenant::new(tenant);
@@ -625,34 +582,12 @@ impl<P: Policy> RateLimiter<P> {
     }
 
     /// Counters since the limiter was made.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
-    /// for _ in 0..6 {
-    ///     limiter.blocking_acquire(1)?;
-    /// }
-    /// assert_eq!(limiter.stats().granted, 6);
-    /// assert_eq!(limiter.stats().waited.as_millis(), 1000);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }
 
     /// How long callers waited, and for which part of the policy.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
-    /// limiter.blocking_acquire(1)?;
-    /// limiter.blocking_acquire(1)?;
-    /// assert_eq!(limiter.waits().count(), 1);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn waits(&self) -> Waits {
         self.shared.waits()
@@ -669,41 +604,18 @@ impl<P: Policy> RateLimiter<P> {
     }
 
     /// The current policy.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy.clone(), ManualClock::new());
-    /// assert_eq!(limiter.policy(), policy);
-    /// ```
     #[must_use]
     pub fn policy(&self) -> P {
         self.shared.policy()
     }
 
     /// The name given to the [builder](crate::RateLimiterBuilder::name).
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, RateLimiter};
-    /// let limiter = RateLimiter::builder(InFlight::new(10)).name("uploads").build();
-    /// assert_eq!(limiter.name(), Some("uploads"));
-    /// assert_eq!(RateLimiter::new(InFlight::new(10)).name(), None);
-    /// ```
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.shared.observer.name()
     }
 
     /// The clock that decides and wakes waiters.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, ManualClock, RateLimiter};
-    /// # use std::time::Duration;
-    /// let clock = ManualClock::new();
-    /// let limiter = RateLimiter::with_clock(InFlight::new(10), &clock);
-    /// clock.advance(Duration::from_secs(1));
-    /// assert_eq!(limiter.clock().now().get(), 1_000_000_000);
-    /// ```
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
@@ -711,12 +623,6 @@ impl<P: Policy> RateLimiter<P> {
 
     /// The maximum number of waiters; `usize::MAX` if the [builder](crate::RateLimiterBuilder::max_waiters)
     /// set none.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, RateLimiter};
-    /// let limiter = RateLimiter::builder(InFlight::new(10)).max_waiters(100).build();
-    /// assert_eq!(limiter.max_waiters(), 100);
-    /// ```
     #[must_use]
     pub fn max_waiters(&self) -> usize {
         self.shared.look(|inner, _| inner.bounds().waiters)
@@ -724,12 +630,6 @@ impl<P: Policy> RateLimiter<P> {
 
     /// The maximum number of permits that all waiters together may ask for; `u64::MAX` if the
     /// [builder](crate::RateLimiterBuilder::max_queued_permits) set none.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, RateLimiter};
-    /// let limiter = RateLimiter::builder(InFlight::new(10)).max_queued_permits(50).build();
-    /// assert_eq!(limiter.max_queued_permits(), 50);
-    /// ```
     #[must_use]
     pub fn max_queued_permits(&self) -> u64 {
         self.shared.look(|inner, _| inner.bounds().permits)
@@ -737,12 +637,6 @@ impl<P: Policy> RateLimiter<P> {
 
     /// The maximum number of waiters of each tenant; `usize::MAX` if the
     /// [builder](crate::RateLimiterBuilder::max_waiters_per_tenant) set none.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, RateLimiter};
-    /// let limiter = RateLimiter::builder(InFlight::new(10)).max_waiters_per_tenant(100).build();
-    /// assert_eq!(limiter.max_waiters_per_tenant(), 100);
-    /// ```
     #[must_use]
     pub fn max_waiters_per_tenant(&self) -> usize {
         self.shared.look(|inner, _| inner.bounds().waiters_per_tenant)
@@ -779,13 +673,6 @@ impl<P: Policy> RateLimiter<P> {
 
 impl<P: Rated> RateLimiter<P> {
     /// The current rate.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// let policy = SmoothBursty::new(Rate::per_second(7.0));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.rate().as_per_second(), 7.0);
-    /// ```
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.policy().rate()

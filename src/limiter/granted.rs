@@ -200,28 +200,12 @@ impl<G: Granted> Metered<G> {
     }
 
     /// The cost at which the drop would settle now.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(1.0), 10);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.try_acquire(4)?.metered().cost(), 4);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn cost(&self) -> G::Cost {
         self.actual
     }
 
     /// The grant, for its [`waited`](Granted::waited).
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(1.0), 10);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.try_acquire(4)?.metered().grant().waited().as_secs(), 0);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn grant(&self) -> &G {
         self.grant.as_ref().unwrap_or_else(|| unreachable!("it is taken out with the rest"))

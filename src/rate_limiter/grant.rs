@@ -49,29 +49,12 @@ impl<'a, P: Policy> Grant<'a, P> {
 
     /// The time that the caller waited, from its arrival to the time at which the grant was due. Its task or
     /// thread may have run a little later.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// limiter.blocking_acquire(2)?;
-    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 400);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn waited(&self) -> Duration {
         Duration::from_nanos(self.charge.waited)
     }
 
     /// The requested permits; after [`settle`](Self::settle), the corrected cost.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.try_acquire(2)?.cost(), 2);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn cost(&self) -> P::Cost {
         self.cost
@@ -79,32 +62,12 @@ impl<'a, P: Policy> Grant<'a, P> {
 
     /// The index of the part of a composed policy that made the caller wait: the part that was ready last.
     /// `None` for a single rule, or if the caller did not wait.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, ManualClock, Rate, RateLimiter, TokenBucket};
-    /// let tokens = TokenBucket::new(Rate::per_second(100.0), 100);
-    /// let policy = (InFlight::new(10), tokens);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// let first = limiter.blocking_acquire((1, 80))?;
-    /// let second = limiter.blocking_acquire((1, 80))?;
-    /// assert_eq!((first.limited_by(), second.limited_by()), (None, Some(1)));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn limited_by(&self) -> Option<usize> {
         self.charge.limited_by
     }
 
     /// The quota that remains now, after this and all later grants.
-    ///
-    /// ```
-    /// # use tollgate::{FixedWindow, ManualClock, RateLimiter};
-    /// # use std::time::Duration;
-    /// let policy = FixedWindow::new(100, Duration::from_secs(60));
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// assert_eq!(limiter.try_acquire(1)?.quota().remaining, 99);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     pub fn quota(&self) -> Quota<P::Cost> {
         self.source.quota()

@@ -85,12 +85,6 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     }
 
     /// Returns how long the caller waited: from its arrival until the permits were due.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::RedisGrant;
-    /// # fn grant() -> RedisGrant<tollgate::InFlight> { todo!() }
-    /// println!("{:?}", grant().waited());
-    /// ```
     #[must_use]
     pub fn waited(&self) -> Duration {
         match &self.origin {
@@ -100,24 +94,12 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     }
 
     /// Returns the cost: as asked for, or as settled since.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::RedisGrant;
-    /// # fn grant() -> RedisGrant<tollgate::InFlight> { todo!() }
-    /// println!("{}", grant().cost());
-    /// ```
     #[must_use]
     pub fn cost(&self) -> P::Cost {
         self.cost
     }
 
     /// Returns which part of a composed policy made it wait: see [`Grant::limited_by`].
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::RedisGrant;
-    /// # fn grant() -> RedisGrant<tollgate::InFlight> { todo!() }
-    /// println!("{:?}", grant().limited_by());
-    /// ```
     #[must_use]
     pub fn limited_by(&self) -> Option<usize> {
         match &self.origin {
@@ -128,14 +110,6 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
 
     /// Returns whether the fleet's quota was charged: not for a caller served without Redis, nor for a cost
     /// of zero.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::RedisGrant;
-    /// # fn grant() -> RedisGrant<tollgate::InFlight> { todo!() }
-    /// if !grant().is_shared() {
-    ///     eprintln!("granted without Redis");
-    /// }
-    /// ```
     #[must_use]
     pub fn is_shared(&self) -> bool {
         matches!(&self.origin, Origin::Redis(info) if info.booking.is_some())
@@ -240,13 +214,6 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// # Errors
     ///
     /// As [`settle`](Self::settle).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::RedisGrant;
-    /// # fn grant() -> RedisGrant<tollgate::TokenBucket> { todo!() }
-    /// grant().blocking_settle(1_100)?;
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn blocking_settle(&mut self, actual: P::Cost) -> Result<(), Error> {
         block_on(self.settle(actual))
     }
@@ -281,13 +248,6 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
 impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// The grant, settled when it is dropped: see [`Grant::metered`]. The drop sends the settlement, and does not
     /// wait for it; if Redis cannot be reached, the estimate stays charged.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::RedisGrant;
-    /// # fn grant() -> RedisGrant<tollgate::TokenBucket> { todo!() }
-    /// let mut call = grant().metered();
-    /// call.add(120);
-    /// ```
     #[must_use]
     pub fn metered(self) -> Metered<Self> {
         Metered::new(self)

@@ -106,13 +106,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     crate::limiter::methods_of_limiter!();
 
     /// The key of this limiter.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
-    /// assert_eq!(limiter.at("quota:user:7").key(), "quota:user:7");
-    /// # }
-    /// ```
     #[must_use]
     pub fn key(&self) -> &str {
         &self.shared.key
@@ -249,13 +242,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     }
 
     /// Returns the clock by which callers of this process wait.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
-    /// println!("{:?}", limiter.clock());
-    /// # }
-    /// ```
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.shared.core.context.options.clock
@@ -296,26 +282,12 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     }
 
     /// Returns the policy in force, as far as this process knows.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
-    /// println!("{:?}", limiter.policy());
-    /// # }
-    /// ```
     #[must_use]
     pub fn policy(&self) -> P {
         self.shared.with_lock(|line, _| line.policy().clone())
     }
 
     /// Returns the name given to the [builder](super::Builder::name).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// assert_eq!(builder.name("search").build().name(), Some("search"));
-    /// # }
-    /// ```
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.shared.core.context.observer.name.as_deref()
@@ -323,13 +295,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     /// Returns the maximum number of waiters of a key in this process: see the
     /// [builder](super::Builder::max_waiters).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// assert_eq!(builder.max_waiters(100).build().max_waiters(), 100);
-    /// # }
-    /// ```
     #[must_use]
     pub fn max_waiters(&self) -> usize {
         self.shared.core.context.options.max_waiters
@@ -337,66 +302,30 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     /// Returns the maximum number of permits that the waiters of a key in this process together may ask
     /// for; `u64::MAX` if the [builder](super::Builder::max_queued_permits) set none.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Builder, Reconnecting};
-    /// # fn example(builder: Builder<tollgate::TokenBucket, Reconnecting>) {
-    /// assert_eq!(builder.max_queued_permits(50).build().max_queued_permits(), 50);
-    /// # }
-    /// ```
     #[must_use]
     pub fn max_queued_permits(&self) -> u64 {
         self.shared.core.context.options.max_queued_permits
     }
 
     /// Returns how many callers of this process wait, with a booking or without.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
-    /// println!("{} wait", limiter.queue_len());
-    /// # }
-    /// ```
     #[must_use]
     pub fn queue_len(&self) -> usize {
         self.shared.with_lock(|line, _| line.len())
     }
 
     /// Returns what this process has granted and refused at this key, with Redis and without it.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
-    /// println!("{} granted", limiter.stats().granted);
-    /// # }
-    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.with_lock(|line, _| line.stats)
     }
 
     /// The counts of all keys together, those of forgotten keys included.
-    ///
-    /// ```no_run
-    /// # use tollgate::{SmoothBursty, redis::RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<SmoothBursty>) {
-    /// let (one, all) = (limiter.stats(), limiter.stats_of_all_keys());
-    /// println!("{} of {} grants", one.granted, all.granted);
-    /// # }
-    /// ```
     #[must_use]
     pub fn stats_of_all_keys(&self) -> Stats {
         self.keys.total().0
     }
 
     /// How long callers of this process waited at all keys, and for which part of the policy.
-    ///
-    /// ```no_run
-    /// # use tollgate::{SmoothBursty, redis::RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<SmoothBursty>) {
-    /// println!("median wait {:?}", limiter.waits().quantile(0.5));
-    /// # }
-    /// ```
     #[must_use]
     pub fn waits(&self) -> Waits {
         self.keys.waits()
@@ -412,14 +341,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     }
 
     /// Returns the request counters, all keys together.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
-    /// let counters = limiter.counters();
-    /// println!("{} requests, {} answers lost", counters.requests, counters.lost);
-    /// # }
-    /// ```
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.core.context.counters.read()
@@ -427,26 +348,12 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     /// Returns the number of keys in the memory of this process: those with handles, waiters or something left to
     /// send; those used in the last second; and those used in the last day whose policy was set.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
-    /// println!("{} keys", limiter.known_keys());
-    /// # }
-    /// ```
     #[must_use]
     pub fn known_keys(&self) -> usize {
         self.keys.len()
     }
 
     /// Whether Redis can be reached, as far as this process knows.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter, State};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
-    /// let healthy = limiter.state() == State::Up;
-    /// # }
-    /// ```
     #[must_use]
     pub fn state(&self) -> State {
         self.shared.core.context.health.state()
@@ -455,13 +362,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
 impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {
     /// Returns the rate in force, as far as this process knows.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) {
-    /// println!("{}", limiter.rate());
-    /// # }
-    /// ```
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.policy().rate()
