@@ -222,10 +222,18 @@ async fn a_server_that_drops_connections_counts_calls_that_are_never_answered() 
     assert!(tally.taken >= 70 && tally.failed >= 15, "{tally:?}");
     // No place was lost with a connection: the server has room for 40 again, and so has the limiter.
     tokio::time::sleep(WINDOW).await;
-    while client.get(&url).send().await.is_err() {}
     let host = url.strip_prefix("http://").expect("http").trim_end_matches('/');
-    let remaining = limiters.keyed().quota(host).remaining;
-    assert!(remaining >= 30, "{remaining}");
+    let remaining = || limiters.keyed().quota(host).remaining;
+    // On a busy machine what was taken for the last window comes back later than that has ended.
+    let last = Instant::now() + 10 * WINDOW;
+    loop {
+        while client.get(&url).send().await.is_err() {}
+        if remaining() >= 30 {
+            break;
+        }
+        assert!(Instant::now() < last, "{}", remaining());
+        tokio::time::sleep(WINDOW / 10).await;
+    }
 }
 
 /// Answers as the path says: `/429/3600` is a refusal for an hour.
