@@ -9,14 +9,12 @@ use crate::policy::Cost;
 /// `AnyRateLimiter`. The trait is sealed.
 ///
 /// ```
-/// use std::sync::Arc;
 /// use tollgate::feedback::Feedback;
 /// use tollgate::{AnyRateLimiter, InFlight, KeyedRateLimiter, RateLimiter};
 ///
 /// let one = Feedback::new(RateLimiter::new(InFlight::new(10)));
 /// let key = Feedback::new(KeyedRateLimiter::new(InFlight::new(10)).at("api.example.com"));
-/// let any: AnyRateLimiter = Arc::new(RateLimiter::new(InFlight::new(10)));
-/// let any = Feedback::new(any);
+/// let any = Feedback::new(AnyRateLimiter::new(RateLimiter::new(InFlight::new(10))));
 /// ```
 pub trait Taught: Limiter<Cost: Counted, Grant: 'static> + 'static {}
 
