@@ -12,6 +12,11 @@ pub mod choosing {}
 #[doc = include_str!("../docs/methods.md")]
 pub mod methods {}
 
+/// Which limiter can do what.
+///
+#[doc = include_str!("../docs/abilities.md")]
+pub mod abilities {}
+
 /// reqwest, tower, limits that are learned from headers, and unknown quotas.
 ///
 #[cfg(all(feature = "reqwest", feature = "serde", feature = "tower"))]

@@ -48,7 +48,7 @@ use crate::stats::{Stats, Waits};
 /// that knows its limiter need not import the trait; those of a [`RateLimiter`](crate::RateLimiter) borrow it and
 /// are not async where nothing is waited for.
 ///
-/// The trait is sealed: methods may be added.
+/// [Which limiter can do what](crate::guide::abilities) is in the guide. The trait is sealed: methods may be added.
 ///
 /// ```
 /// use tollgate::{AnyRateLimiter, Error, InFlight, KeyedRateLimiter, Limiter, RateLimiter};
@@ -105,7 +105,8 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     }
 
     /// As [`acquire`](Self::acquire), in the turn of one of many tenants that share the limiter; see
-    /// [`RateLimiter::acquire_for`](crate::RateLimiter::acquire_for).
+    /// [`RateLimiter::acquire_for`](crate::RateLimiter::acquire_for). Over Redis callers are served in the order of
+    /// arrival.
     ///
     /// # Errors
     ///
@@ -550,6 +551,7 @@ macro_rules! methods_of_limiter {
 pub(crate) use methods_of_limiter;
 
 /// What a limiter around another one answers as that does.
+#[allow(unused_macros)]
 macro_rules! as_inner_limiter {
     (|$outer:ident| $inner:expr) => {
         async fn pause_for(&self, duration: std::time::Duration) -> Result<(), crate::Error> {
@@ -602,6 +604,7 @@ macro_rules! as_inner_limiter {
         }
     };
 }
+#[allow(unused_imports)]
 pub(crate) use as_inner_limiter;
 
 /// Methods of [`Granted`] as methods of the type.

@@ -182,7 +182,7 @@ impl<L: OwnedLimiter> Feedback<L> {
     /// ```
     pub fn sent(&self, n: L::Cost) -> Call<L> {
         let place = self.shared.gate.take_anyway(cost(self.shared.counts.units(n)));
-        self.call(n, None, place)
+        self.call(n, None, place, Duration::ZERO)
     }
 
     pub(super) fn call(
@@ -190,6 +190,7 @@ impl<L: OwnedLimiter> Feedback<L> {
         n: L::Cost,
         grant: Option<L::Grant>,
         place: Grant<'static, Gate>,
+        before: Duration,
     ) -> Call<L> {
         let shared = Arc::clone(&self.shared);
         let units = shared.counts.units(n);
@@ -199,14 +200,15 @@ impl<L: OwnedLimiter> Feedback<L> {
             state.counts_else |= shared.counts.differs(n);
         }
         let sent = shared.limiter.clock().now();
-        Call { shared, units, grant, place: Some(place), sent }
+        Call { shared, units, grant, before, place: Some(place), sent }
     }
 
     /// Permits that no call to the server is made with.
     pub(super) fn not_sent(&self, grant: L::Grant) -> Call<L> {
         let shared = Arc::clone(&self.shared);
         let sent = shared.limiter.clock().now();
-        Call { shared, units: [0; 4], grant: Some(grant), place: None, sent }
+        let before = Duration::ZERO;
+        Call { shared, units: [0; 4], grant: Some(grant), before, place: None, sent }
     }
 
     /// The limiter.
@@ -421,6 +423,8 @@ pub struct Call<L: OwnedLimiter> {
     shared: Arc<Shared<L>>,
     units: [u32; 4],
     grant: Option<L::Grant>,
+    /// How long the caller had waited before it asked the limiter, for the last time.
+    before: Duration,
     /// `None` once its answer was observed.
     place: Option<Grant<'static, Gate>>,
     sent: Nanos,
@@ -514,6 +518,11 @@ impl<L: OwnedLimiter> Call<L> {
 
     pub(super) fn granted(&self) -> Option<&L::Grant> {
         self.grant.as_ref()
+    }
+
+    pub(super) fn waited_in_all(&self) -> Duration {
+        let at_limiter = self.granted().map_or(Duration::ZERO, Granted::waited);
+        self.before.saturating_add(at_limiter)
     }
 }
 

@@ -8,12 +8,17 @@ use std::time::Duration;
 
 use super::gate::Gate;
 use super::observer::{Call, Feedback, cost};
+use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{
     Acquire, Ask, Driven, Granted, Handle, InProcess, Limiter, OwnedLimiter, Passage, Queue,
     sealed::Sealed,
 };
+#[cfg(feature = "metrics")]
+use crate::observe::Observe;
+use crate::policy::{Limit, Quota};
 use crate::rate_limiter::{Grant, RateLimiter};
+use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
 
 /// Where a caller stands.
@@ -52,6 +57,8 @@ struct Passing<L: OwnedLimiter> {
     feedback: Feedback<L>,
     ask: Ask<L::Cost>,
     deadline: Option<Nanos>,
+    /// In turns that a refusal of the server has made void.
+    waited: Duration,
     stage: Stage<L>,
 }
 
@@ -69,7 +76,7 @@ impl<L: OwnedLimiter> Passing<L> {
         let now = feedback.limiter().clock().now();
         let deadline = ask.max_wait.map(|max_wait| now.saturating_add(max_wait));
         let stage = feedback.at_gate(&ask, ask.max_wait);
-        Self { feedback, ask, deadline, stage }
+        Self { feedback, ask, deadline, waited: Duration::ZERO, stage }
     }
 
     fn is_at_gate(&self) -> bool {
@@ -123,10 +130,13 @@ impl<L: OwnedLimiter> Future for Passing<L> {
             let (at_gate, shut) = (at_gate.take(), *shut);
             let grant = granted?;
             let at_gate = at_gate.unwrap_or_else(|| unreachable!("taken here only"));
+            let before = self.waited.saturating_add(at_gate.waited());
             if self.feedback.shut() == shut {
-                return Poll::Ready(Ok(self.feedback.call(self.ask.cost, Some(grant), at_gate)));
+                let call = self.feedback.call(self.ask.cost, Some(grant), at_gate, before);
+                return Poll::Ready(Ok(call));
             }
             // The server has refused another call meanwhile: the next ones go one by one.
+            self.waited = before.saturating_add(grant.waited());
             grant.refund();
             drop(at_gate);
             self.stage = self.feedback.at_gate(&self.ask, self.left());
@@ -246,7 +256,48 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         Ok(self.not_sent(grant))
     }
 
-    crate::limiter::as_inner_limiter!(|feedback| feedback.limiter());
+    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        self.limiter().pause_for(duration).await
+    }
+
+    async fn quota(&self) -> Result<Quota<L::Cost>, Error> {
+        self.limiter().quota().await
+    }
+
+    async fn limits(&self, cost: L::Cost) -> Result<Vec<Limit<L::Cost>>, Error> {
+        self.limiter().limits(cost).await
+    }
+
+    /// With those that wait for the server.
+    fn queue_len(&self) -> usize {
+        self.gate().queue_len() + self.limiter().queue_len()
+    }
+
+    /// With those that were refused, or left, before they came to the limiter.
+    fn stats(&self) -> Stats {
+        let (gate, mut stats) = (self.gate().stats(), self.limiter().stats());
+        stats.refused += gate.refused;
+        stats.given_up += gate.given_up;
+        stats.waited = stats.waited.saturating_add(gate.waited);
+        stats
+    }
+
+    fn waits(&self) -> Waits {
+        self.limiter().waits()
+    }
+
+    fn clock(&self) -> &Clock {
+        self.limiter().clock()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.limiter().name()
+    }
+
+    #[cfg(feature = "metrics")]
+    fn observe(&self) -> Observe {
+        self.limiter().observe()
+    }
 }
 
 impl<L: OwnedLimiter> Sealed for Call<L> {}
@@ -259,7 +310,7 @@ impl<L: OwnedLimiter> Granted for Call<L> {
     }
 
     fn waited(&self) -> Duration {
-        self.granted().map_or(Duration::ZERO, Granted::waited)
+        self.waited_in_all()
     }
 
     fn limited_by(&self) -> Option<usize> {

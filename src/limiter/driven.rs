@@ -1,11 +1,14 @@
 //! A caller with several queues before it, which goes on from one to the next without being polled.
 
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
+
 use std::fmt;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
@@ -31,6 +34,8 @@ struct Task<F: Passage> {
     /// How many times it was to be driven since a thread began to. Only that thread locks the future for longer than
     /// a look.
     rounds: AtomicUsize,
+    /// It was woken where its caller may not be.
+    is_woken: AtomicBool,
     future: Mutex<Option<F>>,
     end: Mutex<End<F::Grant>>,
 }
@@ -46,6 +51,7 @@ impl<F: Passage> Driven<F> {
     pub(crate) fn new(future: F) -> Self {
         let task = Arc::new(Task {
             rounds: AtomicUsize::new(0),
+            is_woken: AtomicBool::new(false),
             future: Mutex::new(Some(future)),
             end: Mutex::new(End::Pending(None)),
         });
@@ -54,17 +60,17 @@ impl<F: Passage> Driven<F> {
     }
 
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<F::Output> {
+        self.task.keep_waker(context.waker());
+        // The queue's alarm has to go off where the caller is.
+        self.task.drive();
         let mut end = self.task.end.lock();
         match mem::replace(&mut *end, End::Over) {
             End::Ready(outcome) => {
                 drop(end);
                 Poll::Ready(outcome.unwrap_or_else(|panic| resume_unwind(panic)))
             }
-            End::Pending(waker) => {
-                *end = End::Pending(Some(match waker {
-                    Some(waker) if waker.will_wake(context.waker()) => waker,
-                    _ => context.waker().clone(),
-                }));
+            pending @ End::Pending(_) => {
+                *end = pending;
                 Poll::Pending
             }
             End::Over => panic!("`Acquire` polled after it was ready"),
@@ -73,24 +79,56 @@ impl<F: Passage> Driven<F> {
 
     /// Looks at the future. `None` if it is over, or is just being driven by another thread.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&F) -> R) -> Option<R> {
-        self.task.future.try_lock()?.as_ref().map(look)
+        let Task { rounds, future, .. } = &*self.task;
+        // A look at a queue can grant: what wakes the future drives it afterwards, not below the lock.
+        rounds.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).ok()?;
+        let seen = catch_unwind(AssertUnwindSafe(|| future.lock().as_ref().map(look)));
+        let waited = rounds.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire);
+        if let Err(rounds) = waited {
+            self.task.drive_from(rounds);
+        }
+        seen.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 
 impl<F: Passage> Task<F> {
-    fn drive(self: &Arc<Self>) {
-        if self.rounds.fetch_add(1, Ordering::AcqRel) > 0 {
-            // Another thread drives it, or this one further up: it goes round once more.
-            return;
+    fn keep_waker(&self, waker: &Waker) {
+        let mut end = self.end.lock();
+        let End::Pending(kept) = &mut *end else { return };
+        if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
+            let old = kept.replace(waker.clone());
+            drop(end);
+            // It may own anything, also a caller whose leaving wakes this one.
+            drop(old);
         }
+    }
+
+    fn drive(self: &Arc<Self>) {
+        if self.rounds.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.drive_from(1);
+        }
+        // Else another thread drives it, or this one further up: it goes round once more.
+    }
+
+    fn drive_from(self: &Arc<Self>, mut rounds: usize) {
         let waker = Waker::from(Arc::clone(self));
-        let mut driven = 1;
+        let mut panicked = None;
         loop {
-            self.drive_once(&mut Context::from_waker(&waker));
-            match self.rounds.compare_exchange(driven, 0, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return,
-                Err(rounds) => driven = rounds,
+            let mut context = Context::from_waker(&waker);
+            // Wakers and what they own may panic, and a policy when the future leaves: the rounds end all the same.
+            let driven = catch_unwind(AssertUnwindSafe(|| self.drive_once(&mut context)));
+            if let Err(panic) = driven {
+                panicked.get_or_insert(panic);
             }
+            match self.rounds.compare_exchange(rounds, 0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(more) => rounds = more,
+            }
+        }
+        if let Some(panic) = panicked
+            && !thread::panicking()
+        {
+            resume_unwind(panic);
         }
     }
 
@@ -106,13 +144,18 @@ impl<F: Passage> Task<F> {
         // A policy may panic: that is for the caller, not for the thread that woke it.
         let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(current).poll(context)));
         let outcome = match polled {
-            Ok(Poll::Pending) => return,
+            Ok(Poll::Pending) => {
+                drop(future);
+                if self.is_woken.swap(false, Ordering::AcqRel) {
+                    self.wake_caller();
+                }
+                return;
+            }
             Ok(Poll::Ready(outcome)) => Ok(outcome),
             Err(panic) => Err(panic),
         };
         let passed = future.take();
         drop(future);
-        drop(passed);
         let mut end = self.end.lock();
         match mem::replace(&mut *end, End::Over) {
             End::Pending(waker) => {
@@ -127,6 +170,19 @@ impl<F: Passage> Task<F> {
                 give_back(outcome);
             }
         }
+        // Last: after a panic it leaves its queue here, and its policy may panic again.
+        drop(passed);
+    }
+
+    /// The queue that it has joined here sounds its alarm here, until the caller asks elsewhere.
+    fn wake_caller(&self) {
+        let waker = match &mut *self.end.lock() {
+            End::Pending(waker) => waker.take(),
+            End::Ready(_) | End::Over => None,
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 }
 
@@ -139,10 +195,12 @@ fn give_back<G: Granted>(outcome: thread::Result<Result<G, Error>>) {
 
 impl<F: Passage> Wake for Task<F> {
     fn wake(self: Arc<Self>) {
+        self.is_woken.store(true, Ordering::Release);
         self.drive();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, Ordering::Release);
         self.drive();
     }
 }

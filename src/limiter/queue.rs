@@ -27,7 +27,7 @@ pub trait Queue: Sealed + Sized {
 
     /// The limiter in whose queue a reservation stands, without a borrow.
     #[doc(hidden)]
-    type Owned: Queue<Cost = Self::Cost> + 'static;
+    type Owned: Queue<Cost = Self::Cost, Handle: Send + Sync> + 'static;
 
     /// Waits for the grant, which may take the limiter over, as a place may.
     #[doc(hidden)]

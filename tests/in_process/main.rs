@@ -9,6 +9,10 @@ mod book_examples;
 mod cancel;
 mod changes;
 mod composition;
+#[path = "../faces/mod.rs"]
+mod faces;
+#[path = "../faces/in_process.rs"]
+mod faces_in_process;
 mod in_flight;
 mod keyed;
 mod line;
@@ -22,3 +26,5 @@ mod snippets;
 mod support;
 #[cfg(feature = "tokio")]
 mod true_cost;
+
+use faces::tests_of_face as tests_in_process;

@@ -5,6 +5,12 @@
 mod ahead;
 mod corrections;
 mod deploys;
+#[path = "../faces/mod.rs"]
+mod faces;
+#[path = "../faces/in_process.rs"]
+mod faces_in_process;
+#[path = "../faces/redis.rs"]
+mod faces_over_redis;
 #[cfg(feature = "feedback")]
 mod feedback;
 mod heard;
@@ -22,6 +28,7 @@ mod simulation;
 #[path = "../laws/suite/mod.rs"]
 mod suite;
 
+use faces::no_tests as tests_in_process;
 // Its files name each other from here.
 use suite::*;
 
@@ -31,6 +38,11 @@ use tollgate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Same, SlidingWindowCounter,
     SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
+
+#[test]
+fn the_abilities_of_all_limiters_are_as_documented() {
+    faces::table::check(&[faces_in_process::COLUMNS, faces_over_redis::COLUMNS].concat());
+}
 
 /// All laws of one policy that hold between a process and a server. Law 6 and the law of forgetting
 /// are not here: they test the policy itself, in Rust.

@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use futures::executor::block_on;
+use futures::future::FutureExt;
 use tollgate::feedback::{Feedback, Unit};
-use tollgate::{Clock, InFlight, ManualClock, Rate, RateLimiter, SlidingWindowLog, TokenBucket};
+use tollgate::{
+    Clock, Granted, InFlight, Limiter, ManualClock, Rate, RateLimiter, SlidingWindowLog,
+    TokenBucket,
+};
 
 const EMPTY: [(&str, &str); 2] = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "20")];
 
@@ -237,4 +241,91 @@ fn a_call_is_one_request_whatever_it_costs_the_limiter() {
     let mut call = feedback.blocking_acquire(800).expect("granted");
     call.blocking_observe(200u16, &[("x-ratelimit-remaining-tokens", "5000")]);
     assert_eq!(tokens.available(), 5000);
+}
+
+/// A limiter of ten a second, whose server has room for nothing in the next 20 seconds.
+fn exhausted(clock: impl Into<Clock>) -> Feedback<RateLimiter<TokenBucket>> {
+    let policy = TokenBucket::new(Rate::per_second(10.0), 1);
+    let feedback = Feedback::new(RateLimiter::with_clock(policy, clock));
+    feedback.blocking_acquire(1).expect("granted").blocking_observe(200u16, &EMPTY);
+    feedback
+}
+
+#[test]
+fn callers_that_wait_for_the_server_are_counted_and_so_is_their_wait() {
+    let clock = ManualClock::new();
+    let feedback = exhausted(&clock);
+    let second = Duration::from_secs(1);
+    let before = Limiter::stats(&feedback);
+    assert!(feedback.blocking_try_acquire_timeout(1, second).is_err());
+    let mut left = feedback.acquire(1);
+    assert!((&mut left).now_or_never().is_none());
+    let place = feedback.blocking_reserve(1).expect("a place");
+    let mut waiting = feedback.acquire(1);
+    assert!((&mut waiting).now_or_never().is_none());
+    assert_eq!(Limiter::queue_len(&feedback), 3);
+    assert_eq!(place.delay().as_secs(), 20);
+    drop(left);
+    assert_eq!(Limiter::queue_len(&feedback), 2);
+    clock.advance(Duration::from_secs(30));
+    // The first one goes alone, until it is answered.
+    assert_eq!(Limiter::queue_len(&feedback), 1);
+    let mut first = place.blocking_wait().expect("granted");
+    assert_eq!(first.waited().as_secs(), 20);
+    first.blocking_observe(200u16, &[("x-ratelimit-remaining", "9"), ("x-ratelimit-reset", "20")]);
+    assert_eq!(Limiter::queue_len(&feedback), 0);
+    let second = waiting.now_or_never().expect("it waits").expect("granted");
+    assert_eq!(second.waited().as_secs(), 30);
+    let stats = Limiter::stats(&feedback);
+    assert_eq!(stats.granted - before.granted, 2);
+    assert_eq!(stats.refused - before.refused, 1);
+    assert_eq!(stats.given_up - before.given_up, 1);
+    assert_eq!((stats.waited - before.waited).as_secs(), 50);
+}
+
+/// A look at its place is the first to see that the server lets it through.
+#[tokio::test(start_paused = true)]
+async fn a_look_at_a_place_behind_a_late_alarm_does_not_hang() {
+    let feedback = exhausted(Clock::tokio());
+    let place = feedback.reserve(1).await.expect("a place");
+    // Without a turn for the task that sounds the alarm.
+    let mut advanced = Box::pin(tokio::time::advance(Duration::from_secs(21)));
+    let _ = (&mut advanced).now_or_never();
+    let _ = place.delay();
+    advanced.await;
+    let waited = tokio::time::timeout(Duration::from_secs(60), place.wait()).await;
+    assert!(waited.expect("it hangs").is_ok());
+}
+
+/// The call that opens the way ends in another runtime, whose thread is busy from then on.
+#[test]
+fn a_caller_that_waits_for_a_server_depends_on_its_own_runtime_at_most() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().build().expect("a runtime")
+    };
+    let policy = TokenBucket::new(Rate::per_second(10.0), 1);
+    let feedback = Feedback::new(RateLimiter::with_clock(policy, Clock::tokio()));
+    // One call at a time, after a refusal.
+    let refusal = [("retry-after-ms", "10")];
+    feedback.blocking_acquire(1).expect("granted").blocking_observe(429u16, &refusal);
+    let probe = feedback.blocking_acquire(1).expect("granted");
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    let waits = feedback.clone();
+    let waiter = std::thread::spawn(move || {
+        let waited = runtime().block_on(async { waits.acquire(1).await.map(|call| call.waited()) });
+        drop(done);
+        waited
+    });
+    while Limiter::queue_len(&feedback) == 0 {
+        std::thread::yield_now();
+    }
+    runtime().block_on(async {
+        let mut probe = probe;
+        probe.observe(200u16, &[("x-ratelimit-remaining", "50")]).await;
+        // This thread does nothing for the others any more.
+        let waited = is_done.recv_timeout(Duration::from_secs(20));
+        assert_eq!(waited, Err(std::sync::mpsc::RecvTimeoutError::Disconnected), "it hangs");
+    });
+    waiter.join().expect("no panic").expect("granted");
 }

@@ -1,0 +1,93 @@
+//! What holds all callers back.
+
+use tollgate::AnyRateLimiter;
+
+use super::*;
+
+pub(crate) fn a_pause_delays_those_that_wait<F: Face>() {
+    let (clock, limiter) = empty::<F>(1);
+    let mut first = limiter.acquire(1);
+    waits(&mut first);
+    let second = at_once(limiter.reserve(1)).expect("a place");
+    granted(limiter.pause_for(10 * TENTH));
+    assert_eq!(second.delay(), 12 * TENTH);
+    clock.advance(5 * TENTH);
+    waits(&mut first);
+    is_denied(at_once(limiter.try_acquire(1)), 8 * TENTH);
+    clock.advance(10 * TENTH);
+    // A bucket does not fill in a pause.
+    assert_eq!(granted(first).waited(), 11 * TENTH);
+    assert_eq!(granted(second.wait()).waited(), 12 * TENTH);
+}
+
+pub(crate) fn a_pause_that_is_ended_is_over_at_once<F: Face>() {
+    let (clock, limiter) = empty::<F>(1);
+    let mut waiting = limiter.acquire(1);
+    waits(&mut waiting);
+    granted(limiter.pause_for(Duration::from_secs(60)));
+    clock.advance(5 * TENTH);
+    waits(&mut waiting);
+    granted(limiter.resume());
+    clock.advance(TENTH);
+    let waited = granted(waiting).waited();
+    assert!((5 * TENTH..=6 * TENTH).contains(&waited), "{waited:?}");
+    // Without a pause it changes nothing.
+    granted(limiter.resume());
+    clock.advance(TENTH);
+    granted(limiter.try_acquire(1));
+    is_denied(at_once(limiter.try_acquire(1)), TENTH);
+}
+
+pub(crate) fn what_is_taken_beyond_a_number_comes_back<F: Face>() {
+    let (clock, limiter) = full::<F>(10);
+    let left = || at_once(limiter.available()).expect("a number");
+    let taken = granted(limiter.shrink_to(3));
+    assert_eq!((taken.cost(), left()), (7, 3));
+    let nothing = granted(limiter.shrink_to(5));
+    assert_eq!((nothing.cost(), left()), (0, 3));
+    drop(nothing);
+    let mut waiting = limiter.acquire(10);
+    waits(&mut waiting);
+    taken.refund();
+    assert_eq!(granted(waiting).cost(), 10);
+    clock.advance(4 * TENTH);
+    // Dropped, it stays taken.
+    drop(granted(limiter.shrink_to(1)));
+    assert_eq!(left(), 1);
+}
+
+pub(crate) fn a_limiter_without_its_type_is_the_same_limiter<F: Face>() {
+    let (clock, limiter) = full::<F>(2);
+    let any = AnyRateLimiter::new(limiter.clone());
+    drop((granted(any.acquire(1)), granted(limiter.acquire(1))));
+    let (mut first, mut second) = (any.acquire(1), limiter.acquire(1));
+    waits(&mut first);
+    waits(&mut second);
+    assert_eq!((any.queue_len(), any.stats(), any.name()), (2, limiter.stats(), limiter.name()));
+    clock.advance(2 * TENTH);
+    assert_eq!(granted(first).waited(), TENTH);
+    assert_eq!(granted(second).waited(), 2 * TENTH);
+}
+
+#[cfg(feature = "feedback")]
+pub(crate) fn a_refusal_of_a_server_holds_the_limiter_back<F: Face>() {
+    use tollgate::feedback::Feedback;
+
+    let (clock, limiter) = full::<F>(10);
+    let feedback = Feedback::new(limiter.clone());
+    let mut call = granted(feedback.acquire(1));
+    assert!(at_once(call.observe(429u16, &[("retry-after", "7")])).is_refused());
+    drop(call);
+    let (mut beside, mut through) = (limiter.acquire(1), feedback.acquire(1));
+    waits(&mut beside);
+    waits(&mut through);
+    clock.advance(Duration::from_secs(7));
+    waits(&mut beside);
+    waits(&mut through);
+    clock.advance(2 * TENTH);
+    assert_eq!(granted(beside).waited(), ms(7_100));
+    drop(granted(through));
+}
+
+#[cfg(not(feature = "feedback"))]
+pub(crate) fn a_refusal_of_a_server_holds_the_limiter_back<F: Face>() {}

@@ -1,0 +1,238 @@
+//! What every limiter does, whatever it is made of: one suite for all faces of the front desk.
+//!
+//! A face is one line of `faces!`. It runs all laws, each of which belongs to an ability. What a face cannot do, its
+//! line says with the reason, and `docs/abilities.md` is made of these lines.
+// Each program uses a part of it.
+#![allow(dead_code)]
+
+pub(crate) mod laws;
+pub(crate) mod table;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+#[cfg(not(feature = "redis"))]
+use tollgate::Policy;
+#[cfg(feature = "redis")]
+use tollgate::redis::Scripted;
+use tollgate::{ManualClock, OwnedLimiter, TokenBucket};
+
+/// A policy that the laws use. With a Redis it has a script.
+#[cfg(feature = "redis")]
+pub(crate) trait TestPolicy: Scripted<Cost = u32> + fmt::Debug {}
+#[cfg(feature = "redis")]
+impl<P: Scripted<Cost = u32> + fmt::Debug> TestPolicy for P {}
+
+/// A policy that the laws use.
+#[cfg(not(feature = "redis"))]
+pub(crate) trait TestPolicy: Policy<Cost = u32> + fmt::Debug {}
+#[cfg(not(feature = "redis"))]
+impl<P: Policy<Cost = u32> + fmt::Debug> TestPolicy for P {}
+
+/// A kind of limiter.
+pub(crate) trait Face: 'static {
+    const TITLE: &str;
+    /// What it cannot do, and why.
+    const REFUSALS: &[(Ability, Refusal)];
+
+    /// With a rule that has a rate. Its name is "face".
+    fn rated(policy: TokenBucket, clock: ManualClock) -> impl OwnedLimiter<Cost = u32>;
+
+    /// With another rule.
+    fn other<P: TestPolicy>(policy: P, clock: ManualClock) -> impl OwnedLimiter<Cost = u32>;
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Refusal {
+    /// A program that asks for it does not compile, or the limiter cannot be made.
+    Static(&'static str),
+    /// It does something else: each law of the ability fails.
+    Otherwise(&'static str),
+}
+
+impl Refusal {
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Static(reason) | Self::Otherwise(reason) => reason,
+        }
+    }
+}
+
+pub(crate) fn refusal(of: &[(Ability, Refusal)], ability: Ability) -> Option<Refusal> {
+    of.iter().find(|(refused, _)| *refused == ability).map(|&(_, refusal)| refusal)
+}
+
+macro_rules! abilities {
+    ($($ability:ident $title:literal,)+) => {
+        /// What a limiter can do.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Ability {
+            $($ability),+
+        }
+
+        impl Ability {
+            pub(crate) const ALL: &[(Self, &str)] = &[$((Self::$ability, $title)),+];
+        }
+    };
+}
+
+abilities! {
+    Acquire "`acquire`, in the order of arrival",
+    Try "`try_acquire`",
+    Timeout "`try_acquire_timeout`",
+    UpTo "`try_acquire_up_to`",
+    Cancel "a dropped future costs nothing",
+    Blocking "`blocking_*`, `blocking_wait`",
+    Reserve "`reserve`",
+    Delay "`delay` follows those ahead at once",
+    Ahead "`ahead_by`",
+    Tenants "`acquire_for`, `for_tenant`, `weight`",
+    Settle "`settle`",
+    Refund "`refund`",
+    Metered "`metered`",
+    LimitedBy "rules together, `limited_by`",
+    Places "places in flight",
+    Quota "`quota`, `available`",
+    Pause "`pause_for`, `resume`",
+    Shrink "`shrink_to`",
+    Counts "`queue_len`, `stats`, `waits`",
+    NameAndClock "`name`, `clock`",
+    Erased "as an `AnyRateLimiter`",
+    Taught "in a `Feedback`",
+}
+
+/// The laws, each with its ability.
+macro_rules! each_law {
+    ($($then:tt)*) => {
+        $($then)* {
+            Acquire: a_future_joins_at_its_first_poll,
+            Acquire: grants_come_in_the_order_of_arrival,
+            Acquire: a_waiter_is_woken_when_it_is_granted,
+            Acquire: nothing_is_granted_at_once_and_too_much_refused,
+            Acquire: clones_share_the_limit_and_grants_outlive_it,
+            Try: a_call_that_does_not_wait_does_not_overtake,
+            Timeout: a_timeout_that_is_too_short_fails_at_once_and_names_the_wait,
+            Timeout: no_timed_grant_is_late,
+            UpTo: as_much_is_taken_as_there_is,
+            Cancel: those_behind_a_caller_that_leaves_move_up,
+            Cancel: a_grant_that_was_not_taken_comes_back,
+            Blocking: threads_get_what_tasks_get,
+            Blocking: a_thread_is_woken_at_its_grant,
+            Reserve: a_reservation_has_its_place_at_once,
+            Reserve: a_reservation_is_granted_without_being_polled,
+            Reserve: a_reservation_that_is_dropped_gives_its_place_up,
+            Reserve: a_reservation_with_a_timeout_keeps_it,
+            Delay: a_delay_is_shorter_when_those_ahead_have_left,
+            Delay: a_delay_is_longer_when_others_have_entered_ahead,
+            Ahead: a_caller_enters_ahead_of_those_that_came_less_before,
+            Tenants: tenants_take_turns,
+            Tenants: a_tenant_of_greater_weight_gets_more,
+            Settle: what_was_used_beyond_the_estimate_is_owed,
+            Settle: what_was_not_used_comes_back_once,
+            Settle: what_comes_back_is_for_those_that_wait,
+            Refund: a_refund_gives_back_what_was_taken,
+            Refund: a_grant_that_is_dropped_stays_charged,
+            Metered: a_metered_grant_settles_when_it_is_dropped,
+            LimitedBy: a_grant_and_a_refusal_name_their_rule,
+            Places: places_come_back_when_their_grants_are_dropped,
+            Places: a_place_comes_back_once,
+            Quota: what_is_left_is_told,
+            Pause: a_pause_delays_those_that_wait,
+            Pause: a_pause_that_is_ended_is_over_at_once,
+            Shrink: what_is_taken_beyond_a_number_comes_back,
+            Counts: those_that_wait_are_counted,
+            Counts: every_call_counts_once,
+            NameAndClock: the_name_and_the_clock_are_those_of_the_builder,
+            Erased: a_limiter_without_its_type_is_the_same_limiter,
+            Taught: a_refusal_of_a_server_holds_the_limiter_back,
+        }
+    };
+}
+pub(crate) use each_law;
+
+/// One law for one face.
+pub(crate) fn check<F: Face>(ability: Ability, law: fn()) {
+    match refusal(F::REFUSALS, ability) {
+        None => law(),
+        Some(Refusal::Static(_)) => {}
+        Some(Refusal::Otherwise(reason)) => {
+            let broken = catch_unwind(AssertUnwindSafe(law));
+            assert!(
+                broken.is_err(),
+                "{} can do it now, so this is out of date: {reason}",
+                F::TITLE
+            );
+        }
+    }
+}
+
+macro_rules! tests_of_face {
+    ($($ability:ident: $law:ident,)+) => {
+        $(
+            #[test]
+            fn $law() {
+                check::<Subject>(Ability::$ability, laws::$law::<Subject>);
+            }
+        )+
+    };
+}
+pub(crate) use tests_of_face;
+
+/// For a program that shows a face in the table, while another one tests it.
+#[allow(unused_macros)]
+macro_rules! no_tests {
+    ($($law:tt)*) => {};
+}
+#[allow(unused_imports)]
+pub(crate) use no_tests;
+
+/// Limiters that keep all laws, except for what they refuse. `only rated`: made with a policy that has a rate.
+macro_rules! faces {
+    ($(
+        $(#[$if:meta])*
+        $face:ident $title:literal: |$policy:ident, $clock:ident| $make:expr
+        $(, only $rated:ident)? $(, $kind:ident $ability:ident $reason:expr)*;
+    )+) => {
+        $(
+            $(#[$if])*
+            mod $face {
+                use super::*;
+
+                pub(super) struct Subject;
+
+                impl Face for Subject {
+                    const TITLE: &str = $title;
+                    const REFUSALS: &[(Ability, Refusal)] =
+                        &[$((Ability::$ability, Refusal::$kind($reason))),*];
+
+                    fn rated(
+                        $policy: TokenBucket,
+                        $clock: ManualClock,
+                    ) -> impl OwnedLimiter<Cost = u32> {
+                        $make
+                    }
+
+                    faces!(@other $($rated)? |$policy, $clock| $make);
+                }
+
+                each_law!(tests_of!);
+            }
+        )+
+
+        #[allow(dead_code)]
+        pub(crate) const COLUMNS: &[table::Column] =
+            &[$($(#[$if])* table::Column::of::<$face::Subject>()),+];
+    };
+    (@other |$policy:ident, $clock:ident| $make:expr) => {
+        fn other<P: TestPolicy>($policy: P, $clock: ManualClock) -> impl OwnedLimiter<Cost = u32> {
+            $make
+        }
+    };
+    (@other rated |$policy:ident, $clock:ident| $make:expr) => {
+        fn other<P: TestPolicy>(_: P, _: ManualClock) -> impl OwnedLimiter<Cost = u32> {
+            // Never called: its laws are refused.
+            tollgate::AnyRateLimiter::new(tollgate::RateLimiter::new(tollgate::InFlight::new(1)))
+        }
+    };
+}
+pub(crate) use faces;
