@@ -5,9 +5,15 @@
 //! at most `h` permits, and the limiter behind them has a burst that is smaller by `h`: in a span of `t` they use
 //! at most `h + (burst - h) + rate x t`. What is held is a part of the burst that lies elsewhere, and no time
 //! limit is needed for this to hold.
+//!
+//! **Why corrections do not change that.** What a thread held comes back to it only until it draws again. By then the
+//! permits that it holds and those that may come back are together at most what it held after the last draw, so they
+//! count once, as held. Permits that a call drew are given back to the limiter, by its own law.
 
+mod grant;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
+mod queue;
 mod slots;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
@@ -20,18 +26,21 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::limiter::{Acquire, Ask};
 use crate::policy::{Policy, Rated};
 use crate::rate_limiter::RateLimiter;
 use crate::rate_limiter::builder::RateLimiterBuilder;
 use crate::sync::Mutex;
 use crate::units::Rate;
-use slots::Slots;
+pub use grant::CachedGrant;
+use grant::Source;
+use slots::{Held, Slots};
 
 /// A limiter for many calls on many threads. Each thread takes some dozens of permits at once and hands them out
 /// without an atomic read-modify-write.
 ///
 /// Use it for more than some millions of decisions a second, where threads of a [`RateLimiter`] wait for each
-/// other's cache lines. Below that a `RateLimiter` is simpler, and its grants can be settled and refunded. Clones
+/// other's cache lines. Below that a `RateLimiter` is simpler, and its grants get all of a refund back. Clones
 /// share everything. There is no handle for each thread, and tasks may move between threads.
 ///
 /// **It never grants more than its policy**, in any span of time: what the threads may hold together is taken off
@@ -47,8 +56,15 @@ use slots::Slots;
 ///   thread held when it ended is taken by others.
 /// - While callers wait, threads get no further permits: new ones are for the queue, in FIFO order. Threads use up
 ///   what they hold.
-/// - A pause, a new policy and a new rate discard what is held.
-/// - It keeps no [`Stats`](crate::Stats): that would be a count in each call.
+/// - Calls of a tenant, or [ahead of others](Acquire::ahead_by), take what their thread holds, and take turns in the
+///   limiter's queue.
+/// - A pause, a new policy and a new rate discard what is held, and so does a [`shrink_to`](crate::Limiter::shrink_to)
+///   of less.
+/// - What threads hold counts as remaining in its [`quota`](crate::Limiter::quota). [`Stats`](crate::Stats) and
+///   [`Waits`](crate::Waits) are the limiter's: calls that were served from what a thread holds are not counted, as that
+///   would be a write in each call, and a call that waits counts as refused before.
+/// - It has no policy with several costs, because a thread holds one number, and none over Redis, where the burst of
+///   each process would have to be known.
 ///
 /// ```
 /// use tollgate::{CachedRateLimiter, Rate, TokenBucket};
@@ -106,7 +122,8 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
         RateLimiter::builder(policy).build_cached(2 * processors + 4, 64)
     }
 
-    /// Takes `n` permits without waiting, from this thread's own if they are enough. They cannot be refunded.
+    /// Takes `n` permits without waiting, from this thread's own if they are enough. There is no grant to settle or
+    /// refund; [`acquire`](Self::acquire) returns one.
     ///
     /// # Errors
     ///
@@ -130,8 +147,8 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
         self.shared.try_otherwise(thread::number, n)
     }
 
-    /// Takes `n` permits, and waits for them in the limiter's queue if they are not there. Returns how long it
-    /// waited.
+    /// Takes `n` permits, and waits for them in the limiter's queue if they are not there; see
+    /// [`RateLimiter::acquire`].
     ///
     /// # Errors
     ///
@@ -148,17 +165,15 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
     /// let limiter = RateLimiter::builder(policy).clock(clock).build_cached(1, 4);
     /// let mut waited = 0;
     /// for _ in 0..20 {
-    ///     waited += limiter.acquire(1).await?.as_millis();
+    ///     waited += limiter.acquire(1).await?.waited().as_millis();
     /// }
     /// assert_eq!(waited, 110); // one of the burst is for what is held over time
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn acquire(&self, n: u32) -> Result<Duration, Error> {
-        match self.try_acquire(n) {
-            Err(Error::Denied { .. }) => Ok(self.shared.limiter.acquire(n).await?.waited()),
-            answer => answer.map(|()| Duration::ZERO),
-        }
+    #[inline]
+    pub fn acquire(&self, n: u32) -> Acquire<&Self> {
+        Acquire::new(self, Ask::new(n, None))
     }
 
     /// As [`acquire`](Self::acquire), if the permits come within `timeout`; fails **at once** if they cannot.
@@ -178,18 +193,15 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
     /// let (policy, clock) = (TokenBucket::new(Rate::per_second(100.0), 10), ManualClock::auto_advance());
     /// let limiter = RateLimiter::builder(policy).clock(clock).build_cached(1, 4);
     /// limiter.acquire(9).await?;
-    /// assert!(limiter.try_acquire_timeout(2, Duration::from_millis(19)).await.is_err());
-    /// assert_eq!(limiter.try_acquire_timeout(2, Duration::from_millis(20)).await?.as_millis(), 20);
+    /// let (short, enough) = (Duration::from_millis(19), Duration::from_millis(20));
+    /// assert!(limiter.try_acquire_timeout(2, short).await.is_err());
+    /// assert_eq!(limiter.try_acquire_timeout(2, enough).await?.waited(), enough);
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn try_acquire_timeout(&self, n: u32, timeout: Duration) -> Result<Duration, Error> {
-        match self.try_acquire(n) {
-            Err(Error::Denied { .. }) => {
-                Ok(self.shared.limiter.try_acquire_timeout(n, timeout).await?.waited())
-            }
-            answer => answer.map(|()| Duration::ZERO),
-        }
+    #[inline]
+    pub fn try_acquire_timeout(&self, n: u32, timeout: Duration) -> Acquire<&Self> {
+        Acquire::new(self, Ask::new(n, Some(timeout)))
     }
 
     /// As [`acquire`](Self::acquire), for threads; see [`RateLimiter::blocking_acquire`].
@@ -203,14 +215,12 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
     /// let (policy, clock) = (TokenBucket::new(Rate::per_second(100.0), 10), ManualClock::auto_advance());
     /// let limiter = RateLimiter::builder(policy).clock(clock).build_cached(1, 4);
     /// limiter.blocking_acquire(9)?;
-    /// assert_eq!(limiter.blocking_acquire(2)?.as_millis(), 20);
+    /// assert_eq!(limiter.blocking_acquire(2)?.waited().as_millis(), 20);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn blocking_acquire(&self, n: u32) -> Result<Duration, Error> {
-        match self.try_acquire(n) {
-            Err(Error::Denied { .. }) => Ok(self.shared.limiter.blocking_acquire(n)?.waited()),
-            answer => answer.map(|()| Duration::ZERO),
-        }
+    #[inline]
+    pub fn blocking_acquire(&self, n: u32) -> Result<CachedGrant<'_, P>, Error> {
+        self.acquire(n).blocking_wait()
     }
 
     /// As [`try_acquire_timeout`](Self::try_acquire_timeout), for threads; see
@@ -228,20 +238,16 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
     /// limiter.blocking_acquire(9)?;
     /// let (short, enough) = (Duration::from_millis(19), Duration::from_millis(20));
     /// assert!(limiter.blocking_try_acquire_timeout(2, short).is_err());
-    /// assert_eq!(limiter.blocking_try_acquire_timeout(2, enough)?, enough);
+    /// assert_eq!(limiter.blocking_try_acquire_timeout(2, enough)?.waited(), enough);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
+    #[inline]
     pub fn blocking_try_acquire_timeout(
         &self,
         n: u32,
         timeout: Duration,
-    ) -> Result<Duration, Error> {
-        match self.try_acquire(n) {
-            Err(Error::Denied { .. }) => {
-                Ok(self.shared.limiter.blocking_try_acquire_timeout(n, timeout)?.waited())
-            }
-            answer => answer.map(|()| Duration::ZERO),
-        }
+    ) -> Result<CachedGrant<'_, P>, Error> {
+        self.try_acquire_timeout(n, timeout).blocking_wait()
     }
 
     /// The permits that could be taken now: the limiter's and the threads'. A single thread gets fewer, because up
@@ -357,40 +363,55 @@ impl<P: Policy<Cost = u32>> Shared<P> {
     #[cold]
     #[inline(never)]
     fn try_otherwise(&self, thread: impl FnOnce() -> usize, n: u32) -> Result<(), Error> {
+        self.take_otherwise(thread, n).map(drop)
+    }
+
+    /// As [`try_otherwise`](Self::try_otherwise), for a grant.
+    #[cold]
+    #[inline(never)]
+    fn take_otherwise(
+        &self,
+        thread: impl FnOnce() -> usize,
+        n: u32,
+    ) -> Result<Source<'_, P>, Error> {
         if n == 0 {
-            return Ok(());
+            return Ok(Source::LOST);
         }
-        let thread = thread();
-        let answer = match self.slots.empty(thread) {
+        let answer = match self.slots.empty(thread()) {
             Some(held) => {
                 // Read after the epoch: permits of this epoch are of this number or less.
                 let each = self.each.load(Ordering::Relaxed);
-                let (answer, permits) = self.draw(n, held.permits, each);
-                self.slots.fill(thread, held.with(permits));
+                let (answer, held) = self.draw(n, held, each);
+                self.slots.fill(held);
                 answer
             }
-            None => self.limiter.try_acquire(n).map(drop),
+            None => self.limiter.try_acquire(n).map(Source::limiter),
         };
         match answer {
-            Err(Error::Denied { .. }) if self.slots.claim(n, thread::Number::take) => Ok(()),
+            Err(Error::Denied { .. }) if self.slots.claim(n, thread::Number::take) => {
+                Ok(Source::LOST)
+            }
             answer => answer,
         }
     }
 
     /// Takes `n` permits from what a thread holds and from the limiter, and up to `each` more. Returns what the
     /// thread holds afterwards.
-    fn draw(&self, n: u32, held: u32, each: u32) -> (Result<(), Error>, u32) {
-        if n <= held {
-            return (Ok(()), held - n);
+    fn draw(&self, n: u32, held: Held, each: u32) -> (Result<Source<'_, P>, Error>, Held) {
+        if n <= held.permits {
+            return (Ok(Source::held(held.origin)), held.with(held.permits - n));
         }
         if n > each {
-            return (self.limiter.try_acquire(n).map(drop), held);
+            return (self.limiter.try_acquire(n).map(Source::limiter), held);
         }
-        let missing = n - held;
+        let missing = n - held.permits;
         // All that is missing or nothing: a permit taken on credit would put off the others, and with them the time
         // that the refusal names.
         match self.limiter.take_between(missing, missing.saturating_add(each)) {
-            Ok(grant) => (Ok(()), grant.cost().saturating_sub(missing)),
+            Ok(grant) => {
+                let held = held.drawn(grant.cost().saturating_sub(missing));
+                (Ok(Source::limiter(grant.of_at_most(n))), held)
+            }
             Err(error) => (Err(error), held),
         }
     }

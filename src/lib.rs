@@ -133,7 +133,7 @@ pub mod tower;
 mod units;
 mod wait_queue;
 
-pub use cached::CachedRateLimiter;
+pub use cached::{CachedGrant, CachedRateLimiter};
 pub use clock::{Clock, ManualClock};
 pub use config::error::InvalidLimit;
 pub use config::limiters::RateLimiters;

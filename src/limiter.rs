@@ -23,7 +23,7 @@ pub(crate) use ask::Ask;
 #[cfg(feature = "feedback")]
 pub(crate) use driven::{Driven, Passage};
 pub use granted::{Granted, Metered, Settle};
-pub(crate) use handle::{Borrowed, Handle};
+pub(crate) use handle::{Borrowed, Handle, queue_by_borrow};
 pub use queue::{InProcess, Queue};
 pub use reservation::Reservation;
 
@@ -550,10 +550,11 @@ macro_rules! methods_of_limiter {
 }
 pub(crate) use methods_of_limiter;
 
-/// What a limiter around another one answers as that does.
-#[allow(unused_macros)]
+/// What a limiter around another one answers as that does; with `counts`, only what asks nothing of its state.
 macro_rules! as_inner_limiter {
     (|$outer:ident| $inner:expr) => {
+        crate::limiter::as_inner_limiter!(counts | $outer | $inner);
+
         async fn pause_for(&self, duration: std::time::Duration) -> Result<(), crate::Error> {
             let $outer = self;
             crate::Limiter::pause_for($inner, duration).await
@@ -571,7 +572,8 @@ macro_rules! as_inner_limiter {
             let $outer = self;
             crate::Limiter::limits($inner, cost).await
         }
-
+    };
+    (counts |$outer:ident| $inner:expr) => {
         fn queue_len(&self) -> usize {
             let $outer = self;
             crate::Limiter::queue_len($inner)
@@ -604,12 +606,37 @@ macro_rules! as_inner_limiter {
         }
     };
 }
-#[allow(unused_imports)]
 pub(crate) use as_inner_limiter;
 
-/// Methods of [`Granted`] as methods of the type.
+/// Methods of [`Granted`] as methods of the type. A settlement `in_process` is not waited for.
 macro_rules! methods_of_granted {
     () => {
+        crate::limiter::methods_of_granted!(but_settle);
+
+        /// Corrects the cost once the true one is known; see [`Granted::settle`](crate::Granted::settle).
+        pub fn settle(
+            &mut self,
+            actual: <Self as crate::Granted>::Cost,
+        ) -> crate::Settle<'_, Self> {
+            crate::Granted::settle(self, actual)
+        }
+    };
+    (in_process) => {
+        crate::limiter::methods_of_granted!(but_settle);
+
+        /// Corrects the cost once the true one is known; see [`Grant::settle`](crate::Grant::settle).
+        ///
+        /// # Errors
+        ///
+        /// Those of [`Grant::settle`](crate::Grant::settle).
+        pub fn settle(
+            &mut self,
+            actual: <Self as crate::Granted>::Cost,
+        ) -> Result<(), crate::Error> {
+            crate::Granted::send_settlement(self, actual)
+        }
+    };
+    (but_settle) => {
         /// The permits that were granted; after [`settle`](Self::settle) the corrected number.
         #[must_use]
         pub fn cost(&self) -> <Self as crate::Granted>::Cost {
@@ -626,14 +653,6 @@ macro_rules! methods_of_granted {
         #[must_use]
         pub fn limited_by(&self) -> Option<usize> {
             crate::Granted::limited_by(self)
-        }
-
-        /// Corrects the cost once the true one is known; see [`Granted::settle`](crate::Granted::settle).
-        pub fn settle(
-            &mut self,
-            actual: <Self as crate::Granted>::Cost,
-        ) -> crate::Settle<'_, Self> {
-            crate::Granted::settle(self, actual)
         }
 
         /// Gives the permits back; see [`Grant::refund`](crate::Grant::refund).

@@ -37,9 +37,9 @@ use metrics::{
 use parking_lot::ReentrantMutex;
 
 use crate::keyed::KeyedRateLimiter;
+use crate::limiter::Limiter;
 use crate::observe::{Observation, Observe};
 use crate::policy::Policy;
-use crate::rate_limiter::RateLimiter;
 use crate::sync::Mutex;
 
 /// Hands the counts of limiters to the recorder of the `metrics` facade.
@@ -67,7 +67,8 @@ pub struct Publisher {
     turn: Arc<ReentrantMutex<Cell<bool>>>,
 }
 
-/// Something that a [`Publisher`] can publish: each limiter of this crate. The trait is sealed.
+/// Something that a [`Publisher`] can publish: any [`Limiter`], and all keys of a [`KeyedRateLimiter`]. The trait is
+/// sealed.
 pub trait Observed: sealed::Observed {}
 
 mod sealed {
@@ -267,15 +268,16 @@ fn describe() {
     );
 }
 
-impl<P: Policy> Observed for RateLimiter<P> {}
+impl<L: Limiter> Observed for L {}
 
-impl<P: Policy> sealed::Observed for RateLimiter<P> {
+/// One key of a limiter, too, publishes all its keys.
+impl<L: Limiter> sealed::Observed for L {
     fn name(&self) -> Option<&str> {
-        self.name()
+        Limiter::name(self)
     }
 
     fn observe(&self) -> Observe {
-        self.observe()
+        Limiter::observe(self)
     }
 }
 
@@ -292,26 +294,6 @@ where
     K: Hash + Eq + Send + 'static,
     P: Policy,
     S: BuildHasher + Send + Sync + 'static,
-{
-    fn name(&self) -> Option<&str> {
-        self.name()
-    }
-
-    fn observe(&self) -> Observe {
-        self.observe()
-    }
-}
-
-/// All keys of the limiter, whichever handle is added.
-#[cfg(feature = "redis")]
-impl<P: crate::redis::Scripted, C: crate::redis::Connection> Observed
-    for crate::redis::RedisRateLimiter<P, C>
-{
-}
-
-#[cfg(feature = "redis")]
-impl<P: crate::redis::Scripted, C: crate::redis::Connection> sealed::Observed
-    for crate::redis::RedisRateLimiter<P, C>
 {
     fn name(&self) -> Option<&str> {
         self.name()

@@ -1,41 +1,20 @@
 //! A call and its outcome.
 
 use std::fmt;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use super::limiter::Adaptive;
 use crate::error::Error;
+use crate::limiter::{Ask, Granted, Handle, InProcess, Limiter, Queue, sealed::Sealed};
 use crate::policy::Rated;
-use crate::rate_limiter::Grant;
+use crate::rate_limiter::place::LinePlace;
+use crate::rate_limiter::{Grant, RateLimiter};
 
 impl<P: Rated> Adaptive<P> {
-    /// Takes `n` permits, as [`RateLimiter::acquire`](crate::RateLimiter::acquire) does.
-    ///
-    /// # Errors
-    ///
-    /// As [`RateLimiter::acquire`](crate::RateLimiter::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`RateLimiter::acquire`](crate::RateLimiter::acquire).
-    ///
-    /// ```
-    /// # use tollgate::adaptive::Adaptive;
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// # let policy = TokenBucket::new(Rate::per_second(100.0), 1);
-    /// let adaptive = Adaptive::new(RateLimiter::with_clock(policy, ManualClock::auto_advance()));
-    /// adaptive.acquire(1).await?.on_success();
-    /// assert_eq!(adaptive.acquire(1).await?.grant().waited().as_millis(), 10);
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub async fn acquire(&self, n: P::Cost) -> Result<Call<'_, P>, Error> {
-        Ok(self.call(self.limiter.acquire(n).await?))
-    }
+    crate::limiter::methods_of_limiter!();
 
-    /// Makes a call of a grant of the [limiter](Self::limiter): for its other methods, such as
-    /// [`try_acquire_timeout`](crate::RateLimiter::try_acquire_timeout), [`ahead_by`](crate::Acquire::ahead_by) or
-    /// `blocking_acquire`.
+    /// Makes a call of a grant of the [limiter](Self::limiter).
     ///
     /// ```
     /// # use tollgate::adaptive::Adaptive;
@@ -47,11 +26,61 @@ impl<P: Rated> Adaptive<P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     #[must_use = "report the outcome of the call"]
-    pub fn call<'a>(&self, grant: Grant<'a, P>) -> Call<'a, P> {
-        self.shared.budget.on_call();
-        let cuts = self.shared.control.lock().cuts();
-        Call { grant, adaptive: self.clone(), cuts }
+    pub fn call(&self, grant: Grant<'_, P>) -> Call<P> {
+        self.clone().into_call(grant)
     }
+
+    fn into_call(self, grant: Grant<'_, P>) -> Call<P> {
+        self.shared.budget.on_call();
+        self.into_uncounted(grant)
+    }
+
+    fn into_uncounted(self, grant: Grant<'_, P>) -> Call<P> {
+        let cuts = self.shared.control.lock().cuts();
+        Call { grant: grant.into_owned(), adaptive: self, cuts }
+    }
+}
+
+impl<P: Rated> Sealed for Adaptive<P> {}
+impl<P: Rated> InProcess for Adaptive<P> {}
+
+impl<P: Rated> Queue for Adaptive<P> {
+    type Cost = P::Cost;
+    type Grant = Call<P>;
+    type Handle = Option<Self>;
+    type Place = LinePlace<P>;
+    type Owned = Self;
+
+    fn poll_acquire(
+        limiter: &mut Self::Handle,
+        ask: &Ask<P::Cost>,
+        place: &mut LinePlace<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Call<P>, Error>> {
+        let inner = &mut limiter.get().limiter().into();
+        let grant = ready!(<&RateLimiter<P>>::poll_acquire(inner, ask, place, context))?;
+        let grant = grant.into_owned();
+        Poll::Ready(Ok(Handle::take(limiter).into_call(grant)))
+    }
+
+    crate::limiter::queue_by_borrow!(|adaptive| adaptive.limiter() => &RateLimiter<P>);
+}
+
+impl<P: Rated> Limiter for Adaptive<P> {
+    async fn try_acquire_up_to(&self, n: P::Cost) -> Result<Call<P>, Error> {
+        Ok(self.call(self.limiter().try_acquire_up_to(n)?))
+    }
+
+    async fn resume(&self) -> Result<(), Error> {
+        self.limiter().resume();
+        Ok(())
+    }
+
+    async fn shrink_to(&self, remaining: P::Cost) -> Result<Call<P>, Error> {
+        Ok(self.clone().into_uncounted(self.limiter().shrink_to(remaining)))
+    }
+
+    crate::limiter::as_inner_limiter!(|adaptive| adaptive.limiter());
 }
 
 /// A call whose outcome an [`Adaptive`] learns from. Drop it without a report after errors that say nothing about
@@ -63,21 +92,23 @@ impl<P: Rated> Adaptive<P> {
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// # let policy = TokenBucket::new(Rate::per_second(100.0), 1);
 /// # let adaptive = Adaptive::new(RateLimiter::with_clock(policy, ManualClock::auto_advance()));
-/// let calls: [Call<'_, TokenBucket>; 2] = [adaptive.acquire(1).await?, adaptive.acquire(1).await?];
+/// let calls: [Call<TokenBucket>; 2] = [adaptive.acquire(1).await?, adaptive.acquire(1).await?];
 /// // Both were sent before the rate fell.
 /// calls.into_iter().for_each(Call::on_throttled);
 /// assert_eq!(adaptive.rate(), Rate::per_second(90.0));
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Call<'a, P: Rated> {
-    grant: Grant<'a, P>,
+pub struct Call<P: Rated> {
+    grant: Grant<'static, P>,
     adaptive: Adaptive<P>,
     /// How many times the rate had fallen when this was granted.
     cuts: u64,
 }
 
-impl<'a, P: Rated> Call<'a, P> {
+impl<P: Rated> Call<P> {
+    crate::limiter::methods_of_granted!(in_process);
+
     /// The call succeeded, or failed for a reason that is not the rate. It also drops the grant.
     ///
     /// ```
@@ -136,29 +167,52 @@ impl<'a, P: Rated> Call<'a, P> {
 
     /// The permits of the call.
     #[must_use]
-    pub fn grant(&self) -> &Grant<'a, P> {
+    pub fn grant(&self) -> &Grant<'static, P> {
         &self.grant
     }
 
-    /// The permits of the call, to settle them at their true cost.
-    ///
-    /// ```
-    /// # use tollgate::adaptive::Adaptive;
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # let policy = TokenBucket::new(Rate::per_second(100.0), 10);
-    /// # let adaptive = Adaptive::new(RateLimiter::with_clock(policy, ManualClock::new()));
-    /// let mut call = adaptive.call(adaptive.limiter().try_acquire(7)?);
-    /// call.grant_mut().settle(5)?;
-    /// assert_eq!(adaptive.limiter().available(), 5);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
+    /// The permits of the call, for their other methods.
     #[must_use]
-    pub fn grant_mut(&mut self) -> &mut Grant<'a, P> {
+    pub fn grant_mut(&mut self) -> &mut Grant<'static, P> {
         &mut self.grant
     }
 }
 
-impl<P: Rated> fmt::Debug for Call<'_, P> {
+impl<P: Rated> Sealed for Call<P> {}
+
+impl<P: Rated> Granted for Call<P> {
+    type Cost = P::Cost;
+
+    fn cost(&self) -> P::Cost {
+        self.grant.cost()
+    }
+
+    fn waited(&self) -> Duration {
+        self.grant.waited()
+    }
+
+    fn limited_by(&self) -> Option<usize> {
+        self.grant.limited_by()
+    }
+
+    fn send_settlement(&mut self, actual: P::Cost) -> Result<(), Error> {
+        self.grant.settle(actual)
+    }
+
+    fn settle_on_drop(&mut self, actual: P::Cost) {
+        self.grant.settle_on_drop(actual);
+    }
+
+    fn give_back(&mut self) {
+        self.grant.give_back();
+    }
+
+    fn holds_places(&self) -> bool {
+        P::HELD
+    }
+}
+
+impl<P: Rated> fmt::Debug for Call<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call").field("adaptive", &self.adaptive).finish_non_exhaustive()
     }

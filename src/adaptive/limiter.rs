@@ -22,8 +22,9 @@ use crate::units::Rate;
 /// [`may_retry`](Self::may_retry) says so, which keeps retries to a share of all calls. An outage is then not
 /// multiplied.
 ///
-/// A handle: clones share one limiter, one rate and one budget. Callers of the limiter itself count only if
-/// [`call`](Self::call) turns their grants into calls. Burst and policy are the limiter's: choose a small burst,
+/// A [`Limiter`](crate::Limiter), and a handle: clones share one limiter, one rate and one budget. Callers of the
+/// limiter itself count only if [`call`](Self::call) turns their grants into calls. It has no `set_rate` and no
+/// `set_policy`, because it sets the rate itself. Burst and policy are the limiter's: choose a small burst,
 /// because a throttling server sees it.
 ///
 /// It is for a quota that the server enforces within seconds. When a quota of a minute or an hour is used up, all

@@ -11,7 +11,7 @@ fn no_thread(_: usize) -> Option<()> {
 fn put(slots: &Slots, thread: usize, permits: u32) {
     let mut held = slots.empty(thread).expect("a slot");
     held.permits += permits;
-    slots.fill(thread, held);
+    slots.fill(held);
 }
 
 fn count(calls: impl IntoIterator<Item = bool>) -> u32 {

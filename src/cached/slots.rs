@@ -25,18 +25,33 @@ struct Slot {
     in_hand: AtomicU64,
     /// Only the thread of this slot adds.
     stock: AtomicU64,
+    /// How often the thread of this slot has drawn permits. Others do not use it.
+    draws: AtomicU64,
 }
 
-/// What was in a slot, and the epoch in which it was taken out.
+/// Where and when permits were held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Origin {
+    thread: usize,
+    epoch: u64,
+    draws: u64,
+}
+
+/// What was in a slot when it was taken out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
-    epoch: u64,
+    pub(super) origin: Origin,
     pub(super) permits: u32,
 }
 
 impl Held {
     pub(super) fn with(self, permits: u32) -> Self {
         Self { permits, ..self }
+    }
+
+    /// After its thread has drawn.
+    pub(super) fn drawn(self, permits: u32) -> Self {
+        Self { origin: Origin { draws: self.origin.draws + 1, ..self.origin }, permits }
     }
 }
 
@@ -48,7 +63,8 @@ fn permits(number: u64, epoch: u64) -> u32 {
 
 impl Slots {
     pub(super) fn new(threads: usize) -> Self {
-        let slot = |_| OwnLine(Slot { in_hand: AtomicU64::new(0), stock: AtomicU64::new(0) });
+        let zero = || AtomicU64::new(0);
+        let slot = |_| OwnLine(Slot { in_hand: zero(), stock: zero(), draws: zero() });
         Self { epoch: OwnLine(AtomicU64::new(0)), slots: (0..threads).map(slot).collect() }
     }
 
@@ -70,6 +86,15 @@ impl Slots {
         true
     }
 
+    /// The origin of what `thread`, which calls this, has just [taken](Self::take).
+    #[inline(always)]
+    pub(super) fn origin(&self, thread: usize) -> Option<Origin> {
+        let OwnLine(slot) = self.slots.get(thread)?;
+        // Of the slot: the present epoch may have begun since.
+        let epoch = slot.in_hand.load(Ordering::Relaxed) & !u64::from(u32::MAX);
+        Some(Origin { thread, epoch, draws: slot.draws.load(Ordering::Relaxed) })
+    }
+
     /// Takes out all that `thread` holds, which calls this. `None` if it has no slot.
     pub(super) fn empty(&self, thread: usize) -> Option<Held> {
         let OwnLine(slot) = self.slots.get(thread)?;
@@ -79,16 +104,39 @@ impl Slots {
         // No other thread adds.
         let is_empty = permits(slot.stock.load(Ordering::Relaxed), epoch) == 0;
         let stock = if is_empty { 0 } else { slot.stock.swap(epoch, Ordering::AcqRel) };
-        Some(Held { epoch, permits: permits(in_hand, epoch) + permits(stock, epoch) })
+        let origin = Origin { thread, epoch, draws: slot.draws.load(Ordering::Relaxed) };
+        Some(Held { origin, permits: permits(in_hand, epoch) + permits(stock, epoch) })
     }
 
-    /// Puts permits into the slot of `thread`, which calls this after it has emptied it.
-    pub(super) fn fill(&self, thread: usize, Held { epoch, permits }: Held) {
+    /// Puts permits into the slot of a thread, which calls this after it has emptied it.
+    pub(super) fn fill(&self, Held { origin, permits }: Held) {
+        let Origin { thread, epoch, draws } = origin;
         let Some(OwnLine(slot)) = self.slots.get(thread) else { return };
+        slot.draws.store(draws, Ordering::Relaxed);
         let in_hand = permits.min(HANDFUL);
         slot.in_hand.store(epoch + u64::from(in_hand), Ordering::Relaxed);
         if permits > in_hand {
             slot.stock.store(epoch + u64::from(permits - in_hand), Ordering::Release);
+        }
+    }
+
+    /// Takes up to `n` of what `thread` holds, which calls this.
+    pub(super) fn take_up_to(&self, thread: usize, n: u32) -> Option<Held> {
+        let held = self.empty(thread)?;
+        let taken = held.permits.min(n);
+        self.fill(held.with(held.permits - taken));
+        Some(held.with(taken))
+    }
+
+    /// Puts `n` permits back that `thread`, which calls this, has taken of what it held. They are lost if they are of
+    /// another thread, of an earlier epoch, or from before this thread drew the last time: then what it holds may be
+    /// all that it may hold.
+    pub(super) fn give_back(&self, thread: usize, origin: Origin, n: u32) {
+        if thread == origin.thread
+            && let Some(held) = self.empty(thread)
+        {
+            let back = if held.origin == origin { n } else { 0 };
+            self.fill(held.with(held.permits + back));
         }
     }
 

@@ -2,7 +2,9 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::{CachedRateLimiter, slots, thread};
+use super::{CachedGrant, CachedRateLimiter, slots, thread};
+use crate::limiter::{Granted, Limiter, Reservation};
+use crate::park::block_on;
 use crate::policy::{Policy, Rated};
 use crate::{Error, Gcra, ManualClock, Rate, RateLimiter, SmoothBursty, TokenBucket};
 use proptest::prelude::*;
@@ -13,6 +15,10 @@ enum Step {
     /// As often as the number says.
     Take(usize, u32),
     TakeMany(usize, u32),
+    /// As many grants of a number of permits, to be corrected later.
+    TakeGrants(usize, usize, u32),
+    /// So many of the last grants, to how many eighths of their cost, and all is used that came back; zero is a refund.
+    Correct(usize, usize, u32),
     /// A queue of one, which takes this many.
     Wait(u32),
     /// In eighths of an interval.
@@ -36,6 +42,24 @@ fn steps(pauses: u32) -> impl Strategy<Value = Vec<Step>> {
         pauses => (1u32..400).prop_map(Step::Pause),
         1 => Just(Step::Look),
     ];
+    proptest::collection::vec(step, 1..80)
+}
+
+/// Grants over some time, and then corrections of many at once, on one of two threads.
+fn corrections() -> impl Strategy<Value = Vec<Step>> {
+    let grants = (0usize..2, 1usize..60, 1u32..20)
+        .prop_map(|(thread, times, n)| Step::TakeGrants(thread, times, n));
+    let advance = (0u32..1600).prop_map(Step::Advance);
+    let correct = (0usize..2, 1usize..600, 0u32..8)
+        .prop_map(|(thread, times, eighths)| Step::Correct(thread, times, eighths));
+    let other = prop_oneof![
+        (0usize..3).prop_map(Step::SetPolicy),
+        (1u32..400).prop_map(Step::Pause),
+        (1u32..20).prop_map(Step::Wait),
+        (0usize..2, 1u32..200).prop_map(|(thread, times)| Step::Take(thread, times)),
+        Just(Step::Look),
+    ];
+    let step = prop_oneof![20 => grants, 20 => advance, 3 => correct, 2 => other];
     proptest::collection::vec(step, 1..80)
 }
 
@@ -88,6 +112,8 @@ struct Run<P: Bucket> {
     limiter: CachedRateLimiter<P>,
     clock: ManualClock,
     used: Vec<Used>,
+    /// Grants, with the indices of what was used.
+    grants: Vec<(CachedGrant<'static, P>, usize)>,
     versions: Vec<(u64, u32)>,
     /// The ends of pauses, how many permits had been used by their begin, and the version in force then.
     pauses: Vec<(u64, usize, usize)>,
@@ -98,7 +124,8 @@ impl<P: Bucket> Run<P> {
         let clock = ManualClock::new();
         let builder = RateLimiter::builder(P::of(interval, burst)).clock(&clock);
         let limiter = builder.build_cached(THREADS, each);
-        Self { limiter, clock, used: vec![], versions: vec![(interval, burst)], pauses: vec![] }
+        let versions = vec![(interval, burst)];
+        Self { limiter, clock, used: vec![], grants: vec![], versions, pauses: vec![] }
     }
 
     fn now(&self) -> u64 {
@@ -135,6 +162,33 @@ impl<P: Bucket> Run<P> {
                 }
             }
             Step::TakeMany(thread, n) => _ = self.try_by(thread, n),
+            Step::TakeGrants(thread, times, n) => {
+                for _ in 0..times {
+                    let granted = self.limiter.take_by(thread, || thread, n);
+                    let Ok(grant) = granted.map(CachedGrant::into_owned) else { break };
+                    assert_eq!(grant.cost(), n);
+                    self.grants.push((grant, self.used.len()));
+                    self.use_up(n);
+                }
+            }
+            Step::Correct(thread, times, eighths) => {
+                for _ in 0..times {
+                    let Some((mut grant, used)) = self.grants.pop() else { break };
+                    let actual = grant.cost() * eighths / 8;
+                    let corrected: Result<(), Error> = if eighths == 0 {
+                        grant.correct(thread, 0, |grant, _| {
+                            grant.give_back();
+                            Ok(())
+                        })
+                    } else {
+                        grant.correct(thread, actual, crate::Grant::settle)
+                    };
+                    corrected.expect("nothing is owed");
+                    assert_eq!(grant.cost(), actual);
+                    self.used[used].n = actual.into();
+                    self.take(Step::Take(thread, 100), versions);
+                }
+            }
             Step::Wait(n) => {
                 let clock = self.clock.clone();
                 let limiter = self.limiter.shared.limiter.clone();
@@ -225,11 +279,11 @@ impl<P: Policy<Cost = u32>> ReadyAtAll for P {
     }
 }
 
-fn holds<P: Bucket>() {
+fn holds<P: Bucket>(steps: impl Strategy<Value = Vec<Step>>) {
     let version = || (1u64..40, 1u32..300).prop_map(|(interval, burst)| (interval * 8, burst));
     let versions = [version(), version(), version()];
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) };
-    proptest!(config, |(versions in versions, each in 0u32..70, steps in steps(1))| {
+    proptest!(config, |(versions in versions, each in 0u32..70, steps in steps)| {
         let mut run = Run::<P>::new(each, versions[0]);
         for step in steps {
             run.take(step, &versions);
@@ -240,17 +294,20 @@ fn holds<P: Bucket>() {
 
 #[test]
 fn law_1_holds_for_what_threads_use_of_a_token_bucket() {
-    holds::<TokenBucket>();
+    holds::<TokenBucket>(steps(1));
+    holds::<TokenBucket>(corrections());
 }
 
 #[test]
 fn law_1_holds_for_what_threads_use_of_gcra() {
-    holds::<Gcra>();
+    holds::<Gcra>(steps(1));
+    holds::<Gcra>(corrections());
 }
 
 #[test]
 fn law_1_holds_for_what_threads_use_of_smooth_bursty() {
-    holds::<SmoothBursty>();
+    holds::<SmoothBursty>(steps(1));
+    holds::<SmoothBursty>(corrections());
 }
 
 /// Nothing is lost: threads that take all that there is use the whole rate.
@@ -347,4 +404,121 @@ fn a_refused_call_is_granted_after_its_retry_time() {
     let error = limiter.try_acquire(5).expect_err("owed");
     clock.advance(error.retry_after().expect("known"));
     limiter.try_acquire(5).expect("it is ready when the refusal said");
+}
+
+/// A full bucket, of which this thread draws 100 permits at a time, and what there is.
+fn full_bucket(clock: &ManualClock) -> (CachedRateLimiter<TokenBucket>, u32) {
+    let policy = TokenBucket::new(Rate::per_second(1e8), 1_000_000);
+    let limiter = RateLimiter::builder(policy).clock(clock).build_cached(1024, 100);
+    let all = limiter.available();
+    (limiter, all)
+}
+
+#[test]
+fn a_correction_goes_where_the_permits_came_from() -> Result<(), Error> {
+    let (limiter, all) = full_bucket(&ManualClock::new());
+    let drew = limiter.blocking_acquire(10)?;
+    let mut kept = limiter.blocking_acquire(30)?;
+    assert_eq!((limiter.shared.slots.held(), limiter.available()), (70, all - 40));
+    kept.settle(10)?;
+    assert_eq!((limiter.shared.slots.held(), limiter.available()), (90, all - 20));
+    kept.settle(25)?;
+    assert_eq!((limiter.shared.slots.held(), limiter.available()), (90, all - 35));
+    assert_eq!(kept.cost(), 25);
+    // What was added by a correction does not come back, as at the limiter.
+    kept.refund();
+    assert_eq!((limiter.shared.slots.held(), limiter.available()), (100, all - 25));
+    drew.refund();
+    assert_eq!((limiter.shared.slots.held(), limiter.available()), (100, all - 15));
+    let mut many = limiter.blocking_acquire(500)?.metered();
+    many.add(200);
+    drop(many);
+    assert_eq!((limiter.shared.slots.held(), limiter.available()), (100, all - 215));
+    Ok(())
+}
+
+#[test]
+fn permits_of_another_time_or_thread_do_not_come_back() -> Result<(), Error> {
+    let (limiter, all) = full_bucket(&ManualClock::new());
+    let kept = || {
+        limiter.blocking_acquire(1)?;
+        limiter.blocking_acquire(1).map(CachedGrant::into_owned)
+    };
+    let (grant, limiter_of_other) = (kept()?, limiter.clone());
+    let other = std::thread::spawn(move || {
+        // It has a slot, and draws.
+        limiter_of_other.blocking_acquire(1).expect("there");
+        grant.refund();
+    });
+    other.join().expect("no panic");
+    assert_eq!(limiter.available(), all - 3);
+
+    let grant = kept()?;
+    limiter.blocking_acquire(100)?;
+    grant.refund();
+    assert_eq!(limiter.available(), all - 105);
+
+    let grant = kept()?;
+    limiter.set_policy(limiter.policy());
+    let left = limiter.available();
+    grant.refund();
+    assert_eq!((limiter.shared.slots.held(), limiter.available()), (0, left));
+
+    let grant = kept()?;
+    limiter.pause_for(Duration::from_secs(1));
+    limiter.resume();
+    let left = limiter.available();
+    grant.refund();
+    assert_eq!((limiter.shared.slots.held(), limiter.available()), (0, left));
+    Ok(())
+}
+
+#[test]
+fn it_does_what_every_limiter_does() -> Result<(), Error> {
+    let clock = ManualClock::auto_advance();
+    let (limiter, all) = full_bucket(&clock);
+    limiter.blocking_acquire(1)?;
+
+    // A reservation of permits that are held is granted at once, and gives them back.
+    let place: Reservation<CachedRateLimiter<_>> = limiter.acquire(3).reserve()?;
+    assert_eq!((place.delay(), limiter.available()), (Duration::ZERO, all - 4));
+    drop(place);
+    assert_eq!(limiter.available(), all - 1);
+    assert_eq!(limiter.acquire(3).reserve()?.blocking_wait()?.cost(), 3);
+
+    let taken = block_on(Limiter::shrink_to(&limiter, 500))?;
+    assert_eq!((taken.cost(), limiter.available()), (all - 504, 500));
+    block_on(Limiter::shrink_to(&limiter, 50))?;
+    assert_eq!((limiter.shared.slots.held(), limiter.available()), (0, 50));
+    taken.refund();
+    assert_eq!(block_on(Limiter::quota(&limiter))?.remaining, all - 454);
+
+    // This thread has what it holds, and what is left.
+    limiter.blocking_acquire(1)?;
+    let rest = limiter.blocking_try_acquire_up_to(u32::MAX)?;
+    assert_eq!((rest.cost(), limiter.available()), (all - 455, 0));
+    assert!(limiter.blocking_try_acquire_up_to(5).is_err());
+    assert!(limiter.blocking_try_acquire(1).is_err());
+
+    // Waiters queue at the limiter, in the turns of their tenants.
+    let nanos = |place: &Reservation<CachedRateLimiter<_>>| place.delay().as_nanos();
+    let ann = [limiter.acquire_for("ann", 1), limiter.acquire_for("ann", 1)].map(|a| a.reserve());
+    let bob = limiter.acquire_for("bob", 1).reserve()?;
+    let ann = [&ann[0], &ann[1]].map(|place| place.as_ref().map(nanos));
+    assert_eq!((ann, nanos(&bob), limiter.queue_len()), ([Ok(10), Ok(30)], 20, 3));
+    drop(bob);
+    let grant = block_on(Limiter::acquire(&limiter, 1))?;
+    assert_eq!(Limiter::stats(&limiter).given_up, 1);
+    grant.refund();
+    Ok(())
+}
+
+#[test]
+#[should_panic(expected = "polled after it was ready")]
+fn a_future_that_was_ready_is_not_polled_again() {
+    let (limiter, _) = full_bucket(&ManualClock::new());
+    let mut acquire = pin!(limiter.acquire(1));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(acquire.as_mut().poll(&mut context).is_ready());
+    let _ = acquire.poll(&mut context);
 }

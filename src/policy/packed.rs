@@ -10,8 +10,8 @@ pub(crate) struct Packed<P, S, C, R> {
     /// The state in 63 bits. `None` if it does not fit, or if a pause is not over at this time.
     pub(crate) pack: fn(&P, &S, Nanos) -> Option<u64>,
     pub(crate) unpack: fn(&P, u64) -> S,
-    /// The same decision as by the state, in fewer steps. With a grant goes the state after it.
-    pub(crate) attempt: fn(&P, u64, Nanos, C) -> Attempt<(u64, R)>,
+    /// The same decision as by the state, in fewer steps.
+    pub(crate) attempt: fn(&P, u64, Nanos, C) -> PackedAttempt<R>,
 }
 
 /// The decision of a call by a word: that of a [packed](Packed) state, of a key in a table, or of a line.
@@ -23,3 +23,6 @@ pub(crate) enum Attempt<G> {
     /// It takes the whole state, under its lock.
     Undecided,
 }
+
+/// The decision by a packed state: with a grant goes the state after it.
+pub(crate) type PackedAttempt<R> = Attempt<(u64, R)>;

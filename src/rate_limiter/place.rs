@@ -35,13 +35,13 @@ impl<P: Policy> Default for LinePlace<P> {
 
 impl<P: Policy> LinePlace<P> {
     #[inline]
-    pub(super) fn is_outside(&self) -> bool {
+    pub(crate) fn is_outside(&self) -> bool {
         matches!(self.0, WaiterState::Outside)
     }
 
     /// The caller has its grant.
     #[inline]
-    pub(super) fn is_over(&mut self) {
+    pub(crate) fn is_over(&mut self) {
         self.0 = WaiterState::Over;
     }
 

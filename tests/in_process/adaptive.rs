@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 use tollgate::adaptive::{Adaptive, Algorithm, Call};
-use tollgate::{Clock, ManualClock, Rate, RateLimiter, TokenBucket};
+use tollgate::{AnyRateLimiter, Clock, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
 
 use crate::support::{paused, secs};
 
@@ -249,4 +249,47 @@ fn a_listener_may_use_what_it_listens_to() {
     });
     let rate = is_done.recv_timeout(secs(10)).expect("no deadlock");
     assert_eq!(rate, per_second(9.0));
+}
+
+/// What every limiter does: the calls of an adaptive rate are its grants.
+#[test]
+fn calls_are_the_grants_of_a_limiter() -> Result<(), tollgate::Error> {
+    let policy = TokenBucket::new(per_second(100.0), 10);
+    let limiter = RateLimiter::builder(policy).clock(ManualClock::auto_advance()).name("api");
+    let adaptive = Adaptive::builder(limiter.build()).retries(0.5).build();
+    paused().block_on(async {
+        // Each call adds its share of a retry; what is taken because a server says so is no call.
+        while adaptive.may_retry() {}
+        let taken = adaptive.shrink_to(4).await?;
+        assert_eq!((taken.cost(), adaptive.may_retry()), (6, false));
+        taken.refund();
+
+        let mut call = adaptive.try_acquire(7).await?;
+        call.settle(5)?;
+        assert_eq!((call.cost(), adaptive.available().await?), (5, 5));
+        call.on_throttled();
+        assert_eq!((adaptive.rate(), adaptive.may_retry()), (per_second(90.0), false));
+        drop(adaptive.try_acquire(1).await?.metered().or(0));
+        assert!(adaptive.may_retry() && !adaptive.may_retry());
+        let all = adaptive.try_acquire_up_to(100).await?;
+        assert_eq!((all.cost(), adaptive.available().await?), (5, 0));
+        all.refund();
+        assert_eq!(adaptive.try_acquire(5).await?.waited(), Duration::ZERO);
+
+        // In turns of tenants; a place that is dropped gives nothing to the budget.
+        let ann = [adaptive.acquire_for("ann", 9).enter(), adaptive.acquire_for("ann", 9).enter()];
+        let [first, second] = ann;
+        let (first, second) = (first.await?, second.await?);
+        let bob = adaptive.acquire_for("bob", 9).reserve()?;
+        assert_eq!(adaptive.queue_len(), 3);
+        assert!(first.delay() < bob.delay() && bob.delay() < second.delay());
+        drop((first, second));
+        assert!(bob.wait().await?.waited() > Duration::ZERO);
+        assert!(adaptive.may_retry() && !adaptive.may_retry());
+
+        let any = AnyRateLimiter::new(adaptive.clone());
+        assert_eq!(any.acquire(9).await?.cost(), 9);
+        assert_eq!((any.name(), any.stats().given_up), (Some("api"), 2));
+        Ok(())
+    })
 }

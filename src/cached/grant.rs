@@ -1,0 +1,150 @@
+//! Permits that a limiter with threads that hold some has granted.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::fmt;
+use std::time::Duration;
+
+use super::slots::Origin;
+use super::{CachedRateLimiter, thread};
+use crate::error::Error;
+use crate::limiter::{Granted, sealed::Sealed};
+use crate::policy::Policy;
+use crate::rate_limiter::Grant;
+
+/// Permits granted by a [`CachedRateLimiter`]. Dropping it does nothing: the permits stay charged.
+///
+/// A correction upward is charged to the limiter. A refund or a correction downward returns what came from the
+/// limiter, as [`Grant::refund`] does. What a thread held returns to it only on the same thread, before that has drawn
+/// permits again, and not after a pause or a new policy. Otherwise it is lost, as is what was taken from another
+/// thread: to put it back could let more through than the policy allows.
+///
+/// ```
+/// use tollgate::{CachedGrant, ManualClock, Rate, RateLimiter, TokenBucket};
+///
+/// let policy = TokenBucket::new(Rate::per_second(100_000.0), 1_000);
+/// let limiter = RateLimiter::builder(policy).clock(ManualClock::new()).build_cached(1, 100);
+/// let mut grant: CachedGrant<'_, TokenBucket> = limiter.blocking_acquire(10)?;
+/// grant.settle(4)?;
+/// assert_eq!((grant.cost(), limiter.available()), (4, 896));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+pub struct CachedGrant<'a, P: Policy<Cost = u32>> {
+    limiter: Cow<'a, CachedRateLimiter<P>>,
+    /// The permits that did not come from the limiter.
+    held: u32,
+    source: Source<'a, P>,
+}
+
+/// Where permits came from.
+pub(super) struct Source<'a, P: Policy<Cost = u32>> {
+    /// Those of the limiter.
+    pub(super) limiter: Option<Grant<'a, P>>,
+    /// Where the others return to: `None` if they are lost.
+    pub(super) origin: Option<Origin>,
+}
+
+impl<'a, P: Policy<Cost = u32>> Source<'a, P> {
+    pub(super) const LOST: Self = Self { limiter: None, origin: None };
+
+    pub(super) fn limiter(grant: Grant<'a, P>) -> Self {
+        Self { limiter: Some(grant), origin: None }
+    }
+
+    #[inline]
+    pub(super) fn held(origin: Origin) -> Self {
+        Self { limiter: None, origin: Some(origin) }
+    }
+}
+
+impl<'a, P: Policy<Cost = u32>> CachedGrant<'a, P> {
+    crate::limiter::methods_of_granted!(in_process);
+
+    #[inline(always)]
+    pub(super) fn new(limiter: &'a CachedRateLimiter<P>, cost: u32, source: Source<'a, P>) -> Self {
+        let held = cost - source.limiter.as_ref().map_or(0, Grant::cost);
+        Self { limiter: Cow::Borrowed(limiter), held, source }
+    }
+
+    /// Converts the grant into one without a borrow, which can move into a task.
+    #[must_use]
+    pub fn into_owned(self) -> CachedGrant<'static, P> {
+        let Source { limiter, origin } = self.source;
+        let source = Source { limiter: limiter.map(Grant::into_owned), origin };
+        CachedGrant { limiter: Cow::Owned(self.limiter.into_owned()), held: self.held, source }
+    }
+
+    /// Corrects the cost on `thread`; `correct` does so for the permits of the limiter.
+    pub(super) fn correct<E>(
+        &mut self,
+        thread: usize,
+        actual: u32,
+        correct: impl FnOnce(&mut Grant<'a, P>, u32) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let of_limiter = actual.saturating_sub(self.held);
+        let grant = &mut self.source.limiter;
+        if grant.as_ref().map_or(0, Grant::cost) != of_limiter {
+            let limiter = &self.limiter.shared.limiter;
+            // It takes nothing, but can be charged more.
+            let nothing = || limiter.shrink_to(u32::MAX).into_owned();
+            correct(grant.get_or_insert_with(nothing), of_limiter)?;
+        }
+        let less = self.held.saturating_sub(actual);
+        self.held -= less;
+        if less > 0
+            && let Some(origin) = self.source.origin
+        {
+            self.limiter.shared.slots.give_back(thread, origin, less);
+        }
+        Ok(())
+    }
+}
+
+impl<P: Policy<Cost = u32>> Sealed for CachedGrant<'_, P> {}
+
+impl<P: Policy<Cost = u32>> Granted for CachedGrant<'_, P> {
+    type Cost = u32;
+
+    fn cost(&self) -> u32 {
+        self.source.limiter.as_ref().map_or(0, Grant::cost).saturating_add(self.held)
+    }
+
+    fn waited(&self) -> Duration {
+        self.source.limiter.as_ref().map_or(Duration::ZERO, Grant::waited)
+    }
+
+    fn limited_by(&self) -> Option<usize> {
+        self.source.limiter.as_ref().and_then(Grant::limited_by)
+    }
+
+    fn send_settlement(&mut self, actual: u32) -> Result<(), Error> {
+        self.correct(thread::known(), actual, Grant::settle)
+    }
+
+    fn settle_on_drop(&mut self, actual: u32) {
+        let Ok(()) = self.correct(thread::known(), actual, |grant, actual| {
+            grant.settle_on_drop(actual);
+            Ok::<_, Infallible>(())
+        });
+    }
+
+    fn give_back(&mut self) {
+        let Ok(()) = self.correct(thread::known(), 0, |grant, _| {
+            grant.give_back();
+            Ok::<_, Infallible>(())
+        });
+    }
+
+    fn holds_places(&self) -> bool {
+        false
+    }
+}
+
+impl<P: Policy<Cost = u32>> fmt::Debug for CachedGrant<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachedGrant")
+            .field("cost", &self.cost())
+            .field("waited", &self.waited())
+            .finish()
+    }
+}
