@@ -1,16 +1,13 @@
 //! The limiters of one process.
 
+use tollgate::adaptive::Adaptive;
 use tollgate::{
-    AnyRateLimiter, AtKey, KeyedRateLimiter, ManualClock, OwnedLimiter, RateLimiter, TokenBucket,
+    AnyRateLimiter, AtKey, CachedRateLimiter, KeyedRateLimiter, ManualClock, OwnedLimiter,
+    RateLimiter, TokenBucket,
 };
 
 use super::faces::*;
 use super::tests_in_process as tests_of;
-
-// To come, when they are limiters:
-//   adaptive "`Adaptive`": |policy, clock| Adaptive::new(plain(policy, clock)), only rated,
-//       Static LimitedBy ONE_RATE, Static Places ONE_RATE;
-//   cached "`CachedRateLimiter`": |policy, clock| cached(policy, clock), only rated, ..
 
 fn plain<P: TestPolicy>(policy: P, clock: ManualClock) -> RateLimiter<P> {
     RateLimiter::builder(policy).clock(clock).name("face").build()
@@ -20,12 +17,26 @@ fn at_key<P: TestPolicy>(policy: P, clock: ManualClock) -> AtKey<&'static str, P
     KeyedRateLimiter::builder(policy).clock(clock).name("face").build().at("key")
 }
 
+fn cached(policy: TokenBucket, clock: ManualClock) -> CachedRateLimiter<TokenBucket> {
+    RateLimiter::builder(policy).clock(clock).name("face").build_cached(2, 2)
+}
+
+const ONE_RATE: &str = "It changes the rate of a limiter, so its policy is one rule with a rate.";
+const HELD: &str = "A place in flight is given back, so no thread can hold it.";
+const TOGETHER: &str =
+    "Threads hold nothing of rules together: take a `RateLimiter`, which does the same for less.";
+const UNCOUNTED: &str = "Calls that are served by what a thread holds are not counted.";
+
 #[cfg(feature = "feedback")]
 use tollgate::feedback::Feedback;
 
 faces! {
     in_process "`RateLimiter`": |policy, clock| plain(policy, clock);
     key "`AtKey`": |policy, clock| at_key(policy, clock);
+    adaptive "`Adaptive`": |policy, clock| Adaptive::new(plain(policy, clock)) => only rated,
+        Static LimitedBy ONE_RATE, Static Places ONE_RATE;
+    cached "`CachedRateLimiter`": |policy, clock| cached(policy, clock) => only rated,
+        Static LimitedBy TOGETHER, Static Places HELD, Otherwise Stats UNCOUNTED;
     any "`AnyRateLimiter`": |policy, clock| AnyRateLimiter::new(plain(policy, clock));
     any_key "`AnyRateLimiter` of a key": |policy, clock| AnyRateLimiter::new(at_key(policy, clock));
     #[cfg(feature = "feedback")]

@@ -95,7 +95,8 @@ abilities! {
     Quota "`quota`, `available`",
     Pause "`pause_for`, `resume`",
     Shrink "`shrink_to`",
-    Counts "`queue_len`, `stats`, `waits`",
+    Counts "`queue_len`, `waits`",
+    Stats "`stats` count every call",
     NameAndClock "`name`, `clock`",
     Erased "as an `AnyRateLimiter`",
     Taught "in a `Feedback`",
@@ -141,7 +142,7 @@ macro_rules! each_law {
             Pause: a_pause_that_is_ended_is_over_at_once,
             Shrink: what_is_taken_beyond_a_number_comes_back,
             Counts: those_that_wait_are_counted,
-            Counts: every_call_counts_once,
+            Stats: every_call_counts_once,
             NameAndClock: the_name_and_the_clock_are_those_of_the_builder,
             Erased: a_limiter_without_its_type_is_the_same_limiter,
             Taught: a_refusal_of_a_server_holds_the_limiter_back,
@@ -186,12 +187,12 @@ macro_rules! no_tests {
 #[allow(unused_imports)]
 pub(crate) use no_tests;
 
-/// Limiters that keep all laws, except for what they refuse. `only rated`: made with a policy that has a rate.
+/// Limiters that keep all laws, except for what they refuse. `=> only rated`: made with a policy that has a rate.
 macro_rules! faces {
     ($(
         $(#[$if:meta])*
         $face:ident $title:literal: |$policy:ident, $clock:ident| $make:expr
-        $(, only $rated:ident)? $(, $kind:ident $ability:ident $reason:expr)*;
+        $(=> only $rated:ident)? $(, $kind:ident $ability:ident $reason:expr)*;
     )+) => {
         $(
             $(#[$if])*
