@@ -3,16 +3,18 @@
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::slots::Origin;
-use super::{CachedRateLimiter, thread};
+use super::shared::Shared;
+use super::source::Source;
+use super::thread;
 use crate::error::Error;
 use crate::limiter::{Granted, sealed::Sealed};
 use crate::policy::Policy;
 use crate::rate_limiter::Grant;
 
-/// Permits granted by a [`CachedRateLimiter`]. Dropping it does nothing: the permits stay charged.
+/// Permits granted by a [`CachedRateLimiter`](crate::CachedRateLimiter). Dropping it does nothing: the permits stay charged.
 ///
 /// A correction upward is charged to the limiter. A refund or a correction downward returns what came from the
 /// limiter, as [`Grant::refund`] does. What a thread held returns to it only on the same thread, before that has drawn
@@ -30,40 +32,19 @@ use crate::rate_limiter::Grant;
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 pub struct CachedGrant<'a, P: Policy<Cost = u32>> {
-    limiter: Cow<'a, CachedRateLimiter<P>>,
+    shared: Cow<'a, Arc<Shared<P>>>,
     /// The permits that did not come from the limiter.
     held: u32,
     source: Source<'a, P>,
-}
-
-/// Where permits came from.
-pub(super) struct Source<'a, P: Policy<Cost = u32>> {
-    /// Those of the limiter.
-    pub(super) limiter: Option<Grant<'a, P>>,
-    /// Where the others return to: `None` if they are lost.
-    pub(super) origin: Option<Origin>,
-}
-
-impl<'a, P: Policy<Cost = u32>> Source<'a, P> {
-    pub(super) const LOST: Self = Self { limiter: None, origin: None };
-
-    pub(super) fn limiter(grant: Grant<'a, P>) -> Self {
-        Self { limiter: Some(grant), origin: None }
-    }
-
-    #[inline]
-    pub(super) fn held(origin: Origin) -> Self {
-        Self { limiter: None, origin: Some(origin) }
-    }
 }
 
 impl<'a, P: Policy<Cost = u32>> CachedGrant<'a, P> {
     crate::limiter::methods_of_granted!(in_process);
 
     #[inline(always)]
-    pub(super) fn new(limiter: &'a CachedRateLimiter<P>, cost: u32, source: Source<'a, P>) -> Self {
+    pub(super) fn new(shared: &'a Arc<Shared<P>>, cost: u32, source: Source<'a, P>) -> Self {
         let held = cost - source.limiter.as_ref().map_or(0, Grant::cost);
-        Self { limiter: Cow::Borrowed(limiter), held, source }
+        Self { shared: Cow::Borrowed(shared), held, source }
     }
 
     /// Converts the grant into one without a borrow, which can move into a task.
@@ -71,7 +52,7 @@ impl<'a, P: Policy<Cost = u32>> CachedGrant<'a, P> {
     pub fn into_owned(self) -> CachedGrant<'static, P> {
         let Source { limiter, origin } = self.source;
         let source = Source { limiter: limiter.map(Grant::into_owned), origin };
-        CachedGrant { limiter: Cow::Owned(self.limiter.into_owned()), held: self.held, source }
+        CachedGrant { shared: Cow::Owned(self.shared.into_owned()), held: self.held, source }
     }
 
     /// Corrects the cost on `thread`; `correct` does so for the permits of the limiter.
@@ -84,7 +65,7 @@ impl<'a, P: Policy<Cost = u32>> CachedGrant<'a, P> {
         let of_limiter = actual.saturating_sub(self.held);
         let grant = &mut self.source.limiter;
         if grant.as_ref().map_or(0, Grant::cost) != of_limiter {
-            let limiter = &self.limiter.shared.limiter;
+            let limiter = &self.shared.limiter;
             // It takes nothing, but can be charged more.
             let nothing = || limiter.shrink_to(u32::MAX).into_owned();
             correct(grant.get_or_insert_with(nothing), of_limiter)?;
@@ -94,7 +75,7 @@ impl<'a, P: Policy<Cost = u32>> CachedGrant<'a, P> {
         if less > 0
             && let Some(origin) = self.source.origin
         {
-            self.limiter.shared.slots.give_back(thread, origin, less);
+            self.shared.slots.give_back(thread, origin, less);
         }
         Ok(())
     }

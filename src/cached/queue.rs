@@ -4,8 +4,10 @@ use std::fmt;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::grant::{CachedGrant, Source};
-use super::{CachedRateLimiter, Shared, thread};
+use super::grant::CachedGrant;
+use super::shared::Shared;
+use super::source::Source;
+use super::{CachedRateLimiter, thread};
 use crate::error::Error;
 use crate::limiter::{Ask, Borrowed, Handle, InProcess, Limiter, Queue, sealed::Sealed};
 use crate::policy::{Limit, Policy, Quota};
@@ -54,7 +56,7 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
         } else {
             self.shared.take_otherwise(number, n)?
         };
-        Ok(CachedGrant::new(self, n, source))
+        Ok(CachedGrant::new(&self.shared, n, source))
     }
 
     /// Decides a call that has not been decided. `None` if it goes on in the limiter's queue.
@@ -88,7 +90,7 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
         }
         let inner = &mut (&self.shared.limiter).into();
         let grant = ready!(<&RateLimiter<P>>::poll_acquire(inner, ask, &mut place.line, context))?;
-        Poll::Ready(Ok(CachedGrant::new(self, ask.cost, Source::limiter(grant))))
+        Poll::Ready(Ok(CachedGrant::new(&self.shared, ask.cost, Source::limiter(grant))))
     }
 }
 
@@ -187,7 +189,7 @@ impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
             return self.take(n.min(1)).map(CachedGrant::into_owned);
         }
         let n = held + rest.as_ref().map_or(0, Grant::cost);
-        Ok(CachedGrant::new(self, n, Source { limiter: rest, origin }).into_owned())
+        Ok(CachedGrant::new(&self.shared, n, Source { limiter: rest, origin }).into_owned())
     }
 
     async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
@@ -207,7 +209,7 @@ impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
             slots.discard();
         }
         let grant = limiter.shrink_to(remaining.checked_sub(held).unwrap_or(remaining));
-        Ok(CachedGrant::new(self, grant.cost(), Source::limiter(grant)).into_owned())
+        Ok(CachedGrant::new(&self.shared, grant.cost(), Source::limiter(grant)).into_owned())
     }
 
     async fn quota(&self) -> Result<Quota<u32>, Error> {
