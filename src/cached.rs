@@ -28,7 +28,6 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::{Acquire, Ask};
 use crate::policy::{Policy, Rated};
 use crate::rate_limiter::RateLimiter;
 use crate::rate_limiter::builder::RateLimiterBuilder;
@@ -58,7 +57,7 @@ use slots::Slots;
 ///   thread held when it ended is taken by others.
 /// - While callers wait, threads get no further permits: new ones are for the queue, in FIFO order. Threads use up
 ///   what they hold.
-/// - Calls of a tenant, or [ahead of others](Acquire::ahead_by), take what their thread holds, and take turns in the
+/// - Calls of a tenant, or [ahead of others](crate::Acquire::ahead_by), take what their thread holds, and take turns in the
 ///   limiter's queue.
 /// - A pause, a new policy and a new rate discard what is held, and so does a [`shrink_to`](crate::Limiter::shrink_to)
 ///   of less.
@@ -107,7 +106,7 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
     }
 
     /// Takes `n` permits without waiting, from this thread's own if they are enough. There is no grant to settle or
-    /// refund; [`acquire`](Self::acquire) returns one.
+    /// refund; [`Limiter::acquire`](crate::Limiter::acquire) returns one.
     ///
     /// # Errors
     ///
@@ -131,8 +130,8 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
         self.shared.try_otherwise(thread::number, n)
     }
 
-    /// Takes `n` permits, and waits for them in the limiter's queue if they are not there; see
-    /// [`RateLimiter::acquire`].
+    /// Takes `n` permits, and waits for them in the limiter's queue if they are not there. Returns how long it
+    /// waited.
     ///
     /// # Errors
     ///
@@ -149,15 +148,17 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
     /// let limiter = RateLimiter::builder(policy).clock(clock).build_cached(1, 4);
     /// let mut waited = 0;
     /// for _ in 0..20 {
-    ///     waited += limiter.acquire(1).await?.waited().as_millis();
+    ///     waited += limiter.acquire(1).await?.as_millis();
     /// }
     /// assert_eq!(waited, 110); // one of the burst is for what is held over time
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[inline]
-    pub fn acquire(&self, n: u32) -> Acquire<&Self> {
-        Acquire::new(self, Ask::new(n, None))
+    pub async fn acquire(&self, n: u32) -> Result<Duration, Error> {
+        match self.try_acquire(n) {
+            Err(Error::Denied { .. }) => Ok(self.shared.limiter.acquire(n).await?.waited()),
+            answer => answer.map(|()| Duration::ZERO),
+        }
     }
 
     /// As [`acquire`](Self::acquire), if the permits come within `timeout`; fails **at once** if they cannot.
@@ -177,15 +178,18 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
     /// let (policy, clock) = (TokenBucket::new(Rate::per_second(100.0), 10), ManualClock::auto_advance());
     /// let limiter = RateLimiter::builder(policy).clock(clock).build_cached(1, 4);
     /// limiter.acquire(9).await?;
-    /// let (short, enough) = (Duration::from_millis(19), Duration::from_millis(20));
-    /// assert!(limiter.try_acquire_timeout(2, short).await.is_err());
-    /// assert_eq!(limiter.try_acquire_timeout(2, enough).await?.waited(), enough);
+    /// assert!(limiter.try_acquire_timeout(2, Duration::from_millis(19)).await.is_err());
+    /// assert_eq!(limiter.try_acquire_timeout(2, Duration::from_millis(20)).await?.as_millis(), 20);
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[inline]
-    pub fn try_acquire_timeout(&self, n: u32, timeout: Duration) -> Acquire<&Self> {
-        Acquire::new(self, Ask::new(n, Some(timeout)))
+    pub async fn try_acquire_timeout(&self, n: u32, timeout: Duration) -> Result<Duration, Error> {
+        match self.try_acquire(n) {
+            Err(Error::Denied { .. }) => {
+                Ok(self.shared.limiter.try_acquire_timeout(n, timeout).await?.waited())
+            }
+            answer => answer.map(|()| Duration::ZERO),
+        }
     }
 
     /// As [`acquire`](Self::acquire), for threads; see [`RateLimiter::blocking_acquire`].
@@ -199,12 +203,14 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
     /// let (policy, clock) = (TokenBucket::new(Rate::per_second(100.0), 10), ManualClock::auto_advance());
     /// let limiter = RateLimiter::builder(policy).clock(clock).build_cached(1, 4);
     /// limiter.blocking_acquire(9)?;
-    /// assert_eq!(limiter.blocking_acquire(2)?.waited().as_millis(), 20);
+    /// assert_eq!(limiter.blocking_acquire(2)?.as_millis(), 20);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    #[inline]
-    pub fn blocking_acquire(&self, n: u32) -> Result<CachedGrant<'_, P>, Error> {
-        self.acquire(n).blocking_wait()
+    pub fn blocking_acquire(&self, n: u32) -> Result<Duration, Error> {
+        match self.try_acquire(n) {
+            Err(Error::Denied { .. }) => Ok(self.shared.limiter.blocking_acquire(n)?.waited()),
+            answer => answer.map(|()| Duration::ZERO),
+        }
     }
 
     /// As [`try_acquire_timeout`](Self::try_acquire_timeout), for threads; see
@@ -222,16 +228,20 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
     /// limiter.blocking_acquire(9)?;
     /// let (short, enough) = (Duration::from_millis(19), Duration::from_millis(20));
     /// assert!(limiter.blocking_try_acquire_timeout(2, short).is_err());
-    /// assert_eq!(limiter.blocking_try_acquire_timeout(2, enough)?.waited(), enough);
+    /// assert_eq!(limiter.blocking_try_acquire_timeout(2, enough)?, enough);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    #[inline]
     pub fn blocking_try_acquire_timeout(
         &self,
         n: u32,
         timeout: Duration,
-    ) -> Result<CachedGrant<'_, P>, Error> {
-        self.try_acquire_timeout(n, timeout).blocking_wait()
+    ) -> Result<Duration, Error> {
+        match self.try_acquire(n) {
+            Err(Error::Denied { .. }) => {
+                Ok(self.shared.limiter.blocking_try_acquire_timeout(n, timeout)?.waited())
+            }
+            answer => answer.map(|()| Duration::ZERO),
+        }
     }
 
     /// The permits that could be taken now: the limiter's and the threads'. A single thread gets fewer, because up

@@ -23,7 +23,7 @@ pub(crate) use ask::Ask;
 #[cfg(feature = "feedback")]
 pub(crate) use driven::{Driven, Passage};
 pub use granted::{Granted, Metered, Settle};
-pub(crate) use handle::{Borrowed, Handle, queue_by_borrow};
+pub(crate) use handle::{Borrowed, Handle};
 pub use queue::{InProcess, Queue};
 pub use reservation::Reservation;
 

@@ -63,7 +63,29 @@ impl<P: Rated> Queue for Adaptive<P> {
         Poll::Ready(Ok(Handle::take(limiter).into_call(grant)))
     }
 
-    crate::limiter::queue_by_borrow!(|adaptive| adaptive.limiter() => &RateLimiter<P>);
+    fn poll_enter(
+        limiter: &mut Self::Handle,
+        ask: &Ask<P::Cost>,
+        place: &mut LinePlace<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        let inner = &mut limiter.get().limiter().into();
+        <&RateLimiter<P>>::poll_enter(inner, ask, place, context)
+    }
+
+    fn leave(limiter: &Self::Handle, ask: &Ask<P::Cost>, place: &mut LinePlace<P>) {
+        if let Some(adaptive) = limiter {
+            <&RateLimiter<P>>::leave(&adaptive.limiter().into(), ask, place);
+        }
+    }
+
+    fn delay(limiter: &Self::Handle, place: &LinePlace<P>) -> Duration {
+        <&RateLimiter<P>>::delay(&limiter.get().limiter().into(), place)
+    }
+
+    fn into_owned(limiter: &mut Self::Handle, place: LinePlace<P>) -> (Self, LinePlace<P>) {
+        (Handle::take(limiter), place)
+    }
 }
 
 impl<P: Rated> Limiter for Adaptive<P> {

@@ -1,6 +1,5 @@
 //! Permits that a limiter with threads that hold some has granted.
 
-use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use crate::limiter::{Granted, sealed::Sealed};
 use crate::policy::Policy;
 use crate::rate_limiter::Grant;
 
-/// Permits granted by a [`CachedRateLimiter`](crate::CachedRateLimiter). Dropping it does nothing: the permits stay charged.
+/// Permits granted by a [`CachedRateLimiter`](crate::CachedRateLimiter) as a [`Limiter`](crate::Limiter). Dropping it does nothing: the permits stay charged.
 ///
 /// A correction upward is charged to the limiter. A refund or a correction downward returns what came from the
 /// limiter, as [`Grant::refund`] does. What a thread held returns to it only on the same thread, before that has drawn
@@ -22,37 +21,30 @@ use crate::rate_limiter::Grant;
 /// thread: to put it back could let more through than the policy allows.
 ///
 /// ```
-/// use tollgate::{CachedGrant, ManualClock, Rate, RateLimiter, TokenBucket};
+/// use tollgate::{CachedGrant, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
 ///
 /// let policy = TokenBucket::new(Rate::per_second(100_000.0), 1_000);
 /// let limiter = RateLimiter::builder(policy).clock(ManualClock::new()).build_cached(1, 100);
-/// let mut grant: CachedGrant<'_, TokenBucket> = limiter.blocking_acquire(10)?;
+/// let mut grant: CachedGrant<TokenBucket> = Limiter::blocking_acquire(&limiter, 10)?;
 /// grant.settle(4)?;
 /// assert_eq!((grant.cost(), limiter.available()), (4, 896));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-pub struct CachedGrant<'a, P: Policy<Cost = u32>> {
-    shared: Cow<'a, Arc<Shared<P>>>,
+pub struct CachedGrant<P: Policy<Cost = u32>> {
+    shared: Arc<Shared<P>>,
     /// The permits that did not come from the limiter.
     held: u32,
-    source: Source<'a, P>,
+    source: Source<'static, P>,
 }
 
-impl<'a, P: Policy<Cost = u32>> CachedGrant<'a, P> {
+impl<P: Policy<Cost = u32>> CachedGrant<P> {
     crate::limiter::methods_of_granted!(in_process);
 
-    #[inline(always)]
-    pub(super) fn new(shared: &'a Arc<Shared<P>>, cost: u32, source: Source<'a, P>) -> Self {
-        let held = cost - source.limiter.as_ref().map_or(0, Grant::cost);
-        Self { shared: Cow::Borrowed(shared), held, source }
-    }
-
-    /// Converts the grant into one without a borrow, which can move into a task.
-    #[must_use]
-    pub fn into_owned(self) -> CachedGrant<'static, P> {
-        let Source { limiter, origin } = self.source;
+    pub(super) fn new(shared: &Arc<Shared<P>>, cost: u32, source: Source<'_, P>) -> Self {
+        let Source { limiter, origin } = source;
+        let held = cost - limiter.as_ref().map_or(0, Grant::cost);
         let source = Source { limiter: limiter.map(Grant::into_owned), origin };
-        CachedGrant { shared: Cow::Owned(self.shared.into_owned()), held: self.held, source }
+        Self { shared: Arc::clone(shared), held, source }
     }
 
     /// Corrects the cost on `thread`; `correct` does so for the permits of the limiter.
@@ -60,7 +52,7 @@ impl<'a, P: Policy<Cost = u32>> CachedGrant<'a, P> {
         &mut self,
         thread: usize,
         actual: u32,
-        correct: impl FnOnce(&mut Grant<'a, P>, u32) -> Result<(), E>,
+        correct: impl FnOnce(&mut Grant<'static, P>, u32) -> Result<(), E>,
     ) -> Result<(), E> {
         let of_limiter = actual.saturating_sub(self.held);
         let grant = &mut self.source.limiter;
@@ -81,9 +73,9 @@ impl<'a, P: Policy<Cost = u32>> CachedGrant<'a, P> {
     }
 }
 
-impl<P: Policy<Cost = u32>> Sealed for CachedGrant<'_, P> {}
+impl<P: Policy<Cost = u32>> Sealed for CachedGrant<P> {}
 
-impl<P: Policy<Cost = u32>> Granted for CachedGrant<'_, P> {
+impl<P: Policy<Cost = u32>> Granted for CachedGrant<P> {
     type Cost = u32;
 
     fn cost(&self) -> u32 {
@@ -121,7 +113,7 @@ impl<P: Policy<Cost = u32>> Granted for CachedGrant<'_, P> {
     }
 }
 
-impl<P: Policy<Cost = u32>> fmt::Debug for CachedGrant<'_, P> {
+impl<P: Policy<Cost = u32>> fmt::Debug for CachedGrant<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CachedGrant")
             .field("cost", &self.cost())

@@ -1,4 +1,4 @@
-//! What the front desk asks of a limiter whose threads hold permits, and of a borrow of it.
+//! What the front desk asks of a limiter whose threads hold permits.
 
 use std::fmt;
 use std::task::{Context, Poll, ready};
@@ -9,7 +9,7 @@ use super::shared::Shared;
 use super::source::Source;
 use super::{CachedRateLimiter, thread};
 use crate::error::Error;
-use crate::limiter::{Ask, Borrowed, Handle, InProcess, Limiter, Queue, sealed::Sealed};
+use crate::limiter::{Ask, Handle, InProcess, Limiter, Queue, sealed::Sealed};
 use crate::policy::{Limit, Policy, Quota};
 use crate::rate_limiter::place::LinePlace;
 use crate::rate_limiter::{Grant, RateLimiter};
@@ -20,11 +20,10 @@ pub struct CachedPlace<P: Policy<Cost = u32>> {
     /// At the limiter.
     line: LinePlace<P>,
     /// The permits of a reservation that had not to wait.
-    granted: Option<CachedGrant<'static, P>>,
+    granted: Option<CachedGrant<P>>,
 }
 
 impl<P: Policy<Cost = u32>> Default for CachedPlace<P> {
-    #[inline]
     fn default() -> Self {
         Self { line: LinePlace::default(), granted: None }
     }
@@ -37,19 +36,16 @@ impl<P: Policy<Cost = u32>> fmt::Debug for CachedPlace<P> {
 }
 
 impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
-    // Inlined, with what calls it, for the reason given at `Line::decide`.
-    #[inline(always)]
-    fn take(&self, n: u32) -> Result<CachedGrant<'_, P>, Error> {
+    fn take(&self, n: u32) -> Result<CachedGrant<P>, Error> {
         self.take_by(thread::known(), thread::number, n)
     }
 
-    #[inline(always)]
     pub(super) fn take_by(
         &self,
         known: usize,
         number: impl FnOnce() -> usize,
         n: u32,
-    ) -> Result<CachedGrant<'_, P>, Error> {
+    ) -> Result<CachedGrant<P>, Error> {
         let slots = &self.shared.slots;
         let source = if slots.take(known, n) {
             Source { limiter: None, origin: slots.origin(known) }
@@ -60,12 +56,11 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
     }
 
     /// Decides a call that has not been decided. `None` if it goes on in the limiter's queue.
-    #[inline(always)]
     fn decide(
         &self,
         ask: &Ask<u32>,
         place: &mut CachedPlace<P>,
-    ) -> Option<Result<CachedGrant<'_, P>, Error>> {
+    ) -> Option<Result<CachedGrant<P>, Error>> {
         if !place.line.is_outside() {
             return None;
         }
@@ -78,13 +73,12 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
         Some(answer)
     }
 
-    #[inline(never)]
     fn poll_decided(
         &self,
         ask: &Ask<u32>,
         place: &mut CachedPlace<P>,
         context: &mut Context<'_>,
-    ) -> Poll<Result<CachedGrant<'_, P>, Error>> {
+    ) -> Poll<Result<CachedGrant<P>, Error>> {
         if let Some(granted) = place.granted.take() {
             return Poll::Ready(Ok(granted));
         }
@@ -95,71 +89,11 @@ impl<P: Policy<Cost = u32>> CachedRateLimiter<P> {
 }
 
 impl<P: Policy<Cost = u32>> Sealed for CachedRateLimiter<P> {}
-#[doc(hidden)]
-impl<P: Policy<Cost = u32>> Sealed for &CachedRateLimiter<P> {}
 impl<P: Policy<Cost = u32>> InProcess for CachedRateLimiter<P> {}
-#[doc(hidden)]
-impl<P: Policy<Cost = u32>> InProcess for &CachedRateLimiter<P> {}
-
-#[doc(hidden)]
-impl<'a, P: Policy<Cost = u32>> Queue for &'a CachedRateLimiter<P> {
-    type Cost = u32;
-    type Grant = CachedGrant<'a, P>;
-    type Handle = Borrowed<Self>;
-    type Place = CachedPlace<P>;
-    type Owned = CachedRateLimiter<P>;
-
-    #[inline(always)]
-    fn poll_acquire(
-        limiter: &mut Self::Handle,
-        ask: &Ask<u32>,
-        place: &mut CachedPlace<P>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<CachedGrant<'a, P>, Error>> {
-        let limiter: &'a CachedRateLimiter<P> = limiter.get();
-        if let Some(answer) = limiter.decide(ask, place) {
-            return Poll::Ready(answer);
-        }
-        limiter.poll_decided(ask, place, context)
-    }
-
-    fn poll_enter(
-        limiter: &mut Self::Handle,
-        ask: &Ask<u32>,
-        place: &mut CachedPlace<P>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), Error>> {
-        if let Some(answer) = limiter.get().decide(ask, place) {
-            place.granted = Some(answer?.into_owned());
-        }
-        let inner = &mut (&limiter.get().shared.limiter).into();
-        <&RateLimiter<P>>::poll_enter(inner, ask, &mut place.line, context)
-    }
-
-    #[inline(always)]
-    fn leave(limiter: &Self::Handle, ask: &Ask<u32>, place: &mut CachedPlace<P>) {
-        let inner = &(&limiter.get().shared.limiter).into();
-        <&RateLimiter<P>>::leave(inner, ask, &mut place.line);
-        if let Some(granted) = place.granted.take() {
-            granted.refund();
-        }
-    }
-
-    fn delay(limiter: &Self::Handle, place: &CachedPlace<P>) -> Duration {
-        <&RateLimiter<P>>::delay(&(&limiter.get().shared.limiter).into(), &place.line)
-    }
-
-    fn into_owned(
-        limiter: &mut Self::Handle,
-        place: CachedPlace<P>,
-    ) -> (CachedRateLimiter<P>, CachedPlace<P>) {
-        ((*limiter.get()).clone(), place)
-    }
-}
 
 impl<P: Policy<Cost = u32>> Queue for CachedRateLimiter<P> {
     type Cost = u32;
-    type Grant = CachedGrant<'static, P>;
+    type Grant = CachedGrant<P>;
     type Handle = Option<Self>;
     type Place = CachedPlace<P>;
     type Owned = Self;
@@ -169,12 +103,45 @@ impl<P: Policy<Cost = u32>> Queue for CachedRateLimiter<P> {
         ask: &Ask<u32>,
         place: &mut CachedPlace<P>,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Self::Grant, Error>> {
-        let borrow = &mut limiter.get().into();
-        <&Self>::poll_acquire(borrow, ask, place, context).map_ok(CachedGrant::into_owned)
+    ) -> Poll<Result<CachedGrant<P>, Error>> {
+        let limiter = limiter.get();
+        match limiter.decide(ask, place) {
+            Some(answer) => Poll::Ready(answer),
+            None => limiter.poll_decided(ask, place, context),
+        }
     }
 
-    crate::limiter::queue_by_borrow!(|limiter| limiter => &Self);
+    fn poll_enter(
+        limiter: &mut Self::Handle,
+        ask: &Ask<u32>,
+        place: &mut CachedPlace<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        let limiter = limiter.get();
+        if let Some(answer) = limiter.decide(ask, place) {
+            place.granted = Some(answer?);
+        }
+        let inner = &mut (&limiter.shared.limiter).into();
+        <&RateLimiter<P>>::poll_enter(inner, ask, &mut place.line, context)
+    }
+
+    fn leave(limiter: &Self::Handle, ask: &Ask<u32>, place: &mut CachedPlace<P>) {
+        if let Some(limiter) = limiter {
+            let inner = &(&limiter.shared.limiter).into();
+            <&RateLimiter<P>>::leave(inner, ask, &mut place.line);
+        }
+        if let Some(granted) = place.granted.take() {
+            granted.refund();
+        }
+    }
+
+    fn delay(limiter: &Self::Handle, place: &CachedPlace<P>) -> Duration {
+        <&RateLimiter<P>>::delay(&(&limiter.get().shared.limiter).into(), &place.line)
+    }
+
+    fn into_owned(limiter: &mut Self::Handle, place: CachedPlace<P>) -> (Self, CachedPlace<P>) {
+        (Handle::take(limiter), place)
+    }
 }
 
 impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
@@ -186,10 +153,10 @@ impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
         let rest = if held > 0 { limiter.available().min(n - held) } else { n };
         let rest = (rest > 0).then(|| limiter.try_acquire_up_to(rest).ok()).flatten();
         if rest.is_none() && held == 0 {
-            return self.take(n.min(1)).map(CachedGrant::into_owned);
+            return self.take(n.min(1));
         }
         let n = held + rest.as_ref().map_or(0, Grant::cost);
-        Ok(CachedGrant::new(&self.shared, n, Source { limiter: rest, origin }).into_owned())
+        Ok(CachedGrant::new(&self.shared, n, Source { limiter: rest, origin }))
     }
 
     async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
@@ -209,7 +176,7 @@ impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
             slots.discard();
         }
         let grant = limiter.shrink_to(remaining.checked_sub(held).unwrap_or(remaining));
-        Ok(CachedGrant::new(&self.shared, grant.cost(), Source::limiter(grant)).into_owned())
+        Ok(CachedGrant::new(&self.shared, grant.cost(), Source::limiter(grant)))
     }
 
     async fn quota(&self) -> Result<Quota<u32>, Error> {

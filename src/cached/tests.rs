@@ -113,7 +113,7 @@ struct Run<P: Bucket> {
     clock: ManualClock,
     used: Vec<Used>,
     /// Grants, with the indices of what was used.
-    grants: Vec<(CachedGrant<'static, P>, usize)>,
+    grants: Vec<(CachedGrant<P>, usize)>,
     versions: Vec<(u64, u32)>,
     /// The ends of pauses, how many permits had been used by their begin, and the version in force then.
     pauses: Vec<(u64, usize, usize)>,
@@ -165,7 +165,7 @@ impl<P: Bucket> Run<P> {
             Step::TakeGrants(thread, times, n) => {
                 for _ in 0..times {
                     let granted = self.limiter.take_by(thread, || thread, n);
-                    let Ok(grant) = granted.map(CachedGrant::into_owned) else { break };
+                    let Ok(grant) = granted else { break };
                     assert_eq!(grant.cost(), n);
                     self.grants.push((grant, self.used.len()));
                     self.use_up(n);
@@ -192,7 +192,7 @@ impl<P: Bucket> Run<P> {
             Step::Wait(n) => {
                 let clock = self.clock.clone();
                 let limiter = self.limiter.shared.limiter.clone();
-                let mut waiter = pin!(limiter.acquire(n));
+                let mut waiter = pin!(Limiter::acquire(&limiter, n));
                 let mut context = Context::from_waker(Waker::noop());
                 if waiter.as_mut().poll(&mut context).is_pending() {
                     // While it waits the threads get nothing more.
@@ -417,8 +417,8 @@ fn full_bucket(clock: &ManualClock) -> (CachedRateLimiter<TokenBucket>, u32) {
 #[test]
 fn a_correction_goes_where_the_permits_came_from() -> Result<(), Error> {
     let (limiter, all) = full_bucket(&ManualClock::new());
-    let drew = limiter.blocking_acquire(10)?;
-    let mut kept = limiter.blocking_acquire(30)?;
+    let drew = Limiter::blocking_acquire(&limiter, 10)?;
+    let mut kept = Limiter::blocking_acquire(&limiter, 30)?;
     assert_eq!((limiter.shared.slots.held(), limiter.available()), (70, all - 40));
     kept.settle(10)?;
     assert_eq!((limiter.shared.slots.held(), limiter.available()), (90, all - 20));
@@ -430,7 +430,7 @@ fn a_correction_goes_where_the_permits_came_from() -> Result<(), Error> {
     assert_eq!((limiter.shared.slots.held(), limiter.available()), (100, all - 25));
     drew.refund();
     assert_eq!((limiter.shared.slots.held(), limiter.available()), (100, all - 15));
-    let mut many = limiter.blocking_acquire(500)?.metered();
+    let mut many = Limiter::blocking_acquire(&limiter, 500)?.metered();
     many.add(200);
     drop(many);
     assert_eq!((limiter.shared.slots.held(), limiter.available()), (100, all - 215));
@@ -441,20 +441,20 @@ fn a_correction_goes_where_the_permits_came_from() -> Result<(), Error> {
 fn permits_of_another_time_or_thread_do_not_come_back() -> Result<(), Error> {
     let (limiter, all) = full_bucket(&ManualClock::new());
     let kept = || {
-        limiter.blocking_acquire(1)?;
-        limiter.blocking_acquire(1).map(CachedGrant::into_owned)
+        Limiter::blocking_acquire(&limiter, 1)?;
+        Limiter::blocking_acquire(&limiter, 1)
     };
     let (grant, limiter_of_other) = (kept()?, limiter.clone());
     let other = std::thread::spawn(move || {
         // It has a slot, and draws.
-        limiter_of_other.blocking_acquire(1).expect("there");
+        Limiter::blocking_acquire(&limiter_of_other, 1).expect("there");
         grant.refund();
     });
     other.join().expect("no panic");
     assert_eq!(limiter.available(), all - 3);
 
     let grant = kept()?;
-    limiter.blocking_acquire(100)?;
+    Limiter::blocking_acquire(&limiter, 100)?;
     grant.refund();
     assert_eq!(limiter.available(), all - 105);
 
@@ -477,14 +477,14 @@ fn permits_of_another_time_or_thread_do_not_come_back() -> Result<(), Error> {
 fn it_does_what_every_limiter_does() -> Result<(), Error> {
     let clock = ManualClock::auto_advance();
     let (limiter, all) = full_bucket(&clock);
-    limiter.blocking_acquire(1)?;
+    Limiter::blocking_acquire(&limiter, 1)?;
 
     // A reservation of permits that are held is granted at once, and gives them back.
-    let place: Reservation<CachedRateLimiter<_>> = limiter.acquire(3).reserve()?;
+    let place: Reservation<CachedRateLimiter<_>> = Limiter::acquire(&limiter, 3).reserve()?;
     assert_eq!((place.delay(), limiter.available()), (Duration::ZERO, all - 4));
     drop(place);
     assert_eq!(limiter.available(), all - 1);
-    assert_eq!(limiter.acquire(3).reserve()?.blocking_wait()?.cost(), 3);
+    assert_eq!(Limiter::acquire(&limiter, 3).reserve()?.blocking_wait()?.cost(), 3);
 
     let taken = block_on(Limiter::shrink_to(&limiter, 500))?;
     assert_eq!((taken.cost(), limiter.available()), (all - 504, 500));
@@ -494,7 +494,7 @@ fn it_does_what_every_limiter_does() -> Result<(), Error> {
     assert_eq!(block_on(Limiter::quota(&limiter))?.remaining, all - 454);
 
     // This thread has what it holds, and what is left.
-    limiter.blocking_acquire(1)?;
+    Limiter::blocking_acquire(&limiter, 1)?;
     let rest = limiter.blocking_try_acquire_up_to(u32::MAX)?;
     assert_eq!((rest.cost(), limiter.available()), (all - 455, 0));
     assert!(limiter.blocking_try_acquire_up_to(5).is_err());
@@ -517,7 +517,7 @@ fn it_does_what_every_limiter_does() -> Result<(), Error> {
 #[should_panic(expected = "polled after it was ready")]
 fn a_future_that_was_ready_is_not_polled_again() {
     let (limiter, _) = full_bucket(&ManualClock::new());
-    let mut acquire = pin!(limiter.acquire(1));
+    let mut acquire = pin!(Limiter::acquire(&limiter, 1));
     let mut context = Context::from_waker(Waker::noop());
     assert!(acquire.as_mut().poll(&mut context).is_ready());
     let _ = acquire.poll(&mut context);

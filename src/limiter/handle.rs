@@ -53,38 +53,3 @@ impl<L: Copy> Handle<L> for Borrowed<L> {
         self.0
     }
 }
-
-/// What a limiter that lends another one, whose place it has, or lends itself, answers as the borrow does.
-macro_rules! queue_by_borrow {
-    (|$limiter:ident| $borrow:expr => $Borrow:ty) => {
-        fn poll_enter(
-            limiter: &mut Self::Handle,
-            ask: &crate::limiter::Ask<Self::Cost>,
-            place: &mut Self::Place,
-            context: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Result<(), crate::Error>> {
-            let $limiter = limiter.get();
-            <$Borrow>::poll_enter(&mut $borrow.into(), ask, place, context)
-        }
-
-        fn leave(
-            limiter: &Self::Handle,
-            ask: &crate::limiter::Ask<Self::Cost>,
-            place: &mut Self::Place,
-        ) {
-            if let Some($limiter) = limiter {
-                <$Borrow>::leave(&$borrow.into(), ask, place);
-            }
-        }
-
-        fn delay(limiter: &Self::Handle, place: &Self::Place) -> std::time::Duration {
-            let $limiter = limiter.get();
-            <$Borrow>::delay(&$borrow.into(), place)
-        }
-
-        fn into_owned(limiter: &mut Self::Handle, place: Self::Place) -> (Self, Self::Place) {
-            (crate::limiter::Handle::take(limiter), place)
-        }
-    };
-}
-pub(crate) use queue_by_borrow;
