@@ -57,6 +57,8 @@ use slots::Slots;
 ///   thread held when it ended is taken by others.
 /// - While callers wait, threads get no further permits: new ones are for the queue, in FIFO order. Threads use up
 ///   what they hold.
+/// - Its own methods return no grant, which would cost more than the permits. As a [`Limiter`](crate::Limiter) it has
+///   grants that can be settled and refunded.
 /// - Calls of a tenant, or [ahead of others](crate::Acquire::ahead_by), take what their thread holds, and take turns in the
 ///   limiter's queue.
 /// - A pause, a new policy and a new rate discard what is held, and so does a [`shrink_to`](crate::Limiter::shrink_to)
