@@ -105,8 +105,8 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     }
 
     /// As [`acquire`](Self::acquire), in the turn of one of many tenants that share the limiter; see
-    /// [`RateLimiter::acquire_for`](crate::RateLimiter::acquire_for). Over Redis callers are served in the order of
-    /// arrival.
+    /// [`RateLimiter::acquire_for`](crate::RateLimiter::acquire_for), and for limiters over Redis
+    /// [`Acquire::for_tenant`].
     ///
     /// # Errors
     ///

@@ -85,7 +85,7 @@ impl<P: Policy> RateLimiterBuilder<P> {
     /// A caller of a tenant with that many gets [`Error::QueueFull`](crate::Error::QueueFull) at once. Default: no
     /// limit.
     ///
-    /// Callers without a tenant are not bounded by this.
+    /// Callers without a tenant are not bounded by this. A limiter over Redis has no such bound.
     pub fn max_waiters_per_tenant(self, waiters: usize) -> Self {
         Self { bounds: Bounds { waiters_per_tenant: waiters, ..self.bounds }, ..self }
     }

@@ -79,11 +79,10 @@ impl<P: Scripted, C: Connection> Caller<'_, P, C> {
         }
         let Self { shared, ask: Ask { cost, max_wait, claim }, place } = self;
         let RedisPlace { arrived, progress } = &mut **place;
-        let ahead = claim.ahead();
         // Set under the lock: if a waker or listener panics after it, this caller can still leave.
         shared.with_lock(|line, now| {
             let arrived = *arrived.get_or_insert(now);
-            let (wait, waiter) = ((*max_wait, ahead), (turn, waker.cloned()));
+            let (wait, waiter) = ((*max_wait, *claim), (turn, waker.cloned()));
             *progress = match line.enter(&shared.core.context, now, arrived, *cost, wait, waiter) {
                 Ok(id) => Progress::Waiting(id),
                 Err(outcome) => Progress::Over(Some(outcome)),

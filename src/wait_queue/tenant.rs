@@ -5,6 +5,9 @@ use std::num::NonZeroU32;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+/// The fraction of a permit in which prices are counted.
+const PRICE_BITS: u32 = 32;
+
 /// The tenant for which a caller comes, and the weight of its permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tenant {
@@ -24,6 +27,17 @@ impl Tenant {
 
     pub(crate) fn with_weight(self, weight: NonZeroU32) -> Self {
         Self { weight, ..self }
+    }
+
+    /// `None` for callers without a tenant.
+    pub(crate) fn id(tenant: Option<Self>) -> Option<u64> {
+        tenant.map(|tenant| tenant.id)
+    }
+
+    /// What permits cost a tenant, rounded up, so never nothing.
+    pub(crate) fn price(tenant: Option<Self>, permits: u64) -> u128 {
+        let weight = tenant.map_or(1, |tenant| tenant.weight.get());
+        (u128::from(permits.max(1)) << PRICE_BITS).div_ceil(u128::from(weight))
     }
 }
 

@@ -42,9 +42,6 @@ impl Turn {
     }
 }
 
-/// The fraction of a permit in which prices are counted.
-const PRICE_BITS: u32 = 32;
-
 /// The permits of this number of tenants are counted before it is asked whether they are enough.
 const EXACT: usize = 128;
 
@@ -96,16 +93,6 @@ struct Place {
     next: Option<WaiterId>,
 }
 
-/// What permits cost a tenant, rounded up, so never nothing.
-fn price(tenant: Option<Tenant>, permits: u64) -> u128 {
-    let weight = tenant.map_or(1, |tenant| tenant.weight.get());
-    (u128::from(permits.max(1)) << PRICE_BITS).div_ceil(u128::from(weight))
-}
-
-fn id(tenant: Option<Tenant>) -> Option<u64> {
-    tenant.map(|tenant| tenant.id)
-}
-
 impl Turns {
     /// The waiter that is next.
     pub(super) fn front(&self) -> Option<WaiterId> {
@@ -120,7 +107,7 @@ impl Turns {
 
     /// How many callers of a tenant wait.
     pub(super) fn len_of(&self, tenant: Option<Tenant>) -> usize {
-        self.by_tenant.get(&id(tenant)).map_or(0, |&lane| self.lanes[lane].len)
+        self.by_tenant.get(&Tenant::id(tenant)).map_or(0, |&lane| self.lanes[lane].len)
     }
 
     /// The tenant of a waiter.
@@ -130,11 +117,11 @@ impl Turns {
 
     /// The turn of one more caller.
     pub(super) fn turn(&self, tenant: Option<Tenant>, permits: u64) -> Turn {
-        let lane = self.by_tenant.get(&id(tenant)).map(|&lane| &self.lanes[lane]);
+        let lane = self.by_tenant.get(&Tenant::id(tenant)).map(|&lane| &self.lanes[lane]);
         if let Some(lane) = lane.filter(|lane| lane.len > 0) {
             return lane.turn.after(lane.price);
         }
-        let begin = self.start.saturating_add(self.step.min(price(tenant, permits)));
+        let begin = self.start.saturating_add(self.step.min(Tenant::price(tenant, permits)));
         let start = lane.map_or(begin, |lane| lane.turn.start.max(begin));
         Turn { start, since: self.began }
     }
@@ -149,7 +136,7 @@ impl Turns {
     ) {
         let id = self.lane_that_waits(tenant, permits);
         let lane = &mut self.lanes[id];
-        let price = price(tenant, permits);
+        let price = Tenant::price(tenant, permits);
         lane.price = lane.price.saturating_add(price);
         let is_first = lane.len == 0;
         match lane.each {
@@ -185,7 +172,7 @@ impl Turns {
     /// The lane of a tenant, which begins to wait if it did not.
     fn lane_that_waits(&mut self, tenant: Option<Tenant>, permits: u64) -> LaneId {
         let turn = self.turn(tenant, permits);
-        let known = self.by_tenant.get(&id(tenant)).copied();
+        let known = self.by_tenant.get(&Tenant::id(tenant)).copied();
         if let Some(lane) = known.filter(|&lane| self.lanes[lane].len > 0) {
             return lane;
         }
@@ -198,7 +185,7 @@ impl Turns {
     }
 
     fn new_lane(&mut self, tenant: Option<Tenant>, turn: Turn) -> LaneId {
-        let (tenant, each) = (id(tenant), Each::Mixed);
+        let (tenant, each) = (Tenant::id(tenant), Each::Mixed);
         let lane = Lane { tenant, turn, front: None, back: None, len: 0, price: 0, each };
         let lane = self.lanes.insert(lane);
         self.by_tenant.insert(tenant, lane);
@@ -213,14 +200,14 @@ impl Turns {
 
     /// A caller is granted before it waits, ahead of all that do.
     pub(super) fn grant_at_once(&mut self, tenant: Option<Tenant>, permits: u64) {
-        let known = self.by_tenant.get(&id(tenant)).copied();
+        let known = self.by_tenant.get(&Tenant::id(tenant)).copied();
         let turn = self.turn(tenant, permits);
         let lane = known.unwrap_or_else(|| self.new_lane(tenant, turn));
         if self.lanes[lane].len == 0 {
             self.idle.remove(&(self.lanes[lane].turn.start, lane));
             self.lanes[lane].turn = turn;
         }
-        self.charge(lane, price(tenant, permits));
+        self.charge(lane, Tenant::price(tenant, permits));
     }
 
     /// Moves a tenant to its next turn.

@@ -23,17 +23,15 @@ fn at_key<P: TestPolicy>(policy: P, clock: ManualClock) -> RedisRateLimiter<P, M
 }
 
 const LAST_REPLY: &str = "It is known from the last reply of Redis, and changes with the next one.";
-const FIFO: &str =
-    "Callers over Redis are served in the order of arrival, whatever their tenant and weight.";
 
 faces! {
     plain_key "`RedisRateLimiter`":
-        |policy, clock| plain(policy, clock), Otherwise Delay LAST_REPLY, Otherwise Tenants FIFO;
+        |policy, clock| plain(policy, clock), Otherwise Delay LAST_REPLY;
     other_key "`RedisRateLimiter` at a key":
-        |policy, clock| at_key(policy, clock), Otherwise Delay LAST_REPLY, Otherwise Tenants FIFO;
+        |policy, clock| at_key(policy, clock), Otherwise Delay LAST_REPLY;
     any "`AnyRateLimiter` of it": |policy, clock| AnyRateLimiter::new(plain(policy, clock)),
-        Otherwise Delay LAST_REPLY, Otherwise Tenants FIFO;
+        Otherwise Delay LAST_REPLY;
     #[cfg(feature = "feedback")]
     feedback "`Feedback` of it": |policy, clock| Feedback::new(plain(policy, clock)),
-        Otherwise Delay LAST_REPLY, Otherwise Tenants FIFO;
+        Otherwise Delay LAST_REPLY;
 }

@@ -22,6 +22,7 @@ mod priorities;
 mod reports;
 mod shares;
 mod simulation;
+mod tenants;
 // One key of many is not tested here.
 #[allow(dead_code)]
 #[macro_use]

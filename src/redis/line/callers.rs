@@ -11,18 +11,17 @@ use crate::redis::context::Context;
 use crate::redis::options::Options;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, Arrival, Bounds, WaiterId};
+use crate::wait_queue::{AfterUnlock, Arrival, Bounds, Claim, WaiterId};
 
 impl<P: Scripted> KeyLine<P> {
-    /// Joins the queue, as a caller that came `ahead` earlier. `max_wait`: from the arrival. `Err` if the caller need
-    /// not wait.
+    /// Joins the queue at the place that it claims. `max_wait`: from the arrival. `Err` if the caller need not wait.
     pub(crate) fn enter(
         &mut self,
         context: &Context<P>,
         now: Nanos,
         arrived: Nanos,
         cost: P::Cost,
-        (max_wait, ahead): (Option<Duration>, Duration),
+        (max_wait, claim): (Option<Duration>, Claim),
         (turn, waker): (Turn, Option<Waker>),
     ) -> Result<WaiterId, Outcome> {
         let deadline = max_wait.map(|wait| arrived.saturating_add(wait).max(now));
@@ -34,7 +33,7 @@ impl<P: Scripted> KeyLine<P> {
             cost,
             joined: now,
             arrived,
-            arrival: Arrival::new(now, ahead),
+            arrival: Arrival::new(now, claim.ahead()),
             changes: self.outbox.made(),
             deadline,
             stage: Stage::Waiting(turn),
@@ -44,7 +43,7 @@ impl<P: Scripted> KeyLine<P> {
         };
         let spare = self.spares.first_for(cost).filter(|booking| waiter.is_in_time(booking));
         let needs_answer = turn != Turn::New || deadline.is_some() || context.scripts.room;
-        let (id, reach) = self.roster.enter(waiter, !ahead.is_zero(), needs_answer, waker);
+        let (id, reach) = self.roster.enter(waiter, claim, needs_answer, waker);
         self.ask_again_for(reach);
         if self.roster.head() == Some(id) && spare.is_some() {
             self.hand_on_spare();
