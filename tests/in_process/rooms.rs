@@ -16,7 +16,7 @@ use syn::{
 
 type Segments = Vec<String>;
 
-/// The modules of `src` by path (`line::word`; that of `lib.rs` is empty), each with what it imports.
+/// The modules of `src` by path (`line::atomic_state`; that of `lib.rs` is empty), each with what it imports.
 struct Crate {
     modules: BTreeMap<String, Module>,
 }
