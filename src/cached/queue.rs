@@ -9,7 +9,7 @@ use super::shared::Shared;
 use super::source::Source;
 use super::{CachedRateLimiter, thread};
 use crate::error::Error;
-use crate::limiter::{Ask, Handle, InProcess, Limiter, Queue, sealed::Sealed};
+use crate::limiter::{Ask, Handle, InProcess, Limiter, Queue, in_drop, sealed::Sealed};
 use crate::policy::{Limit, Policy, Quota};
 use crate::rate_limiter::place::LinePlace;
 use crate::rate_limiter::{Grant, RateLimiter};
@@ -131,7 +131,7 @@ impl<P: Policy<Cost = u32>> Queue for CachedRateLimiter<P> {
             <&RateLimiter<P>>::leave(inner, ask, &mut place.line);
         }
         if let Some(granted) = place.granted.take() {
-            granted.refund();
+            in_drop(|| granted.refund());
         }
     }
 

@@ -216,8 +216,9 @@ impl<L: OwnedLimiter> Queue for Feedback<L> {
         if matches!(polled, Poll::Ready(Err(_))) {
             return polled;
         }
-        if passing.is_at_gate() {
-            // It enters the queue of the limiter when the server lets it.
+        if passing.is_at_gate() || polled.is_ready() && ask.max_wait.is_some() {
+            // It enters the queue of the limiter when the server lets it, and gives its place at the server up with its
+            // timeout.
             place.0 = Standing::AtGate(Driven::new(passing));
             return Poll::Ready(Ok(()));
         }

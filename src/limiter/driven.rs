@@ -3,6 +3,8 @@
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use super::Granted;
+use super::{Granted, in_drop};
 use crate::error::Error;
 use crate::sync::Mutex;
 
@@ -47,6 +49,55 @@ enum End<G> {
     Over,
 }
 
+/// A caller that was woken.
+trait Woken: Send + Sync {
+    fn go_on(self: Arc<Self>);
+}
+
+thread_local! {
+    /// The callers that were woken while this thread drives another one, if it does. One that goes on can give back what
+    /// the next one waits for, and so on through the whole queue: on the stack there is only one of them.
+    static NEXT: RefCell<Option<VecDeque<Arc<dyn Woken>>>> = const { RefCell::new(None) };
+}
+
+/// Drives a caller, and then those that were woken by that.
+fn in_turn(drive: impl FnOnce()) {
+    let is_first = NEXT.try_with(|next| {
+        let is_first = next.borrow().is_none();
+        next.borrow_mut().get_or_insert_default();
+        is_first
+    });
+    if !is_first.unwrap_or(false) {
+        return drive();
+    }
+    let mut panicked = catch_unwind(AssertUnwindSafe(drive)).err();
+    let pop = || NEXT.with_borrow_mut(|next| next.as_mut()?.pop_front());
+    while let Some(woken) = pop() {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| woken.go_on())) {
+            panicked.get_or_insert(panic);
+        }
+    }
+    NEXT.set(None);
+    if let Some(panic) = panicked
+        && !thread::panicking()
+    {
+        resume_unwind(panic);
+    }
+}
+
+/// Drives a woken caller, at once or behind the one that this thread drives.
+fn wake(woken: Arc<dyn Woken>) {
+    let mut woken = Some(woken);
+    let _ = NEXT.try_with(|next| {
+        if let Some(queue) = &mut *next.borrow_mut() {
+            queue.extend(woken.take());
+        }
+    });
+    if let Some(woken) = woken {
+        in_turn(|| woken.go_on());
+    }
+}
+
 impl<F: Passage> Driven<F> {
     pub(crate) fn new(future: F) -> Self {
         let task = Arc::new(Task {
@@ -55,14 +106,14 @@ impl<F: Passage> Driven<F> {
             future: Mutex::new(Some(future)),
             end: Mutex::new(End::Pending(None)),
         });
-        task.drive();
+        in_turn(|| task.drive());
         Self { task }
     }
 
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<F::Output> {
         self.task.keep_waker(context.waker());
         // The queue's alarm has to go off where the caller is.
-        self.task.drive();
+        in_turn(|| self.task.drive());
         let mut end = self.task.end.lock();
         match mem::replace(&mut *end, End::Over) {
             End::Ready(outcome) => {
@@ -85,7 +136,7 @@ impl<F: Passage> Driven<F> {
         let seen = catch_unwind(AssertUnwindSafe(|| future.lock().as_ref().map(look)));
         let waited = rounds.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire);
         if let Err(rounds) = waited {
-            self.task.drive_from(rounds);
+            in_turn(|| self.task.drive_from(rounds));
         }
         seen.unwrap_or_else(|panic| resume_unwind(panic))
     }
@@ -196,11 +247,12 @@ fn give_back<G: Granted>(outcome: thread::Result<Result<G, Error>>) {
 impl<F: Passage> Wake for Task<F> {
     fn wake(self: Arc<Self>) {
         self.is_woken.store(true, Ordering::Release);
-        self.drive();
+        wake(self);
     }
+}
 
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.is_woken.store(true, Ordering::Release);
+impl<F: Passage> Woken for Task<F> {
+    fn go_on(self: Arc<Self>) {
         self.drive();
     }
 }
@@ -209,10 +261,10 @@ impl<F: Passage> Drop for Driven<F> {
     fn drop(&mut self) {
         let end = mem::replace(&mut *self.task.end.lock(), End::Over);
         if let End::Ready(outcome) = end {
-            return give_back(outcome);
+            return in_drop(|| give_back(outcome));
         }
         // If a thread drives it just now, that thread drops it.
-        self.task.drive();
+        in_turn(|| self.task.drive());
     }
 }
 

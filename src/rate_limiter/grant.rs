@@ -4,9 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::grant_owner::GrantOwner;
-use super::shared::in_drop;
 use crate::error::Error;
-use crate::limiter::{Granted, Metered, sealed::Sealed};
+use crate::limiter::{Granted, Metered, in_drop, sealed::Sealed};
 use crate::line::{Change, Charge};
 use crate::policy::{Cost, Policy, Quota};
 

@@ -4,8 +4,9 @@ use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 
 use super::open_grant::{GrantId, OpenGrant};
-use super::shared::{Shared, in_drop};
+use super::shared::Shared;
 use crate::error::Error;
+use crate::limiter::in_drop;
 use crate::line::Change;
 use crate::policy::{Policy, Quota};
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::grant::Grant;
 use super::grant_owner::GrantOwner;
-use super::shared::{Shared, in_drop};
+use super::shared::Shared;
 use crate::error::Error;
-use crate::limiter::Ask;
+use crate::limiter::{Ask, in_drop};
 use crate::line::{Admission, Charge, WaitStatus};
 use crate::park::block_on;
 use crate::policy::Policy;

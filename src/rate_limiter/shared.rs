@@ -1,13 +1,12 @@
 //! The state that all clones of a limiter share.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
-use std::thread;
 use std::time::Duration;
 
 use crate::clock::{Alarm, Clock, Monotone, OnAlarm};
 use crate::error::Error;
+use crate::limiter::in_drop;
 use crate::line::{Admission, Change, Charge, Inner, Line, Taking, Timer};
 use crate::observe::{LazyObserver, Observer};
 use crate::policy::{Limit, Policy, Quota, Rated};
@@ -283,15 +282,5 @@ impl<P: Policy> Drop for Taken<'_, P> {
             let shared = self.shared;
             in_drop(|| shared.with_lock(|inner, now| inner.give_up(now, cost, charge)));
         }
-    }
-}
-
-/// Runs the code of a drop that calls a policy. If the drop runs because of a panic, perhaps of the policy, a
-/// second panic is caught here, because it would abort the process.
-pub(super) fn in_drop(ask: impl FnOnce()) {
-    if thread::panicking() {
-        let _ = catch_unwind(AssertUnwindSafe(ask));
-    } else {
-        ask();
     }
 }

@@ -329,3 +329,28 @@ fn a_caller_that_waits_for_a_server_depends_on_its_own_runtime_at_most() {
     });
     waiter.join().expect("no panic").expect("granted");
 }
+
+/// Each gives back the place for which the next one waits: on the stack there is one of them.
+#[test]
+fn a_crowd_that_waits_for_a_server_goes_on_one_behind_the_other() {
+    let run = || {
+        let clock = ManualClock::new();
+        let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1e3), 100), &clock);
+        let feedback = Feedback::new(limiter.clone());
+        let mut refused = feedback.blocking_acquire(1).expect("a full bucket");
+        refused.blocking_observe(429u16, &[("retry-after", "10")]);
+        drop(refused);
+        limiter.pause_for(Duration::from_secs(3600));
+        let minute = Duration::from_secs(60);
+        let crowd: Vec<_> = (0..5_000)
+            .map(|_| feedback.try_acquire_timeout(1, minute).reserve().expect("a place"))
+            .collect();
+        clock.advance(Duration::from_secs(11));
+        for place in crowd {
+            let error = place.blocking_wait().expect_err("the limiter is paused");
+            assert!(matches!(error, tollgate::Error::Denied { .. }), "{error}");
+        }
+    };
+    let thread = std::thread::Builder::new().stack_size(512 << 10).spawn(run).expect("a thread");
+    thread.join().expect("no fault");
+}
