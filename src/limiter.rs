@@ -188,7 +188,8 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// Takes as many of `n` permits as are available now, and at least one.
     ///
     /// A limiter over Redis looks first and then takes what it saw, in two requests: if another process takes it in
-    /// between, one permit.
+    /// between, one permit. Such a call may count as a refusal and a grant. A `Feedback` looks at its limiter, not at what
+    /// the server says remains.
     ///
     /// # Errors
     ///

@@ -71,7 +71,8 @@ impl<L: InProcess> Acquire<L> {
 
 impl<L: Queue> Reservation<L> {
     /// The time until the grant, as far as is known now. It becomes shorter if waiters ahead leave, and longer
-    /// after a pause, at a lower rate, or if callers enter [ahead](Acquire::ahead_by) of it. Zero if the reservation is granted.
+    /// after a pause, at a lower rate, or if callers enter [ahead](Acquire::ahead_by) of it. Zero if the reservation is granted, or
+    /// goes on from one queue to the next just now.
     ///
     /// This method visits the waiters ahead one by one.
     ///
