@@ -20,7 +20,7 @@ use crate::wait_queue::Bounds;
 /// Clones share them. [`reload`](Self::reload) changes the limits while they work.
 ///
 /// ```
-/// use tollgate::{AnyRateLimiter, Limits, ManualClock, RateLimiters};
+/// use tollgate::{Limiter, Limits, ManualClock, RateLimiters};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let limits = Limits::per_host("5/s")?.named("slow.example.org", "1/s")?;
@@ -129,7 +129,7 @@ impl RateLimiters {
     /// limiter.
     ///
     /// ```
-    /// use tollgate::{AnyRateLimiter, Limits, ManualClock, Per, RateLimiters};
+    /// use tollgate::{Limiter, Limits, ManualClock, Per, RateLimiters};
     ///
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// let limits = Limits::new(Per::Name).named("search", "1/s")?;
