@@ -13,11 +13,10 @@ mod handle;
 mod queue;
 mod reservation;
 pub(crate) mod sealed;
+mod unwinding;
 
 use std::fmt;
 use std::hash::Hash;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
 use std::time::Duration;
 
 pub use acquire::Acquire;
@@ -28,6 +27,7 @@ pub use granted::{Granted, Metered, Settle};
 pub(crate) use handle::{Borrowed, Handle};
 pub use queue::{InProcess, Queue};
 pub use reservation::Reservation;
+pub(crate) use unwinding::in_drop;
 
 use crate::clock::Clock;
 use crate::error::Error;
@@ -437,16 +437,6 @@ pub(crate) fn acquire_within<L: Limiter>(
     max_wait: Option<Duration>,
 ) -> Acquire<L> {
     Acquire::new(limiter.clone(), Ask::new(n, max_wait))
-}
-
-/// Runs the code of a drop that calls a policy. If the drop runs because of a panic, perhaps of the policy, a
-/// second panic is caught here, because it would abort the process.
-pub(crate) fn in_drop(ask: impl FnOnce()) {
-    if thread::panicking() {
-        let _ = catch_unwind(AssertUnwindSafe(ask));
-    } else {
-        ask();
-    }
 }
 
 /// Methods of [`Limiter`] as methods of the type, so that a program that knows its limiter imports no trait.

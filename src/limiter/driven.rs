@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use super::{Granted, in_drop};
+use super::Granted;
+use super::unwinding::in_drop;
 use crate::error::Error;
 use crate::sync::Mutex;
 
