@@ -47,7 +47,7 @@ use crate::stats::{Stats, Waits};
 ///
 /// These methods return futures, because a shared limiter asks a server. In process they are ready at the first
 /// poll, except for those that wait for a grant. The limiters have most of them as methods of their own, so a program
-/// that knows its limiter need not import the trait; those of a [`RateLimiter`](crate::RateLimiter) borrow it and
+/// that knows its limiter need not import the trait; a [`RateLimiter`](crate::RateLimiter)'s methods borrow it and
 /// are not async where nothing is waited for.
 ///
 /// [Which limiter can do what](crate::guide::abilities) is in the guide. The trait is sealed: methods may be added.
@@ -136,7 +136,7 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Error::Denied`], with the time after which a retry makes sense, and those of [`acquire`](Self::acquire).
+    /// [`Error::Denied`], with the time after which a retry makes sense, and the errors of [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///
@@ -553,11 +553,10 @@ macro_rules! methods_of_limiter {
 }
 pub(crate) use methods_of_limiter;
 
-/// What a limiter around another one answers as that does; with `counts`, only what asks nothing of its state.
+/// What a limiter around another one answers as that one does: what `asks` its state, what it `counts`, and what else it
+/// `reports`.
 macro_rules! as_inner_limiter {
-    (|$outer:ident| $inner:expr) => {
-        crate::limiter::as_inner_limiter!(counts | $outer | $inner);
-
+    (asks |$outer:ident| $inner:expr) => {
         async fn pause_for(&self, duration: std::time::Duration) -> Result<(), crate::Error> {
             let $outer = self;
             crate::Limiter::pause_for($inner, duration).await
@@ -586,7 +585,8 @@ macro_rules! as_inner_limiter {
             let $outer = self;
             crate::Limiter::stats($inner)
         }
-
+    };
+    (reports |$outer:ident| $inner:expr) => {
         fn waits(&self) -> crate::Waits {
             let $outer = self;
             crate::Limiter::waits($inner)

@@ -102,7 +102,9 @@ impl<P: Rated> Limiter for Adaptive<P> {
         Ok(self.clone().into_uncounted(self.limiter().shrink_to(remaining)))
     }
 
-    crate::limiter::as_inner_limiter!(|adaptive| adaptive.limiter());
+    crate::limiter::as_inner_limiter!(asks | adaptive | adaptive.limiter());
+    crate::limiter::as_inner_limiter!(counts | adaptive | adaptive.limiter());
+    crate::limiter::as_inner_limiter!(reports | adaptive | adaptive.limiter());
 }
 
 /// A call whose outcome an [`Adaptive`] learns from. Drop it without a report after errors that say nothing about

@@ -196,4 +196,5 @@ impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
     }
 
     crate::limiter::as_inner_limiter!(counts | cached | &cached.shared.limiter);
+    crate::limiter::as_inner_limiter!(reports | cached | &cached.shared.limiter);
 }

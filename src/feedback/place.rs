@@ -8,17 +8,13 @@ use std::time::Duration;
 
 use super::gate::Gate;
 use super::observer::{Call, Feedback, cost};
-use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{
     Acquire, Ask, Driven, Granted, Handle, InProcess, Limiter, OwnedLimiter, Passage, Queue,
     sealed::Sealed,
 };
-#[cfg(feature = "metrics")]
-use crate::observe::Observe;
-use crate::policy::{Limit, Quota};
 use crate::rate_limiter::{Grant, RateLimiter};
-use crate::stats::{Stats, Waits};
+use crate::stats::Stats;
 use crate::units::Nanos;
 
 /// Where a caller stands.
@@ -257,18 +253,6 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         Ok(self.not_sent(grant))
     }
 
-    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
-        self.limiter().pause_for(duration).await
-    }
-
-    async fn quota(&self) -> Result<Quota<L::Cost>, Error> {
-        self.limiter().quota().await
-    }
-
-    async fn limits(&self, cost: L::Cost) -> Result<Vec<Limit<L::Cost>>, Error> {
-        self.limiter().limits(cost).await
-    }
-
     /// With those that wait for the server.
     fn queue_len(&self) -> usize {
         self.gate().queue_len() + self.limiter().queue_len()
@@ -283,22 +267,8 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         stats
     }
 
-    fn waits(&self) -> Waits {
-        self.limiter().waits()
-    }
-
-    fn clock(&self) -> &Clock {
-        self.limiter().clock()
-    }
-
-    fn name(&self) -> Option<&str> {
-        self.limiter().name()
-    }
-
-    #[cfg(feature = "metrics")]
-    fn observe(&self) -> Observe {
-        self.limiter().observe()
-    }
+    crate::limiter::as_inner_limiter!(asks | feedback | feedback.limiter());
+    crate::limiter::as_inner_limiter!(reports | feedback | feedback.limiter());
 }
 
 impl<L: OwnedLimiter> Sealed for Call<L> {}

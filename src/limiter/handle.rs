@@ -1,6 +1,6 @@
 //! How a caller keeps its limiter until it has its grant.
 
-/// A limiter that is kept.
+/// How a caller keeps a limiter.
 pub trait Handle<L>: From<L> {
     /// The limiter.
     ///

@@ -63,8 +63,8 @@ impl<P: Policy> Inner<P> {
         }
     }
 
-    /// Gives back what is noted, each for itself. Returns a panic over what had not been tried before: it is that of
-    /// its caller. A refund that panics again is forgotten, so that those of a broken policy take no memory for good.
+    /// Gives back what is noted, each for itself. Returns a panic over what had not been tried before: it is for
+    /// its caller. A refund that panics again is forgotten, so that a broken policy takes no memory for good.
     pub(super) fn pay(&mut self, now: Nanos) -> thread::Result<()> {
         let mut result = Ok(());
         for Owed { change, tried } in std::mem::take(&mut self.waiting().owed) {

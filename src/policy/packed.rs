@@ -14,7 +14,7 @@ pub(crate) struct Packed<P, S, C, R> {
     pub(crate) attempt: fn(&P, u64, Nanos, C) -> PackedAttempt<R>,
 }
 
-/// The decision of a call by a word: that of a [packed](Packed) state, of a key in a table, or of a line.
+/// The decision of a call by a word: by a [packed](Packed) state, for a key in a table, or in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt<G> {
     Granted(G),

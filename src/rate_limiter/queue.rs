@@ -122,7 +122,7 @@ impl<'a, P: Policy> Queue for &'a RateLimiter<P> {
     }
 }
 
-/// The futures of these methods do not borrow the limiter; those of its own methods do.
+/// The futures of these methods do not borrow the limiter, as its own methods' futures do.
 impl<P: Policy> Limiter for RateLimiter<P> {
     async fn try_acquire_up_to(&self, n: P::Cost) -> Result<Self::Grant, Error> {
         Ok(self.try_acquire_up_to(n)?.into_owned())

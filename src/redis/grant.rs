@@ -138,10 +138,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// # }
     /// ```
     pub async fn settle(&mut self, actual: P::Cost) -> Result<(), Error> {
-        // A settlement whose future was dropped: its outcome decides how much is still to be settled.
-        let _ = self.settled().await;
-        self.send_settlement(actual)?;
-        self.settled().await
+        Granted::settle(self, actual).await
     }
 
     fn send_settlement(&mut self, actual: P::Cost) -> Result<(), Error> {

@@ -327,7 +327,7 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// The next request asks at once, and reaches so many waiters: see [`roster`].
+    /// The next request asks at once, and reaches this number of waiters: see [`roster`].
     fn ask_again_for(&mut self, reach: Option<usize>) {
         if let Some(reach) = reach {
             self.pacing.reach_at_least(reach);

@@ -1,4 +1,4 @@
-//! Callers of many tenants that share one quota: those of one process take turns.
+//! Callers of many tenants that share one quota: the tenants of one process take turns.
 
 use std::time::Duration;
 

@@ -101,7 +101,7 @@ impl<C: Cost> Pacing<C> {
         self.random
     }
 
-    /// The next request reaches at least so many.
+    /// The next request reaches at least this number of waiters.
     pub(super) fn reach_at_least(&mut self, reach: usize) {
         self.reach = self.reach.max(reach);
     }

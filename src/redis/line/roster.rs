@@ -1,4 +1,4 @@
-//! The waiters of a key: their order, who has a booking, and who has an outcome to fetch.
+//! The waiters of a key: their order, their bookings, and the outcomes that they have not fetched.
 //!
 //! Where a change of the order asks for a request at once, it returns the *reach*: how many waiters that request has
 //! to ask for at least.
@@ -317,7 +317,7 @@ impl<C: Cost> Roster<C> {
         (ahead.filter(|_| wanted > within), ids)
     }
 
-    /// The waiters behind those of `ids` that need no answer.
+    /// The waiters behind `ids` that need no answer.
     fn ahead(&self, ids: &[WaiterId], is_sum: impl FnOnce(C) -> bool) -> Option<Ahead<C>> {
         let first = ids.last().map_or(self.head, |&last| self.queue.behind(last))?;
         let first = self.queue[first].cost;

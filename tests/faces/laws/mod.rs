@@ -32,7 +32,7 @@ fn ten_a_second(burst: u32) -> TokenBucket {
     TokenBucket::new(Rate::per_second(10.0), burst)
 }
 
-/// A clock that has gone on for an hour, as that of a server has.
+/// A clock that has gone on for an hour, like a server's.
 fn clock() -> ManualClock {
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(3_600));
