@@ -113,8 +113,7 @@ impl<F: Passage> Driven<F> {
 
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<F::Output> {
         self.task.keep_waker(context.waker());
-        // The queue's alarm has to go off where the caller is.
-        in_turn(|| self.task.drive());
+        in_turn(|| self.task.drive_for_caller());
         let mut end = self.task.end.lock();
         match mem::replace(&mut *end, End::Over) {
             End::Ready(outcome) => {
@@ -160,6 +159,16 @@ impl<F: Passage> Task<F> {
             self.drive_from(1);
         }
         // Else another thread drives it, or this one further up: it goes round once more.
+    }
+
+    /// The queue's alarm has to go off where the caller is. If another thread drives it just now, that thread sets the alarm
+    /// there, so it wakes the caller to come again.
+    fn drive_for_caller(self: &Arc<Self>) {
+        self.is_woken.store(true, Ordering::Release);
+        if self.rounds.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.is_woken.store(false, Ordering::Release);
+            self.drive_from(1);
+        }
     }
 
     fn drive_from(self: &Arc<Self>, mut rounds: usize) {
