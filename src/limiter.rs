@@ -23,6 +23,8 @@ pub use acquire::Acquire;
 pub(crate) use ask::Ask;
 #[cfg(feature = "feedback")]
 pub(crate) use driven::{Driven, Passage};
+#[cfg(any(feature = "feedback", feature = "tower"))]
+pub(crate) use granted::Hearing;
 pub use granted::{Granted, Metered, Settle};
 pub(crate) use handle::{Borrowed, Handle};
 pub use queue::{InProcess, Queue};

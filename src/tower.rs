@@ -84,8 +84,10 @@ mod body;
 mod choose;
 mod fields;
 mod future;
+mod inner;
 mod layer;
 mod refuse;
+mod response;
 mod service;
 mod upgrade;
 
@@ -93,5 +95,6 @@ pub use body::ResponseBody;
 pub use future::ResponseFuture;
 pub use layer::{RateLimitByLayer, RateLimitLayer};
 pub use refuse::{Refuse, RefuseFuture, RefuseLayer};
+pub use response::AnyResponse;
 pub use service::{RateLimit, RateLimitBy};
 pub use upgrade::UpgradePlace;

@@ -9,6 +9,8 @@ use super::counts::Counts;
 use super::dialect::Dialects;
 use super::gate::{Gate, Units};
 use super::headers::Headers;
+use super::judge::{Judge, Judged};
+use super::listen::Head;
 use super::state::{FeedbackStats, Lesson, State, Taken};
 use super::window::Heard;
 use crate::clock::{Alarm, OnAlarm};
@@ -64,6 +66,7 @@ struct Shared<L: OwnedLimiter> {
     gate: RateLimiter<Gate>,
     counts: Counts,
     dialects: Dialects,
+    judge: Option<Judge>,
     max_wait: Duration,
     state: Mutex<State<L::Grant>>,
     /// For the first reset at which something is given back. Locked before the state.
@@ -88,6 +91,7 @@ pub struct FeedbackBuilder<L: OwnedLimiter> {
     limiter: L,
     counts: Counts,
     dialects: Dialects,
+    judge: Option<Judge>,
     max_wait: Duration,
 }
 
@@ -95,6 +99,40 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// The dialects to read; by default all that are known.
     pub fn dialects(self, dialects: Dialects) -> Self {
         Self { dialects, ..self }
+    }
+
+    /// Changes what a response is taken to say, for what no dialect can know. `judge` gets the response and what was
+    /// read of it, and may set all of that: the verdict, the time to wait, the bucket. Learned is what it leaves.
+    ///
+    /// ```
+    /// use tollgate::feedback::{Feedback, Verdict, When};
+    /// use tollgate::{InFlight, ManualClock, RateLimiter};
+    /// # use std::time::Duration;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let api = Feedback::builder(RateLimiter::with_clock(InFlight::new(10), ManualClock::new()))
+    ///     .judge(|response, answer| {
+    ///         // OpenAI: a 429 that no wait helps against.
+    ///         if response.contains("insufficient_quota") {
+    ///             (answer.verdict, answer.is_final) = (Verdict::Accepted, true);
+    ///         }
+    ///         // GitHub: a limit that only the text names.
+    ///         if answer.status == 403 && response.contains("secondary rate limit") {
+    ///             (answer.verdict, answer.wait) = (Verdict::Refused, Some(When::After(Duration::from_secs(60))));
+    ///         }
+    ///     })
+    ///     .build();
+    /// let none: [(&str, &str); 0] = [];
+    /// api.acquire(1).await?.observe_body(429u16, &none, br#"{"code":"insufficient_quota"}"#).await;
+    /// assert!(api.try_acquire(1).await.is_ok());
+    /// let body = b"You have exceeded a secondary rate limit";
+    /// api.acquire(1).await?.observe_body(403u16, &none, body).await;
+    /// assert_eq!(api.try_acquire(1).await.unwrap_err().retry_after().unwrap().as_secs(), 60);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn judge(self, judge: impl Fn(&Judged<'_>, &mut Answer) + Send + Sync + 'static) -> Self {
+        Self { judge: Some(Judge::new(judge)), ..self }
     }
 
     /// The longest time for which a server can stop calls; an hour by default. A later reset or `Retry-After` is
@@ -118,13 +156,13 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// The feedback. It uses the limiter's clock.
     #[must_use]
     pub fn build(self) -> Feedback<L> {
-        let Self { limiter, counts, dialects, max_wait } = self;
+        let Self { limiter, counts, dialects, judge, max_wait } = self;
         let state = State::new();
         let gate = RateLimiter::with_clock(state.gate(), limiter.clock().clone());
         let state = Mutex::new(state);
         let shared = Arc::new_cyclic(|this: &Weak<Shared<L>>| {
             let alarm = Mutex::new(limiter.clock().alarm(this.clone()));
-            Shared { limiter, gate, counts, dialects, max_wait, state, alarm }
+            Shared { limiter, gate, counts, dialects, judge, max_wait, state, alarm }
         });
         Feedback { shared }
     }
@@ -140,7 +178,7 @@ impl<L: OwnedLimiter> Feedback<L> {
     /// Sets more.
     pub fn builder(limiter: L) -> FeedbackBuilder<L> {
         let (counts, dialects) = (Counts::default(), Dialects::default());
-        FeedbackBuilder { limiter, counts, dialects, max_wait: MAX_WAIT }
+        FeedbackBuilder { limiter, counts, dialects, judge: None, max_wait: MAX_WAIT }
     }
 
     crate::limiter::methods_of_limiter!();
@@ -201,7 +239,7 @@ impl<L: OwnedLimiter> Feedback<L> {
             state.counts_else |= shared.counts.differs(n);
         }
         let sent = shared.limiter.clock().now();
-        Call { shared, units, grant, before, place: Some(place), sent }
+        Call { shared, units, grant, before, place: Some(place), sent, head: None }
     }
 
     /// Permits that no call to the server is made with.
@@ -209,7 +247,7 @@ impl<L: OwnedLimiter> Feedback<L> {
         let shared = Arc::clone(&self.shared);
         let sent = shared.limiter.clock().now();
         let before = Duration::ZERO;
-        Call { shared, units: [0; 4], grant: Some(grant), before, place: None, sent }
+        Call { shared, units: [0; 4], grant: Some(grant), before, place: None, sent, head: None }
     }
 
     /// The limiter.
@@ -340,6 +378,14 @@ impl<L: OwnedLimiter> Shared<L> {
         self.arm();
     }
 
+    fn read<H: Headers + ?Sized>(&self, status: u16, headers: &H, body: Option<&[u8]>) -> Answer {
+        let mut answer = self.dialects.read(status, headers);
+        if let Some(judge) = &self.judge {
+            judge.judge(headers, body, &mut answer);
+        }
+        answer
+    }
+
     fn heard(&self, sent: Nanos, answer: &Answer) -> Heard {
         let clock = self.limiter.clock();
         let now = clock.now();
@@ -429,6 +475,8 @@ pub struct Call<L: OwnedLimiter> {
     /// `None` once its answer was observed.
     place: Option<Grant<'static, Gate>>,
     sent: Nanos,
+    /// What its response has said so far, if more is to come.
+    pub(super) head: Option<Head>,
 }
 
 impl<L: OwnedLimiter> Call<L> {
@@ -445,8 +493,28 @@ impl<L: OwnedLimiter> Call<L> {
         status: S,
         headers: &H,
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
+        let answer = self.shared.read(status.into(), headers, None);
+        self.learn(answer)
+    }
+
+    /// As [`observe`](Self::observe), for a client that has read the body, which is for
+    /// [`judge`](FeedbackBuilder::judge) to look at.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`observe`](Self::observe).
+    pub fn observe_body<S: Into<u16>, H: Headers + ?Sized>(
+        &mut self,
+        status: S,
+        headers: &H,
+        body: &[u8],
+    ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
+        let answer = self.shared.read(status.into(), headers, Some(body));
+        self.learn(answer)
+    }
+
+    fn learn(&mut self, answer: Answer) -> impl Future<Output = Answer> + Send + use<L> {
         let shared = Arc::clone(&self.shared);
-        let answer = shared.dialects.read(status, headers);
         let mut lesson = Lesson::default();
         if let Some(place) = self.place.take() {
             let heard = shared.heard(self.sent, &answer);

@@ -10,8 +10,8 @@ use super::gate::Gate;
 use super::observer::{Call, Feedback, cost};
 use crate::error::Error;
 use crate::limiter::{
-    Acquire, Ask, Driven, Granted, Handle, InProcess, Limiter, OwnedLimiter, Passage, Queue,
-    sealed::Sealed,
+    Acquire, Ask, Driven, Granted, Handle, Hearing, InProcess, Limiter, OwnedLimiter, Passage,
+    Queue, sealed::Sealed,
 };
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::Stats;
@@ -308,5 +308,17 @@ impl<L: OwnedLimiter> Granted for Call<L> {
 
     fn holds_places(&self) -> bool {
         self.granted().is_some_and(Granted::holds_places)
+    }
+
+    fn hear(&mut self, status: http::StatusCode, headers: &http::HeaderMap) -> Hearing {
+        self.hear_head(status, headers)
+    }
+
+    fn hears_body(&self) -> bool {
+        self.head.is_some()
+    }
+
+    fn hear_body(&mut self, trailers: Option<&http::HeaderMap>) {
+        self.hear_frame(trailers);
     }
 }
