@@ -108,6 +108,8 @@ mod judge;
 mod listen;
 mod observer;
 mod place;
+mod routes;
+mod servers;
 mod state;
 mod text;
 mod trust;
@@ -118,5 +120,8 @@ pub use dialect::{Dialect, Dialects};
 pub use headers::Headers;
 pub use judge::Judged;
 pub use observer::{Call, Feedback, FeedbackBuilder};
+#[cfg(feature = "reqwest")]
+pub(crate) use servers::Table;
+pub use servers::{Learned, Servers};
 pub use state::FeedbackStats;
 pub use text::{Form, When};

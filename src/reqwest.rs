@@ -79,7 +79,6 @@
 //! that wait for the limit; `max_wait` bounds waits for the server as well.
 
 mod body;
-mod by_key;
 mod host;
 mod key;
 mod middleware;

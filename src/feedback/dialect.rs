@@ -1,6 +1,7 @@
 //! How each API names what it says about its limits.
 
 use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use super::answer::{Answer, Unit, Verdict};
@@ -430,6 +431,12 @@ const WAITS: [(&str, Form); 3] = [
 ];
 
 impl Dialects {
+    /// The default, which all share.
+    pub(super) fn known() -> Arc<Self> {
+        static KNOWN: LazyLock<Arc<Dialects>> = LazyLock::new(Arc::default);
+        Arc::clone(&KNOWN)
+    }
+
     /// This one, whose statuses count for every response.
     #[must_use]
     pub fn only(dialect: Dialect) -> Self {

@@ -1,7 +1,9 @@
 //! The limiter, the gate before it, and what answers change of both.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use super::answer::{Answer, Unit};
@@ -11,6 +13,7 @@ use super::gate::{Gate, Units};
 use super::headers::Headers;
 use super::judge::{Judge, Judged};
 use super::listen::Head;
+use super::servers::Home;
 use super::state::{FeedbackStats, Lesson, State, Taken};
 use super::window::Heard;
 use crate::clock::{Alarm, OnAlarm};
@@ -19,7 +22,7 @@ use crate::limiter::{Granted, OwnedLimiter};
 use crate::park::block_on;
 use crate::policy::Cost;
 use crate::rate_limiter::{Grant, RateLimiter};
-use crate::sync::Mutex;
+use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::units::Nanos;
 
 /// A server may not stop a limiter for longer than this by default: GitHub's windows are as long.
@@ -59,14 +62,18 @@ const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// ```
 pub struct Feedback<L: OwnedLimiter> {
     shared: Arc<Shared<L>>,
+    /// Of a call to one of several servers.
+    home: Option<Arc<Home<L>>>,
 }
 
 struct Shared<L: OwnedLimiter> {
     limiter: L,
     gate: RateLimiter<Gate>,
     counts: Counts,
-    dialects: Dialects,
+    dialects: Arc<Dialects>,
     judge: Option<Judge>,
+    /// Whether the limiter serves this server alone. `None`: so says the program.
+    is_alone: Option<Arc<AtomicBool>>,
     max_wait: Duration,
     state: Mutex<State<L::Grant>>,
     /// For the first reset at which something is given back. Locked before the state.
@@ -86,19 +93,21 @@ struct Shared<L: OwnedLimiter> {
 ///     .build();
 /// assert_eq!(feedback.stats().answers, 0);
 /// ```
+#[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct FeedbackBuilder<L: OwnedLimiter> {
     limiter: L,
     counts: Counts,
-    dialects: Dialects,
+    dialects: Arc<Dialects>,
     judge: Option<Judge>,
+    is_alone: Option<Arc<AtomicBool>>,
     max_wait: Duration,
 }
 
 impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// The dialects to read; by default all that are known.
     pub fn dialects(self, dialects: Dialects) -> Self {
-        Self { dialects, ..self }
+        Self { dialects: Arc::new(dialects), ..self }
     }
 
     /// Changes what a response is taken to say, for what no dialect can know. `judge` gets the response and what was
@@ -153,18 +162,22 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
         Self { counts: Counts::from_iter(units), ..self }
     }
 
+    pub(super) fn of_server(self, is_alone: &Arc<AtomicBool>) -> Self {
+        Self { is_alone: Some(Arc::clone(is_alone)), ..self }
+    }
+
     /// The feedback. It uses the limiter's clock.
     #[must_use]
     pub fn build(self) -> Feedback<L> {
-        let Self { limiter, counts, dialects, judge, max_wait } = self;
+        let Self { limiter, counts, dialects, judge, is_alone, max_wait } = self;
         let state = State::new();
         let gate = RateLimiter::with_clock(state.gate(), limiter.clock().clone());
         let state = Mutex::new(state);
         let shared = Arc::new_cyclic(|this: &Weak<Shared<L>>| {
             let alarm = Mutex::new(limiter.clock().alarm(this.clone()));
-            Shared { limiter, gate, counts, dialects, judge, max_wait, state, alarm }
+            Shared { limiter, gate, counts, dialects, judge, is_alone, max_wait, state, alarm }
         });
-        Feedback { shared }
+        Feedback { shared, home: None }
     }
 }
 
@@ -177,8 +190,14 @@ impl<L: OwnedLimiter> Feedback<L> {
 
     /// Sets more.
     pub fn builder(limiter: L) -> FeedbackBuilder<L> {
-        let (counts, dialects) = (Counts::default(), Dialects::default());
-        FeedbackBuilder { limiter, counts, dialects, judge: None, max_wait: MAX_WAIT }
+        FeedbackBuilder {
+            limiter,
+            counts: Counts::default(),
+            dialects: Dialects::known(),
+            judge: None,
+            is_alone: None,
+            max_wait: MAX_WAIT,
+        }
     }
 
     crate::limiter::methods_of_limiter!();
@@ -239,7 +258,8 @@ impl<L: OwnedLimiter> Feedback<L> {
             state.counts_else |= shared.counts.differs(n);
         }
         let sent = shared.limiter.clock().now();
-        Call { shared, units, grant, before, place: Some(place), sent, head: None }
+        let home = self.home.clone();
+        Call { shared, home, units, grant, before, place: Some(place), sent, head: None }
     }
 
     /// Permits that no call to the server is made with.
@@ -247,13 +267,20 @@ impl<L: OwnedLimiter> Feedback<L> {
         let shared = Arc::clone(&self.shared);
         let sent = shared.limiter.clock().now();
         let before = Duration::ZERO;
-        Call { shared, units: [0; 4], grant: Some(grant), before, place: None, sent, head: None }
+        let (units, grant) = ([0; 4], Some(grant));
+        Call { shared, home: None, units, grant, before, place: None, sent, head: None }
     }
 
     /// The limiter.
     #[must_use]
     pub fn limiter(&self) -> &L {
         &self.shared.limiter
+    }
+
+    /// Whether the program judges what responses say, for which a client with a body reads it.
+    #[cfg(feature = "reqwest")]
+    pub(crate) fn judges(&self) -> bool {
+        self.shared.judge.is_some()
     }
 
     /// What remains of the server's quota, if it has said so and its window still lasts. Calls under way may or
@@ -271,11 +298,40 @@ impl<L: OwnedLimiter> Feedback<L> {
     }
 
     /// Whether it knows nothing that holds calls back, and no other handle is in use.
-    #[cfg(any(feature = "reqwest", feature = "tower"))]
-    pub(crate) fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         let now = self.shared.limiter.clock().now();
         self.shared.give_back();
         Arc::strong_count(&self.shared) == 1 && self.shared.state.lock().is_idle(now)
+    }
+
+    /// For a call to one of several servers.
+    pub(super) fn with_home(self, home: Home<L>) -> Self {
+        Self { home: Some(Arc::new(home)), ..self }
+    }
+
+    /// Hears an answer to a call to another bucket of the server, which holds for all of them.
+    pub(super) fn overhear(&self, sent: Nanos, answer: &Answer) {
+        let Answer { verdict, wait, least_wait, date, .. } = *answer;
+        let answer = Answer { verdict, wait, least_wait, date, ..Answer::default() };
+        let heard = self.shared.heard(sent, &answer);
+        // The limiter is not of this server alone.
+        let _ = self.shared.change(|state| state.learn(&heard, [0; 4], &answer, true));
+    }
+
+    /// Gives back what was taken from the limiter, and ends the pause that was asked of it.
+    pub(super) fn let_go(&self) {
+        let now = self.shared.limiter.clock().now();
+        let (taken, is_paused) = {
+            let mut state = self.shared.state.lock();
+            (std::mem::take(&mut state.taken), state.pauses_limiter(now))
+        };
+        taken.into_iter().for_each(|taken| taken.grant.refund());
+        self.shared.arm();
+        if is_paused {
+            let resumed = pin!(self.shared.limiter.resume());
+            // Done from the first poll on, also over Redis.
+            let _ = resumed.poll(&mut Context::from_waker(Waker::noop()));
+        }
     }
 
     /// Forgets what the server said, and ends a pause of the limiter: for a caller that knows better.
@@ -395,6 +451,9 @@ impl<L: OwnedLimiter> Shared<L> {
 
     /// Does with the limiter what an answer asks for.
     async fn apply(&self, lesson: Lesson) {
+        if self.is_alone.as_ref().is_some_and(|is_alone| !is_alone.load(Ordering::Acquire)) {
+            return;
+        }
         if let Some(pause) = lesson.pause {
             self.count(self.limiter.pause_for(pause).await);
         } else if lesson.resume {
@@ -468,6 +527,7 @@ impl<L: OwnedLimiter> OnAlarm for Shared<L> {
 #[must_use = "a call that is dropped without an answer counts against what remains"]
 pub struct Call<L: OwnedLimiter> {
     shared: Arc<Shared<L>>,
+    home: Option<Arc<Home<L>>>,
     units: [u32; 4],
     grant: Option<L::Grant>,
     /// How long the caller had waited before it asked the limiter, for the last time.
@@ -514,6 +574,19 @@ impl<L: OwnedLimiter> Call<L> {
     }
 
     fn learn(&mut self, answer: Answer) -> impl Future<Output = Answer> + Send + use<L> {
+        if let Some(home) = &self.home
+            && self.place.is_some()
+        {
+            let home = Arc::clone(home);
+            if let Some(bucket) = home.bucket(&answer) {
+                self.move_to(&bucket);
+            }
+            if answer.is_global && answer.is_refused() {
+                let all = home.all().into_iter();
+                let others = all.filter(|bucket| !Arc::ptr_eq(&bucket.shared, &self.shared));
+                others.for_each(|bucket| bucket.overhear(self.sent, &answer));
+            }
+        }
         let shared = Arc::clone(&self.shared);
         let mut lesson = Lesson::default();
         if let Some(place) = self.place.take() {
@@ -530,6 +603,18 @@ impl<L: OwnedLimiter> Call<L> {
             shared.apply(lesson).await;
             answer
         }
+    }
+
+    /// The call belongs to another bucket of the server than was thought when it was sent.
+    fn move_to(&mut self, bucket: &Feedback<L>) {
+        if Arc::ptr_eq(&self.shared, &bucket.shared) {
+            return;
+        }
+        let place = bucket.shared.gate.take_anyway(cost(self.units));
+        bucket.shared.state.lock().send(self.units);
+        let left = std::mem::replace(&mut self.shared, Arc::clone(&bucket.shared));
+        left.change(|state| state.land(self.units));
+        drop(self.place.replace(place));
     }
 
     /// As [`observe`](Self::observe), for threads.
@@ -606,7 +691,7 @@ impl<L: OwnedLimiter> Drop for Call<L> {
 
 impl<L: OwnedLimiter> Clone for Feedback<L> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { shared: Arc::clone(&self.shared), home: self.home.clone() }
     }
 }
 

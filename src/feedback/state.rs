@@ -138,13 +138,17 @@ impl<G> State<G> {
     }
 
     /// Whether nothing holds calls back now or, without further answers, later.
-    #[cfg(any(feature = "reqwest", feature = "tower"))]
     pub(super) fn is_idle(&self, now: Nanos) -> bool {
         self.trust.is_none()
             && self.paused_until <= now
             && self.taken.is_empty()
             && self.flying.iter().all(|&flying| flying == 0)
             && self.windows.iter().all(|window| window.reset().is_none_or(|reset| reset <= now))
+    }
+
+    /// Whether the limiter is paused by what the server said.
+    pub(super) fn pauses_limiter(&self, now: Nanos) -> bool {
+        now < self.paused_until.max(self.exhausted_until)
     }
 
     /// A call was sent.

@@ -11,6 +11,8 @@ use super::choose::Ask;
 use super::future::{BoxError, RefuseWith};
 use super::service::{RateLimit, RateLimitBy};
 use crate::error::Error;
+#[cfg(feature = "feedback")]
+use crate::feedback::Servers;
 use crate::limiter::OwnedLimiter;
 use crate::limiter::any::AnyRateLimiter;
 use crate::policy::Cost;
@@ -99,6 +101,67 @@ impl<C: Cost> RateLimitLayer<C> {
         L: OwnedLimiter<Cost = C>,
     {
         RateLimitByLayer { ask: Ask::by(choose), options: Options::default() }
+    }
+
+    /// A limiter whose servers teach it: what a response says of limits holds back later calls to the same server and
+    /// bucket, see [`Servers`](crate::feedback::Servers). [`learn_by`](Self::learn_by) has options, and shows what was
+    /// learned.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use http::{Request, Response};
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{InFlight, ManualClock, RateLimiter};
+    /// use tower::{ServiceBuilder, ServiceExt};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let clock = ManualClock::auto_advance();
+    /// let service = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::learn(RateLimiter::with_clock(InFlight::new(10), &clock)))
+    ///     .service_fn(async |request: Request<()>| {
+    ///         let response = Response::builder();
+    ///         let response = match request.uri().host() {
+    ///             Some("busy.example") => response.status(429).header("retry-after", "7"),
+    ///             _ => response,
+    ///         };
+    ///         Ok::<_, Infallible>(response.body(String::new()).unwrap())
+    ///     });
+    /// let get = |uri| service.clone().oneshot(Request::get(uri).body(()).unwrap());
+    /// assert_eq!(get("http://busy.example/").await?.status(), 429);
+    /// get("http://other.example/").await?;
+    /// assert_eq!(clock.elapsed().as_secs(), 0);
+    /// get("http://busy.example/").await?;
+    /// assert_eq!(clock.elapsed().as_secs(), 7);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[cfg(feature = "feedback")]
+    #[must_use]
+    pub fn learn(limiter: impl OwnedLimiter<Cost = C>) -> RateLimitByLayer<C> {
+        Self::learn_by(&Servers::new(limiter))
+    }
+
+    /// As [`learn`](Self::learn), with servers that the program keeps.
+    ///
+    /// ```
+    /// use tollgate::feedback::{Dialect, Dialects, Servers};
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{Rate, RateLimiter, TokenBucket};
+    ///
+    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(10.0), 10));
+    /// let servers = Servers::with(limiter, |feedback| feedback.dialects(Dialects::only(Dialect::github())));
+    /// let layer = RateLimitLayer::learn_by(&servers);
+    /// // Later, to see what holds calls back:
+    /// for learned in servers.learned() {
+    ///     println!("{} {}: {:?}", learned.server, learned.bucket, learned.feedback.stats());
+    /// }
+    /// # drop(layer);
+    /// ```
+    #[cfg(feature = "feedback")]
+    #[must_use]
+    pub fn learn_by(servers: &Servers<impl OwnedLimiter<Cost = C>>) -> RateLimitByLayer<C> {
+        let servers = servers.clone();
+        Self::by(move |request| servers.of(request))
     }
 
     /// Sets the cost of a request: see [`RateLimitByLayer`].
