@@ -304,9 +304,16 @@ struct Server<L: OwnedLimiter> {
 }
 
 struct Known<L: OwnedLimiter> {
-    /// First what it says without a name.
+    /// The first is without a name until the server names one: then all calls that are under way are taken for its
+    /// own. With a second, what is said without a name has one for itself.
     buckets: Vec<(Box<str>, Feedback<L>)>,
     routes: Routes,
+}
+
+impl<L: OwnedLimiter> Known<L> {
+    fn place(&self, name: &str) -> Option<usize> {
+        self.buckets.iter().position(|(bucket, _)| **bucket == *name)
+    }
 }
 
 /// The server and the route of a call.
@@ -337,27 +344,37 @@ impl<L: OwnedLimiter> Server<L> {
     fn at(self: Arc<Self>, route: Route) -> Feedback<L> {
         let feedback = {
             let known = self.known.lock();
-            let bucket = known.routes.bucket(&route).unwrap_or(0);
-            known.buckets[bucket].1.clone()
+            let place = known.routes.bucket(&route).or_else(|| known.place("")).unwrap_or(0);
+            known.buckets[place].1.clone()
         };
         feedback.with_home(Home { server: self, route })
     }
 
     fn bucket(&self, route: &Route, name: &str) -> Option<Feedback<L>> {
-        let mut known = self.known.lock();
-        let place = known.buckets.iter().position(|(bucket, _)| **bucket == *name);
-        let is_new = place.is_none();
-        let place = place.unwrap_or(known.buckets.len());
-        if is_new {
-            if place > BUCKETS {
-                return None;
-            }
-            known.buckets.push((name.into(), self.builder.clone().build()));
+        if name.is_empty() {
+            return None;
         }
+        let mut known = self.known.lock();
+        let is_second = known.buckets.len() == 1 && !known.buckets[0].0.is_empty();
+        let place = match known.place(name) {
+            Some(place) => place,
+            None if known.buckets.len() == 1 && !is_second => {
+                known.buckets[0].0 = name.into();
+                0
+            }
+            None if known.buckets.len() > BUCKETS => return None,
+            None => {
+                if is_second {
+                    known.buckets.push(("".into(), self.builder.clone().build()));
+                }
+                known.buckets.push((name.into(), self.builder.clone().build()));
+                known.buckets.len() - 1
+            }
+        };
         known.routes.learn(route, place);
         let feedback = known.buckets[place].1.clone();
         drop(known);
-        if is_new && place > 1 {
+        if is_second && place > 0 {
             self.share_limiter();
         }
         Some(feedback)
