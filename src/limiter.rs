@@ -4,9 +4,9 @@
 //! stand on top of them.
 
 mod acquire;
+pub(crate) mod and;
 pub(crate) mod any;
 mod ask;
-#[cfg(feature = "feedback")]
 mod driven;
 mod granted;
 mod handle;
@@ -20,8 +20,8 @@ use std::hash::Hash;
 use std::time::Duration;
 
 pub use acquire::Acquire;
+use and::And;
 pub(crate) use ask::Ask;
-#[cfg(feature = "feedback")]
 pub(crate) use driven::{Driven, Passage};
 pub use granted::{Granted, Metered, Settle};
 pub(crate) use handle::{Borrowed, Handle};
@@ -311,6 +311,29 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
         block_on(self.reserve(n))
     }
 
+    /// One limiter of this one and `second`, whose calls both have to grant: this one first, then `second`. See
+    /// [`And`].
+    ///
+    /// ```
+    /// use tollgate::{InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let clock = ManualClock::new();
+    /// let policy = TokenBucket::new(Rate::per_second(10.0), 10);
+    /// let customers = KeyedRateLimiter::with_clock(policy, &clock);
+    /// let all = RateLimiter::with_clock(InFlight::new(2), &clock);
+    /// let _place = customers.at("ann").and(&all).acquire(1).await?;
+    /// assert_eq!((customers.available("ann"), all.available()), (9, 1));
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn and<B: OwnedLimiter<Cost = Self::Cost>>(&self, second: &B) -> And<Self, B>
+    where
+        Self: OwnedLimiter,
+    {
+        And::new(self.clone(), second.clone())
+    }
+
     /// Grants nothing for `duration`; see [`RateLimiter::pause_for`](crate::RateLimiter::pause_for).
     ///
     /// # Errors
@@ -441,7 +464,21 @@ pub(crate) fn acquire_within<L: Limiter>(
 
 /// Methods of [`Limiter`] as methods of the type, so that a program that knows its limiter imports no trait.
 macro_rules! methods_of_limiter {
+    // Those that a limiter with other calls takes as well.
+    (around_calls) => {
+        /// One limiter of this one and `second`, which both have to grant a call; see
+        /// [`Limiter::and`](crate::Limiter::and).
+        pub fn and<Other>(&self, second: &Other) -> crate::And<Self, Other>
+        where
+            Self: crate::OwnedLimiter,
+            Other: crate::OwnedLimiter<Cost = <Self as crate::Queue>::Cost>,
+        {
+            crate::Limiter::and(self, second)
+        }
+    };
     () => {
+        crate::limiter::methods_of_limiter!(around_calls);
+
         /// Takes `n` permits, and waits until they are granted; see
         /// [`Limiter::acquire`](crate::Limiter::acquire).
         pub fn acquire(&self, n: <Self as crate::Queue>::Cost) -> crate::Acquire<Self> {
