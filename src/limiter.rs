@@ -12,6 +12,7 @@ mod granted;
 mod handle;
 mod queue;
 mod reservation;
+pub(crate) mod run;
 pub(crate) mod sealed;
 mod unwinding;
 
@@ -322,7 +323,7 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// let policy = TokenBucket::new(Rate::per_second(10.0), 10);
     /// let customers = KeyedRateLimiter::with_clock(policy, &clock);
     /// let all = RateLimiter::with_clock(InFlight::new(2), &clock);
-    /// let _place = customers.at("ann").and(&all).acquire(1).await?;
+    /// let _place = customers.at("ann".to_owned()).and(&all).acquire(1).await?;
     /// assert_eq!((customers.available("ann"), all.available()), (9, 1));
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -332,6 +333,114 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
         Self: OwnedLimiter,
     {
         And::new(self.clone(), second.clone())
+    }
+
+    /// Takes `n` permits, runs `future`, and gives places in flight back at its end.
+    ///
+    /// The future is first polled when the permits are granted. For a call that is limited in one line, such as a query of
+    /// a database; where the grant's methods are needed, [`acquire`](Self::acquire) it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire); then `future` is not polled. What `future` returns is returned as it is.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits leaves the queue and takes nothing. While `future` runs, it drops that, and
+    /// gives places in flight back; other permits stay charged, as the call may have been made. A panic of `future` does the
+    /// same.
+    ///
+    /// ```
+    /// use tollgate::{InFlight, Limiter, RateLimiter};
+    ///
+    /// # async fn query() -> Result<u32, std::io::Error> { Ok(7) }
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = RateLimiter::new(InFlight::new(8));
+    /// assert_eq!(limiter.run(1, query()).await??, 7);
+    /// assert_eq!(limiter.available(), 8);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn run<F>(
+        &self,
+        n: Self::Cost,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Error>> + Send
+    where
+        F: Future<Output: Send> + Send,
+    {
+        run::run(self, n, future)
+    }
+
+    /// As [`run`](Self::run), and settles the cost by the output of `future`, as
+    /// [`metered`](Granted::metered) grants are settled: over Redis the settlement is sent and not waited for.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run): a call that is cancelled or panics stays charged as it was asked for.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// # async fn complete() -> (String, u32) { ("an answer".to_owned(), 1_100) }
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// let (_answer, _) = limiter.run_metered(2_000, complete(), |(_, tokens)| *tokens).await?;
+    /// assert_eq!(limiter.available(), 88_900);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn run_metered<F>(
+        &self,
+        n: Self::Cost,
+        future: F,
+        cost_of: impl FnOnce(&F::Output) -> Self::Cost + Send,
+    ) -> impl Future<Output = Result<F::Output, Error>> + Send
+    where
+        F: Future<Output: Send> + Send,
+    {
+        run::run_metered(self, n, future, cost_of)
+    }
+
+    /// As [`run`](Self::run), for threads: parks the calling thread until the permits are granted, and calls `act`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire); then `act` is not called.
+    ///
+    /// ```
+    /// use tollgate::{InFlight, Limiter, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::new(InFlight::new(8));
+    /// assert_eq!(limiter.blocking_run(1, || limiter.available())?, 7);
+    /// assert_eq!(limiter.available(), 8);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    fn blocking_run<R>(&self, n: Self::Cost, act: impl FnOnce() -> R) -> Result<R, Error> {
+        let _grant = self.blocking_acquire(n)?;
+        Ok(act())
+    }
+
+    /// As [`run_metered`](Self::run_metered), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`blocking_run`](Self::blocking_run).
+    fn blocking_run_metered<R>(
+        &self,
+        n: Self::Cost,
+        act: impl FnOnce() -> R,
+        cost_of: impl FnOnce(&R) -> Self::Cost,
+    ) -> Result<R, Error> {
+        let mut grant = self.blocking_acquire(n)?.metered();
+        let output = act();
+        grant.set(cost_of(&output));
+        Ok(output)
     }
 
     /// Grants nothing for `duration`; see [`RateLimiter::pause_for`](crate::RateLimiter::pause_for).
@@ -474,6 +583,63 @@ macro_rules! methods_of_limiter {
             Other: crate::OwnedLimiter<Cost = <Self as crate::Queue>::Cost>,
         {
             crate::Limiter::and(self, second)
+        }
+
+        /// Takes `n` permits, runs `future`, and gives places in flight back at its end; see
+        /// [`Limiter::run`](crate::Limiter::run). The future may be one of this thread only.
+        ///
+        /// # Errors
+        ///
+        /// Those of `acquire`.
+        pub async fn run<F: Future>(
+            &self,
+            n: <Self as crate::Queue>::Cost,
+            future: F,
+        ) -> Result<F::Output, crate::Error> {
+            crate::limiter::run::run(self, n, future).await
+        }
+
+        /// As [`run`](Self::run), and settles the cost by the output; see
+        /// [`Limiter::run_metered`](crate::Limiter::run_metered).
+        ///
+        /// # Errors
+        ///
+        /// Those of `acquire`.
+        pub async fn run_metered<F: Future>(
+            &self,
+            n: <Self as crate::Queue>::Cost,
+            future: F,
+            cost_of: impl FnOnce(&F::Output) -> <Self as crate::Queue>::Cost,
+        ) -> Result<F::Output, crate::Error> {
+            crate::limiter::run::run_metered(self, n, future, cost_of).await
+        }
+
+        /// As [`run`](Self::run), for threads; see [`Limiter::blocking_run`](crate::Limiter::blocking_run).
+        ///
+        /// # Errors
+        ///
+        /// Those of `acquire`.
+        pub fn blocking_run<R>(
+            &self,
+            n: <Self as crate::Queue>::Cost,
+            act: impl FnOnce() -> R,
+        ) -> Result<R, crate::Error> {
+            crate::Limiter::blocking_run(self, n, act)
+        }
+
+        /// As [`run_metered`](Self::run_metered), for threads; see
+        /// [`Limiter::blocking_run_metered`](crate::Limiter::blocking_run_metered).
+        ///
+        /// # Errors
+        ///
+        /// Those of `acquire`.
+        pub fn blocking_run_metered<R>(
+            &self,
+            n: <Self as crate::Queue>::Cost,
+            act: impl FnOnce() -> R,
+            cost_of: impl FnOnce(&R) -> <Self as crate::Queue>::Cost,
+        ) -> Result<R, crate::Error> {
+            crate::Limiter::blocking_run_metered(self, n, act, cost_of)
         }
     };
     () => {
