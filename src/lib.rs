@@ -145,7 +145,8 @@ pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;
 pub use keyed::hash::{FastHash, FastHasher};
 pub use keyed::{KeyedAcquire, KeyedRateLimiter, ToKey};
-pub use limiter::and::{And, AndGrant};
+pub use limiter::and::And;
+pub use limiter::and::grant::AndGrant;
 pub use limiter::any::{AnyGrant, AnyRateLimiter};
 pub use limiter::{
     Acquire, Granted, InProcess, Limiter, Metered, OwnedLimiter, Queue, Reservation, Settle,

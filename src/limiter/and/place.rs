@@ -9,8 +9,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::super::{Acquire, Ask, Driven, OwnedLimiter, Passage};
-use super::grant::Kept;
-use super::{And, AndGrant};
+use super::And;
+use super::grant::{AndGrant, Kept};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::units::Nanos;
