@@ -340,7 +340,7 @@ fn draw(options: &Options, calls: &[Call], file: &Path) -> Result<(), Failure> {
         let steps = numbered.step_by(times.len().div_ceil(2_000));
         let steps = steps.flat_map(|(at, n)| [(at, n - 1.0), (at, n)]);
         chart
-            .draw_series(LineSeries::new(steps, color.stroke_width(2)))?
+            .draw_series([PathElement::new(steps.collect::<Vec<_>>(), color.stroke_width(2))])?
             .label(name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], color.stroke_width(2)));
     }
