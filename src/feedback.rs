@@ -97,6 +97,7 @@
 //!
 //! A [`Dialect`] of your own is a few lines. To read headers without a limiter: [`Dialects::read`].
 
+mod adaptive;
 mod answer;
 mod counts;
 mod dialect;
@@ -105,6 +106,7 @@ mod grpc;
 mod headers;
 mod ietf;
 mod judge;
+mod learner;
 mod listen;
 mod observer;
 mod place;
@@ -112,9 +114,9 @@ mod routes;
 mod servers;
 mod state;
 mod text;
-mod trust;
 mod window;
 
+pub use adaptive::Adaptive;
 pub use answer::{Answer, Meter, Unit, Verdict};
 pub use dialect::{Dialect, Dialects};
 pub use headers::Headers;
