@@ -794,8 +794,13 @@ impl<L: OwnedLimiter> Call<L> {
 
     /// The server could not be reached, or did not answer: as [`observe`](Self::observe) of a 503 without a time.
     ///
-    /// Report it after errors of the connection and timeouts, or an outage without answers goes on to get all calls.
+    /// Report it after errors of the connection and timeouts, or an outage without answers goes on to get all calls. The
+    /// server may have counted the call.
     pub fn failed(&mut self) {
+        if self.place.is_some() {
+            let now = self.shared.limiter.clock().now();
+            self.shared.change(|state| state.count_lost(self.units, now));
+        }
         let _ = self.learn(&Answer { verdict: Verdict::Unavailable, ..Answer::default() });
     }
 

@@ -318,6 +318,10 @@ impl<L: OwnedLimiter> Granted for Call<L> {
         self.head.is_some()
     }
 
+    fn hear_failure(&mut self) {
+        self.failed();
+    }
+
     fn hear_body(&mut self, trailers: Option<&http::HeaderMap>) {
         self.hear_frame(trailers);
     }

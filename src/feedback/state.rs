@@ -195,6 +195,11 @@ impl<G> State<G> {
     /// The answer to a call that was sent will not come.
     pub(super) fn lose(&mut self, units: [u32; 4], now: Nanos) {
         self.land(units);
+        self.count_lost(units, now);
+    }
+
+    /// The server may have counted a call whose answer will not come.
+    pub(super) fn count_lost(&mut self, units: [u32; 4], now: Nanos) {
         for (window, n) in self.windows.iter_mut().zip(units) {
             window.lose(now, n.into());
         }

@@ -343,6 +343,11 @@ impl<C: Cost> Granted for AnyGrant<C> {
     }
 
     #[cfg(any(feature = "feedback", feature = "tower"))]
+    fn hear_failure(&mut self) {
+        self.0.hear_failure();
+    }
+
+    #[cfg(any(feature = "feedback", feature = "tower"))]
     fn hears_body(&self) -> bool {
         self.0.hears_body()
     }

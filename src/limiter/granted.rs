@@ -81,6 +81,11 @@ pub trait Granted: Sealed + fmt::Debug + Send + Sync {
         None
     }
 
+    /// Hears that there is no response, as the server was not reached, or did not answer.
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    #[doc(hidden)]
+    fn hear_failure(&mut self) {}
+
     /// Whether the head did not say how the call went, and the body will.
     #[cfg(any(feature = "feedback", feature = "tower"))]
     #[doc(hidden)]

@@ -235,7 +235,15 @@ impl<C: Cost> Middleware for RateLimit<C> {
         let feedback = servers.at(&key, &limiter, &server, &route);
         let mut call = acquire_within(&feedback, cost, self.max_wait).await.map_err(refused)?;
         // If this fails or is dropped, its place in flight is given back, and the server may have counted it.
-        let mut response = next.run(request, extensions).await?;
+        let mut response = match next.run(request, extensions).await {
+            Ok(response) => response,
+            Err(error) => {
+                if is_of_connection(&error) {
+                    call.failed();
+                }
+                return Err(error);
+            }
+        };
         let status = response.status();
         if feedback.judges() && (status.is_client_error() || status.is_server_error()) {
             let body;
@@ -245,6 +253,16 @@ impl<C: Cost> Middleware for RateLimit<C> {
             rest.await;
         }
         Ok(with_grant(response, AnyGrant::new(call)))
+    }
+}
+
+/// Whether the server was not reached, or did not answer.
+fn is_of_connection(error: &reqwest_middleware::Error) -> bool {
+    match error {
+        reqwest_middleware::Error::Reqwest(error) => {
+            error.is_connect() || error.is_timeout() || error.is_request()
+        }
+        reqwest_middleware::Error::Middleware(_) => false,
     }
 }
 

@@ -82,8 +82,11 @@ impl<S: Service<R>, R, C: Cost> Stage<S, R, C> {
                 }
                 StageProjection::Calling { call, grant } => {
                     let answer = ready!(call.poll(context));
-                    let grant = grant.take().unwrap_or_else(|| unreachable!("taken here only"));
+                    let mut grant = grant.take().unwrap_or_else(|| unreachable!("taken here only"));
                     self.set(Self::Over);
+                    if answer.is_err() {
+                        grant.hear_failure();
+                    }
                     return Poll::Ready(Ok(answer.map(|response| (response, grant))));
                 }
                 StageProjection::Refused { error } => {

@@ -70,14 +70,22 @@ async fn so_does_one_that_the_request_chooses() {
     assert_eq!(refused_for(&error), Some(Duration::from_secs(9)));
 }
 
-/// The call counts as sent, and its place in flight is given back.
+/// As an outage shows itself: after a while calls go as probes, of which one is sent at a time.
 #[tokio::test]
-async fn a_call_that_fails_teaches_nothing() {
-    let feedback = Feedback::new(ten(&ManualClock::new()));
+async fn a_server_that_is_not_reached_gets_fewer_calls() {
+    let clock = ManualClock::new();
+    let feedback = Feedback::new(ten(&clock));
     let service = RateLimitLayer::new(feedback.clone())
+        .max_wait(Duration::ZERO)
         .layer(service_fn(async |_: Request<()>| Err::<Response<String>, _>(BoxError::from("no"))));
-    service.oneshot(get("/")).await.expect_err("it fails");
-    assert_eq!((feedback.stats().answers, feedback.limiter().available()), (0, 10));
+    let mut sent = 0;
+    for _ in 0..1000 {
+        let error = service.clone().oneshot(get("/")).await.expect_err("it fails");
+        sent += u32::from(error.to_string() == "no");
+        clock.advance(Duration::from_millis(100));
+    }
+    assert!((10..200).contains(&sent), "{sent} calls in 100 seconds");
+    assert_eq!(feedback.limiter().available(), 10);
 }
 
 #[tokio::test]
