@@ -493,16 +493,16 @@ fn headers_of_the_http_crate_are_read_as_others() {
 fn of_a_window_and_a_day_the_tighter_one_counts() {
     let headers = |window, app, user| {
         [
-            ("Date", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            ("Date", "Tue, 14 Nov 2023 22:13:20 GMT"),
             ("x-rate-limit-limit", "40"),
             ("x-rate-limit-remaining", window),
-            ("x-rate-limit-reset", "784112000"),
+            ("x-rate-limit-reset", "1700000900"),
             ("x-app-limit-24hour-limit", "17"),
             ("x-app-limit-24hour-remaining", app),
-            ("x-app-limit-24hour-reset", "784198177"),
+            ("x-app-limit-24hour-reset", "1700080000"),
             ("x-user-limit-24hour-limit", "25"),
             ("x-user-limit-24hour-remaining", user),
-            ("x-user-limit-24hour-reset", "784198100"),
+            ("x-user-limit-24hour-reset", "1700070000"),
         ]
     };
     let left = |window, app, user| {
@@ -512,11 +512,11 @@ fn of_a_window_and_a_day_the_tighter_one_counts() {
         (limit.expect("sent"), remaining.expect("sent"), reset.expect("sent"))
     };
     let at = |second| When::At(secs(second));
-    assert_eq!(left("3", "16", "20"), (40, 3, at(784_112_000)));
-    assert_eq!(left("39", "16", "20"), (17, 16, at(784_198_177)));
-    assert_eq!(left("39", "16", "2"), (25, 2, at(784_198_100)));
+    assert_eq!(left("3", "16", "20"), (40, 3, at(1_700_000_900)));
+    assert_eq!(left("39", "16", "20"), (17, 16, at(1_700_080_000)));
+    assert_eq!(left("39", "16", "2"), (25, 2, at(1_700_070_000)));
     // Of equals the one that lasts longest.
-    assert_eq!(left("0", "0", "0"), (17, 0, at(784_198_177)));
+    assert_eq!(left("0", "0", "0"), (17, 0, at(1_700_080_000)));
 }
 
 /// <https://linear.app/developers/rate-limiting>: milliseconds since the epoch. An API of `RapidAPI` sends seconds.
