@@ -60,7 +60,6 @@ const LEAST_WAIT: Duration = Duration::from_millis(10);
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// What was learned of a server that is not called is forgotten after this time.
-#[cfg(any(feature = "reqwest", feature = "tower"))]
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The most grants that are kept to be given back at a reset.
