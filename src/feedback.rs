@@ -97,19 +97,21 @@
 //!
 //! A [`Dialect`] of your own is a few lines. To read headers without a limiter: [`Dialects::read`].
 
+mod adaptive;
 mod answer;
 mod counts;
 mod dialect;
 mod gate;
 mod headers;
 mod ietf;
+mod learner;
 mod observer;
 mod place;
 mod state;
 mod text;
-mod trust;
 mod window;
 
+pub use adaptive::Adaptive;
 pub use answer::{Answer, Meter, Unit, Verdict};
 pub use dialect::{Dialect, Dialects};
 pub use headers::Headers;

@@ -34,6 +34,7 @@
 //! | [`SlidingWindowCounter`] | approximately that, in little memory |
 //! | [`InFlight`] | at most N at a time; a dropped grant gives its place back |
 //! | [`LockOut`] | another rule, with a cooldown after each refusal |
+//! | [`Unlimited`] | no limit of one's own |
 //! | [`AnyPolicy`], [`AllOf`] | one rule, or up to eight with one cost, chosen at run time |
 //! | `(A, B, ..)` | all of them or none, with a cost for each |
 //! | [`Same`]`((A, B, ..))`, `[P; N]` | all of them or none, with one cost |
@@ -81,8 +82,8 @@
 //!
 //! # Unknown quotas
 //!
-//! [`adaptive::Adaptive`] finds the rate of a server whose quota is unknown or changes, and keeps retries to a
-//! share of all calls. With the feature `feedback`, limits are learned from response headers.
+//! With the feature `feedback` limits are learned from servers: what they say in response headers, and what they only
+//! show, by refusing calls. `feedback::Adaptive` finds the rate of a server whose quota is unknown or changes.
 //!
 //! # Clocks
 //!
@@ -106,7 +107,6 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-pub mod adaptive;
 mod cached;
 mod clock;
 mod config;
@@ -126,6 +126,8 @@ mod rate_limiter;
 pub mod redis;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
+#[cfg(feature = "feedback")]
+mod retry;
 mod stats;
 mod sync;
 #[cfg(feature = "tower")]
@@ -167,9 +169,12 @@ pub use policy::smooth_warming_up::SmoothWarmingUp;
 #[doc(hidden)]
 pub use policy::state;
 pub use policy::token_bucket::TokenBucket;
+pub use policy::unlimited::Unlimited;
 pub use policy::{Cost, Policy, Quota, Rated, Ready};
 pub use rate_limiter::builder::RateLimiterBuilder;
 pub use rate_limiter::{Grant, RateLimiter};
+#[cfg(feature = "feedback")]
+pub use retry::RetryBudget;
 pub use stats::{Stats, Waits};
 pub use units::{InvalidRate, Nanos, Rate};
 

@@ -1,15 +1,18 @@
 //! The limiter, the gate before it, and what answers change of both.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::answer::{Answer, Unit};
+use super::answer::{Answer, Unit, Verdict};
 use super::counts::Counts;
 use super::dialect::Dialects;
-use super::gate::{Gate, Units};
+use super::gate::{Gate, LEARNED, Units};
 use super::headers::Headers;
+use super::learner::Search;
 use super::state::{FeedbackStats, Lesson, State, Taken};
+use super::text::When;
 use super::window::Heard;
 use crate::clock::{Alarm, OnAlarm};
 use crate::error::Error;
@@ -17,8 +20,10 @@ use crate::limiter::{Granted, OwnedLimiter};
 use crate::park::block_on;
 use crate::policy::Cost;
 use crate::rate_limiter::{Grant, RateLimiter};
+use crate::retry::{self, RetryBudget};
 use crate::sync::Mutex;
-use crate::units::Nanos;
+
+use crate::units::{Nanos, Rate};
 
 /// A server may not stop a limiter for longer than this by default: GitHub's windows are as long.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
@@ -66,6 +71,9 @@ struct Shared<L: OwnedLimiter> {
     dialects: Dialects,
     max_wait: Duration,
     state: Mutex<State<L::Grant>>,
+    /// Whether the state has something that is learned, whose pace needs the number of those that wait.
+    is_learning: AtomicBool,
+    retries: Option<Box<RetryBudget>>,
     /// For the first reset at which something is given back. Locked before the state.
     alarm: Mutex<Alarm>,
 }
@@ -89,6 +97,8 @@ pub struct FeedbackBuilder<L: OwnedLimiter> {
     counts: Counts,
     dialects: Dialects,
     max_wait: Duration,
+    search: Search,
+    retries: Option<f64>,
 }
 
 impl<L: OwnedLimiter> FeedbackBuilder<L> {
@@ -115,16 +125,71 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
         Self { counts: Counts::from_iter(units), ..self }
     }
 
+    /// The rate at which the search for what the server bears begins. It doubles each second in which calls wait for
+    /// it, until the server refuses one.
+    ///
+    /// Without it calls go as the limiter says, until the server refuses one without a reason: what was learned can
+    /// only be less than the limit.
+    ///
+    /// ```
+    /// use tollgate::feedback::Feedback;
+    /// use tollgate::{ManualClock, Rate, RateLimiter, Unlimited};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = RateLimiter::with_clock(Unlimited, ManualClock::auto_advance());
+    /// let (start, most) = (Rate::per_second(5.0), Rate::per_second(50.0));
+    /// let feedback = Feedback::builder(limiter).start(start).ceiling(most).build();
+    /// for _ in 0..1_000 {
+    ///     feedback.acquire(1).await?.accepted();
+    /// }
+    /// assert_eq!(feedback.rate(), Some(most));
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start(mut self, rate: Rate) -> Self {
+        self.search.start = rate.as_per_second();
+        self
+    }
+
+    /// The greatest rate; none by default. It holds from the first call on.
+    pub fn ceiling(mut self, rate: Rate) -> Self {
+        self.search.ceiling = rate.as_per_second();
+        self
+    }
+
+    /// The share of all calls that may be retries, for [`may_retry`](Feedback::may_retry). Ten at first and one every
+    /// ten seconds are allowed besides. By default any number may.
+    ///
+    /// # Panics
+    ///
+    /// If `share` is not between 0 and 1.
+    #[track_caller]
+    pub fn retries(self, share: f64) -> Self {
+        retry::check(share);
+        Self { retries: Some(share), ..self }
+    }
+
+    /// The seed of the random numbers that keep clients out of step, for tests. Zero: another one each time.
+    #[doc(hidden)]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.search.seed = seed;
+        self
+    }
+
     /// The feedback. It uses the limiter's clock.
     #[must_use]
     pub fn build(self) -> Feedback<L> {
-        let Self { limiter, counts, dialects, max_wait } = self;
-        let state = State::new();
+        let Self { limiter, counts, dialects, max_wait, search, retries } = self;
+        let state = State::new(search, limiter.clock().now());
         let gate = RateLimiter::with_clock(state.gate(), limiter.clock().clone());
+        let is_learning = AtomicBool::new(state.is_learning());
         let state = Mutex::new(state);
+        let clock = || limiter.clock().clone();
+        let retries = retries.map(|share| Box::new(RetryBudget::with_clock(share, clock())));
         let shared = Arc::new_cyclic(|this: &Weak<Shared<L>>| {
             let alarm = Mutex::new(limiter.clock().alarm(this.clone()));
-            Shared { limiter, gate, counts, dialects, max_wait, state, alarm }
+            let dialects = dialects;
+            Shared { limiter, gate, counts, dialects, max_wait, state, is_learning, retries, alarm }
         });
         Feedback { shared }
     }
@@ -140,7 +205,8 @@ impl<L: OwnedLimiter> Feedback<L> {
     /// Sets more.
     pub fn builder(limiter: L) -> FeedbackBuilder<L> {
         let (counts, dialects) = (Counts::default(), Dialects::default());
-        FeedbackBuilder { limiter, counts, dialects, max_wait: MAX_WAIT }
+        let search = Search::default();
+        FeedbackBuilder { limiter, counts, dialects, max_wait: MAX_WAIT, search, retries: None }
     }
 
     crate::limiter::methods_of_limiter!();
@@ -200,6 +266,9 @@ impl<L: OwnedLimiter> Feedback<L> {
             state.send(units);
             state.counts_else |= shared.counts.differs(n);
         }
+        if let Some(retries) = &shared.retries {
+            retries.on_call();
+        }
         let sent = shared.limiter.clock().now();
         Call { shared, units, grant, before, place: Some(place), sent }
     }
@@ -226,6 +295,38 @@ impl<L: OwnedLimiter> Feedback<L> {
         self.shared.state.lock().remaining(unit, now)
     }
 
+    /// The rate that was learned: how many calls a second go to the server now, while as many wait as do. `None` while
+    /// nothing but the limiter and what the server said holds calls back.
+    ///
+    /// ```
+    /// use tollgate::Rate;
+    /// use tollgate::feedback::Adaptive;
+    ///
+    /// let api = Adaptive::starting_at(Rate::per_second(5.0));
+    /// assert_eq!(api.rate(), Some(Rate::per_second(5.0)));
+    /// ```
+    #[must_use]
+    pub fn rate(&self) -> Option<Rate> {
+        self.shared.state.lock().rate()
+    }
+
+    /// Whether a failed call may be retried: at most a [share](FeedbackBuilder::retries) of all calls may. If so, it
+    /// counts as a retry: [`acquire`](Self::acquire) its permits and send it.
+    ///
+    /// ```
+    /// use tollgate::feedback::Feedback;
+    /// use tollgate::{InFlight, ManualClock, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
+    /// let feedback = Feedback::builder(limiter).retries(0.1).build();
+    /// // Before the first call there are ten.
+    /// assert_eq!((0..20).filter(|_| feedback.may_retry()).count(), 10);
+    /// ```
+    #[must_use]
+    pub fn may_retry(&self) -> bool {
+        self.shared.retries.as_ref().is_none_or(|retries| retries.may_retry())
+    }
+
     /// Counters since it was made.
     #[must_use]
     pub fn stats(&self) -> FeedbackStats {
@@ -240,7 +341,8 @@ impl<L: OwnedLimiter> Feedback<L> {
         Arc::strong_count(&self.shared) == 1 && self.shared.state.lock().is_idle(now)
     }
 
-    /// Forgets what the server said, and ends a pause of the limiter: for a caller that knows better.
+    /// Forgets what the server said and what was learned, and ends a pause of the limiter: for a caller that knows
+    /// better. The search for the rate begins anew.
     ///
     /// # Errors
     ///
@@ -261,8 +363,9 @@ impl<L: OwnedLimiter> Feedback<L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn resume(&self) -> Result<(), Error> {
+        let now = self.shared.limiter.clock().now();
         let taken = self.shared.change(|state| {
-            state.resume();
+            state.resume(now);
             std::mem::take(&mut state.taken)
         });
         taken.into_iter().for_each(|taken| taken.grant.refund());
@@ -282,6 +385,7 @@ impl<L: OwnedLimiter> Shared<L> {
         let before = state.gate();
         let result = change(&mut state);
         let gate = state.gate();
+        self.is_learning.store(state.is_learning(), Ordering::Relaxed);
         // In the order of the answers, so under the lock; the waiters are woken after it.
         let after_unlock = (gate != before).then(|| self.gate.set_policy_quietly(gate));
         drop(state);
@@ -289,6 +393,11 @@ impl<L: OwnedLimiter> Shared<L> {
             after_unlock.run();
         }
         result
+    }
+
+    /// How many wait for the server, if that makes a difference.
+    fn waiting(&self) -> usize {
+        if self.is_learning.load(Ordering::Relaxed) { self.gate.queue_len() } else { 0 }
     }
 
     /// Gives back what was taken from the limiter until a reset that has come.
@@ -447,21 +556,27 @@ impl<L: OwnedLimiter> Call<L> {
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
         let shared = Arc::clone(&self.shared);
         let answer = shared.dialects.read(status, headers);
-        let mut lesson = Lesson::default();
-        if let Some(place) = self.place.take() {
-            let heard = shared.heard(self.sent, &answer);
-            lesson = shared.change(|state| {
-                state.land(self.units);
-                state.learn(&heard, self.units, &answer, L::IS_REMOTE)
-            });
-            // After that, or another caller could take its place by what was known before.
-            drop(place);
-            shared.give_back();
-        }
+        let lesson = self.learn(&answer);
         async move {
             shared.apply(lesson).await;
             answer
         }
+    }
+
+    /// What follows from the answer. Nothing from a second one.
+    fn learn(&mut self, answer: &Answer) -> Lesson {
+        let Some(place) = self.place.take() else { return Lesson::default() };
+        let shared = &self.shared;
+        let heard = shared.heard(self.sent, answer);
+        let shown = (place.limited_by() == Some(LEARNED), shared.waiting());
+        let lesson = shared.change(|state| {
+            state.land(self.units);
+            state.learn(&heard, self.units, answer, L::IS_REMOTE, shown)
+        });
+        // After that, or another caller could take its place by what was known before.
+        drop(place);
+        shared.give_back();
+        lesson
     }
 
     /// As [`observe`](Self::observe), for threads.
@@ -471,6 +586,53 @@ impl<L: OwnedLimiter> Call<L> {
         headers: &(impl Headers + ?Sized),
     ) -> Answer {
         block_on(self.observe(status, headers))
+    }
+
+    /// The server took the call: for calls that are not HTTP. As [`observe`](Self::observe) of a 200 without fields.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::feedback::Feedback;
+    /// use tollgate::{Granted, InFlight, ManualClock, RateLimiter};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let clock = ManualClock::auto_advance();
+    /// let feedback = Feedback::new(RateLimiter::with_clock(InFlight::new(10), &clock));
+    /// feedback.acquire(1).await?.accepted();
+    /// feedback.acquire(1).await?.failed(); // no connection
+    /// feedback.acquire(1).await?.refused(Some(Duration::from_secs(7))).await;
+    /// assert_eq!(feedback.acquire(1).await?.waited().as_secs(), 7);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn accepted(&mut self) {
+        // The limiter need not be asked for that.
+        let _ = self.learn(&Answer::default());
+    }
+
+    /// The server refused the call, as there were too many: as [`observe`](Self::observe) of a 429. `after`: when it
+    /// may be called again, if it has said so.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`observe`](Self::observe).
+    pub fn refused(&mut self, after: Option<Duration>) -> impl Future<Output = ()> + Send + use<L> {
+        let (verdict, wait) = (Verdict::Refused, after.map(When::After));
+        let lesson = self.learn(&Answer { verdict, wait, ..Answer::default() });
+        let shared = Arc::clone(&self.shared);
+        async move { shared.apply(lesson).await }
+    }
+
+    /// As [`refused`](Self::refused), for threads.
+    pub fn blocking_refused(&mut self, after: Option<Duration>) {
+        block_on(self.refused(after));
+    }
+
+    /// The server could not be reached, or did not answer: as [`observe`](Self::observe) of a 503 without a time.
+    ///
+    /// Report it after errors of the connection and timeouts, or an outage without answers goes on to get all calls.
+    pub fn failed(&mut self) {
+        let _ = self.learn(&Answer { verdict: Verdict::Unavailable, ..Answer::default() });
     }
 
     /// The permits, to settle them. `None` for a call that was reported by [`Feedback::sent`].
@@ -509,8 +671,9 @@ impl<L: OwnedLimiter> Call<L> {
     }
 
     pub(super) fn refund_now(&mut self) {
-        if self.place.take().is_some() {
+        if let Some(place) = self.place.take() {
             self.shared.change(|state| state.land(self.units));
+            place.refund();
         }
         if let Some(grant) = self.grant.take() {
             grant.refund();

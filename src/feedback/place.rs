@@ -131,10 +131,10 @@ impl<L: OwnedLimiter> Future for Passing<L> {
                 let call = self.feedback.call(self.ask.cost, Some(grant), at_gate, before);
                 return Poll::Ready(Ok(call));
             }
-            // The server has refused another call meanwhile: the next ones go one by one.
+            // The server has refused another call meanwhile, or is down.
             self.waited = before.saturating_add(grant.waited());
             grant.refund();
-            drop(at_gate);
+            at_gate.refund();
             self.stage = self.feedback.at_gate(&self.ask, self.left());
         }
     }

@@ -1,6 +1,5 @@
 //! The limiters of one process.
 
-use tollgate::adaptive::Adaptive;
 use tollgate::{
     AnyRateLimiter, AtKey, CachedRateLimiter, KeyedRateLimiter, Limiter, ManualClock, OwnedLimiter,
     Rate, RateLimiter, TokenBucket,
@@ -29,7 +28,6 @@ fn wide(clock: &ManualClock) -> RateLimiter<TokenBucket> {
 const ONE_OF_TWO: &str =
     "It says which limiter; `first()` and `second()` of the grant say which rule.";
 const THE_FIRST: &str = "Others may share the second limiter, so it is not changed.";
-const ONE_RATE: &str = "It changes the rate of a limiter, so its policy is one rule with a rate.";
 const HELD: &str = "A place in flight is given back, so no thread can hold it.";
 const TOGETHER: &str =
     "Threads hold nothing of rules together: take a `RateLimiter`, which does the same for less.";
@@ -41,8 +39,6 @@ use tollgate::feedback::Feedback;
 faces! {
     in_process "`RateLimiter`": |policy, clock| plain(policy, clock);
     key "`AtKey`": |policy, clock| at_key(policy, clock);
-    adaptive "`Adaptive`": |policy, clock| Adaptive::new(plain(policy, clock)) => only rated,
-        Static LimitedBy ONE_RATE, Static Places ONE_RATE;
     cached "`CachedRateLimiter`": |policy, clock| cached(policy, clock) => only rated,
         Static LimitedBy TOGETHER, Static Places HELD, Otherwise Stats UNCOUNTED;
     any "`AnyRateLimiter`": |policy, clock| AnyRateLimiter::new(plain(policy, clock));
