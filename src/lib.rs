@@ -49,7 +49,7 @@
 //! `redis::RedisRateLimiter` one for a fleet. [`Limiter`] is the trait of them all, and [`AnyRateLimiter`] one type for
 //! them all. Each has a builder. [`CachedRateLimiter`] is one limit for millions of calls a second: each thread
 //! holds some permits. [`Limits`] have a limit for each host, route or API key, as text or from a file, and
-//! [`RateLimiters`] enforce them.
+//! [`RateLimiters`] enforce them. [`a.and(&b)`](Limiter::and) is one limiter of two.
 //!
 //! ```
 //! use std::time::Duration;
@@ -78,7 +78,7 @@
 //! [`reserve`](RateLimiter::reserve) takes a place in the queue; `blocking_*` do the same on threads.
 //! [`ahead_by`](Acquire::ahead_by) puts interactive callers ahead of a batch, without starvation.
 //! [`acquire_for`](RateLimiter::acquire_for) shares one quota among many tenants: one customer's burst delays only
-//! that customer. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
+//! that customer. [`run`](Limiter::run) acquires, runs a future, and gives its place back. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
 //!
 //! # Unknown quotas
 //!

@@ -343,7 +343,7 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire); then `future` is not polled. What `future` returns is returned as it is.
+    /// As [`acquire`](Self::acquire); then `future` is not polled. An error that `future` returns is part of its output.
     ///
     /// # Cancel safety
     ///
@@ -412,7 +412,7 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire); then `act` is not called.
+    /// As [`acquire`](Self::acquire); then `act` is not called.
     ///
     /// ```
     /// use tollgate::{InFlight, Limiter, RateLimiter};

@@ -36,7 +36,7 @@ use std::sync::atomic::AtomicU64;
 /// | `queue_len`, `waits` | both together; a caller that waited twice counts twice in `waits` |
 /// | `stats` | what the second granted, and the other counts of both |
 /// | `pause_for`, `resume`, `shrink_to` | change the first only, as others may share the second |
-/// | `name`, `clock` | those of the first |
+/// | `name`, `clock` | the first limiter's |
 /// | `part` of an error, `limited_by` | 0 for the first limiter, 1 for the second |
 ///
 /// A [`Feedback`](crate::guide::http) around it therefore teaches the first. To teach one of the two, put the feedback

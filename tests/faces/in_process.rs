@@ -49,8 +49,8 @@ faces! {
     and_second "`And`, whose second decides":
         |policy, clock| wide(&clock).and(&plain(policy, clock)),
         Otherwise LimitedBy ONE_OF_TWO, Otherwise Pause THE_FIRST, Otherwise Shrink THE_FIRST,
-        Otherwise Stats THE_FIRST, Otherwise Taught THE_FIRST
-        => not no_timed_grant_is_late a_reservation_with_a_timeout_keeps_it a_place_comes_back_once;
+        Otherwise Taught THE_FIRST
+        => not every_call_counts_once no_timed_grant_is_late a_reservation_with_a_timeout_keeps_it a_place_comes_back_once;
     and_both "`And` of equal limiters":
         |policy, clock| plain(policy.clone(), clock.clone()).and(&at_key(policy, clock)),
         Otherwise LimitedBy ONE_OF_TWO;
