@@ -654,7 +654,7 @@ macro_rules! methods_of_granted {
 
         /// The rule that made the call wait; see [`Grant::limited_by`](crate::Grant::limited_by).
         #[must_use]
-        pub fn limited_by(&self) -> Option<usize> {
+        pub fn limited_by(&self) -> Option<crate::Part> {
             crate::Granted::limited_by(self)
         }
 

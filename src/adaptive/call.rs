@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::limiter::Adaptive;
 use crate::error::Error;
 use crate::limiter::{Ask, Granted, Handle, InProcess, Limiter, Queue, sealed::Sealed};
+use crate::part::Part;
 use crate::policy::Rated;
 use crate::rate_limiter::place::LinePlace;
 use crate::rate_limiter::{Grant, RateLimiter};
@@ -215,7 +216,7 @@ impl<P: Rated> Granted for Call<P> {
         self.grant.waited()
     }
 
-    fn limited_by(&self) -> Option<usize> {
+    fn limited_by(&self) -> Option<Part> {
         self.grant.limited_by()
     }
 

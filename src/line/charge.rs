@@ -1,6 +1,7 @@
 //! Permits that were charged, and how a charge can change later.
 
 use crate::error::ExceedsCapacity;
+use crate::part::Part;
 use crate::policy::{Cost, Policy};
 use crate::units::Nanos;
 
@@ -12,7 +13,7 @@ pub(crate) struct Charge<R> {
     /// `None` for a cost of zero.
     pub(crate) receipt: Option<R>,
     /// Which of several rules the line waited for last.
-    pub(crate) limited_by: Option<usize>,
+    pub(crate) limited_by: Option<Part>,
 }
 
 /// What was taken of a cost, and its charge.

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lock_out::LockOutState;
-use super::parts::{each, each_mut, last_of, least, limits, ready_now, slice};
+use super::parts::{each, each_mut, last_of, least, limits, part_of, ready_now, slice};
 use super::{Cost, Hooks, Policy, Ready};
 use crate::error::ExceedsCapacity;
+use crate::part::Part;
 use crate::units::Nanos;
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
@@ -284,6 +285,7 @@ impl Policy for AnyPolicy {
             })
         },
         fork: |any, state, most| AnyState { kind: any.fork_kind(state, most), ..*state },
+        kind: |any| Some(any.kind()),
         limits: |any, state, asked, visit| {
             ask!(any, &state.kind, policy, state => (Hooks::of(policy).limits)(policy, state, asked, visit));
         },
@@ -364,7 +366,7 @@ impl Policy for AnyPolicy {
         ask!(self, &mut state.kind, policy, state => policy.refused(state, now, n))
     }
 
-    fn limited_by(&self, state: &AnyState, now: Nanos, n: u32) -> Option<usize> {
+    fn limited_by(&self, state: &AnyState, now: Nanos, n: u32) -> Option<Part> {
         ask!(self, &state.kind, policy, state => policy.limited_by(state, now, n))
     }
 
@@ -397,9 +399,10 @@ impl Policy for AnyPolicy {
 /// let mut waits = Vec::new();
 /// for n in [10, 2, 1] {
 ///     let grant = limiter.blocking_acquire(n)?;
-///     waits.push((grant.waited().as_millis(), grant.limited_by()));
+///     waits.push((grant.waited().as_millis(), grant.limited_by().map(|part| part.to_string())));
 /// }
-/// assert_eq!(waits, [(0, None), (200, Some(0)), (3_599_800, Some(1))]);
+/// assert_eq!(waits[1], (200, Some("limit 1 of 3, token-bucket".into())));
+/// assert_eq!(waits[2], (3_599_800, Some("limit 2 of 3, fixed-window".into())));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -495,6 +498,7 @@ impl Policy for AllOf {
             let parts = each.map(|(part, state)| (AnyPolicy::HOOKS.fork)(part, state, most));
             AllOfState { parts: parts.collect(), ..*state }
         },
+        part: |all, index| part_of(&all.parts, index),
         limits: |all, state, asked, visit| limits(&all.parts, &state.parts, asked, visit),
         ..Hooks::none()
     };

@@ -7,6 +7,7 @@ use super::grant_owner::GrantOwner;
 use crate::error::Error;
 use crate::limiter::{Granted, Metered, in_drop, sealed::Sealed};
 use crate::line::{Change, Charge};
+use crate::part::Part;
 use crate::policy::{Cost, Policy, Quota};
 
 /// Permits that were granted.
@@ -59,10 +60,10 @@ impl<'a, P: Policy> Grant<'a, P> {
         self.cost
     }
 
-    /// The index of the part of a composed policy that made the caller wait: the part that was ready last.
+    /// The limit of a composed policy that made the caller wait: the one that was ready last.
     /// `None` for a single rule, or if the caller did not wait.
     #[must_use]
-    pub fn limited_by(&self) -> Option<usize> {
+    pub fn limited_by(&self) -> Option<Part> {
         self.charge.limited_by
     }
 
@@ -195,7 +196,7 @@ impl<P: Policy> Granted for Grant<'_, P> {
         self.waited()
     }
 
-    fn limited_by(&self) -> Option<usize> {
+    fn limited_by(&self) -> Option<Part> {
         self.limited_by()
     }
 

@@ -53,7 +53,7 @@ impl<P: Policy<Cost = u32>> Twin<P> {
         // A visit to the mutex: the word does not record levels, and a late refund would return less.
         self.limiter.pause_for(Duration::ZERO);
         let shown = grant.map(|grant| {
-            let shown = (grant.cost(), grant.waited(), grant.limited_by());
+            let shown = (grant.cost(), grant.waited(), grant.limited_by().map(crate::Part::index));
             self.grants.push(grant);
             shown
         });
