@@ -34,7 +34,7 @@ pub struct AnyState {
 }
 
 /// What a refund must know of a charge of an [`AnyPolicy`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct AnyReceipt {
     epoch: u64,
     kind: KindReceipt,
@@ -100,7 +100,7 @@ macro_rules! kinds {
         }
 
         /// A lock-out has the receipt of the rule inside.
-        #[derive(Clone, Copy, Debug)]
+        #[derive(Clone, Debug)]
         enum KindReceipt {
             $($kind(<$kind as Policy>::Receipt),)+
         }
@@ -170,9 +170,9 @@ macro_rules! kinds {
                 receipt: AnyReceipt,
             ) -> AnyReceipt {
                 let epoch = state.epoch;
-                match (self, &mut state.kind, receipt.kind) {
+                match (self, &mut state.kind, &receipt.kind) {
                     $((Self::$kind(policy), KindState::$kind(state), KindReceipt::$kind(kind)) => {
-                        let kind = KindReceipt::$kind(policy.refund(state, now, part, kind));
+                        let kind = KindReceipt::$kind(policy.refund(state, now, part, *kind));
                         AnyReceipt { kind, ..receipt }
                     })+
                     (Self::LockOut(policy), KindState::LockOut(state), _) => {
@@ -382,8 +382,7 @@ impl Policy for AnyPolicy {
 /// Several rules chosen at run time, with one cost: a request is charged in all of them or in none, as with
 /// [`Same`](crate::Same).
 ///
-/// At most [eight](Self::MAX_PARTS) rules: each grant carries a receipt for each of them, about a
-/// kilobyte together. Locks, keys and Redis are as for [`AnyPolicy`].
+/// At most [eight](Self::MAX_PARTS) rules: each grant carries a receipt for each of them. Locks, keys and Redis are as for [`AnyPolicy`].
 ///
 /// [`set_policy`](crate::RateLimiter::set_policy) goes part by part, in order. A part that is added
 /// starts as a new limiter does, with the permits in flight counted.
@@ -418,10 +417,10 @@ pub struct AllOfState {
     added: u64,
 }
 
-/// What a refund must know of a charge of an [`AllOf`].
-#[derive(Clone, Copy, Debug)]
+/// What a refund must know of a charge of an [`AllOf`]: a receipt of each part.
+#[derive(Clone, Debug)]
 pub struct AllOfReceipt {
-    parts: [Option<AnyReceipt>; AllOf::MAX_PARTS],
+    parts: Vec<AnyReceipt>,
 }
 
 /// The number of rules is not from 1 to [`AllOf::MAX_PARTS`].
@@ -514,13 +513,8 @@ impl Policy for AllOf {
     }
 
     fn charge(&self, state: &mut AllOfState, at: Nanos, n: u32) -> AllOfReceipt {
-        let mut receipt = AllOfReceipt { parts: [None; Self::MAX_PARTS] };
-        for (receipt, (part, state)) in
-            receipt.parts.iter_mut().zip(each_mut(&self.parts, &mut state.parts))
-        {
-            *receipt = Some(part.charge(state, at, n));
-        }
-        receipt
+        let each = each_mut(&self.parts, &mut state.parts);
+        AllOfReceipt { parts: each.map(|(part, state)| part.charge(state, at, n)).collect() }
     }
 
     fn refund(
@@ -528,14 +522,13 @@ impl Policy for AllOf {
         state: &mut AllOfState,
         now: Nanos,
         n: u32,
-        mut receipt: AllOfReceipt,
+        receipt: AllOfReceipt,
     ) -> AllOfReceipt {
-        for (receipt, (part, state)) in
-            receipt.parts.iter_mut().zip(each_mut(&self.parts, &mut state.parts))
-        {
-            *receipt = receipt.map(|receipt| part.refund(state, now, n, receipt));
+        // Those of parts that have gone since are of no use.
+        let each = each_mut(&self.parts, &mut state.parts).zip(receipt.parts);
+        AllOfReceipt {
+            parts: each.map(|((part, state), of)| part.refund(state, now, n, of)).collect(),
         }
-        receipt
     }
 
     fn migrate(&self, old: &Self, state: &mut AllOfState, now: Nanos) {

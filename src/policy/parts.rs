@@ -149,8 +149,10 @@ macro_rules! compose {
                 part: Self::Cost,
                 mut receipt: Self::Receipt,
             ) -> Self::Receipt {
-                $(if let Some(receipt) = &mut receipt.$index && !part$($of)*.is_zero() {
-                    *receipt = self$($way)*.refund(&mut state.$index, now, part$($of)*, *receipt);
+                $(if !part$($of)*.is_zero() {
+                    receipt.$index = receipt.$index.map(|receipt| {
+                        self$($way)*.refund(&mut state.$index, now, part$($of)*, receipt)
+                    });
                 })+
                 receipt
             }
@@ -506,8 +508,10 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
         part: P::Cost,
         receipts: Self::Receipt,
     ) -> Self::Receipt {
-        std::array::from_fn(|index| {
-            self[index].refund(&mut states[index], now, part, receipts[index])
+        let mut each = each_mut(self, states);
+        receipts.map(|receipt| match each.next() {
+            Some((policy, state)) => policy.refund(state, now, part, receipt),
+            None => receipt,
         })
     }
 

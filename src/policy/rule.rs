@@ -107,7 +107,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// The state that a limiter, or a key, keeps between calls: plain data.
     type State: Clone + Debug + Send + 'static;
     /// The data about a charge that a refund needs.
-    type Receipt: Copy + Debug + Send + Sync + 'static;
+    type Receipt: Clone + Debug + Send + Sync + 'static;
 
     /// The state of a new limiter.
     fn start(&self, now: Nanos) -> Self::State;

@@ -89,7 +89,7 @@ impl<'a, P: Policy> Grant<'a, P> {
     #[must_use]
     pub fn into_owned(mut self) -> Grant<'static, P> {
         let source = self.source.take().into_owned();
-        let (returnable, charge) = (self.returnable, self.charge);
+        let (returnable, charge) = (self.returnable, self.charge.take());
         // `self` keeps no permits to give back.
         Grant { source, cost: std::mem::take(&mut self.cost), returnable, charge }
     }
@@ -121,7 +121,7 @@ impl<'a, P: Policy> Grant<'a, P> {
         // The smaller of `less` and `returnable`.
         let part = less.saturating_sub(less.saturating_sub(self.returnable));
         let Self { source, cost, returnable, charge } = self;
-        let receipt = charge.receipt;
+        let receipt = charge.receipt.clone();
         source.change(Change::Settle { more, less, part, receipt }, &mut |receipt| {
             charge.receipt = receipt;
             *returnable = returnable.saturating_sub(part);
@@ -175,7 +175,7 @@ impl<'a, P: Policy> Grant<'a, P> {
     }
 
     fn refund_now(&mut self) {
-        let (part, receipt) = (self.returnable, self.charge.receipt);
+        let (part, receipt) = (self.returnable, self.charge.receipt.take());
         // Nothing is left for the drop to release, also if the policy panics.
         let held = std::mem::take(&mut self.cost);
         // Permits and places at once: between the two a waiter could be refused.

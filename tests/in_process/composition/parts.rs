@@ -110,26 +110,31 @@ fn parts_within_parts() {
 
 #[test]
 fn a_part_is_named_with_its_rule_in_every_composition() {
-    fn named<P: Policy<Cost = u32>>(policy: P) -> (String, String) {
+    // By a request that is too large, and by one that comes too early.
+    fn named<P: Policy<Cost = u32>>(policy: P) -> [Option<String>; 2] {
         let (_, limiter) = on_hold(policy);
-        let name =
-            |n| limiter.try_acquire(n).expect_err("too much").part().expect("a part").to_string();
-        let exceeds = name(11);
+        let name = |n| Some(limiter.try_acquire(n).expect_err("too much").part()?.to_string());
+        let too_large = name(11);
         limiter.try_acquire(10).expect("all of one part");
-        (exceeds, name(1))
+        [too_large, name(1)]
     }
-    let both = |name: &str| (name.to_owned(), name.to_owned());
+    let both = |name: &str| [0, 1].map(|_| Some(name.to_owned()));
     let log = "limit 2 of 2, sliding-window-log";
     assert_eq!(named([part(20), part(10)]), both(log));
     assert_eq!(named(Same((InFlight::new(20), part(10)))), both(log));
     assert_eq!(named(AllOf::new([InFlight::new(20).into(), part(10).into()])), both(log));
-    assert_eq!(named(LockOut::new(Same((part(20), part(10))), secs(1))).0, log);
     let lock_out = LockOut::new(part(10), secs(1));
-    let all = AllOf::new([lock_out.clone().into(), InFlight::new(20).into()]);
-    assert_eq!(named(all), both("limit 1 of 2, lock-out"));
+    assert_eq!(
+        named(AllOf::new([lock_out.clone().into(), InFlight::new(20).into()])),
+        both("limit 1 of 2, lock-out")
+    );
     assert_eq!(named(Same((lock_out, part(20)))), both("limit 1 of 2, lock-out"));
-    // A rule that is composed itself has no one name.
+    // The lock itself is no part.
+    let locked = LockOut::new(Same((part(20), part(10))), secs(1));
+    assert_eq!(named(locked), [Some(log.to_owned()), None]);
+    // A rule that is composed itself has no one name, and a single rule is no part.
     assert_eq!(named(Same(([part(20), part(10)], part(30)))), both("limit 1 of 2"));
+    assert_eq!(named(part(10)), [None, None]);
 }
 
 #[test]
