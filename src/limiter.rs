@@ -404,11 +404,10 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// The number of callers of this process that wait.
     fn queue_len(&self) -> usize;
 
-    /// The number of grants, refusals and callers that left, in this process; at a key of a
-    /// [`KeyedRateLimiter`](crate::KeyedRateLimiter), of all its keys.
+    /// The number of grants, refusals and callers that left, in this process; of a limiter with keys, at all keys.
     fn stats(&self) -> Stats;
 
-    /// The waits of callers of this process, and the rules that they waited for; at a key, of all keys.
+    /// The waits of callers of this process, and the limits that they waited for; of a limiter with keys, at all keys.
     fn waits(&self) -> Waits;
 
     /// The clock by which callers of this process wait.

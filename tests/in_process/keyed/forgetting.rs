@@ -162,7 +162,7 @@ fn a_key_with_a_waiter_stays() {
 fn absent_keys_can_be_new_ones() {
     let clock = ManualClock::new();
     let builder = KeyedRateLimiter::builder(SmoothBursty::new(Rate::per_second(1.0)));
-    let limiter = builder.clock(&clock).max_keys(1).absent_is_new().build();
+    let limiter = builder.clock(&clock).max_keys(1).absent_is_new(true).build();
     clock.advance(secs(60));
     limiter.try_acquire(&1, 1).expect("on credit");
     assert!(limiter.try_acquire(&1, 1).is_err());
