@@ -5,6 +5,7 @@
 
 mod clients;
 mod page;
+mod picture;
 mod random;
 mod rows;
 mod scenarios;

@@ -178,12 +178,12 @@ fn changes(rule: Rule, refused: f64) {
 }
 
 macro_rules! changes {
-    ($($name:ident: $rule:expr, $refused:expr;)+) => {
+    ($($(#[$attribute:meta])* $name:ident: $rule:expr, $refused:expr;)+) => {
         mod a_quota_halves_and_doubles {
             use super::*;
             $(
                 #[test]
-                #[ignore = "not reached yet"]
+                $(#[$attribute])*
                 fn $name() {
                     changes($rule, $refused);
                 }
@@ -198,6 +198,7 @@ changes! {
     gcra: Rule::Gcra(50.0, 10.0), 0.03;
     sliding: Rule::Sliding(100.0, 1.0), 0.03;
     fixed: Rule::Fixed(100.0, 1.0), 0.03;
+    #[ignore = "not reached yet"]
     ten_a_second: Rule::Bucket(10.0, 10.0), 0.05;
 }
 
@@ -237,10 +238,15 @@ fn a_right_limit_of_three_hundred_a_minute_loses_nothing() {
 #[ignore = "not reached yet"]
 fn requests_and_tokens_that_come_back_steadily() {
     let mut misses = Misses::default();
-    for seed in seeds(2) {
-        let Used { used, refused } = scenarios::llm(OURS, seed);
-        misses.at_least("used", used, 0.97);
-        misses.at_most("refused", refused, 0.005);
+    for seed in seeds(1) {
+        for tokens_bind in [false, true] {
+            for guess in [2, 10] {
+                let Used { used, refused } = scenarios::llm(OURS, tokens_bind, guess, seed);
+                let what = |what: &str| format!("tokens bind {tokens_bind}, {guess} x: {what}");
+                misses.at_least(&what("used"), used, 0.97);
+                misses.at_most(&what("refused"), refused, 0.005);
+            }
+        }
     }
 }
 

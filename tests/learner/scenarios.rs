@@ -242,23 +242,28 @@ pub(crate) fn right_limit(
     Used { used: outcome.taken(window, end) / quota, refused: outcome.share_refused() }
 }
 
-/// An LLM's API: 600 requests and 48,000 tokens a minute, which come back steadily. Twenty workers behind twice that
-/// for ten minutes, with 100 tokens a call on average.
-pub(crate) fn llm(kind: Kind, seed: u64) -> Used {
-    let (requests, tokens) = (600u32, 48_000u32);
+/// An LLM's API: requests and tokens a minute, which come back steadily; 100 tokens a call on average. Twenty workers
+/// behind a limit that is `guess` times as much, for ten minutes.
+pub(crate) fn llm(kind: Kind, tokens_bind: bool, guess: u32, seed: u64) -> Used {
+    let (requests, tokens) = if tokens_bind { (600u32, 48_000u32) } else { (480, 60_000) };
     let bucket = |n: u32| Quota::new(Rule::Bucket(f64::from(n) / 60.0, f64::from(n))).empty();
     let quotas = vec![bucket(requests), bucket(tokens).of(Counts::Tokens)];
     let server = Server::of(quotas, seed).fields(Fields::OpenAi);
     let mut run = Simulation::new(kind, server, seed);
-    let client = run.client(Knows::Tokens(2 * requests, 2 * tokens));
+    let client = run.client(Knows::Tokens(guess * requests, guess * tokens));
     run.workers(client, 20, |random| Request {
         tokens: random.between(50.0, 150.0) as u32,
         ..Request::default()
     });
     let outcome = run.run_until(600.0);
-    let taken = outcome.servers[0].taken.iter().map(|(_, request)| f64::from(request.tokens));
-    let used = taken.sum::<f64>() / (f64::from(tokens) * 10.0);
-    Used { used, refused: outcome.share_refused() }
+    let taken = &outcome.servers[0].taken;
+    let used = if tokens_bind {
+        let taken = taken.iter().map(|(_, request)| f64::from(request.tokens));
+        taken.sum::<f64>() / f64::from(tokens)
+    } else {
+        taken.len() as f64 / f64::from(requests)
+    };
+    Used { used: used / 10.0, refused: outcome.share_refused() }
 }
 
 /// GitHub's search at 60 a minute and core at 5,000 an hour, four workers each behind a loose limit, for two hours.
