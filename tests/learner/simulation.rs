@@ -250,3 +250,73 @@ impl Caller {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::{Fields, Rule};
+
+    fn run(kind: Kind, rule: Rule, seed: u64) -> Outcome {
+        let server = Server::new(rule, seed).fields(Fields::RetryAfter);
+        let mut run = Simulation::new(kind, server, seed);
+        let client = run.client(Knows::Start(2.0));
+        run.workers(client, 8, |_| Request::default());
+        run.run_until(60.0)
+    }
+
+    #[test]
+    fn a_run_takes_the_same_steps_each_time() {
+        for kind in Kind::ALL {
+            let steps = |seed| {
+                let outcome = run(kind, Rule::Bucket(10.0, 10.0), seed);
+                (outcome.servers[0].asked.clone(), outcome.times)
+            };
+            assert_eq!(steps(1), steps(1), "{kind:?}");
+            assert_ne!(steps(1), steps(2), "{kind:?}");
+        }
+    }
+
+    /// The most good answers in any span of this length.
+    fn most_within(taken: &[(f64, Request)], span: f64) -> usize {
+        let within = |from: usize| {
+            let end = taken[from].0 + span - 1e-6;
+            taken[from..].iter().take_while(|(at, _)| *at < end).count()
+        };
+        (0..taken.len()).map(within).max().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_server_grants_its_quota_and_no_more() {
+        // The rule, a span, and how much it may grant in any such span.
+        for (rule, span, most) in [
+            (Rule::Bucket(10.0, 10.0), 1.0, 20),
+            (Rule::Gcra(10.0, 1.0), 1.0, 11),
+            (Rule::Sliding(10.0, 1.0), 1.0, 10),
+            (Rule::Sliding(100.0, 10.0), 10.0, 100),
+            (Rule::Fixed(10.0, 1.0), 1.0, 20),
+            (Rule::Concurrent(2.0, 0.2), 0.2, 2),
+        ] {
+            let mut random = Random::new(7);
+            let mut server = Server::new(rule, 7);
+            let (mut now, mut under_way) = (0.0, Vec::new());
+            while now < 100.0 {
+                now += random.gap() * 0.02;
+                under_way.retain(|end| {
+                    if *end <= now {
+                        server.leave(&Request::default());
+                    }
+                    *end > now
+                });
+                let (answer, takes) = server.ask(now, &Request::default());
+                if answer.is_good() {
+                    under_way.push(now + takes);
+                }
+            }
+            let quota = rule.rate() * 100.0;
+            let taken = server.taken.len() as f64;
+            assert!((0.8 * quota..=quota + 11.0).contains(&taken), "{rule:?}: {taken} of {quota}");
+            let fullest = most_within(&server.taken, span);
+            assert!(fullest <= most, "{rule:?}: {fullest} in {span} s");
+        }
+    }
+}
