@@ -25,7 +25,7 @@ pub(super) fn limited<P: Policy<Cost = u32> + std::fmt::Debug>(
 
 /// The same for requests and tokens a minute.
 pub(super) fn tokens(world: &World, requests: u32, tokens: u32, _seed: u64) -> Rc<dyn Client> {
-    let a_minute = |n: u32| burst(f64::from(n) / 60.0, n).initial(0);
+    let a_minute = |n: u32| burst(f64::from(n) / 60.0, n);
     let limit = (a_minute(requests), a_minute(tokens));
     let limiter = Feedback::new(RateLimiter::with_clock(limit, &world.clock));
     Rc::new(Limited { limiter, cost: |request: &Request| (1, request.tokens) })
