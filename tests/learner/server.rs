@@ -402,7 +402,7 @@ impl Server {
         };
         match (self.fields, wait) {
             (Fields::RetryAfter, Some(wait)) => {
-                fields.push(("retry-after", seconds(wait.max(0.5))))
+                fields.push(("retry-after", seconds(wait.max(0.5))));
             }
             (Fields::OpenAi, Some(wait)) => {
                 fields.push(("retry-after-ms", ((wait * 1e3).ceil()).to_string()));

@@ -228,20 +228,16 @@ impl Caller {
             let answer = run.serve(&request).await;
             run.travel().await;
             sent.answered(&answer);
-            let now = run.world.now();
-            let mut outcome = run.outcome.borrow_mut();
-            if self.is_first
-                && let Some(rate) = self.client.rate()
-            {
-                outcome.rates.push((now, rate));
+            if let Some(rate) = self.client.rate().filter(|_| self.is_first) {
+                run.outcome.borrow_mut().rates.push((run.world.now(), rate));
             }
             if answer.is_good() {
+                let (mut outcome, now) = (run.outcome.borrow_mut(), run.world.now());
                 outcome.good += 1;
                 outcome.times.push(now - arrived);
                 outcome.last = now;
                 return;
             }
-            drop(outcome);
             if !answer.is_refused() && !run.network.retries_failed {
                 return;
             }

@@ -83,7 +83,7 @@ pub(crate) enum Knows {
     Even(f64),
     /// A rate, and how many at once.
     Burst(f64, u32),
-    /// So many in any span of so many seconds.
+    /// Calls in any span of this length in seconds.
     Window(u32, f64),
     /// Requests and tokens a minute.
     Tokens(u32, u32),
