@@ -55,6 +55,8 @@ fn draw_to(path: &PathBuf) -> Result<(), Box<dyn std::error::Error>> {
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_label_formatter(&|y| format!("{y:.0}"))
         .x_desc("seconds")
         .y_desc("calls a second")
         .draw()?;
@@ -70,7 +72,7 @@ fn draw_to(path: &PathBuf) -> Result<(), Box<dyn std::error::Error>> {
     ];
     for (height, said, color) in texts {
         let style = ("sans-serif", 14).into_font().color(&color);
-        chart.draw_series([Text::new(said, (8.0, height), style)])?;
+        chart.draw_series([Text::new(said, (66.0, height), style)])?;
     }
     Ok(root.present()?)
 }

@@ -1,5 +1,5 @@
 //! The adaptive mode of the AWS SDKs, by its description: a token bucket in the client, whose rate CUBIC sets, over
-//! back-off with full jitter. It limits nothing before the first refusal.
+//! back-off with full jitter. It limits nothing before the first refusal, and takes a bare 5xx for no refusal.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -65,9 +65,9 @@ impl State {
         }
     }
 
-    fn answered(&mut self, now: f64, is_good: bool) {
+    fn answered(&mut self, now: f64, is_refused: bool) {
         self.measure(now);
-        let rate = if is_good {
+        let rate = if !is_refused {
             SCALE * (now - self.refused - self.back_after).powi(3) + self.peak
         } else {
             let used = if self.is_on { self.measured.min(self.rate) } else { self.measured };
@@ -161,6 +161,6 @@ impl Client for Aws {
 
 impl Sent for Call {
     fn answered(self: Box<Self>, answer: &Answer) {
-        self.state.borrow_mut().answered(self.world.now(), answer.is_good());
+        self.state.borrow_mut().answered(self.world.now(), answer.is_refused());
     }
 }
