@@ -14,7 +14,6 @@ pub(crate) const FILE: &str = "learned_rate.svg";
 const SIZE: (u32, u32) = (800, 360);
 const QUOTA: RGBColor = RGBColor(190, 100, 0);
 const OURS: RGBColor = RGBColor(20, 90, 190);
-const AWS: RGBColor = RGBColor(150, 150, 150);
 const END: f64 = 300.0;
 
 pub(crate) fn path(file: &str) -> PathBuf {
@@ -36,8 +35,8 @@ pub(crate) fn draw() {
 }
 
 /// The last rate of each half second: more cannot be seen.
-fn rates(kind: Kind) -> Vec<(f64, f64)> {
-    let mut rates = scenarios::changes(kind, Rule::Bucket(100.0, 100.0), 1).rates;
+fn rates() -> Vec<(f64, f64)> {
+    let mut rates = scenarios::changes(Kind::Ours, Rule::Bucket(100.0, 100.0), 1).rates;
     rates.reverse();
     rates.dedup_by_key(|(at, _)| (*at * 2.0).floor() as u64);
     rates.reverse();
@@ -62,17 +61,15 @@ fn draw_to(path: &PathBuf) -> Result<(), Box<dyn std::error::Error>> {
         .draw()?;
     let quota =
         [(0.0, 100.0), (60.0, 100.0), (60.0, 50.0), (180.0, 50.0), (180.0, 100.0), (END, 100.0)];
-    chart.draw_series([PathElement::new(rates(Kind::Aws), AWS.stroke_width(1))])?;
     chart.draw_series([PathElement::new(quota, QUOTA.stroke_width(2))])?;
-    chart.draw_series([PathElement::new(rates(Kind::Ours), OURS.stroke_width(2))])?;
+    chart.draw_series([PathElement::new(rates(), OURS.stroke_width(2))])?;
     let texts = [
-        (150.0, "the quota, which it does not know: a bucket of 100", QUOTA),
-        (140.0, "the rate that tollgate learns from bare 429s, from 2/s on", OURS),
-        (130.0, "the rate of AWS's adaptive mode", AWS),
+        (150.0, "the quota, which it does not know", QUOTA),
+        (140.0, "the rate that it learns from bare 429s, from 2/s on", OURS),
     ];
     for (height, said, color) in texts {
         let style = ("sans-serif", 14).into_font().color(&color);
-        chart.draw_series([Text::new(said, (66.0, height), style)])?;
+        chart.draw_series([Text::new(said, (20.0, height), style)])?;
     }
     Ok(root.present()?)
 }
