@@ -186,6 +186,17 @@ const PATHS: &[Row] = &[
             granted && waits
         })
     }),
+    // One that a server takes, without fields.
+    #[cfg(feature = "feedback")]
+    ("feedback: a call and its answer without fields", 3718, || {
+        with(tollgate::feedback::Feedback::new(RateLimiter::new(bucket())), |feedback| {
+            let Poll::Ready(Ok(mut call)) = poll_once(pin!(feedback.acquire(1))) else {
+                return false;
+            };
+            let none: [(&str, &str); 0] = [];
+            matches!(poll_once(pin!(call.observe(200u16, &none))), Poll::Ready(answer) if answer.is_accepted())
+        })
+    }),
 ];
 
 /// Functions of this file by their names, and how many bytes they may take. Functions that they

@@ -97,6 +97,15 @@ impl Error {
         }
     }
 
+    /// The same of one limiter of several.
+    pub(crate) fn in_part(self, part: usize) -> Self {
+        match self {
+            Self::Denied { retry_after, .. } => Self::Denied { retry_after, part: Some(part) },
+            Self::ExceedsCapacity(error) => Self::ExceedsCapacity(error.in_part(part)),
+            other => other,
+        }
+    }
+
     /// The index of the part of a composed policy that refused the call, from zero; the text of the error counts
     /// from one. `None` for a single rule, or if no part refused it.
     #[inline]

@@ -34,6 +34,7 @@
 //! | [`SlidingWindowCounter`] | approximately that, in little memory |
 //! | [`InFlight`] | at most N at a time; a dropped grant gives its place back |
 //! | [`LockOut`] | another rule, with a cooldown after each refusal |
+//! | [`Unlimited`] | no limit of one's own |
 //! | [`AnyPolicy`], [`AllOf`] | one rule, or up to eight with one cost, chosen at run time |
 //! | `(A, B, ..)` | all of them or none, with a cost for each |
 //! | [`Same`]`((A, B, ..))`, `[P; N]` | all of them or none, with one cost |
@@ -48,7 +49,7 @@
 //! `redis::RedisRateLimiter` one for a fleet. [`Limiter`] is the trait of them all, and [`AnyRateLimiter`] one type for
 //! them all. Each has a builder. [`CachedRateLimiter`] is one limit for millions of calls a second: each thread
 //! holds some permits. [`Limits`] have a limit for each host, route or API key, as text or from a file, and
-//! [`RateLimiters`] enforce them.
+//! [`RateLimiters`] enforce them. [`a.and(&b)`](Limiter::and) is one limiter of two.
 //!
 //! ```
 //! use std::time::Duration;
@@ -77,12 +78,12 @@
 //! [`reserve`](RateLimiter::reserve) takes a place in the queue; `blocking_*` do the same on threads.
 //! [`ahead_by`](Acquire::ahead_by) puts interactive callers ahead of a batch, without starvation.
 //! [`acquire_for`](RateLimiter::acquire_for) shares one quota among many tenants: one customer's burst delays only
-//! that customer. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
+//! that customer. [`run`](Limiter::run) acquires, runs a future, and gives its place back. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
 //!
 //! # Unknown quotas
 //!
-//! [`adaptive::Adaptive`] finds the rate of a server whose quota is unknown or changes, and keeps retries to a
-//! share of all calls. With the feature `feedback`, limits are learned from response headers.
+//! With the feature `feedback` limits are learned from servers: what they say in response headers, and what they only
+//! show, by refusing calls. `feedback::Adaptive` finds the rate of a server whose quota is unknown or changes.
 //!
 //! # Clocks
 //!
@@ -106,7 +107,6 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-pub mod adaptive;
 mod cached;
 mod clock;
 mod config;
@@ -126,6 +126,8 @@ mod rate_limiter;
 pub mod redis;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
+#[cfg(feature = "feedback")]
+mod retry;
 mod stats;
 mod sync;
 #[cfg(feature = "tower")]
@@ -145,6 +147,8 @@ pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;
 pub use keyed::hash::{FastHash, FastHasher};
 pub use keyed::{KeyedAcquire, KeyedRateLimiter, ToKey};
+pub use limiter::and::And;
+pub use limiter::and::grant::AndGrant;
 pub use limiter::any::{AnyGrant, AnyRateLimiter};
 pub use limiter::{
     Acquire, Granted, InProcess, Limiter, Metered, OwnedLimiter, Queue, Reservation, Settle,
@@ -165,9 +169,12 @@ pub use policy::smooth_warming_up::SmoothWarmingUp;
 #[doc(hidden)]
 pub use policy::state;
 pub use policy::token_bucket::TokenBucket;
+pub use policy::unlimited::Unlimited;
 pub use policy::{Cost, Policy, Quota, Rated, Ready};
 pub use rate_limiter::builder::RateLimiterBuilder;
 pub use rate_limiter::{Grant, RateLimiter};
+#[cfg(feature = "feedback")]
+pub use retry::RetryBudget;
 pub use stats::{Stats, Waits};
 pub use units::{InvalidRate, Nanos, Rate};
 

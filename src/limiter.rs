@@ -4,14 +4,15 @@
 //! stand on top of them.
 
 mod acquire;
+pub(crate) mod and;
 pub(crate) mod any;
 mod ask;
-#[cfg(feature = "feedback")]
 mod driven;
 mod granted;
 mod handle;
 mod queue;
 mod reservation;
+pub(crate) mod run;
 pub(crate) mod sealed;
 mod unwinding;
 
@@ -20,9 +21,11 @@ use std::hash::Hash;
 use std::time::Duration;
 
 pub use acquire::Acquire;
+use and::And;
 pub(crate) use ask::Ask;
-#[cfg(feature = "feedback")]
 pub(crate) use driven::{Driven, Passage};
+#[cfg(any(feature = "feedback", feature = "tower"))]
+pub(crate) use granted::Hearing;
 pub use granted::{Granted, Metered, Settle};
 pub(crate) use handle::{Borrowed, Handle};
 pub use queue::{InProcess, Queue};
@@ -38,9 +41,8 @@ use crate::policy::{Cost, Limit, Quota};
 use crate::stats::{Stats, Waits};
 
 /// Any limiter: a [`RateLimiter`](crate::RateLimiter), one [key](crate::AtKey) of a
-/// [`KeyedRateLimiter`](crate::KeyedRateLimiter), a [`CachedRateLimiter`](crate::CachedRateLimiter), an
-/// [`Adaptive`](crate::adaptive::Adaptive) rate, and, with their features, a `RedisRateLimiter` and a `Feedback`
-/// around any of them.
+/// [`KeyedRateLimiter`](crate::KeyedRateLimiter), a [`CachedRateLimiter`](crate::CachedRateLimiter), and, with their
+/// features, a `RedisRateLimiter` and a `Feedback` around any of them.
 ///
 /// A function over `impl Limiter` takes any of them; an [`AnyRateLimiter`](crate::AnyRateLimiter) is one type for them all. A
 /// limiter is a handle: clones share one quota and one queue.
@@ -311,6 +313,137 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
         block_on(self.reserve(n))
     }
 
+    /// One limiter of this one and `second`, whose calls both have to grant: this one first, then `second`. See
+    /// [`And`].
+    ///
+    /// ```
+    /// use tollgate::{InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let clock = ManualClock::new();
+    /// let policy = TokenBucket::new(Rate::per_second(10.0), 10);
+    /// let customers = KeyedRateLimiter::with_clock(policy, &clock);
+    /// let all = RateLimiter::with_clock(InFlight::new(2), &clock);
+    /// let _place = customers.at("ann".to_owned()).and(&all).acquire(1).await?;
+    /// assert_eq!((customers.available("ann"), all.available()), (9, 1));
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn and<B: OwnedLimiter<Cost = Self::Cost>>(&self, second: &B) -> And<Self, B>
+    where
+        Self: OwnedLimiter,
+    {
+        And::new(self.clone(), second.clone())
+    }
+
+    /// Takes `n` permits, runs `future`, and gives places in flight back at its end.
+    ///
+    /// The future is first polled when the permits are granted. For a call that is limited in one line, such as a query of
+    /// a database; where the grant's methods are needed, [`acquire`](Self::acquire) it.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire); then `future` is not polled. An error that `future` returns is part of its output.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits leaves the queue and takes nothing. While `future` runs, it drops that, and
+    /// gives places in flight back; other permits stay charged, as the call may have been made. A panic of `future` does the
+    /// same.
+    ///
+    /// ```
+    /// use tollgate::{InFlight, Limiter, RateLimiter};
+    ///
+    /// # async fn query() -> Result<u32, std::io::Error> { Ok(7) }
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = RateLimiter::new(InFlight::new(8));
+    /// assert_eq!(limiter.run(1, query()).await??, 7);
+    /// assert_eq!(limiter.available(), 8);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn run<F>(
+        &self,
+        n: Self::Cost,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Error>> + Send
+    where
+        F: Future<Output: Send> + Send,
+    {
+        run::run(self, n, future)
+    }
+
+    /// As [`run`](Self::run), and settles the cost by the output of `future`, as
+    /// [`metered`](Granted::metered) grants are settled: over Redis the settlement is sent and not waited for.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run): a call that is cancelled or panics stays charged as it was asked for.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// # async fn complete() -> (String, u32) { ("an answer".to_owned(), 1_100) }
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// let (_answer, _) = limiter.run_metered(2_000, complete(), |(_, tokens)| *tokens).await?;
+    /// assert_eq!(limiter.available(), 88_900);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn run_metered<F>(
+        &self,
+        n: Self::Cost,
+        future: F,
+        cost_of: impl FnOnce(&F::Output) -> Self::Cost + Send,
+    ) -> impl Future<Output = Result<F::Output, Error>> + Send
+    where
+        F: Future<Output: Send> + Send,
+    {
+        run::run_metered(self, n, future, cost_of)
+    }
+
+    /// As [`run`](Self::run), for threads: parks the calling thread until the permits are granted, and calls `act`.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire); then `act` is not called.
+    ///
+    /// ```
+    /// use tollgate::{InFlight, Limiter, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::new(InFlight::new(8));
+    /// assert_eq!(limiter.blocking_run(1, || limiter.available())?, 7);
+    /// assert_eq!(limiter.available(), 8);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    fn blocking_run<R>(&self, n: Self::Cost, act: impl FnOnce() -> R) -> Result<R, Error> {
+        let _grant = self.blocking_acquire(n)?;
+        Ok(act())
+    }
+
+    /// As [`run_metered`](Self::run_metered), for threads.
+    ///
+    /// # Errors
+    ///
+    /// As [`blocking_run`](Self::blocking_run).
+    fn blocking_run_metered<R>(
+        &self,
+        n: Self::Cost,
+        act: impl FnOnce() -> R,
+        cost_of: impl FnOnce(&R) -> Self::Cost,
+    ) -> Result<R, Error> {
+        let mut grant = self.blocking_acquire(n)?.metered();
+        let output = act();
+        grant.set(cost_of(&output));
+        Ok(output)
+    }
+
     /// Grants nothing for `duration`; see [`RateLimiter::pause_for`](crate::RateLimiter::pause_for).
     ///
     /// # Errors
@@ -441,7 +574,78 @@ pub(crate) fn acquire_within<L: Limiter>(
 
 /// Methods of [`Limiter`] as methods of the type, so that a program that knows its limiter imports no trait.
 macro_rules! methods_of_limiter {
+    // Those that a limiter with other calls takes as well.
+    (around_calls) => {
+        /// One limiter of this one and `second`, which both have to grant a call; see
+        /// [`Limiter::and`](crate::Limiter::and).
+        pub fn and<Other>(&self, second: &Other) -> crate::And<Self, Other>
+        where
+            Self: crate::OwnedLimiter,
+            Other: crate::OwnedLimiter<Cost = <Self as crate::Queue>::Cost>,
+        {
+            crate::Limiter::and(self, second)
+        }
+
+        /// Takes `n` permits, runs `future`, and gives places in flight back at its end; see
+        /// [`Limiter::run`](crate::Limiter::run). The future may be one of this thread only.
+        ///
+        /// # Errors
+        ///
+        /// Those of `acquire`.
+        pub async fn run<F: Future>(
+            &self,
+            n: <Self as crate::Queue>::Cost,
+            future: F,
+        ) -> Result<F::Output, crate::Error> {
+            crate::limiter::run::run(self, n, future).await
+        }
+
+        /// As [`run`](Self::run), and settles the cost by the output; see
+        /// [`Limiter::run_metered`](crate::Limiter::run_metered).
+        ///
+        /// # Errors
+        ///
+        /// Those of `acquire`.
+        pub async fn run_metered<F: Future>(
+            &self,
+            n: <Self as crate::Queue>::Cost,
+            future: F,
+            cost_of: impl FnOnce(&F::Output) -> <Self as crate::Queue>::Cost,
+        ) -> Result<F::Output, crate::Error> {
+            crate::limiter::run::run_metered(self, n, future, cost_of).await
+        }
+
+        /// As [`run`](Self::run), for threads; see [`Limiter::blocking_run`](crate::Limiter::blocking_run).
+        ///
+        /// # Errors
+        ///
+        /// Those of `acquire`.
+        pub fn blocking_run<R>(
+            &self,
+            n: <Self as crate::Queue>::Cost,
+            act: impl FnOnce() -> R,
+        ) -> Result<R, crate::Error> {
+            crate::Limiter::blocking_run(self, n, act)
+        }
+
+        /// As [`run_metered`](Self::run_metered), for threads; see
+        /// [`Limiter::blocking_run_metered`](crate::Limiter::blocking_run_metered).
+        ///
+        /// # Errors
+        ///
+        /// Those of `acquire`.
+        pub fn blocking_run_metered<R>(
+            &self,
+            n: <Self as crate::Queue>::Cost,
+            act: impl FnOnce() -> R,
+            cost_of: impl FnOnce(&R) -> <Self as crate::Queue>::Cost,
+        ) -> Result<R, crate::Error> {
+            crate::Limiter::blocking_run_metered(self, n, act, cost_of)
+        }
+    };
     () => {
+        crate::limiter::methods_of_limiter!(around_calls);
+
         /// Takes `n` permits, and waits until they are granted; see
         /// [`Limiter::acquire`](crate::Limiter::acquire).
         pub fn acquire(&self, n: <Self as crate::Queue>::Cost) -> crate::Acquire<Self> {

@@ -27,6 +27,7 @@ pub(crate) mod smooth_bursty;
 pub(crate) mod smooth_warming_up;
 pub mod state;
 pub(crate) mod token_bucket;
+pub(crate) mod unlimited;
 
 use std::time::Duration;
 

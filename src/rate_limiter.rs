@@ -455,6 +455,8 @@ impl<P: Policy> RateLimiter<P> {
         self.acquire_owned(n).reserve()
     }
 
+    crate::limiter::methods_of_limiter!(around_calls);
+
     /// Replaces the policy, for all clones. It also applies to callers already waiting. Idle time up
     /// to now counts at the old rate, and debt keeps its old price.
     ///

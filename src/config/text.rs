@@ -57,7 +57,7 @@ pub(super) const LOCK_OUT: &str = "lock out";
 const MAX_LOCK_OUTS: usize = 8;
 
 /// The words of places in flight; the first is written.
-pub(super) const IN_FLIGHT: [&str; 2] = ["in flight", "at once"];
+pub(super) const IN_FLIGHT: [&str; 3] = ["in flight", "at once", "concurrent"];
 
 /// Takes these words, if they are next. Where the last is missing or another, that is the fault.
 fn takes(cursor: &mut Cursor<'_>, words: &str) -> Result<Option<Range<usize>>, Fault> {
@@ -228,10 +228,12 @@ fn is_over(cursor: &mut Cursor<'_>) -> bool {
 fn in_flight(cursor: &mut Cursor<'_>) -> Result<Option<AnyPolicy>, Fault> {
     let mut ahead = cursor.clone();
     let at = ahead.word();
+    ahead.counted();
     for words in IN_FLIGHT {
         if takes(&mut ahead, words)?.is_none() {
             continue;
         }
+        ahead.counted();
         let (max, _) = cursor.whole()?;
         let mut parameters = Parameters::default();
         parameters.set(Parameter::Max, max);
@@ -293,6 +295,10 @@ fn at_fault<T>(text: &str, read: Result<T, Fault>) -> Result<T, InvalidLimit> {
 /// | `100/min warm up 3s` | [`SmoothWarmingUp`](crate::SmoothWarmingUp); then `cold factor 9` |
 /// | `100/min queue 20`, `meter 20` | [`LeakyBucket`](crate::LeakyBucket) |
 /// | `100/min gcra 19` | [`Gcra`](crate::Gcra) with this `max_burst` |
+///
+/// A quota can be written as people say it: `100 per minute`, `100 requests/min`, `10 calls a second`, `1 every 5s`,
+/// `20 rps`, `100rpm`, `90_000 tpm`; and places in flight as `10 concurrent requests`. A month is an error, as it has no fixed
+/// length: `1000/30d`, or `1000/30d fixed window` for one that is counted from a day on.
 ///
 /// A policy with a rate also has `catch up 0s`. `lock out 30s` at the end of any makes it a
 /// [`LockOut`]. The number may have underscores, and the time a number: `90_000/15min`. A rule of

@@ -4,15 +4,18 @@
 //! counted yet are no more: a place in flight for each permit. A call that was answered gives its places back
 //! after `cap` has been set to what the answer says. From the reset on, `cap` is `opening`.
 //!
-//! After a refusal nothing passes until a time, whatever remains.
+//! After a refusal nothing passes until a time, whatever remains; and if the rate that the server bears had to be
+//! learned, each call is a permit of a small bucket at that pace.
 //!
 //! Ready: at once if `out + n <= cap(now)`, where `cap(t)` is `cap` before the reset and `max(cap, opening)` from
-//! it on; or rises from one to the other, if the server restores permits steadily; and in each case at most
-//! `most`. A call for more than `most` goes alone; one for more than `cap` ever is goes alone after the reset: the
-//! server decides.
+//! it on; or rises from one to the other, if the server restores permits steadily. A call for more than `cap` ever is
+//! goes alone after the reset: the server decides.
 
+use std::time::Duration;
+
+use super::learner::Pace;
 use crate::error::ExceedsCapacity;
-use crate::policy::{Hooks, Policy, Ready};
+use crate::policy::{Hooks, Policy, Ready, TWO_TICKS};
 use crate::units::Nanos;
 
 /// Requests, tokens, input tokens, output tokens.
@@ -21,6 +24,17 @@ pub(super) type Units = (u32, u32, u32, u32);
 pub(super) fn array((a, b, c, d): Units) -> [u32; 4] {
     [a, b, c, d]
 }
+
+/// What a call waits for: what the server said, or the pace that was learned.
+const STATED: usize = 0;
+pub(super) const LEARNED: usize = 1;
+
+/// The calls of a bucket that is full. More of them would not fit servers that store none; fewer make calls wait that
+/// come by chance at the same time.
+const BURST: f64 = 4.0;
+
+/// A bucket has a permit although sums of fractions are inexact.
+const ONE: f64 = 1.0 - 1e-9;
 
 /// What is known of one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +46,6 @@ pub(super) struct Cap {
     pub(super) reset: Nanos,
     /// Whether it rises meanwhile.
     pub(super) rises: bool,
-    /// No more are under way at a time, whatever remains.
-    pub(super) most: u64,
 }
 
 impl Cap {
@@ -43,7 +55,6 @@ impl Cap {
         since: Nanos::ZERO,
         reset: Nanos::ZERO,
         rises: false,
-        most: u64::MAX,
     };
 
     fn remaining_at(&self, now: Nanos) -> u64 {
@@ -80,68 +91,139 @@ impl Cap {
     fn ready_at(&self, out: u64, now: Nanos, n: u64) -> Ready {
         let needed = out.saturating_add(n);
         let is_over = now >= self.reset;
-        let by_window = if needed <= self.remaining_at(now) || is_over && out == 0 {
-            Ready::At(now)
+        if needed <= self.remaining_at(now) || is_over && out == 0 {
+            // It may have been for some time, which counts if the alarm of a caller was late.
+            Ready::At(self.reached(needed).min(now))
         } else if is_over {
             Ready::NotBefore(now)
         } else if out == 0 || needed <= self.cap.max(self.opening) {
             Ready::At(self.reached(needed).max(now))
         } else {
             Ready::NotBefore(self.reset)
-        };
-        let has_room = out == 0 || needed <= self.most;
-        by_window.and(if has_room { Ready::At(now) } else { Ready::NotBefore(now) })
+        }
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Gate {
     pub(super) caps: [Cap; 4],
     /// The server has refused: nothing passes before.
     pub(super) shut_until: Nanos,
+    pub(super) pace: Pace,
+}
+
+/// What is in flight, and the permits of the pace.
+#[derive(Clone, Debug)]
+pub(super) struct Passed {
+    out: [u64; 4],
+    level: f64,
+    at: Nanos,
+}
+
+impl Gate {
+    /// When nothing is shut any more.
+    fn opens(&self) -> Nanos {
+        self.shut_until.max(self.pace.until)
+    }
+
+    /// What the bucket holds at `now`. While nothing passes it stores one call.
+    fn level(&self, passed: &Passed, now: Nanos) -> f64 {
+        let come = |from: Nanos, to: Nanos| self.pace.rate * to.since(from).as_secs_f64();
+        let opens = self.opens();
+        if now <= passed.at {
+            return passed.level;
+        }
+        if passed.at >= opens {
+            return (passed.level + come(passed.at, now)).min(BURST);
+        }
+        let stored = (passed.level + come(passed.at, now.min(opens))).min(1.0);
+        if now <= opens { stored } else { (stored + come(opens, now)).min(BURST) }
+    }
+
+    /// When the bucket has a permit, which may be in the past.
+    fn paced(&self, passed: &Passed) -> Nanos {
+        let from = self.opens().max(passed.at);
+        let level = self.level(passed, from);
+        if self.pace.is_none() || level >= ONE {
+            return self.opens();
+        }
+        let wait = Duration::try_from_secs_f64((1.0 - level) / self.pace.rate);
+        from.saturating_add(wait.unwrap_or(Nanos::HORIZON)).saturating_add(Duration::from_nanos(1))
+    }
+
+    fn stated(&self, passed: &Passed, now: Nanos, cost: Units) -> Ready {
+        let each = self.caps.iter().zip(passed.out).zip(array(cost));
+        let asked = each.filter(|&(_, n)| n > 0);
+        let ready = asked.map(|((cap, out), n)| cap.ready_at(out, now, n.into()));
+        ready.fold(Ready::At(self.shut_until), Ready::and)
+    }
 }
 
 impl Policy for Gate {
     type Cost = Units;
-    /// What is in flight.
-    type State = [u64; 4];
+    type State = Passed;
     type Receipt = ();
 
     const HOOKS: Hooks<Self> = Hooks { infallible: true, ..Hooks::none() };
 
-    fn start(&self, _: Nanos) -> [u64; 4] {
-        [0; 4]
+    fn start(&self, now: Nanos) -> Passed {
+        Passed { out: [0; 4], level: BURST, at: now }
     }
 
-    fn ready_at(&self, out: &[u64; 4], now: Nanos, cost: Units) -> Result<Ready, ExceedsCapacity> {
-        let each = self.caps.iter().zip(out).zip(array(cost));
-        let asked = each.filter(|&(_, n)| n > 0);
-        let ready = asked.map(|((cap, &out), n)| cap.ready_at(out, now, n.into()));
-        Ok(ready.fold(Ready::At(now.max(self.shut_until)), Ready::and))
+    fn ready_at(&self, passed: &Passed, now: Nanos, cost: Units) -> Result<Ready, ExceedsCapacity> {
+        let stated = self.stated(passed, now, cost);
+        Ok(if self.pace.is_none() { stated } else { stated.and(Ready::At(self.paced(passed))) })
     }
 
-    fn charge(&self, out: &mut [u64; 4], _: Nanos, cost: Units) {
-        for (out, n) in out.iter_mut().zip(array(cost)) {
+    fn charge(&self, passed: &mut Passed, at: Nanos, cost: Units) {
+        for (out, n) in passed.out.iter_mut().zip(array(cost)) {
             *out = out.saturating_add(n.into());
         }
+        if !self.pace.is_none() {
+            // A call that did not ask is no debt that grows.
+            let level = self.level(passed, at) - 1.0 + self.pace.jitter;
+            (passed.level, passed.at) = (level.max(-BURST), at.max(passed.at));
+        }
+    }
+
+    fn refund(&self, passed: &mut Passed, _: Nanos, _: Units, (): ()) {
+        passed.level = (passed.level + 1.0).min(BURST);
     }
 
     const HELD: bool = true;
 
-    fn release(&self, out: &mut [u64; 4], _: Nanos, cost: Units) {
-        for (out, n) in out.iter_mut().zip(array(cost)) {
+    fn release(&self, passed: &mut Passed, _: Nanos, cost: Units) {
+        for (out, n) in passed.out.iter_mut().zip(array(cost)) {
             *out = out.saturating_sub(n.into());
         }
     }
 
-    fn migrate(&self, _: &Self, _: &mut [u64; 4], _: Nanos) {}
+    fn migrate(&self, old: &Self, passed: &mut Passed, now: Nanos) {
+        if self.pace.is_none() {
+            return;
+        }
+        let level = if old.pace.is_none() { BURST } else { old.level(passed, now) };
+        let is_void = self.pace.cuts > old.pace.cuts;
+        (passed.level, passed.at) = (if is_void { level.min(0.0) } else { level }, now);
+    }
 
-    fn available(&self, out: &[u64; 4], now: Nanos) -> Units {
+    fn available(&self, passed: &Passed, now: Nanos) -> Units {
         let left = |unit: usize| {
-            let Cap { most, .. } = self.caps[unit];
-            let at = if now < self.shut_until { 0 } else { self.caps[unit].remaining_at(now) };
-            u32::try_from(at.min(most).saturating_sub(out[unit])).unwrap_or(u32::MAX)
+            let at = if now < self.opens() { 0 } else { self.caps[unit].remaining_at(now) };
+            u32::try_from(at.saturating_sub(passed.out[unit])).unwrap_or(u32::MAX)
         };
         (left(0), left(1), left(2), left(3))
+    }
+
+    fn limited_by(&self, passed: &Passed, now: Nanos, cost: Units) -> Option<usize> {
+        let stated = self.stated(passed, now, cost);
+        let is_paced = !self.pace.is_none()
+            && matches!(stated, Ready::At(at) if at.max(now) < self.paced(passed));
+        Some(if is_paced { LEARNED } else { STATED })
+    }
+
+    /// A late alarm costs no throughput.
+    fn catch_up(&self) -> Duration {
+        if self.pace.is_none() { Duration::ZERO } else { TWO_TICKS }
     }
 }

@@ -10,8 +10,8 @@ use super::gate::Gate;
 use super::observer::{Call, Feedback, cost};
 use crate::error::Error;
 use crate::limiter::{
-    Acquire, Ask, Driven, Granted, Handle, InProcess, Limiter, OwnedLimiter, Passage, Queue,
-    sealed::Sealed,
+    Acquire, Ask, Driven, Granted, Handle, Hearing, InProcess, Limiter, OwnedLimiter, Passage,
+    Queue, sealed::Sealed,
 };
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::Stats;
@@ -131,10 +131,10 @@ impl<L: OwnedLimiter> Future for Passing<L> {
                 let call = self.feedback.call(self.ask.cost, Some(grant), at_gate, before);
                 return Poll::Ready(Ok(call));
             }
-            // The server has refused another call meanwhile: the next ones go one by one.
+            // The server has refused another call meanwhile, or is down.
             self.waited = before.saturating_add(grant.waited());
             grant.refund();
-            drop(at_gate);
+            at_gate.refund();
             self.stage = self.feedback.at_gate(&self.ask, self.left());
         }
     }
@@ -308,5 +308,21 @@ impl<L: OwnedLimiter> Granted for Call<L> {
 
     fn holds_places(&self) -> bool {
         self.granted().is_some_and(Granted::holds_places)
+    }
+
+    fn hear(&mut self, status: http::StatusCode, headers: &http::HeaderMap) -> Hearing {
+        self.hear_head(status, headers)
+    }
+
+    fn hears_body(&self) -> bool {
+        self.head.is_some()
+    }
+
+    fn hear_failure(&mut self) {
+        self.failed();
+    }
+
+    fn hear_body(&mut self, trailers: Option<&http::HeaderMap>) {
+        self.hear_frame(trailers);
     }
 }

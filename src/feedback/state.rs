@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::answer::{Answer, Meter, Unit, Verdict};
 use super::gate::Gate;
-use super::trust::Trust;
+use super::learner::{Learner, Pace, Recent, Search};
 use super::window::{Heard, Order, Window};
-use crate::units::Nanos;
+use crate::units::{Nanos, Rate};
 
 /// Counters of a [`Feedback`](super::Feedback).
 ///
@@ -51,10 +51,17 @@ pub(super) struct Lesson {
     pub(super) shrinks: bool,
 }
 
-/// A refusal that gives no time, the first of several.
+/// A refusal for which nothing remained and no time is known, the first of several.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// A time of zero is at least this, and twice as long each time.
 const LEAST_WAIT: Duration = Duration::from_millis(10);
+
+/// A server that gives a time, and refuses again within this one after it, gets calls more slowly from then on.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// What was learned of a server that is not called is forgotten after this time.
+#[cfg(any(feature = "reqwest", feature = "tower"))]
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The most grants that are kept to be given back at a reset.
 const TAKEN: usize = 16;
@@ -68,17 +75,19 @@ pub(super) struct Taken<G> {
 
 pub(super) struct State<G> {
     windows: [Window; 4],
-    trust: Option<Trust>,
+    search: Search,
+    /// `None` until there is something to learn, if no rate to begin with is given.
+    learner: Option<Box<Learner>>,
+    /// The calls that the server took.
+    recent: Recent,
     /// When the last refusal came. A call that was sent before says nothing about what is after it.
     refused_at: Option<Nanos>,
     /// How often in a row the server has refused.
     refusals: u32,
-    /// One call at a time until the server has taken one that was sent after its last refusal.
-    is_probing: bool,
     pub(super) paused_until: Nanos,
     /// Until when the limiter is paused because nothing remains.
     exhausted_until: Nanos,
-    /// How often the gate was shut by a refusal.
+    /// How often the gate was shut by a refusal or an outage.
     pub(super) shut: u64,
     /// What was sent and not answered.
     pub(super) flying: [u64; 4],
@@ -90,13 +99,15 @@ pub(super) struct State<G> {
 }
 
 impl<G> State<G> {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(search: Search, now: Nanos) -> Self {
+        let recent = Recent::new(now);
         Self {
             windows: [Window::default(); 4],
-            trust: None,
+            search,
+            learner: Self::first_learner(search, now, &recent),
+            recent,
             refused_at: None,
             refusals: 0,
-            is_probing: false,
             paused_until: Nanos::ZERO,
             exhausted_until: Nanos::ZERO,
             shut: 0,
@@ -108,15 +119,31 @@ impl<G> State<G> {
         }
     }
 
+    fn first_learner(search: Search, now: Nanos, recent: &Recent) -> Option<Box<Learner>> {
+        let is_given = search.start.min(search.ceiling).is_finite();
+        is_given.then(|| Box::new(Learner::new(search, now, recent)))
+    }
+
+    /// What is learned, from now on.
+    fn learner(&mut self, now: Nanos) -> (&mut Learner, &Recent) {
+        let Self { learner, recent, search, .. } = self;
+        (learner.get_or_insert_with(|| Box::new(Learner::new(*search, now, recent))), recent)
+    }
+
     pub(super) fn gate(&self) -> Gate {
-        let mut caps = self.windows.map(|window| window.cap());
-        if let Some(Trust { most, .. }) = self.trust {
-            caps[0].most = most;
-        }
-        if self.is_probing {
-            caps[0].most = 1;
-        }
-        Gate { caps, shut_until: self.paused_until }
+        let caps = self.windows.each_ref().map(Window::cap);
+        let pace = self.learner.as_ref().map_or(Pace::NONE, |learner| learner.pace());
+        Gate { caps, shut_until: self.paused_until, pace }
+    }
+
+    /// The learned pace, if there is one.
+    pub(super) fn rate(&self) -> Option<Rate> {
+        self.learner.as_ref()?.rate()
+    }
+
+    /// Whether callers that wait say something about the pace.
+    pub(super) fn is_learning(&self) -> bool {
+        self.learner.is_some()
     }
 
     pub(super) fn remaining(&self, unit: Unit, now: Nanos) -> Option<u64> {
@@ -138,13 +165,18 @@ impl<G> State<G> {
     }
 
     /// Whether nothing holds calls back now or, without further answers, later.
-    #[cfg(any(feature = "reqwest", feature = "tower"))]
     pub(super) fn is_idle(&self, now: Nanos) -> bool {
-        self.trust.is_none()
+        let is_learned = self.learner.as_ref().and_then(|learner| learner.lowered());
+        is_learned.is_none_or(|at| at.saturating_add(LONGEST) <= now)
             && self.paused_until <= now
             && self.taken.is_empty()
             && self.flying.iter().all(|&flying| flying == 0)
             && self.windows.iter().all(|window| window.reset().is_none_or(|reset| reset <= now))
+    }
+
+    /// Whether the limiter is paused by what the server said.
+    pub(super) fn pauses_limiter(&self, now: Nanos) -> bool {
+        now < self.paused_until.max(self.exhausted_until)
     }
 
     /// A call was sent.
@@ -163,6 +195,11 @@ impl<G> State<G> {
     /// The answer to a call that was sent will not come.
     pub(super) fn lose(&mut self, units: [u32; 4], now: Nanos) {
         self.land(units);
+        self.count_lost(units, now);
+    }
+
+    /// The server may have counted a call whose answer will not come.
+    pub(super) fn count_lost(&mut self, units: [u32; 4], now: Nanos) {
         for (window, n) in self.windows.iter_mut().zip(units) {
             window.lose(now, n.into());
         }
@@ -177,9 +214,11 @@ impl<G> State<G> {
     }
 
     /// Forgets all that would hold calls back.
-    pub(super) fn resume(&mut self) {
+    pub(super) fn resume(&mut self, now: Nanos) {
         self.windows.iter_mut().for_each(Window::open);
-        (self.trust, self.is_probing) = (None, false);
+        self.recent = Recent::new(now);
+        self.learner = Self::first_learner(self.search, now, &self.recent);
+        self.refusals = 0;
         (self.paused_until, self.exhausted_until) = (Nanos::ZERO, Nanos::ZERO);
     }
 
@@ -191,6 +230,7 @@ impl<G> State<G> {
         units: [u32; 4],
         answer: &Answer,
         is_remote: bool,
+        (waited, waiting): (bool, usize),
     ) -> Lesson {
         self.stats.answers += 1;
         self.stats.malformed += u64::from(answer.malformed);
@@ -198,7 +238,9 @@ impl<G> State<G> {
         let mut lesson = Lesson::default();
         let mut any = false;
         let short = if answer.is_refused() { self.short(units, answer) } else { Vec::new() };
-        let was_known = answer.is_refused() && self.doubt(heard, answer, &short);
+        if answer.is_refused() {
+            self.doubt(heard, answer, &short);
+        }
         // Sent when the last refusal was known. What was sent before does not end its pause.
         let is_news = self.refused_at.is_none_or(|at| heard.sent >= at);
         for unit in Unit::ALL {
@@ -226,8 +268,15 @@ impl<G> State<G> {
         }
         if answer.verdict == Verdict::Accepted {
             if is_news {
-                (self.refusals, self.is_probing) = (0, false);
-                self.trust = self.trust.and_then(Trust::grow);
+                self.refusals = 0;
+            }
+            if answer.status < 500 {
+                self.recent.count(now);
+                if let Some(learner) = &mut self.learner {
+                    learner.good(now, heard.sent, waited);
+                }
+            } else {
+                self.fail(heard);
             }
             for unit in Unit::ALL {
                 let window = &mut self.windows[unit.index()];
@@ -236,7 +285,10 @@ impl<G> State<G> {
                 }
             }
         } else {
-            lesson.pause = self.refuse(heard, answer, &short, is_news, was_known);
+            lesson.pause = self.refuse(heard, answer, &short, is_news);
+        }
+        if let Some(learner) = &mut self.learner {
+            learner.set_pace(waiting);
         }
         if any && lesson.pause.is_none() && now >= self.paused_until {
             let exhausted = self.windows.iter().filter(|window| {
@@ -263,16 +315,14 @@ impl<G> State<G> {
             .collect()
     }
 
-    /// What a refusal shows of the windows. Whether anything was known when the call was sent.
-    fn doubt(&mut self, heard: &Heard, answer: &Answer, short: &[(Unit, Meter, u64)]) -> bool {
+    /// What a refusal shows of the windows.
+    fn doubt(&mut self, heard: &Heard, answer: &Answer, short: &[(Unit, Meter, u64)]) {
+        // An outage is no lie.
+        if answer.verdict != Verdict::Refused {
+            return;
+        }
         let named = answer.wait.map(|wait| heard.wait(wait));
-        let mut was_known = false;
         for (window, unit) in self.windows.iter_mut().zip(Unit::ALL) {
-            was_known |= window.was_known(heard.sent);
-            // An outage is no lie.
-            if answer.verdict != Verdict::Refused {
-                continue;
-            }
             let is_short = short.iter().find(|(other, ..)| *other == unit);
             if window.was_known(heard.sent) && (short.is_empty() || is_short.is_some()) {
                 window.distrust();
@@ -281,46 +331,65 @@ impl<G> State<G> {
                 window.see(heard, meter, cost, named);
             }
         }
-        was_known
+    }
+
+    /// The server could not answer.
+    fn fail(&mut self, heard: &Heard) {
+        let (learner, recent) = self.learner(heard.now);
+        self.shut += u64::from(learner.failed(heard.now, heard.sent, recent));
     }
 
     /// The server has refused. How long to pause all calls, unless they are paused for longer already.
     ///
     /// The time that it names is its own word on the next call: it counts, and not when a window ends. If that was
-    /// too short, as the next call was refused again, it doubles, up to the end of the window.
+    /// too short, as the next call was refused again, it doubles, up to the end of the window. A refusal that neither
+    /// names a time nor says that nothing remains is no statement: the learner makes something of it.
     fn refuse(
         &mut self,
         heard: &Heard,
         answer: &Answer,
         short: &[(Unit, Meter, u64)],
         is_news: bool,
-        was_known: bool,
     ) -> Option<Duration> {
         self.stats.refused += 1;
-        let now = heard.now;
+        let (now, sent) = (heard.now, heard.sent);
         // Calls that were under way together are refused together.
         let again = self.refusals.saturating_sub(u32::from(!is_news));
+        self.refusals += u32::from(is_news);
         let doubled = |wait: Duration| wait.saturating_mul(1 << again.min(16));
         let backs = short
             .iter()
             .filter_map(|&(unit, meter, cost)| self.windows[unit.index()].back(heard, meter, cost));
         let resets = short.iter().filter_map(|(_, meter, _)| Some(heard.wait(meter.reset?)));
         let named = answer.wait.map(|wait| heard.wait(wait));
-        let wait = match named.or(backs.max()) {
-            Some(wait) => {
-                let most = resets.max().unwrap_or_default();
-                wait.max(doubled(LEAST_WAIT).min(FIRST_WAIT)).max(doubled(wait).min(most))
+        let wait = named.or(backs.max()).map(|wait| {
+            let most = resets.max().unwrap_or_default();
+            wait.max(doubled(LEAST_WAIT).min(FIRST_WAIT)).max(doubled(wait).min(most))
+        });
+        let least = answer.least_wait.or((!short.is_empty()).then_some(FIRST_WAIT));
+        let wait = wait.or(least.map(doubled)).map(|wait| wait.min(heard.max));
+        if answer.verdict == Verdict::Unavailable {
+            self.fail(heard);
+        }
+        let Some(wait) = wait else {
+            if answer.verdict == Verdict::Refused {
+                self.refused_at = Some(now);
+                self.learner(now).0.refused(now, sent, None);
             }
-            None => doubled(answer.least_wait.unwrap_or(FIRST_WAIT)),
+            return None;
         };
-        let until = now.saturating_add(wait.min(heard.max));
-        if is_news {
-            self.refusals += 1;
-            if short.is_empty() || was_known {
-                self.trust = Some(Trust::after_refusal(self.flying[0]));
+        let until = now.saturating_add(wait);
+        if short.is_empty() && is_news {
+            let obeyed = self.paused_until.saturating_add(AGAIN.max(wait));
+            let is_again = self.paused_until > Nanos::ZERO && now <= obeyed;
+            let (learner, recent) = self.learner(now);
+            if is_again && answer.verdict == Verdict::Refused {
+                learner.refused(now, sent, Some(wait));
+            } else {
+                learner.told(now, until, recent);
             }
         }
-        (self.refused_at, self.is_probing) = (Some(now), true);
+        self.refused_at = Some(now);
         if until <= self.paused_until {
             return None;
         }

@@ -270,7 +270,6 @@ impl Window {
             since: told.since,
             reset,
             rises,
-            most: u64::MAX,
         }
     }
 }

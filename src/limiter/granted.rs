@@ -72,7 +72,36 @@ pub trait Granted: Sealed + fmt::Debug + Send + Sync {
     /// Whether dropping it gives places in flight back, or would under another policy of its limiter.
     #[doc(hidden)]
     fn holds_places(&self) -> bool;
+
+    /// Hears the head of the response to the call: what a limiter that learns has still to do. What was learned is in
+    /// force at once.
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    #[doc(hidden)]
+    fn hear(&mut self, _: http::StatusCode, _: &http::HeaderMap) -> Hearing {
+        None
+    }
+
+    /// Hears that there is no response, as the server was not reached, or did not answer.
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    #[doc(hidden)]
+    fn hear_failure(&mut self) {}
+
+    /// Whether the head did not say how the call went, and the body will.
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    #[doc(hidden)]
+    fn hears_body(&self) -> bool {
+        false
+    }
+
+    /// Hears the first frame of the body: data, or the trailers.
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    #[doc(hidden)]
+    fn hear_body(&mut self, _trailers: Option<&http::HeaderMap>) {}
 }
+
+/// What a limiter has still to do about a response: over Redis it takes a request.
+#[cfg(any(feature = "feedback", feature = "tower"))]
+pub(crate) type Hearing = Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
 
 /// A settlement; see [`Granted::settle`].
 #[derive(Debug)]

@@ -81,6 +81,15 @@ impl Waits {
         self.limited_by.get(part).copied().unwrap_or_default()
     }
 
+    /// Those of two limiters, each of which counts as a part.
+    pub(crate) fn and(&self, second: &Self) -> Self {
+        let mut both = Self::default();
+        (both.limited_by[0], both.limited_by[1]) = (self.count(), second.count());
+        let pairs = self.buckets.iter().zip(&second.buckets);
+        both.buckets.iter_mut().zip(pairs).for_each(|(count, (one, other))| *count = one + other);
+        both
+    }
+
     /// The parts that callers waited for, and their number.
     #[cfg(feature = "metrics")]
     pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, u64)> + '_ {

@@ -318,7 +318,7 @@ impl PartialOrd for Rate {
 /// A number, a slash, and a time: `5/s`, `0.5/sec`, `100/min`, `900/15min`, `1/5s`, `90_000/h`, `1/200ms`.
 ///
 /// The time is a unit (`ns`, `us`, `ms`, `s`, `min`, `h`, `day`, or its other usual names), with a whole number
-/// before it or none.
+/// before it or none. Also as people say it: `100 per minute`, `100 requests/min`, `1 every 5s`, `20 rps`, `100rpm`.
 impl FromStr for Rate {
     type Err = InvalidRate;
 

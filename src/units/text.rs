@@ -20,6 +20,33 @@ const UNITS: [(Duration, &[&str]); 7] = [
     (Duration::from_nanos(1), &["ns", "nsec"]),
 ];
 
+/// A unit of permits and the slash, in one word.
+const PER: [(Duration, &[&str]); 4] = [
+    (SECOND, &["rps", "qps", "tps"]),
+    (MINUTE, &["rpm", "qpm", "tpm"]),
+    (HOUR, &["rph", "qph", "tph"]),
+    (DAY, &["rpd", "qpd", "tpd"]),
+];
+
+/// What stands for the slash.
+const SLASHES: [&str; 6] = ["/", "per", "a", "an", "each", "every"];
+
+/// What is counted, which may stand behind a number.
+const COUNTED: [&str; 14] = [
+    "requests", "request", "reqs", "req", "r", "calls", "call", "permits", "permit", "tokens",
+    "token", "messages", "message", "jobs",
+];
+
+/// Times without a fixed length, and what to write.
+const NO_UNITS: [(&[&str], &str); 3] = [
+    (
+        &["month", "months", "mo"],
+        "a month has 28 to 31 days: write 30d, or count by a window of it, as in 1000/30d fixed window",
+    ),
+    (&["week", "weeks", "w"], "write 7d"),
+    (&["year", "years", "y"], "a year has 365 or 366 days: write 365d"),
+];
+
 const UNIT_NAMES: &str = "ns, us, ms, s, min, h or day";
 
 /// The longest time over which a number may have decimals. No rate is less than one a day.
@@ -160,20 +187,44 @@ impl<'a> Cursor<'a> {
         Ok((span, at))
     }
 
-    /// A number, a slash, and a time.
-    pub(crate) fn quota(&mut self) -> Result<Quota, Fault> {
-        let number_at = self.word();
-        let number = self.text_at(&number_at);
-        let number = digits(number).and_then(|number| {
+    /// Takes the name of what is counted, if that is next: it means nothing.
+    pub(crate) fn counted(&mut self) {
+        let mut ahead = self.clone();
+        let word = ahead.word();
+        if COUNTED.contains(&ahead.text_at(&word)) {
+            *self = ahead;
+        }
+    }
+
+    /// A number, with a word behind it or none.
+    fn number(&mut self) -> Result<(Number, Range<usize>), Fault> {
+        let parsed = |number: &str| {
+            let number = digits(number)?;
             let whole = number.parse().map(Number::Whole);
             whole.or_else(|_| number.parse().map(Number::Decimal)).ok()
-        });
-        let number = number.ok_or_else(|| Fault::new(number_at.clone(), "expected a number"))?;
-        if !self.takes('/') {
-            let at = self.word();
-            return Err(Fault::new(at, "expected a slash and a time, such as 100/min"));
+        };
+        let word = self.word();
+        if let Some(number) = parsed(self.text_at(&word)) {
+            return Ok((number, word));
         }
-        let (nanos, time_at) = self.nanos(true)?;
+        let letter = self.text_at(&word).find(char::is_alphabetic).unwrap_or_default();
+        let at = word.start..word.start + letter;
+        let number = parsed(self.text_at(&at));
+        self.at = at.end;
+        number.map(|number| (number, at)).ok_or_else(|| Fault::new(word, "expected a number"))
+    }
+
+    /// A number, a slash, and a time, or other words for them.
+    pub(crate) fn quota(&mut self) -> Result<Quota, Fault> {
+        let (number, number_at) = self.number()?;
+        self.counted();
+        let at = self.word();
+        let word = self.text_at(&at);
+        let (nanos, time_at) = match PER.iter().find(|(_, names)| names.contains(&word)) {
+            Some((unit, _)) => (unit.as_nanos(), at),
+            None if SLASHES.contains(&word) => self.nanos(true)?,
+            None => return Err(Fault::new(at, "expected a slash and a time, such as 100/min")),
+        };
         if matches!(number, Number::Decimal(_)) && nanos > YEAR {
             return Err(Fault::new(time_at, "too long for a number with decimals"));
         }
@@ -195,8 +246,12 @@ impl<'a> Cursor<'a> {
             || format!("expected a time, such as 20ms or 15min: a whole number and {UNIT_NAMES}");
         let count = count.ok_or_else(|| Fault::new(at.clone(), expected()))?;
         let known = UNITS.iter().find(|(_, names)| names.contains(&unit));
-        let (unit, _) =
-            known.ok_or_else(|| Fault::new(unit_at, format!("expected {UNIT_NAMES}")))?;
+        let unknown = || {
+            let instead = NO_UNITS.iter().find(|(names, _)| names.contains(&unit));
+            let expected = || format!("expected {UNIT_NAMES}");
+            Fault::new(unit_at.clone(), instead.map_or_else(expected, |(_, say)| (*say).to_owned()))
+        };
+        let (unit, _) = known.ok_or_else(unknown)?;
         let nanos = unit.as_nanos().checked_mul(count);
         let nanos = nanos.ok_or_else(|| Fault::new(at.clone(), "too long"))?;
         if divides && nanos == 0 {

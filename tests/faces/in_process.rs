@@ -1,9 +1,8 @@
 //! The limiters of one process.
 
-use tollgate::adaptive::Adaptive;
 use tollgate::{
-    AnyRateLimiter, AtKey, CachedRateLimiter, KeyedRateLimiter, ManualClock, OwnedLimiter,
-    RateLimiter, TokenBucket,
+    AnyRateLimiter, AtKey, CachedRateLimiter, KeyedRateLimiter, Limiter, ManualClock, OwnedLimiter,
+    Rate, RateLimiter, TokenBucket,
 };
 
 use super::faces::*;
@@ -21,7 +20,14 @@ fn cached(policy: TokenBucket, clock: ManualClock) -> CachedRateLimiter<TokenBuc
     RateLimiter::builder(policy).clock(clock).name("face").build_cached(2, 2)
 }
 
-const ONE_RATE: &str = "It changes the rate of a limiter, so its policy is one rule with a rate.";
+/// A limiter that holds no caller back.
+fn wide(clock: &ManualClock) -> RateLimiter<TokenBucket> {
+    plain(TokenBucket::new(Rate::per_second(1e6), 1_000), clock.clone())
+}
+
+const ONE_OF_TWO: &str =
+    "It says which limiter; `first()` and `second()` of the grant say which rule.";
+const THE_FIRST: &str = "Others may share the second limiter, so it is not changed.";
 const HELD: &str = "A place in flight is given back, so no thread can hold it.";
 const TOGETHER: &str =
     "Threads hold nothing of rules together: take a `RateLimiter`, which does the same for less.";
@@ -33,12 +39,21 @@ use tollgate::feedback::Feedback;
 faces! {
     in_process "`RateLimiter`": |policy, clock| plain(policy, clock);
     key "`AtKey`": |policy, clock| at_key(policy, clock);
-    adaptive "`Adaptive`": |policy, clock| Adaptive::new(plain(policy, clock)) => only rated,
-        Static LimitedBy ONE_RATE, Static Places ONE_RATE;
     cached "`CachedRateLimiter`": |policy, clock| cached(policy, clock) => only rated,
         Static LimitedBy TOGETHER, Static Places HELD, Otherwise Stats UNCOUNTED;
     any "`AnyRateLimiter`": |policy, clock| AnyRateLimiter::new(plain(policy, clock));
     any_key "`AnyRateLimiter` of a key": |policy, clock| AnyRateLimiter::new(at_key(policy, clock));
+    and_first "`And`, whose first decides":
+        |policy, clock| at_key(policy, clock.clone()).and(&wide(&clock)),
+        Otherwise LimitedBy ONE_OF_TWO;
+    and_second "`And`, whose second decides":
+        |policy, clock| wide(&clock).and(&plain(policy, clock)),
+        Otherwise LimitedBy ONE_OF_TWO, Otherwise Pause THE_FIRST, Otherwise Shrink THE_FIRST,
+        Otherwise Taught THE_FIRST
+        => not every_call_counts_once no_timed_grant_is_late a_reservation_with_a_timeout_keeps_it a_place_comes_back_once;
+    and_both "`And` of equal limiters":
+        |policy, clock| plain(policy.clone(), clock.clone()).and(&at_key(policy, clock)),
+        Otherwise LimitedBy ONE_OF_TWO;
     #[cfg(feature = "feedback")]
     feedback "`Feedback`": |policy, clock| Feedback::new(plain(policy, clock));
     #[cfg(feature = "feedback")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 #[cfg(feature = "feedback")]
 use tollgate::feedback::Feedback;
 use tollgate::redis::RedisRateLimiter;
-use tollgate::{AnyRateLimiter, ManualClock, OwnedLimiter, TokenBucket};
+use tollgate::{AnyRateLimiter, ManualClock, OwnedLimiter, RateLimiter, TokenBucket};
 
 use super::faces::{tests_of_face as tests_of, *};
 use crate::manual::{Manual, new_key};
@@ -22,6 +22,12 @@ fn at_key<P: TestPolicy>(policy: P, clock: ManualClock) -> RedisRateLimiter<P, M
     plain(policy, clock).at(new_key())
 }
 
+fn in_process<P: TestPolicy>(policy: P, clock: ManualClock) -> RateLimiter<P> {
+    RateLimiter::builder(policy).clock(clock).name("face").build()
+}
+
+const ONE_OF_TWO: &str =
+    "It says which limiter; `first()` and `second()` of the grant say which rule.";
 const LAST_REPLY: &str = "It is known from the last reply of Redis, and changes with the next one.";
 
 faces! {
@@ -31,6 +37,12 @@ faces! {
         |policy, clock| at_key(policy, clock), Otherwise Delay LAST_REPLY;
     any "`AnyRateLimiter` of it": |policy, clock| AnyRateLimiter::new(plain(policy, clock)),
         Otherwise Delay LAST_REPLY;
+    and_in_process "`And`, of it and a `RateLimiter`":
+        |policy, clock| plain(policy.clone(), clock.clone()).and(&in_process(policy, clock)),
+        Otherwise Delay LAST_REPLY, Otherwise LimitedBy ONE_OF_TWO;
+    in_process_and "`And`, of a `RateLimiter` and it":
+        |policy, clock| in_process(policy.clone(), clock.clone()).and(&plain(policy, clock)),
+        Otherwise LimitedBy ONE_OF_TWO;
     #[cfg(feature = "feedback")]
     feedback "`Feedback` of it": |policy, clock| Feedback::new(plain(policy, clock)),
         Otherwise Delay LAST_REPLY;

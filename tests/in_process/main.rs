@@ -3,7 +3,6 @@
 //! itself.
 
 #[cfg(feature = "tokio")]
-mod adaptive;
 mod bad_input;
 mod book_examples;
 mod cancel;

@@ -1,5 +1,6 @@
 //! The server as teacher.
 
+mod adaptive;
 mod faults;
 mod hostile;
 mod llm;

@@ -11,6 +11,7 @@ mod metrics;
 mod reports;
 #[cfg(feature = "reqwest")]
 mod reqwest;
+mod simulate;
 #[cfg(any(feature = "feedback", feature = "tower"))]
 mod support;
 #[cfg(feature = "tower")]

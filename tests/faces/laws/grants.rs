@@ -1,5 +1,7 @@
 //! What grants give back, and what they owe.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use tollgate::{InFlight, Same};
 
 use super::*;
@@ -58,6 +60,45 @@ pub(crate) fn what_comes_back_is_for_those_that_wait<F: Face>() {
     clock.advance(ms(50));
     grant.refund();
     assert_eq!(granted(second).waited(), ms(50));
+}
+
+pub(crate) fn what_runs_is_charged_and_settled_by_its_output<F: Face>() {
+    let (clock, limiter) = full::<F>(10);
+    let left = || at_once(limiter.available()).expect("a number");
+    assert_eq!((granted(limiter.run(4, async { left() })), left()), (6, 6));
+    assert_eq!(granted(limiter.run_metered(6, async { left() }, |left| left + 1)), 0);
+    assert_eq!(left(), 5);
+    assert_eq!(limiter.blocking_run(3, left), Ok(2));
+    assert_eq!((limiter.blocking_run_metered(2, left, |_| 1), left()), (Ok(0), 1));
+    // What is refused does not run, and what waits runs when it is granted.
+    let error = at_once(limiter.run(11, async { panic!("too much") })).map(|()| ());
+    assert!(matches!(error, Err(Error::ExceedsCapacity(_))), "{error:?}");
+    let mut waiting = Box::pin(limiter.run(2, async { clock.elapsed() }));
+    waits(&mut waiting);
+    clock.advance(TENTH);
+    assert_eq!(at_once(waiting), Ok(clock.elapsed()));
+}
+
+pub(crate) fn what_runs_and_is_cancelled_or_panics_stays_charged<F: Face>() {
+    let (_, limiter) = full::<F>(10);
+    let left = || at_once(limiter.available()).expect("a number");
+    let mut running = Box::pin(limiter.run(3, std::future::pending::<()>()));
+    waits(&mut running);
+    drop(running);
+    assert_eq!(left(), 7);
+    let mut running = Box::pin(limiter.run_metered(2, std::future::pending(), |()| 0));
+    waits(&mut running);
+    drop(running);
+    assert_eq!(left(), 5);
+    let panics = || limiter.blocking_run_metered(5, || panic!("as it should"), |()| 0);
+    assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+    assert_eq!((left(), limiter.queue_len()), (0, 0));
+    // One that waits takes nothing.
+    let mut waiting = Box::pin(limiter.run(1, async {}));
+    waits(&mut waiting);
+    assert_eq!(limiter.queue_len(), 1);
+    drop(waiting);
+    assert_eq!(limiter.queue_len(), 0);
 }
 
 pub(crate) fn a_refund_gives_back_what_was_taken<F: Face>() {
@@ -162,6 +203,13 @@ pub(crate) fn a_place_comes_back_once<F: Face>() {
     assert_eq!(left(), 2);
     drop(settled);
     assert_eq!(left(), 4);
+    assert_eq!((granted(limiter.run(3, async { left() })), left()), (1, 4));
+    let mut running = Box::pin(limiter.run(2, std::future::pending::<()>()));
+    waits(&mut running);
+    assert_eq!(left(), 2);
+    drop(running);
+    let panics = || limiter.blocking_run(1, || panic!("as it should"));
+    assert!(catch_unwind(AssertUnwindSafe(panics)).is_err_and(|_| left() == 4));
     let taken = granted(limiter.shrink_to(1));
     assert_eq!((taken.cost(), left()), (3, 1));
     drop(taken);

@@ -51,6 +51,14 @@ const WORDS: &[&str] = &[
     "1e300/s",
     "9/99999999999999999999999999999ns",
     "\u{a0}",
+    "per",
+    "a",
+    "minute",
+    "month",
+    "requests",
+    "rpm",
+    "20rps",
+    "concurrent",
 ];
 
 /// Words of limits in any order, some of them broken.

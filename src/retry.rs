@@ -18,11 +18,11 @@ const LEAST: Duration = Duration::from_secs(10);
 /// A budget that keeps retries to a share of all calls, so that they do not multiply an outage.
 ///
 /// Each call adds its share, each retry takes one. In any span, at most `share x calls + span / 10 s + 10` are
-/// retries. An [`Adaptive`](super::Adaptive) has one; by itself it serves loops around any limiter.
+/// retries. A `Feedback` may have one; by itself it serves loops around any limiter.
 ///
 /// ```
 /// use tollgate::ManualClock;
-/// use tollgate::adaptive::RetryBudget;
+/// use tollgate::RetryBudget;
 ///
 /// let budget = RetryBudget::with_clock(0.1, ManualClock::new());
 /// // An outage: all calls and all retries fail.
@@ -80,7 +80,7 @@ impl RetryBudget {
     ///
     /// ```
     /// # use tollgate::ManualClock;
-    /// # use tollgate::adaptive::RetryBudget;
+    /// # use tollgate::RetryBudget;
     /// let budget = RetryBudget::with_clock(0.5, ManualClock::new());
     /// while budget.may_retry() {}
     /// budget.on_call();
@@ -97,7 +97,7 @@ impl RetryBudget {
     ///
     /// ```
     /// # use tollgate::ManualClock;
-    /// # use tollgate::adaptive::RetryBudget;
+    /// # use tollgate::RetryBudget;
     /// let budget = RetryBudget::with_clock(0.1, ManualClock::new());
     /// assert_eq!((0..20).filter(|_| budget.may_retry()).count(), 10);
     /// ```
@@ -120,6 +120,6 @@ impl RetryBudget {
 
 /// Panics unless `share` is between 0 and 1.
 #[track_caller]
-pub(super) fn check(share: f64) {
+pub(crate) fn check(share: f64) {
     assert!((0.0..=1.0).contains(&share), "a share of calls is between 0 and 1, not {share}");
 }

@@ -1,0 +1,370 @@
+//! The rate that a server bears, found from what it does with calls: arithmetic, without a clock or a lock.
+//!
+//! A refusal that gives no time says that the rate was too high, and nothing else. So the rate falls, once for all
+//! calls that were under way: by a quarter after few good calls, and by less after many, as a refusal after a hundred
+//! good calls says "a little too much". Good calls that had to wait for the rate raise it, by calls and by time,
+//! whichever is slower; the longer none is refused, the faster.
+//!
+//! A failure (503, another 5xx, a broken connection) says nothing of the rate. While more than half of the last
+//! twenty calls did not fail, nothing happens. Below that the pace is twice what comes through (as the SRE book's
+//! client-side throttling), and after nine failures in a row a probe goes after 1, 2, 4, 8, 16, 16 .. seconds.
+//!
+//! What was not used is not known (RFC 7661): the first refusal, and an outage, leave at most twice what was
+//! delivered before.
+//!
+//! The constants were found by simulation, one to 1,000 clients that know nothing of each other before servers of
+//! all usual kinds.
+
+use std::time::Duration;
+
+use crate::units::{Nanos, Rate};
+
+/// A learner that knows nothing, and a refusal, leave at least this rate; an outage, half a permit a second.
+const LEAST_FOUND: f64 = 2.0;
+const LEAST_LEFT: f64 = 0.5;
+
+/// A refusal takes `1 / (FIRST_CUT + good / GOOD_CALLS)` of the rate, and at least `LEAST_CUT`.
+const FIRST_CUT: f64 = 4.0;
+const GOOD_CALLS: f64 = 5.0;
+const LEAST_CUT: f64 = 0.04;
+
+/// The growth in a second; doubled for each `DOUBLE_CALLS` good calls and `DOUBLE_SECONDS` without a refusal, at most
+/// `DOUBLINGS` times. `SEARCH` before the first refusal: the rate doubles in about a second.
+const GROWTH: f64 = 0.025;
+const DOUBLE_CALLS: f64 = 6.0;
+const DOUBLE_SECONDS: f64 = 2.0;
+const DOUBLINGS: f64 = 3.0;
+const SEARCH: f64 = 0.7;
+
+/// So many refusals in a row are a window that is used up, and not a rate.
+const WINDOW_AFTER: u32 = 6;
+
+/// More failures in a row are no chance. The share is of about this many calls.
+const CHANCE: u32 = 8;
+const SHARE_OF: f64 = 20.0;
+
+/// The longest time between two probes, in seconds: 1,000 clients then send 62 a second.
+const LONGEST_PROBE: f64 = 16.0;
+
+/// Where the search begins, and where it ends. Rates are in permits a second; infinite: none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search {
+    pub(super) start: f64,
+    pub(super) ceiling: f64,
+    /// Of the random numbers that keep clients out of step; zero: another one each time.
+    pub(super) seed: u64,
+}
+
+impl Default for Search {
+    fn default() -> Self {
+        Self { start: f64::INFINITY, ceiling: f64::INFINITY, seed: 0 }
+    }
+}
+
+/// Good calls of this minute and the last: what was used of the rate. It is kept before there is anything to learn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recent {
+    began: Nanos,
+    minute: u32,
+    counts: [u32; 2],
+}
+
+impl Recent {
+    pub(super) fn new(now: Nanos) -> Self {
+        Self { began: now, minute: Self::minute(now), counts: [0; 2] }
+    }
+
+    /// Of 2^36 ns, 69 seconds.
+    fn minute(now: Nanos) -> u32 {
+        u32::try_from(now.get() >> 36).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn count(&mut self, now: Nanos) {
+        let minute = Self::minute(now);
+        if minute != self.minute {
+            let is_next = minute == self.minute.wrapping_add(1);
+            self.counts = [0, if is_next { self.counts[0] } else { 0 }];
+            self.minute = minute;
+        }
+        self.counts[0] = self.counts[0].saturating_add(1);
+    }
+
+    /// How many, and since when.
+    fn read(&self, now: Nanos) -> (u32, Nanos) {
+        let minute = Self::minute(now);
+        let (count, first) = match minute.wrapping_sub(self.minute) {
+            0 => (self.counts[0].saturating_add(self.counts[1]), minute.saturating_sub(1)),
+            1 => (self.counts[0], self.minute),
+            _ => (0, minute),
+        };
+        (count, self.began.max(Nanos::new(u64::from(first) << 36)))
+    }
+
+    /// A second.
+    fn rate(&self, now: Nanos) -> f64 {
+        let (count, since) = self.read(now);
+        f64::from(count) / seconds(now, since)
+    }
+}
+
+/// From `earlier` to `now`; never zero, as others are divided by it.
+fn seconds(now: Nanos, earlier: Nanos) -> f64 {
+    now.since(earlier).as_secs_f64().max(1e-3)
+}
+
+fn after(now: Nanos, seconds: f64) -> Nanos {
+    now.saturating_add(Duration::try_from_secs_f64(seconds).unwrap_or(Nanos::HORIZON))
+}
+
+/// What the gate does with it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Pace {
+    /// Calls a second; infinite: as many as like.
+    pub(super) rate: f64,
+    /// Nothing goes before.
+    pub(super) until: Nanos,
+    /// How much earlier, or later, than one call after the other the next one goes, as a part of a call.
+    pub(super) jitter: f64,
+    /// A greater number than before: what was stored is void.
+    pub(super) cuts: u32,
+}
+
+impl Pace {
+    pub(super) const NONE: Self =
+        Self { rate: f64::INFINITY, until: Nanos::ZERO, jitter: 0.0, cuts: 0 };
+
+    pub(super) fn is_none(&self) -> bool {
+        self.rate == f64::INFINITY
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Learner {
+    search: Search,
+    /// As learned; the pace is what follows from it. Infinite until the first refusal, if no rate was given.
+    rate: f64,
+    pace: f64,
+    until: Nanos,
+    /// When the last refusal came that counted, how many did, and the good calls and refusals in a row since.
+    cut: Nanos,
+    cuts: u32,
+    good: u32,
+    row: u32,
+    /// The last growth.
+    grown: Nanos,
+    /// Good calls since the quota was last found to be used up, and when that was.
+    cycle: u32,
+    since: Nanos,
+    /// The rate has not been too high yet.
+    is_searching: bool,
+    /// The share of the last calls that did not fail, and the failures in a row.
+    share: f64,
+    down: u32,
+    /// In an outage: the number of the next probe, and when the last one failed.
+    probe: u32,
+    probed: Nanos,
+    jitter: f64,
+    random: u64,
+}
+
+impl Learner {
+    pub(super) fn new(search: Search, now: Nanos, recent: &Recent) -> Self {
+        let (cycle, since) = recent.read(now);
+        let rate = search.start.min(search.ceiling);
+        Self {
+            search,
+            rate,
+            pace: rate,
+            until: Nanos::ZERO,
+            cut: Nanos::ZERO,
+            cuts: 0,
+            good: 0,
+            row: 0,
+            grown: now,
+            cycle,
+            since,
+            is_searching: true,
+            share: 1.0,
+            down: 0,
+            probe: 0,
+            probed: Nanos::ZERO,
+            jitter: 0.0,
+            random: if search.seed == 0 { any_seed() } else { search.seed },
+        }
+    }
+
+    /// Whether a call that was sent then has nothing to say about the rate since.
+    fn is_old(&self, sent: Nanos) -> bool {
+        self.cuts > 0 && sent <= self.cut
+    }
+
+    /// A server took a call. `waited`: for the pace, and not for a window, a pause or the user's own limit.
+    pub(super) fn good(&mut self, now: Nanos, sent: Nanos, waited: bool) {
+        self.share += (1.0 - self.share) / SHARE_OF;
+        (self.down, self.probe) = (0, 0);
+        self.cycle = self.cycle.saturating_add(1);
+        self.draw_jitter();
+        if self.is_old(sent) {
+            return;
+        }
+        self.row = 0;
+        self.good = self.good.saturating_add(1);
+        if waited && !self.fails() {
+            // What is longer was idleness.
+            let span = now.since(self.grown).as_secs_f64().min(2.0 / self.rate);
+            let growth = if self.is_searching {
+                (SEARCH * span).min(1.0)
+            } else {
+                let calls = f64::from(self.good) / DOUBLE_CALLS;
+                let time = now.since(self.cut).as_secs_f64() / DOUBLE_SECONDS;
+                GROWTH * span * calls.min(time).min(DOUBLINGS).exp2()
+            };
+            self.rate = (self.rate * (1.0 + growth)).min(self.search.ceiling);
+        }
+        self.grown = now;
+    }
+
+    /// A server refused a call: the rate was too high. `after`: the time that it gave.
+    pub(super) fn refused(&mut self, now: Nanos, sent: Nanos, after_time: Option<Duration>) {
+        if self.is_old(sent) {
+            return;
+        }
+        self.row = self.row.saturating_add(1);
+        let by = (1.0 / (FIRST_CUT + f64::from(self.good) / GOOD_CALLS)).max(LEAST_CUT);
+        let random = self.random();
+        let delivered = f64::from(self.cycle) / seconds(now, self.since);
+        let mut wait = 0.0;
+        if self.row < WINDOW_AFTER {
+            self.rate *= 1.0 - by;
+            if self.is_searching {
+                self.rate = self.rate.min((2.0 * delivered).max(LEAST_FOUND));
+            }
+        } else {
+            if self.row == WINDOW_AFTER {
+                // From one end of the quota to the next: that is the quota.
+                self.rate = self.rate.min(delivered).max(self.rate / 10.0);
+                (self.cycle, self.since) = (0, now);
+            }
+            let doubled = f64::from((self.row - WINDOW_AFTER).min(10)).exp2();
+            wait = doubled.min(LONGEST_PROBE) * (0.5 + random);
+        }
+        // So that a retry does not meet the same empty bucket, nor the retry of a stranger.
+        wait = (random * (8.0 * by / self.rate).min(1.0)).max(wait);
+        self.is_searching = false;
+        self.void(now);
+        self.until =
+            self.until.max(after(now.saturating_add(after_time.unwrap_or_default()), wait));
+    }
+
+    /// A server asks not to be called before a time: a first call goes then, and more follow.
+    pub(super) fn told(&mut self, now: Nanos, until: Nanos, recent: &Recent) {
+        self.leave_used(now, LEAST_FOUND, recent);
+        self.void(now);
+        self.until = self.until.max(until);
+    }
+
+    /// A server did not answer a call, or not as it should. Whether an outage has begun.
+    pub(super) fn failed(&mut self, now: Nanos, sent: Nanos, recent: &Recent) -> bool {
+        self.down = self.down.saturating_add(1);
+        self.share *= 1.0 - 1.0 / SHARE_OF;
+        if self.probe > 0 {
+            // Once for all calls that were under way.
+            if sent > self.probed {
+                (self.probe, self.probed) = ((self.probe + 1).min(16), now);
+            }
+        } else if self.down > CHANCE {
+            (self.probe, self.probed, self.share) = (1, now, 0.0);
+            if recent.rate(now) > 0.0 || self.rate == f64::INFINITY {
+                self.leave_used(now, LEAST_LEFT, recent);
+            }
+            self.cuts += 1;
+            self.draw_jitter();
+            return true;
+        } else if self.fails() && self.rate == f64::INFINITY {
+            self.leave_used(now, LEAST_LEFT, recent);
+        }
+        self.draw_jitter();
+        false
+    }
+
+    /// Twice what was used is known, and what is above that is to be searched again.
+    fn leave_used(&mut self, now: Nanos, least: f64, recent: &Recent) {
+        let known = (2.0 * recent.rate(now)).max(least);
+        if self.rate > known {
+            (self.rate, self.is_searching) = (known, true);
+        }
+    }
+
+    /// What was stored for a burst does not count any more.
+    fn void(&mut self, now: Nanos) {
+        (self.cut, self.grown, self.good) = (now, now, 0);
+        self.cuts += 1;
+    }
+
+    fn fails(&self) -> bool {
+        self.share < 0.5
+    }
+
+    /// Sets the pace for so many callers that wait, if it is off by a hundredth: who has more waiting asks for more.
+    pub(super) fn set_pace(&mut self, waiting: usize) {
+        let pace = self.pace_for(waiting);
+        let is_near = (pace / self.pace - 1.0).abs() <= 0.01;
+        if !is_near {
+            self.pace = pace;
+        }
+    }
+
+    fn pace_for(&self, waiting: usize) -> f64 {
+        if self.probe > 0 {
+            return self.rate.min(1.0 / f64::from(self.probe - 1).exp2().min(LONGEST_PROBE));
+        }
+        if self.fails() {
+            return self.rate.min((2.0 * self.share * self.rate).max(1.0 / LONGEST_PROBE));
+        }
+        let waiting = u8::try_from(waiting.clamp(1, 25)).unwrap_or(25);
+        (self.rate * f64::from(waiting).sqrt().sqrt()).min(self.search.ceiling)
+    }
+
+    /// What the gate does.
+    pub(super) fn pace(&self) -> Pace {
+        let Self { pace: rate, until, jitter, cuts, .. } = *self;
+        Pace { rate, until, jitter, cuts }
+    }
+
+    /// The pace, if there is one.
+    pub(super) fn rate(&self) -> Option<Rate> {
+        Rate::try_per_second(self.pace).ok()
+    }
+
+    /// When it was last lowered.
+    pub(super) fn lowered(&self) -> Option<Nanos> {
+        (self.cuts > 0).then(|| self.cut.max(self.probed))
+    }
+
+    /// Whether the last calls failed, for which the pace is less than the rate.
+    pub(super) fn is_down(&self) -> bool {
+        self.probe > 0 || self.fails()
+    }
+
+    /// Probes of many clients do not keep step.
+    fn draw_jitter(&mut self) {
+        self.jitter = if self.is_down() { self.random() - 0.5 } else { 0.0 };
+    }
+
+    /// From zero to one.
+    fn random(&mut self) -> f64 {
+        // SplitMix64 (Steele, Lea and Flood, 2014).
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        let bits = u32::try_from((z ^ z >> 31) >> 32).unwrap_or_default();
+        f64::from(bits) / 4_294_967_296.0
+    }
+}
+
+/// Another one for each learner of each process.
+fn any_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
+}

@@ -1,0 +1,101 @@
+//! Two limiters, one decision.
+
+pub(crate) mod grant;
+mod place;
+mod queue;
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// Two limiters that both have to grant a call; see [`Limiter::and`].
+///
+/// A caller waits at the first limiter, then at the second, in the order of arrival at each:
+///
+/// - It joins the queue of the second when the first has granted it, whether it is polled or not. While it waits at the
+///   first, it holds nothing of the second.
+/// - While it waits at the second, it holds its permits of the first. If it leaves, or the second refuses it, they go
+///   back at once, as by [`refund`](AndGrant::refund).
+/// - So put the narrow limiter first: what a customer cannot use yet is not kept from the others.
+///
+/// A timeout covers both waits: the call fails at once if the queue of the first rules it out or, once the first has
+/// granted it, that of the second. `ahead_by` and tenants apply at both. A
+/// [reservation](Limiter::reserve) says how long the wait is at the limiter at which it stands.
+///
+/// **Both limiters count in the same permits.** To take different costs from each, call them one after the other, or
+/// make one policy of a tuple.
+///
+/// **Places in flight can deadlock**: if some callers take a place of `a` and then one of `b`, and others a place of `b`
+/// and then one of `a`, each may wait for a place that the other one holds. Take them in the same order everywhere.
+///
+/// | method | answers |
+/// |---|---|
+/// | `quota`, `available` | the smaller numbers and the longer times of both |
+/// | `queue_len`, `waits` | both together; a caller that waited twice counts twice in `waits` |
+/// | `stats` | what the second granted, and the other counts of both |
+/// | `pause_for`, `resume`, `shrink_to` | change the first only, as others may share the second |
+/// | `name`, `clock` | the first limiter's |
+/// | `part` of an error, `limited_by` | 0 for the first limiter, 1 for the second |
+///
+/// A [`Feedback`](crate::guide::http) around it therefore teaches the first. To teach one of the two, put the feedback
+/// around that one: `Feedback::new(one).and(&other)`.
+///
+/// ```
+/// use tollgate::{InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let clock = ManualClock::auto_advance();
+/// let customers = KeyedRateLimiter::with_clock(TokenBucket::new(Rate::per_second(10.0), 1), &clock);
+/// let all = RateLimiter::with_clock(InFlight::new(2), &clock);
+///
+/// let ann = customers.at("ann".to_owned()).and(&all);
+/// let (first, second) = (ann.acquire(1).await?, ann.acquire(1).await?);
+/// assert_eq!((second.waited().as_millis(), second.limited_by()), (100, Some(0)));
+/// // Two are in flight, so others are refused by the second limiter, and keep what the first one gave them.
+/// let bob = customers.at("bob".to_owned()).and(&all);
+/// let error = bob.try_acquire(1).await.unwrap_err();
+/// assert_eq!((error.part(), customers.available("bob")), (Some(1), 1));
+/// drop(first);
+/// bob.try_acquire(1).await?;
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct And<A, B> {
+    first: A,
+    second: B,
+    /// Grants of both that no caller took.
+    left: Arc<AtomicU64>,
+}
+
+impl<A, B> And<A, B> {
+    pub(super) fn new(first: A, second: B) -> Self {
+        Self { first, second, left: Arc::default() }
+    }
+
+    /// The limiter that is asked first.
+    #[must_use]
+    pub fn first(&self) -> &A {
+        &self.first
+    }
+
+    /// The limiter that is asked once the first has granted.
+    #[must_use]
+    pub fn second(&self) -> &B {
+        &self.second
+    }
+}
+
+impl<A: Clone, B: Clone> Clone for And<A, B> {
+    fn clone(&self) -> Self {
+        let Self { first, second, left } = self;
+        Self { first: first.clone(), second: second.clone(), left: Arc::clone(left) }
+    }
+}
+
+impl<A: fmt::Debug, B: fmt::Debug> fmt::Debug for And<A, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("And").field("first", &self.first).field("second", &self.second).finish()
+    }
+}

@@ -1,0 +1,171 @@
+//! What both limiters have granted.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::super::sealed::Sealed;
+use super::super::{Granted, in_drop};
+use crate::error::Error;
+use crate::policy::Cost;
+
+/// Permits granted by both limiters of an [`And`](crate::And).
+///
+/// Dropping it gives back the places in flight of both and nothing else: keep it as long as the call takes.
+///
+/// ```
+/// use tollgate::{InFlight, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let clock = ManualClock::new();
+/// let tokens = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1.0), 100), &clock);
+/// let places = RateLimiter::with_clock(InFlight::new(50), &clock);
+/// let mut grant = tokens.and(&places).acquire(30).await?;
+/// grant.settle(20).await?; // at both
+/// assert_eq!((tokens.available(), places.available()), (80, 30));
+/// drop(grant);
+/// assert_eq!((tokens.available(), places.available()), (80, 50));
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct AndGrant<A: Granted, B: Granted<Cost = A::Cost>> {
+    first: A,
+    /// `None` if it was taken from the first limiter only.
+    second: Option<B>,
+    /// The outcome of one settlement, while that of the other one is still to come.
+    failed: Option<Error>,
+    /// Counts it if no caller takes it.
+    left: Option<Arc<AtomicU64>>,
+}
+
+impl<A: Granted, B: Granted<Cost = A::Cost>> AndGrant<A, B> {
+    crate::limiter::methods_of_granted!();
+
+    /// Of a caller that has not taken it: if it goes back before, it counts in `left`.
+    pub(super) fn new(first: A, second: B, left: Arc<AtomicU64>) -> Self {
+        Self { first, second: Some(second), failed: None, left: Some(left) }
+    }
+
+    pub(super) fn of_first(first: A) -> Self {
+        Self { first, second: None, failed: None, left: None }
+    }
+
+    pub(super) fn taken(self) -> Self {
+        Self { left: None, ..self }
+    }
+
+    /// What the first limiter granted: it names the [rule](Granted::limited_by) that made the call wait there.
+    #[must_use]
+    pub fn first(&self) -> &A {
+        &self.first
+    }
+
+    /// What the second limiter granted. `None` after [`shrink_to`](crate::Limiter::shrink_to), which takes from the
+    /// first.
+    #[must_use]
+    pub fn second(&self) -> Option<&B> {
+        self.second.as_ref()
+    }
+}
+
+impl<A: Granted, B: Granted<Cost = A::Cost>> Sealed for AndGrant<A, B> {}
+
+impl<A: Granted, B: Granted<Cost = A::Cost>> Granted for AndGrant<A, B> {
+    type Cost = A::Cost;
+
+    fn cost(&self) -> A::Cost {
+        self.first.cost()
+    }
+
+    fn waited(&self) -> Duration {
+        let second = self.second.as_ref().map_or(Duration::ZERO, Granted::waited);
+        self.first.waited().saturating_add(second)
+    }
+
+    /// The limiter that the call waited for last.
+    fn limited_by(&self) -> Option<usize> {
+        let waited = [Some(self.first.waited()), self.second.as_ref().map(Granted::waited)];
+        waited.iter().rposition(|waited| waited.is_some_and(|waited| !waited.is_zero()))
+    }
+
+    /// At both, also if one of them fails: the cost is the true one.
+    fn send_settlement(&mut self, actual: A::Cost) -> Result<(), Error> {
+        let first = self.first.send_settlement(actual);
+        let second = self.second.as_mut().map_or(Ok(()), |grant| grant.send_settlement(actual));
+        first.and(second)
+    }
+
+    fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let first = self.first.poll_settled(context);
+        let second = self.second.as_mut().map(|grant| grant.poll_settled(context));
+        let both = [first, second.unwrap_or(Poll::Ready(Ok(())))];
+        let is_pending = both.iter().any(Poll::is_pending);
+        for outcome in both {
+            if let Poll::Ready(Err(error)) = outcome {
+                self.failed.get_or_insert(error);
+            }
+        }
+        match self.failed.take() {
+            failed if is_pending => {
+                self.failed = failed;
+                Poll::Pending
+            }
+            failed => Poll::Ready(failed.map_or(Ok(()), Err)),
+        }
+    }
+
+    fn settle_on_drop(&mut self, actual: A::Cost) {
+        self.first.settle_on_drop(actual);
+        if let Some(grant) = &mut self.second {
+            grant.settle_on_drop(actual);
+        }
+    }
+
+    fn give_back(&mut self) {
+        if let Some(left) = self.left.take()
+            && !self.cost().is_zero()
+        {
+            left.fetch_add(1, Ordering::Relaxed);
+        }
+        self.first.give_back();
+        if let Some(grant) = &mut self.second {
+            grant.give_back();
+        }
+    }
+
+    fn holds_places(&self) -> bool {
+        self.first.holds_places() || self.second.as_ref().is_some_and(Granted::holds_places)
+    }
+}
+
+impl<A: Granted, B: Granted<Cost = A::Cost>> fmt::Debug for AndGrant<A, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AndGrant")
+            .field("first", &self.first)
+            .field("second", &self.second)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the first limiter granted to a caller that waits for the second. Dropped, it goes back.
+pub(super) struct Kept<G: Granted>(Option<G>);
+
+impl<G: Granted> Kept<G> {
+    pub(super) fn new(grant: G) -> Self {
+        Self(Some(grant))
+    }
+
+    pub(super) fn into_grant(mut self) -> G {
+        self.0.take().unwrap_or_else(|| unreachable!("taken here only"))
+    }
+}
+
+impl<G: Granted> Drop for Kept<G> {
+    fn drop(&mut self) {
+        if let Some(grant) = self.0.take() {
+            in_drop(|| grant.refund());
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Where a caller of two limiters stands.
+
+use std::fmt;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use super::super::{Acquire, Ask, Driven, OwnedLimiter, Passage};
+use super::And;
+use super::grant::{AndGrant, Kept};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::units::Nanos;
+
+/// Where a caller of two limiters stands.
+pub struct AndPlace<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>>(Standing<A, B>);
+
+// A box would be an allocation for each call, also for those that need not wait.
+#[allow(clippy::large_enum_variant)]
+enum Standing<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
+    Outside,
+    /// It goes on when it is polled.
+    Polled(Passing<A, B>),
+    /// It waits, and goes on by itself.
+    Driven(Driven<Passing<A, B>>),
+    Over,
+}
+
+/// A caller on its way through both queues.
+struct Passing<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
+    second: B,
+    ask: Ask<A::Cost>,
+    clock: Clock,
+    deadline: Option<Nanos>,
+    left: Arc<AtomicU64>,
+    stage: Stage<A, B>,
+}
+
+enum Stage<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
+    AtFirst(Acquire<A>),
+    AtSecond(Kept<A::Grant>, Acquire<B>),
+    Over,
+}
+
+// No field is ever pinned.
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Unpin for Passing<A, B> {}
+
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Passing<A, B> {
+    fn new(and: &And<A, B>, ask: &Ask<A::Cost>) -> Self {
+        let clock = and.first.clock().clone();
+        let deadline = ask.max_wait.map(|max_wait| clock.now().saturating_add(max_wait));
+        let (second, left) = (and.second.clone(), Arc::clone(&and.left));
+        let stage = Stage::AtFirst(Acquire::new(and.first.clone(), *ask));
+        Self { second, ask: *ask, clock, deadline, left, stage }
+    }
+
+    /// Joins the queue of the second limiter with its next poll.
+    fn pass(&mut self, granted: A::Grant) {
+        let left = self.deadline.map(|deadline| deadline.since(self.clock.now()));
+        let acquire = Acquire::new(self.second.clone(), Ask { max_wait: left, ..self.ask });
+        self.stage = Stage::AtSecond(Kept::new(granted), acquire);
+    }
+
+    /// What was granted before goes back first: the caller may ask again at once.
+    fn refused<T>(&mut self, part: usize, error: Error) -> Poll<Result<T, Error>> {
+        self.stage = Stage::Over;
+        Poll::Ready(Err(error.in_part(part)))
+    }
+
+    fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if let Stage::AtFirst(acquire) = &mut self.stage {
+            if let Err(error) = ready!(acquire.poll_enter(context)) {
+                return self.refused(0, error);
+            }
+            if !acquire.delay().is_zero() {
+                return Poll::Ready(Ok(()));
+            }
+            match Pin::new(acquire).poll(context) {
+                Poll::Ready(Ok(granted)) => self.pass(granted),
+                Poll::Ready(Err(error)) => return self.refused(0, error),
+                Poll::Pending => return Poll::Ready(Ok(())),
+            }
+        }
+        let Stage::AtSecond(_, acquire) = &mut self.stage else { return Poll::Ready(Ok(())) };
+        match ready!(acquire.poll_enter(context)) {
+            Err(error) => self.refused(1, error),
+            Ok(()) => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn delay(&self) -> Duration {
+        match &self.stage {
+            Stage::AtFirst(acquire) => acquire.delay(),
+            Stage::AtSecond(_, acquire) => acquire.delay(),
+            Stage::Over => Duration::ZERO,
+        }
+    }
+}
+
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Future for Passing<A, B> {
+    type Output = Result<AndGrant<A::Grant, B::Grant>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Stage::AtFirst(acquire) = &mut self.stage {
+            match ready!(Pin::new(acquire).poll(context)) {
+                Ok(granted) => self.pass(granted),
+                Err(error) => return self.refused(0, error),
+            }
+        }
+        let Stage::AtSecond(_, acquire) = &mut self.stage else {
+            panic!("`Acquire` polled after it was ready")
+        };
+        let second = match ready!(Pin::new(acquire).poll(context)) {
+            Ok(granted) => granted,
+            Err(error) => return self.refused(1, error),
+        };
+        match mem::replace(&mut self.stage, Stage::Over) {
+            Stage::AtSecond(first, _) => {
+                let left = Arc::clone(&self.left);
+                Poll::Ready(Ok(AndGrant::new(first.into_grant(), second, left)))
+            }
+            _ => unreachable!("it waited there"),
+        }
+    }
+}
+
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Passage for Passing<A, B> {
+    type Grant = AndGrant<A::Grant, B::Grant>;
+}
+
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> AndPlace<A, B> {
+    pub(super) fn poll(
+        &mut self,
+        and: &And<A, B>,
+        ask: &Ask<A::Cost>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<AndGrant<A::Grant, B::Grant>, Error>> {
+        let mut driven = match mem::replace(&mut self.0, Standing::Over) {
+            Standing::Driven(driven) => driven,
+            Standing::Over => panic!("`Acquire` polled after it was ready"),
+            standing => {
+                let mut passing = match standing {
+                    Standing::Polled(passing) => passing,
+                    _ => Passing::new(and, ask),
+                };
+                if let Poll::Ready(outcome) = Pin::new(&mut passing).poll(context) {
+                    return Poll::Ready(outcome.map(AndGrant::taken));
+                }
+                Driven::new(passing)
+            }
+        };
+        let polled = driven.poll(context);
+        if polled.is_pending() {
+            self.0 = Standing::Driven(driven);
+        }
+        polled.map_ok(AndGrant::taken)
+    }
+
+    pub(super) fn poll_enter(
+        &mut self,
+        and: &And<A, B>,
+        ask: &Ask<A::Cost>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        let mut passing = match mem::replace(&mut self.0, Standing::Over) {
+            Standing::Outside => Passing::new(and, ask),
+            Standing::Polled(passing) => passing,
+            entered => {
+                self.0 = entered;
+                return Poll::Ready(Ok(()));
+            }
+        };
+        let polled = passing.poll_enter(context);
+        match &polled {
+            Poll::Ready(Err(_)) => {}
+            // A clock that skips waits would skip this one here, and not when the caller waits.
+            Poll::Ready(Ok(())) if !passing.clock.advances_by_itself() => {
+                self.0 = Standing::Driven(Driven::new(passing));
+            }
+            _ => self.0 = Standing::Polled(passing),
+        }
+        polled
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.0 = Standing::Over;
+    }
+
+    pub(super) fn delay(&self) -> Duration {
+        match &self.0 {
+            Standing::Polled(passing) => passing.delay(),
+            Standing::Driven(driven) => driven.look(Passing::delay).unwrap_or_default(),
+            Standing::Outside | Standing::Over => Duration::ZERO,
+        }
+    }
+}
+
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Default for AndPlace<A, B> {
+    fn default() -> Self {
+        Self(Standing::Outside)
+    }
+}
+
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> fmt::Debug for AndPlace<A, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Standing::Outside => "outside",
+            Standing::Polled(_) | Standing::Driven(_) => "waiting",
+            Standing::Over => "over",
+        })
+    }
+}

@@ -1,0 +1,148 @@
+//! What the front desk asks of two limiters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::super::sealed::Sealed;
+use super::super::{Ask, Handle, InProcess, Limiter, OwnedLimiter, Queue};
+use super::And;
+use super::grant::AndGrant;
+use super::place::AndPlace;
+use crate::clock::Clock;
+use crate::error::Error;
+#[cfg(feature = "metrics")]
+use crate::observe::{Observation, Observe};
+use crate::policy::{Cost, Limit, Quota};
+use crate::stats::{Stats, Waits};
+
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> And<A, B> {
+    crate::limiter::methods_of_limiter!();
+}
+
+/// The counts of both; `left` grants of both were not taken.
+fn counts(first: Stats, second: Stats, left: &AtomicU64) -> Stats {
+    let left = left.load(Ordering::Relaxed);
+    let mut both = first;
+    both.add(second);
+    both.granted = second.granted.saturating_sub(left);
+    both.given_up += left;
+    both
+}
+
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Sealed for And<A, B> {}
+
+impl<A, B> InProcess for And<A, B>
+where
+    A: OwnedLimiter + InProcess,
+    B: OwnedLimiter<Cost = A::Cost> + InProcess,
+{
+}
+
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Queue for And<A, B> {
+    type Cost = A::Cost;
+    type Grant = AndGrant<A::Grant, B::Grant>;
+    type Handle = Option<Self>;
+    type Place = AndPlace<A, B>;
+    type Owned = Self;
+
+    fn poll_acquire(
+        limiter: &mut Self::Handle,
+        ask: &Ask<A::Cost>,
+        place: &mut AndPlace<A, B>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Self::Grant, Error>> {
+        place.poll(limiter.get(), ask, context)
+    }
+
+    fn poll_enter(
+        limiter: &mut Self::Handle,
+        ask: &Ask<A::Cost>,
+        place: &mut AndPlace<A, B>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        place.poll_enter(limiter.get(), ask, context)
+    }
+
+    fn leave(_: &Self::Handle, _: &Ask<A::Cost>, place: &mut AndPlace<A, B>) {
+        place.leave();
+    }
+
+    fn delay(_: &Self::Handle, place: &AndPlace<A, B>) -> Duration {
+        place.delay()
+    }
+
+    fn into_owned(limiter: &mut Self::Handle, place: AndPlace<A, B>) -> (Self, AndPlace<A, B>) {
+        (Handle::take(limiter), place)
+    }
+}
+
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
+    const IS_REMOTE: bool = A::IS_REMOTE || B::IS_REMOTE;
+
+    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        self.first.pause_for(duration).await
+    }
+
+    async fn resume(&self) -> Result<(), Error> {
+        self.first.resume().await
+    }
+
+    async fn shrink_to(&self, remaining: A::Cost) -> Result<Self::Grant, Error> {
+        Ok(AndGrant::of_first(self.first.shrink_to(remaining).await?))
+    }
+
+    async fn quota(&self) -> Result<Quota<A::Cost>, Error> {
+        let (mut both, second) = (self.first.quota().await?, self.second.quota().await?);
+        both.limit = both.limit.each(second.limit, u32::min);
+        both.remaining = both.remaining.each(second.remaining, u32::min);
+        both.reset_after = both.reset_after.zip(second.reset_after).map(|(a, b)| a.max(b));
+        both.window = both.window.max(second.window);
+        Ok(both)
+    }
+
+    async fn limits(&self, cost: A::Cost) -> Result<Vec<Limit<A::Cost>>, Error> {
+        let mut limits = self.first.limits(cost).await?;
+        limits.extend(self.second.limits(cost).await?);
+        Ok(limits)
+    }
+
+    fn queue_len(&self) -> usize {
+        self.first.queue_len() + self.second.queue_len()
+    }
+
+    fn stats(&self) -> Stats {
+        counts(self.first.stats(), self.second.stats(), &self.left)
+    }
+
+    fn waits(&self) -> Waits {
+        self.first.waits().and(&self.second.waits())
+    }
+
+    fn clock(&self) -> &Clock {
+        self.first.clock()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.first.name()
+    }
+
+    #[cfg(feature = "metrics")]
+    fn observe(&self) -> Observe {
+        let (first, second) = (self.first.observe(), self.second.observe());
+        let left = Arc::clone(&self.left);
+        Box::new(move || {
+            let (first, second) = (first()?, second()?);
+            Some(Observation {
+                stats: counts(first.stats, second.stats, &left),
+                waits: first.waits.and(&second.waits),
+                waiting: first.waiting + second.waiting,
+                redis: match (first.redis, second.redis) {
+                    (Some(one), Some(other)) => Some([0, 1, 2].map(|at| one[at] + other[at])),
+                    (one, other) => one.or(other),
+                },
+            })
+        })
+    }
+}

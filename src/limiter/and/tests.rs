@@ -1,0 +1,247 @@
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use crate::{
+    AnyRateLimiter, Error, InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter,
+    Same, TokenBucket,
+};
+
+const TENTH: Duration = Duration::from_millis(100);
+
+fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[track_caller]
+fn granted<T>(future: impl Future<Output = Result<T, Error>>) -> T {
+    outcome(future).expect("granted")
+}
+
+#[track_caller]
+fn outcome<T>(future: impl Future<Output = T>) -> T {
+    match poll(&mut Box::pin(future)) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+/// One permit at once, and ten a second.
+fn bucket(clock: &ManualClock) -> RateLimiter<TokenBucket> {
+    RateLimiter::with_clock(TokenBucket::new(Rate::per_second(10.0), 1), clock)
+}
+
+fn places(max: u32, clock: &ManualClock) -> RateLimiter<InFlight> {
+    RateLimiter::with_clock(InFlight::new(max), clock)
+}
+
+#[test]
+fn nothing_of_the_second_is_held_while_a_caller_waits_for_the_first() {
+    let clock = ManualClock::new();
+    let (first, second) = (places(1, &clock), places(1, &clock));
+    let both = first.and(&second);
+    let held = first.try_acquire(1).expect("free");
+    let mut waiting = both.acquire(1);
+    assert!(poll(&mut waiting).is_pending());
+    assert_eq!((first.queue_len(), second.queue_len()), (1, 0));
+    // Another caller takes and gives back the place of the second meanwhile.
+    drop(second.try_acquire(1).expect("free"));
+    drop(held);
+    // It has gone on without a poll.
+    assert_eq!((first.available(), second.available()), (0, 0));
+    let grant = granted(waiting);
+    drop(grant);
+    assert_eq!((first.available(), second.available()), (1, 1));
+}
+
+#[test]
+fn a_caller_joins_the_second_queue_when_the_first_has_granted_it_and_not_when_it_is_polled() {
+    let clock = ManualClock::new();
+    let (first, second) = (bucket(&clock), places(1, &clock));
+    first.try_acquire(1).expect("full");
+    let held = second.try_acquire(1).expect("free");
+    let both = first.and(&second);
+    let mut early = both.acquire(1);
+    assert!(poll(&mut early).is_pending());
+    let reserved = outcome(both.reserve(1)).expect("a place");
+    clock.advance(TENTH);
+    let mut late = second.acquire(1);
+    assert!(poll(&mut late).is_pending());
+    assert_eq!((both.queue_len(), second.queue_len()), (3, 2));
+    clock.advance(TENTH);
+    assert_eq!((first.queue_len(), second.queue_len()), (0, 3));
+    drop(held);
+    assert!(poll(&mut late).is_pending());
+    let early = granted(early);
+    // Each wait is that of its own queue, without a gap between them.
+    assert_eq!((early.first().waited(), early.waited()), (TENTH, 2 * TENTH));
+    drop(early);
+    drop(granted(late));
+    assert_eq!(granted(reserved.wait()).first().waited(), 2 * TENTH);
+}
+
+#[test]
+fn a_caller_that_leaves_the_second_queue_gives_the_first_back_at_once() {
+    let clock = ManualClock::new();
+    let (first, second) = (bucket(&clock), places(1, &clock));
+    let _held = second.try_acquire(1).expect("free");
+    let both = first.and(&second);
+    let mut leaving = both.acquire(1);
+    assert!(poll(&mut leaving).is_pending());
+    let reserved = outcome(both.reserve(1)).expect("a place");
+    assert_eq!((first.available(), first.queue_len()), (0, 1));
+    drop(leaving);
+    // To the next one, which has gone on to the second.
+    assert_eq!((first.available(), first.queue_len(), second.queue_len()), (0, 0, 1));
+    drop(reserved);
+    assert_eq!((first.available(), second.queue_len()), (1, 0));
+    assert_eq!((both.stats().given_up, both.stats().granted), (2, 1));
+}
+
+#[test]
+fn a_caller_that_the_second_refuses_gives_the_first_back_before_it_learns_of_it() {
+    let clock = ManualClock::new();
+    let (first, second) = (bucket(&clock), places(2, &clock));
+    let both = first.and(&second);
+    let held = second.try_acquire(2).expect("free");
+    // At once.
+    let error = outcome(both.try_acquire(1)).expect_err("no place");
+    assert_eq!((error.part(), first.available()), (Some(1), 1));
+    let error = outcome(both.acquire(2)).expect_err("more than the bucket");
+    assert!(matches!(error, Error::ExceedsCapacity(_)) && error.part() == Some(0), "{error}");
+    // At its deadline, polled or not; its waker finds the permit there.
+    struct Ask(RateLimiter<TokenBucket>, AtomicUsize);
+    impl Wake for Ask {
+        fn wake(self: Arc<Self>) {
+            self.1.store(self.0.available() as usize, Ordering::SeqCst);
+        }
+    }
+    let ask = Arc::new(Ask(first.clone(), AtomicUsize::new(7)));
+    let mut timed = both.try_acquire_timeout(1, TENTH);
+    let waker = Waker::from(Arc::clone(&ask));
+    assert!(Pin::new(&mut timed).poll(&mut Context::from_waker(&waker)).is_pending());
+    assert_eq!(first.available(), 0);
+    clock.advance(TENTH);
+    assert_eq!((ask.1.load(Ordering::SeqCst), first.available()), (1, 1));
+    let error = outcome(timed).expect_err("too late");
+    assert!(matches!(error, Error::Denied { part: Some(1), .. }), "{error}");
+    // A reservation, by a new policy.
+    let reserved = outcome(both.reserve(1)).expect("a place");
+    assert_eq!(first.available(), 0);
+    second.set_policy(InFlight::new(0));
+    assert_eq!(first.available(), 1);
+    let error = outcome(reserved.wait()).expect_err("none at all");
+    assert!(matches!(error, Error::ExceedsCapacity(_)) && error.part() == Some(1), "{error}");
+    drop(held);
+}
+
+#[test]
+fn a_timeout_covers_both_waits() {
+    let clock = ManualClock::new();
+    let slow = TokenBucket::new(Rate::per_second(5.0), 1).initial(0);
+    let second = RateLimiter::with_clock(slow, &clock);
+    let first = bucket(&clock);
+    let both = first.and(&second);
+    first.try_acquire(1).expect("full");
+    let mut wide = both.try_acquire_timeout(1, 2 * TENTH);
+    assert!(poll(&mut wide).is_pending());
+    let mut narrow = both.try_acquire_timeout(1, 3 * TENTH);
+    assert!(poll(&mut narrow).is_pending());
+    clock.advance(TENTH);
+    assert_eq!(second.queue_len(), 1);
+    clock.advance(TENTH);
+    let wide = granted(wide);
+    assert_eq!((wide.waited(), wide.limited_by()), (2 * TENTH, Some(1)));
+    // It comes to the second after 0.2 s, which has a permit in 0.4 s.
+    let error = outcome(narrow).expect_err("0.1 s are left");
+    assert_eq!((error.part(), error.retry_after()), (Some(1), Some(2 * TENTH)));
+    assert_eq!(first.available(), 1);
+}
+
+#[test]
+fn a_reservation_does_not_move_a_clock_that_skips_waits() {
+    let clock = ManualClock::auto_advance();
+    let both = bucket(&clock).and(&places(1, &clock));
+    granted(both.acquire(1));
+    let reserved = outcome(both.reserve(1)).expect("a place");
+    assert_eq!((clock.elapsed(), reserved.delay()), (Duration::ZERO, TENTH));
+    assert_eq!(reserved.blocking_wait().expect("granted").waited(), TENTH);
+}
+
+#[test]
+fn three_limiters_and_one_without_its_type_are_one_limiter() {
+    let clock = ManualClock::new();
+    let customers = KeyedRateLimiter::with_clock(InFlight::new(2), &clock);
+    let (tokens, all) = (bucket(&clock), places(3, &clock));
+    let any = AnyRateLimiter::new(tokens.and(&all));
+    let ann = customers.at("ann").and(&any);
+    let one = granted(ann.acquire(1));
+    assert_eq!((customers.available(&"ann"), tokens.available(), all.available()), (1, 0, 2));
+    let error = outcome(ann.try_acquire(1)).expect_err("no token");
+    assert_eq!((error.part(), error.retry_after()), (Some(1), Some(TENTH)));
+    one.refund();
+    assert_eq!((customers.available(&"ann"), tokens.available(), all.available()), (2, 1, 3));
+    let quota = granted(ann.quota());
+    assert_eq!((quota.limit, quota.remaining, quota.reset_after), (1, 1, Some(Duration::ZERO)));
+    assert_eq!(granted(ann.limits(1)).len(), 3);
+}
+
+#[test]
+fn a_grant_says_where_it_waited_and_its_parts_say_for_which_rule() {
+    let clock = ManualClock::new();
+    let of = |per_second| TokenBucket::new(Rate::per_second(per_second), 1).initial(0);
+    let first = RateLimiter::with_clock(Same((of(10.0), of(20.0))), &clock);
+    let second = RateLimiter::with_clock(Same((of(10.0), of(5.0))), &clock);
+    let mut waiting = first.and(&second).acquire(1);
+    assert!(poll(&mut waiting).is_pending());
+    clock.advance(2 * TENTH);
+    let grant = granted(waiting);
+    assert_eq!((grant.waited(), grant.limited_by()), (2 * TENTH, Some(1)));
+    let second = grant.second().expect("of both");
+    assert_eq!((grant.first().limited_by(), second.limited_by()), (Some(0), Some(1)));
+}
+
+/// Customers with two places each, and four for all. Every fourth caller leaves, wherever it stands.
+#[test]
+fn each_queue_is_in_order_and_each_limit_holds_in_a_crowd() {
+    let clock = ManualClock::new();
+    let customers = KeyedRateLimiter::with_clock(InFlight::new(2), &clock);
+    let all = places(4, &clock);
+    // A caller, its customer, and its grant once it has one.
+    let (mut waiting, mut held, mut order) = (Vec::new(), Vec::new(), Vec::new());
+    for caller in 0..200_u32 {
+        let mut acquire = customers.at(caller % 5).and(&all).acquire(1);
+        match poll(&mut acquire) {
+            Poll::Ready(grant) => held.push((caller, grant.expect("room"))),
+            Poll::Pending => waiting.push((caller, acquire)),
+        }
+    }
+    while !held.is_empty() {
+        let (caller, grant) = held.remove(0);
+        order.push(caller);
+        drop(grant);
+        let leaving = waiting.iter().position(|(caller, _)| caller % 4 == 3);
+        leaving.filter(|_| order.len() % 2 == 0).map(|leaving| waiting.remove(leaving));
+        // From the last to the first: the polls do not make the order.
+        for (caller, mut acquire) in std::mem::take(&mut waiting).into_iter().rev() {
+            match poll(&mut acquire) {
+                Poll::Ready(grant) => held.push((caller, grant.expect("granted"))),
+                Poll::Pending => waiting.insert(0, (caller, acquire)),
+            }
+        }
+        let of_customer = |key| held.iter().filter(|(caller, _)| caller % 5 == key).count();
+        assert!(held.len() <= 4 && (0..5).all(|key| of_customer(key) <= 2));
+        // No place is unused while a caller could take it.
+        assert!(waiting.is_empty() || all.available() == 0);
+        held.sort_by_key(|(caller, _)| *caller);
+    }
+    assert!(waiting.is_empty() && order.len() >= 150, "{} were served", order.len());
+    for key in 0..5 {
+        let served: Vec<_> = order.iter().filter(|caller| **caller % 5 == key).collect();
+        assert!(served.is_sorted(), "{served:?}");
+        assert_eq!(customers.available(&key), 2);
+    }
+    assert_eq!(all.available(), 4);
+}
