@@ -72,7 +72,7 @@ fn an_outage_of_forty_minutes_is_over_when_it_is_over() {
 }
 
 #[test]
-#[ignore = "not reached yet"]
+#[ignore = "reached, but takes a minute: add --release and --ignored thousand_clients"]
 fn a_thousand_clients_do_not_storm_a_server_that_comes_back() {
     let mut misses = Misses::default();
     for seed in seeds(1) {
