@@ -66,10 +66,28 @@
 //! | [Shopify](Dialect::shopify) | `X-Shopify-Shop-Api-Call-Limit`: `32/40` | none: one call asks again after a second | |
 //! | [IETF](Dialect::ietf) | `RateLimit`: `"default";r=50;t=30`, `RateLimit-Policy`: `"default";q=100;w=60` | seconds | several quotas: the tightest |
 //! | [IETF, up to draft 6](Dialect::ietf_06) | `RateLimit-Limit`, `-Remaining`, `-Reset` | seconds | |
+//! | [gRPC](Dialect::grpc) | `grpc-status`, `grpc-retry-pushback-ms`, `grpc-status-details-bin` with a `RetryInfo` | | status 8 as 429, 14 as 503; in the header or the trailer |
 //! | [others](Dialect::generic), such as Reddit | `X-RateLimit-Limit`, `-Remaining`, `-Reset` | [any](Form::Any) | |
 //!
 //! A field name that several servers use is read by the form and size of its value: `x-ratelimit-reset: 40`
 //! is in 40 seconds, and `x-ratelimit-reset: 1795435240` is a date.
+//!
+//! What no dialect knows the program may: [`FeedbackBuilder::judge`] sees each response, and if the client has it the
+//! body, and says whether it was a refusal and until when.
+//!
+//! # Several servers, and several quotas of one
+//!
+//! A `Feedback` is for calls to one server with one quota. [`Servers`] are for the rest: the limit is the user's, and
+//! what is learned belongs to the server that said it and to the bucket that it named. A 429 of one host delays no
+//! other, and with GitHub's `search` used up its `core` goes on. The middleware for reqwest does so by itself.
+//!
+//! # In layers and middleware
+//!
+//! | client | |
+//! |---|---|
+//! | reqwest | [`tollgate::reqwest`](crate::reqwest): learns by itself |
+//! | tonic, hyper, octocrab, kube, and other services of tower | [`RateLimitLayer::learn`](crate::tower::RateLimitLayer::learn), or `RateLimitLayer::new` with a `Feedback` |
+//! | others | [`Call::observe`] |
 //!
 //! # What is counted
 //!
@@ -102,11 +120,16 @@ mod answer;
 mod counts;
 mod dialect;
 mod gate;
+mod grpc;
 mod headers;
 mod ietf;
+mod judge;
 mod learner;
+mod listen;
 mod observer;
 mod place;
+mod routes;
+mod servers;
 mod state;
 mod text;
 mod window;
@@ -115,6 +138,10 @@ pub use adaptive::Adaptive;
 pub use answer::{Answer, Meter, Unit, Verdict};
 pub use dialect::{Dialect, Dialects};
 pub use headers::Headers;
+pub use judge::Judged;
 pub use observer::{Call, Feedback, FeedbackBuilder};
+#[cfg(feature = "reqwest")]
+pub(crate) use servers::Table;
+pub use servers::{Learned, Servers};
 pub use state::FeedbackStats;
 pub use text::{Form, When};

@@ -120,6 +120,7 @@ mod line;
 pub mod metrics;
 mod observe;
 mod park;
+mod part;
 mod policy;
 mod rate_limiter;
 #[cfg(feature = "redis")]
@@ -154,6 +155,7 @@ pub use limiter::{
     Acquire, Granted, InProcess, Limiter, Metered, OwnedLimiter, Queue, Reservation, Settle,
 };
 pub use observe::Event;
+pub use part::Part;
 pub use policy::any::{AllOf, AnyPolicy, InvalidAllOf};
 pub use policy::fixed_window::FixedWindow;
 pub use policy::gcra::Gcra;

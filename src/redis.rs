@@ -52,7 +52,7 @@ pub use crate::error::store::StoreError;
 /// The client library, whose types are part of this module's.
 pub use ::redis;
 pub use acquire::{RedisAcquire, RedisReservation};
-pub use builder::Builder;
+pub use builder::RedisRateLimiterBuilder;
 #[cfg(feature = "redis-cluster")]
 pub use connection::cluster::Cluster;
 pub use connection::reconnecting::Reconnecting;

@@ -56,11 +56,18 @@
 //!
 //! # Learning limits from response headers
 //!
-//! The middleware [learns](crate::feedback) from responses: a 429 or 503 pauses the requests of that limit, and no
-//! more are sent than the server says remain, in the dialects of GitHub, `OpenAI`, Anthropic, Discord and others.
-//! A refused request's response is returned like any other. [`RateLimit::feedback`] has the options,
-//! [`RateLimit::without_feedback`] turns it off. It keeps what it learned for up to 65,536 names in use; requests
-//! of further names only wait for their limits.
+//! The middleware [learns](crate::feedback) from responses: a 429 or 503 pauses the requests to that host, and no
+//! more are sent than the server says remain, in the dialects of GitHub, `OpenAI`, Anthropic, Discord and others. A
+//! refused request's response is returned like any other. [`RateLimit::feedback`] has the options,
+//! [`RateLimit::without_feedback`] turns it off, and [`RateLimit::learned`] shows what it knows.
+//!
+//! What was learned within a limit belongs to the host that said it, and to the bucket that it named: see
+//! [`Servers`](crate::feedback::Servers). It is kept for up to 65,536 hosts in use; requests to further ones only wait for
+//! their limits.
+//!
+//! If the program [judges](crate::feedback::FeedbackBuilder::judge) responses, it gets the begin of the body (64 KiB, in
+//! whole frames) of those with a status of 400 and above. Errors of the connection and timeouts count as calls that
+//! [failed](crate::feedback::Call::failed).
 //!
 //! # Places in flight
 //!
@@ -79,7 +86,6 @@
 //! that wait for the limit; `max_wait` bounds waits for the server as well.
 
 mod body;
-mod by_key;
 mod host;
 mod key;
 mod middleware;

@@ -14,8 +14,34 @@
 //! WebSocket) outlives the body: a server takes its [`UpgradePlace`], a client the
 //! [grant](ResponseBody::take_grant).
 //!
-//! Responses are [`http::Response`]s. A reqwest client, whose responses are its own, has
-//! `tollgate::reqwest` (feature `reqwest`).
+//! A client layer takes any response that gives status, headers and a place for the grant: see [`AnyResponse`]. A reqwest
+//! client has middleware of its own, in `tollgate::reqwest` (feature `reqwest`).
+//!
+//! # A client that learns
+//!
+//! With the feature `feedback`, [`RateLimitLayer::learn`] obeys what the servers say (`Retry-After`, `X-RateLimit-*`,
+//! [and others](crate::feedback#dialects)), each for its own calls. Of gRPC it reads the status and the push-back in
+//! the header or the trailer, but nothing after the first message. A call of which the inner service makes an error
+//! counts as one that [failed](crate::feedback::Call::failed).
+//!
+//! [`RateLimitLayer::new`] with a [`Feedback`](crate::feedback::Feedback) learns as well: for a service whose calls go
+//! to one server. It waits in `poll_ready`, for requests of any type.
+//!
+//! ```
+//! # async fn example() -> Result<(), tonic::transport::Error> {
+//! use tollgate::tower::RateLimitLayer;
+//! use tollgate::{Rate, RateLimiter, TokenBucket};
+//! use tonic::Status;
+//! use tonic::transport::Endpoint;
+//! use tower::Layer;
+//!
+//! let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 20));
+//! let channel = Endpoint::from_static("http://[::1]:50051").connect().await?;
+//! let channel = RateLimitLayer::learn(limiter)
+//!     .refuse_with(|error| Status::resource_exhausted(error.to_string()))
+//!     .layer(channel); // for `GreeterClient::new(channel)`
+//! # Ok(()) }
+//! ```
 //!
 //! # A client that waits
 //!
@@ -84,8 +110,10 @@ mod body;
 mod choose;
 mod fields;
 mod future;
+mod inner;
 mod layer;
 mod refuse;
+mod response;
 mod service;
 mod upgrade;
 
@@ -93,5 +121,6 @@ pub use body::ResponseBody;
 pub use future::ResponseFuture;
 pub use layer::{RateLimitByLayer, RateLimitLayer};
 pub use refuse::{Refuse, RefuseFuture, RefuseLayer};
+pub use response::AnyResponse;
 pub use service::{RateLimit, RateLimitBy};
 pub use upgrade::UpgradePlace;

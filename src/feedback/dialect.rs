@@ -1,9 +1,11 @@
 //! How each API names what it says about its limits.
 
 use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use super::answer::{Answer, Unit, Verdict};
+use super::grpc;
 use super::headers::Headers;
 use super::ietf;
 use super::text::{Form, When, count, longest};
@@ -40,6 +42,7 @@ pub struct Dialect {
     least_wait: Option<Duration>,
     is_continuous: bool,
     is_structured: bool,
+    is_grpc: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +77,7 @@ impl Dialect {
             least_wait: None,
             is_continuous: false,
             is_structured: false,
+            is_grpc: false,
         }
     }
 
@@ -184,6 +188,9 @@ impl Dialect {
         if self.is_structured {
             ietf::read(headers, answer);
         }
+        if self.is_grpc {
+            grpc::read(headers, answer);
+        }
         let before = answer.meters;
         for (unit, part, name) in &self.fields {
             // What an earlier dialect has said stays.
@@ -247,7 +254,12 @@ impl Dialect {
         answer.least_wait = answer.least_wait.or(self.least_wait);
     }
 
-    fn judge(&self, answer: &mut Answer) {
+    fn judge(&self, headers: &(impl Headers + ?Sized), answer: &mut Answer) {
+        if self.is_grpc
+            && let Some(verdict) = grpc::verdict(headers)
+        {
+            answer.verdict = verdict;
+        }
         let remains_nothing = answer.meters.iter().any(|meter| meter.remaining == Some(0));
         let is_limited = answer.wait.is_some() || remains_nothing;
         for &(status, on, verdict) in &self.verdicts {
@@ -353,6 +365,13 @@ impl Dialect {
             .reset(Unit::Requests, "ratelimit-reset", Form::Any)
     }
 
+    /// gRPC: `grpc-status` 8 (`RESOURCE_EXHAUSTED`) is a refusal, and 14 (`UNAVAILABLE`) what 503 is to HTTP. The
+    /// time is that of `grpc-retry-pushback-ms`, or of a `RetryInfo` in `grpc-status-details-bin`.
+    #[must_use]
+    pub fn grpc() -> Self {
+        Self { is_grpc: true, ..Self::new("grpc").marked_by("grpc-status") }
+    }
+
     /// Any other API with `X-RateLimit-Limit`, `-Remaining` and `-Reset`, whatever form the reset has.
     #[must_use]
     pub fn generic() -> Self {
@@ -398,6 +417,7 @@ impl Default for Dialects {
             Dialect::ietf(),
             Dialect::ietf_06(),
             Dialect::generic(),
+            Dialect::grpc(),
         ];
         Self { list, is_sure: false }
     }
@@ -411,6 +431,12 @@ const WAITS: [(&str, Form); 3] = [
 ];
 
 impl Dialects {
+    /// The default, which all share.
+    pub(super) fn known() -> Arc<Self> {
+        static KNOWN: LazyLock<Arc<Dialects>> = LazyLock::new(Arc::default);
+        Arc::clone(&KNOWN)
+    }
+
     /// This one, whose statuses count for every response.
     #[must_use]
     pub fn only(dialect: Dialect) -> Self {
@@ -456,7 +482,7 @@ impl Dialects {
             500..=599 if answer.wait.is_some() => Verdict::Unavailable,
             _ => Verdict::Accepted,
         };
-        applying.iter().for_each(|dialect| dialect.judge(&mut answer));
+        applying.iter().for_each(|dialect| dialect.judge(headers, &mut answer));
         answer.dialect = applying.first().map(|dialect| dialect.name.clone());
         if age.is_some_and(|age| !age.after(Duration::ZERO).is_zero()) {
             answer.meters = Default::default();

@@ -1,8 +1,9 @@
 //! The limiter, the gate before it, and what answers change of both.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use super::answer::{Answer, Unit, Verdict};
@@ -10,7 +11,10 @@ use super::counts::Counts;
 use super::dialect::Dialects;
 use super::gate::{Gate, LEARNED, Units};
 use super::headers::Headers;
+use super::judge::{Judge, Judged};
 use super::learner::Search;
+use super::listen::Head;
+use super::servers::Home;
 use super::state::{FeedbackStats, Lesson, State, Taken};
 use super::text::When;
 use super::window::Heard;
@@ -18,11 +22,11 @@ use crate::clock::{Alarm, OnAlarm};
 use crate::error::Error;
 use crate::limiter::{Granted, OwnedLimiter};
 use crate::park::block_on;
+use crate::part::Part;
 use crate::policy::Cost;
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::retry::{self, RetryBudget};
-use crate::sync::Mutex;
-
+use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::units::{Nanos, Rate};
 
 /// A server may not stop a limiter for longer than this by default: GitHub's windows are as long.
@@ -62,13 +66,18 @@ const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// ```
 pub struct Feedback<L: OwnedLimiter> {
     shared: Arc<Shared<L>>,
+    /// Of a call to one of several servers.
+    home: Option<Arc<Home<L>>>,
 }
 
 struct Shared<L: OwnedLimiter> {
     limiter: L,
     gate: RateLimiter<Gate>,
     counts: Counts,
-    dialects: Dialects,
+    dialects: Arc<Dialects>,
+    judge: Option<Judge>,
+    /// Whether the limiter serves this server alone. `None`: so says the program.
+    is_alone: Option<Arc<AtomicBool>>,
     max_wait: Duration,
     state: Mutex<State<L::Grant>>,
     /// Whether the state has something that is learned, whose pace needs the number of those that wait.
@@ -91,11 +100,14 @@ struct Shared<L: OwnedLimiter> {
 ///     .build();
 /// assert_eq!(feedback.stats().answers, 0);
 /// ```
+#[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct FeedbackBuilder<L: OwnedLimiter> {
     limiter: L,
     counts: Counts,
-    dialects: Dialects,
+    dialects: Arc<Dialects>,
+    judge: Option<Judge>,
+    is_alone: Option<Arc<AtomicBool>>,
     max_wait: Duration,
     search: Search,
     retries: Option<f64>,
@@ -104,7 +116,41 @@ pub struct FeedbackBuilder<L: OwnedLimiter> {
 impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// The dialects to read; by default all that are known.
     pub fn dialects(self, dialects: Dialects) -> Self {
-        Self { dialects, ..self }
+        Self { dialects: Arc::new(dialects), ..self }
+    }
+
+    /// Changes what a response is taken to say, for what no dialect can know. `judge` gets the response and what was
+    /// read of it, and may set all of that: the verdict, the time to wait, the bucket. Learned is what it leaves.
+    ///
+    /// ```
+    /// use tollgate::feedback::{Feedback, Verdict, When};
+    /// use tollgate::{InFlight, ManualClock, RateLimiter};
+    /// # use std::time::Duration;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let api = Feedback::builder(RateLimiter::with_clock(InFlight::new(10), ManualClock::new()))
+    ///     .judge(|response, answer| {
+    ///         // OpenAI: a 429 that no wait helps against.
+    ///         if response.contains("insufficient_quota") {
+    ///             (answer.verdict, answer.is_final) = (Verdict::Accepted, true);
+    ///         }
+    ///         // GitHub: a limit that only the text names.
+    ///         if answer.status == 403 && response.contains("secondary rate limit") {
+    ///             (answer.verdict, answer.wait) = (Verdict::Refused, Some(When::After(Duration::from_secs(60))));
+    ///         }
+    ///     })
+    ///     .build();
+    /// let none: [(&str, &str); 0] = [];
+    /// api.acquire(1).await?.observe_body(429u16, &none, br#"{"code":"insufficient_quota"}"#).await;
+    /// assert!(api.try_acquire(1).await.is_ok());
+    /// let body = b"You have exceeded a secondary rate limit";
+    /// api.acquire(1).await?.observe_body(403u16, &none, body).await;
+    /// assert_eq!(api.try_acquire(1).await.unwrap_err().retry_after().unwrap().as_secs(), 60);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn judge(self, judge: impl Fn(&Judged<'_>, &mut Answer) + Send + Sync + 'static) -> Self {
+        Self { judge: Some(Judge::new(judge)), ..self }
     }
 
     /// The longest time for which a server can stop calls; an hour by default. A later reset or `Retry-After` is
@@ -176,10 +222,14 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
         self
     }
 
+    pub(super) fn of_server(self, is_alone: &Arc<AtomicBool>) -> Self {
+        Self { is_alone: Some(Arc::clone(is_alone)), ..self }
+    }
+
     /// The feedback. It uses the limiter's clock.
     #[must_use]
     pub fn build(self) -> Feedback<L> {
-        let Self { limiter, counts, dialects, max_wait, search, retries } = self;
+        let Self { limiter, counts, dialects, judge, is_alone, max_wait, search, retries } = self;
         let state = State::new(search, limiter.clock().now());
         let gate = RateLimiter::with_clock(state.gate(), limiter.clock().clone());
         let is_learning = AtomicBool::new(state.is_learning());
@@ -188,10 +238,21 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
         let retries = retries.map(|share| Box::new(RetryBudget::with_clock(share, clock())));
         let shared = Arc::new_cyclic(|this: &Weak<Shared<L>>| {
             let alarm = Mutex::new(limiter.clock().alarm(this.clone()));
-            let dialects = dialects;
-            Shared { limiter, gate, counts, dialects, max_wait, state, is_learning, retries, alarm }
+            Shared {
+                limiter,
+                gate,
+                counts,
+                dialects,
+                judge,
+                is_alone,
+                max_wait,
+                state,
+                is_learning,
+                retries,
+                alarm,
+            }
         });
-        Feedback { shared }
+        Feedback { shared, home: None }
     }
 }
 
@@ -204,9 +265,16 @@ impl<L: OwnedLimiter> Feedback<L> {
 
     /// Sets more.
     pub fn builder(limiter: L) -> FeedbackBuilder<L> {
-        let (counts, dialects) = (Counts::default(), Dialects::default());
-        let search = Search::default();
-        FeedbackBuilder { limiter, counts, dialects, max_wait: MAX_WAIT, search, retries: None }
+        FeedbackBuilder {
+            limiter,
+            counts: Counts::default(),
+            dialects: Dialects::known(),
+            judge: None,
+            is_alone: None,
+            max_wait: MAX_WAIT,
+            search: Search::default(),
+            retries: None,
+        }
     }
 
     crate::limiter::methods_of_limiter!();
@@ -270,7 +338,8 @@ impl<L: OwnedLimiter> Feedback<L> {
             retries.on_call();
         }
         let sent = shared.limiter.clock().now();
-        Call { shared, units, grant, before, place: Some(place), sent }
+        let home = self.home.clone();
+        Call { shared, home, units, grant, before, place: Some(place), sent, head: None }
     }
 
     /// Permits that no call to the server is made with.
@@ -278,13 +347,20 @@ impl<L: OwnedLimiter> Feedback<L> {
         let shared = Arc::clone(&self.shared);
         let sent = shared.limiter.clock().now();
         let before = Duration::ZERO;
-        Call { shared, units: [0; 4], grant: Some(grant), before, place: None, sent }
+        let (units, grant) = ([0; 4], Some(grant));
+        Call { shared, home: None, units, grant, before, place: None, sent, head: None }
     }
 
     /// The limiter.
     #[must_use]
     pub fn limiter(&self) -> &L {
         &self.shared.limiter
+    }
+
+    /// Whether the program judges what responses say, for which a client with a body reads it.
+    #[cfg(feature = "reqwest")]
+    pub(crate) fn judges(&self) -> bool {
+        self.shared.judge.is_some()
     }
 
     /// What remains of the server's quota, if it has said so and its window still lasts. Calls under way may or
@@ -334,11 +410,41 @@ impl<L: OwnedLimiter> Feedback<L> {
     }
 
     /// Whether it knows nothing that holds calls back, and no other handle is in use.
-    #[cfg(any(feature = "reqwest", feature = "tower"))]
-    pub(crate) fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         let now = self.shared.limiter.clock().now();
         self.shared.give_back();
         Arc::strong_count(&self.shared) == 1 && self.shared.state.lock().is_idle(now)
+    }
+
+    /// For a call to one of several servers.
+    pub(super) fn with_home(self, home: Home<L>) -> Self {
+        Self { home: Some(Arc::new(home)), ..self }
+    }
+
+    /// Hears an answer to a call to another bucket of the server, which holds for all of them.
+    pub(super) fn overhear(&self, sent: Nanos, answer: &Answer) {
+        let Answer { verdict, wait, least_wait, date, .. } = *answer;
+        let answer = Answer { verdict, wait, least_wait, date, ..Answer::default() };
+        let heard = self.shared.heard(sent, &answer);
+        let shown = (false, self.shared.waiting());
+        // The limiter is not of this server alone.
+        let _ = self.shared.change(|state| state.learn(&heard, [0; 4], &answer, true, shown));
+    }
+
+    /// Gives back what was taken from the limiter, and ends the pause that was asked of it.
+    pub(super) fn let_go(&self) {
+        let now = self.shared.limiter.clock().now();
+        let (taken, is_paused) = {
+            let mut state = self.shared.state.lock();
+            (std::mem::take(&mut state.taken), state.pauses_limiter(now))
+        };
+        taken.into_iter().for_each(|taken| taken.grant.refund());
+        self.shared.arm();
+        if is_paused {
+            let resumed = pin!(self.shared.limiter.resume());
+            // Done from the first poll on, also over Redis.
+            let _ = resumed.poll(&mut Context::from_waker(Waker::noop()));
+        }
     }
 
     /// Forgets what the server said and what was learned, and ends a pause of the limiter: for a caller that knows
@@ -449,6 +555,14 @@ impl<L: OwnedLimiter> Shared<L> {
         self.arm();
     }
 
+    fn read<H: Headers + ?Sized>(&self, status: u16, headers: &H, body: Option<&[u8]>) -> Answer {
+        let mut answer = self.dialects.read(status, headers);
+        if let Some(judge) = &self.judge {
+            judge.judge(headers, body, &mut answer);
+        }
+        answer
+    }
+
     fn heard(&self, sent: Nanos, answer: &Answer) -> Heard {
         let clock = self.limiter.clock();
         let now = clock.now();
@@ -458,6 +572,9 @@ impl<L: OwnedLimiter> Shared<L> {
 
     /// Does with the limiter what an answer asks for.
     async fn apply(&self, lesson: Lesson) {
+        if self.is_alone.as_ref().is_some_and(|is_alone| !is_alone.load(Ordering::Acquire)) {
+            return;
+        }
         if let Some(pause) = lesson.pause {
             self.count(self.limiter.pause_for(pause).await);
         } else if lesson.resume {
@@ -531,6 +648,7 @@ impl<L: OwnedLimiter> OnAlarm for Shared<L> {
 #[must_use = "a call that is dropped without an answer counts against what remains"]
 pub struct Call<L: OwnedLimiter> {
     shared: Arc<Shared<L>>,
+    home: Option<Arc<Home<L>>>,
     units: [u32; 4],
     grant: Option<L::Grant>,
     /// How long the caller had waited before it asked the limiter, for the last time.
@@ -538,6 +656,8 @@ pub struct Call<L: OwnedLimiter> {
     /// `None` once its answer was observed.
     place: Option<Grant<'static, Gate>>,
     sent: Nanos,
+    /// What its response has said so far, if more is to come.
+    pub(super) head: Option<Head>,
 }
 
 impl<L: OwnedLimiter> Call<L> {
@@ -554,8 +674,41 @@ impl<L: OwnedLimiter> Call<L> {
         status: S,
         headers: &H,
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
+        let answer = self.shared.read(status.into(), headers, None);
+        self.answered(answer)
+    }
+
+    /// As [`observe`](Self::observe), for a client that has read the body, which is for
+    /// [`judge`](FeedbackBuilder::judge) to look at.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`observe`](Self::observe).
+    pub fn observe_body<S: Into<u16>, H: Headers + ?Sized>(
+        &mut self,
+        status: S,
+        headers: &H,
+        body: &[u8],
+    ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
+        let answer = self.shared.read(status.into(), headers, Some(body));
+        self.answered(answer)
+    }
+
+    fn answered(&mut self, answer: Answer) -> impl Future<Output = Answer> + Send + use<L> {
+        if let Some(home) = &self.home
+            && self.place.is_some()
+        {
+            let home = Arc::clone(home);
+            if let Some(bucket) = home.bucket(&answer) {
+                self.move_to(&bucket);
+            }
+            if answer.is_global && answer.is_refused() {
+                let all = home.all().into_iter();
+                let others = all.filter(|bucket| !Arc::ptr_eq(&bucket.shared, &self.shared));
+                others.for_each(|bucket| bucket.overhear(self.sent, &answer));
+            }
+        }
         let shared = Arc::clone(&self.shared);
-        let answer = shared.dialects.read(status, headers);
         let lesson = self.learn(&answer);
         async move {
             shared.apply(lesson).await;
@@ -563,12 +716,24 @@ impl<L: OwnedLimiter> Call<L> {
         }
     }
 
+    /// The call belongs to another bucket of the server than was thought when it was sent.
+    fn move_to(&mut self, bucket: &Feedback<L>) {
+        if Arc::ptr_eq(&self.shared, &bucket.shared) {
+            return;
+        }
+        let place = bucket.shared.gate.take_anyway(cost(self.units));
+        bucket.shared.state.lock().send(self.units);
+        let left = std::mem::replace(&mut self.shared, Arc::clone(&bucket.shared));
+        left.change(|state| state.land(self.units));
+        drop(self.place.replace(place));
+    }
+
     /// What follows from the answer. Nothing from a second one.
     fn learn(&mut self, answer: &Answer) -> Lesson {
         let Some(place) = self.place.take() else { return Lesson::default() };
         let shared = &self.shared;
         let heard = shared.heard(self.sent, answer);
-        let shown = (place.limited_by() == Some(LEARNED), shared.waiting());
+        let shown = (place.limited_by().map(Part::index) == Some(LEARNED), shared.waiting());
         let lesson = shared.change(|state| {
             state.land(self.units);
             state.learn(&heard, self.units, answer, L::IS_REMOTE, shown)
@@ -630,8 +795,13 @@ impl<L: OwnedLimiter> Call<L> {
 
     /// The server could not be reached, or did not answer: as [`observe`](Self::observe) of a 503 without a time.
     ///
-    /// Report it after errors of the connection and timeouts, or an outage without answers goes on to get all calls.
+    /// Report it after errors of the connection and timeouts, or an outage without answers goes on to get all calls. The
+    /// server may have counted the call.
     pub fn failed(&mut self) {
+        if self.place.is_some() {
+            let now = self.shared.limiter.clock().now();
+            self.shared.change(|state| state.count_lost(self.units, now));
+        }
         let _ = self.learn(&Answer { verdict: Verdict::Unavailable, ..Answer::default() });
     }
 
@@ -701,7 +871,7 @@ impl<L: OwnedLimiter> Drop for Call<L> {
 
 impl<L: OwnedLimiter> Clone for Feedback<L> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { shared: Arc::clone(&self.shared), home: self.home.clone() }
     }
 }
 

@@ -10,9 +10,10 @@ use super::gate::Gate;
 use super::observer::{Call, Feedback, cost};
 use crate::error::Error;
 use crate::limiter::{
-    Acquire, Ask, Driven, Granted, Handle, InProcess, Limiter, OwnedLimiter, Passage, Queue,
-    sealed::Sealed,
+    Acquire, Ask, Driven, Granted, Handle, Hearing, InProcess, Limiter, OwnedLimiter, Passage,
+    Queue, sealed::Sealed,
 };
+use crate::part::Part;
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::Stats;
 use crate::units::Nanos;
@@ -284,7 +285,7 @@ impl<L: OwnedLimiter> Granted for Call<L> {
         self.waited_in_all()
     }
 
-    fn limited_by(&self) -> Option<usize> {
+    fn limited_by(&self) -> Option<Part> {
         self.granted().and_then(Granted::limited_by)
     }
 
@@ -308,5 +309,21 @@ impl<L: OwnedLimiter> Granted for Call<L> {
 
     fn holds_places(&self) -> bool {
         self.granted().is_some_and(Granted::holds_places)
+    }
+
+    fn hear(&mut self, status: http::StatusCode, headers: &http::HeaderMap) -> Hearing {
+        self.hear_head(status, headers)
+    }
+
+    fn hears_body(&self) -> bool {
+        self.head.is_some()
+    }
+
+    fn hear_failure(&mut self) {
+        self.failed();
+    }
+
+    fn hear_body(&mut self, trailers: Option<&http::HeaderMap>) {
+        self.hear_frame(trailers);
     }
 }

@@ -165,7 +165,6 @@ impl<G> State<G> {
     }
 
     /// Whether nothing holds calls back now or, without further answers, later.
-    #[cfg(any(feature = "reqwest", feature = "tower"))]
     pub(super) fn is_idle(&self, now: Nanos) -> bool {
         let is_learned = self.learner.as_ref().and_then(|learner| learner.lowered());
         is_learned.is_none_or(|at| at.saturating_add(LONGEST) <= now)
@@ -173,6 +172,11 @@ impl<G> State<G> {
             && self.taken.is_empty()
             && self.flying.iter().all(|&flying| flying == 0)
             && self.windows.iter().all(|window| window.reset().is_none_or(|reset| reset <= now))
+    }
+
+    /// Whether the limiter is paused by what the server said.
+    pub(super) fn pauses_limiter(&self, now: Nanos) -> bool {
+        now < self.paused_until.max(self.exhausted_until)
     }
 
     /// A call was sent.
@@ -191,6 +195,11 @@ impl<G> State<G> {
     /// The answer to a call that was sent will not come.
     pub(super) fn lose(&mut self, units: [u32; 4], now: Nanos) {
         self.land(units);
+        self.count_lost(units, now);
+    }
+
+    /// The server may have counted a call whose answer will not come.
+    pub(super) fn count_lost(&mut self, units: [u32; 4], now: Nanos) {
         for (window, n) in self.windows.iter_mut().zip(units) {
             window.lose(now, n.into());
         }

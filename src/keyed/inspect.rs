@@ -109,13 +109,6 @@ where
         self.table.options.settings.bounds.permits
     }
 
-    /// Whether an absent key begins as a new limiter; see
-    /// [`crate::KeyedRateLimiterBuilder::absent_is_new`].
-    #[must_use]
-    pub fn absent_is_new(&self) -> bool {
-        self.table.options.settings.absent_is_new
-    }
-
     /// The keys in the table, in no particular order. They are read shard by shard, not atomically.
     #[must_use]
     pub fn keys(&self) -> Vec<K>
@@ -131,7 +124,7 @@ where
         self.table.stats()
     }
 
-    /// How long callers waited at all keys, and for which part of the policy.
+    /// How long callers waited at all keys, and for which limit of the policy.
     #[must_use]
     pub fn waits(&self) -> Waits {
         self.table.waits()

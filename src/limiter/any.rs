@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
+use crate::part::Part;
 use crate::policy::{Cost, Limit, Quota};
 use crate::stats::{Stats, Waits};
 
@@ -295,7 +296,7 @@ pub struct AnyGrant<C: Cost = u32>(Box<dyn Granted<Cost = C>>);
 impl<C: Cost> AnyGrant<C> {
     crate::limiter::methods_of_granted!();
 
-    fn new(grant: impl Granted<Cost = C> + 'static) -> Self {
+    pub(crate) fn new(grant: impl Granted<Cost = C> + 'static) -> Self {
         Self(Box::new(grant))
     }
 }
@@ -313,7 +314,7 @@ impl<C: Cost> Granted for AnyGrant<C> {
         self.0.waited()
     }
 
-    fn limited_by(&self) -> Option<usize> {
+    fn limited_by(&self) -> Option<Part> {
         self.0.limited_by()
     }
 
@@ -335,6 +336,26 @@ impl<C: Cost> Granted for AnyGrant<C> {
 
     fn holds_places(&self) -> bool {
         self.0.holds_places()
+    }
+
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    fn hear(&mut self, status: http::StatusCode, headers: &http::HeaderMap) -> super::Hearing {
+        self.0.hear(status, headers)
+    }
+
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    fn hear_failure(&mut self) {
+        self.0.hear_failure();
+    }
+
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    fn hears_body(&self) -> bool {
+        self.0.hears_body()
+    }
+
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    fn hear_body(&mut self, trailers: Option<&http::HeaderMap>) {
+        self.0.hear_body(trailers);
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::sealed::Sealed;
 use crate::error::Error;
 
+use crate::part::Part;
 use crate::policy::Cost;
 
 /// What a [`Limiter`](crate::Limiter) grants: [`Grant`](crate::Grant), `RedisGrant`, a `Call` of a `Feedback`, or
@@ -23,7 +24,7 @@ pub trait Granted: Sealed + fmt::Debug + Send + Sync {
     fn waited(&self) -> Duration;
 
     /// The index of the rule that made the call wait; see [`Grant::limited_by`](crate::Grant::limited_by).
-    fn limited_by(&self) -> Option<usize>;
+    fn limited_by(&self) -> Option<Part>;
 
     /// Corrects the cost once the true one is known; see [`Grant::settle`](crate::Grant::settle). In process it is
     /// ready at the first poll.
@@ -72,7 +73,36 @@ pub trait Granted: Sealed + fmt::Debug + Send + Sync {
     /// Whether dropping it gives places in flight back, or would under another policy of its limiter.
     #[doc(hidden)]
     fn holds_places(&self) -> bool;
+
+    /// Hears the head of the response to the call: what a limiter that learns has still to do. What was learned is in
+    /// force at once.
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    #[doc(hidden)]
+    fn hear(&mut self, _: http::StatusCode, _: &http::HeaderMap) -> Hearing {
+        None
+    }
+
+    /// Hears that there is no response, as the server was not reached, or did not answer.
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    #[doc(hidden)]
+    fn hear_failure(&mut self) {}
+
+    /// Whether the head did not say how the call went, and the body will.
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    #[doc(hidden)]
+    fn hears_body(&self) -> bool {
+        false
+    }
+
+    /// Hears the first frame of the body: data, or the trailers.
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    #[doc(hidden)]
+    fn hear_body(&mut self, _trailers: Option<&http::HeaderMap>) {}
 }
+
+/// What a limiter has still to do about a response: over Redis it takes a request.
+#[cfg(any(feature = "feedback", feature = "tower"))]
+pub(crate) type Hearing = Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
 
 /// A settlement; see [`Granted::settle`].
 #[derive(Debug)]

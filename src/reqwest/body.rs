@@ -1,10 +1,14 @@
 //! The grant of a response: kept until its body has ended, or taken out to be settled.
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use ::reqwest::{Body, Response, ResponseBuilderExt, StatusCode};
+use http::HeaderMap;
+use http::response::Parts;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::limiter::Granted;
@@ -28,6 +32,15 @@ struct HeldBody<C: Cost> {
 }
 
 impl<C: Cost> HeldBody<C> {
+    fn hear(&self, trailers: Option<&HeaderMap>) {
+        // Not under the lock: it wakes callers.
+        let grant = self.slot.0.lock().take_if(|grant| grant.hears_body());
+        if let Some(mut grant) = grant {
+            grant.hear_body(trailers);
+            *self.slot.0.lock() = Some(grant);
+        }
+    }
+
     fn release(&self) {
         let grant = self.slot.0.lock().take();
         drop(grant);
@@ -51,6 +64,9 @@ impl<C: Cost> HttpBody for HeldBody<C> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
+        if let Some(Ok(frame)) = &frame {
+            self.hear(frame.trailers_ref());
+        }
         // A reader that knows the end from the size may not ask for the frame after the last.
         if !matches!(frame, Some(Ok(_))) || self.inner.is_end_stream() {
             self.release();
@@ -69,23 +85,97 @@ impl<C: Cost> HttpBody for HeldBody<C> {
 
 /// Puts the grant into the response, and around its body if it holds places.
 pub(super) fn with_grant<C: Cost>(mut response: Response, grant: AnyGrant<C>) -> Response {
-    let holds_places = grant.holds_places();
+    let is_wrapped = grant.holds_places() || grant.hears_body();
     let slot = Slot(Arc::new(Mutex::new(Some(grant))));
     response.extensions_mut().insert(slot.clone());
-    if !holds_places {
+    if !is_wrapped {
         return response;
     }
-    let url = http::Response::builder().url(response.url().clone()).body(());
-    let (mut head, inner) = http::Response::from(response).into_parts();
+    let (head, inner) = into_parts(response);
     // The connection goes on after an upgrade, when the body has ended.
     if inner.is_end_stream() && head.status != StatusCode::SWITCHING_PROTOCOLS {
         slot.0.lock().take();
     }
+    http::Response::from_parts(head, Body::wrap(HeldBody { inner, slot })).into()
+}
+
+fn into_parts(response: Response) -> (Parts, Body) {
+    let url = http::Response::builder().url(response.url().clone()).body(());
+    let (mut head, body) = http::Response::from(response).into_parts();
     if let Ok(url) = url {
         // Where reqwest keeps the URL of a response that it did not make.
         head.extensions.extend(url.into_parts().0.extensions);
     }
-    http::Response::from_parts(head, Body::wrap(HeldBody { inner, slot })).into()
+    (head, body)
+}
+
+/// The begin of a body, to look at: an error of an API is shorter.
+const MOST_READ: usize = 1 << 16;
+
+type Part = Frame<<Body as HttpBody>::Data>;
+
+/// A body of which the begin was read.
+struct BegunBody {
+    begin: VecDeque<Part>,
+    rest: Body,
+    hint: SizeHint,
+}
+
+impl HttpBody for BegunBody {
+    type Data = <Body as HttpBody>::Data;
+    type Error = <Body as HttpBody>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Part, Self::Error>>> {
+        match self.begin.pop_front() {
+            Some(part) => Poll::Ready(Some(Ok(part))),
+            None => Pin::new(&mut self.rest).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.begin.is_empty() && self.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.hint.clone()
+    }
+}
+
+/// Reads the begin of the body. The response has it all the same.
+pub(super) async fn read(response: Response) -> Result<(Response, Vec<u8>), ::reqwest::Error> {
+    let (head, mut rest) = into_parts(response);
+    let (mut begin, mut text, hint) = (VecDeque::new(), Vec::new(), rest.size_hint());
+    while text.len() < MOST_READ {
+        let frame = poll_fn(|context| Pin::new(&mut rest).poll_frame(context)).await;
+        let Some(frame) = frame.transpose()? else { break };
+        if let Some(data) = frame.data_ref() {
+            text.extend_from_slice(data);
+        }
+        begin.push_back(frame);
+    }
+    let body = Body::wrap(BegunBody { begin, rest, hint });
+    Ok((http::Response::from_parts(head, body).into(), text))
+}
+
+#[cfg(feature = "tower")]
+impl crate::tower::AnyResponse for Response {
+    type Held<C: Cost> = Self;
+
+    fn status(&self) -> StatusCode {
+        self.status()
+    }
+
+    fn headers(&self) -> &HeaderMap {
+        self.headers()
+    }
+
+    /// [`take_grant`] takes it out again.
+    fn hold<C: Cost>(self, grant: AnyGrant<C>, _: bool) -> Self {
+        with_grant(self, grant)
+    }
 }
 
 /// Takes the grant out of a response, to correct the cost of the call once it is known. Do it before the body is

@@ -9,14 +9,14 @@ use async_trait::async_trait;
 use http::Extensions;
 use reqwest_middleware::{Middleware, Next, Result};
 
-use super::body::with_grant;
-use super::by_key::Teachers;
+use super::body::{read, with_grant};
+use super::host;
 use super::name::Names;
 use crate::config::limiters::RateLimiters;
 use crate::config::limits::Limits;
-use crate::feedback::FeedbackBuilder;
-use crate::limiter::any::AnyRateLimiter;
-use crate::limiter::{OwnedLimiter, acquire_within};
+use crate::feedback::{FeedbackBuilder, Learned, Table};
+use crate::limiter::any::{AnyGrant, AnyRateLimiter};
+use crate::limiter::{Granted, OwnedLimiter, acquire_within};
 use crate::policy::Cost;
 
 type OfRequest<T> = Arc<dyn Fn(&Request, &Extensions) -> T + Send + Sync>;
@@ -60,7 +60,7 @@ pub struct RateLimit<C: Cost = u32> {
     find: OfRequest<Option<Found<C>>>,
     cost: Option<OfRequest<C>>,
     max_wait: Option<Duration>,
-    teachers: Option<Arc<Teachers<C>>>,
+    servers: Option<Arc<Table<AnyRateLimiter<C>>>>,
 }
 
 /// A key, and its limiter.
@@ -118,8 +118,8 @@ impl<C: Cost> RateLimit<C> {
     fn find(
         find: impl Fn(&Request, &Extensions) -> Option<Found<C>> + Send + Sync + 'static,
     ) -> Self {
-        let teachers = Some(Arc::new(Teachers::new(None)));
-        Self { find: Arc::new(find), cost: None, max_wait: None, teachers }
+        let servers = Some(Arc::new(Table::new(None)));
+        Self { find: Arc::new(find), cost: None, max_wait: None, servers }
     }
 
     /// Sets the cost of a request. Default: one permit, of each part of a tuple. A request whose cost is zero
@@ -167,13 +167,49 @@ impl<C: Cost> RateLimit<C> {
         + Sync
         + 'static,
     ) -> Self {
-        Self { teachers: Some(Arc::new(Teachers::new(Some(Box::new(options))))), ..self }
+        Self { servers: Some(Arc::new(Table::new(Some(Box::new(options))))), ..self }
     }
 
     /// Does not read what responses say of limits.
     #[must_use]
     pub fn without_feedback(self) -> Self {
-        Self { teachers: None, ..self }
+        Self { servers: None, ..self }
+    }
+
+    /// What was learned of each server so far, for each limit: to look at it, or to
+    /// [end](crate::feedback::Feedback::resume) a pause. Empty [without feedback](Self::without_feedback).
+    ///
+    /// ```
+    /// use futures::future::BoxFuture;
+    /// use http::Extensions;
+    /// use reqwest::{Request, Response};
+    /// use reqwest_middleware::{ClientBuilder, Next};
+    /// use tollgate::reqwest::RateLimit;
+    /// use tollgate::{InFlight, ManualClock, RateLimiter};
+    ///
+    /// # fn answer<'a>(_: Request, _: &'a mut Extensions, _: Next<'a>) -> BoxFuture<'a, reqwest_middleware::Result<Response>> {
+    /// #     let refusal = http::Response::builder().status(503).header("retry-after", "600").body("").unwrap();
+    /// #     Box::pin(async { Ok(refusal.into()) })
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let clock = ManualClock::auto_advance();
+    /// let limit = RateLimit::new(RateLimiter::with_clock(InFlight::new(10), &clock));
+    /// let client = ClientBuilder::new(reqwest::Client::new()).with(limit.clone())
+    ///     # .with(answer) // instead of a server
+    ///     .build();
+    /// client.get("http://api.example/").send().await?; // 503, `Retry-After: 600`
+    /// for learned in limit.learned() {
+    ///     assert_eq!(learned.server, "api.example");
+    ///     learned.feedback.resume().await?;
+    /// }
+    /// client.get("http://api.example/").send().await?;
+    /// assert_eq!(clock.elapsed().as_secs(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn learned(&self) -> Vec<Learned<AnyRateLimiter<C>>> {
+        self.servers.as_ref().map(|servers| servers.learned()).unwrap_or_default()
     }
 }
 
@@ -189,20 +225,44 @@ impl<C: Cost> Middleware for RateLimit<C> {
             return next.run(request, extensions).await;
         };
         let cost = self.cost.as_ref().map_or(C::ONE, |cost| cost(&request, extensions));
-        let feedback = self.teachers.as_ref().and_then(|teachers| teachers.at(key, &limiter));
-        let Some(feedback) = feedback else {
+        let Some(servers) = &self.servers else {
             let grant = acquire_within(&limiter, cost, self.max_wait).await.map_err(refused)?;
             let response = next.run(request, extensions).await?;
             return Ok(with_grant(response, grant));
         };
+        let (server, url) = (host::of(request.url()), request.url());
+        let route = format!("{} {}", request.method(), url.path());
+        let feedback = servers.at(&key, &limiter, &server, &route);
         let mut call = acquire_within(&feedback, cost, self.max_wait).await.map_err(refused)?;
         // If this fails or is dropped, its place in flight is given back, and the server may have counted it.
-        let response = next.run(request, extensions).await?;
-        call.observe(response.status(), response.headers()).await;
-        Ok(match call.take_grant() {
-            Some(grant) => with_grant(response, grant),
-            None => response,
-        })
+        let mut response = match next.run(request, extensions).await {
+            Ok(response) => response,
+            Err(error) => {
+                if is_of_connection(&error) {
+                    call.failed();
+                }
+                return Err(error);
+            }
+        };
+        let status = response.status();
+        if feedback.judges() && (status.is_client_error() || status.is_server_error()) {
+            let body;
+            (response, body) = read(response).await?;
+            call.observe_body(status, response.headers(), &body).await;
+        } else if let Some(rest) = call.hear(status, response.headers()) {
+            rest.await;
+        }
+        Ok(with_grant(response, AnyGrant::new(call)))
+    }
+}
+
+/// Whether the server was not reached, or did not answer.
+fn is_of_connection(error: &reqwest_middleware::Error) -> bool {
+    match error {
+        reqwest_middleware::Error::Reqwest(error) => {
+            error.is_connect() || error.is_timeout() || error.is_request()
+        }
+        reqwest_middleware::Error::Middleware(_) => false,
     }
 }
 

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use crate::limiter::Granted;
 use crate::limiter::any::AnyGrant;
 use crate::policy::Cost;
 
@@ -123,6 +124,9 @@ impl<B: Body, C: Cost> Body for ResponseBody<B, C> {
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let mut this = self.project();
         let frame = ready!(this.inner.as_mut().poll_frame(context));
+        if let (Some(grant), Some(Ok(frame))) = (&mut *this.grant, &frame) {
+            grant.hear_body(frame.trailers_ref());
+        }
         // A reader that knows the end from the size may not ask for the frame after the last.
         let has_ended = !matches!(frame, Some(Ok(_))) || this.inner.is_end_stream();
         if has_ended && !*this.is_upgrade {

@@ -1,12 +1,18 @@
 //! The layers for clients.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
 use tower_layer::Layer;
 
 use super::choose::Ask;
+use super::future::{BoxError, RefuseWith};
 use super::service::{RateLimit, RateLimitBy};
+use crate::error::Error;
+#[cfg(feature = "feedback")]
+use crate::feedback::Servers;
 use crate::limiter::OwnedLimiter;
 use crate::limiter::any::AnyRateLimiter;
 use crate::policy::Cost;
@@ -50,7 +56,33 @@ use crate::policy::Cost;
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer<C: Cost = u32> {
     limiter: AnyRateLimiter<C>,
-    max_wait: Option<Duration>,
+    options: Options,
+}
+
+/// What both layers set.
+#[derive(Clone, Default)]
+pub(super) struct Options {
+    pub(super) max_wait: Option<Duration>,
+    pub(super) refuse_with: Option<RefuseWith>,
+}
+
+impl Options {
+    fn max_wait(self, max_wait: Duration) -> Self {
+        Self { max_wait: Some(max_wait), ..self }
+    }
+
+    fn refuse_with<E: Into<BoxError>>(
+        self,
+        with: impl Fn(Error) -> E + Send + Sync + 'static,
+    ) -> Self {
+        Self { refuse_with: Some(Arc::new(move |error| with(error).into())), ..self }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("max_wait", &self.max_wait).finish_non_exhaustive()
+    }
 }
 
 impl<C: Cost> RateLimitLayer<C> {
@@ -58,7 +90,7 @@ impl<C: Cost> RateLimitLayer<C> {
     /// one key of a keyed one, one over Redis, and an [`AnyRateLimiter`].
     #[must_use]
     pub fn new(limiter: impl OwnedLimiter<Cost = C>) -> Self {
-        Self { limiter: AnyRateLimiter::new(limiter), max_wait: None }
+        Self { limiter: AnyRateLimiter::new(limiter), options: Options::default() }
     }
 
     /// The limiter that `choose` returns for a request: see [`RateLimitByLayer`].
@@ -68,20 +100,107 @@ impl<C: Cost> RateLimitLayer<C> {
         F: Fn(&Parts) -> L + Send + Sync + 'static,
         L: OwnedLimiter<Cost = C>,
     {
-        RateLimitByLayer { ask: Ask::by(choose), max_wait: None }
+        RateLimitByLayer { ask: Ask::by(choose), options: Options::default() }
+    }
+
+    /// A limiter whose servers teach it: what a response says of limits holds back later calls to the same server and
+    /// bucket, see [`Servers`](crate::feedback::Servers). [`learn_by`](Self::learn_by) has options, and shows what was
+    /// learned.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use http::{Request, Response};
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{InFlight, ManualClock, RateLimiter};
+    /// use tower::{ServiceBuilder, ServiceExt};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let clock = ManualClock::auto_advance();
+    /// let service = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::learn(RateLimiter::with_clock(InFlight::new(10), &clock)))
+    ///     .service_fn(async |request: Request<()>| {
+    ///         let response = Response::builder();
+    ///         let response = match request.uri().host() {
+    ///             Some("busy.example") => response.status(429).header("retry-after", "7"),
+    ///             _ => response,
+    ///         };
+    ///         Ok::<_, Infallible>(response.body(String::new()).unwrap())
+    ///     });
+    /// let get = |uri| service.clone().oneshot(Request::get(uri).body(()).unwrap());
+    /// assert_eq!(get("http://busy.example/").await?.status(), 429);
+    /// get("http://other.example/").await?;
+    /// assert_eq!(clock.elapsed().as_secs(), 0);
+    /// get("http://busy.example/").await?;
+    /// assert_eq!(clock.elapsed().as_secs(), 7);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[cfg(feature = "feedback")]
+    #[must_use]
+    pub fn learn(limiter: impl OwnedLimiter<Cost = C>) -> RateLimitByLayer<C> {
+        Self::learn_by(&Servers::new(limiter))
+    }
+
+    /// As [`learn`](Self::learn), with servers that the program keeps.
+    ///
+    /// ```
+    /// use tollgate::feedback::{Dialect, Dialects, Servers};
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{Rate, RateLimiter, TokenBucket};
+    ///
+    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(10.0), 10));
+    /// let servers = Servers::with(limiter, |feedback| feedback.dialects(Dialects::only(Dialect::github())));
+    /// let layer = RateLimitLayer::learn_by(&servers);
+    /// // Later, to see what holds calls back:
+    /// for learned in servers.learned() {
+    ///     println!("{} {}: {:?}", learned.server, learned.bucket, learned.feedback.stats());
+    /// }
+    /// # drop(layer);
+    /// ```
+    #[cfg(feature = "feedback")]
+    #[must_use]
+    pub fn learn_by(servers: &Servers<impl OwnedLimiter<Cost = C>>) -> RateLimitByLayer<C> {
+        let servers = servers.clone();
+        Self::by(move |request| servers.of(request))
     }
 
     /// Sets the cost of a request: see [`RateLimitByLayer`].
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> RateLimitByLayer<C> {
-        RateLimitByLayer { ask: Ask::one(self.limiter).cost(cost), max_wait: self.max_wait }
+        RateLimitByLayer { ask: Ask::one(self.limiter).cost(cost), options: self.options }
     }
 
     /// The longest wait for a permit; unbounded by default. A call that cannot be granted in this time is refused
     /// at once, and the error states the wait that it would have needed.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        Self { max_wait: Some(max_wait), ..self }
+        Self { options: self.options.max_wait(max_wait), ..self }
+    }
+
+    /// The error of a call that the limiter refuses; by default the boxed [`tollgate::Error`](crate::Error). For a
+    /// client that knows some errors only: tonic takes all others for `Code::Unknown`.
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::{Rate, RateLimiter, TokenBucket};
+    /// use tonic::Status;
+    ///
+    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 20));
+    /// let layer = RateLimitLayer::new(limiter)
+    ///     .refuse_with(|error| Status::resource_exhausted(error.to_string()));
+    /// ```
+    #[must_use]
+    pub fn refuse_with<E: Into<BoxError>>(
+        self,
+        with: impl Fn(Error) -> E + Send + Sync + 'static,
+    ) -> Self {
+        Self { options: self.options.refuse_with(with), ..self }
+    }
+
+    /// The limiter, to look at it or to pause it.
+    #[must_use]
+    pub fn limiter(&self) -> &AnyRateLimiter<C> {
+        &self.limiter
     }
 }
 
@@ -89,7 +208,7 @@ impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
     type Service = RateLimit<S, C>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        RateLimit::new(inner, self.limiter.clone(), self.max_wait)
+        RateLimit::new(inner, self.limiter.clone(), self.options.clone())
     }
 }
 
@@ -98,7 +217,7 @@ impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
 /// Made by [`RateLimitLayer::cost`] and [`RateLimitLayer::by`]. It differs from [`RateLimitLayer`] in one point:
 /// `poll_ready` has not seen the request, so the call waits in the future of `call`, with the inner service ready.
 /// So a `LoadShed` around it sheds nothing, and a `Buffer` hands on all requests: bound the waits by
-/// [`max_wait`](Self::max_wait) or by the limiter's queue. The inner service must be `Clone`.
+/// [`max_wait`](Self::max_wait) or by the limiter's queue.
 ///
 /// The closures see the request without its body. Put what depends on the body into the extensions of the request.
 /// If only the answer tells the true cost, settle the grant from
@@ -136,7 +255,7 @@ impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
 #[derive(Clone, Debug)]
 pub struct RateLimitByLayer<C: Cost = u32> {
     ask: Ask<C>,
-    max_wait: Option<Duration>,
+    options: Options,
 }
 
 impl<C: Cost> RateLimitByLayer<C> {
@@ -149,7 +268,16 @@ impl<C: Cost> RateLimitByLayer<C> {
     /// The longest wait; see [`RateLimitLayer::max_wait`].
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        Self { max_wait: Some(max_wait), ..self }
+        Self { options: self.options.max_wait(max_wait), ..self }
+    }
+
+    /// The error of a call that the limiter refuses; see [`RateLimitLayer::refuse_with`].
+    #[must_use]
+    pub fn refuse_with<E: Into<BoxError>>(
+        self,
+        with: impl Fn(Error) -> E + Send + Sync + 'static,
+    ) -> Self {
+        Self { options: self.options.refuse_with(with), ..self }
     }
 }
 
@@ -157,6 +285,6 @@ impl<S, C: Cost> Layer<S> for RateLimitByLayer<C> {
     type Service = RateLimitBy<S, C>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        RateLimitBy::new(inner, self.ask.clone(), self.max_wait)
+        RateLimitBy::new(inner, self.ask.clone(), self.options.clone())
     }
 }

@@ -1,6 +1,7 @@
 //! The layer for servers.
 
 use std::fmt;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,7 +18,7 @@ use super::body::ResponseBody;
 use super::choose::Ask;
 use super::fields::{add_limits, set_retry_after};
 use super::future::Stage;
-use super::service::take_ready;
+use super::inner::Inner;
 use super::upgrade::{UpgradePlace, asks_for_upgrade, is_upgrade};
 use crate::error::Error;
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};
@@ -262,11 +263,11 @@ where
             parts.extensions.insert(place.clone());
         }
         RefuseFuture {
-            stage: Stage::Waiting {
-                acquire: acquire_within(&limiter, cost, Some(self.rules.max_wait)),
-                service: take_ready(&mut self.inner),
-                request: Request::from_parts(parts, body),
-            },
+            stage: Stage::waiting(
+                acquire_within(&limiter, cost, Some(self.rules.max_wait)),
+                Inner::new(take_ready(&mut self.inner)),
+                Request::from_parts(parts, body),
+            ),
             outcome: None,
             place,
             connects,
@@ -276,6 +277,12 @@ where
             rules: Arc::clone(&self.rules),
         }
     }
+}
+
+/// Moves the service that is ready out; its clone is not. The connections of a server do not share one.
+fn take_ready<S: Clone>(service: &mut S) -> S {
+    let clone = service.clone();
+    mem::replace(service, clone)
 }
 
 pin_project! {
@@ -345,7 +352,10 @@ where
         let this = self.project();
         if this.outcome.is_none() {
             *this.outcome = Some(match ready!(this.stage.poll(context)) {
-                Ok((answer, grant)) => Outcome::Answered(answer?, grant),
+                Ok(answer) => {
+                    let (response, grant) = answer?;
+                    Outcome::Answered(response, grant)
+                }
                 Err(error) => Outcome::Refused(error),
             });
             *this.limits = this.rules.fields.then(|| limits_of(this.limiter.clone(), *this.cost));

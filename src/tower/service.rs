@@ -1,17 +1,18 @@
 //! The services of the client layers.
 
+use std::fmt;
 use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use http::{Method, Request, Response};
-use http_body::Body;
+use http::{Method, Request};
 use tower_service::Service;
 
-use super::body::ResponseBody;
 use super::choose::Ask;
 use super::future::{BoxError, ResponseFuture, Stage};
+use super::inner::Inner;
+use super::layer::Options;
+use super::response::AnyResponse;
 use crate::error::Error;
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};
 use crate::limiter::{Acquire, acquire_within};
@@ -45,11 +46,10 @@ use crate::policy::Cost;
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct RateLimit<S, C: Cost = u32> {
     inner: S,
     limiter: AnyRateLimiter<C>,
-    max_wait: Option<Duration>,
+    options: Options,
     permit: Permit<C>,
 }
 
@@ -69,13 +69,19 @@ impl<C: Cost> Permit<C> {
 }
 
 impl<S, C: Cost> RateLimit<S, C> {
-    pub(super) fn new(inner: S, limiter: AnyRateLimiter<C>, max_wait: Option<Duration>) -> Self {
-        Self { inner, limiter, max_wait, permit: Permit::None }
+    pub(super) fn new(inner: S, limiter: AnyRateLimiter<C>, options: Options) -> Self {
+        Self { inner, limiter, options, permit: Permit::None }
+    }
+
+    /// The limiter, to look at it or to pause it.
+    #[must_use]
+    pub fn limiter(&self) -> &AnyRateLimiter<C> {
+        &self.limiter
     }
 
     fn poll_permit(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Permit::None = self.permit {
-            let acquire = acquire_within(&self.limiter, C::ONE, self.max_wait);
+            let acquire = acquire_within(&self.limiter, C::ONE, self.options.max_wait);
             self.permit = Permit::Waiting(acquire);
         }
         if let Permit::Waiting(acquire) = &mut self.permit {
@@ -88,14 +94,14 @@ impl<S, C: Cost> RateLimit<S, C> {
     }
 }
 
-impl<S, R, B, C> Service<R> for RateLimit<S, C>
+impl<S, R, C> Service<R> for RateLimit<S, C>
 where
-    S: Service<R, Response = Response<B>>,
+    S: Service<R>,
+    S::Response: AnyResponse,
     S::Error: Into<BoxError>,
-    B: Body,
     C: Cost,
 {
-    type Response = Response<ResponseBody<B, C>>;
+    type Response = <S::Response as AnyResponse>::Held<C>;
     type Error = BoxError;
     type Future = ResponseFuture<S, R, C>;
 
@@ -118,14 +124,25 @@ where
             Permit::Refused(error) => Stage::Refused { error: Some(error) },
             Permit::None | Permit::Waiting(_) => panic!("`call` before `poll_ready` was ready"),
         };
-        ResponseFuture::new(stage, false)
+        ResponseFuture::new(stage, false, self.options.refuse_with.clone())
     }
 }
 
 /// A clone has its own readiness, and the same limiter.
 impl<S: Clone, C: Cost> Clone for RateLimit<S, C> {
     fn clone(&self) -> Self {
-        Self::new(self.inner.clone(), self.limiter.clone(), self.max_wait)
+        Self::new(self.inner.clone(), self.limiter.clone(), self.options.clone())
+    }
+}
+
+impl<S: fmt::Debug, C: Cost> fmt::Debug for RateLimit<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit")
+            .field("inner", &self.inner)
+            .field("limiter", &self.limiter)
+            .field("max_wait", &self.options.max_wait)
+            .field("permit", &self.permit)
+            .finish()
     }
 }
 
@@ -163,25 +180,25 @@ impl<S, C: Cost> Drop for RateLimit<S, C> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct RateLimitBy<S, C: Cost = u32> {
-    inner: S,
+    inner: Inner<S>,
     ask: Ask<C>,
-    max_wait: Option<Duration>,
+    options: Options,
 }
 
 impl<S, C: Cost> RateLimitBy<S, C> {
-    pub(super) fn new(inner: S, ask: Ask<C>, max_wait: Option<Duration>) -> Self {
-        Self { inner, ask, max_wait }
+    pub(super) fn new(inner: S, ask: Ask<C>, options: Options) -> Self {
+        Self { inner: Inner::new(inner), ask, options }
     }
 }
 
-impl<S, T, B, C> Service<Request<T>> for RateLimitBy<S, C>
+impl<S, T, C> Service<Request<T>> for RateLimitBy<S, C>
 where
-    S: Service<Request<T>, Response = Response<B>> + Clone,
+    S: Service<Request<T>>,
+    S::Response: AnyResponse,
     S::Error: Into<BoxError>,
-    B: Body,
     C: Cost,
 {
-    type Response = Response<ResponseBody<B, C>>;
+    type Response = <S::Response as AnyResponse>::Held<C>;
     type Error = BoxError;
     type Future = ResponseFuture<S, Request<T>, C>;
 
@@ -194,17 +211,9 @@ where
         let (parts, body) = request.into_parts();
         let (limiter, cost) = self.ask.of(&parts);
         let connects = parts.method == Method::CONNECT;
-        let stage = Stage::Waiting {
-            acquire: acquire_within(&limiter, cost, self.max_wait),
-            service: take_ready(&mut self.inner),
-            request: Request::from_parts(parts, body),
-        };
-        ResponseFuture::new(stage, connects)
+        let acquire = acquire_within(&limiter, cost, self.options.max_wait);
+        let request = Request::from_parts(parts, body);
+        let stage = Stage::waiting(acquire, self.inner.handle(), request);
+        ResponseFuture::new(stage, connects, self.options.refuse_with.clone())
     }
-}
-
-/// Moves the service that is ready out; its clone is not.
-pub(super) fn take_ready<S: Clone>(service: &mut S) -> S {
-    let clone = service.clone();
-    mem::replace(service, clone)
 }

@@ -3,6 +3,8 @@
 mod bodies;
 mod clones;
 mod fields;
+#[cfg(feature = "feedback")]
+mod learns;
 mod readiness;
 mod refusals;
 mod wires;

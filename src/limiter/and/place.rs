@@ -13,6 +13,7 @@ use super::And;
 use super::grant::{AndGrant, Kept};
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::part::Part;
 use crate::units::Nanos;
 
 /// Where a caller of two limiters stands.
@@ -65,9 +66,9 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Passing<A, B> {
     }
 
     /// What was granted before goes back first: the caller may ask again at once.
-    fn refused<T>(&mut self, part: usize, error: Error) -> Poll<Result<T, Error>> {
+    fn refused<T>(&mut self, index: usize, error: Error) -> Poll<Result<T, Error>> {
         self.stage = Stage::Over;
-        Poll::Ready(Err(error.in_part(part)))
+        Poll::Ready(Err(error.in_part(Part::new(index, 2))))
     }
 
     fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {

@@ -14,9 +14,11 @@ use reqwest::{Request, Response, StatusCode};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Next};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tollgate::feedback::{Dialect, Dialects};
+use tollgate::feedback::{Dialect, Dialects, Verdict};
 use tollgate::reqwest::{RateLimit, refusal};
-use tollgate::{KeyedRateLimiter, Limits, ManualClock, RateLimiters, SlidingWindowLog};
+use tollgate::{
+    KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters, SlidingWindowLog,
+};
 
 use super::client;
 use crate::feedback::server::{Reset, Server, Style, app};
@@ -316,4 +318,82 @@ async fn keys_of_ones_own_are_taught_apart() {
     // What has no key is not limited, and teaches nothing.
     assert_eq!(refused_for(&client, "http://a.org/429/600").await, None);
     assert_eq!(refused_for(&client, "http://a.org/200/0").await, None);
+}
+
+/// A limit for all hosts is the user's: what one of them says holds back no other.
+#[tokio::test]
+async fn a_refusal_delays_no_other_host_under_one_limit() {
+    let limits = || Limits::all("100/s").expect("a limit");
+    let limiters = RateLimiters::with_clock(limits(), ManualClock::auto_advance());
+    let log = SlidingWindowLog::new(100, Duration::from_secs(1));
+    let one = RateLimiter::with_clock(log, ManualClock::auto_advance());
+    for limit in [RateLimit::limits(limiters), RateLimit::new(one)] {
+        let client = told(limit);
+        assert_eq!(refused_for(&client, "http://a.org/429/600").await, None);
+        assert_eq!(refused_for(&client, "http://b.org/200/0").await, None);
+        assert!(refused_for(&client, "http://a.org/200/0").await >= Some(599));
+        assert_eq!(refused_for(&client, "http://a.org:8080/200/0").await, None);
+    }
+}
+
+/// `/search/0` says that nothing is left of `search`.
+fn with_buckets<'a>(
+    request: Request,
+    _: &'a mut Extensions,
+    _: Next<'a>,
+) -> BoxFuture<'a, reqwest_middleware::Result<Response>> {
+    let mut parts = request.url().path_segments().expect("a path").map(str::to_owned);
+    let response = http::Response::builder()
+        .header("x-ratelimit-resource", parts.next().expect("a bucket"))
+        .header("x-ratelimit-remaining", parts.next().expect("a number"))
+        .header("x-ratelimit-reset", "60")
+        .body("");
+    Box::pin(async { Ok(response.expect("a response").into()) })
+}
+
+#[tokio::test]
+async fn a_bucket_of_a_host_that_is_used_up_does_not_stop_the_others() {
+    let limit = RateLimit::limits(hundred()).max_wait(Duration::from_secs(10));
+    let client =
+        ClientBuilder::new(reqwest::Client::new()).with(limit.clone()).with(with_buckets).build();
+    assert_eq!(refused_for(&client, "http://a.org/core/4999").await, None);
+    assert_eq!(refused_for(&client, "http://a.org/search/0").await, None);
+    for _ in 0..3 {
+        assert!(refused_for(&client, "http://a.org/search/0").await >= Some(59));
+        assert_eq!(refused_for(&client, "http://a.org/core/4999").await, None);
+    }
+    let mut buckets: Vec<_> = limit.learned().into_iter().map(|learned| learned.bucket).collect();
+    buckets.sort();
+    assert_eq!(buckets, ["", "core", "search"]);
+}
+
+/// `/429/insufficient_quota`: a refusal with this body.
+fn with_body<'a>(
+    request: Request,
+    _: &'a mut Extensions,
+    _: Next<'a>,
+) -> BoxFuture<'a, reqwest_middleware::Result<Response>> {
+    let mut parts = request.url().path_segments().expect("a path").map(str::to_owned);
+    let response = http::Response::builder().status(parts.next().expect("a status").as_str());
+    let response = response.header("retry-after", "600").body(parts.next().expect("a text"));
+    Box::pin(async { Ok(response.expect("a response").into()) })
+}
+
+/// `OpenAI`'s 429 for good, which no wait helps against.
+#[tokio::test]
+async fn the_program_judges_by_the_body_which_the_caller_gets_all_the_same() {
+    let limit =
+        RateLimit::limits(hundred()).max_wait(Duration::from_secs(60)).feedback(|feedback| {
+            feedback.judge(|response, answer| {
+                if response.contains("insufficient_quota") {
+                    (answer.verdict, answer.is_final) = (Verdict::Accepted, true);
+                }
+            })
+        });
+    let client = ClientBuilder::new(reqwest::Client::new()).with(limit).with(with_body).build();
+    let response = client.get("http://a.org/429/insufficient_quota").send().await.expect("sent");
+    assert_eq!(response.status(), 429);
+    assert_eq!(response.text().await.expect("a body"), "insufficient_quota");
+    assert_eq!(refused_for(&client, "http://a.org/429/slow_down").await, None);
+    assert!(refused_for(&client, "http://a.org/200/ok").await >= Some(599));
 }

@@ -565,9 +565,9 @@ impl<P: Scripted> Run<P> {
     fn leave(&mut self, index: usize) {
         let caller = self.callers.swap_remove(index);
         let limiter = self.limiters[caller.line].clone();
-        let before = (limiter.queue_len(), limiter.stats());
+        let before = (limiter.queue_len(), limiter.key_stats());
         drop(caller.what);
-        let after = (limiter.queue_len(), limiter.stats());
+        let after = (limiter.queue_len(), limiter.key_stats());
         let tally = &mut self.tallies[caller.line];
         if caller.entered.is_none() {
             // A poll may find that a runtime has ended, which also fails other calls.

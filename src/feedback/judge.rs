@@ -1,0 +1,84 @@
+//! What the program makes of an answer.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use super::answer::Answer;
+use super::headers::Headers;
+
+/// A response, as [`FeedbackBuilder::judge`](super::FeedbackBuilder::judge) sees it.
+pub struct Judged<'a> {
+    headers: &'a dyn Headers,
+    body: Option<&'a [u8]>,
+}
+
+impl Judged<'_> {
+    /// The value of a header field, by its name in lower case; see [`Headers::field`]. Of gRPC also of the trailer.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.headers.field(name)
+    }
+
+    /// The body, if the client has it: see [`Call::observe_body`](super::Call::observe_body).
+    #[must_use]
+    pub fn body(&self) -> Option<&[u8]> {
+        self.body
+    }
+
+    /// Whether the body is there and has this text in it.
+    ///
+    /// ```
+    /// use tollgate::feedback::Feedback;
+    /// use tollgate::{InFlight, RateLimiter};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let api = Feedback::builder(RateLimiter::new(InFlight::new(10)))
+    ///     .judge(|response, answer| answer.is_final = response.contains("insufficient_quota"))
+    ///     .build();
+    /// let none: [(&str, &str); 0] = [];
+    /// let body = br#"{"error":{"code":"insufficient_quota"}}"#;
+    /// assert!(api.acquire(1).await?.observe_body(429u16, &none, body).await.is_final);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn contains(&self, text: &str) -> bool {
+        let text = text.as_bytes();
+        self.body.is_some_and(|body| body.windows(text.len().max(1)).any(|part| part == text))
+    }
+}
+
+impl fmt::Debug for Judged<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Judged").field("body", &self.body.map(<[u8]>::len)).finish_non_exhaustive()
+    }
+}
+
+/// The hook of a [`Feedback`](super::Feedback).
+#[derive(Clone)]
+pub(super) struct Judge(Arc<dyn Fn(&Judged<'_>, &mut Answer) + Send + Sync>);
+
+impl Judge {
+    pub(super) fn new(judge: impl Fn(&Judged<'_>, &mut Answer) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(judge))
+    }
+
+    pub(super) fn judge<H: Headers + ?Sized>(
+        &self,
+        headers: &H,
+        body: Option<&[u8]>,
+        answer: &mut Answer,
+    ) {
+        (self.0)(&Judged { headers: &By(headers), body }, answer);
+    }
+}
+
+/// Headers of any size, without their type.
+struct By<'a, H: ?Sized>(&'a H);
+
+impl<H: Headers + ?Sized> Headers for By<'_, H> {
+    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.0.field(name)
+    }
+}

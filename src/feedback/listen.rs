@@ -1,0 +1,41 @@
+//! What a call hears of its response where a layer hands it on: the head, and of gRPC what follows it.
+
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use http::{HeaderMap, StatusCode};
+
+use super::grpc;
+use super::observer::Call;
+use crate::limiter::{Hearing, OwnedLimiter};
+
+/// The head of a response whose trailers say how the call went.
+pub(super) type Head = Box<(StatusCode, HeaderMap)>;
+
+impl<L: OwnedLimiter> Call<L> {
+    pub(super) fn hear_head(&mut self, status: StatusCode, headers: &HeaderMap) -> Hearing {
+        if grpc::is_open(headers) {
+            self.head = Some(Box::new((status, headers.clone())));
+            return None;
+        }
+        let mut rest = Box::pin(self.observe(status, headers));
+        // In process it is ready at once.
+        let polled = rest.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if polled.is_ready() {
+            return None;
+        }
+        Some(Box::pin(async move {
+            rest.await;
+        }))
+    }
+
+    /// A message says that the call was taken.
+    pub(super) fn hear_frame(&mut self, trailers: Option<&HeaderMap>) {
+        let Some(head) = self.head.take() else { return };
+        let (status, mut headers) = *head;
+        headers.extend(trailers.cloned().unwrap_or_default());
+        let rest = pin!(self.observe(status, &headers));
+        // A pause is sent to a shared limiter with the first poll, and a reader that has all may not poll again.
+        let _ = rest.poll(&mut Context::from_waker(Waker::noop()));
+    }
+}

@@ -1,0 +1,154 @@
+//! Which route of a server belongs to which of its buckets, as far as answers have shown.
+//!
+//! A route is a method and a path. Where all answers below a prefix named one bucket, the prefix stands for it: the
+//! first segments tell GitHub's `search` from the rest. A prefix with several is split at the next segment. A segment
+//! with a digit is taken for an id.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use smallvec::SmallVec;
+
+/// Hashes of the prefixes of a route, from the shortest on.
+pub(super) type Route = SmallVec<[u64; 6]>;
+
+/// No route is told apart by more than this.
+const DEPTH: usize = 8;
+/// No more prefixes are known of a server, some 100 bytes each. Then all are learned again.
+const MOST: usize = 1024;
+
+/// `"GET /search/issues"`, or a path alone.
+pub(super) fn route(text: &str) -> Route {
+    let (method, path) = text.split_once(' ').unwrap_or(("", text));
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let segments = path.split('/').filter(|segment| !segment.is_empty());
+    let mut hasher = DefaultHasher::new();
+    let mut prefix = |part: &str| {
+        let is_id = part.bytes().any(|byte| byte.is_ascii_digit());
+        if is_id { "{}" } else { part }.hash(&mut hasher);
+        hasher.finish()
+    };
+    let mut route = Route::new();
+    route.push(prefix(""));
+    route.push(prefix(method));
+    route.extend(segments.map(prefix).take(DEPTH - 2));
+    route
+}
+
+#[derive(Debug)]
+enum Mark {
+    /// The bucket of all routes below, and one of these.
+    Bucket(usize, Route),
+    Split,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Routes(HashMap<u64, Mark>);
+
+impl Routes {
+    /// The bucket of a route. `None`: no answer has told.
+    pub(super) fn bucket(&self, route: &Route) -> Option<usize> {
+        for prefix in route {
+            match self.0.get(prefix)? {
+                Mark::Bucket(bucket, _) => return Some(*bucket),
+                Mark::Split => {}
+            }
+        }
+        None
+    }
+
+    /// An answer to a call of this route has named a bucket.
+    pub(super) fn learn(&mut self, route: &Route, bucket: usize) {
+        if self.0.len() >= MOST {
+            self.0.clear();
+        }
+        for (depth, &prefix) in route.iter().enumerate() {
+            let is_last = depth + 1 == route.len();
+            match self.0.get_mut(&prefix) {
+                Some(Mark::Split) if !is_last => {}
+                Some(Mark::Bucket(other, _)) if *other == bucket => return,
+                Some(mark @ Mark::Bucket(..)) if !is_last => {
+                    if let Mark::Bucket(other, known) = std::mem::replace(mark, Mark::Split)
+                        && let Some(&next) = known.get(depth + 1)
+                    {
+                        self.0.insert(next, Mark::Bucket(other, known));
+                    }
+                }
+                _ => {
+                    self.0.insert(prefix, Mark::Bucket(bucket, route.clone()));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    const CORE: usize = 1;
+    const SEARCH: usize = 2;
+    const CODE: usize = 3;
+
+    fn routes(learned: &[(&str, usize)]) -> Routes {
+        let mut routes = Routes::default();
+        learned.iter().for_each(|(text, bucket)| routes.learn(&route(text), *bucket));
+        routes
+    }
+
+    #[test]
+    fn one_bucket_is_that_of_all_routes() {
+        assert_eq!(routes(&[]).bucket(&route("GET /")), None);
+        let routes = routes(&[("GET /repos/rust-lang/rust/issues/17", CORE)]);
+        assert_eq!(routes.bucket(&route("POST /user")), Some(CORE));
+        assert_eq!(routes.0.len(), 1);
+    }
+
+    #[test]
+    fn a_prefix_with_several_buckets_is_split() {
+        let routes = routes(&[
+            ("GET /repos/rust-lang/rust", CORE),
+            ("GET /search/issues?q=panic", SEARCH),
+            ("GET /search/code", CODE),
+        ]);
+        let bucket = |text| routes.bucket(&route(text));
+        assert_eq!(bucket("GET /repos/tokio-rs/tokio/issues"), Some(CORE));
+        assert_eq!(bucket("GET /search/issues?q=other"), Some(SEARCH));
+        assert_eq!(bucket("GET /search/code"), Some(CODE));
+        assert_eq!(bucket("GET /search/users"), None);
+        assert_eq!(bucket("GET /user"), None);
+        assert_eq!(bucket("POST /repos/a/b"), None);
+    }
+
+    #[test]
+    fn ids_are_one_segment_and_a_method_can_tell() {
+        let routes = routes(&[
+            ("GET /api/v10/channels/17/messages", CORE),
+            ("POST /api/v10/channels/17/messages", SEARCH),
+            ("POST /api/v10/channels/17/typing", CODE),
+        ]);
+        let bucket = |text| routes.bucket(&route(text));
+        assert_eq!(bucket("GET /api/v10/channels/99/messages"), Some(CORE));
+        assert_eq!(bucket("POST /api/v9/channels/99/messages"), Some(SEARCH));
+        assert_eq!(bucket("POST /api/v10/channels/99/typing"), Some(CODE));
+    }
+
+    /// Where the path does not tell, as of GraphQL.
+    #[test]
+    fn of_one_route_the_last_answer_counts() {
+        let routes = routes(&[("POST /graphql", CORE), ("POST /graphql", SEARCH)]);
+        assert_eq!(routes.bucket(&route("POST /graphql")), Some(SEARCH));
+    }
+
+    #[test]
+    fn a_server_that_names_a_bucket_for_each_route_takes_bounded_memory() {
+        let mut routes = Routes::default();
+        let name = |index: usize| format!("GET /{}", "x".repeat(index));
+        for index in 1..3 * MOST {
+            routes.learn(&route(&name(index)), index);
+            assert!(routes.0.len() <= MOST + DEPTH, "{}", routes.0.len());
+            assert_eq!(routes.bucket(&route(&name(index))), Some(index));
+        }
+    }
+}

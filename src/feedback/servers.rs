@@ -1,0 +1,560 @@
+//! What each server has said, and each of its buckets, apart from the others: the limit is the user's.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::answer::Answer;
+use super::observer::{Feedback, FeedbackBuilder};
+use super::routes::{Route, Routes, route};
+use crate::limiter::OwnedLimiter;
+use crate::sync::{AtomicBool, Mutex, Ordering};
+
+/// One limit for calls to several servers: what is learned belongs to the server that said it.
+///
+/// [`at`](Self::at) returns a [`Feedback`] around the limiter for each call, by the server and the route that it goes
+/// to. After a `Retry-After` of one server no call to another waits for it, and the calls to all of them together keep
+/// the limit. A server may name its buckets, as GitHub does by `x-ratelimit-resource` and Discord by
+/// `X-RateLimit-Bucket`: then each bucket is a quota of its own. Which routes belong to which is learned from the
+/// answers. A route of which no answer has told is held back by nothing but the limit, and by refusals that the server
+/// calls global.
+///
+/// As long as all calls go to one bucket of one server, the limiter itself is paused and shrunk, as by a plain
+/// [`Feedback`]: over Redis for a fleet. With the second the limiter is left alone, and each process learns by itself.
+/// In a fleet, use one `Feedback` with a limiter of its own for each bucket.
+///
+/// It is a handle: clones share what was learned. It keeps up to 65,536 servers in use, with 64 buckets and 1,024
+/// prefixes of routes each. What holds nothing back is forgotten when there are many.
+///
+/// ```
+/// use tollgate::feedback::Servers;
+/// use tollgate::{InFlight, ManualClock, RateLimiter};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let clock = ManualClock::auto_advance();
+/// let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), &clock));
+/// let mut call = servers.at("a.example", "GET /").acquire(1).await?;
+/// call.observe(429u16, &[("retry-after", "5")]).await;
+/// drop(call);
+/// servers.at("b.example", "GET /").acquire(1).await?;
+/// assert_eq!(clock.elapsed().as_secs(), 0);
+/// servers.at("a.example", "GET /").acquire(1).await?;
+/// assert_eq!(clock.elapsed().as_secs(), 5);
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Servers<L: OwnedLimiter> {
+    limiter: L,
+    table: Arc<Table<L>>,
+}
+
+impl<L: OwnedLimiter> Servers<L> {
+    /// Calls that take permits of `limiter`. All known dialects are read.
+    #[must_use]
+    pub fn new(limiter: L) -> Self {
+        Self { limiter, table: Arc::new(Table::new(None)) }
+    }
+
+    /// As [`new`](Self::new), with options for what is learned of each server.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::feedback::Servers;
+    /// use tollgate::{InFlight, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::new(InFlight::new(10));
+    /// let servers = Servers::with(limiter, |feedback| feedback.max_wait(Duration::from_secs(60)));
+    /// assert_eq!(servers.learned().len(), 0);
+    /// ```
+    #[must_use]
+    pub fn with(
+        limiter: L,
+        options: impl Fn(FeedbackBuilder<L>) -> FeedbackBuilder<L> + Send + Sync + 'static,
+    ) -> Self {
+        Self { limiter, table: Arc::new(Table::new(Some(Box::new(options)))) }
+    }
+
+    /// The limiter.
+    #[must_use]
+    pub fn limiter(&self) -> &L {
+        &self.limiter
+    }
+
+    /// The limiter behind what `server` has said of the bucket of `route`, for one call: a caller that keeps it keeps
+    /// the bucket.
+    ///
+    /// `server` is any name, such as the host. `route` is a method and a path, such as `"GET /search/issues"`, or a
+    /// path, or empty: a segment with a digit is taken for an id, and the query is left out.
+    ///
+    /// ```
+    /// use tollgate::feedback::{Servers, Unit};
+    /// use tollgate::{InFlight, ManualClock, RateLimiter};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), ManualClock::new()));
+    /// let github = |route| servers.at("api.github.com", route);
+    /// for (route, bucket, remaining) in [("/repos/rust-lang/rust", "core", "4999"), ("/search/issues", "search", "0")] {
+    ///     let headers = [
+    ///         ("x-ratelimit-resource", bucket),
+    ///         ("x-ratelimit-remaining", remaining),
+    ///         ("x-ratelimit-reset", "60"),
+    ///     ];
+    ///     github(route).acquire(1).await?.observe(200u16, &headers).await;
+    /// }
+    /// assert_eq!(github("/search/issues").remaining(Unit::Requests), Some(0));
+    /// assert!(github("/search/issues").try_acquire(1).await.is_err());
+    /// assert!(github("/repos/tokio-rs/tokio").try_acquire(1).await.is_ok());
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn at(&self, server: &str, route: &str) -> Feedback<L> {
+        self.table.at("", &self.limiter, server, route)
+    }
+
+    /// [`at`](Self::at) the host and the route of an HTTP request.
+    ///
+    /// ```
+    /// use tollgate::feedback::Servers;
+    /// use tollgate::{InFlight, RateLimiter};
+    ///
+    /// let servers = Servers::new(RateLimiter::new(InFlight::new(10)));
+    /// let request = http::Request::get("https://API.example:443/users/7").body(()).unwrap();
+    /// servers.of(&request.into_parts().0);
+    /// assert_eq!(servers.learned()[0].server, "api.example");
+    /// ```
+    #[must_use]
+    pub fn of(&self, request: &http::request::Parts) -> Feedback<L> {
+        let host = request.uri.host().unwrap_or_default().to_ascii_lowercase();
+        let host = match request.uri.port_u16() {
+            None | Some(80 | 443) => host,
+            Some(port) => format!("{host}:{port}"),
+        };
+        self.at(&host, &format!("{} {}", request.method, request.uri.path()))
+    }
+
+    /// What was learned so far: to look at it, or to [end](Feedback::resume) a pause.
+    #[must_use]
+    pub fn learned(&self) -> Vec<Learned<L>> {
+        self.table.learned()
+    }
+}
+
+impl<L: OwnedLimiter> Clone for Servers<L> {
+    fn clone(&self) -> Self {
+        Self { limiter: self.limiter.clone(), table: Arc::clone(&self.table) }
+    }
+}
+
+impl<L: OwnedLimiter> fmt::Debug for Servers<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Servers")
+            .field("limiter", &self.limiter)
+            .field("learned", &self.learned())
+            .finish()
+    }
+}
+
+/// What was learned of one bucket of a server; see [`Servers::learned`].
+///
+/// ```
+/// use tollgate::feedback::Servers;
+/// use tollgate::{InFlight, ManualClock, RateLimiter};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), ManualClock::new()));
+/// servers.at("api.example", "").acquire(1).await?.observe(503u16, &[("retry-after", "60")]).await;
+/// for learned in servers.learned() {
+///     assert_eq!((learned.server.as_str(), learned.feedback.stats().pauses), ("api.example", 1));
+///     learned.feedback.resume().await?;
+/// }
+/// assert!(servers.at("api.example", "").try_acquire(1).await.is_ok());
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Learned<L: OwnedLimiter> {
+    /// The key of the limit, where there are several.
+    pub limit: String,
+    /// The server.
+    pub server: String,
+    /// The bucket that the server names; empty for what it says without a name.
+    pub bucket: String,
+    /// What was learned.
+    pub feedback: Feedback<L>,
+}
+
+type Options<L> = Box<dyn Fn(FeedbackBuilder<L>) -> FeedbackBuilder<L> + Send + Sync>;
+
+/// The servers of several limits, each with a key.
+pub(crate) struct Table<L: OwnedLimiter> {
+    options: Option<Options<L>>,
+    limits: Mutex<Limits<L>>,
+}
+
+struct Limits<L: OwnedLimiter> {
+    by_key: HashMap<Box<str>, Limit<L>>,
+    servers: usize,
+    /// How many servers were added, or found no room, since all were looked at, and how many that left.
+    misses: usize,
+    left: usize,
+}
+
+/// Most limits have one server only.
+struct Limit<L: OwnedLimiter> {
+    first: Arc<Server<L>>,
+    others: HashMap<Box<str>, Arc<Server<L>>>,
+}
+
+/// Each is about a kilobyte.
+const MOST: usize = 1 << 16;
+/// Up to this number of servers a look is not worth its time.
+const FEW: usize = 64;
+/// A server that names more is not told apart any further.
+const BUCKETS: usize = 64;
+
+impl<L: OwnedLimiter> Limit<L> {
+    fn servers(&self) -> impl Iterator<Item = &Arc<Server<L>>> {
+        std::iter::once(&self.first).chain(self.others.values())
+    }
+
+    fn server(&self, name: &str) -> Option<&Arc<Server<L>>> {
+        if *self.first.name == *name { Some(&self.first) } else { self.others.get(name) }
+    }
+}
+
+impl<L: OwnedLimiter> Limits<L> {
+    /// Forgets the limits whose servers hold nothing back.
+    fn sweep(&mut self) {
+        self.by_key.retain(|_, limit| limit.servers().any(|server| !server.is_idle()));
+        for limit in self.by_key.values_mut() {
+            limit.others.retain(|_, server| !server.is_idle());
+        }
+        self.servers = self.by_key.values().map(|limit| 1 + limit.others.len()).sum();
+        (self.misses, self.left) = (0, self.servers);
+    }
+}
+
+impl<L: OwnedLimiter> Table<L> {
+    pub(crate) fn new(options: Option<Options<L>>) -> Self {
+        let limits = Limits { by_key: HashMap::new(), servers: 0, misses: 0, left: 0 };
+        Self { options, limits: Mutex::new(limits) }
+    }
+
+    /// See [`Servers::at`]; `key` tells limits apart.
+    pub(crate) fn at(&self, key: &str, limiter: &L, server: &str, route: &str) -> Feedback<L> {
+        self.server(key, limiter, server).at(self::route(route))
+    }
+
+    fn server(&self, key: &str, limiter: &L, name: &str) -> Arc<Server<L>> {
+        let mut limits = self.limits.lock();
+        if let Some(server) = limits.by_key.get(key).and_then(|limit| limit.server(name)) {
+            return Arc::clone(server);
+        }
+        limits.misses += 1;
+        if limits.misses > limits.left.max(FEW) {
+            limits.sweep();
+        }
+        let known = limits.by_key.get(key);
+        let is_alone = known.map_or_else(
+            || Arc::new(AtomicBool::new(true)),
+            |limit| Arc::clone(&limit.first.is_alone),
+        );
+        let builder = Feedback::builder(limiter.clone());
+        let builder = match &self.options {
+            Some(options) => options(builder),
+            None => builder,
+        };
+        let server = Arc::new(Server::new(name, builder.of_server(&is_alone), is_alone));
+        if limits.servers >= MOST {
+            // Nothing is kept of it.
+            return server;
+        }
+        limits.servers += 1;
+        let Some(limit) = limits.by_key.get_mut(key) else {
+            let limit = Limit { first: Arc::clone(&server), others: HashMap::new() };
+            limits.by_key.insert(key.into(), limit);
+            return server;
+        };
+        limit.others.insert(name.into(), Arc::clone(&server));
+        let first = Arc::clone(&limit.first);
+        drop(limits);
+        first.share_limiter();
+        server
+    }
+
+    pub(crate) fn learned(&self) -> Vec<Learned<L>> {
+        let limits = self.limits.lock();
+        let of_limit = |(key, limit): (&Box<str>, &Limit<L>)| {
+            let servers = limit.servers().map(|server| server.learned(key));
+            servers.flatten().collect::<Vec<_>>()
+        };
+        limits.by_key.iter().flat_map(of_limit).collect()
+    }
+}
+
+/// One server.
+struct Server<L: OwnedLimiter> {
+    name: Box<str>,
+    builder: FeedbackBuilder<L>,
+    /// Whether the limiter serves one bucket of one server only.
+    is_alone: Arc<AtomicBool>,
+    known: Mutex<Known<L>>,
+}
+
+struct Known<L: OwnedLimiter> {
+    /// The first is without a name until the server names one: then all calls that are under way are taken for its
+    /// own. With a second, what is said without a name has one for itself.
+    buckets: Vec<(Box<str>, Feedback<L>)>,
+    routes: Routes,
+}
+
+impl<L: OwnedLimiter> Known<L> {
+    fn place(&self, name: &str) -> Option<usize> {
+        self.buckets.iter().position(|(bucket, _)| **bucket == *name)
+    }
+}
+
+/// The server and the route of a call.
+pub(super) struct Home<L: OwnedLimiter> {
+    server: Arc<Server<L>>,
+    route: Route,
+}
+
+impl<L: OwnedLimiter> Home<L> {
+    /// The bucket to which a call belongs, if the answer names it.
+    pub(super) fn bucket(&self, answer: &Answer) -> Option<Feedback<L>> {
+        self.server.bucket(&self.route, answer.bucket.as_deref()?)
+    }
+
+    /// All buckets that are known.
+    pub(super) fn all(&self) -> Vec<Feedback<L>> {
+        self.server.all()
+    }
+}
+
+impl<L: OwnedLimiter> Server<L> {
+    fn new(name: &str, builder: FeedbackBuilder<L>, is_alone: Arc<AtomicBool>) -> Self {
+        let unnamed = ("".into(), builder.clone().build());
+        let known = Mutex::new(Known { buckets: vec![unnamed], routes: Routes::default() });
+        Self { name: name.into(), builder, is_alone, known }
+    }
+
+    fn at(self: Arc<Self>, route: Route) -> Feedback<L> {
+        let feedback = {
+            let known = self.known.lock();
+            let place = known.routes.bucket(&route).or_else(|| known.place("")).unwrap_or(0);
+            known.buckets[place].1.clone()
+        };
+        feedback.with_home(Home { server: self, route })
+    }
+
+    fn bucket(&self, route: &Route, name: &str) -> Option<Feedback<L>> {
+        if name.is_empty() {
+            return None;
+        }
+        let mut known = self.known.lock();
+        let is_second = known.buckets.len() == 1 && !known.buckets[0].0.is_empty();
+        let place = match known.place(name) {
+            Some(place) => place,
+            None if known.buckets.len() == 1 && !is_second => {
+                known.buckets[0].0 = name.into();
+                0
+            }
+            None if known.buckets.len() > BUCKETS => return None,
+            None => {
+                if is_second {
+                    known.buckets.push(("".into(), self.builder.clone().build()));
+                }
+                known.buckets.push((name.into(), self.builder.clone().build()));
+                known.buckets.len() - 1
+            }
+        };
+        known.routes.learn(route, place);
+        let feedback = known.buckets[place].1.clone();
+        drop(known);
+        if is_second && place > 0 {
+            self.share_limiter();
+        }
+        Some(feedback)
+    }
+
+    fn all(&self) -> Vec<Feedback<L>> {
+        self.known.lock().buckets.iter().map(|(_, feedback)| feedback.clone()).collect()
+    }
+
+    /// The limiter serves others as well: it is not theirs what this server has made of it.
+    fn share_limiter(&self) {
+        if self.is_alone.swap(false, Ordering::AcqRel) {
+            self.all().iter().for_each(Feedback::let_go);
+        }
+    }
+
+    fn is_idle(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1
+            && self.known.lock().buckets.iter().all(|(_, feedback)| feedback.is_idle())
+    }
+
+    fn learned(&self, key: &str) -> Vec<Learned<L>> {
+        let known = self.known.lock();
+        let each = known.buckets.iter().map(|(bucket, feedback)| Learned {
+            limit: key.to_owned(),
+            server: self.name.clone().into_string(),
+            bucket: bucket.clone().into_string(),
+            feedback: feedback.clone(),
+        });
+        each.collect()
+    }
+}
+
+impl<L: OwnedLimiter> fmt::Debug for Table<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table")
+            .field("servers", &self.limits.lock().servers)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{InFlight, KeyedRateLimiter, ManualClock, RateLimiter};
+
+    const LEFT: [(&str, &str); 2] = [("x-ratelimit-remaining", "5"), ("x-ratelimit-reset", "60")];
+
+    #[test]
+    fn a_server_without_news_is_dropped_and_one_that_is_paused_or_in_use_stays() {
+        let clock = ManualClock::new();
+        let keyed = KeyedRateLimiter::<String, _>::with_clock(InFlight::new(10), &clock);
+        let table = Table::new(None);
+        let at = |key: &str| {
+            table.at(key, &keyed.at(key.to_owned()), key, "").blocking_acquire(1).expect("granted")
+        };
+        let mut call = at("paused");
+        call.blocking_observe(429u16, &[("retry-after", "60")]);
+        drop(call);
+        let mut sent = at("in use");
+        let servers = || table.limits.lock().servers;
+        let has = |key: &str| table.limits.lock().by_key.contains_key(key);
+        for key in 0..10_000 {
+            at(&format!("key {key}")).refund();
+            assert!(servers() <= 2 * FEW + 8, "{} servers", servers());
+        }
+        assert!(has("paused") && has("in use"));
+        sent.blocking_observe(200u16, &LEFT);
+        drop(sent);
+        clock.advance(Duration::from_secs(61));
+        for key in 0..10 * FEW {
+            at(&format!("key {key}")).refund();
+        }
+        assert!(!has("in use"));
+    }
+
+    #[test]
+    fn servers_of_one_limit_are_dropped_as_well() {
+        let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), ManualClock::new()));
+        let mut call = servers.at("paused", "").blocking_acquire(1).expect("granted");
+        call.blocking_observe(429u16, &[("retry-after", "60")]);
+        drop(call);
+        for server in 0..10_000 {
+            servers
+                .at(&format!("server {server}"), "")
+                .blocking_acquire(1)
+                .expect("granted")
+                .refund();
+            assert!(servers.learned().len() <= 2 * FEW + 8);
+        }
+        assert!(servers.learned().iter().any(|learned| learned.server == "paused"));
+    }
+
+    /// What it names beyond that is learned where it was sent.
+    #[test]
+    fn a_server_that_names_a_bucket_for_each_call_gets_sixty_four() {
+        let clock = ManualClock::new();
+        let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), &clock));
+        for name in 0..1000 {
+            let headers = [("x-ratelimit-bucket", format!("b{name}"))];
+            let mut call = servers
+                .at("a", &format!("/{}", "x".repeat(name)))
+                .blocking_acquire(1)
+                .expect("granted");
+            call.blocking_observe(200u16, &headers);
+        }
+        assert_eq!(servers.learned().len(), 1 + BUCKETS);
+    }
+
+    #[test]
+    fn a_limiter_of_one_server_is_paused_and_shrunk_until_there_is_another() {
+        let clock = ManualClock::new();
+        let limiter = RateLimiter::with_clock(InFlight::new(10), &clock);
+        let servers = Servers::new(limiter.clone());
+        let mut call = servers.at("a", "").blocking_acquire(1).expect("granted");
+        call.blocking_observe(200u16, &LEFT);
+        drop(call);
+        // With the place of the call that has ended.
+        assert_eq!(limiter.available(), 6);
+        let mut call = servers.at("a", "").blocking_acquire(1).expect("granted");
+        call.blocking_observe(429u16, &[("retry-after", "60")]);
+        drop(call);
+        assert!(limiter.try_acquire(1).is_err());
+        drop(servers.at("b", ""));
+        assert_eq!(limiter.available(), 10);
+        assert!(limiter.try_acquire(1).is_ok());
+        assert!(servers.at("a", "").blocking_try_acquire(1).is_err());
+        let mut call = servers.at("b", "").blocking_acquire(1).expect("granted");
+        call.blocking_observe(503u16, &[("retry-after", "60")]);
+        drop(call);
+        assert!(limiter.try_acquire(1).is_ok());
+    }
+
+    #[test]
+    fn a_global_refusal_holds_all_buckets_of_its_server() {
+        let clock = ManualClock::new();
+        let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), &clock));
+        let ask = |server, route| servers.at(server, route).blocking_try_acquire(1);
+        for (route, bucket) in [("/messages", "one"), ("/reactions", "two")] {
+            let headers = [("x-ratelimit-bucket", bucket), ("x-ratelimit-remaining", "5")];
+            ask("discord", route).expect("free").blocking_observe(200u16, &headers);
+        }
+        let headers = [("x-ratelimit-bucket", "one"), ("retry-after", "3")];
+        ask("discord", "/messages").expect("free").blocking_observe(429u16, &headers);
+        assert!(ask("discord", "/messages").is_err());
+        let mut call = ask("discord", "/reactions").expect("another bucket");
+        call.blocking_observe(429u16, &[("x-ratelimit-global", "true"), ("retry-after", "9")]);
+        drop(call);
+        for route in ["/messages", "/reactions", "/users"] {
+            let wait = ask("discord", route).expect_err("for all").retry_after();
+            assert_eq!(wait, Some(Duration::from_secs(9)), "{route}");
+        }
+        assert!(ask("other", "/messages").is_ok());
+    }
+
+    /// The call that told to which bucket a route belongs does not stay under way in another.
+    #[test]
+    fn a_call_that_was_sent_by_another_bucket_counts_in_its_own() {
+        let clock = ManualClock::new();
+        let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), &clock));
+        let answer = |route, bucket, remaining| {
+            let mut call = servers.at("github", route).blocking_try_acquire(1).expect("free");
+            call.blocking_observe(
+                200u16,
+                &[
+                    ("x-ratelimit-resource", bucket),
+                    ("x-ratelimit-remaining", remaining),
+                    ("x-ratelimit-reset", "60"),
+                ],
+            );
+        };
+        answer("GET /repos/a/b", "core", "2");
+        // Sent as one of core.
+        answer("GET /search/code", "search", "0");
+        let core: Vec<_> = (0..3)
+            .map(|_| servers.at("github", "GET /repos/c/d").blocking_try_acquire(1))
+            .collect();
+        assert_eq!(core.iter().filter(|call| call.is_ok()).count(), 2);
+        assert!(servers.at("github", "GET /search/code").blocking_try_acquire(1).is_err());
+    }
+}

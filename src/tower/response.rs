@@ -1,0 +1,87 @@
+//! What a client layer needs of a response.
+
+use http::{HeaderMap, Response, StatusCode};
+use http_body::Body;
+
+use super::body::ResponseBody;
+use crate::limiter::any::AnyGrant;
+use crate::policy::Cost;
+
+/// A response of a client: it says how the call went, and has a place for the grant.
+///
+/// For [`http::Response`], whose [body](ResponseBody) keeps the grant, and with the feature `reqwest` for
+/// `reqwest::Response`. A client with a response of its own takes a few lines:
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{HeaderMap, Request, StatusCode};
+/// use tollgate::tower::{AnyResponse, RateLimitLayer};
+/// use tollgate::{AnyGrant, Cost, InFlight, RateLimiter};
+/// use tower::{ServiceBuilder, ServiceExt};
+///
+/// struct Answer {
+///     head: http::response::Parts,
+///     text: String,
+/// }
+///
+/// impl AnyResponse for Answer {
+///     type Held<C: Cost> = (Self, AnyGrant<C>);
+///
+///     fn status(&self) -> StatusCode {
+///         self.head.status
+///     }
+///
+///     fn headers(&self) -> &HeaderMap {
+///         &self.head.headers
+///     }
+///
+///     fn hold<C: Cost>(self, grant: AnyGrant<C>, _: bool) -> Self::Held<C> {
+///         (self, grant)
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let limiter = RateLimiter::new(InFlight::new(1));
+/// let service = ServiceBuilder::new()
+///     .layer(RateLimitLayer::new(limiter.clone()))
+///     .service_fn(async |_: Request<()>| {
+///         let (head, ()) = http::Response::new(()).into_parts();
+///         Ok::<_, Infallible>(Answer { head, text: "hello".to_owned() })
+///     });
+/// let (answer, grant) = service.oneshot(Request::new(())).await?;
+/// assert_eq!((answer.text.as_str(), limiter.available()), ("hello", 0));
+/// drop(grant);
+/// assert_eq!(limiter.available(), 1);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub trait AnyResponse: Sized {
+    /// The response together with a grant.
+    type Held<C: Cost>;
+
+    /// The status.
+    fn status(&self) -> StatusCode;
+
+    /// The header fields.
+    fn headers(&self) -> &HeaderMap;
+
+    /// Keeps the grant until the call is over: until the body has ended or is dropped. `is_upgrade`: the connection
+    /// goes on after that.
+    fn hold<C: Cost>(self, grant: AnyGrant<C>, is_upgrade: bool) -> Self::Held<C>;
+}
+
+impl<B: Body> AnyResponse for Response<B> {
+    type Held<C: Cost> = Response<ResponseBody<B, C>>;
+
+    fn status(&self) -> StatusCode {
+        self.status()
+    }
+
+    fn headers(&self) -> &HeaderMap {
+        self.headers()
+    }
+
+    fn hold<C: Cost>(self, grant: AnyGrant<C>, is_upgrade: bool) -> Self::Held<C> {
+        self.map(|body| ResponseBody::with_grant(body, grant, is_upgrade))
+    }
+}
