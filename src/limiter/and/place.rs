@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::super::{Acquire, Ask, Driven, OwnedLimiter, Passage};
+use super::super::{Acquire, Ask, Driven, OwnedLimiter, Passage, Queue};
 use super::And;
 use super::grant::{AndGrant, Kept};
 use crate::clock::Clock;
@@ -138,7 +138,7 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> AndPlace<A, B> {
         and: &And<A, B>,
         ask: &Ask<A::Cost>,
         context: &mut Context<'_>,
-    ) -> Poll<Result<AndGrant<A::Grant, B::Grant>, Error>> {
+    ) -> Poll<Result<<And<A, B> as Queue>::Grant, Error>> {
         let mut driven = match mem::replace(&mut self.0, Standing::Over) {
             Standing::Driven(driven) => driven,
             Standing::Over => panic!("`Acquire` polled after it was ready"),
