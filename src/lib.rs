@@ -145,12 +145,13 @@ pub use keyed::acquire::KeyRef;
 pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;
 pub use keyed::hash::{FastHash, FastHasher};
-pub use keyed::{KeyedAcquire, KeyedRateLimiter, ToKey};
+pub use keyed::{KeyedRateLimiter, ToKey};
 pub use limiter::any::{AnyGrant, AnyRateLimiter};
 pub use limiter::{
     Acquire, Granted, InProcess, Limiter, Metered, OwnedLimiter, Queue, Reservation, Settle,
 };
 pub use observe::Event;
+pub use park::block_on;
 pub use part::Part;
 pub use policy::any::{AllOf, AnyPolicy, InvalidAllOf};
 pub use policy::fixed_window::FixedWindow;
