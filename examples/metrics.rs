@@ -88,12 +88,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     show("search", search.stats(), &search.waits());
     show("uploads", uploads.stats(), &uploads.waits());
     show("users", users.stats(), &users.waits());
-    let waits = search.waits();
-    println!(
-        "\nsearch waited {} times for its rate, {} times for its window",
-        waits.limited_by(0),
-        waits.limited_by(1)
-    );
+    println!();
+    for (part, calls) in search.waits().limited_by() {
+        println!("search: {calls} calls waited for {part}");
+    }
     println!("\nwhat Prometheus scrapes, in part:");
     let scrape = prometheus.render();
     scrape

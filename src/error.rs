@@ -6,6 +6,8 @@ pub(crate) mod store;
 use std::fmt;
 use std::time::Duration;
 
+use crate::part::Part;
+
 /// Why permits were not granted.
 ///
 /// No permit was taken, with one exception: if the store of a shared limit did not reply, permits may have been
@@ -28,15 +30,15 @@ use std::time::Duration;
 pub enum Error {
     /// The permits are not available now, or not within the caller's timeout: the limit is reached, the
     /// limiter is paused, or other callers are first in the queue.
-    #[error("no permits available{}{}", display_part(" in", *part), display_retry(*retry_after))]
+    #[error("no permits available{}{}", display_part(*part), display_retry(*retry_after))]
     #[non_exhaustive]
     Denied {
         /// The wait that the same call would have needed behind the callers in the queue. `None` if it
         /// is unpredictable, because a place in flight has to be given back.
         retry_after: Option<Duration>,
-        /// The index of the part of a composed policy that was the last to be ready. `None` for a single
-        /// rule, and in a pause.
-        part: Option<usize>,
+        /// The limit of a composed policy that was the last to be ready. `None` for a single rule, and in a
+        /// pause.
+        part: Option<Part>,
     },
     /// The request is larger than the limiter can ever grant at once. Waiting does not help.
     #[error(transparent)]
@@ -65,9 +67,8 @@ pub enum Error {
     Store(#[from] store::StoreError),
 }
 
-/// Counted from one, for people.
-fn display_part(of: &str, part: Option<usize>) -> String {
-    part.map_or_else(String::new, |part| format!("{of} part {} of the policy", part + 1))
+fn display_part(part: Option<Part>) -> String {
+    part.map_or_else(String::new, |part| format!(" ({part})"))
 }
 
 /// In whole milliseconds, rounded up: earlier would be too early.
@@ -98,19 +99,18 @@ impl Error {
     }
 
     /// The same of one limiter of several.
-    pub(crate) fn in_part(self, part: usize) -> Self {
+    pub(crate) fn in_part(self, part: Part) -> Self {
         match self {
             Self::Denied { retry_after, .. } => Self::Denied { retry_after, part: Some(part) },
-            Self::ExceedsCapacity(error) => Self::ExceedsCapacity(error.in_part(part)),
+            Self::ExceedsCapacity(error) => Self::ExceedsCapacity(error.in_part(Some(part))),
             other => other,
         }
     }
 
-    /// The index of the part of a composed policy that refused the call, from zero; the text of the error counts
-    /// from one. `None` for a single rule, or if no part refused it.
+    /// The limit of a composed policy that refused the call. `None` for a single rule, or if no limit refused it.
     #[inline]
     #[must_use]
-    pub fn part(&self) -> Option<usize> {
+    pub fn part(&self) -> Option<Part> {
         match self {
             Self::Denied { part, .. } => *part,
             Self::ExceedsCapacity(error) => error.part(),
@@ -179,15 +179,14 @@ impl fmt::Display for QueueLimit {
 /// # Ok::<(), tollgate::InvalidRate>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("{asked} permits exceed the capacity{}: ask for at most {max} at once", display_part(" of", self.part()))]
+#[error("{asked} permits exceed the capacity{}: ask for at most {max} at once", display_part(self.part))]
 #[non_exhaustive]
 pub struct ExceedsCapacity {
     /// The permits that were asked for.
     pub asked: u32,
     /// The maximum for one request.
     pub max: u64,
-    // Small, because an error is returned by each call: see `Error::part`.
-    part: Option<u32>,
+    part: Option<Part>,
 }
 
 impl ExceedsCapacity {
@@ -197,22 +196,22 @@ impl ExceedsCapacity {
         Self { asked, max, part: None }
     }
 
-    /// The index of the part of a composed policy whose capacity the request exceeds. `None` for a single
-    /// rule.
+    /// The limit of a composed policy whose capacity the request exceeds. `None` for a single rule.
     #[must_use]
-    pub fn part(&self) -> Option<usize> {
-        self.part.map(|part| part as usize)
+    pub fn part(&self) -> Option<Part> {
+        self.part
     }
 
     /// The same of one part of a composed policy.
-    pub(crate) fn in_part(self, part: usize) -> Self {
-        Self { part: u32::try_from(part).ok(), ..self }
+    pub(crate) fn in_part(self, part: Option<Part>) -> Self {
+        Self { part, ..self }
     }
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
+    use crate::part::Kind;
 
     #[test]
     fn a_retry_time_is_shown_in_whole_milliseconds_and_never_too_early_and_one_is_singular() {
@@ -225,8 +224,8 @@ mod tests {
         assert_eq!(denied(1_000_000), "no permits available, retry after 1ms");
         assert_eq!(denied(1_000_001), "no permits available, retry after 2ms");
         assert_eq!(denied(0), "no permits available, retry after 0ns");
-        let unknown = Error::Denied { retry_after: None, part: Some(2) };
-        assert_eq!(unknown.to_string(), "no permits available in part 3 of the policy");
+        let unknown = Error::Denied { retry_after: None, part: Some(Part::new(2, 3)) };
+        assert_eq!(unknown.to_string(), "no permits available (limit 3 of 3)");
         let longest =
             Error::QueueFull { limit: QueueLimit::Capacity, retry_after: Some(Duration::MAX) };
         let told = "the queue is full: the capacity of the policy is reached, retry after 18446744073709551615";
@@ -237,10 +236,11 @@ mod tests {
         assert_eq!(of_tenant, "at most 1 caller of a tenant may wait");
         assert_eq!(permit, "callers may wait for at most 1 permit");
         assert_eq!(QueueLimit::Waiters(2).to_string(), "at most 2 callers may wait");
-        let large = ExceedsCapacity::new(11, 10).in_part(1).to_string();
+        let part = Part::new(1, 3).of_kind(Some(Kind::TokenBucket));
+        let large = ExceedsCapacity::new(11, 10).in_part(Some(part)).to_string();
         assert_eq!(
             large,
-            "11 permits exceed the capacity of part 2 of the policy: ask for at most 10 at once"
+            "11 permits exceed the capacity (limit 2 of 3, token-bucket): ask for at most 10 at once"
         );
     }
 }

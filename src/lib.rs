@@ -49,7 +49,7 @@
 //! `redis::RedisRateLimiter` one for a fleet. [`Limiter`] is the trait of them all, and [`AnyRateLimiter`] one type for
 //! them all. Each has a builder. [`CachedRateLimiter`] is one limit for millions of calls a second: each thread
 //! holds some permits. [`Limits`] have a limit for each host, route or API key, as text or from a file, and
-//! [`RateLimiters`] enforce them.
+//! [`RateLimiters`] enforce them. [`a.and(&b)`](Limiter::and) is one limiter of two.
 //!
 //! ```
 //! use std::time::Duration;
@@ -78,7 +78,7 @@
 //! [`reserve`](RateLimiter::reserve) takes a place in the queue; `blocking_*` do the same on threads.
 //! [`ahead_by`](Acquire::ahead_by) puts interactive callers ahead of a batch, without starvation.
 //! [`acquire_for`](RateLimiter::acquire_for) shares one quota among many tenants: one customer's burst delays only
-//! that customer. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
+//! that customer. [`run`](Limiter::run) acquires, runs a future, and gives its place back. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
 //!
 //! # Unknown quotas
 //!
@@ -120,6 +120,7 @@ mod line;
 pub mod metrics;
 mod observe;
 mod park;
+mod part;
 mod policy;
 mod rate_limiter;
 #[cfg(feature = "redis")]
@@ -146,7 +147,7 @@ pub use keyed::acquire::KeyRef;
 pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;
 pub use keyed::hash::{FastHash, FastHasher};
-pub use keyed::{KeyedAcquire, KeyedRateLimiter, ToKey};
+pub use keyed::{KeyedRateLimiter, ToKey};
 pub use limiter::and::And;
 pub use limiter::and::grant::AndGrant;
 pub use limiter::any::{AnyGrant, AnyRateLimiter};
@@ -154,6 +155,8 @@ pub use limiter::{
     Acquire, Granted, InProcess, Limiter, Metered, OwnedLimiter, Queue, Reservation, Settle,
 };
 pub use observe::Event;
+pub use park::block_on;
+pub use part::Part;
 pub use policy::any::{AllOf, AnyPolicy, InvalidAllOf};
 pub use policy::fixed_window::FixedWindow;
 pub use policy::gcra::Gcra;

@@ -343,7 +343,7 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire); then `future` is not polled. What `future` returns is returned as it is.
+    /// As [`acquire`](Self::acquire); then `future` is not polled. An error that `future` returns is part of its output.
     ///
     /// # Cancel safety
     ///
@@ -412,7 +412,7 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire); then `act` is not called.
+    /// As [`acquire`](Self::acquire); then `act` is not called.
     ///
     /// ```
     /// use tollgate::{InFlight, Limiter, RateLimiter};
@@ -537,11 +537,10 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// The number of callers of this process that wait.
     fn queue_len(&self) -> usize;
 
-    /// The number of grants, refusals and callers that left, in this process; at a key of a
-    /// [`KeyedRateLimiter`](crate::KeyedRateLimiter), of all its keys.
+    /// The number of grants, refusals and callers that left, in this process; of a limiter with keys, at all keys.
     fn stats(&self) -> Stats;
 
-    /// The waits of callers of this process, and the rules that they waited for; at a key, of all keys.
+    /// The waits of callers of this process, and the limits that they waited for; of a limiter with keys, at all keys.
     fn waits(&self) -> Waits;
 
     /// The clock by which callers of this process wait.
@@ -858,7 +857,7 @@ macro_rules! methods_of_granted {
 
         /// The rule that made the call wait; see [`Grant::limited_by`](crate::Grant::limited_by).
         #[must_use]
-        pub fn limited_by(&self) -> Option<usize> {
+        pub fn limited_by(&self) -> Option<crate::Part> {
             crate::Granted::limited_by(self)
         }
 

@@ -12,7 +12,7 @@
 //! | `tollgate_pauses_total` | counter | pauses that began or were made longer |
 //! | `tollgate_waiting` | gauge | callers in the queue now |
 //! | `tollgate_wait_seconds` | histogram | the wait of each caller that waited; at most half too long |
-//! | `tollgate_limited_by_total` | counter | callers that waited for a part of a composed policy, with the label `part` |
+//! | `tollgate_limited_by_total` | counter | callers that waited for a limit of a composed policy, with the label `part`, such as "limit 2 of 3, in-flight" |
 //! | `tollgate_redis_requests_total` | counter | requests sent to Redis |
 //! | `tollgate_redis_failed_total` | counter | requests that failed |
 //! | `tollgate_redis_without_total` | counter | calls served without Redis because it was away |
@@ -241,7 +241,7 @@ impl Source {
         for (bound, count) in waits.buckets() {
             wait.record_many(bound.as_secs_f64(), usize::try_from(count).unwrap_or(usize::MAX));
         }
-        for (part, count) in waits.parts() {
+        for (part, count) in waits.limited_by() {
             let labels =
                 [Label::new("limiter", self.name.clone()), Label::new("part", part.to_string())];
             counter!("tollgate_limited_by_total", labels.iter()).increment(count);
@@ -256,7 +256,7 @@ fn describe() {
     describe_counter!("tollgate_refused_total", Unit::Count, "calls that got an error");
     describe_counter!("tollgate_given_up_total", Unit::Count, "callers that left the queue");
     describe_counter!("tollgate_pauses_total", Unit::Count, "pauses of the limiter");
-    describe_counter!("tollgate_limited_by_total", Unit::Count, "callers that waited for a part");
+    describe_counter!("tollgate_limited_by_total", Unit::Count, "callers that waited for a limit");
     describe_counter!("tollgate_redis_requests_total", Unit::Count, "requests sent to Redis");
     describe_counter!("tollgate_redis_failed_total", Unit::Count, "requests that failed");
     describe_counter!("tollgate_redis_without_total", Unit::Count, "calls served without Redis");

@@ -7,6 +7,7 @@ use std::time::Duration;
 #[cfg(feature = "redis")]
 use crate::error::store::StoreError;
 #[cfg(feature = "metrics")]
+use crate::part::Part;
 use crate::stats::Stats;
 use crate::stats::{WaitCounts, Waits};
 use crate::units::Rate;
@@ -41,8 +42,8 @@ pub enum Event {
     Waited {
         /// How long it waited.
         wait: Duration,
-        /// The part of a composed policy that it waited for.
-        limited_by: Option<usize>,
+        /// The limit of a composed policy that it waited for.
+        limited_by: Option<Part>,
     },
     /// A call of `pause_for`.
     #[non_exhaustive]
@@ -80,7 +81,7 @@ pub enum Event {
     PolicyAdopted {
         /// The key.
         key: Arc<str>,
-        /// The [version](crate::redis::Builder::version) of the code that brought it.
+        /// The [version](crate::redis::RedisRateLimiterBuilder::version) of the code that brought it.
         version: u32,
         /// The second in which it was set by [`set_policy`](crate::redis::RedisRateLimiter::set_policy), by
         /// the server's clock; zero if it is the one of the code.
@@ -93,8 +94,7 @@ impl fmt::Display for Event {
         match self {
             Self::Waited { wait, limited_by } => {
                 write!(f, "waited for {:?}", to_millis(*wait))?;
-                // Counted from one, as in the text of an error.
-                limited_by.map_or(Ok(()), |part| write!(f, ", for part {} of the policy", part + 1))
+                limited_by.map_or(Ok(()), |part| write!(f, " ({part})"))
             }
             Self::Paused { duration } => write!(f, "paused for {:?}", to_millis(*duration)),
             Self::Resumed => f.write_str("resumed"),
@@ -190,7 +190,7 @@ impl Observer {
     }
 
     /// A caller was granted. The listener may panic, so the caller must still own its permits.
-    pub(crate) fn granted(&self, wait: Duration, limited_by: Option<usize>) {
+    pub(crate) fn granted(&self, wait: Duration, limited_by: Option<Part>) {
         if wait.is_zero() {
             return;
         }
@@ -224,7 +224,7 @@ impl Observer {
         let limiter = self.name.as_deref();
         match event {
             Event::Waited { wait, limited_by } => {
-                let (seconds, part) = (wait.as_secs_f64(), limited_by.map(|part| part as u64));
+                let (seconds, part) = (wait.as_secs_f64(), limited_by.map(tracing::field::display));
                 tracing::info!(limiter, wait = seconds, limited_by = part, "{event}");
             }
             Event::Paused { duration } => {

@@ -10,6 +10,7 @@ use super::source::Source;
 use super::thread;
 use crate::error::Error;
 use crate::limiter::{Granted, sealed::Sealed};
+use crate::part::Part;
 use crate::policy::Policy;
 use crate::rate_limiter::Grant;
 
@@ -86,7 +87,7 @@ impl<P: Policy<Cost = u32>> Granted for CachedGrant<P> {
         self.source.limiter.as_ref().map_or(Duration::ZERO, Grant::waited)
     }
 
-    fn limited_by(&self) -> Option<usize> {
+    fn limited_by(&self) -> Option<Part> {
         self.source.limiter.as_ref().and_then(Grant::limited_by)
     }
 

@@ -115,7 +115,7 @@ impl RateLimiters {
             let book = Arc::clone(&policies.lock());
             book.policy(key)
         });
-        let builder = options(builder).absent_is_new().bounds_of(move |key| {
+        let builder = options(builder).absent_is_new(true).bounds_of(move |key| {
             let book = Arc::clone(&bounds.lock());
             book.bounds(key)
         });

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::learner::Pace;
 use crate::error::ExceedsCapacity;
+use crate::part::Part;
 use crate::policy::{Hooks, Policy, Ready, TWO_TICKS};
 use crate::units::Nanos;
 
@@ -221,11 +222,11 @@ impl Policy for Gate {
         (left(0), left(1), left(2), left(3))
     }
 
-    fn limited_by(&self, passed: &Passed, now: Nanos, cost: Units) -> Option<usize> {
+    fn limited_by(&self, passed: &Passed, now: Nanos, cost: Units) -> Option<Part> {
         let stated = self.stated(passed, now, cost);
         let is_paced = !self.pace.is_none()
             && matches!(stated, Ready::At(at) if at.max(now) < self.paced(passed));
-        Some(if is_paced { LEARNED } else { STATED })
+        Some(Part::new(if is_paced { LEARNED } else { STATED }, 2))
     }
 
     /// A late alarm costs no throughput.

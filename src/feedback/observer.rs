@@ -21,6 +21,7 @@ use crate::clock::{Alarm, OnAlarm};
 use crate::error::Error;
 use crate::limiter::{Granted, OwnedLimiter};
 use crate::park::block_on;
+use crate::part::Part;
 use crate::policy::Cost;
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::retry::{self, RetryBudget};
@@ -740,7 +741,7 @@ impl<L: OwnedLimiter> Call<L> {
         let Some(place) = self.place.take() else { return Lesson::default() };
         let shared = &self.shared;
         let heard = shared.heard(self.sent, answer);
-        let shown = (place.limited_by() == Some(LEARNED), shared.waiting());
+        let shown = (place.limited_by().map(Part::index) == Some(LEARNED), shared.waiting());
         let lesson = shared.change(|state| {
             state.land(self.units);
             state.learn(&heard, self.units, answer, L::IS_REMOTE, shown)

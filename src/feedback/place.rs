@@ -13,6 +13,7 @@ use crate::limiter::{
     Acquire, Ask, Driven, Granted, Handle, Hearing, InProcess, Limiter, OwnedLimiter, Passage,
     Queue, sealed::Sealed,
 };
+use crate::part::Part;
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::Stats;
 use crate::units::Nanos;
@@ -284,7 +285,7 @@ impl<L: OwnedLimiter> Granted for Call<L> {
         self.waited_in_all()
     }
 
-    fn limited_by(&self) -> Option<usize> {
+    fn limited_by(&self) -> Option<Part> {
         self.granted().and_then(Granted::limited_by)
     }
 

@@ -148,10 +148,10 @@ where
         self.with(|options| options.settings.bounds.permits = permits)
     }
 
-    /// An absent key begins as a new limiter ([`Policy::start`]), with nothing stored, and so does an evicted key.
-    /// Default: an absent key is idle ([`Policy::idle`]).
-    pub fn absent_is_new(self) -> Self {
-        self.with(|options| options.settings.absent_is_new = true)
+    /// Whether an absent key begins as a new limiter ([`Policy::start`]), with nothing stored, and so does an evicted
+    /// key. Default: no; an absent key is idle ([`Policy::idle`]).
+    pub fn absent_is_new(self, is_new: bool) -> Self {
+        self.with(|options| options.settings.absent_is_new = is_new)
     }
 
     /// The limiter.

@@ -36,14 +36,14 @@ use std::sync::atomic::AtomicU64;
 /// | `queue_len`, `waits` | both together; a caller that waited twice counts twice in `waits` |
 /// | `stats` | what the second granted, and the other counts of both |
 /// | `pause_for`, `resume`, `shrink_to` | change the first only, as others may share the second |
-/// | `name`, `clock` | those of the first |
-/// | `part` of an error, `limited_by` | 0 for the first limiter, 1 for the second |
+/// | `name`, `clock` | the first limiter's |
+/// | `part` of an error, `limited_by` | limit 1 of 2 for the first limiter, limit 2 of 2 for the second |
 ///
 /// A [`Feedback`](crate::guide::http) around it therefore teaches the first. To teach one of the two, put the feedback
 /// around that one: `Feedback::new(one).and(&other)`.
 ///
 /// ```
-/// use tollgate::{InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+/// use tollgate::{InFlight, KeyedRateLimiter, Limiter, ManualClock, Part, Rate, RateLimiter, TokenBucket};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let clock = ManualClock::auto_advance();
@@ -52,11 +52,11 @@ use std::sync::atomic::AtomicU64;
 ///
 /// let ann = customers.at("ann".to_owned()).and(&all);
 /// let (first, second) = (ann.acquire(1).await?, ann.acquire(1).await?);
-/// assert_eq!((second.waited().as_millis(), second.limited_by()), (100, Some(0)));
+/// assert_eq!((second.waited().as_millis(), second.limited_by()), (100, Some(Part::new(0, 2))));
 /// // Two are in flight, so others are refused by the second limiter, and keep what the first one gave them.
 /// let bob = customers.at("bob".to_owned()).and(&all);
 /// let error = bob.try_acquire(1).await.unwrap_err();
-/// assert_eq!((error.part(), customers.available("bob")), (Some(1), 1));
+/// assert_eq!((error.part(), customers.available("bob")), (Some(Part::new(1, 2)), 1));
 /// drop(first);
 /// bob.try_acquire(1).await?;
 /// # Ok::<(), tollgate::Error>(()) })?;

@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
+use crate::part::Part;
 use crate::policy::{Cost, Limit, Quota};
 use crate::stats::{Stats, Waits};
 
@@ -313,7 +314,7 @@ impl<C: Cost> Granted for AnyGrant<C> {
         self.0.waited()
     }
 
-    fn limited_by(&self) -> Option<usize> {
+    fn limited_by(&self) -> Option<Part> {
         self.0.limited_by()
     }
 

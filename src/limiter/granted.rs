@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::sealed::Sealed;
 use crate::error::Error;
 
+use crate::part::Part;
 use crate::policy::Cost;
 
 /// What a [`Limiter`](crate::Limiter) grants: [`Grant`](crate::Grant), `RedisGrant`, a `Call` of a `Feedback`, or
@@ -23,7 +24,7 @@ pub trait Granted: Sealed + fmt::Debug + Send + Sync {
     fn waited(&self) -> Duration;
 
     /// The index of the rule that made the call wait; see [`Grant::limited_by`](crate::Grant::limited_by).
-    fn limited_by(&self) -> Option<usize>;
+    fn limited_by(&self) -> Option<Part>;
 
     /// Corrects the cost once the true one is known; see [`Grant::settle`](crate::Grant::settle). In process it is
     /// ready at the first poll.

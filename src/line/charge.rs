@@ -1,18 +1,26 @@
 //! Permits that were charged, and how a charge can change later.
 
 use crate::error::ExceedsCapacity;
+use crate::part::Part;
 use crate::policy::{Cost, Policy};
 use crate::units::Nanos;
 
 /// Permits that were charged.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Charge<R> {
     /// In nanoseconds: to make a `Duration` of each would take longer than to decide.
     pub(crate) waited: u64,
     /// `None` for a cost of zero.
     pub(crate) receipt: Option<R>,
     /// Which of several rules the line waited for last.
-    pub(crate) limited_by: Option<usize>,
+    pub(crate) limited_by: Option<Part>,
+}
+
+impl<R> Charge<R> {
+    /// Moves the charge out; without a receipt nothing is left to give back.
+    pub(crate) fn take(&mut self) -> Self {
+        Self { receipt: self.receipt.take(), ..*self }
+    }
 }
 
 /// What was taken of a cost, and its charge.
@@ -55,19 +63,19 @@ impl<P: Policy> Change<P> {
         now: Nanos,
         not_before: Nanos,
     ) -> Option<P::Receipt> {
-        let (less, part, mut receipt) = match *self {
-            Self::Settle { more, less, part, receipt } => {
+        let (less, part, receipt) = match self {
+            &Self::Settle { more, less, part, ref receipt } => {
                 if !more.is_zero() {
                     policy.charge(state, now, more);
                 }
                 (less, part, receipt)
             }
-            Self::Refund { part, held, receipt } => (held, part, receipt),
+            &Self::Refund { part, held, ref receipt } => (held, part, receipt),
         };
-        if let Some(receipt) = &mut receipt
-            && !part.is_zero()
-        {
-            *receipt = policy.refund(state, not_before.max(now), part, *receipt);
+        let mut receipt = receipt.clone();
+        if !part.is_zero() {
+            receipt =
+                receipt.map(|receipt| policy.refund(state, not_before.max(now), part, receipt));
         }
         if P::HELD && !less.is_zero() {
             policy.release(state, now, less);

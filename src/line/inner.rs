@@ -9,6 +9,7 @@ use super::timer::Timer;
 use super::waiting::{Waiter, Waiting};
 use crate::clock::Monotone;
 use crate::error::Error;
+use crate::part::Part;
 use crate::policy::{Asked, Limit, Policy, Quota, Ready, charge_wholly, wholly};
 use crate::stats::Stats;
 use crate::units::Nanos;
@@ -113,7 +114,7 @@ impl<P: Policy> Inner<P> {
         now: Nanos,
         at: Nanos,
         cost: P::Cost,
-    ) -> Option<usize> {
+    ) -> Option<Part> {
         let is_paused = self.not_before > now;
         if is_paused { None } else { self.policy.limited_by(state, at, cost) }
     }

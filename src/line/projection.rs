@@ -6,6 +6,7 @@ use super::inner::Inner;
 
 use super::tail::Tail;
 use super::waiting::{Place, Waiter};
+use crate::part::Part;
 use crate::policy::{Cost, Policy, Ready};
 use crate::units::Nanos;
 use crate::wait_queue::{Arrival, Tenant, WaiterId};
@@ -18,7 +19,7 @@ impl<P: Policy> Inner<P> {
         now: Nanos,
         cost: P::Cost,
         left: usize,
-    ) -> (Ready, Option<usize>) {
+    ) -> (Ready, Option<Part>) {
         // Not before the line moves, in case the clock has gone back.
         let moves = Ready::At(self.due().unwrap_or(now));
         let from = now.max(self.not_before);
@@ -40,7 +41,7 @@ impl<P: Policy> Inner<P> {
         cost: P::Cost,
         left: usize,
         by: Nanos,
-    ) -> (Ready, Option<usize>) {
+    ) -> (Ready, Option<Part>) {
         if matches!(place, Place::Last) {
             return self.projected(now, cost, left);
         }
@@ -68,7 +69,7 @@ impl<P: Policy> Inner<P> {
         cost: P::Cost,
         (ready, moves): (Ready, Ready),
         is_behind: bool,
-    ) -> (Ready, Option<usize>) {
+    ) -> (Ready, Option<Part>) {
         let ready = ready.and(moves);
         let from = ready.earliest();
         let Ok(own) = self.policy.ready_at(state, from, cost) else { return (ready, None) };

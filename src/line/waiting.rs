@@ -8,6 +8,7 @@ use super::charge::Change;
 use super::outcomes::{Outcome, Outcomes};
 use super::tail::Tail;
 use crate::error::QueueLimit;
+use crate::part::Part;
 use crate::policy::{Cost, Policy, wholly};
 use crate::units::Nanos;
 use crate::wait_queue::{Arrival, Arrived, Bounds, Tenant, Turn, WaitQueue, WaiterId};
@@ -37,7 +38,7 @@ pub(super) struct Waiting<P: Policy> {
     /// When the next waiter is granted, if that is known.
     pub(super) due: Option<Nanos>,
     /// Which of several rules it waits for.
-    pub(super) limited_by: Option<usize>,
+    pub(super) limited_by: Option<Part>,
     /// In a pause.
     pub(super) resumed: Option<Resumed<P::State>>,
     /// What is still to be given back, because the policy panicked.

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lock_out::LockOutState;
-use super::parts::{each, each_mut, last_of, least, limits, ready_now, slice};
+use super::parts::{each, each_mut, last_of, least, limits, part_of, ready_now, slice};
 use super::{Cost, Hooks, Policy, Ready};
 use crate::error::ExceedsCapacity;
+use crate::part::Part;
 use crate::units::Nanos;
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
@@ -33,7 +34,7 @@ pub struct AnyState {
 }
 
 /// What a refund must know of a charge of an [`AnyPolicy`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct AnyReceipt {
     epoch: u64,
     kind: KindReceipt,
@@ -99,7 +100,7 @@ macro_rules! kinds {
         }
 
         /// A lock-out has the receipt of the rule inside.
-        #[derive(Clone, Copy, Debug)]
+        #[derive(Clone, Debug)]
         enum KindReceipt {
             $($kind(<$kind as Policy>::Receipt),)+
         }
@@ -169,9 +170,9 @@ macro_rules! kinds {
                 receipt: AnyReceipt,
             ) -> AnyReceipt {
                 let epoch = state.epoch;
-                match (self, &mut state.kind, receipt.kind) {
+                match (self, &mut state.kind, &receipt.kind) {
                     $((Self::$kind(policy), KindState::$kind(state), KindReceipt::$kind(kind)) => {
-                        let kind = KindReceipt::$kind(policy.refund(state, now, part, kind));
+                        let kind = KindReceipt::$kind(policy.refund(state, now, part, *kind));
                         AnyReceipt { kind, ..receipt }
                     })+
                     (Self::LockOut(policy), KindState::LockOut(state), _) => {
@@ -284,6 +285,7 @@ impl Policy for AnyPolicy {
             })
         },
         fork: |any, state, most| AnyState { kind: any.fork_kind(state, most), ..*state },
+        kind: |any| Some(any.kind()),
         limits: |any, state, asked, visit| {
             ask!(any, &state.kind, policy, state => (Hooks::of(policy).limits)(policy, state, asked, visit));
         },
@@ -364,7 +366,7 @@ impl Policy for AnyPolicy {
         ask!(self, &mut state.kind, policy, state => policy.refused(state, now, n))
     }
 
-    fn limited_by(&self, state: &AnyState, now: Nanos, n: u32) -> Option<usize> {
+    fn limited_by(&self, state: &AnyState, now: Nanos, n: u32) -> Option<Part> {
         ask!(self, &state.kind, policy, state => policy.limited_by(state, now, n))
     }
 
@@ -380,8 +382,7 @@ impl Policy for AnyPolicy {
 /// Several rules chosen at run time, with one cost: a request is charged in all of them or in none, as with
 /// [`Same`](crate::Same).
 ///
-/// At most [eight](Self::MAX_PARTS) rules: each grant carries a receipt for each of them, about a
-/// kilobyte together. Locks, keys and Redis are as for [`AnyPolicy`].
+/// At most [eight](Self::MAX_PARTS) rules: each grant carries a receipt for each of them. Locks, keys and Redis are as for [`AnyPolicy`].
 ///
 /// [`set_policy`](crate::RateLimiter::set_policy) goes part by part, in order. A part that is added
 /// starts as a new limiter does, with the permits in flight counted.
@@ -397,9 +398,10 @@ impl Policy for AnyPolicy {
 /// let mut waits = Vec::new();
 /// for n in [10, 2, 1] {
 ///     let grant = limiter.blocking_acquire(n)?;
-///     waits.push((grant.waited().as_millis(), grant.limited_by()));
+///     waits.push((grant.waited().as_millis(), grant.limited_by().map(|part| part.to_string())));
 /// }
-/// assert_eq!(waits, [(0, None), (200, Some(0)), (3_599_800, Some(1))]);
+/// assert_eq!(waits[1], (200, Some("limit 1 of 3, token-bucket".into())));
+/// assert_eq!(waits[2], (3_599_800, Some("limit 2 of 3, fixed-window".into())));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -415,10 +417,10 @@ pub struct AllOfState {
     added: u64,
 }
 
-/// What a refund must know of a charge of an [`AllOf`].
-#[derive(Clone, Copy, Debug)]
+/// What a refund must know of a charge of an [`AllOf`]: a receipt of each part.
+#[derive(Clone, Debug)]
 pub struct AllOfReceipt {
-    parts: [Option<AnyReceipt>; AllOf::MAX_PARTS],
+    parts: Vec<AnyReceipt>,
 }
 
 /// The number of rules is not from 1 to [`AllOf::MAX_PARTS`].
@@ -495,6 +497,7 @@ impl Policy for AllOf {
             let parts = each.map(|(part, state)| (AnyPolicy::HOOKS.fork)(part, state, most));
             AllOfState { parts: parts.collect(), ..*state }
         },
+        part: |all, index| part_of(&all.parts, index),
         limits: |all, state, asked, visit| limits(&all.parts, &state.parts, asked, visit),
         ..Hooks::none()
     };
@@ -510,13 +513,8 @@ impl Policy for AllOf {
     }
 
     fn charge(&self, state: &mut AllOfState, at: Nanos, n: u32) -> AllOfReceipt {
-        let mut receipt = AllOfReceipt { parts: [None; Self::MAX_PARTS] };
-        for (receipt, (part, state)) in
-            receipt.parts.iter_mut().zip(each_mut(&self.parts, &mut state.parts))
-        {
-            *receipt = Some(part.charge(state, at, n));
-        }
-        receipt
+        let each = each_mut(&self.parts, &mut state.parts);
+        AllOfReceipt { parts: each.map(|(part, state)| part.charge(state, at, n)).collect() }
     }
 
     fn refund(
@@ -524,14 +522,13 @@ impl Policy for AllOf {
         state: &mut AllOfState,
         now: Nanos,
         n: u32,
-        mut receipt: AllOfReceipt,
+        receipt: AllOfReceipt,
     ) -> AllOfReceipt {
-        for (receipt, (part, state)) in
-            receipt.parts.iter_mut().zip(each_mut(&self.parts, &mut state.parts))
-        {
-            *receipt = receipt.map(|receipt| part.refund(state, now, n, receipt));
+        // Those of parts that have gone since are of no use.
+        let each = each_mut(&self.parts, &mut state.parts).zip(receipt.parts);
+        AllOfReceipt {
+            parts: each.map(|((part, state), of)| part.refund(state, now, n, of)).collect(),
         }
-        receipt
     }
 
     fn migrate(&self, old: &Self, state: &mut AllOfState, now: Nanos) {

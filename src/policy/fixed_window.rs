@@ -8,6 +8,7 @@
 
 use super::{Hooks, Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
+use crate::part::Kind;
 use crate::units::{Nanos, saturating_nanos};
 use std::time::Duration;
 
@@ -133,6 +134,7 @@ impl Policy for FixedWindow {
     type Receipt = FixedWindowReceipt;
 
     const HOOKS: Hooks<Self> = Hooks {
+        kind: |_| Some(Kind::FixedWindow),
         infallible: true,
         small: true,
         ready_now: |policy, state, now, n| {

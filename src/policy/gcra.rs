@@ -14,6 +14,7 @@
 use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
 use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
+use crate::part::Kind;
 use crate::policy::lock_free::LockFree;
 use crate::units::{Nanos, Rate};
 use std::time::Duration;
@@ -84,6 +85,7 @@ impl Gcra {
 
 impl Policy for Gcra {
     scheduled!(
+        kind: |_| Some(Kind::Gcra),
         small: true,
         most_held: |policy| super::most_held(policy.rate, u64::from(policy.max_burst) + 1),
         beside: |policy, held| {

@@ -137,12 +137,13 @@ impl Log {
 
 /// Implements [`Policy`](crate::Policy) for a type with a `limit` and a `span`.
 macro_rules! logged {
-    () => {
+    ($kind:ident) => {
         type Cost = u32;
         type State = Log;
         type Receipt = LogReceipt;
 
         const HOOKS: Hooks<Self> = Hooks {
+            kind: |_| Some(Kind::$kind),
             infallible: true,
             small: true,
             fork: |policy, log, most| log.fork(most, policy.limit),

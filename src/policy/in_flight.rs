@@ -7,6 +7,7 @@
 
 use super::{Hooks, Policy, Ready};
 use crate::error::ExceedsCapacity;
+use crate::part::Kind;
 use crate::units::Nanos;
 
 /// At most `max` permits in flight; a permit is given back when its [`Grant`](crate::Grant) is dropped.
@@ -56,6 +57,7 @@ impl Policy for InFlight {
     const HELD: bool = true;
 
     const HOOKS: Hooks<Self> = Hooks {
+        kind: |_| Some(Kind::InFlight),
         infallible: true,
         timeless: true,
         timeless_release: true,

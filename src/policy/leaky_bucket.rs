@@ -16,6 +16,7 @@
 use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
 use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
+use crate::part::Kind;
 use crate::units::{Nanos, Rate};
 use std::time::Duration;
 
@@ -96,7 +97,7 @@ impl LeakyBucket {
 }
 
 impl Policy for LeakyBucket {
-    scheduled!();
+    scheduled!(kind: |_| Some(Kind::LeakyBucket),);
 
     fn start(&self, now: Nanos) -> RateState {
         self.schedule.full(now)

@@ -9,6 +9,7 @@
 
 use super::{Asked, Cost, Hooks, Policy, Ready};
 use crate::error::ExceedsCapacity;
+use crate::part::{Kind, Part};
 use crate::units::Nanos;
 use std::time::Duration;
 
@@ -64,6 +65,8 @@ impl<P: Policy> Policy for LockOut<P> {
     const HELD: bool = P::HELD;
 
     const HOOKS: Hooks<Self> = Hooks {
+        kind: |_| Some(Kind::LockOut),
+        part: |this, index| (P::HOOKS.part)(&this.policy, index),
         infallible: P::HOOKS.infallible,
         timeless_release: P::HOOKS.timeless_release,
         ready_now: |this, lock, now, cost| {
@@ -163,7 +166,7 @@ impl<P: Policy> Policy for LockOut<P> {
         inner || locks
     }
 
-    fn limited_by(&self, lock: &Self::State, now: Nanos, cost: P::Cost) -> Option<usize> {
+    fn limited_by(&self, lock: &Self::State, now: Nanos, cost: P::Cost) -> Option<Part> {
         if lock.locked_until > now {
             return None;
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::any::AnyPolicy;
 use super::{Policy, Rated, TWO_TICKS};
+pub(crate) use crate::part::Kind;
 use crate::units::{Nanos, Rate};
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
@@ -145,27 +146,16 @@ pub(crate) struct Flaw {
     pub(crate) reason: &'static str,
 }
 
-/// The rules: the name in a table, the parameters that a rule needs, and those that it may have, with what they
+/// The rules: the parameters that a rule needs, and those that it may have, with what they
 /// are otherwise; then how it is made of them. A script takes its parameters in this order, without `catch_up`.
 macro_rules! rules {
     ($(
-        $kind:ident $name:literal of $it:ident:
+        $kind:ident of $it:ident:
         $($need:ident $needed:ident = $get:expr),+;
         $($may:ident $optional:ident = $value:expr, or $otherwise:expr;)*
         => $make:expr;
     )+) => {
-        /// Each rule of this crate.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Kind {
-            $($kind,)+
-        }
-
         impl Kind {
-            #[cfg(feature = "serde")]
-            pub(crate) const ALL: &[Self] = &[$(Self::$kind),+];
-            #[cfg(feature = "serde")]
-            pub(crate) const NAMES: &[&str] = &[$($name),+];
-
             /// All that it needs, and all that it may have.
             fn lists(self) -> [&'static [Parameter]; 2] {
                 match self {
@@ -212,17 +202,17 @@ macro_rules! rules {
 }
 
 rules! {
-    SmoothBursty "smooth-bursty" of it:
+    SmoothBursty of it:
         Rate rate = it.rate;
         MaxBurst max_burst = it.max_burst, or Duration::ZERO;
         CatchUp catch_up = it.catch_up(), or TWO_TICKS;
         => SmoothBursty::new(rate).max_burst(max_burst).with_catch_up(catch_up);
-    SmoothWarmingUp "smooth-warming-up" of it:
+    SmoothWarmingUp of it:
         Rate rate = it.rate, WarmUp warm_up = it.warm_up;
         ColdFactor factor = it.cold_factor, or 3.0;
         CatchUp catch_up = it.catch_up(), or TWO_TICKS;
         => SmoothWarmingUp::new(rate, warm_up).cold_factor(factor).with_catch_up(catch_up);
-    TokenBucket "token-bucket" of it:
+    TokenBucket of it:
         Rate rate = it.rate, Capacity capacity = it.capacity;
         Initial initial = it.initial, or capacity;
         RefillEvery period = nanos(it.period), or Duration::ZERO;
@@ -231,11 +221,11 @@ rules! {
             let bucket = TokenBucket::new(rate, capacity).initial(initial).with_catch_up(catch_up);
             if period.is_zero() { bucket } else { bucket.refill_every(period) }
         };
-    Gcra "gcra" of it:
+    Gcra of it:
         Rate rate = it.rate, Burst burst = it.max_burst;
         CatchUp catch_up = it.catch_up, or TWO_TICKS;
         => Gcra::new(burst, 1, Duration::from_secs(1)).with_rate(rate).with_catch_up(catch_up);
-    LeakyBucket "leaky-bucket" of it:
+    LeakyBucket of it:
         Rate rate = it.rate, Capacity capacity = it.capacity;
         Meter meter = it.meter, or false;
         CatchUp catch_up = it.catch_up(), or TWO_TICKS;
@@ -243,23 +233,23 @@ rules! {
             let new = if meter { LeakyBucket::meter } else { LeakyBucket::new };
             new(rate, capacity).with_catch_up(catch_up)
         };
-    FixedWindow "fixed-window" of it:
+    FixedWindow of it:
         Limit limit = it.limit, Window window = nanos(it.window);
         Aligned grid = it.grid.map_or(NO_GRID, |grid| nanos(grid).into()), or NO_GRID;
         => match grid {
             Value::Time(epoch) => FixedWindow::new(limit, window).aligned(epoch),
             _ => FixedWindow::new(limit, window),
         };
-    SlidingWindowLog "sliding-window-log" of it:
+    SlidingWindowLog of it:
         Limit limit = it.limit, Window window = nanos(it.span.window);
         => SlidingWindowLog::new(limit, window);
-    SlidingWindowCounter "sliding-window-counter" of it:
+    SlidingWindowCounter of it:
         Limit limit = it.limit, Window window = nanos(it.span.window), Buckets buckets = it.buckets();
         => SlidingWindowCounter::new(limit, window, buckets);
-    InFlight "in-flight" of it:
+    InFlight of it:
         Max max = it.max;
         => InFlight::new(max);
-    LockOut "lock-out" of it:
+    LockOut of it:
         Of of = Box::new(it.policy.clone()), Duration duration = it.duration;
         => {
             let of: Box<AnyPolicy> = of;
@@ -274,11 +264,6 @@ fn nanos(nanos: u64) -> Duration {
 }
 
 impl Kind {
-    #[cfg(feature = "serde")]
-    pub(crate) fn name(self) -> &'static str {
-        Self::NAMES[self as usize]
-    }
-
     pub(crate) fn needs(self, parameter: Parameter) -> bool {
         self.lists()[0].contains(&parameter)
     }

@@ -9,6 +9,7 @@
 use super::cost::sealed::Sealed;
 use super::{Asked, Cost, Hooks, Limit, Policy, Ready};
 use crate::error::ExceedsCapacity;
+use crate::part::Part;
 use crate::units::Nanos;
 use std::time::Duration;
 
@@ -27,9 +28,10 @@ use std::time::Duration;
 /// let mut waits = Vec::new();
 /// for n in [10, 2, 1] {
 ///     let grant = limiter.blocking_acquire(n)?;
-///     waits.push((grant.waited().as_millis(), grant.limited_by()));
+///     waits.push((grant.waited().as_millis(), grant.limited_by().map(|part| part.to_string())));
 /// }
-/// assert_eq!(waits, [(0, None), (200, Some(0)), (3_599_800, Some(1))]);
+/// assert_eq!(waits[1], (200, Some("limit 1 of 2, token-bucket".into())));
+/// assert_eq!(waits[2], (3_599_800, Some("limit 2 of 2, sliding-window-log".into())));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -83,6 +85,10 @@ macro_rules! compose {
                 forget_receipts: |whole, state| {
                     $(($part::HOOKS.forget_receipts)(&whole$($way)*, &mut state.$index);)+
                 },
+                part: |whole, index| {
+                    let kinds = [$(($part::HOOKS.kind)(&whole$($way)*)),+];
+                    Some(Part::new(index, kinds.len()).of_kind(*kinds.get(index)?))
+                },
                 $($hooks)*
                 ..Hooks::none()
             };
@@ -110,7 +116,7 @@ macro_rules! compose {
                 let mut ready = Ready::At(Nanos::ZERO);
                 $(if !cost$($of)*.is_zero() {
                     let part = self$($way)*.ready_at(&state.$index, now, cost$($of)*);
-                    ready = ready.and(part.map_err(|error| error.in_part($index))?);
+                    ready = ready.and(part.map_err(|error| error.in_part((Self::HOOKS.part)(self, $index)))?);
                 })+
                 Ok(ready)
             }
@@ -123,7 +129,7 @@ macro_rules! compose {
             ) -> Result<(), ExceedsCapacity> {
                 $(if !cost$($of)*.is_zero() {
                     let part = self$($way)*.check_debt(&state.$index, now, cost$($of)*);
-                    part.map_err(|error| error.in_part($index))?;
+                    part.map_err(|error| error.in_part((Self::HOOKS.part)(self, $index)))?;
                 })+
                 Ok(())
             }
@@ -143,8 +149,10 @@ macro_rules! compose {
                 part: Self::Cost,
                 mut receipt: Self::Receipt,
             ) -> Self::Receipt {
-                $(if let Some(receipt) = &mut receipt.$index && !part$($of)*.is_zero() {
-                    *receipt = self$($way)*.refund(&mut state.$index, now, part$($of)*, *receipt);
+                $(if !part$($of)*.is_zero() {
+                    receipt.$index = receipt.$index.map(|receipt| {
+                        self$($way)*.refund(&mut state.$index, now, part$($of)*, receipt)
+                    });
                 })+
                 receipt
             }
@@ -171,13 +179,13 @@ macro_rules! compose {
                 changed
             }
 
-            fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<usize> {
+            fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<Part> {
                 let parts = [$(
                     (!cost$($of)*.is_zero())
                         .then(|| self$($way)*.ready_at(&state.$index, now, cost$($of)*).ok())
                         .flatten(),
                 )+];
-                last_of(parts, now)
+                (Self::HOOKS.part)(self, last_of(parts, now)?)
             }
 
             /// The longest one of all parts.
@@ -349,6 +357,12 @@ pub(super) fn ready_now<P: Policy>(
     each(parts, states).all(|(part, state)| (P::HOOKS.ready_now)(part, state, now, cost))
 }
 
+/// [`Hooks::part`] of parts of one type.
+pub(super) fn part_of<P: Policy>(parts: &[P], index: usize) -> Option<Part> {
+    let part = parts.get(index)?;
+    Some(Part::new(index, parts.len()).of_kind((P::HOOKS.kind)(part)))
+}
+
 /// [`Hooks::limits`] of parts with one cost.
 pub(super) fn limits<P: Policy>(
     parts: &[P],
@@ -378,7 +392,7 @@ macro_rules! slice {
             let mut each = each(&self$(.$parts)?[..], &state$(.$parts)?[..]).enumerate();
             each.try_fold(Ready::At(Nanos::ZERO), |ready, (index, (part, state))| {
                 let part = part.ready_at(state, now, cost);
-                Ok(ready.and(part.map_err(|error| error.in_part(index))?))
+                Ok(ready.and(part.map_err(|error| error.in_part((Self::HOOKS.part)(self, index)))?))
             })
         }
 
@@ -390,7 +404,7 @@ macro_rules! slice {
         ) -> Result<(), ExceedsCapacity> {
             let mut each = each(&self$(.$parts)?[..], &state$(.$parts)?[..]).enumerate();
             each.try_for_each(|(index, (part, state))| {
-                part.check_debt(state, now, cost).map_err(|error| error.in_part(index))
+                part.check_debt(state, now, cost).map_err(|error| error.in_part((Self::HOOKS.part)(self, index)))
             })
         }
 
@@ -414,9 +428,10 @@ macro_rules! slice {
                 .fold(false, |changed, (part, state)| part.refused(state, now, cost) || changed)
         }
 
-        fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<usize> {
+        fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<Part> {
             let each = each(&self$(.$parts)?[..], &state$(.$parts)?[..]);
-            last_of(each.map(|(part, state)| part.ready_at(state, now, cost).ok()), now)
+            let ready = each.map(|(part, state)| part.ready_at(state, now, cost).ok());
+            (Self::HOOKS.part)(self, last_of(ready, now)?)
         }
 
         fn window(&self, permits: Self::Cost) -> Option<Duration> {
@@ -465,6 +480,7 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
             each_mut(parts, states)
                 .for_each(|(part, state)| (P::HOOKS.forget_receipts)(part, state));
         },
+        part: |parts, index| part_of(parts, index),
         limits: |parts, states, asked, visit| limits(parts, states, asked, visit),
         ..Hooks::none()
     };
@@ -492,8 +508,10 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
         part: P::Cost,
         receipts: Self::Receipt,
     ) -> Self::Receipt {
-        std::array::from_fn(|index| {
-            self[index].refund(&mut states[index], now, part, receipts[index])
+        let mut each = each_mut(self, states);
+        receipts.map(|receipt| match each.next() {
+            Some((policy, state)) => policy.refund(state, now, part, receipt),
+            None => receipt,
         })
     }
 

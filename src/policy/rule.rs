@@ -8,6 +8,7 @@ use super::lock_free::LockFree;
 use super::packed::Packed;
 use super::ready::Ready;
 use crate::error::ExceedsCapacity;
+use crate::part::{Kind, Part};
 use crate::units::Nanos;
 
 /// A rule by which permits are granted, as arithmetic on a small state.
@@ -106,7 +107,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// The state that a limiter, or a key, keeps between calls: plain data.
     type State: Clone + Debug + Send + 'static;
     /// The data about a charge that a refund needs.
-    type Receipt: Copy + Debug + Send + Sync + 'static;
+    type Receipt: Clone + Debug + Send + Sync + 'static;
 
     /// The state of a new limiter.
     fn start(&self, now: Nanos) -> Self::State;
@@ -204,8 +205,8 @@ pub trait Policy: Clone + Send + Sync + 'static {
         false
     }
 
-    /// The index of the part of a composed rule that limits `cost` now.
-    fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<usize> {
+    /// The part of a composed rule that limits `cost` now.
+    fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<Part> {
         let _ = (state, now, cost);
         None
     }
@@ -274,6 +275,10 @@ pub struct Hooks<P: Policy> {
     /// Visits each limit of this policy that counts the same cost, in order: the limits of the parts of a composed
     /// rule. Any other rule is one limit, and so is a tuple, whose parts have costs of their own.
     pub(crate) limits: fn(&P, &P::State, Asked<P::Cost>, &mut dyn FnMut(Limit<P::Cost>)),
+    /// Which rule of this crate it is.
+    pub(crate) kind: fn(&P) -> Option<Kind>,
+    /// The part of a composed rule with this index.
+    pub(crate) part: fn(&P, usize) -> Option<Part>,
     /// The functions to decide without a lock; only for policies whose state is one position.
     pub(crate) lock_free: Option<LockFree<P, P::State, P::Receipt>>,
     /// The functions to keep the state of a key in one word; only for policies whose state is mostly one position.
@@ -299,6 +304,8 @@ impl<P: Policy> Hooks<P> {
             most_held: |_| 0,
             beside: |policy, _| policy.clone(),
             limits: |policy, state, asked, visit| visit(Limit::of(policy, state, asked)),
+            kind: |_| None,
+            part: |_, _| None,
             lock_free: None,
             packed: None,
         }

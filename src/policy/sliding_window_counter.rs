@@ -11,6 +11,7 @@
 use super::grant_log::{Log, LogReceipt, Span, logged};
 use super::{Hooks, Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
+use crate::part::Kind;
 use crate::units::Nanos;
 use std::time::Duration;
 
@@ -67,5 +68,5 @@ impl SlidingWindowCounter {
 }
 
 impl Policy for SlidingWindowCounter {
-    logged!();
+    logged!(SlidingWindowCounter);
 }

@@ -11,6 +11,7 @@
 use super::grant_log::{Log, LogReceipt, Span, logged};
 use super::{Hooks, Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
+use crate::part::Kind;
 use crate::units::{Nanos, saturating_nanos};
 use std::time::Duration;
 
@@ -60,5 +61,5 @@ impl SlidingWindowLog {
 }
 
 impl Policy for SlidingWindowLog {
-    logged!();
+    logged!(SlidingWindowLog);
 }

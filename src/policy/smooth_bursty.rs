@@ -14,6 +14,7 @@
 use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
 use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
+use crate::part::Kind;
 use crate::policy::lock_free::LockFree;
 use crate::units::{Nanos, Rate};
 use std::time::Duration;
@@ -86,6 +87,7 @@ impl SmoothBursty {
 
 impl Policy for SmoothBursty {
     scheduled!(
+        kind: |_| Some(Kind::SmoothBursty),
         small: true,
         most_held: |policy| {
             super::most_held(policy.rate, policy.schedule.burst >> policy.schedule.shift)

@@ -39,6 +39,7 @@
 use super::fixed_point::{Divisor, Fine};
 use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
+use crate::part::Kind;
 use crate::units::{Nanos, Rate, saturating_nanos};
 use std::time::Duration;
 
@@ -259,6 +260,7 @@ impl Policy for SmoothWarmingUp {
     type Receipt = SmoothWarmingUpReceipt;
 
     const HOOKS: Hooks<Self> = Hooks {
+        kind: |_| Some(Kind::SmoothWarmingUp),
         infallible: true,
         small: true,
         ready_now: Self::ready_now,

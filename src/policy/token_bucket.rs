@@ -15,6 +15,7 @@
 use super::schedule::{RateReceipt, RateState, Schedule};
 use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
+use crate::part::Kind;
 use crate::policy::lock_free::LockFree;
 use crate::policy::packed::{Attempt, Packed};
 use crate::units::{Nanos, Rate, saturating_nanos};
@@ -150,6 +151,7 @@ impl Policy for TokenBucket {
     type Receipt = RateReceipt;
 
     const HOOKS: Hooks<Self> = Hooks {
+        kind: |_| Some(Kind::TokenBucket),
         infallible: true,
         small: true,
         ready_now: |policy, state, now, n| {

@@ -7,6 +7,7 @@ use super::grant_owner::GrantOwner;
 use crate::error::Error;
 use crate::limiter::{Granted, Metered, in_drop, sealed::Sealed};
 use crate::line::{Change, Charge};
+use crate::part::Part;
 use crate::policy::{Cost, Policy, Quota};
 
 /// Permits that were granted.
@@ -59,10 +60,10 @@ impl<'a, P: Policy> Grant<'a, P> {
         self.cost
     }
 
-    /// The index of the part of a composed policy that made the caller wait: the part that was ready last.
+    /// The limit of a composed policy that made the caller wait: the one that was ready last.
     /// `None` for a single rule, or if the caller did not wait.
     #[must_use]
-    pub fn limited_by(&self) -> Option<usize> {
+    pub fn limited_by(&self) -> Option<Part> {
         self.charge.limited_by
     }
 
@@ -88,7 +89,7 @@ impl<'a, P: Policy> Grant<'a, P> {
     #[must_use]
     pub fn into_owned(mut self) -> Grant<'static, P> {
         let source = self.source.take().into_owned();
-        let (returnable, charge) = (self.returnable, self.charge);
+        let (returnable, charge) = (self.returnable, self.charge.take());
         // `self` keeps no permits to give back.
         Grant { source, cost: std::mem::take(&mut self.cost), returnable, charge }
     }
@@ -120,7 +121,7 @@ impl<'a, P: Policy> Grant<'a, P> {
         // The smaller of `less` and `returnable`.
         let part = less.saturating_sub(less.saturating_sub(self.returnable));
         let Self { source, cost, returnable, charge } = self;
-        let receipt = charge.receipt;
+        let receipt = charge.receipt.clone();
         source.change(Change::Settle { more, less, part, receipt }, &mut |receipt| {
             charge.receipt = receipt;
             *returnable = returnable.saturating_sub(part);
@@ -174,7 +175,7 @@ impl<'a, P: Policy> Grant<'a, P> {
     }
 
     fn refund_now(&mut self) {
-        let (part, receipt) = (self.returnable, self.charge.receipt);
+        let (part, receipt) = (self.returnable, self.charge.receipt.take());
         // Nothing is left for the drop to release, also if the policy panics.
         let held = std::mem::take(&mut self.cost);
         // Permits and places at once: between the two a waiter could be refused.
@@ -195,7 +196,7 @@ impl<P: Policy> Granted for Grant<'_, P> {
         self.waited()
     }
 
-    fn limited_by(&self) -> Option<usize> {
+    fn limited_by(&self) -> Option<Part> {
         self.limited_by()
     }
 

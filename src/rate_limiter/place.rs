@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -62,9 +63,7 @@ impl<P: Policy> LinePlace<P> {
         waker: Option<&Waker>,
     ) -> Result<(), Error> {
         if !has_tried && let Some(charge) = line.decide(ask.cost, ask.max_wait) {
-            self.0 = WaiterState::Over;
-            self.0 = WaiterState::Granted(charge?);
-            return Ok(());
+            return self.end(charge);
         }
         // Set under the lock of the limiter: if a waker panics after it, the place can still be given up.
         let entered = line.enter(ask.cost, ask.max_wait, ask.claim, waker, |entered| {
@@ -103,11 +102,7 @@ impl<P: Policy> LinePlace<P> {
             }
         }
         match self.0 {
-            WaiterState::Granted(charge) => {
-                report(line, charge);
-                self.0 = WaiterState::Over;
-                Poll::Ready(Ok(charge))
-            }
+            WaiterState::Granted(_) => Poll::Ready(self.take(line)),
             WaiterState::Waiting(key) => self.wait(line, key, context.waker()),
             WaiterState::Outside | WaiterState::Over => {
                 panic!("`Acquire` polled after it was ready")
@@ -122,39 +117,42 @@ impl<P: Policy> LinePlace<P> {
         waker: &Waker,
     ) -> Poll<Result<Charge<P::Receipt>, Error>> {
         if let Some(outcome) = line.take_outcome(key) {
-            return self.ended(line, outcome);
+            self.end(outcome)?;
+            return Poll::Ready(self.take(line));
         }
         loop {
-            let standing = line.with_lock(|inner, _| {
-                let standing = inner.poll(key, waker);
+            let standing = line.with_lock(|inner, _| match inner.poll(key, waker) {
                 // Stored under the lock, so that a panic of another waiter leaves no grant without an owner.
-                match standing {
-                    WaitStatus::Over(Ok(charge)) => self.0 = WaiterState::Granted(charge),
-                    WaitStatus::Over(Err(_)) => self.0 = WaiterState::Over,
-                    WaitStatus::Waiting(_) => {}
-                }
-                standing
+                WaitStatus::Over(outcome) => ControlFlow::Break(self.end(outcome)),
+                WaitStatus::Waiting(due) => ControlFlow::Continue(due),
             });
             match standing {
-                WaitStatus::Over(outcome) => return self.ended(line, outcome),
+                ControlFlow::Break(ended) => {
+                    return Poll::Ready(ended.and_then(|()| self.take(line)));
+                }
                 // A clock that advances by itself skips to the time at which the queue moves.
-                WaitStatus::Waiting(Some(due)) if line.clock.skip_to(due) => {}
-                WaitStatus::Waiting(_) => return Poll::Pending,
+                ControlFlow::Continue(Some(due)) if line.clock.skip_to(due) => {}
+                ControlFlow::Continue(_) => return Poll::Pending,
             }
         }
     }
 
-    fn ended(
-        &mut self,
-        line: &Shared<P>,
-        outcome: Result<Charge<P::Receipt>, Error>,
-    ) -> Poll<Result<Charge<P::Receipt>, Error>> {
-        if let Ok(charge) = outcome {
-            self.0 = WaiterState::Granted(charge);
-            report(line, charge);
-        }
+    fn end(&mut self, outcome: Result<Charge<P::Receipt>, Error>) -> Result<(), Error> {
         self.0 = WaiterState::Over;
-        Poll::Ready(outcome)
+        self.0 = WaiterState::Granted(outcome?);
+        Ok(())
+    }
+
+    /// Reports the grant and takes it. The place keeps it until it is reported, as a listener may panic.
+    fn take(&mut self, line: &Shared<P>) -> Result<Charge<P::Receipt>, Error> {
+        let WaiterState::Granted(charge) = &mut self.0 else { unreachable!("no grant") };
+        if charge.waited > 0 {
+            let observer = line.observer.get();
+            observer.granted(Duration::from_nanos(charge.waited), charge.limited_by);
+        }
+        let charge = charge.take();
+        self.0 = WaiterState::Over;
+        Ok(charge)
     }
 
     /// As `Limiter::leave`.
@@ -167,20 +165,13 @@ impl<P: Policy> LinePlace<P> {
 
     #[inline(never)]
     fn leave_line(&mut self, line: &Shared<P>, cost: P::Cost) {
-        in_drop(|| match self.0 {
+        in_drop(|| match &mut self.0 {
             WaiterState::Outside | WaiterState::Over => {}
-            WaiterState::Waiting(key) => line.leave(key),
+            WaiterState::Waiting(key) => line.leave(*key),
             WaiterState::Granted(charge) => {
-                line.with_lock(|inner, now| inner.give_up(now, cost, charge));
+                line.with_lock(|inner, now| inner.give_up(now, cost, charge.take()));
             }
         });
-    }
-}
-
-fn report<P: Policy>(line: &Shared<P>, charge: Charge<P::Receipt>) {
-    if charge.waited > 0 {
-        let observer = line.observer.get();
-        observer.granted(Duration::from_nanos(charge.waited), charge.limited_by);
     }
 }
 

@@ -31,7 +31,7 @@ use crate::units::Nanos;
 /// # Ok(()) }
 /// ```
 #[must_use = "nothing is made before `build`"]
-pub struct Builder<P: Scripted, C> {
+pub struct RedisRateLimiterBuilder<P: Scripted, C> {
     policy: P,
     connection: C,
     key: String,
@@ -40,12 +40,16 @@ pub struct Builder<P: Scripted, C> {
 
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Returns a builder with options.
-    pub fn builder(policy: P, connection: C, key: impl Into<String>) -> Builder<P, C> {
-        Builder::new(policy, connection, key.into())
+    pub fn builder(
+        policy: P,
+        connection: C,
+        key: impl Into<String>,
+    ) -> RedisRateLimiterBuilder<P, C> {
+        RedisRateLimiterBuilder::new(policy, connection, key.into())
     }
 }
 
-impl<P: Scripted, C: Connection> Builder<P, C> {
+impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
     pub(super) fn new(policy: P, connection: C, key: String) -> Self {
         let options = Options {
             reports: Reports::default(),
@@ -55,7 +59,7 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
             refresh: Duration::from_secs(1),
             max_requests: 512,
             max_retry_pause: Duration::from_millis(250),
-            absent_is_idle: false,
+            absent_is_new: true,
             version: 0,
             keep: Duration::from_secs(30 * 86_400),
             foreign_is_unavailable: false,
@@ -97,11 +101,11 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
         self.with(|options| options.horizon = horizon)
     }
 
-    /// Treats an absent key as a long idle limiter, with all permits stored. Keys then need not be
-    /// [kept](Self::keep). By default an absent key is a new limiter, which for
-    /// [`SmoothBursty`](crate::SmoothBursty) has no permits: a Redis that has lost its data causes no burst.
-    pub fn absent_is_idle(self) -> Self {
-        self.with(|options| options.absent_is_idle = true)
+    /// Whether an absent key begins as a new limiter, which for [`SmoothBursty`](crate::SmoothBursty) has no permits;
+    /// by default it does: a Redis that has lost its data causes no burst. With `false` an absent key is a long idle
+    /// limiter, with all permits stored, and keys need not be [kept](Self::keep).
+    pub fn absent_is_new(self, is_new: bool) -> Self {
+        self.with(|options| options.absent_is_new = is_new)
     }
 
     /// The version of this code's policy; by default 0. The higher of two versions is in force at once for all
@@ -200,8 +204,8 @@ impl<P: Scripted, C: Connection> Builder<P, C> {
     }
 }
 
-impl<P: Scripted, C> fmt::Debug for Builder<P, C> {
+impl<P: Scripted, C> fmt::Debug for RedisRateLimiterBuilder<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("RedisRateLimiterBuilder").field("key", &self.key).finish_non_exhaustive()
     }
 }

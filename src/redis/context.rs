@@ -96,7 +96,7 @@ impl<P: Scripted> Context<P> {
 
     /// The policy and the version in the code of this process.
     pub(super) fn own_header(&self, policy: &P) -> PolicyHeader {
-        let terms = Terms::new(policy, self.options.absent_is_idle);
+        let terms = Terms::new(policy, !self.options.absent_is_new);
         self.header(policy, terms, (self.options.version, 0), 0)
     }
 

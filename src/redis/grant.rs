@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::limiter::Metered;
 use crate::limiter::{Granted, sealed::Sealed};
 use crate::park::block_on;
+use crate::part::Part;
 use crate::policy::Cost;
 use crate::rate_limiter::Grant;
 
@@ -101,7 +102,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
 
     /// Returns which part of a composed policy made it wait: see [`Grant::limited_by`].
     #[must_use]
-    pub fn limited_by(&self) -> Option<usize> {
+    pub fn limited_by(&self) -> Option<Part> {
         match &self.origin {
             Origin::Redis(info) => info.limited_by,
             Origin::Local(grant, _) => grant.limited_by(),
@@ -264,7 +265,7 @@ impl<P: Scripted, C: Connection> Granted for RedisGrant<P, C> {
         self.waited()
     }
 
-    fn limited_by(&self) -> Option<usize> {
+    fn limited_by(&self) -> Option<Part> {
         self.limited_by()
     }
 

@@ -115,7 +115,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     /// Deletes the key: the limit is unused for the whole fleet, and a pause is over. A policy that was
     /// [set](Self::set_policy) is gone unless a process that knows it restores it. Other processes notice with
-    /// their next request, at most a [refresh](super::Builder::refresh) later. Permits in flight count again once
+    /// their next request, at most a [refresh](super::RedisRateLimiterBuilder::refresh) later. Permits in flight count again once
     /// their processes report them.
     ///
     /// Bookings are still granted, so for a moment the limit may be exceeded.

@@ -64,7 +64,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Creates a limiter that shares `policy` with all processes that use `key`. Nothing is sent yet.
     ///
     /// Processes with other parameters agree on one policy for the key, by the rule in `docs/redis.md`; another kind
-    /// of policy is [`Error::Store`]. [`Builder`](super::Builder) has more options. No runtime is needed: a thread
+    /// of policy is [`Error::Store`]. [`RedisRateLimiterBuilder`](super::RedisRateLimiterBuilder) has more options. No runtime is needed: a thread
     /// of this crate sends the requests.
     ///
     /// ```no_run
@@ -91,7 +91,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// handle and no waiter, a second after its last use.
     ///
     /// [`set_policy`](Self::set_policy) sets the policy of one key. Calls for different keys share no
-    /// request; at most 512 requests ([`max_requests`](super::Builder::max_requests)) are in flight at a time.
+    /// request; at most 512 requests ([`max_requests`](super::RedisRateLimiterBuilder::max_requests)) are in flight at a time.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -147,7 +147,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     /// Grants nothing in the whole fleet for `duration` from now, for example after a `Retry-After`: see
     /// [`RateLimiter::pause_for`](crate::RateLimiter::pause_for). Turns that are
-    /// [booked](super::Builder::horizon) are still granted. The share of this process
+    /// [booked](super::RedisRateLimiterBuilder::horizon) are still granted. The share of this process
     /// ([`Unavailable::Local`](super::Unavailable::Local)) is paused as well.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     /// Ends a pause for the whole fleet: see [`RateLimiter::resume`](crate::RateLimiter::resume).
     ///
-    /// Callers that wait in other processes notice at most a [refresh](super::Builder::refresh) later. Of
+    /// Callers that wait in other processes notice at most a [refresh](super::RedisRateLimiterBuilder::refresh) later. Of
     /// several rules each counts what the one that owed most before the pause owes.
     ///
     /// # Errors
@@ -250,7 +250,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     /// Waits until Redis knows all that was given back at this key: permits in flight, refunds, bookings of
     /// callers that left. Call it before a process ends, so that other processes do not wait until the
-    /// [lease](super::Builder::lease) on released permits expires.
+    /// [lease](super::RedisRateLimiterBuilder::lease) on released permits expires.
     ///
     /// # Errors
     ///
@@ -288,21 +288,21 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.shared.with_lock(|line, _| line.policy().clone())
     }
 
-    /// Returns the name given to the [builder](super::Builder::name).
+    /// Returns the name given to the [builder](super::RedisRateLimiterBuilder::name).
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.shared.core.context.observer.name.as_deref()
     }
 
     /// Returns the maximum number of waiters of a key in this process: see the
-    /// [builder](super::Builder::max_waiters).
+    /// [builder](super::RedisRateLimiterBuilder::max_waiters).
     #[must_use]
     pub fn max_waiters(&self) -> usize {
         self.shared.core.context.options.max_waiters
     }
 
     /// Returns the maximum number of permits that the waiters of a key in this process together may ask
-    /// for; `u64::MAX` if the [builder](super::Builder::max_queued_permits) set none.
+    /// for; `u64::MAX` if the [builder](super::RedisRateLimiterBuilder::max_queued_permits) set none.
     #[must_use]
     pub fn max_queued_permits(&self) -> u64 {
         self.shared.core.context.options.max_queued_permits
@@ -314,19 +314,20 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.shared.with_lock(|line, _| line.len())
     }
 
-    /// Returns what this process has granted and refused at this key, with Redis and without it.
+    /// Returns what this process has granted and refused at all keys, with Redis and without it, those of forgotten
+    /// keys included.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.with_lock(|line, _| line.stats)
-    }
-
-    /// The counts of all keys together, those of forgotten keys included.
-    #[must_use]
-    pub fn stats_of_all_keys(&self) -> Stats {
         self.keys.total().0
     }
 
-    /// How long callers of this process waited at all keys, and for which part of the policy.
+    /// Returns what this process has granted and refused at this key, while it is in [memory](Self::len).
+    #[must_use]
+    pub fn key_stats(&self) -> Stats {
+        self.shared.with_lock(|line, _| line.stats)
+    }
+
+    /// How long callers of this process waited at all keys, and for which limit of the policy.
     #[must_use]
     pub fn waits(&self) -> Waits {
         self.keys.waits()
@@ -350,7 +351,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Returns the number of keys in the memory of this process: those with handles, waiters or something left to
     /// send; those used in the last second; and those used in the last day whose policy was set.
     #[must_use]
-    pub fn known_keys(&self) -> usize {
+    #[allow(clippy::len_without_is_empty)] // a limiter has its own key at least
+    pub fn len(&self) -> usize {
         self.keys.len()
     }
 

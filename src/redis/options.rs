@@ -28,7 +28,7 @@ pub enum Unavailable<P> {
     Local(P),
 }
 
-/// See [`Builder`](super::Builder).
+/// See [`RedisRateLimiterBuilder`](super::RedisRateLimiterBuilder).
 pub(super) struct Options<P> {
     pub(super) reports: Reports,
     pub(super) horizon: Duration,
@@ -37,7 +37,7 @@ pub(super) struct Options<P> {
     pub(super) refresh: Duration,
     pub(super) max_requests: usize,
     pub(super) max_retry_pause: Duration,
-    pub(super) absent_is_idle: bool,
+    pub(super) absent_is_new: bool,
     pub(super) version: u32,
     pub(super) keep: Duration,
     pub(super) foreign_is_unavailable: bool,

@@ -112,7 +112,7 @@ impl<P: Scripted, C> SharedLimiter<P, C> {
             Unavailable::Local(policy) => {
                 let local = KeyedRateLimiter::builder(policy.clone())
                     .clock(options.clock.clone())
-                    .absent_is_new()
+                    .absent_is_new(true)
                     .max_waiters(options.max_waiters)
                     .max_queued_permits(options.max_queued_permits);
                 Some(local.build())

@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::part::Part;
+
 /// How long callers waited, and for which rule: a snapshot, returned by
 /// [`RateLimiter::waits`](crate::RateLimiter::waits).
 ///
@@ -28,7 +30,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
     buckets: [u64; BUCKETS],
-    limited_by: [u64; PARTS],
+    limited_by: [(Option<Part>, u64); PARTS],
 }
 
 /// Two for each power of two microseconds.
@@ -74,26 +76,36 @@ impl Waits {
         counted.map(|(bucket, count)| (bound(bucket), *count))
     }
 
-    /// The number of callers that waited for part `part` of a composed policy, counted from zero. A caller
-    /// counts for the part that held it last; see [`Grant::limited_by`](crate::Grant::limited_by).
-    #[must_use]
-    pub fn limited_by(&self, part: usize) -> u64 {
-        self.limited_by.get(part).copied().unwrap_or_default()
+    /// The limits of a composed policy that callers waited for, and the number of callers, of the first eight limits. A
+    /// caller counts for the limit that held it last; see [`Grant::limited_by`](crate::Grant::limited_by).
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, Same, TokenBucket};
+    /// let [second, minute] = [Rate::per_second(10.0), Rate::per_minute(60.0)];
+    /// let policy = Same((TokenBucket::new(second, 1), TokenBucket::new(minute, 60)));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// for _ in 0..5 {
+    ///     limiter.blocking_acquire(1)?;
+    /// }
+    /// for (part, callers) in limiter.waits().limited_by() {
+    ///     assert_eq!((part.to_string(), callers), ("limit 1 of 2, token-bucket".into(), 4));
+    /// }
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn limited_by(&self) -> impl Iterator<Item = (Part, u64)> + '_ {
+        let counted = self.limited_by.iter().filter(|(_, count)| *count > 0);
+        counted.filter_map(|&(part, count)| Some((part?, count)))
     }
 
     /// Those of two limiters, each of which counts as a part.
     pub(crate) fn and(&self, second: &Self) -> Self {
         let mut both = Self::default();
-        (both.limited_by[0], both.limited_by[1]) = (self.count(), second.count());
+        for (index, waits) in [self, second].into_iter().enumerate() {
+            both.limited_by[index] = (Some(Part::new(index, 2)), waits.count());
+        }
         let pairs = self.buckets.iter().zip(&second.buckets);
         both.buckets.iter_mut().zip(pairs).for_each(|(count, (one, other))| *count = one + other);
         both
-    }
-
-    /// The parts that callers waited for, and their number.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        self.limited_by.iter().copied().enumerate().filter(|&(_, count)| count > 0)
     }
 
     /// What was counted since `earlier`.
@@ -101,14 +113,15 @@ impl Waits {
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let mut later = self.clone();
         later.buckets.iter_mut().zip(earlier.buckets).for_each(|(count, old)| *count -= old);
-        later.limited_by.iter_mut().zip(earlier.limited_by).for_each(|(count, old)| *count -= old);
+        let limits = later.limited_by.iter_mut().zip(earlier.limited_by);
+        limits.for_each(|((_, count), (_, old))| *count -= old);
         later
     }
 }
 
 impl Default for Waits {
     fn default() -> Self {
-        Self { buckets: [0; BUCKETS], limited_by: [0; PARTS] }
+        Self { buckets: [0; BUCKETS], limited_by: [(None, 0); PARTS] }
     }
 }
 
@@ -141,20 +154,24 @@ pub(crate) struct WaitCounts(OnceLock<Box<Counts>>);
 #[derive(Debug)]
 struct Counts {
     buckets: [AtomicU64; BUCKETS],
-    limited_by: [AtomicU64; PARTS],
+    /// What the limit is, as [bits](Part::to_bits), and a number.
+    limited_by: [(AtomicU64, AtomicU64); PARTS],
 }
 
 impl WaitCounts {
-    pub(crate) fn count(&self, wait: Duration, limited_by: Option<usize>) {
+    pub(crate) fn count(&self, wait: Duration, limited_by: Option<Part>) {
         let zeros = || {
             Box::new(Counts {
                 buckets: [const { AtomicU64::new(0) }; BUCKETS],
-                limited_by: [const { AtomicU64::new(0) }; PARTS],
+                limited_by: [const { (AtomicU64::new(0), AtomicU64::new(0)) }; PARTS],
             })
         };
         let counts = self.0.get_or_init(zeros);
         counts.buckets[bucket(wait)].fetch_add(1, Ordering::Relaxed);
-        if let Some(count) = limited_by.and_then(|part| counts.limited_by.get(part)) {
+        if let Some(part) = limited_by
+            && let Some((bits, count)) = counts.limited_by.get(part.index())
+        {
+            bits.store(part.to_bits(), Ordering::Relaxed);
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -164,7 +181,10 @@ impl WaitCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Waits {
             buckets: std::array::from_fn(|bucket| read(&counts.buckets[bucket])),
-            limited_by: std::array::from_fn(|part| read(&counts.limited_by[part])),
+            limited_by: std::array::from_fn(|index| {
+                let (bits, count) = &counts.limited_by[index];
+                (Part::from_bits(read(bits)), read(count))
+            }),
         }
     }
 }

@@ -43,14 +43,16 @@ fn a_wait_names_the_part_of_the_policy() {
         limiter.blocking_acquire((1, 1)).expect("it waits");
     }
     let expected = [
-        "waited for 1s, for part 1 of the policy",
-        "waited for 1s, for part 1 of the policy",
-        "waited for 58s, for part 2 of the policy",
+        "waited for 1s (limit 1 of 2, smooth-bursty)",
+        "waited for 1s (limit 1 of 2, smooth-bursty)",
+        "waited for 58s (limit 2 of 2, sliding-window-log)",
     ];
     assert_eq!(seen.take(), expected);
     let waits = limiter.waits();
-    assert_eq!((waits.count(), waits.limited_by(0), waits.limited_by(1)), (3, 2, 1));
-    assert_eq!(waits.limited_by(usize::MAX), 0);
+    let limited_by: Vec<_> = waits.limited_by().map(|(part, n)| (part.to_string(), n)).collect();
+    let expected = [("limit 1 of 2, smooth-bursty", 2), ("limit 2 of 2, sliding-window-log", 1)];
+    assert_eq!(limited_by, expected.map(|(part, n)| (part.to_owned(), n)));
+    assert_eq!(waits.count(), 3);
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn a_bucket_grants_its_burst_and_then_its_rate() {
     assert_eq!(granted.len(), 79);
     let text = report(&options, &calls).expect("text");
     assert!(text.contains("300 calls came by 5/s, 79 were granted by 1/s burst 20"), "{text}");
-    assert!(text.contains("221 wait at the end; the longest wait was 43.2s"), "{text}");
+    assert!(text.contains("221 wait at the end; the longest wait was 43.4s"), "{text}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use tollgate::redis::{Builder, RedisRateLimiter, Scripted};
+use tollgate::redis::{RedisRateLimiter, RedisRateLimiterBuilder, Scripted};
 use tollgate::{Event, FixedWindow, ManualClock, Rate, Rated, SmoothBursty, TokenBucket};
 
 use crate::manual::{Manual, new_key};
@@ -34,7 +34,7 @@ impl Fleet {
     fn with<P: Scripted>(
         &self,
         policy: P,
-        choose: impl FnOnce(Builder<P, Manual>) -> Builder<P, Manual>,
+        choose: impl FnOnce(RedisRateLimiterBuilder<P, Manual>) -> RedisRateLimiterBuilder<P, Manual>,
     ) -> Process<P> {
         let adopted = Arc::<Mutex<Vec<_>>>::default();
         let heard = Arc::clone(&adopted);
@@ -314,7 +314,7 @@ fn a_quota_does_not_keep_a_policy() {
 fn what_an_absent_key_is_belongs_to_the_policy() {
     let fleet = Fleet::new();
     let one = fleet.start(bursty(100.0));
-    let other = fleet.with(bursty(100.0), |builder| builder.absent_is_idle().version(1));
+    let other = fleet.with(bursty(100.0), |builder| builder.absent_is_new(false).version(1));
     assert_eq!((burst(&one.limiter), burst(&other.limiter)), (1, 0));
     assert_eq!(one.adopted(), []);
     ask(&one.limiter);

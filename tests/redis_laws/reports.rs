@@ -62,9 +62,9 @@ fn the_counts_of_forgotten_keys_stay_in_the_sum() {
     for _ in 0..KEYS {
         drop(limiter.at(new_key()));
     }
-    let sum = limiter.stats_of_all_keys();
+    let sum = limiter.stats();
     assert_eq!((sum.granted, sum.refused), (2 * KEYS, KEYS));
     assert_eq!(sum.waited, SECOND * u32::try_from(KEYS).expect("few"));
     assert_eq!(limiter.waits().count(), KEYS);
-    assert_eq!(limiter.stats().granted, 0, "its own key");
+    assert_eq!(limiter.key_stats().granted, 0, "its own key");
 }

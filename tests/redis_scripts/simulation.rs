@@ -121,7 +121,7 @@ impl<P: Scripted> Simulation<P> {
         );
         // Compares the limiting part, unless only the order of the queue limits.
         if due > self.since && answer.part != 0 && matches!(answer.wait, Wait::Known(2..)) {
-            let ours = limited_by.map_or(0, |part| part as u64 + 1);
+            let ours = limited_by.map_or(0, |part| part.index() as u64 + 1);
             self.parts[usize::from(ours != answer.part)] += 1;
         }
         (answer.outcome == 0).then(|| {

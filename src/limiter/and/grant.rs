@@ -11,6 +11,7 @@ use super::super::Hearing;
 use super::super::sealed::Sealed;
 use super::super::{Granted, in_drop};
 use crate::error::Error;
+use crate::part::Part;
 use crate::policy::Cost;
 
 /// Permits granted by both limiters of an [`And`](crate::And).
@@ -87,9 +88,10 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> Granted for AndGrant<A, B> {
     }
 
     /// The limiter that the call waited for last.
-    fn limited_by(&self) -> Option<usize> {
+    fn limited_by(&self) -> Option<Part> {
         let waited = [Some(self.first.waited()), self.second.as_ref().map(Granted::waited)];
-        waited.iter().rposition(|waited| waited.is_some_and(|waited| !waited.is_zero()))
+        let held = |waited: &Option<Duration>| waited.is_some_and(|waited| !waited.is_zero());
+        waited.iter().rposition(held).map(|index| Part::new(index, 2))
     }
 
     /// At both, also if one of them fails: the cost is the true one.

@@ -8,11 +8,12 @@ use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::super::{Acquire, Ask, Driven, OwnedLimiter, Passage};
+use super::super::{Acquire, Ask, Driven, OwnedLimiter, Passage, Queue};
 use super::And;
 use super::grant::{AndGrant, Kept};
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::part::Part;
 use crate::units::Nanos;
 
 /// Where a caller of two limiters stands.
@@ -65,9 +66,9 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Passing<A, B> {
     }
 
     /// What was granted before goes back first: the caller may ask again at once.
-    fn refused<T>(&mut self, part: usize, error: Error) -> Poll<Result<T, Error>> {
+    fn refused<T>(&mut self, index: usize, error: Error) -> Poll<Result<T, Error>> {
         self.stage = Stage::Over;
-        Poll::Ready(Err(error.in_part(part)))
+        Poll::Ready(Err(error.in_part(Part::new(index, 2))))
     }
 
     fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
@@ -137,7 +138,7 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> AndPlace<A, B> {
         and: &And<A, B>,
         ask: &Ask<A::Cost>,
         context: &mut Context<'_>,
-    ) -> Poll<Result<AndGrant<A::Grant, B::Grant>, Error>> {
+    ) -> Poll<Result<<And<A, B> as Queue>::Grant, Error>> {
         let mut driven = match mem::replace(&mut self.0, Standing::Over) {
             Standing::Driven(driven) => driven,
             Standing::Over => panic!("`Acquire` polled after it was ready"),

@@ -1,5 +1,6 @@
 //! What the front desk asks of two limiters.
 
+#[cfg(feature = "metrics")]
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};

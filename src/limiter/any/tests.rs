@@ -152,7 +152,10 @@ fn a_limiter_with_several_costs_has_a_dyn_form_too() {
     let limiter: AnyRateLimiter<(u32, u32)> = AnyRateLimiter::new(limiter);
     let grant = ready(limiter.try_acquire((800, 1))).expect("unused");
     assert_eq!(grant.cost(), (800, 1));
-    assert_eq!(ready(limiter.try_acquire((1, 1))).expect_err("in flight").part(), Some(1));
+    assert_eq!(
+        ready(limiter.try_acquire((1, 1))).expect_err("in flight").part().map(crate::Part::index),
+        Some(1)
+    );
     grant.refund();
     assert_eq!(ready(limiter.quota()).expect("in process").remaining, (90_000, 1));
 }

@@ -153,7 +153,7 @@ impl Reconnecting {
     ///
     /// Set no response time-out in the connection
     /// ([`AsyncConnectionConfig::set_response_timeout`]): the limiter has its
-    /// [deadline](crate::redis::Builder::deadline).
+    /// [deadline](crate::redis::RedisRateLimiterBuilder::deadline).
     ///
     /// ```no_run
     /// # // The feature `sentinel` of redis-rs has these two.

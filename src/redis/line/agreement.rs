@@ -7,9 +7,10 @@
 use super::change::{Claim, KeyChange};
 use super::flight::RequestKind;
 use crate::error::ExceedsCapacity;
+use crate::part::Part;
 use crate::redis::context::Context;
 use crate::redis::script::Scripted;
-use crate::redis::script::wire::{self, KeyPolicy, PolicyHeader, Terms};
+use crate::redis::script::wire::{self, Answer, KeyPolicy, PolicyHeader, Terms};
 use crate::units::Nanos;
 
 /// Seconds without a call by a process that has the policy of the key in its code: after the first number a
@@ -56,6 +57,11 @@ impl<P: Scripted> Agreement<P> {
     /// The policy in force here.
     pub(super) fn policy(&self) -> &P {
         &self.policy
+    }
+
+    /// The limit of the key's policy that a caller waits for.
+    pub(super) fn part(&self, answer: &Answer) -> Option<Part> {
+        (P::HOOKS.part)(self.policy_of_key(), answer.part?)
     }
 
     pub(super) fn header(&self) -> &PolicyHeader {

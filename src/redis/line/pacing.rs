@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::flight::BATCH;
+use crate::part::Part;
 use crate::policy::Cost;
 use crate::redis::context::Context;
 use crate::redis::health::{about, whole};
@@ -48,7 +49,7 @@ pub(super) struct Pacing<C> {
 struct Refusal<C> {
     cost: C,
     due: Nanos,
-    part: Option<usize>,
+    part: Option<Part>,
 }
 
 /// What the waiters within reach got in a reply.
@@ -127,7 +128,7 @@ impl<C: Cost> Pacing<C> {
         self.trip = trip;
     }
 
-    pub(super) fn refused(&mut self, cost: C, due: Nanos, part: Option<usize>) {
+    pub(super) fn refused(&mut self, cost: C, due: Nanos, part: Option<Part>) {
         self.refusal = Some(Refusal { cost, due, part });
     }
 
@@ -147,7 +148,7 @@ impl<C: Cost> Pacing<C> {
         now: Nanos,
         cost: C,
         deadline: Nanos,
-    ) -> Option<(Nanos, Option<usize>)> {
+    ) -> Option<(Nanos, Option<Part>)> {
         let refusal = self.refusal.as_ref().filter(|_| now < self.refresh_at)?;
         let is_for = refusal.cost == cost && deadline < refusal.due;
         is_for.then_some((refusal.due, refusal.part))

@@ -353,7 +353,7 @@ impl<P: Scripted> KeyLine<P> {
             // It has left: its booking is for those behind it.
             return;
         }
-        self.roster.limit(id, answer.part);
+        self.roster.limit(id, self.agreement.part(answer));
         // A spare booking goes to the first waiter, even if one that left was before it.
         let in_time = |booking: &Booking| self.roster[id].is_in_time(booking);
         let is_next = answer.verdict == Verdict::Later
@@ -391,11 +391,12 @@ impl<P: Scripted> KeyLine<P> {
             }
             Verdict::Refused | Verdict::Booked(_) => {
                 let cost = self.roster[id].cost;
-                let error = Error::Denied { retry_after: answer.wait, part: answer.part };
+                let part = self.agreement.part(answer);
+                let error = Error::Denied { retry_after: answer.wait, part };
                 self.turn_away(id, Outcome::Refused(error));
                 // A policy that punishes must see each refusal.
                 if let Some(due) = due.filter(|_| !context.scripts.punish) {
-                    self.pacing.refused(cost, due, answer.part);
+                    self.pacing.refused(cost, due, part);
                 }
             }
         }

@@ -13,6 +13,7 @@ use super::start_tags::{StartTags, TaggedPlace};
 use super::waiter::{Answered, Booking, GrantInfo, KeyWaiter, Outcome, Stage, Turn};
 use crate::clock::Alarm;
 use crate::error::QueueLimit;
+use crate::part::Part;
 use crate::policy::Cost;
 use crate::redis::script::wire::Ahead;
 use crate::units::Nanos;
@@ -345,7 +346,7 @@ impl<C: Cost> Roster<C> {
     }
 
     /// The part that limits a waiter, by a reply.
-    pub(super) fn limit(&mut self, id: WaiterId, part: Option<usize>) {
+    pub(super) fn limit(&mut self, id: WaiterId, part: Option<Part>) {
         let waiter = &mut self.queue[id];
         waiter.limited_by = part.or(waiter.limited_by);
     }

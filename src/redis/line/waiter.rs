@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::part::Part;
 use crate::policy::Cost;
 use crate::redis::script::wire::Ahead;
 use crate::units::Nanos;
@@ -26,7 +27,7 @@ pub(crate) struct GrantInfo {
     pub(crate) waited: Duration,
     /// `None` if Redis charged nothing: for a cost of zero, or without Redis.
     pub(crate) booking: Option<Booking>,
-    pub(crate) limited_by: Option<usize>,
+    pub(crate) limited_by: Option<Part>,
 }
 
 #[derive(Debug)]
@@ -50,7 +51,7 @@ pub(crate) struct KeyWaiter<C> {
     pub(crate) stage: Stage,
     /// When it would be due by the last reply, if that is known.
     pub(crate) projected: Option<Nanos>,
-    pub(crate) limited_by: Option<usize>,
+    pub(crate) limited_by: Option<Part>,
     /// Whether it is one of the [`Answered`]: it needs no answer, or it entered ahead of one of them.
     pub(super) counted: bool,
 }

@@ -119,7 +119,7 @@ impl<P: Policy> Policy for Fused<P> {
         self.1.around(|| self.0.refused(state, now, n))
     }
 
-    fn limited_by(&self, state: &P::State, now: Nanos, n: P::Cost) -> Option<usize> {
+    fn limited_by(&self, state: &P::State, now: Nanos, n: P::Cost) -> Option<tollgate::Part> {
         self.1.around(|| self.0.limited_by(state, now, n))
     }
 

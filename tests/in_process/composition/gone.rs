@@ -140,7 +140,9 @@ impl<P: Policy> Subject<P> {
                             grants.push(Held { grant, kept });
                         }
                         Err(error) => {
-                            prop_assert!(error.part().is_none_or(|part| part < self.limits.len()));
+                            prop_assert!(
+                                error.part().is_none_or(|part| part.index() < self.limits.len())
+                            );
                             prop_assert_eq!(limiter.quota(), before);
                         }
                     }

@@ -2,8 +2,8 @@
 //! asked.
 
 use tollgate::{
-    Cost, Error, FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, ManualClock, Policy, Rate,
-    RateLimiter, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
+    AllOf, Cost, Error, FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, ManualClock, Policy,
+    Rate, RateLimiter, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
 use super::on_hold;
@@ -29,7 +29,7 @@ fn assert_all_or_none<P: Policy>(
     let (clock, limiter) = on_hold(policy);
     assert_eq!(limiter.available(), full);
     let first = limiter.try_acquire(one).expect("all have one");
-    assert_eq!(first.limited_by(), None);
+    assert_eq!(first.limited_by().map(tollgate::Part::index), None);
     let left = limiter.available();
     assert_eq!(left, full.saturating_sub(one));
     clock.advance(secs(1));
@@ -37,7 +37,10 @@ fn assert_all_or_none<P: Policy>(
     // named.
     for _ in 0..3 {
         let error = limiter.try_acquire(most).expect_err("one is missing");
-        assert_eq!((error.part(), error.retry_after()), (Some(tight), Some(secs(9))));
+        assert_eq!(
+            (error.part().map(tollgate::Part::index), error.retry_after()),
+            (Some(tight), Some(secs(9)))
+        );
         assert_eq!(limiter.available(), left);
     }
     let mut waiting = limiter.acquire(most);
@@ -45,7 +48,10 @@ fn assert_all_or_none<P: Policy>(
     assert_eq!(limiter.available(), P::Cost::default());
     clock.advance(secs(9));
     let grant = outcome(&mut waiting).expect("a grant");
-    assert_eq!((grant.limited_by(), grant.waited()), (Some(tight), secs(9)));
+    assert_eq!(
+        (grant.limited_by().map(tollgate::Part::index), grant.waited()),
+        (Some(tight), secs(9))
+    );
     assert_eq!(limiter.available(), full.saturating_sub(most));
     // And given back, all of it.
     grant.refund();
@@ -103,19 +109,54 @@ fn parts_within_parts() {
 }
 
 #[test]
+fn a_part_is_named_with_its_rule_in_every_composition() {
+    // By a request that is too large, and by one that comes too early.
+    fn named<P: Policy<Cost = u32>>(policy: P) -> [Option<String>; 2] {
+        let (_, limiter) = on_hold(policy);
+        let name = |n| Some(limiter.try_acquire(n).expect_err("too much").part()?.to_string());
+        let too_large = name(11);
+        limiter.try_acquire(10).expect("all of one part");
+        [too_large, name(1)]
+    }
+    let both = |name: &str| [0, 1].map(|_| Some(name.to_owned()));
+    let log = "limit 2 of 2, sliding-window-log";
+    assert_eq!(named([part(20), part(10)]), both(log));
+    assert_eq!(named(Same((InFlight::new(20), part(10)))), both(log));
+    assert_eq!(named(AllOf::new([InFlight::new(20).into(), part(10).into()])), both(log));
+    let lock_out = LockOut::new(part(10), secs(1));
+    assert_eq!(
+        named(AllOf::new([lock_out.clone().into(), InFlight::new(20).into()])),
+        both("limit 1 of 2, lock-out")
+    );
+    assert_eq!(named(Same((lock_out, part(20)))), both("limit 1 of 2, lock-out"));
+    // The lock itself is no part.
+    let locked = LockOut::new(Same((part(20), part(10))), secs(1));
+    assert_eq!(named(locked), [Some(log.to_owned()), None]);
+    // A rule that is composed itself has no one name, and a single rule is no part.
+    assert_eq!(named(Same(([part(20), part(10)], part(30)))), both("limit 1 of 2"));
+    assert_eq!(named(part(10)), [None, None]);
+}
+
+#[test]
 fn too_much_for_one_part_names_it_and_charges_no_part() {
     let (_, limiter) = on_hold((part(10), InFlight::new(5), part(30)));
     for (cost, part, max) in [((11, 6, 31), 0, 10), ((10, 6, 31), 1, 5), ((1, 1, 31), 2, 30)] {
         let Err(Error::ExceedsCapacity(exceeds)) = limiter.try_acquire(cost) else {
             panic!("{cost:?}")
         };
-        assert_eq!((exceeds.part(), exceeds.max), (Some(part), max));
+        assert_eq!((exceeds.part().map(tollgate::Part::index), exceeds.max), (Some(part), max));
     }
     assert_eq!(limiter.available(), (10, 5, 30));
     let (_, limiter) = on_hold([part(30), part(10)]);
-    assert_eq!(limiter.try_acquire(11).expect_err("too much").part(), Some(1));
+    assert_eq!(
+        limiter.try_acquire(11).expect_err("too much").part().map(tollgate::Part::index),
+        Some(1)
+    );
     let (_, limiter) = on_hold(Same((part(10), part(30))));
-    assert_eq!(limiter.try_acquire(11).expect_err("too much").part(), Some(0));
+    assert_eq!(
+        limiter.try_acquire(11).expect_err("too much").part().map(tollgate::Part::index),
+        Some(0)
+    );
 }
 
 /// A part that is exhausted, locked, or without capacity does not delay callers that need nothing
@@ -144,7 +185,10 @@ fn a_part_that_costs_nothing_is_not_charged_and_always_ready() {
     drop(held);
     let grant = outcome(&mut waiting).expect("free");
     // The token's part was not even asked by the one in flight.
-    assert_eq!((limiter.available().0, grant.limited_by()), (5, Some(1)));
+    assert_eq!(
+        (limiter.available().0, grant.limited_by().map(tollgate::Part::index)),
+        (5, Some(1))
+    );
 }
 
 /// The part named is the one that is ready last. A part that cannot predict when comes before all
@@ -157,7 +201,7 @@ fn the_part_that_is_ready_last_is_named() {
     let held = limiter.try_acquire((10, 10, 10, 1)).expect("free");
     let named = |cost| {
         let error = limiter.try_acquire(cost).expect_err("taken");
-        (error.part(), error.retry_after())
+        (error.part().map(tollgate::Part::index), error.retry_after())
     };
     assert_eq!(named((4, 1, 0, 0)), (Some(1), Some(secs(10))));
     assert_eq!(named((10, 1, 1, 0)), (Some(0), Some(secs(10))));
@@ -215,7 +259,10 @@ fn each_part_is_settled_by_itself() {
         assert_eq!(limiter.available(), (available.0, available.1, 5));
         if actual.1 == 1300 {
             let error = limiter.try_acquire((1, 100, 1)).expect_err("owed");
-            assert_eq!((error.part(), error.retry_after()), (Some(1), Some(secs(4))));
+            assert_eq!(
+                (error.part().map(tollgate::Part::index), error.retry_after()),
+                (Some(1), Some(secs(4)))
+            );
         }
         clock.advance(secs(13));
         assert_eq!(limiter.available(), (10, 1000, 5));
@@ -229,7 +276,7 @@ fn a_settlement_that_one_part_cannot_take_changes_no_part() {
     let mut grant = limiter.try_acquire((1, 1, 1)).expect("free");
     let before = limiter.quota();
     let error = grant.settle((5, 5, u32::MAX)).expect_err("more than 146 years");
-    assert_eq!(error.part(), Some(2));
+    assert_eq!(error.part().map(tollgate::Part::index), Some(2));
     assert_eq!((limiter.quota(), grant.cost()), (before, (1, 1, 1)));
     drop(grant);
     assert_eq!(limiter.available(), (9, 5, 0));
@@ -271,8 +318,11 @@ fn new_parts_keep_the_grants_of_the_old_ones() {
     limiter.set_policy((part(9), InFlight::new(6)));
     assert!(is_waiting(&mut big));
     limiter.set_policy((part(9), InFlight::new(0)));
-    assert_eq!(outcome(&mut big).expect_err("no place").part(), Some(1));
-    assert_eq!(outcome(&mut small).expect_err("no place").part(), Some(1));
+    assert_eq!(outcome(&mut big).expect_err("no place").part().map(tollgate::Part::index), Some(1));
+    assert_eq!(
+        outcome(&mut small).expect_err("no place").part().map(tollgate::Part::index),
+        Some(1)
+    );
     drop(held);
     limiter.set_policy((part(10), InFlight::new(5)));
     assert_eq!(limiter.available(), (2, 5));
@@ -291,7 +341,7 @@ fn a_timeout_that_is_too_short_is_refused_at_once_after_the_head_left() {
     drop(head);
     // The second comes after 2 s, the third after 10 s at the earliest.
     let error = outcome(&mut limiter.try_acquire_timeout((1, 1), secs(10))).expect_err("too short");
-    assert_eq!((error.part(), error.retry_after()), (Some(1), None));
+    assert_eq!((error.part().map(tollgate::Part::index), error.retry_after()), (Some(1), None));
     assert!(is_waiting(&mut limiter.try_acquire_timeout((1, 1), secs(11))));
     clock.advance(secs(2));
     assert_eq!(waited(second), secs(2));

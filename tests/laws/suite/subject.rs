@@ -180,7 +180,7 @@ const KEY: &str = "key";
 
 impl<P: Policy> Subject<P> for Key<P> {
     fn new(policy: P, clock: &ManualClock) -> Self {
-        let keys = KeyedRateLimiter::builder(policy).clock(clock).absent_is_new().build();
+        let keys = KeyedRateLimiter::builder(policy).clock(clock).absent_is_new(true).build();
         let nothing = keys.try_acquire(&KEY, P::Cost::default());
         let kept = nothing.expect("nothing is always there").into_owned();
         Self { keys, _kept: kept }

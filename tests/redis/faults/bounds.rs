@@ -56,7 +56,7 @@ fn lines_of_keys_that_are_not_used_are_dropped_without_a_new_key() {
         answer.expect("answered").expect("granted");
     };
     let kept = |keys: std::ops::Range<u32>| {
-        keys.filter(|key| limiter.at(key.to_string()).stats().granted > 0).count()
+        keys.filter(|key| limiter.at(key.to_string()).key_stats().granted > 0).count()
     };
     (0..1_000).for_each(call);
     assert_eq!(kept(0..1_000), 1_000, "those that were just used are kept");

@@ -38,7 +38,7 @@ fn fresh<P: Scripted>(server: &Server, policy: P) -> RedisRateLimiter<P, Reconne
 
 /// Where a lost key counts as one that was unused for long.
 fn fresh_idle(server: &Server) -> Limiter {
-    Limiter::builder(five(), reconnecting(&server.url()), "idle").absent_is_idle().build()
+    Limiter::builder(five(), reconnecting(&server.url()), "idle").absent_is_new(false).build()
 }
 
 /// All that are granted at once now.

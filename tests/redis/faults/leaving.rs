@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use futures::future::{FutureExt, poll_immediate};
-use tollgate::redis::{RedisAcquire, RedisGrant, RedisRateLimiter};
-use tollgate::{FixedWindow, Rate, Rated, SlidingWindowLog, SmoothBursty};
+use tollgate::redis::{RedisGrant, RedisRateLimiter};
+use tollgate::{Acquire, FixedWindow, Rate, Rated, SlidingWindowLog, SmoothBursty};
 
 use super::report::fault;
 use super::wires::Gate;
 use super::{KEY, Limiter, builder, bursty, denied, eventually, ms, reconnecting, slow, stored};
 use crate::support::server::Server;
 
-type Call = RedisAcquire<SmoothBursty, Gate>;
+type Call = Acquire<RedisRateLimiter<SmoothBursty, Gate>>;
 
 /// How far the request of a caller has got when the caller leaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -257,7 +257,7 @@ async fn a_refund_after_the_end_of_a_pause_is_no_credit() {
     let server = Server::start();
     // Six are stored, and the next takes ten seconds.
     let policy = slow().max_burst(Duration::from_secs(60));
-    let limiter = builder(policy, reconnecting(&server.url())).absent_is_idle().build();
+    let limiter = builder(policy, reconnecting(&server.url())).absent_is_new(false).build();
     let grant = limiter.acquire(6).await.expect("a full store");
     limiter.pause_for(ms(10)).await.expect("the server is there");
     tokio::time::sleep(ms(20)).await;

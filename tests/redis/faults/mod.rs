@@ -35,7 +35,8 @@ use std::time::{Duration, Instant};
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
 use tollgate::redis::{
-    Builder, Connection, Reconnecting, RedisRateLimiter, Scripted, State, StoreError,
+    Connection, Reconnecting, RedisRateLimiter, RedisRateLimiterBuilder, Scripted, State,
+    StoreError,
 };
 use tollgate::{Error, Event, Rate, SmoothBursty};
 
@@ -87,7 +88,10 @@ async fn multiplexed(url: &str) -> MultiplexedConnection {
     client.get_multiplexed_async_connection().await.expect("the server is there")
 }
 
-fn builder<C: Connection>(policy: SmoothBursty, connection: C) -> Builder<SmoothBursty, C> {
+fn builder<C: Connection>(
+    policy: SmoothBursty,
+    connection: C,
+) -> RedisRateLimiterBuilder<SmoothBursty, C> {
     Limiter::builder(policy, connection, KEY)
 }
 

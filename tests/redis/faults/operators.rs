@@ -138,7 +138,7 @@ async fn counters_show_what_an_operator_watches() {
     let counters = limiter.counters();
     assert_eq!((counters.answered, counters.requests, counters.failed), (20, 20, 0));
     assert!(!counters.latency.is_zero() && counters.latency <= start.elapsed());
-    assert_eq!((connection.connections(), limiter.known_keys()), (1, 1));
+    assert_eq!((connection.connections(), limiter.len()), (1, 1));
 
     server.command(&["SET", "foreign", "something else"]);
     limiter.at("foreign").try_acquire(1).await.expect_err("it is not ours");

@@ -96,7 +96,7 @@ async fn of_two_policies_set_at_the_same_time_one_holds_for_all() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_that_was_set_is_kept_without_callers() {
     let server = Server::start();
-    let setter = builder(bursty(100.0), reconnecting(&server.url())).absent_is_idle().build();
+    let setter = builder(bursty(100.0), reconnecting(&server.url())).absent_is_new(false).build();
     setter.acquire(1).await.expect("granted");
     let left = || server.query::<i64>(&["PTTL", KEY]);
     assert!(left() < 5_000, "as long as the debt: {}", left());

@@ -52,7 +52,7 @@ impl<P: Scripted> Run<P> {
     /// Charged permits were granted or given back, and each call got one outcome.
     fn check_line(&self, line: usize) {
         let tally = &self.tallies[line];
-        let stats = self.limiters[line].stats();
+        let stats = self.limiters[line].key_stats();
         if self.fails {
             assert_eq!(stats.granted, tally.granted + tally.untaken, "{tally:?}");
             assert_eq!((stats.refused, stats.given_up), (tally.refused, tally.given_up));
