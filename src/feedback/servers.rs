@@ -207,7 +207,7 @@ struct Limit<L: OwnedLimiter> {
     others: HashMap<Box<str>, Arc<Server<L>>>,
 }
 
-/// Each is about a kilobyte.
+/// Each takes one or two kilobytes.
 const MOST: usize = 1 << 16;
 /// Up to this number of servers a look is not worth its time.
 const FEW: usize = 64;
