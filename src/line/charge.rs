@@ -63,14 +63,14 @@ impl<P: Policy> Change<P> {
         now: Nanos,
         not_before: Nanos,
     ) -> Option<P::Receipt> {
-        let (less, part, receipt) = match self {
-            &Self::Settle { more, less, part, ref receipt } => {
+        let (less, part, receipt) = match *self {
+            Self::Settle { more, less, part, ref receipt } => {
                 if !more.is_zero() {
                     policy.charge(state, now, more);
                 }
                 (less, part, receipt)
             }
-            &Self::Refund { part, held, ref receipt } => (held, part, receipt),
+            Self::Refund { part, held, ref receipt } => (held, part, receipt),
         };
         let mut receipt = receipt.clone();
         if !part.is_zero() {
