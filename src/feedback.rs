@@ -63,6 +63,8 @@
 //! | [Anthropic](Dialect::anthropic) | `anthropic-ratelimit-requests-limit`, `-tokens-`, `-input-tokens-`, `-output-tokens-`, .. | RFC 3339 | 529; permits come back steadily |
 //! | [Discord](Dialect::discord) | `X-RateLimit-Limit`, `-Remaining`, `-Reset-After`, `-Bucket`, `-Global` | seconds with decimals | |
 //! | [X](Dialect::x), Yii, `AspNetCoreRateLimit` | `x-rate-limit-limit`, `-remaining`, `-reset` | [any](Form::Any): epoch seconds, seconds, ISO 8601 | |
+//! | [X](Dialect::x_daily), for a day | `x-app-limit-24hour-limit`, `-remaining`, `-reset`, `x-user-limit-24hour-*` | epoch seconds | beside the others: the tightest |
+//! | [Linear](Dialect::linear), `RapidAPI` | `X-RateLimit-Requests-Limit`, `-Remaining`, `-Reset` | [any](Form::Any) | beside the others: the tightest |
 //! | [Shopify](Dialect::shopify) | `X-Shopify-Shop-Api-Call-Limit`: `32/40` | none: one call asks again after a second | |
 //! | [IETF](Dialect::ietf) | `RateLimit`: `"default";r=50;t=30`, `RateLimit-Policy`: `"default";q=100;w=60` | seconds | several quotas: the tightest |
 //! | [IETF, up to draft 6](Dialect::ietf_06) | `RateLimit-Limit`, `-Remaining`, `-Reset` | seconds | |

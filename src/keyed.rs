@@ -23,13 +23,11 @@ mod table;
 mod tests;
 mod to_key;
 
-use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
 use acquire::KeyRef;
-pub use acquire::KeyedAcquire;
 use grant_or_wait::GrantOrWait;
 use hash::FastHash;
 pub use to_key::ToKey;
@@ -176,11 +174,11 @@ where
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn acquire<'a, Q>(&'a self, key: &'a Q, n: P::Cost) -> KeyedAcquire<'a, K, P, Q, S>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    pub fn acquire<'a, Q: ToKey<K> + ?Sized>(
+        &'a self,
+        key: &'a Q,
+        n: P::Cost,
+    ) -> Acquire<KeyRef<'a, K, P, Q, S>> {
         Acquire::new(KeyRef::new(&self.table, key), Ask::new(n, None))
     }
 
@@ -200,11 +198,11 @@ where
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     #[inline]
-    pub fn try_acquire<Q>(&self, key: &Q, n: P::Cost) -> Result<Grant<'_, P>, Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    pub fn try_acquire<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        n: P::Cost,
+    ) -> Result<Grant<'_, P>, Error> {
         self.table.try_at(key, n)
     }
 
@@ -224,11 +222,11 @@ where
     /// assert!(limiter.try_acquire_up_to(&7, 10).is_err());
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn try_acquire_up_to<Q>(&self, key: &Q, n: P::Cost) -> Result<Grant<'static, P>, Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    pub fn try_acquire_up_to<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        n: P::Cost,
+    ) -> Result<Grant<'static, P>, Error> {
         let line = self.table.line(key)?;
         let (taken, charge) = line.take_up_to(n.each(P::Cost::ONE, u32::min), n)?;
         Ok(Grant::new(GrantOwner::owned(line), taken, charge))
@@ -259,16 +257,12 @@ where
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn try_acquire_timeout<'a, Q>(
+    pub fn try_acquire_timeout<'a, Q: ToKey<K> + ?Sized>(
         &'a self,
         key: &'a Q,
         n: P::Cost,
         timeout: Duration,
-    ) -> KeyedAcquire<'a, K, P, Q, S>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    ) -> Acquire<KeyRef<'a, K, P, Q, S>> {
         Acquire::new(KeyRef::new(&self.table, key), Ask::new(n, Some(timeout)))
     }
 
@@ -286,11 +280,11 @@ where
     /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_millis(), 200);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn blocking_acquire<'a, Q>(&'a self, key: &'a Q, n: P::Cost) -> Result<Grant<'a, P>, Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    pub fn blocking_acquire<'a, Q: ToKey<K> + ?Sized>(
+        &'a self,
+        key: &'a Q,
+        n: P::Cost,
+    ) -> Result<Grant<'a, P>, Error> {
         block_on(self.acquire(key, n))
     }
 
@@ -310,16 +304,12 @@ where
     /// assert!(limiter.blocking_try_acquire_timeout(&7, 1, timeout).is_err());
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn blocking_try_acquire_timeout<'a, Q>(
+    pub fn blocking_try_acquire_timeout<'a, Q: ToKey<K> + ?Sized>(
         &'a self,
         key: &'a Q,
         n: P::Cost,
         timeout: Duration,
-    ) -> Result<Grant<'a, P>, Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    ) -> Result<Grant<'a, P>, Error> {
         block_on(self.try_acquire_timeout(key, n, timeout))
     }
 
@@ -338,33 +328,25 @@ where
     /// assert_eq!(second.delay().as_millis(), 200);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn reserve<Q>(&self, key: &Q, n: P::Cost) -> Result<Reservation<RateLimiter<P>>, Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    pub fn reserve<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        n: P::Cost,
+    ) -> Result<Reservation<RateLimiter<P>>, Error> {
         self.acquire(key, n).reserve()
     }
 
     /// The grant of a call, or the limiter of the key, in whose queue it waits.
-    pub(crate) fn grant_or_wait<Q>(
+    pub(crate) fn grant_or_wait<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
         ask: &Ask<P::Cost>,
-    ) -> Result<GrantOrWait<'static, P>, Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    ) -> Result<GrantOrWait<'static, P>, Error> {
         self.table.grant_or_wait(key, ask).map(GrantOrWait::into_owned)
     }
 
     /// The limiter of one key, which it keeps while it is in use.
-    fn line<Q>(&self, key: &Q) -> Result<Arc<Shared<P>>, Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    fn line<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Arc<Shared<P>>, Error> {
         self.table.line(key)
     }
 }

@@ -147,7 +147,7 @@ pub use keyed::acquire::KeyRef;
 pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;
 pub use keyed::hash::{FastHash, FastHasher};
-pub use keyed::{KeyedAcquire, KeyedRateLimiter, ToKey};
+pub use keyed::{KeyedRateLimiter, ToKey};
 pub use limiter::and::And;
 pub use limiter::and::grant::AndGrant;
 pub use limiter::any::{AnyGrant, AnyRateLimiter};
@@ -155,6 +155,7 @@ pub use limiter::{
     Acquire, Granted, InProcess, Limiter, Metered, OwnedLimiter, Queue, Reservation, Settle,
 };
 pub use observe::Event;
+pub use park::block_on;
 pub use part::Part;
 pub use policy::any::{AllOf, AnyPolicy, InvalidAllOf};
 pub use policy::fixed_window::FixedWindow;

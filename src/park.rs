@@ -5,8 +5,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Runs a future on this thread and parks it until then.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+/// Waits for a future of this crate on this thread, in a program without a runtime.
+///
+/// Each limiter has `blocking_acquire` and the like; this is for the other methods that are async because a store is
+/// asked, such as [`quota`](crate::Limiter::quota) and [`pause_for`](crate::Limiter::pause_for).
+///
+/// ```
+/// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, SmoothBursty, block_on};
+///
+/// let policy = SmoothBursty::new(Rate::per_second(5.0));
+/// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::new()));
+/// limiter.blocking_acquire(1)?;
+/// assert_eq!(block_on(limiter.quota())?.remaining, 0);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+pub fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
 
     impl Wake for Unpark {

@@ -29,7 +29,6 @@
 //! `docs/redis.md` has more: keys, expiry, clusters, and the cost of each fault.
 
 mod acquire;
-mod blocking;
 mod builder;
 mod connection;
 mod context;
@@ -51,7 +50,6 @@ mod traces;
 pub use crate::error::store::StoreError;
 /// The client library, whose types are part of this module's.
 pub use ::redis;
-pub use acquire::{RedisAcquire, RedisReservation};
 pub use builder::RedisRateLimiterBuilder;
 #[cfg(feature = "redis-cluster")]
 pub use connection::cluster::Cluster;

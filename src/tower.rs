@@ -112,6 +112,7 @@ mod fields;
 mod future;
 mod inner;
 mod layer;
+mod options;
 mod refuse;
 mod response;
 mod service;

@@ -165,6 +165,35 @@ impl ManualClock {
         }
     }
 
+    /// When the next waiter is due, as a time since the clock's origin. `None` if no caller waits, or
+    /// none knows until when, as for a place in flight.
+    ///
+    /// A simulation moves the clock from one event to the next by it. Nothing may be due there after all, as a
+    /// caller may have left.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let clock = ManualClock::new();
+    /// let policy = TokenBucket::new(Rate::per_second(4.0), 1);
+    /// let limiter = RateLimiter::with_clock(policy, &clock);
+    /// limiter.acquire(1).await?;
+    /// assert_eq!(clock.next_due(), None);
+    /// let task = tokio::spawn(limiter.acquire_owned(1));
+    /// tokio::task::yield_now().await;
+    /// assert_eq!(clock.next_due(), Some(Duration::from_millis(250)));
+    /// clock.set(Duration::from_millis(250));
+    /// assert_eq!(task.await??.waited().as_millis(), 250);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn next_due(&self) -> Option<Duration> {
+        self.shared.alarms.lock().first().map(|due| due.since(Nanos::ZERO))
+    }
+
     /// The time since the clock's origin.
     #[must_use]
     pub fn elapsed(&self) -> Duration {

@@ -1,6 +1,7 @@
 //! What a response says.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::text::When;
@@ -150,6 +151,19 @@ impl Answer {
     #[must_use]
     pub fn meter(&self, unit: Unit) -> Option<Meter> {
         Some(self.meters[unit.index()]).filter(|meter| !meter.is_empty())
+    }
+
+    /// Hears of further quotas: of each unit the one counts of which less remains, or that lasts longer.
+    pub(super) fn tighten(&mut self, further: &Self) {
+        self.malformed += further.malformed;
+        let date = self.date.unwrap_or_default();
+        let reset = |meter: &Meter| Reverse(meter.reset.map(|reset| reset.after(date)));
+        let room = |meter: &Meter| (meter.remaining.unwrap_or(u64::MAX), reset(meter));
+        for (meter, further) in self.meters.iter_mut().zip(&further.meters) {
+            if meter.is_empty() || !further.is_empty() && room(further) < room(meter) {
+                *meter = *further;
+            }
+        }
     }
 
     /// How long to wait by `Retry-After`. `now`: the time since the Unix epoch, for a response without `Date`.

@@ -43,6 +43,8 @@ pub struct Dialect {
     is_continuous: bool,
     is_structured: bool,
     is_grpc: bool,
+    /// Whether its quotas are beside others: the tightest counts.
+    is_further: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,7 @@ impl Dialect {
             is_continuous: false,
             is_structured: false,
             is_grpc: false,
+            is_further: false,
         }
     }
 
@@ -163,6 +166,13 @@ impl Dialect {
     #[must_use]
     pub fn least_wait(mut self, wait: Duration) -> Self {
         self.least_wait = Some(wait);
+        self
+    }
+
+    /// Its quotas are beside those of other dialects, such as one for a day: of each unit the tightest counts.
+    #[must_use]
+    pub fn further(mut self) -> Self {
+        self.is_further = true;
         self
     }
 
@@ -334,13 +344,35 @@ impl Dialect {
     }
 
     /// X, once Twitter, and others with `x-rate-limit-*`, such as `Yii` and `AspNetCoreRateLimit`, whatever form
-    /// the reset has.
+    /// the reset has. X's limits for a day are [dialects of their own](Self::x_daily).
     #[must_use]
     pub fn x() -> Self {
         Self::new("x")
             .limit(Unit::Requests, "x-rate-limit-limit")
             .remaining(Unit::Requests, "x-rate-limit-remaining")
             .reset(Unit::Requests, "x-rate-limit-reset", Form::Any)
+    }
+
+    /// X's limits for a day: `x-app-limit-24hour-*`, and `x-user-limit-24hour-*`, of which `of` is `"app"` or `"user"`.
+    #[must_use]
+    pub fn x_daily(of: &str) -> Self {
+        let field = |part: &str| format!("x-{of}-limit-24hour-{part}");
+        Self::new(format!("x-{of}-24hour"))
+            .limit(Unit::Requests, field("limit"))
+            .remaining(Unit::Requests, field("remaining"))
+            .reset(Unit::Requests, field("reset"), Form::Any)
+            .further()
+    }
+
+    /// Linear, and the APIs of `RapidAPI`: `X-RateLimit-Requests-*`, whatever form the reset has. Some send
+    /// `X-RateLimit-*` beside it, for a shorter window.
+    #[must_use]
+    pub fn linear() -> Self {
+        Self::new("linear")
+            .limit(Unit::Requests, "x-ratelimit-requests-limit")
+            .remaining(Unit::Requests, "x-ratelimit-requests-remaining")
+            .reset(Unit::Requests, "x-ratelimit-requests-reset", Form::Any)
+            .further()
     }
 
     /// Shopify: `X-Shopify-Shop-Api-Call-Limit: 32/40`, without a reset.
@@ -417,6 +449,9 @@ impl Default for Dialects {
             Dialect::ietf(),
             Dialect::ietf_06(),
             Dialect::generic(),
+            Dialect::linear(),
+            Dialect::x_daily("app"),
+            Dialect::x_daily("user"),
             Dialect::grpc(),
         ];
         Self { list, is_sure: false }
@@ -472,7 +507,13 @@ impl Dialects {
         let applying: Vec<_> =
             self.list.iter().filter(|one| self.is_sure || one.applies(headers)).collect();
         for dialect in &applying {
-            dialect.read(headers, &mut answer);
+            if dialect.is_further {
+                let mut further = Answer { date: answer.date, ..Answer::default() };
+                dialect.read(headers, &mut further);
+                answer.tighten(&further);
+            } else {
+                dialect.read(headers, &mut answer);
+            }
         }
         answer.wait = waits.into_iter().fold(answer.wait, Option::or);
         answer.verdict = match status {

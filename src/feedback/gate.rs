@@ -163,7 +163,8 @@ impl Gate {
 impl Policy for Gate {
     type Cost = Units;
     type State = Passed;
-    type Receipt = ();
+    /// At which pace it was charged, by the number of its cuts.
+    type Receipt = Option<u32>;
 
     const HOOKS: Hooks<Self> = Hooks { infallible: true, ..Hooks::none() };
 
@@ -176,19 +177,24 @@ impl Policy for Gate {
         Ok(if self.pace.is_none() { stated } else { stated.and(Ready::At(self.paced(passed))) })
     }
 
-    fn charge(&self, passed: &mut Passed, at: Nanos, cost: Units) {
+    fn charge(&self, passed: &mut Passed, at: Nanos, cost: Units) -> Option<u32> {
         for (out, n) in passed.out.iter_mut().zip(array(cost)) {
             *out = out.saturating_add(n.into());
         }
-        if !self.pace.is_none() {
-            // A call that did not ask is no debt that grows.
-            let level = self.level(passed, at) - 1.0 + self.pace.jitter;
-            (passed.level, passed.at) = (level.max(-BURST), at.max(passed.at));
+        if self.pace.is_none() {
+            return None;
         }
+        // Calls that did not ask are no debt that grows.
+        let level = self.level(passed, at) - 1.0 + self.pace.jitter;
+        (passed.level, passed.at) = (level.max(-1.0), at.max(passed.at));
+        Some(self.pace.cuts)
     }
 
-    fn refund(&self, passed: &mut Passed, _: Nanos, _: Units, (): ()) {
-        passed.level = (passed.level + 1.0).min(BURST);
+    fn refund(&self, passed: &mut Passed, _: Nanos, _: Units, charged: Option<u32>) -> Option<u32> {
+        if charged == Some(self.pace.cuts) {
+            passed.level = (passed.level + 1.0).min(BURST);
+        }
+        None
     }
 
     const HELD: bool = true;

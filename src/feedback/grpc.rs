@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, StatusCode, header};
 
 use super::answer::{Answer, Verdict};
 use super::headers::Headers;
@@ -10,6 +10,9 @@ use super::text::When;
 
 const RESOURCE_EXHAUSTED: &str = "8";
 const UNAVAILABLE: &str = "14";
+
+/// The head of a response whose trailer says how the call went.
+pub(super) type Head = Box<(StatusCode, HeaderMap)>;
 
 /// Whether this is the head of a response whose trailer has the status.
 pub(super) fn is_open(headers: &HeaderMap) -> bool {

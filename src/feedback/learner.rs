@@ -309,7 +309,7 @@ impl Learner {
     pub(super) fn set_pace(&mut self, waiting: usize) {
         let pace = self.pace_for(waiting);
         let is_near = (pace / self.pace - 1.0).abs() <= 0.01;
-        if !is_near {
+        if !is_near || pace == self.search.ceiling {
             self.pace = pace;
         }
     }

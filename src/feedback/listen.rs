@@ -9,9 +9,6 @@ use super::grpc;
 use super::observer::Call;
 use crate::limiter::{Hearing, OwnedLimiter};
 
-/// The head of a response whose trailers say how the call went.
-pub(super) type Head = Box<(StatusCode, HeaderMap)>;
-
 impl<L: OwnedLimiter> Call<L> {
     pub(super) fn hear_head(&mut self, status: StatusCode, headers: &HeaderMap) -> Hearing {
         if grpc::is_open(headers) {

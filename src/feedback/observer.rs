@@ -10,11 +10,10 @@ use super::answer::{Answer, Unit, Verdict};
 use super::counts::Counts;
 use super::dialect::Dialects;
 use super::gate::{Gate, LEARNED, Units};
+use super::grpc::Head;
 use super::headers::Headers;
 use super::judge::{Judge, Judged};
 use super::learner::Search;
-use super::listen::Head;
-use super::servers::Home;
 use super::state::{FeedbackStats, Lesson, State, Taken};
 use super::text::When;
 use super::window::Heard;
@@ -67,7 +66,16 @@ const MAX_WAIT: Duration = Duration::from_secs(3600);
 pub struct Feedback<L: OwnedLimiter> {
     shared: Arc<Shared<L>>,
     /// Of a call to one of several servers.
-    home: Option<Arc<Home<L>>>,
+    home: Option<Arc<dyn Home<L>>>,
+}
+
+/// The server and the route of a call, where there are several.
+pub(super) trait Home<L: OwnedLimiter>: Send + Sync {
+    /// What was learned of the bucket to which a call belongs, if the answer names it.
+    fn bucket(&self, answer: &Answer) -> Option<Feedback<L>>;
+
+    /// What was learned of each bucket of the server.
+    fn all(&self) -> Vec<Feedback<L>>;
 }
 
 struct Shared<L: OwnedLimiter> {
@@ -417,8 +425,8 @@ impl<L: OwnedLimiter> Feedback<L> {
     }
 
     /// For a call to one of several servers.
-    pub(super) fn with_home(self, home: Home<L>) -> Self {
-        Self { home: Some(Arc::new(home)), ..self }
+    pub(super) fn with_home(self, home: Arc<dyn Home<L>>) -> Self {
+        Self { home: Some(home), ..self }
     }
 
     /// Hears an answer to a call to another bucket of the server, which holds for all of them.
@@ -648,7 +656,7 @@ impl<L: OwnedLimiter> OnAlarm for Shared<L> {
 #[must_use = "a call that is dropped without an answer counts against what remains"]
 pub struct Call<L: OwnedLimiter> {
     shared: Arc<Shared<L>>,
-    home: Option<Arc<Home<L>>>,
+    home: Option<Arc<dyn Home<L>>>,
     units: [u32; 4],
     grant: Option<L::Grant>,
     /// How long the caller had waited before it asked the limiter, for the last time.

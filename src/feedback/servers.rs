@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::answer::Answer;
-use super::observer::{Feedback, FeedbackBuilder};
+use super::observer::{Feedback, FeedbackBuilder, Home};
 use super::routes::{Route, Routes, route};
 use crate::limiter::OwnedLimiter;
 use crate::sync::{AtomicBool, Mutex, Ordering};
@@ -317,19 +317,17 @@ impl<L: OwnedLimiter> Known<L> {
 }
 
 /// The server and the route of a call.
-pub(super) struct Home<L: OwnedLimiter> {
+struct Destination<L: OwnedLimiter> {
     server: Arc<Server<L>>,
     route: Route,
 }
 
-impl<L: OwnedLimiter> Home<L> {
-    /// The bucket to which a call belongs, if the answer names it.
-    pub(super) fn bucket(&self, answer: &Answer) -> Option<Feedback<L>> {
+impl<L: OwnedLimiter> Home<L> for Destination<L> {
+    fn bucket(&self, answer: &Answer) -> Option<Feedback<L>> {
         self.server.bucket(&self.route, answer.bucket.as_deref()?)
     }
 
-    /// All buckets that are known.
-    pub(super) fn all(&self) -> Vec<Feedback<L>> {
+    fn all(&self) -> Vec<Feedback<L>> {
         self.server.all()
     }
 }
@@ -347,7 +345,7 @@ impl<L: OwnedLimiter> Server<L> {
             let place = known.routes.bucket(&route).or_else(|| known.place("")).unwrap_or(0);
             known.buckets[place].1.clone()
         };
-        feedback.with_home(Home { server: self, route })
+        feedback.with_home(Arc::new(Destination { server: self, route }))
     }
 
     fn bucket(&self, route: &Route, name: &str) -> Option<Feedback<L>> {

@@ -238,9 +238,7 @@ impl<G> State<G> {
         let mut lesson = Lesson::default();
         let mut any = false;
         let short = if answer.is_refused() { self.short(units, answer) } else { Vec::new() };
-        if answer.is_refused() {
-            self.doubt(heard, answer, &short);
-        }
+        let was_known = answer.is_refused() && self.doubt(heard, answer, &short);
         // Sent when the last refusal was known. What was sent before does not end its pause.
         let is_news = self.refused_at.is_none_or(|at| heard.sent >= at);
         for unit in Unit::ALL {
@@ -285,7 +283,7 @@ impl<G> State<G> {
                 }
             }
         } else {
-            lesson.pause = self.refuse(heard, answer, &short, is_news);
+            lesson.pause = self.refuse(heard, answer, &short, is_news, was_known);
         }
         if let Some(learner) = &mut self.learner {
             learner.set_pace(waiting);
@@ -315,13 +313,14 @@ impl<G> State<G> {
             .collect()
     }
 
-    /// What a refusal shows of the windows.
-    fn doubt(&mut self, heard: &Heard, answer: &Answer, short: &[(Unit, Meter, u64)]) {
+    /// What a refusal shows of the windows. Whether the call was sent by what was known of them.
+    fn doubt(&mut self, heard: &Heard, answer: &Answer, short: &[(Unit, Meter, u64)]) -> bool {
         // An outage is no lie.
         if answer.verdict != Verdict::Refused {
-            return;
+            return false;
         }
         let named = answer.wait.map(|wait| heard.wait(wait));
+        let was_known = self.windows.iter().any(|window| window.was_known(heard.sent));
         for (window, unit) in self.windows.iter_mut().zip(Unit::ALL) {
             let is_short = short.iter().find(|(other, ..)| *other == unit);
             if window.was_known(heard.sent) && (short.is_empty() || is_short.is_some()) {
@@ -331,6 +330,7 @@ impl<G> State<G> {
                 window.see(heard, meter, cost, named);
             }
         }
+        was_known
     }
 
     /// The server could not answer.
@@ -350,6 +350,7 @@ impl<G> State<G> {
         answer: &Answer,
         short: &[(Unit, Meter, u64)],
         is_news: bool,
+        was_known: bool,
     ) -> Option<Duration> {
         self.stats.refused += 1;
         let (now, sent) = (heard.now, heard.sent);
@@ -379,7 +380,10 @@ impl<G> State<G> {
             return None;
         };
         let until = now.saturating_add(wait);
-        if short.is_empty() && is_news {
+        if is_news && was_known && !short.is_empty() {
+            // Strangers take of the same quota.
+            self.learner(now).0.refused(now, sent, None);
+        } else if is_news && short.is_empty() {
             let obeyed = self.paused_until.saturating_add(AGAIN.max(wait));
             let is_again = self.paused_until > Nanos::ZERO && now <= obeyed;
             let (learner, recent) = self.learner(now);

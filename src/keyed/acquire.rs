@@ -1,6 +1,5 @@
 //! A caller at a key.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -12,17 +11,10 @@ use super::hash::FastHash;
 use super::table::Table;
 use super::to_key::ToKey;
 use crate::error::Error;
-use crate::limiter::{Acquire, Ask, Borrowed, Handle, InProcess, Queue, sealed::Sealed};
+use crate::limiter::{Ask, Borrowed, Handle, InProcess, Queue, sealed::Sealed};
 use crate::policy::Policy;
 use crate::rate_limiter::place::LinePlace;
 use crate::rate_limiter::{Grant, RateLimiter, Shared};
-
-/// A future that waits for a [`Grant`] at a key, returned by
-/// [`acquire`](crate::KeyedRateLimiter::acquire) and
-/// [`try_acquire_timeout`](crate::KeyedRateLimiter::try_acquire_timeout): an [`Acquire`].
-///
-/// `Q` is the borrowed form of the key that the caller passed.
-pub type KeyedAcquire<'a, K, P, Q = K, S = FastHash> = Acquire<KeyRef<'a, K, P, Q, S>>;
 
 /// Where a caller of a key stands.
 pub struct KeyPlace<P: Policy>(Stage<P>);
@@ -112,7 +104,8 @@ impl<P: Policy> KeyPlace<P> {
     }
 }
 
-/// One key of a [`KeyedRateLimiter`](crate::KeyedRateLimiter), borrowed: what a [`KeyedAcquire`] waits at.
+/// One key of a [`KeyedRateLimiter`](crate::KeyedRateLimiter), borrowed: what a call waits at. `Q` is the borrowed form of the key that
+/// the caller passed.
 pub struct KeyRef<'a, K, P: Policy, Q: ?Sized = K, S = FastHash> {
     table: &'a Arc<Table<K, P, S>>,
     key: &'a Q,
@@ -142,7 +135,7 @@ impl<K, P: Policy, Q: ?Sized, S> Sealed for KeyRef<'_, K, P, Q, S> {}
 
 impl<K, P, Q, S> InProcess for KeyRef<'_, K, P, Q, S>
 where
-    K: Hash + Eq + Send + Borrow<Q> + 'static,
+    K: Hash + Eq + Send + 'static,
     P: Policy,
     Q: ToKey<K> + ?Sized,
     S: BuildHasher + Send + Sync + 'static,
@@ -151,7 +144,7 @@ where
 
 impl<'a, K, P, Q, S> Queue for KeyRef<'a, K, P, Q, S>
 where
-    K: Hash + Eq + Send + Borrow<Q> + 'static,
+    K: Hash + Eq + Send + 'static,
     P: Policy,
     Q: ToKey<K> + ?Sized,
     S: BuildHasher + Send + Sync + 'static,

@@ -1,6 +1,5 @@
 //! Changes of limits, pauses, and the removal of keys.
 
-use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,11 +71,7 @@ where
     /// assert_eq!(limiter.quota(&7).limit, 50);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn refresh<Q>(&self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
+    pub fn refresh<Q: ToKey<K> + ?Sized>(&self, key: &Q) {
         self.table.refresh(key);
     }
 
@@ -97,11 +92,11 @@ where
     /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_secs(), 30);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn pause_for<Q>(&self, key: &Q, duration: Duration) -> Result<(), Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    pub fn pause_for<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        duration: Duration,
+    ) -> Result<(), Error> {
         self.table.line(key)?.with_lock(|inner, now| inner.pause(now, duration));
         self.table.observer.paused(duration);
         Ok(())
@@ -123,11 +118,7 @@ where
     /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_secs(), 0);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn resume<Q>(&self, key: &Q) -> Result<(), Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    pub fn resume<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
         self.table.line(key)?.with_lock(|inner, now| inner.resume(now));
         self.table.observer.report(&Event::Resumed);
         Ok(())
@@ -148,11 +139,11 @@ where
     /// assert_eq!((limiter.available(&7), limiter.available(&8)), (40, 100));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn shrink_to<Q>(&self, key: &Q, remaining: P::Cost) -> Result<Grant<'static, P>, Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    pub fn shrink_to<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        remaining: P::Cost,
+    ) -> Result<Grant<'static, P>, Error> {
         let line = self.table.line(key)?;
         let (excess, charge) = line.take(|inner, now| inner.shrink_to(now, remaining));
         Ok(Grant::new(GrantOwner::owned(line), excess, charge))

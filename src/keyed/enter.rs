@@ -1,6 +1,5 @@
 //! Callers that come to a key: granted or refused at once, or sent to the line of the key.
 
-use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,24 +7,17 @@ use std::time::Duration;
 use super::ToKey;
 use super::decide::Decision;
 use super::entry::Entry;
+use super::grant_or_wait::GrantOrWait;
 use super::segments::Place;
 use super::shard::Shard;
 use super::table::Table;
 use crate::error::Error;
-use crate::line::Charge;
 use crate::policy::Policy;
 use crate::policy::packed::Attempt;
-use crate::rate_limiter::{GrantId, OpenGrant, Shared};
+use crate::rate_limiter::{Grant, GrantId, GrantOwner, KeyGuard, OpenGrant, RateLimiter, Shared};
 
 /// A grant that was opened, with the word that says so.
 type Opened<'a, P> = (GrantId, &'a OpenGrant, <P as Policy>::Receipt);
-
-/// The outcome of a call.
-pub(super) enum KeyAdmission<'a, P: Policy> {
-    Granted(&'a OpenGrant, GrantId, Charge<P::Receipt>),
-    /// The call continues in the key's line.
-    Line(Arc<Shared<P>>),
-}
 
 impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 'static>
     Table<K, P, S>
@@ -33,11 +25,11 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
     /// Decides a call that does not wait, if a word decides it: most calls. `None`: [`arrive`](Self::arrive) has to.
     // As `Line::decide`.
     #[inline(always)]
-    pub(super) fn attempt<Q>(&self, key: &Q, cost: P::Cost) -> Option<Result<Opened<'_, P>, Error>>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    pub(super) fn attempt<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        cost: P::Cost,
+    ) -> Option<Result<Opened<'_, P>, Error>> {
         P::HOOKS.packed.as_ref()?;
         let hash = self.hash_of(key);
         let number = Self::shard_of(hash);
@@ -47,7 +39,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
         if !shard.count_call(self.sweeps.calls()) {
             return None;
         }
-        match shard.attempt(hash, |entry| entry.key.borrow() == key, now, cost) {
+        match shard.attempt(hash, |entry| key.is_key(&entry.key), now, cost) {
             Attempt::Granted((place, receipt)) => {
                 let (id, open) = part.open(number, shard.grant(hash, place));
                 Some(Ok((id, open, receipt)))
@@ -62,44 +54,43 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
     /// Grants `cost` at a key if it is ready, refuses it, or sends the caller to the key's line. Also returns
     /// whether it is time for [`sweep_in_turn`](Self::sweep_in_turn). The caller runs the sweep later: it may
     /// panic at another key, and such a panic must not lose the grant made here.
-    pub(super) fn arrive<Q>(
+    pub(super) fn arrive<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
         cost: P::Cost,
         max_wait: Option<Duration>,
-    ) -> (Result<KeyAdmission<'_, P>, Error>, bool)
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    ) -> (Result<GrantOrWait<'_, P>, Error>, bool) {
         let hash = self.hash_of(key);
         let mut shard = self.part(Self::shard_of(hash)).lock();
         let now = shard.now(&self.clock);
         let sweep = shard.is_time_to_sweep(self.sweeps.calls());
-        let Some(place) = shard.entries.find(hash, |entry| entry.key.borrow() == key) else {
+        let Some(place) = shard.entries.find(hash, |entry| key.is_key(&entry.key)) else {
             drop(shard);
             return (self.arrive_new(key, hash, cost, max_wait), sweep);
         };
         let decision = shard.decide(place, now, cost, max_wait);
-        (self.follow(&mut shard, (hash, place), decision), sweep)
+        (self.follow(&mut shard, (hash, place), cost, decision), sweep)
     }
 
     fn follow(
         &self,
         shard: &mut Shard<K, P>,
         (hash, place): (u64, Place),
+        cost: P::Cost,
         decision: Result<Decision<P::Receipt>, Error>,
-    ) -> Result<KeyAdmission<'_, P>, Error> {
+    ) -> Result<GrantOrWait<'_, P>, Error> {
         match decision {
             Ok(Decision::Granted(charge)) => {
                 shard.stats.granted += u64::from(charge.receipt.is_some());
                 let number = Self::shard_of(hash);
                 let part = self.part(number);
                 let (id, open) = part.open(number, shard.grant(hash, place));
-                Ok(KeyAdmission::Granted(open, id, charge))
+                let guard = KeyGuard::new(self, open, id);
+                Ok(GrantOrWait::Granted(Grant::new(GrantOwner::key(guard), cost, charge)))
             }
             Ok(Decision::NeedsLine) => {
-                Ok(KeyAdmission::Line(shard.line(place, &self.clock, &self.observer)))
+                let line = shard.line(place, &self.clock, &self.observer);
+                Ok(GrantOrWait::Waiting(RateLimiter::of_line(line)))
             }
             Err(error) => {
                 shard.stats.refused += 1;
@@ -110,17 +101,13 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
 
     /// The same at a key that was not in the table a moment ago.
     #[inline(never)]
-    fn arrive_new<Q>(
+    fn arrive_new<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
         hash: u64,
         cost: P::Cost,
         max_wait: Option<Duration>,
-    ) -> Result<KeyAdmission<'_, P>, Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    ) -> Result<GrantOrWait<'_, P>, Error> {
         let part = self.part(Self::shard_of(hash));
         // Dropped after unlocking, like all keys.
         let mut owned = Some(key.to_key());
@@ -128,31 +115,30 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
             let mut shard = part.lock();
             let now = shard.now(&self.clock);
             let mut is_new = false;
-            let (place, decision) =
-                match shard.entries.find(hash, |entry| entry.key.borrow() == key) {
-                    Some(place) => (place, shard.decide(place, now, cost, max_wait)),
-                    None => {
-                        let new = owned.as_ref().expect("not stored yet");
-                        let mut absent = shard.absent(|| new, now);
-                        let (decision, is_stored) =
-                            shard.decide_absent(&mut absent, now, cost, max_wait);
-                        // A refusal that did not change the state: the key need not be stored.
-                        if !is_stored && let Err(error) = decision {
-                            shard.stats.refused += 1;
-                            return Err(error);
-                        }
-                        if !self.take_room() {
-                            drop(shard);
-                            self.make_room(hash)?;
-                            continue;
-                        }
-                        is_new = true;
-                        let new = owned.take().expect("not stored yet");
-                        let hash_of = |entry: &Entry<K>| self.hash_of(&entry.key);
-                        (shard.insert((hash, new), absent, now, hash_of), decision)
+            let (place, decision) = match shard.entries.find(hash, |entry| key.is_key(&entry.key)) {
+                Some(place) => (place, shard.decide(place, now, cost, max_wait)),
+                None => {
+                    let new = owned.as_ref().expect("not stored yet");
+                    let mut absent = shard.absent(|| new, now);
+                    let (decision, is_stored) =
+                        shard.decide_absent(&mut absent, now, cost, max_wait);
+                    // A refusal that did not change the state: the key need not be stored.
+                    if !is_stored && let Err(error) = decision {
+                        shard.stats.refused += 1;
+                        return Err(error);
                     }
-                };
-            let admission = self.follow(&mut shard, (hash, place), decision);
+                    if !self.take_room() {
+                        drop(shard);
+                        self.make_room(hash)?;
+                        continue;
+                    }
+                    is_new = true;
+                    let new = owned.take().expect("not stored yet");
+                    let hash_of = |entry: &Entry<K>| self.hash_of(&entry.key);
+                    (shard.insert((hash, new), absent, now, hash_of), decision)
+                }
+            };
+            let admission = self.follow(&mut shard, (hash, place), cost, decision);
             drop(shard);
             if is_new {
                 self.look_again_after(now);
@@ -162,11 +148,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
     }
 
     /// The line of a key, created if the key has none.
-    pub(super) fn line<Q>(&self, key: &Q) -> Result<Arc<Shared<P>>, Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    pub(super) fn line<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Arc<Shared<P>>, Error> {
         let hash = self.hash_of(key);
         let part = self.part(Self::shard_of(hash));
         let mut owned = None;
@@ -174,7 +156,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
             let mut shard = part.lock();
             let now = shard.now(&self.clock);
             let sweep = shard.is_time_to_sweep(self.sweeps.calls());
-            let mut place = shard.entries.find(hash, |entry| entry.key.borrow() == key);
+            let mut place = shard.entries.find(hash, |entry| key.is_key(&entry.key));
             let is_new = place.is_none();
             if is_new {
                 let new = owned.take().unwrap_or_else(|| key.to_key());

@@ -1,10 +1,8 @@
 //! A call at a key: its grant, or its place in the key's queue.
 
-use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use super::enter::KeyAdmission;
 use super::table::Table;
 use super::to_key::ToKey;
 use crate::error::Error;
@@ -39,11 +37,11 @@ where
     /// Grants or refuses without a wait.
     // As `Line::decide`.
     #[inline(always)]
-    pub(super) fn try_at<Q>(&self, key: &Q, cost: P::Cost) -> Result<Grant<'_, P>, Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    pub(super) fn try_at<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        cost: P::Cost,
+    ) -> Result<Grant<'_, P>, Error> {
         match self.attempt(key, cost) {
             Some(Ok((id, open, receipt))) => {
                 let guard = KeyGuard::new(self, open, id);
@@ -56,35 +54,23 @@ where
     }
 
     #[inline(never)]
-    fn try_at_slowly<Q>(&self, key: &Q, cost: P::Cost) -> Result<Grant<'_, P>, Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    fn try_at_slowly<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        cost: P::Cost,
+    ) -> Result<Grant<'_, P>, Error> {
         match self.grant_or_wait(key, &Ask::new(cost, Some(Duration::ZERO)))? {
             GrantOrWait::Granted(grant) => Ok(grant),
             GrantOrWait::Waiting(limiter) => limiter.take_now(cost),
         }
     }
 
-    pub(super) fn grant_or_wait<Q>(
+    pub(super) fn grant_or_wait<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
         ask: &Ask<P::Cost>,
-    ) -> Result<GrantOrWait<'_, P>, Error>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
-        let (admission, is_time_to_sweep) = self.arrive(key, ask.cost, ask.max_wait);
-        // The guard is created before the sweep, which may panic at another key.
-        let outcome = admission.map(|admission| match admission {
-            KeyAdmission::Granted(open, id, charge) => {
-                let guard = KeyGuard::new(self, open, id);
-                GrantOrWait::Granted(Grant::new(GrantOwner::key(guard), ask.cost, charge))
-            }
-            KeyAdmission::Line(line) => GrantOrWait::Waiting(RateLimiter::of_line(line)),
-        });
+    ) -> Result<GrantOrWait<'_, P>, Error> {
+        let (outcome, is_time_to_sweep) = self.arrive(key, ask.cost, ask.max_wait);
         self.sweep_in_turn(is_time_to_sweep);
         outcome
     }

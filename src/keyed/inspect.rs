@@ -1,6 +1,5 @@
 //! What a limiter knows of its keys.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
@@ -21,31 +20,23 @@ where
     /// The permits that can be acquired at `key` now without a wait for the next caller; see
     /// [`RateLimiter::available`](crate::RateLimiter::available).
     #[must_use]
-    pub fn available<Q>(&self, key: &Q) -> P::Cost
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    pub fn available<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> P::Cost {
         self.quota(key).remaining
     }
 
     /// The limit at `key` and what remains of it; see
     /// [`RateLimiter::quota`](crate::RateLimiter::quota).
     #[must_use]
-    pub fn quota<Q>(&self, key: &Q) -> Quota<P::Cost>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    pub fn quota<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Quota<P::Cost> {
         self.table.look(key, Shared::quota, Quota::of)
     }
 
     /// How much is left of each limit at `key`, for a request of `cost`.
-    pub(crate) fn limits<Q>(&self, key: &Q, cost: P::Cost) -> Vec<Limit<P::Cost>>
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    pub(crate) fn limits<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        cost: P::Cost,
+    ) -> Vec<Limit<P::Cost>> {
         let quiet =
             |policy: &P, state: &P::State, now| Limit::all(policy, state, Asked::now(now, cost));
         self.table.look(key, |shared| shared.limits(cost), quiet)
@@ -53,11 +44,7 @@ where
 
     /// The number of waiters at `key`.
     #[must_use]
-    pub fn queue_len<Q>(&self, key: &Q) -> usize
-    where
-        K: Borrow<Q>,
-        Q: ToKey<K> + ?Sized,
-    {
+    pub fn queue_len<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> usize {
         let in_line = |line: &Shared<P>| line.with_lock(|inner, _| inner.queue_len());
         self.table.look(key, in_line, |_, _, _| 0)
     }

@@ -1,11 +1,11 @@
 //! Changes of the policies of all keys, or of one.
 
-use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering;
 
 use super::policy_source::PolicySource;
 use super::table::Table;
+use super::to_key::ToKey;
 use crate::policy::Policy;
 use crate::wait_queue::AfterUnlock;
 
@@ -79,15 +79,11 @@ where
     }
 
     /// Calls the function of the key again for one key.
-    pub(super) fn refresh<Q>(&self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
+    pub(super) fn refresh<Q: ToKey<K> + ?Sized>(&self, key: &Q) {
         let hash = self.hash_of(key);
         let mut after = After::default();
         let mut shard = self.part(Self::shard_of(hash)).lock();
-        let found = shard.entries.find(hash, |entry| entry.key.borrow() == key);
+        let found = shard.entries.find(hash, |entry| key.is_key(&entry.key));
         let (Some(place), PolicySource::Each(_)) = (found, &shard.rule) else { return };
         let rule = shard.rule.clone();
         let own = rule.own(&shard.entries.get(place).key);

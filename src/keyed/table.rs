@@ -1,6 +1,5 @@
 //! The table of all keys: shards, each with its own lock.
 
-use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -188,7 +187,6 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
         quiet: impl FnOnce(&P, &P::State, Nanos) -> R,
     ) -> R
     where
-        K: Borrow<Q>,
         Q: ToKey<K> + ?Sized,
     {
         let hash = self.hash_of(key);
@@ -196,7 +194,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
         let owned;
         let mut shard = self.part(Self::shard_of(hash)).lock();
         let now = shard.now(&self.clock);
-        let Some(place) = shard.entries.find(hash, |entry| entry.key.borrow() == key) else {
+        let Some(place) = shard.entries.find(hash, |entry| key.is_key(&entry.key)) else {
             owned = key.to_key();
             let absent = shard.absent(|| &owned, now);
             return shard.look_absent(&absent, |policy, state| quiet(policy, state, now));

@@ -139,7 +139,7 @@ fn a_place_in_flight_at_a_key_outlives_the_limiter() {
 #[track_caller]
 fn is_asked_by<K, Q>(key: &Q, of: impl FnOnce(&KeyedRateLimiter<K, InFlight>))
 where
-    K: std::borrow::Borrow<Q> + std::hash::Hash + Eq + Send + Clone + 'static,
+    K: std::hash::Hash + Eq + Send + Clone + 'static,
     Q: super::ToKey<K> + Sync + ?Sized,
 {
     let limiter = KeyedRateLimiter::with_clock(InFlight::new(2), ManualClock::new());

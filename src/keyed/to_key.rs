@@ -1,6 +1,6 @@
 //! Conversion of borrowed forms to keys.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::hash::Hash;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,7 @@ use std::sync::Arc;
 ///
 /// Every key that is `Clone` is a form of itself. `str`, `[T]`, `Path`, `OsStr` and `CStr` are forms of
 /// their owned type and of an `Arc` or `Box` of themselves; `str` is also a form of `Cow<'static, str>`.
-/// Implement the trait for other borrowed forms of your own key types. A form must hash and compare as the
-/// key does ([`Borrow`](std::borrow::Borrow)).
+/// Implement the trait for other borrowed forms of your own key types. A form must hash as the key does.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -28,7 +27,6 @@ use std::sync::Arc;
 /// known key allocates nothing:
 ///
 /// ```
-/// use std::borrow::Borrow;
 /// use std::hash::{Hash, Hasher};
 /// use tollgate::{InFlight, KeyedRateLimiter, ToKey};
 ///
@@ -52,11 +50,6 @@ use std::sync::Arc;
 ///     }
 /// }
 ///
-/// impl<'a> Borrow<dyn Fields + 'a> for Key {
-///     fn borrow(&self) -> &(dyn Fields + 'a) {
-///         self
-///     }
-/// }
 /// impl Hash for dyn Fields + '_ {
 ///     fn hash<H: Hasher>(&self, state: &mut H) {
 ///         self.fields().hash(state); // as the derived one of `Key`: field by field
@@ -73,6 +66,9 @@ use std::sync::Arc;
 ///         let (user, endpoint) = self.fields();
 ///         Key { user: user.to_owned(), endpoint }
 ///     }
+///     fn is_key(&self, key: &Key) -> bool {
+///         self.fields() == key.fields()
+///     }
 /// }
 ///
 /// let limiter: KeyedRateLimiter<Key, _> = KeyedRateLimiter::new(InFlight::new(2));
@@ -84,12 +80,20 @@ use std::sync::Arc;
 pub trait ToKey<K>: Hash + Eq {
     /// The key itself.
     fn to_key(&self) -> K;
+
+    /// Whether this is a form of `key`.
+    fn is_key(&self, key: &K) -> bool;
 }
 
 // Not for all `Q: ToOwned<Owned = K>`: the compiler would then reject `Arc<str>` for `str`.
 impl<K: Clone + Hash + Eq> ToKey<K> for K {
     fn to_key(&self) -> K {
         self.clone()
+    }
+
+    #[inline]
+    fn is_key(&self, key: &K) -> bool {
+        self == key
     }
 }
 
@@ -100,6 +104,12 @@ macro_rules! keys {
             impl ToKey<$key> for $borrowed {
                 fn to_key(&self) -> $key {
                     self.into()
+                }
+
+                #[inline]
+                fn is_key(&self, key: &$key) -> bool {
+                    let key: &Self = key.borrow();
+                    self == key
                 }
             }
         )+)+
@@ -114,14 +124,24 @@ keys! {
 }
 
 /// All key types that can be made from a slice.
-impl<T: Hash + Eq, K: for<'a> From<&'a [T]>> ToKey<K> for [T] {
+impl<T: Hash + Eq, K: Borrow<[T]> + for<'a> From<&'a [T]>> ToKey<K> for [T] {
     fn to_key(&self) -> K {
         self.into()
+    }
+
+    #[inline]
+    fn is_key(&self, key: &K) -> bool {
+        self == key.borrow()
     }
 }
 
 impl ToKey<Cow<'static, str>> for str {
     fn to_key(&self) -> Cow<'static, str> {
         Cow::Owned(self.to_owned())
+    }
+
+    #[inline]
+    fn is_key(&self, key: &Cow<'static, str>) -> bool {
+        self == key
     }
 }

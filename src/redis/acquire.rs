@@ -7,7 +7,6 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::connection::reconnecting::Reconnecting;
 use super::grant::RedisGrant;
 use super::limiter::RedisRateLimiter;
 use super::line::waiter::{GrantInfo, Outcome, Turn};
@@ -24,12 +23,6 @@ use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
-
-/// A future that waits for a [`RedisGrant`]: an [`Acquire`].
-pub type RedisAcquire<P, C = Reconnecting> = Acquire<RedisRateLimiter<P, C>>;
-
-/// A place in the queue of a limiter over Redis: a [`Reservation`].
-pub type RedisReservation<P, C = Reconnecting> = Reservation<RedisRateLimiter<P, C>>;
 
 /// Where a caller stands.
 pub struct RedisPlace<P: Scripted> {
@@ -196,7 +189,7 @@ impl<P: Scripted, C: Connection> Caller<'_, P, C> {
                         };
                         return Poll::Ready(this.served_locally(answer, waited));
                     }
-                    None => panic!("`RedisAcquire` polled after it was ready"),
+                    None => panic!("`Acquire` polled after it was ready"),
                 },
                 Progress::Local(acquire, before, was_away) => {
                     let is_away = this.shared.is_away();
@@ -338,13 +331,13 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
     }
 }
 
-impl<P: Scripted, C: Connection> RedisAcquire<P, C> {
+impl<P: Scripted, C: Connection> Acquire<RedisRateLimiter<P, C>> {
     /// Joins the queue without waiting for the grant; see [`Acquire::enter`].
     ///
     /// # Errors
     ///
     /// Those of the method that made this future.
-    pub async fn reserve(self) -> Result<RedisReservation<P, C>, Error> {
+    pub async fn reserve(self) -> Result<Reservation<RedisRateLimiter<P, C>>, Error> {
         self.enter().await
     }
 }

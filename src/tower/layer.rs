@@ -1,14 +1,13 @@
 //! The layers for clients.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
 use tower_layer::Layer;
 
 use super::choose::Ask;
-use super::future::{BoxError, RefuseWith};
+use super::future::BoxError;
+use super::options::Options;
 use super::service::{RateLimit, RateLimitBy};
 use crate::error::Error;
 #[cfg(feature = "feedback")]
@@ -57,32 +56,6 @@ use crate::policy::Cost;
 pub struct RateLimitLayer<C: Cost = u32> {
     limiter: AnyRateLimiter<C>,
     options: Options,
-}
-
-/// What both layers set.
-#[derive(Clone, Default)]
-pub(super) struct Options {
-    pub(super) max_wait: Option<Duration>,
-    pub(super) refuse_with: Option<RefuseWith>,
-}
-
-impl Options {
-    fn max_wait(self, max_wait: Duration) -> Self {
-        Self { max_wait: Some(max_wait), ..self }
-    }
-
-    fn refuse_with<E: Into<BoxError>>(
-        self,
-        with: impl Fn(Error) -> E + Send + Sync + 'static,
-    ) -> Self {
-        Self { refuse_with: Some(Arc::new(move |error| with(error).into())), ..self }
-    }
-}
-
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options").field("max_wait", &self.max_wait).finish_non_exhaustive()
-    }
 }
 
 impl<C: Cost> RateLimitLayer<C> {

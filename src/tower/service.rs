@@ -11,7 +11,7 @@ use tower_service::Service;
 use super::choose::Ask;
 use super::future::{BoxError, ResponseFuture, Stage};
 use super::inner::Inner;
-use super::layer::Options;
+use super::options::Options;
 use super::response::AnyResponse;
 use crate::error::Error;
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use futures::future::FutureExt;
 use tollgate::Limiter as _;
-use tollgate::redis::{RedisAcquire, RedisRateLimiter};
-use tollgate::{AnyRateLimiter, Error, ManualClock, Rate, SmoothBursty, TokenBucket};
+use tollgate::redis::RedisRateLimiter;
+use tollgate::{Acquire, AnyRateLimiter, Error, ManualClock, Rate, SmoothBursty, TokenBucket};
 
 use crate::manual::{Manual, new_key};
 
 type Limiter = RedisRateLimiter<SmoothBursty, Manual>;
-type Caller = RedisAcquire<SmoothBursty, Manual>;
+type Caller = Acquire<RedisRateLimiter<SmoothBursty, Manual>>;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -150,7 +150,7 @@ fn a_new_policy_refuses_callers_ahead_that_ask_for_too_much_and_keeps_the_order_
     let builder = RedisRateLimiter::builder(bucket(50), Manual::new(&clock), new_key());
     let limiter = builder.clock(&clock).horizon(Duration::ZERO).absent_is_new(false).build();
     assert!(limiter.try_acquire(50).now_or_never().expect("an answer").is_ok());
-    let joins = |mut caller: RedisAcquire<TokenBucket, Manual>| {
+    let joins = |mut caller: Acquire<RedisRateLimiter<TokenBucket, Manual>>| {
         assert!((&mut caller).now_or_never().is_none());
         caller
     };

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures::future::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
-use tollgate::redis::{RedisAcquire, RedisGrant, RedisRateLimiter, Scripted};
+use tollgate::redis::{RedisGrant, RedisRateLimiter, Scripted};
 use tollgate::{
-    Clock, FixedWindow, InFlight, ManualClock, Rate, Same, SlidingWindowLog, SmoothBursty,
+    Acquire, Clock, FixedWindow, InFlight, ManualClock, Rate, Same, SlidingWindowLog, SmoothBursty,
 };
 
 use crate::manual::{Manual, new_key};
@@ -21,7 +21,7 @@ struct Process<P: Scripted> {
     /// Of each call.
     cost: u32,
     limiter: RedisRateLimiter<P, Manual>,
-    calls: FuturesUnordered<RedisAcquire<P, Manual>>,
+    calls: FuturesUnordered<Acquire<RedisRateLimiter<P, Manual>>>,
     granted: u32,
     stands_still: bool,
 }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use tollgate::redis::{RedisAcquire, RedisRateLimiter};
-use tollgate::{Error, ManualClock, Rate, SmoothBursty};
+use tollgate::redis::RedisRateLimiter;
+use tollgate::{Acquire, Error, ManualClock, Rate, SmoothBursty};
 
 use crate::manual::{Manual, new_key};
 
 type Limiter = RedisRateLimiter<SmoothBursty, Manual>;
-type Caller = RedisAcquire<SmoothBursty, Manual>;
+type Caller = Acquire<RedisRateLimiter<SmoothBursty, Manual>>;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

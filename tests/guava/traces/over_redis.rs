@@ -47,7 +47,7 @@ fn limiter_of<P: Scripted>(policy: P, clock: &ManualClock) -> RedisRateLimiter<P
     // some thousand round trips a step, as the clock moves by itself. Some rest for years.
     let limiter = builder.clock(clock).refresh(Duration::MAX).keep(Duration::MAX).build();
     // Guava's limiter starts when it is made, a key when it is first written: so write it now.
-    limiter.blocking_set_policy(policy).expect("Redis is there");
+    tollgate::block_on(limiter.set_policy(policy)).expect("Redis is there");
     limiter
 }
 
@@ -61,6 +61,6 @@ impl<P: Scripted + Rated<Cost = u32>> Verbs for RedisRateLimiter<P, Manual> {
     }
 
     fn change_rate(&self, rate: Rate) {
-        self.blocking_set_rate(rate).expect("Redis is there");
+        tollgate::block_on(self.set_rate(rate)).expect("Redis is there");
     }
 }

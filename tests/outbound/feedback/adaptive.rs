@@ -133,16 +133,16 @@ async fn a_hidden_quota_is_found_and_again_after_it_changes() {
     }
 }
 
-/// Review A6: 55/s of 1000/s.
+/// Review A6: a twentieth of the quota.
 #[tokio::test(start_paused = true)]
 async fn calls_that_fail_by_themselves_do_not_hold_the_rate_down() {
-    let server = Server::new(1000.0, 0.1, 100);
-    let adaptive = adaptive(50.0);
-    work(&adaptive, &server, 100, LATENCY);
+    let server = Server::new(200.0, 0.1, 100);
+    let adaptive = adaptive(10.0);
+    work(&adaptive, &server, 20, LATENCY);
     sleep(secs(30)).await;
     let (taken, refused) = server.measure(secs(20)).await;
     println!("{taken} taken, {refused} refused in 20 s, at {:?}", adaptive.rate());
-    assert!(taken >= 0.95 * 20_000.0, "{taken}");
+    assert!(taken >= 0.95 * 4_000.0, "{taken}");
 }
 
 /// Review A5: 41,943,040/s.
@@ -255,7 +255,8 @@ async fn a_feedback_learns_nothing_until_there_is_something_to_learn() {
     for _ in 0..5 {
         feedback.acquire(1).await.expect("a grant").observe(429u16, &NONE).await;
     }
-    assert!(rate_of(&feedback) < 60.0, "{:?}", feedback.rate());
+    // A quarter of it each time.
+    assert!(rate_of(&feedback) < 75.0, "{:?}", feedback.rate());
 }
 
 /// A call that was acquired and not sent gives its place in the pace back.

@@ -48,7 +48,7 @@ async fn one_call_goes_first_after_a_refusal_if_no_number_counts_requests() {
     let mut first = feedback.acquire((1, 10)).await.expect("granted");
     first.observe(429u16, &[("retry-after", "7")]).await;
     drop(first);
-    clock.advance(Duration::from_secs(8));
+    clock.advance(Duration::from_secs(7));
     let first = feedback.acquire((1, 10)).await.expect("granted");
     let second = tokio::time::timeout(Duration::ZERO, feedback.acquire((1, 10))).await;
     assert!(second.is_err(), "{second:?}");
@@ -306,9 +306,9 @@ fn a_caller_that_waits_for_a_server_depends_on_its_own_runtime_at_most() {
     };
     let policy = TokenBucket::new(Rate::per_second(10.0), 1);
     let feedback = Feedback::new(RateLimiter::with_clock(policy, Clock::tokio()));
-    // One call at a time, after a refusal.
-    let refusal = [("retry-after-ms", "10")];
-    feedback.blocking_acquire(1).expect("granted").blocking_observe(429u16, &refusal);
+    // One call at a time.
+    let one = [("x-ratelimit-remaining", "1"), ("x-ratelimit-reset", "3600")];
+    feedback.blocking_acquire(1).expect("granted").blocking_observe(200u16, &one);
     let probe = feedback.blocking_acquire(1).expect("granted");
     let (done, is_done) = std::sync::mpsc::channel::<()>();
     let waits = feedback.clone();
@@ -338,7 +338,9 @@ fn a_crowd_that_waits_for_a_server_goes_on_one_behind_the_other() {
         let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1e3), 100), &clock);
         let feedback = Feedback::new(limiter.clone());
         let mut refused = feedback.blocking_acquire(1).expect("a full bucket");
-        refused.blocking_observe(429u16, &[("retry-after", "10")]);
+        // One call goes after the reset, and the next one when that is answered.
+        let headers = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "10")];
+        refused.blocking_observe(200u16, &headers);
         drop(refused);
         limiter.pause_for(Duration::from_secs(3600));
         let minute = Duration::from_secs(60);

@@ -487,3 +487,61 @@ fn headers_of_the_http_crate_are_read_as_others() {
     let answer = Dialects::default().read(http::StatusCode::OK, &headers);
     assert_eq!(meter(&answer, Unit::Requests).1, Some(5));
 }
+
+/// <https://docs.x.com/x-api/fundamentals/rate-limits>: fifteen minutes, and a day for an app and for a user.
+#[test]
+fn of_a_window_and_a_day_the_tighter_one_counts() {
+    let headers = |window, app, user| {
+        [
+            ("Date", "Tue, 14 Nov 2023 22:13:20 GMT"),
+            ("x-rate-limit-limit", "40"),
+            ("x-rate-limit-remaining", window),
+            ("x-rate-limit-reset", "1700000900"),
+            ("x-app-limit-24hour-limit", "17"),
+            ("x-app-limit-24hour-remaining", app),
+            ("x-app-limit-24hour-reset", "1700080000"),
+            ("x-user-limit-24hour-limit", "25"),
+            ("x-user-limit-24hour-remaining", user),
+            ("x-user-limit-24hour-reset", "1700070000"),
+        ]
+    };
+    let left = |window, app, user| {
+        let answer = read(200, &headers(window, app, user));
+        assert_eq!((answer.dialect.as_deref(), answer.malformed), (Some("x"), 0));
+        let (limit, remaining, reset) = meter(&answer, Unit::Requests);
+        (limit.expect("sent"), remaining.expect("sent"), reset.expect("sent"))
+    };
+    let at = |second| When::At(secs(second));
+    assert_eq!(left("3", "16", "20"), (40, 3, at(1_700_000_900)));
+    assert_eq!(left("39", "16", "20"), (17, 16, at(1_700_080_000)));
+    assert_eq!(left("39", "16", "2"), (25, 2, at(1_700_070_000)));
+    // Of equals the one that lasts longest.
+    assert_eq!(left("0", "0", "0"), (17, 0, at(1_700_080_000)));
+}
+
+/// <https://linear.app/developers/rate-limiting>: milliseconds since the epoch. An API of `RapidAPI` sends seconds.
+#[test]
+fn linear_and_rapid_api() {
+    let answer = read(
+        200,
+        &[
+            ("X-RateLimit-Requests-Limit", "1500"),
+            ("X-RateLimit-Requests-Remaining", "1499"),
+            ("X-RateLimit-Requests-Reset", "1760000000000"),
+        ],
+    );
+    let reset = When::At(secs(1_760_000_000));
+    assert_eq!(meter(&answer, Unit::Requests), (Some(1500), Some(1499), Some(reset)));
+    let answer = read(
+        200,
+        &[
+            ("x-ratelimit-limit", "10"),
+            ("x-ratelimit-remaining", "9"),
+            ("x-ratelimit-requests-limit", "100"),
+            ("x-ratelimit-requests-remaining", "7"),
+            ("x-ratelimit-requests-reset", "43000"),
+        ],
+    );
+    let reset = When::After(secs(43_000));
+    assert_eq!(meter(&answer, Unit::Requests), (Some(100), Some(7), Some(reset)));
+}

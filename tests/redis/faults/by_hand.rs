@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::FutureExt;
 use tollgate::redis::{
-    Connection, Effect, Failure, RedisAcquire, RedisRateLimiter, Reply, Request, Scripted, State,
-    Task, Unavailable,
+    Connection, Effect, Failure, RedisRateLimiter, Reply, Request, Scripted, State, Task,
+    Unavailable,
 };
-use tollgate::{Error, InFlight, ManualClock, Rate, SmoothBursty, TokenBucket};
+use tollgate::{Acquire, Error, InFlight, ManualClock, Rate, SmoothBursty, TokenBucket};
 
 use super::wires::Hand;
 use super::{KEY, Limiter, builder, bursty, ms, store};
 
-type Call = RedisAcquire<SmoothBursty, Hand>;
+type Call = Acquire<RedisRateLimiter<SmoothBursty, Hand>>;
 
 /// A limiter at this rate, which books up to three quarters of a second ahead.
 fn limiter(per_second: f64, clock: &ManualClock) -> (Limiter<Hand>, Hand) {

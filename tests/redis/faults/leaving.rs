@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use futures::future::{FutureExt, poll_immediate};
-use tollgate::redis::{RedisAcquire, RedisGrant, RedisRateLimiter};
-use tollgate::{FixedWindow, Rate, Rated, SlidingWindowLog, SmoothBursty};
+use tollgate::redis::{RedisGrant, RedisRateLimiter};
+use tollgate::{Acquire, FixedWindow, Rate, Rated, SlidingWindowLog, SmoothBursty};
 
 use super::report::fault;
 use super::wires::Gate;
 use super::{KEY, Limiter, builder, bursty, denied, eventually, ms, reconnecting, slow, stored};
 use crate::support::server::Server;
 
-type Call = RedisAcquire<SmoothBursty, Gate>;
+type Call = Acquire<RedisRateLimiter<SmoothBursty, Gate>>;
 
 /// How far the request of a caller has got when the caller leaves.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,10 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use tollgate::redis::{
-    RedisAcquire, RedisGrant, RedisRateLimiter, RedisReservation, Scripted, Unavailable,
-};
-use tollgate::{Cost, Error, Event, ManualClock};
+use tollgate::redis::{RedisGrant, RedisRateLimiter, Scripted, Unavailable};
+use tollgate::{Acquire, Cost, Error, Event, ManualClock, Reservation};
 
 use super::chance::Chance;
 use super::wire::{Weather, Wire, World, lock, run_tasks};
@@ -57,9 +55,9 @@ impl Flag {
 }
 
 enum What<P: Scripted> {
-    Acquire(RedisAcquire<P, Wire>),
-    Reserve(Boxed<Result<RedisReservation<P, Wire>, Error>>),
-    Placed(RedisReservation<P, Wire>),
+    Acquire(Acquire<RedisRateLimiter<P, Wire>>),
+    Reserve(Boxed<Result<Reservation<RedisRateLimiter<P, Wire>>, Error>>),
+    Placed(Reservation<RedisRateLimiter<P, Wire>>),
 }
 
 /// The place that a caller asks for.
@@ -71,7 +69,10 @@ enum Claim {
 }
 
 impl Claim {
-    fn of<P: Scripted>(self, caller: RedisAcquire<P, Wire>) -> RedisAcquire<P, Wire> {
+    fn of<P: Scripted>(
+        self,
+        caller: Acquire<RedisRateLimiter<P, Wire>>,
+    ) -> Acquire<RedisRateLimiter<P, Wire>> {
         match self {
             Self::Ahead(ahead) => caller.ahead_by(ahead),
             Self::Tenant(tenant) => caller.for_tenant(&tenant).weight(tenant),
