@@ -1,7 +1,7 @@
 //! The names of the rules, and one of several limits.
 
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 macro_rules! kinds {
     ($($kind:ident $name:literal,)+) => {
@@ -60,32 +60,32 @@ impl Kind {
 // One number, because each error and each grant has room for one: from the lowest bit, one, the number of limits and
 // the index in twelve bits each, the rule and one. An `Option` of it is as small, and moves in one register.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Part(NonZeroU32);
+pub struct Part(NonZeroU64);
 
 impl Part {
-    const MOST: u32 = 0xfff;
+    const MOST: u64 = 0xfff;
 
     /// Limit `index`, counted from zero, of `of` limits: for a composed [`Policy`](crate::Policy) of your own. A number
     /// above 4,095 counts as 4,095.
     #[must_use]
     pub fn new(index: usize, of: usize) -> Self {
-        let small = |number| u32::try_from(number).unwrap_or(Self::MOST).min(Self::MOST);
-        Self(NonZeroU32::MIN | small(of) << 1 | small(index) << 13)
+        let small = |number| u64::try_from(number).unwrap_or(Self::MOST).min(Self::MOST);
+        Self(NonZeroU64::MIN | small(of) << 1 | small(index) << 13)
     }
 
     /// The limit that this rule is.
     #[must_use]
     pub(crate) fn of_kind(self, rule: Option<Kind>) -> Self {
-        Self(self.0 | rule.map_or(0, |rule| rule as u32 + 1) << 25)
+        Self(self.0 | rule.map_or(0, |rule| rule as u64 + 1) << 25)
     }
 
     /// To be kept in an atomic.
-    pub(crate) fn bits(this: Option<Self>) -> u32 {
+    pub(crate) fn bits(this: Option<Self>) -> u64 {
         this.map_or(0, |part| part.0.get())
     }
 
-    pub(crate) fn from_bits(bits: u32) -> Option<Self> {
-        NonZeroU32::new(bits).map(Self)
+    pub(crate) fn from_bits(bits: u64) -> Option<Self> {
+        NonZeroU64::new(bits).map(Self)
     }
 
     /// The place among the limits, counted from zero.
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_part_is_one_number() {
-        assert_eq!(size_of::<Option<Part>>(), 4);
+        assert_eq!(size_of::<Option<Part>>(), 8);
         let kinds = Kind::ALL.iter().copied().map(Some).chain([None]);
         for (index, kind) in kinds.enumerate() {
             let part = Part::new(index, 20).of_kind(kind);
