@@ -263,6 +263,22 @@ impl Learner {
         self.until = self.until.max(until);
     }
 
+    /// A quota was used up earlier than the server had said, as strangers take of it: what was delivered lately is this
+    /// client's share. Not before `until`, and not at the same time as the strangers.
+    pub(super) fn used_up(&mut self, now: Nanos, sent: Nanos, until: Nanos, recent: &Recent) {
+        if self.is_old(sent) {
+            return;
+        }
+        let share = recent.rate(now);
+        if share > 0.0 {
+            self.rate = self.rate.min(share);
+        }
+        self.is_searching = false;
+        self.void(now);
+        let wait = self.random() * (2.0 / self.rate).min(1.0);
+        self.until = self.until.max(after(until, wait));
+    }
+
     /// A server did not answer a call, or not as it should. Whether an outage has begun.
     pub(super) fn failed(&mut self, now: Nanos, sent: Nanos, recent: &Recent) -> bool {
         self.down = self.down.saturating_add(1);

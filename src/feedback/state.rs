@@ -372,8 +372,8 @@ impl<G> State<G> {
         };
         let until = now.saturating_add(wait);
         if is_news && was_known && !short.is_empty() {
-            // Strangers take of the same quota.
-            self.learner(now).0.refused(now, sent, None);
+            let (learner, recent) = self.learner(now);
+            learner.used_up(now, sent, until, recent);
         } else if is_news && short.is_empty() {
             let obeyed = self.paused_until.saturating_add(AGAIN.max(wait));
             let is_again = self.paused_until > Nanos::ZERO && now <= obeyed;
