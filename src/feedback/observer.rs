@@ -11,6 +11,7 @@ use super::dialect::Dialects;
 use super::gate::{Gate, LEARNED, Units};
 use super::headers::Headers;
 use super::learner::Search;
+use super::snapshot::Snapshot;
 use super::state::{FeedbackStats, Lesson, State, Taken};
 use super::text::When;
 use super::window::Heard;
@@ -97,7 +98,7 @@ pub struct FeedbackBuilder<L: OwnedLimiter> {
     counts: Counts,
     dialects: Dialects,
     max_wait: Duration,
-    search: Search,
+    search: Option<Search>,
     retries: Option<f64>,
 }
 
@@ -147,13 +148,13 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn start(mut self, rate: Rate) -> Self {
-        self.search.start = rate.as_per_second();
+        self.search.get_or_insert_default().start = rate.as_per_second();
         self
     }
 
     /// The greatest rate; none by default. It holds from the first call on.
     pub fn ceiling(mut self, rate: Rate) -> Self {
-        self.search.ceiling = rate.as_per_second();
+        self.search.get_or_insert_default().ceiling = rate.as_per_second();
         self
     }
 
@@ -172,7 +173,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// The seed of the random numbers that keep clients out of step, for tests. Zero: another one each time.
     #[doc(hidden)]
     pub fn seed(mut self, seed: u64) -> Self {
-        self.search.seed = seed;
+        self.search.get_or_insert_default().seed = seed;
         self
     }
 
@@ -180,7 +181,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     #[must_use]
     pub fn build(self) -> Feedback<L> {
         let Self { limiter, counts, dialects, max_wait, search, retries } = self;
-        let state = State::new(search, limiter.clock().now());
+        let state = State::new(search.map(Box::new), limiter.clock().now());
         let gate = RateLimiter::with_clock(state.gate(), limiter.clock().clone());
         let is_learning = AtomicBool::new(state.is_learning());
         let state = Mutex::new(state);
@@ -188,7 +189,6 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
         let retries = retries.map(|share| Box::new(RetryBudget::with_clock(share, clock())));
         let shared = Arc::new_cyclic(|this: &Weak<Shared<L>>| {
             let alarm = Mutex::new(limiter.clock().alarm(this.clone()));
-            let dialects = dialects;
             Shared { limiter, gate, counts, dialects, max_wait, state, is_learning, retries, alarm }
         });
         Feedback { shared }
@@ -205,8 +205,8 @@ impl<L: OwnedLimiter> Feedback<L> {
     /// Sets more.
     pub fn builder(limiter: L) -> FeedbackBuilder<L> {
         let (counts, dialects) = (Counts::default(), Dialects::default());
-        let search = Search::default();
-        FeedbackBuilder { limiter, counts, dialects, max_wait: MAX_WAIT, search, retries: None }
+        let max_wait = MAX_WAIT;
+        FeedbackBuilder { limiter, counts, dialects, max_wait, search: None, retries: None }
     }
 
     crate::limiter::methods_of_limiter!();
@@ -308,6 +308,13 @@ impl<L: OwnedLimiter> Feedback<L> {
     #[must_use]
     pub fn rate(&self) -> Option<Rate> {
         self.shared.state.lock().rate()
+    }
+
+    /// What is known of the server now: a pause, the learned rate, what remains.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let now = self.shared.limiter.clock().now();
+        self.shared.state.lock().snapshot(now)
     }
 
     /// Whether a failed call may be retried: at most a [share](FeedbackBuilder::retries) of all calls may. If so, it
@@ -709,6 +716,7 @@ impl<L: OwnedLimiter + fmt::Debug> fmt::Debug for Feedback<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Feedback")
             .field("limiter", &self.shared.limiter)
+            .field("snapshot", &self.snapshot())
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
@@ -720,6 +728,8 @@ impl<L: OwnedLimiter + fmt::Debug> fmt::Debug for FeedbackBuilder<L> {
             .field("limiter", &self.limiter)
             .field("dialects", &self.dialects)
             .field("max_wait", &self.max_wait)
+            .field("search", &self.search)
+            .field("retries", &self.retries)
             .finish_non_exhaustive()
     }
 }
