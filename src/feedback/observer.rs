@@ -31,8 +31,9 @@ const MAX_WAIT: Duration = Duration::from_secs(3600);
 
 /// A limiter that learns from each response: see the [module](super).
 ///
-/// A caller waits until both the server, by what it said last, and the limiter have room for its call, in the order
-/// of arrival. Callers that do not go through here are held back only by the limiter, which is paused and shrunk. A
+/// A caller waits until both the server, by what it said last and by the rate that was learned, and the limiter have
+/// room for its call, in the order of arrival. Callers that do not go through here are held back only by the limiter,
+/// which is paused and shrunk. A
 /// timeout fails at once if the server's last answer rules it out, or, once the server lets the caller, the
 /// limiter's queue. A caller that waits for the
 /// server joins the limiter's queue when the server lets it, whether it is polled or not.
