@@ -89,10 +89,10 @@ fn six_refusals_in_a_row_are_a_window_whose_quota_is_what_was_delivered() {
         learner.good(at(11 + call), at(11 + call), false);
     }
     for refusal in 0..6 {
-        learner.refused(at(700 + refusal), at(699 + refusal), None);
+        learner.refused(at(700 + 2 * refusal), at(699 + 2 * refusal), None);
     }
-    // 600 in 70 s; the first five of them are cuts, of which none is deep enough.
-    assert!(near(learner.rate, 600.0 / 69.5), "{}", learner.rate);
+    // 600 in 70 s; the first five are cuts, to 30/s.
+    assert!(near(learner.rate, 600.0 / 70.0), "{}", learner.rate);
     // Probes after 1, 2, 4, 8, 16, 16 s, each by half.
     for (refusal, seconds) in [(1, 2.0), (2, 4.0), (3, 8.0), (4, 16.0), (5, 16.0)] {
         let now = at(1000 * refusal);
@@ -100,7 +100,7 @@ fn six_refusals_in_a_row_are_a_window_whose_quota_is_what_was_delivered() {
         let wait = learner.until.since(now).as_secs_f64();
         assert!((0.5 * seconds..1.5 * seconds).contains(&wait), "{refusal}: {wait}");
     }
-    assert!(near(learner.rate, 600.0 / 69.5));
+    assert!(near(learner.rate, 600.0 / 70.0));
 }
 
 #[test]
