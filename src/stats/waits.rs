@@ -108,6 +108,13 @@ impl Waits {
         both
     }
 
+    /// With the waits that others counted, which were for no part of the policy.
+    #[cfg(feature = "feedback")]
+    pub(crate) fn with(mut self, others: &Self) -> Self {
+        self.buckets.iter_mut().zip(others.buckets).for_each(|(count, other)| *count += other);
+        self
+    }
+
     /// What was counted since `earlier`.
     #[cfg(feature = "metrics")]
     pub(crate) fn since(&self, earlier: &Self) -> Self {
