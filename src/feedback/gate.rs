@@ -185,7 +185,7 @@ impl Policy for Gate {
             return None;
         }
         // Calls that did not ask are no debt that grows.
-        let level = self.level(passed, at) - 1.0 + self.pace.jitter;
+        let level = self.level(passed, at) - 1.0 + f64::from(self.pace.jitter);
         (passed.level, passed.at) = (level.max(-1.0), at.max(passed.at));
         Some(self.pace.cuts)
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::answer::{Answer, Meter, Unit, Verdict};
 use super::gate::Gate;
 use super::learner::{Learner, Pace, Recent, Search};
+use super::snapshot::Snapshot;
 use super::window::{Heard, Order, Window};
 use crate::units::{Nanos, Rate};
 
@@ -74,13 +75,13 @@ pub(super) struct Taken<G> {
 
 pub(super) struct State<G> {
     windows: [Window; 4],
-    search: Search,
+    search: Option<Box<Search>>,
     /// `None` until there is something to learn, if no rate to begin with is given.
     learner: Option<Box<Learner>>,
     /// The calls that the server took.
     recent: Recent,
-    /// When the last refusal came. A call that was sent before says nothing about what is after it.
-    refused_at: Option<Nanos>,
+    /// When the last refusal came, or zero. A call that was sent before says nothing about what is after it.
+    refused_at: Nanos,
     /// How often in a row the server has refused.
     refusals: u32,
     pub(super) paused_until: Nanos,
@@ -98,14 +99,14 @@ pub(super) struct State<G> {
 }
 
 impl<G> State<G> {
-    pub(super) fn new(search: Search, now: Nanos) -> Self {
+    pub(super) fn new(search: Option<Box<Search>>, now: Nanos) -> Self {
         let recent = Recent::new(now);
         Self {
             windows: [Window::default(); 4],
+            learner: Self::first_learner(search.as_deref(), now, &recent),
             search,
-            learner: Self::first_learner(search, now, &recent),
             recent,
-            refused_at: None,
+            refused_at: Nanos::ZERO,
             refusals: 0,
             paused_until: Nanos::ZERO,
             exhausted_until: Nanos::ZERO,
@@ -118,15 +119,19 @@ impl<G> State<G> {
         }
     }
 
-    fn first_learner(search: Search, now: Nanos, recent: &Recent) -> Option<Box<Learner>> {
-        let is_given = search.start.min(search.ceiling).is_finite();
-        is_given.then(|| Box::new(Learner::new(search, now, recent)))
+    fn first_learner(search: Option<&Search>, now: Nanos, recent: &Recent) -> Option<Box<Learner>> {
+        let given = search.filter(|search| search.start.min(search.ceiling).is_finite())?;
+        Some(Box::new(Learner::new(given, now, recent)))
     }
 
     /// What is learned, from now on.
     fn learner(&mut self, now: Nanos) -> (&mut Learner, &Recent) {
         let Self { learner, recent, search, .. } = self;
-        (learner.get_or_insert_with(|| Box::new(Learner::new(*search, now, recent))), recent)
+        let first = || {
+            let search = search.as_deref().copied().unwrap_or_default();
+            Box::new(Learner::new(&search, now, recent))
+        };
+        (learner.get_or_insert_with(first), recent)
     }
 
     pub(super) fn gate(&self) -> Gate {
@@ -138,6 +143,19 @@ impl<G> State<G> {
     /// The learned pace, if there is one.
     pub(super) fn rate(&self) -> Option<Rate> {
         self.learner.as_ref()?.rate()
+    }
+
+    pub(super) fn snapshot(&self, now: Nanos) -> Snapshot {
+        let learner = self.learner.as_ref();
+        let windows = Unit::ALL.into_iter().zip(&self.windows);
+        Snapshot {
+            pause: Some(self.paused_until.since(now)).filter(|pause| !pause.is_zero()),
+            rate: self.rate(),
+            lowered: learner.and_then(|learner| learner.lowered()).map(|at| now.since(at)),
+            is_down: learner.is_some_and(|learner| learner.is_down()),
+            meters: windows.filter_map(|(unit, window)| Some((unit, window.meter(now)?))).collect(),
+            under_way: self.flying[Unit::Requests.index()],
+        }
     }
 
     /// Whether callers that wait say something about the pace.
@@ -216,7 +234,7 @@ impl<G> State<G> {
     pub(super) fn resume(&mut self, now: Nanos) {
         self.windows.iter_mut().for_each(Window::open);
         self.recent = Recent::new(now);
-        self.learner = Self::first_learner(self.search, now, &self.recent);
+        self.learner = Self::first_learner(self.search.as_deref(), now, &self.recent);
         self.refusals = 0;
         (self.paused_until, self.exhausted_until) = (Nanos::ZERO, Nanos::ZERO);
     }
@@ -239,7 +257,7 @@ impl<G> State<G> {
         let short = if answer.is_refused() { self.short(units, answer) } else { Vec::new() };
         let was_known = answer.is_refused() && self.doubt(heard, answer, &short);
         // Sent when the last refusal was known. What was sent before does not end its pause.
-        let is_news = self.refused_at.is_none_or(|at| heard.sent >= at);
+        let is_news = heard.sent >= self.refused_at;
         for unit in Unit::ALL {
             let Some(meter) = answer.meter(unit) else { continue };
             if meter.remaining.is_none() {
@@ -373,15 +391,15 @@ impl<G> State<G> {
         }
         let Some(wait) = wait else {
             if answer.verdict == Verdict::Refused {
-                self.refused_at = Some(now);
+                self.refused_at = now;
                 self.learner(now).0.refused(now, sent, None);
             }
             return None;
         };
         let until = now.saturating_add(wait);
         if is_news && was_known && !short.is_empty() {
-            // Strangers take of the same quota.
-            self.learner(now).0.refused(now, sent, None);
+            let (learner, recent) = self.learner(now);
+            learner.used_up(now, sent, until, recent);
         } else if is_news && short.is_empty() {
             let obeyed = self.paused_until.saturating_add(AGAIN.max(wait));
             let is_again = self.paused_until > Nanos::ZERO && now <= obeyed;
@@ -392,7 +410,7 @@ impl<G> State<G> {
                 learner.told(now, until, recent);
             }
         }
-        self.refused_at = Some(now);
+        self.refused_at = now;
         if until <= self.paused_until {
             return None;
         }

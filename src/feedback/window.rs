@@ -124,6 +124,18 @@ impl Window {
         self.told.map(|told| if now < told.since { 0 } else { told.remaining })
     }
 
+    /// What is known of a window that lasts.
+    pub(super) fn meter(&self, now: Nanos) -> Option<Meter> {
+        let told = self.told.filter(|_| !self.has_ended(now))?;
+        Some(Meter {
+            limit: told.limit,
+            remaining: self.remaining(now),
+            reset: Some(When::After(told.reset.latest.since(now))),
+            window: None,
+            is_continuous: self.rises,
+        })
+    }
+
     /// Whether more remains from moment to moment.
     pub(super) fn rises(&self) -> bool {
         self.rises

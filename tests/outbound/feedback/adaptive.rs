@@ -232,6 +232,7 @@ async fn the_ceiling_holds_and_to_resume_begins_anew() {
     assert!(rate_of(&adaptive) < 140.0, "{:?}", adaptive.rate());
     adaptive.resume().await.expect("in process");
     assert_eq!(rate_of(&adaptive), 50.0);
+    clock.advance(secs(1));
     // With what is stored for a burst.
     for _ in 0..4 {
         let call = adaptive.acquire(1).await.expect("a grant");

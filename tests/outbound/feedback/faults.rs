@@ -48,7 +48,7 @@ async fn one_call_goes_first_after_a_refusal_if_no_number_counts_requests() {
     let mut first = feedback.acquire((1, 10)).await.expect("granted");
     first.observe(429u16, &[("retry-after", "7")]).await;
     drop(first);
-    clock.advance(Duration::from_secs(7));
+    clock.advance(Duration::from_millis(7_001));
     let first = feedback.acquire((1, 10)).await.expect("granted");
     let second = tokio::time::timeout(Duration::ZERO, feedback.acquire((1, 10))).await;
     assert!(second.is_err(), "{second:?}");
