@@ -1,7 +1,7 @@
 //! A histogram of waits, and the rules that caused them.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::part::Part;
@@ -144,7 +144,7 @@ pub(crate) struct WaitCounts(OnceLock<Box<Counts>>);
 struct Counts {
     buckets: [AtomicU64; BUCKETS],
     /// What the limit is, as [bits](Part::bits), and a number.
-    limited_by: [(AtomicU64, AtomicU64); PARTS],
+    limited_by: [(AtomicU32, AtomicU64); PARTS],
 }
 
 impl WaitCounts {
@@ -152,7 +152,7 @@ impl WaitCounts {
         let zeros = || {
             Box::new(Counts {
                 buckets: [const { AtomicU64::new(0) }; BUCKETS],
-                limited_by: [const { (AtomicU64::new(0), AtomicU64::new(0)) }; PARTS],
+                limited_by: [const { (AtomicU32::new(0), AtomicU64::new(0)) }; PARTS],
             })
         };
         let counts = self.0.get_or_init(zeros);
@@ -160,7 +160,7 @@ impl WaitCounts {
         if let Some(part) = limited_by
             && let Some((bits, count)) = counts.limited_by.get(part.index())
         {
-            bits.store(Part::bits(limited_by), Ordering::Relaxed);
+            bits.store(part.bits(), Ordering::Relaxed);
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
