@@ -1,7 +1,7 @@
 //! A histogram of waits, and the rules that caused them.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::part::Part;
@@ -144,7 +144,7 @@ pub(crate) struct WaitCounts(OnceLock<Box<Counts>>);
 struct Counts {
     buckets: [AtomicU64; BUCKETS],
     /// What the limit is, as [bits](Part::bits), and a number.
-    limited_by: [(AtomicU32, AtomicU64); PARTS],
+    limited_by: [(AtomicU64, AtomicU64); PARTS],
 }
 
 impl WaitCounts {
@@ -152,7 +152,7 @@ impl WaitCounts {
         let zeros = || {
             Box::new(Counts {
                 buckets: [const { AtomicU64::new(0) }; BUCKETS],
-                limited_by: [const { (AtomicU32::new(0), AtomicU64::new(0)) }; PARTS],
+                limited_by: [const { (AtomicU64::new(0), AtomicU64::new(0)) }; PARTS],
             })
         };
         let counts = self.0.get_or_init(zeros);
@@ -160,7 +160,7 @@ impl WaitCounts {
         if let Some(part) = limited_by
             && let Some((bits, count)) = counts.limited_by.get(part.index())
         {
-            bits.store(part.bits(), Ordering::Relaxed);
+            bits.store(part.bits().into(), Ordering::Relaxed);
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -172,7 +172,7 @@ impl WaitCounts {
             buckets: std::array::from_fn(|bucket| read(&counts.buckets[bucket])),
             limited_by: std::array::from_fn(|index| {
                 let (bits, count) = &counts.limited_by[index];
-                (Part::from_bits(bits.load(Ordering::Relaxed)), read(count))
+                (u32::try_from(read(bits)).ok().and_then(Part::from_bits), read(count))
             }),
         }
     }
