@@ -96,7 +96,11 @@ impl<P: Policy> LinePlace<P> {
         context: &mut Context<'_>,
     ) -> Poll<Result<Charge<P::Receipt>, Error>> {
         if self.is_outside() {
-            self.enter(line, ask, has_tried, Some(context.waker()))?;
+            if !has_tried && let Some(charge) = line.decide(ask.cost, ask.max_wait) {
+                self.0 = WaiterState::Over;
+                return Poll::Ready(charge);
+            }
+            self.enter(line, ask, true, Some(context.waker()))?;
             if matches!(self.0, WaiterState::Waiting(_)) && !line.clock.advances_by_itself() {
                 return Poll::Pending;
             }

@@ -178,7 +178,7 @@ impl WaitCounts {
         if let Some(part) = limited_by
             && let Some((bits, count)) = counts.limited_by.get(part.index())
         {
-            bits.store(Part::bits(limited_by), Ordering::Relaxed);
+            bits.store(part.bits().into(), Ordering::Relaxed);
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -190,7 +190,7 @@ impl WaitCounts {
             buckets: std::array::from_fn(|bucket| read(&counts.buckets[bucket])),
             limited_by: std::array::from_fn(|index| {
                 let (bits, count) = &counts.limited_by[index];
-                (Part::from_bits(bits.load(Ordering::Relaxed)), read(count))
+                (u32::try_from(read(bits)).ok().and_then(Part::from_bits), read(count))
             }),
         }
     }
