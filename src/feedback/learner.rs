@@ -267,12 +267,18 @@ impl Learner {
     }
 
     /// A quota was used up earlier than the server had said, as strangers take of it: what was delivered lately is this
-    /// client's share. Not before `until`, and not at the same time as the strangers.
-    pub(super) fn used_up(&mut self, now: Nanos, sent: Nanos, until: Nanos, recent: &Recent) {
+    /// client's share, and twice that of a quota which does not count requests, of which calls take more or less. Not
+    /// before `until`, and not at the same time as the strangers.
+    pub(super) fn used_up(
+        &mut self,
+        (now, sent, until): (Nanos, Nanos, Nanos),
+        of_requests: bool,
+        recent: &Recent,
+    ) {
         if self.is_old(sent) {
             return;
         }
-        let share = recent.rate(now);
+        let share = recent.rate(now) * if of_requests { 1.0 } else { 2.0 };
         if share > 0.0 {
             self.rate = self.rate.min(share);
         }

@@ -399,7 +399,8 @@ impl<G> State<G> {
         let until = now.saturating_add(wait);
         if is_news && was_known && !short.is_empty() {
             let (learner, recent) = self.learner(now);
-            learner.used_up(now, sent, until, recent);
+            let of_requests = short.iter().any(|&(unit, ..)| unit == Unit::Requests);
+            learner.used_up((now, sent, until), of_requests, recent);
         } else if is_news && short.is_empty() {
             let obeyed = self.paused_until.saturating_add(AGAIN.max(wait));
             let is_again = self.paused_until > Nanos::ZERO && now <= obeyed;

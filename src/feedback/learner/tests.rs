@@ -188,7 +188,7 @@ fn strangers_that_use_a_quota_up_leave_what_was_delivered_lately() {
     let (mut learner, mut recent) = (searching(f64::INFINITY), Recent::new(at(0)));
     assert_eq!(learner.pace(), Pace::NONE);
     (0..120).for_each(|call| recent.count(at(5 * call)));
-    learner.used_up(at(600), at(600), at(700), &recent);
+    learner.used_up((at(600), at(600), at(700)), true, &recent);
     assert!(near(learner.rate, 2.0), "{}", learner.rate);
     let wait = learner.until.since(at(700));
     assert!(learner.until >= at(700) && wait <= Duration::from_secs(1), "{wait:?}");

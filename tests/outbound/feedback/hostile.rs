@@ -53,7 +53,7 @@ fn waits(status: u16, headers: &[(&str, &str)], max: Duration) -> Duration {
     clock.set(Duration::from_secs(1_700_000_000));
     let policy = SmoothBursty::new(Rate::per_second(1000.0));
     let limiter = RateLimiter::with_clock(policy, &clock);
-    let feedback = Feedback::builder(limiter).max_wait(max).build();
+    let feedback = Feedback::builder(limiter).max_wait(max).seed(7).build();
     let mut call = feedback.blocking_acquire(1).expect("granted");
     call.blocking_observe(status, headers);
     drop(call);
@@ -131,7 +131,8 @@ fn a_clock_of_the_server_that_is_hours_off_does_not_matter() {
 fn a_server_that_refuses_at_once_is_not_called_in_a_circle() {
     let clock = ManualClock::auto_advance();
     let policy = SmoothBursty::new(Rate::per_second(1e6));
-    let feedback = Feedback::new(RateLimiter::with_clock(policy, &clock));
+    let limiter = RateLimiter::with_clock(policy, &clock);
+    let feedback = Feedback::builder(limiter).seed(7).build();
     let mut calls = 0;
     while clock.elapsed() < Duration::from_secs(60) {
         let mut call = feedback.blocking_acquire(1).expect("granted");
