@@ -63,6 +63,8 @@ pub struct Part(u64);
 
 impl Part {
     const MOST: u64 = 0xfff;
+    /// In place of a rule.
+    const SERVER: u64 = 0x3f << 25;
 
     /// Limit `index`, counted from zero, of `of` limits: for a composed [`Policy`](crate::Policy) of your own. A number
     /// above 4,095 counts as 4,095.
@@ -76,6 +78,13 @@ impl Part {
     #[must_use]
     pub(crate) fn of_kind(self, rule: Option<Kind>) -> Self {
         Self(self.0 | rule.map_or(0, |rule| rule as u64 + 1) << 25)
+    }
+
+    /// What a server is known to allow, by what it says or by what was learned.
+    #[cfg(feature = "feedback")]
+    #[must_use]
+    pub(crate) fn of_server(self) -> Self {
+        Self(self.0 | Self::SERVER)
     }
 
     /// The same in half the room, and not zero.
@@ -99,10 +108,18 @@ impl Part {
         (self.0 >> 1 & Self::MOST) as usize
     }
 
-    /// The name of the rule, as in a [file](crate::Limits#in-a-file). `None` if it is composed itself, or a rule of
-    /// your own.
+    fn is_server(self) -> bool {
+        self.0 & Self::SERVER == Self::SERVER
+    }
+
+    /// The name of the rule, as in a [file](crate::Limits#in-a-file), or `"server"` if a
+    /// [`Feedback`](crate::guide::http) held the call back for its server. `None` if it is composed itself, or a rule
+    /// of your own.
     #[must_use]
     pub fn rule(self) -> Option<&'static str> {
+        if self.is_server() {
+            return Some("server");
+        }
         let rule = (self.0 >> 25) as usize;
         Kind::NAMES.get(rule.checked_sub(1)?).copied()
     }
@@ -110,6 +127,9 @@ impl Part {
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_server() {
+            return f.write_str("the server");
+        }
         write!(f, "limit {} of {}", self.index() + 1, self.of())?;
         self.rule().map_or(Ok(()), |rule| write!(f, ", {rule}"))
     }

@@ -226,7 +226,7 @@ impl Policy for Gate {
         let stated = self.stated(passed, now, cost);
         let is_paced = !self.pace.is_none()
             && matches!(stated, Ready::At(at) if at.max(now) < self.paced(passed));
-        Some(Part::new(if is_paced { LEARNED } else { STATED }, 2))
+        Some(Part::new(if is_paced { LEARNED } else { STATED }, 2).of_server())
     }
 
     /// A late alarm costs no throughput.

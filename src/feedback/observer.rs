@@ -871,6 +871,12 @@ impl<L: OwnedLimiter> Call<L> {
         self.grant.as_ref()
     }
 
+    /// What held the call back last, if that was not the limiter.
+    pub(super) fn held_by_server(&self) -> Option<Part> {
+        let is_last = self.granted().is_none_or(|grant| grant.waited().is_zero());
+        (is_last && !self.before.is_zero()).then(|| Part::new(0, 1).of_server())
+    }
+
     pub(super) fn waited_in_all(&self) -> Duration {
         let at_limiter = self.granted().map_or(Duration::ZERO, Granted::waited);
         self.before.saturating_add(at_limiter)

@@ -315,7 +315,7 @@ impl<L: OwnedLimiter> Granted for Call<L> {
     }
 
     fn limited_by(&self) -> Option<Part> {
-        self.granted().and_then(Granted::limited_by)
+        self.granted().and_then(Granted::limited_by).or_else(|| self.held_by_server())
     }
 
     fn send_settlement(&mut self, actual: L::Cost) -> Result<(), Error> {
