@@ -2,8 +2,8 @@
 //!
 //! A limit set by hand is a guess. Most APIs say in each response what remains of the quota and when it resets,
 //! and after a 429 or 503 how long to wait. Others only refuse. A [`Feedback`] around any limiter of this crate reads
-//! the former, in [all usual forms](#dialects), finds what is behind the latter, and holds calls back accordingly.
-//! Without a limit of your own it is an [`Adaptive`]. It does no I/O:
+//! what a server says, in [all usual forms](#dialects), learns a rate from what it refuses, and holds calls back
+//! accordingly. Without a limit of your own it is an [`Adaptive`]. It does no I/O:
 //!
 //! ```no_run
 //! use std::error::Error;
@@ -34,7 +34,7 @@
 //! | limit | whose word | when it holds |
 //! |---|---|---|
 //! | pauses and windows | the server's: [what it says](#what-it-says) | until the time that it gave |
-//! | a rate | learned from [what it shows](#what-it-shows) | from the first refusal without a reason on |
+//! | a rate | learned from [what it shows](#what-it-shows) | from the first refusal without a time on |
 //! | the limiter inside | yours | always |
 //!
 //! [`Feedback::snapshot`] shows the first two, [`resume`](Feedback::resume) ends them, and a program whose calls are not
@@ -42,19 +42,20 @@
 //!
 //! # What it shows
 //!
-//! - **A refusal without a time** says that the rate was too high. The rate falls, once for all calls that were under
-//!   way: by a quarter after few good calls, by a twenty-fifth after many. The first one leaves at most twice what the
-//!   server took lately: what was not used is not known.
+//! - **A 429 without a time** says that the rate was too high. The rate falls, once for all calls that were under
+//!   way: by a quarter after few good calls, by a twenty-fifth after many. The first refusal also limits the rate to
+//!   twice what the server accepted recently, because a higher rate was never tested.
 //! - **Good calls** that waited for the rate raise it: by 2.5 % a second at first, and by up to 20 % the longer none is
 //!   refused. A rate that is not used up does not move, so an idle program does not drift.
-//! - **Who has more calls waiting asks for more**: the pace is the rate times the fourth root of their number, at most
-//!   25. So programs that share a quota and know nothing of each other end together.
-//! - **Six refusals in a row** are a window that is used up: probes go after 1, 2, 4, 8, 16, 16 .. seconds, and the rate
-//!   becomes what the last window took.
+//! - **A client with more waiting calls sends faster**: its pace is its rate times the fourth root of the number of
+//!   waiting calls. Numbers above 25 count as 25. So programs that share a quota without knowing of each other end
+//!   at about the same time. [`Feedback::rate`] returns the pace.
+//! - **Six refusals in a row** are a window that is used up: single calls go after 1, 2, 4, 8, 16, 16 .. seconds, and
+//!   the rate becomes what the last window took.
 //! - **A failure** (a 5xx without a time, a connection that broke) says nothing of the rate. While more than half of
-//!   the last twenty calls did not fail, nothing happens. Below that the pace is twice what comes through. Nine in a
-//!   row are an outage: probes again, and all of the rate thirteen good calls after it.
-//! - **Random parts** in the pauses and between the probes keep many clients out of step.
+//!   the last twenty calls did not fail, nothing happens. Below that the pace is twice what comes through. Nine failures
+//!   in a row are an outage: single calls again, and all of the rate thirteen good calls after it.
+//! - **Random parts** of the pauses and between single calls keep many clients out of step.
 //!
 //! A client that was never refused pays nothing for this: there is no rate, until
 //! [`start`](FeedbackBuilder::start) or a refusal makes one. Each process learns for itself, also over Redis.
@@ -66,8 +67,8 @@
 //!   names](#how-long-to-wait) takes precedence over the reset of an exhausted window, as RFC 9110 and the IETF's
 //!   draft have it. Then one call goes first, and more follow. If it is refused again, a named time was too short:
 //!   it doubles, up to the reset; or, if the server says nothing of windows, the rate falls.
-//! - **While the server states what remains**, no more calls are under way than that. A call under way counts as
-//!   not yet counted by the server until its answer has come. The limiter is
+//! - **While the server states what remains**, no more calls are under way than that. Until its answer
+//!   arrives, a call is taken for one that the server has not counted yet. The limiter is
 //!   [shrunk](crate::RateLimiter::shrink_to), and paused when nothing remains, for callers that do not go through
 //!   the `Feedback`, and for other processes. Requests and tokens are [counted](#what-is-counted) apart.
 //! - **Token buckets** (the dialects of `OpenAI` and Anthropic, and servers whose refusals name the time of the
@@ -106,8 +107,8 @@
 //! A field name that several servers use is read by the form and size of its value: `x-ratelimit-reset: 40`
 //! is in 40 seconds, and `x-ratelimit-reset: 1795435240` is a date.
 //!
-//! What no dialect knows the program may: [`FeedbackBuilder::judge`] sees each response, and if the client has it the
-//! body, and says whether it was a refusal and until when.
+//! If no dialect fits, set a [`judge`](FeedbackBuilder::judge). It sees each response, with the body if the client has
+//! it, and decides whether it was a refusal and until when.
 //!
 //! # Several servers, and several quotas of one
 //!
@@ -137,8 +138,8 @@
 //! HTTP's dates; also as `120s`, RFC 3339 or epoch seconds, which some servers send. If a field was sent several
 //! times, the longest time counts.
 //!
-//! - **429 and 503** are refusals with or without a time. **Any other 5xx** (a gateway's 502, 504) is one if it
-//!   names a time.
+//! - **429** is a refusal with or without a time. **503 and any other 5xx** (a gateway's 502, 504) hold calls back as
+//!   a refusal does if they name a time, and are failures if they do not.
 //! - With **2xx** and **3xx** the time says when to poll or to follow the redirect, and with **other 4xx** when
 //!   this one request makes sense again: [`Answer::wait`] has it, and no other call waits for it. A dialect may
 //!   add statuses, such as GitHub's 403.

@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// One of the limits of a composed policy: the one that a caller waited for, or that refused it.
+/// Names the limit that delayed or refused a call, in a policy made of several limits.
 ///
 /// It prints as people count, from one; [`index`](Self::index) counts from zero, as the fields of a tuple do.
 ///
@@ -74,7 +74,7 @@ impl Part {
         Self(1 | small(of) << 1 | small(index) << 13)
     }
 
-    /// The limit that this rule is.
+    /// Adds the rule's name.
     #[must_use]
     pub(crate) fn of_kind(self, rule: Option<Kind>) -> Self {
         Self(self.0 | rule.map_or(0, |rule| rule as u64 + 1) << 25)

@@ -21,6 +21,7 @@ use super::window::Heard;
 use crate::clock::{Alarm, OnAlarm};
 use crate::error::Error;
 use crate::limiter::{Granted, OwnedLimiter};
+use crate::observe::{Event, Reports};
 use crate::park::block_on;
 use crate::part::Part;
 use crate::policy::Cost;
@@ -118,6 +119,7 @@ pub struct FeedbackBuilder<L: OwnedLimiter> {
     dialects: Arc<Dialects>,
     judge: Option<Judge>,
     is_alone: Option<Arc<AtomicBool>>,
+    reports: Reports,
     max_wait: Duration,
     search: Option<Search>,
     retries: Option<f64>,
@@ -167,6 +169,35 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// cut to it.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait, ..self }
+    }
+
+    /// A listener for the [events](Event) of calls that wait for the server: an [`Event::Waited`] for each long wait. What
+    /// the limiter reports, such as pauses, goes to the limiter's own listener. Default: none.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use tollgate::feedback::Feedback;
+    /// use tollgate::{ManualClock, RateLimiter, Unlimited};
+    ///
+    /// let (events, seen) = mpsc::channel();
+    /// let limiter = RateLimiter::with_clock(Unlimited, ManualClock::auto_advance());
+    /// let feedback = Feedback::builder(limiter)
+    ///     .on_event(move |event| events.send(event.to_string()).expect("received"))
+    ///     .build();
+    /// feedback.blocking_acquire(1)?.blocking_observe(429u16, &[("retry-after", "7")]);
+    /// drop(feedback.blocking_acquire(1)?);
+    /// assert_eq!(seen.recv()?, "waited for 7s (the server)");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.reports.listen(listener);
+        self
+    }
+
+    /// The wait for the server from which a call makes an [`Event::Waited`]. Default: one second.
+    pub fn slow_wait(mut self, wait: Duration) -> Self {
+        self.reports.slow_wait = wait;
+        self
     }
 
     /// What each number of a cost counts: `None` for what the server says nothing about, such as places in
@@ -239,9 +270,20 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// The feedback. It uses the limiter's clock.
     #[must_use]
     pub fn build(self) -> Feedback<L> {
-        let Self { limiter, counts, dialects, judge, is_alone, max_wait, search, retries } = self;
+        let Self {
+            limiter,
+            counts,
+            dialects,
+            judge,
+            is_alone,
+            mut reports,
+            max_wait,
+            search,
+            retries,
+        } = self;
+        reports.name = limiter.name().map(Into::into);
         let state = State::new(search.map(Box::new), limiter.clock().now());
-        let gate = RateLimiter::with_clock(state.gate(), limiter.clock().clone());
+        let gate = RateLimiter::reporting(state.gate(), limiter.clock(), reports);
         let is_learning = AtomicBool::new(state.is_learning());
         let state = Mutex::new(state);
         let clock = || limiter.clock().clone();
@@ -281,6 +323,7 @@ impl<L: OwnedLimiter> Feedback<L> {
             dialects: Dialects::known(),
             judge: None,
             is_alone: None,
+            reports: Reports::default(),
             max_wait: MAX_WAIT,
             search: None,
             retries: None,

@@ -20,8 +20,8 @@ use std::sync::atomic::AtomicU64;
 ///   back at once, as by [`refund`](AndGrant::refund).
 /// - So put the narrow limiter first: what a customer cannot use yet is not kept from the others.
 ///
-/// A timeout covers both waits: the call fails at once if the queue of the first rules it out or, once the first has
-/// granted it, that of the second. `ahead_by` and tenants apply at both. A
+/// A timeout covers both waits. The call fails at once if the first queue is too long for it; the second queue is checked
+/// after the first grant. `ahead_by` and tenants apply at both. A
 /// [reservation](Limiter::reserve) says how long the wait is at the limiter at which it stands.
 ///
 /// **Both limiters count in the same permits.** To take different costs from each, call them one after the other, or

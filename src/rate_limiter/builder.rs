@@ -39,6 +39,14 @@ impl<P: Policy> RateLimiter<P> {
     }
 }
 
+#[cfg(feature = "feedback")]
+impl<P: Policy> RateLimiter<P> {
+    pub(crate) fn reporting(policy: P, clock: &Clock, reports: Reports) -> Self {
+        let builder = Self::builder(policy).clock(clock.clone());
+        RateLimiterBuilder { reports, ..builder }.build()
+    }
+}
+
 impl<P: Policy> RateLimiterBuilder<P> {
     fn new(policy: P) -> Self {
         Self { policy, clock: None, reports: Reports::default(), bounds: Bounds::NONE }

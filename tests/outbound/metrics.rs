@@ -167,7 +167,7 @@ fn all_keys_are_one_and_parts_have_a_label() {
         shown[..2],
         [
             "granted_total limiter=unnamed [200.0]",
-            "limited_by_total limiter=unnamed,part=0 [100.0]"
+            "limited_by_total limiter=unnamed,part=limit 1 of 2, token-bucket [100.0]"
         ]
     );
     assert_eq!(shown.len(), 4, "{shown:?}");
