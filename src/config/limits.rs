@@ -227,7 +227,7 @@ impl Limits {
     ///
     /// let limits = Limits::per_host("10/s")?.named("api.github.com", "5000/h")?;
     /// assert_eq!(limits.get("api.github.com").unwrap().policy().to_string(), "5000/h");
-    /// assert_eq!(limits.clone().named("example.org", "5 per hour").unwrap_err().column(), 3);
+    /// assert_eq!(limits.clone().named("example.org", "5/fortnight").unwrap_err().column(), 3);
     /// assert!(limits.clone().named("https://example.org/", "5/h").is_err());
     /// assert!(limits.named("API.GitHub.com", "5/h").is_err());
     /// # Ok::<(), tollgate::InvalidLimit>(())
