@@ -313,6 +313,11 @@ impl<G> State<G> {
             .collect()
     }
 
+    /// Whether the call was sent after a refusal, and no other call was taken since.
+    fn is_again(&self, heard: &Heard) -> bool {
+        self.refusals > 0 && self.refused_at.is_none_or(|at| heard.sent >= at)
+    }
+
     /// What a refusal shows of the windows. Whether the call was sent by what was known of them.
     fn doubt(&mut self, heard: &Heard, answer: &Answer, short: &[(Unit, Meter, u64)]) -> bool {
         // An outage is no lie.
@@ -321,13 +326,16 @@ impl<G> State<G> {
         }
         let named = answer.wait.map(|wait| heard.wait(wait));
         let was_known = self.windows.iter().any(|window| window.was_known(heard.sent));
+        let is_again = self.is_again(heard);
         for (window, unit) in self.windows.iter_mut().zip(Unit::ALL) {
             let is_short = short.iter().find(|(other, ..)| *other == unit);
-            if window.was_known(heard.sent) && (short.is_empty() || is_short.is_some()) {
+            let is_chance = is_short.is_some() && window.is_seen_steady() && !is_again;
+            let is_meant = short.is_empty() || is_short.is_some();
+            if window.was_known(heard.sent) && is_meant && !is_chance {
                 window.distrust();
             }
             if let Some(&(_, meter, cost)) = is_short {
-                window.see(heard, meter, cost, named);
+                window.see(heard, meter, cost, named, is_again);
             }
         }
         was_known
@@ -380,9 +388,15 @@ impl<G> State<G> {
             return None;
         };
         let until = now.saturating_add(wait);
+        let is_chance = again == 0
+            && short.iter().all(|(unit, ..)| self.windows[unit.index()].is_seen_steady());
         if is_news && was_known && !short.is_empty() {
-            // Strangers take of the same quota.
-            self.learner(now).0.refused(now, sent, None);
+            if is_chance {
+                // By the jitter of the way.
+            } else {
+                // Strangers take of the same quota.
+                self.learner(now).0.refused(now, sent, None);
+            }
         } else if is_news && short.is_empty() {
             let obeyed = self.paused_until.saturating_add(AGAIN.max(wait));
             let is_again = self.paused_until > Nanos::ZERO && now <= obeyed;

@@ -4,9 +4,11 @@
 //! both. Of two whose calls were under way at the same time the one with the later reset is; with the same
 //! reset, within what is known of it, the one of which less remains, as within a window `remaining` only falls.
 //!
-//! An answer brings its own reset, even if both could be the same: a sliding window's reset moves with each call.
+//! What came back until a reset is there at that reset, even if later answers name later ones: in a window that slides
+//! each answer names the time at which its own call is forgotten. So the earliest of the resets counts that may be
+//! the same. Whether permits come back steadily is [seen](Window::watch), and then each answer brings its own reset.
 //! A reset is an interval of our clock: the server made the answer at some time between the sending of the call
-//! and now. A date of a whole second is the begin of that second.
+//! and now. A date of a whole second is the begin of that second, and a time in whole seconds was rounded up.
 
 use std::time::Duration;
 
@@ -31,6 +33,9 @@ pub(super) struct Heard {
 /// The reset of a server that gives none: when to ask again.
 const NO_RESET: Duration = Duration::from_secs(1);
 
+/// A time in whole seconds was rounded by less than this.
+const ROUNDED: Duration = Duration::from_secs(1);
+
 /// How much slower than it says a server's permits come back once it has refused against its word: other clients
 /// take of them as well. Only the first few are counted on: the answers that they bring say what remains. With 8
 /// instead of 16, two clients of one bucket of tokens that know nothing of each other have three times as many
@@ -45,7 +50,22 @@ struct Reset {
     id: Option<Duration>,
 }
 
+impl Reset {
+    /// What both say of the same reset.
+    fn and(self, newer: Self) -> Self {
+        let latest = self.latest.min(newer.latest);
+        Self { latest, earliest: self.earliest.max(newer.earliest).min(latest), id: newer.id }
+    }
+}
+
 impl Heard {
+    /// Whether our clock shows how far away a reset is: not a date if the server's calendar is not known, and not one
+    /// that is too far away.
+    fn knows(&self, reset: When) -> bool {
+        let is_dated = matches!(reset, When::After(_)) || self.date.is_some();
+        is_dated && self.wait(reset) < self.max
+    }
+
     /// How long after now a time is, at the latest.
     pub(super) fn wait(&self, when: When) -> Duration {
         when.after(self.date.unwrap_or(self.calendar)).min(self.max)
@@ -55,10 +75,13 @@ impl Heard {
         let after = self.wait(reset.unwrap_or(When::After(NO_RESET)));
         let latest = self.now.saturating_add(after);
         let (earliest, id) = match (reset, self.date) {
-            (Some(When::After(_)), _) => (self.sent.saturating_add(after), None),
+            (Some(When::After(_)), _) => {
+                let rounded = if after.subsec_nanos() == 0 { ROUNDED } else { Duration::ZERO };
+                (self.sent.saturating_add(after.saturating_sub(rounded)), None)
+            }
             (Some(When::At(at)), Some(_)) => {
                 let earliest = self.sent.saturating_add(after);
-                (earliest.saturating_sub(Duration::from_secs(1)), Some(at))
+                (earliest.saturating_sub(ROUNDED), Some(at))
             }
             (Some(When::At(at)), None) => (latest, Some(at)),
             // As good as any.
@@ -87,6 +110,13 @@ struct Told {
     reset: Reset,
 }
 
+/// An answer with which that to a call sent later is compared.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    remaining: u64,
+    at: Nanos,
+}
+
 /// How an answer stands to the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -107,8 +137,11 @@ pub(super) struct Window {
     opening: u64,
     /// Permits come back steadily until the reset, not all of them at it.
     rises: bool,
-    /// What refusals have shown of that. Else it is as the dialect says.
+    /// What answers have shown of that. Else it is as the dialect says.
     is_steady: Option<bool>,
+    mark: Option<Mark>,
+    /// More remained than at this time, for a reason that may have been a new window.
+    risen: Option<Nanos>,
     /// It has refused a call although by what it said permits were there.
     is_distrusted: bool,
 }
@@ -146,7 +179,18 @@ impl Window {
         if order == Order::Stale {
             return order;
         }
-        let told = Told { remaining, limit: meter.limit, at: heard.now, since: heard.now, reset };
+        self.watch(heard, meter, remaining, reset);
+        let (mut reset, mut since) = (reset, heard.now);
+        if self.is_seen_steady() {
+            // What the server counted after this call is among the calls under way. So it rises from the sending on.
+            let span = reset.latest.since(heard.now);
+            (since, reset.latest) = (heard.sent, heard.sent.saturating_add(span));
+        } else if let Some(last) = self.told.filter(|_| order == Order::Newer)
+            && meter.reset.is_some_and(|reset| heard.knows(reset))
+        {
+            reset = last.reset.and(reset);
+        }
+        let told = Told { remaining, limit: meter.limit, at: heard.now, since, reset };
         let is_new = order == Order::First && self.has_ended(heard.sent);
         if is_new && meter.reset.is_some() && !self.is_distrusted {
             // A window that began with all of its quota will do so again. One that slides may not, nor one whose end
@@ -159,6 +203,36 @@ impl Window {
         self.told = Some(told);
         self.known_since.get_or_insert(heard.now);
         order
+    }
+
+    /// Looks whether permits come back before the reset, or the reset moves. Within one window neither is so: if what
+    /// is known of the reset does not rule out that another window has begun, the second time within the length of
+    /// a window does.
+    fn watch(&mut self, heard: &Heard, meter: Meter, remaining: u64, reset: Reset) {
+        let Some(span) = meter.reset.filter(|&reset| heard.knows(reset)) else { return };
+        let here = Mark { remaining, at: heard.now };
+        let mark = self.mark.get_or_insert(here);
+        if heard.sent < mark.at {
+            return;
+        }
+        let mark = std::mem::replace(mark, here);
+        // Else it is about another window.
+        let last = self.told.filter(|last| meter.limit.is_some() && last.limit == meter.limit);
+        let Some(last) = last else { return };
+        let lasts = heard.now < last.reset.earliest;
+        let has_moved = lasts && last.reset.latest < reset.earliest;
+        if remaining > mark.remaining || has_moved {
+            let before = self.risen.replace(mark.at);
+            let is_again = before.is_some_and(|before| heard.now.since(before) < heard.wait(span));
+            if lasts || is_again {
+                self.is_steady = Some(true);
+            }
+        }
+    }
+
+    /// Whether it was seen that permits come back steadily.
+    pub(super) fn is_seen_steady(&self) -> bool {
+        self.is_steady == Some(true)
     }
 
     fn order(&self, heard: &Heard, reset: Reset, remaining: u64) -> Order {
@@ -206,8 +280,16 @@ impl Window {
     }
 
     /// The server has refused a call for `cost` of which too little remained, and has named a time until which to
-    /// wait, or none. That is seen of how permits come back: before the reset or at it.
-    pub(super) fn see(&mut self, heard: &Heard, meter: Meter, cost: u64, named: Option<Duration>) {
+    /// wait, or none. That is seen of how permits come back: before the reset or at it. `is_again`: it had refused the
+    /// call before as well.
+    pub(super) fn see(
+        &mut self,
+        heard: &Heard,
+        meter: Meter,
+        cost: u64,
+        named: Option<Duration>,
+        is_again: bool,
+    ) {
         let Some(reset) = meter.reset else { return };
         let all = heard.wait(reset);
         let is_early = named.is_some_and(|named| named <= all / 2);
@@ -219,8 +301,9 @@ impl Window {
         });
         if is_early && is_share {
             self.is_steady = Some(true);
-        } else if self.was_known(heard.sent) {
+        } else if self.was_known(heard.sent) && (is_again || !self.is_seen_steady()) {
             // It was sent by what was known.
+            self.risen = None;
             self.is_steady = if is_early { None } else { Some(false) };
         }
     }
