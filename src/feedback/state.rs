@@ -329,7 +329,7 @@ impl<G> State<G> {
         let is_again = self.is_again(heard);
         for (window, unit) in self.windows.iter_mut().zip(Unit::ALL) {
             let is_short = short.iter().find(|(other, ..)| *other == unit);
-            let is_chance = is_short.is_some() && window.is_seen_steady() && !is_again;
+            let is_chance = is_short.is_some() && window.slides() && !is_again;
             let is_meant = short.is_empty() || is_short.is_some();
             if window.was_known(heard.sent) && is_meant && !is_chance {
                 window.distrust();
@@ -388,8 +388,8 @@ impl<G> State<G> {
             return None;
         };
         let until = now.saturating_add(wait);
-        let is_chance = again == 0
-            && short.iter().all(|(unit, ..)| self.windows[unit.index()].is_seen_steady());
+        let is_chance =
+            again == 0 && short.iter().all(|(unit, ..)| self.windows[unit.index()].slides());
         if is_news && was_known && !short.is_empty() {
             if is_chance {
                 // By the jitter of the way.

@@ -5,8 +5,8 @@
 //! reset, within what is known of it, the one of which less remains, as within a window `remaining` only falls.
 //!
 //! What came back until a reset is there at that reset, even if later answers name later ones: in a window that slides
-//! each answer names the time at which its own call is forgotten. So the earliest of the resets counts that may be
-//! the same. Whether permits come back steadily is [seen](Window::watch), and then each answer brings its own reset.
+//! each answer names the time at which its own call is forgotten. So a call tries at
+//! the earliest of the resets that may be the same. Whether permits come back steadily is [seen](Window::watch).
 //! A reset is an interval of our clock: the server made the answer at some time between the sending of the call
 //! and now. A date of a whole second is the begin of that second, and a time in whole seconds was rounded up.
 
@@ -36,6 +36,10 @@ const NO_RESET: Duration = Duration::from_secs(1);
 /// A time in whole seconds was rounded by less than this.
 const ROUNDED: Duration = Duration::from_secs(1);
 
+/// The part of a call's time on the way by which others are earlier or later. With none, a limit that is the server's
+/// own is refused a call in twenty on windows of a second.
+const JITTER: u32 = 8;
+
 /// How much slower than it says a server's permits come back once it has refused against its word: other clients
 /// take of them as well. Only the first few are counted on: the answers that they bring say what remains. With 8
 /// instead of 16, two clients of one bucket of tokens that know nothing of each other have three times as many
@@ -48,14 +52,6 @@ struct Reset {
     latest: Nanos,
     /// By the server's calendar: the same number is the same reset.
     id: Option<Duration>,
-}
-
-impl Reset {
-    /// What both say of the same reset.
-    fn and(self, newer: Self) -> Self {
-        let latest = self.latest.min(newer.latest);
-        Self { latest, earliest: self.earliest.max(newer.earliest).min(latest), id: newer.id }
-    }
 }
 
 impl Heard {
@@ -114,7 +110,10 @@ struct Told {
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     remaining: u64,
+    sent: Nanos,
     at: Nanos,
+    /// What calls cost that were sent before it came, and were answered after.
+    besides: u64,
 }
 
 /// How an answer stands to the last one.
@@ -140,8 +139,12 @@ pub(super) struct Window {
     /// What answers have shown of that. Else it is as the dialect says.
     is_steady: Option<bool>,
     mark: Option<Mark>,
-    /// More remained than at this time, for a reason that may have been a new window.
+    /// More remained than after a call that was sent then: it may have been a new window.
     risen: Option<Nanos>,
+    /// That they come back steadily was seen of what remains.
+    slides: bool,
+    /// The earliest reset of those that answers of this window have named.
+    first: Nanos,
     /// It has refused a call although by what it said permits were there.
     is_distrusted: bool,
 }
@@ -149,7 +152,10 @@ pub(super) struct Window {
 impl Window {
     /// When the quota is there again, if the server has said so.
     pub(super) fn reset(&self) -> Option<Nanos> {
-        self.told.map(|told| told.reset.latest)
+        let told = self.told?;
+        // A call tries. All of a quota waits until it is there by all answers.
+        let is_tried = self.opening <= 1 && !self.is_distrusted && !self.rises;
+        Some(if is_tried { told.reset.latest.min(self.first) } else { told.reset.latest })
     }
 
     /// How much remained when the server last said so.
@@ -168,27 +174,27 @@ impl Window {
     }
 
     pub(super) fn has_ended(&self, now: Nanos) -> bool {
-        self.told.is_some_and(|told| told.reset.latest <= now)
+        self.reset().is_some_and(|reset| reset <= now)
     }
 
     /// Hears the answer to a call for `cost` while `out` others are under way.
     pub(super) fn hear(&mut self, heard: &Heard, meter: Meter, cost: u64, out: u64) -> Order {
         let Some(remaining) = meter.remaining else { return Order::Stale };
-        let reset = heard.reset(meter.reset);
+        let mut reset = heard.reset(meter.reset);
         let order = self.order(heard, reset, remaining);
+        self.watch(heard, meter, remaining, reset, (cost, out));
         if order == Order::Stale {
             return order;
         }
-        self.watch(heard, meter, remaining, reset);
-        let (mut reset, mut since) = (reset, heard.now);
-        if self.is_seen_steady() {
+        let mut since = heard.now;
+        let is_known = meter.reset.is_some_and(|reset| heard.knows(reset));
+        let is_same = is_known && order == Order::Newer && heard.sent < self.first;
+        self.first = if is_same { self.first.min(reset.latest) } else { reset.latest };
+        if self.slides {
             // What the server counted after this call is among the calls under way. So it rises from the sending on.
-            let span = reset.latest.since(heard.now);
-            (since, reset.latest) = (heard.sent, heard.sent.saturating_add(span));
-        } else if let Some(last) = self.told.filter(|_| order == Order::Newer)
-            && meter.reset.is_some_and(|reset| heard.knows(reset))
-        {
-            reset = last.reset.and(reset);
+            let way = heard.now.since(heard.sent);
+            since = heard.sent.saturating_add(way / JITTER);
+            reset.latest = since.saturating_add(reset.latest.since(heard.now));
         }
         let told = Told { remaining, limit: meter.limit, at: heard.now, since, reset };
         let is_new = order == Order::First && self.has_ended(heard.sent);
@@ -205,34 +211,48 @@ impl Window {
         order
     }
 
-    /// Looks whether permits come back before the reset, or the reset moves. Within one window neither is so: if what
-    /// is known of the reset does not rule out that another window has begun, the second time within the length of
-    /// a window does.
-    fn watch(&mut self, heard: &Heard, meter: Meter, remaining: u64, reset: Reset) {
-        let Some(span) = meter.reset.filter(|&reset| heard.knows(reset)) else { return };
-        let here = Mark { remaining, at: heard.now };
+    /// Looks whether permits come back before the reset, or the reset moves. Within one window neither is so. If what
+    /// is known of the reset does not rule out that another window has begun, it shows nothing if that begins with
+    /// all of its quota; else it is believed for now, or, if refusals have spoken against it, the second time within the
+    /// length of a window.
+    fn watch(
+        &mut self,
+        heard: &Heard,
+        meter: Meter,
+        remaining: u64,
+        reset: Reset,
+        (cost, out): (u64, u64),
+    ) {
+        let (Some(limit), Some(span)) = (meter.limit, meter.reset) else { return };
+        if meter.is_continuous || !heard.knows(span) {
+            return;
+        }
+        let here = Mark { remaining, sent: heard.sent, at: heard.now, besides: 0 };
         let mark = self.mark.get_or_insert(here);
         if heard.sent < mark.at {
+            mark.besides = mark.besides.saturating_add(cost);
             return;
         }
         let mark = std::mem::replace(mark, here);
         // Else it is about another window.
-        let last = self.told.filter(|last| meter.limit.is_some() && last.limit == meter.limit);
-        let Some(last) = last else { return };
+        let Some(last) = self.told.filter(|last| last.limit == meter.limit) else { return };
         let lasts = heard.now < last.reset.earliest;
         let has_moved = lasts && last.reset.latest < reset.earliest;
-        if remaining > mark.remaining || has_moved {
-            let before = self.risen.replace(mark.at);
-            let is_again = before.is_some_and(|before| heard.now.since(before) < heard.wait(span));
-            if lasts || is_again {
-                self.is_steady = Some(true);
-            }
+        if remaining <= mark.remaining && !has_moved {
+            return;
+        }
+        let before = self.risen.replace(mark.sent);
+        let is_again = before.is_some_and(|before| heard.now.since(before) < heard.wait(span));
+        let counted = cost.saturating_add(out).saturating_add(mark.besides);
+        let is_part = self.is_steady.is_none() && remaining.saturating_add(counted) < limit;
+        if lasts || is_again || is_part {
+            (self.is_steady, self.slides) = (Some(true), true);
         }
     }
 
     /// Whether it was seen that permits come back steadily.
-    pub(super) fn is_seen_steady(&self) -> bool {
-        self.is_steady == Some(true)
+    pub(super) fn slides(&self) -> bool {
+        self.slides
     }
 
     fn order(&self, heard: &Heard, reset: Reset, remaining: u64) -> Order {
@@ -301,9 +321,9 @@ impl Window {
         });
         if is_early && is_share {
             self.is_steady = Some(true);
-        } else if self.was_known(heard.sent) && (is_again || !self.is_seen_steady()) {
+        } else if self.was_known(heard.sent) && (is_again || !self.slides) {
             // It was sent by what was known.
-            self.risen = None;
+            (self.risen, self.slides) = (None, false);
             self.is_steady = if is_early { None } else { Some(false) };
         }
     }
@@ -342,7 +362,7 @@ impl Window {
     pub(super) fn cap(&self) -> Cap {
         let Some(told) = &self.told else { return Cap::UNKNOWN };
         let rises = self.rises;
-        let mut reset = told.reset.latest;
+        let mut reset = self.reset().unwrap_or(told.reset.latest);
         if rises && self.is_distrusted {
             let span = reset.since(told.since);
             reset = told.since.saturating_add(span.saturating_mul(DOUBTED));
