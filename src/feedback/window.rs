@@ -38,7 +38,7 @@ const ROUNDED: Duration = Duration::from_secs(1);
 
 /// The part of a call's time on the way by which others are earlier or later. With none, a limit that is the server's
 /// own is refused a call in twenty on windows of a second.
-const JITTER: u32 = 8;
+const JITTER: u32 = 16;
 
 /// How much slower than it says a server's permits come back once it has refused against its word: other clients
 /// take of them as well. Only the first few are counted on: the answers that they bring say what remains. With 8
@@ -116,6 +116,14 @@ struct Mark {
     besides: u64,
 }
 
+/// The earliest reset of those that answers of this window have named: what was used then is back. And what calls cost
+/// that were answered since, which is not.
+#[derive(Clone, Copy, Debug, Default)]
+struct First {
+    reset: Nanos,
+    used: u64,
+}
+
 /// How an answer stands to the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -143,8 +151,7 @@ pub(super) struct Window {
     risen: Option<Nanos>,
     /// That they come back steadily was seen of what remains.
     slides: bool,
-    /// The earliest reset of those that answers of this window have named.
-    first: Nanos,
+    first: First,
     /// It has refused a call although by what it said permits were there.
     is_distrusted: bool,
 }
@@ -153,9 +160,8 @@ impl Window {
     /// When the quota is there again, if the server has said so.
     pub(super) fn reset(&self) -> Option<Nanos> {
         let told = self.told?;
-        // A call tries. All of a quota waits until it is there by all answers.
-        let is_tried = self.opening <= 1 && !self.is_distrusted && !self.rises;
-        Some(if is_tried { told.reset.latest.min(self.first) } else { told.reset.latest })
+        let is_tried = !self.is_distrusted && !self.rises;
+        Some(if is_tried { told.reset.latest.min(self.first.reset) } else { told.reset.latest })
     }
 
     /// How much remained when the server last said so.
@@ -186,15 +192,21 @@ impl Window {
         if order == Order::Stale {
             return order;
         }
-        let mut since = heard.now;
-        let is_known = meter.reset.is_some_and(|reset| heard.knows(reset));
-        let is_same = is_known && order == Order::Newer && heard.sent < self.first;
-        self.first = if is_same { self.first.min(reset.latest) } else { reset.latest };
+        let (mut since, mut first) = (heard.now, reset.latest);
         if self.slides {
             // What the server counted after this call is among the calls under way. So it rises from the sending on.
-            let way = heard.now.since(heard.sent);
+            let (way, span) = (heard.now.since(heard.sent), reset.latest.since(heard.now));
             since = heard.sent.saturating_add(way / JITTER);
-            reset.latest = since.saturating_add(reset.latest.since(heard.now));
+            reset.latest = since.saturating_add(span);
+            first = heard.sent.saturating_add(way / 4).saturating_add(span);
+        }
+        let is_known = meter.reset.is_some_and(|reset| heard.knows(reset));
+        let is_same = self.slides || order == Order::Newer;
+        if is_known && is_same && heard.sent < self.first.reset {
+            self.first.reset = self.first.reset.min(first);
+            self.first.used = self.first.used.saturating_add(cost);
+        } else {
+            self.first = First { reset: first, used: 0 };
         }
         let told = Told { remaining, limit: meter.limit, at: heard.now, since, reset };
         let is_new = order == Order::First && self.has_ended(heard.sent);
@@ -362,17 +374,22 @@ impl Window {
     pub(super) fn cap(&self) -> Cap {
         let Some(told) = &self.told else { return Cap::UNKNOWN };
         let rises = self.rises;
-        let mut reset = self.reset().unwrap_or(told.reset.latest);
+        let mut reset = told.reset.latest;
         if rises && self.is_distrusted {
             let span = reset.since(told.since);
             reset = told.since.saturating_add(span.saturating_mul(DOUBTED));
         }
-        Cap {
-            cap: told.remaining,
-            opening: if rises { told.limit.unwrap_or(1) } else { self.opening },
-            since: told.since,
-            reset,
-            rises,
-        }
+        let opening = if rises { told.limit.unwrap_or(1) } else { self.opening };
+        let first = self.first;
+        let (knee, at_knee) = if !rises {
+            // A call tries.
+            (self.reset().unwrap_or(reset), told.remaining.saturating_add(1).min(opening))
+        } else if self.slides && told.since < first.reset && first.reset < reset {
+            (first.reset, opening.saturating_sub(first.used))
+        } else {
+            (reset, opening)
+        };
+        let at_knee = at_knee.max(told.remaining);
+        Cap { cap: told.remaining, opening, knee, at_knee, since: told.since, reset, rises }
     }
 }
