@@ -179,14 +179,15 @@ impl fmt::Display for QueueLimit {
 /// # Ok::<(), tollgate::InvalidRate>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("{asked} permits exceed the capacity{}: ask for at most {max} at once", display_part(self.part))]
+#[error("{asked} permits exceed the capacity{}: ask for at most {max} at once", display_part(self.part()))]
 #[non_exhaustive]
 pub struct ExceedsCapacity {
     /// The permits that were asked for.
     pub asked: u32,
     /// The maximum for one request.
     pub max: u64,
-    part: Option<Part>,
+    // The bits of a `Part`. Small, because each call can return an error.
+    part: Option<u32>,
 }
 
 impl ExceedsCapacity {
@@ -199,12 +200,12 @@ impl ExceedsCapacity {
     /// The limit of a composed policy whose capacity the request exceeds. `None` for a single rule.
     #[must_use]
     pub fn part(&self) -> Option<Part> {
-        self.part
+        self.part.and_then(Part::from_bits)
     }
 
     /// The same of one part of a composed policy.
     pub(crate) fn in_part(self, part: Option<Part>) -> Self {
-        Self { part, ..self }
+        Self { part: part.map(Part::bits), ..self }
     }
 }
 

@@ -1,8 +1,9 @@
-//! Learning limits from response headers.
+//! Learning limits from servers: what they say, and what they only show.
 //!
 //! A limit set by hand is a guess. Most APIs say in each response what remains of the quota and when it resets,
-//! and after a 429 or 503 how long to wait. A [`Feedback`] around any limiter of this crate reads that, in [all
-//! usual forms](#dialects), and holds calls back accordingly. It does no I/O:
+//! and after a 429 or 503 how long to wait. Others only refuse. A [`Feedback`] around any limiter of this crate reads
+//! the former, in [all usual forms](#dialects), finds what is behind the latter, and holds calls back accordingly.
+//! Without a limit of your own it is an [`Adaptive`]. It does no I/O:
 //!
 //! ```no_run
 //! use std::error::Error;
@@ -26,14 +27,45 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What it does
+//! # Three limits
+//!
+//! A call goes when all of these allow it. Each answer changes the first two, and never the third.
+//!
+//! | limit | whose word | when it holds |
+//! |---|---|---|
+//! | pauses and windows | the server's: [what it says](#what-it-says) | until the time that it gave |
+//! | a rate | learned from [what it shows](#what-it-shows) | from the first refusal without a reason on |
+//! | the limiter inside | yours | always |
+//!
+//! [`Feedback::snapshot`] shows the first two, [`resume`](Feedback::resume) ends them, and a program whose calls are not
+//! HTTP reports them by [`accepted`](Call::accepted), [`refused`](Call::refused) and [`failed`](Call::failed).
+//!
+//! # What it shows
+//!
+//! - **A refusal without a time** says that the rate was too high. The rate falls, once for all calls that were under
+//!   way: by a quarter after few good calls, by a twenty-fifth after many. The first one leaves at most twice what the
+//!   server took lately: what was not used is not known.
+//! - **Good calls** that waited for the rate raise it: by 2.5 % a second at first, and by up to 20 % the longer none is
+//!   refused. A rate that is not used up does not move, so an idle program does not drift.
+//! - **Who has more calls waiting asks for more**: the pace is the rate times the fourth root of their number, at most
+//!   25. So programs that share a quota and know nothing of each other end together.
+//! - **Six refusals in a row** are a window that is used up: probes go after 1, 2, 4, 8, 16, 16 .. seconds, and the rate
+//!   becomes what the last window took.
+//! - **A failure** (a 5xx without a time, a connection that broke) says nothing of the rate. While more than half of
+//!   the last twenty calls did not fail, nothing happens. Below that the pace is twice what comes through. Nine in a
+//!   row are an outage: probes again, and all of the rate thirteen good calls after it.
+//! - **Random parts** in the pauses and between the probes keep many clients out of step.
+//!
+//! A client that was never refused pays nothing for this: there is no rate, until
+//! [`start`](FeedbackBuilder::start) or a refusal makes one. Each process learns for itself, also over Redis.
+//!
+//! # What it says
 //!
 //! - **After a refusal** (429, 503, and what the dialect says) the limiter is paused for all its callers, as long
 //!   as the server asks, but [at most an hour](FeedbackBuilder::max_wait). The [time that it
 //!   names](#how-long-to-wait) takes precedence over the reset of an exhausted window, as RFC 9110 and the IETF's
-//!   draft have it. A refusal without a time waits for what is missing, or else doubles the wait from a second on.
-//!   Then one call goes first; if it is accepted, more follow. If it is refused again, a named time was too short:
-//!   it doubles, up to the reset.
+//!   draft have it. Then one call goes first, and more follow. If it is refused again, a named time was too short:
+//!   it doubles, up to the reset; or, if the server says nothing of windows, the rate falls.
 //! - **While the server states what remains**, no more calls are under way than that. A call under way counts as
 //!   not yet counted by the server until its answer has come. The limiter is
 //!   [shrunk](crate::RateLimiter::shrink_to), and paused when nothing remains, for callers that do not go through
@@ -44,9 +76,9 @@
 //! - **At the reset** a window reopens by itself: with the whole quota if a window was seen to begin so, otherwise
 //!   with one call, whose answer says more. What was taken from the limiter is returned.
 //! - **Late answers** undo nothing: each call knows when it was sent.
-//! - **If a server rejects calls that it had allowed**, its headers are distrusted and concurrency ramps up
-//!   slowly: a window begins with one call, and a token bucket is taken to refill at a sixteenth of its rate until
-//!   an answer says more, as other clients take from it.
+//! - **If a server rejects calls that it had allowed**, its headers are distrusted, as other clients take from the
+//!   quota: a window begins with one call, a token bucket is taken to refill at a sixteenth of its rate until an answer
+//!   says more, and the rate becomes what the server took lately.
 //! - **Malformed fields** are ignored and [counted](FeedbackStats::malformed). The server's clock is read from
 //!   `Date`: it may be wrong by any amount.
 //!
@@ -132,6 +164,7 @@ mod observer;
 mod place;
 mod routes;
 mod servers;
+mod snapshot;
 mod state;
 mod text;
 mod window;
@@ -145,5 +178,6 @@ pub use observer::{Call, Feedback, FeedbackBuilder};
 #[cfg(feature = "reqwest")]
 pub(crate) use servers::Table;
 pub use servers::{Learned, Servers};
+pub use snapshot::Snapshot;
 pub use state::FeedbackStats;
 pub use text::{Form, When};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 #[cfg(feature = "redis")]
 use crate::error::store::StoreError;
-#[cfg(feature = "metrics")]
 use crate::part::Part;
+#[cfg(feature = "metrics")]
 use crate::stats::Stats;
 use crate::stats::{WaitCounts, Waits};
 use crate::units::Rate;

@@ -80,7 +80,7 @@ impl Cap {
     }
 
     /// When it is `needed`, at the latest at the reset.
-    fn reached(&self, needed: u64) -> Nanos {
+    pub(super) fn reached(&self, needed: u64) -> Nanos {
         if needed <= self.cap {
             return self.since;
         }
@@ -201,7 +201,7 @@ impl Policy for Gate {
             return None;
         }
         // Calls that did not ask are no debt that grows.
-        let level = self.level(passed, at) - 1.0 + self.pace.jitter;
+        let level = self.level(passed, at) - 1.0 + f64::from(self.pace.jitter);
         (passed.level, passed.at) = (level.max(-1.0), at.max(passed.at));
         Some(self.pace.cuts)
     }
@@ -242,7 +242,7 @@ impl Policy for Gate {
         let stated = self.stated(passed, now, cost);
         let is_paced = !self.pace.is_none()
             && matches!(stated, Ready::At(at) if at.max(now) < self.paced(passed));
-        Some(Part::new(if is_paced { LEARNED } else { STATED }, 2))
+        Some(Part::new(if is_paced { LEARNED } else { STATED }, 2).of_server())
     }
 
     /// A late alarm costs no throughput.

@@ -55,9 +55,11 @@ impl fmt::Debug for Judged<'_> {
     }
 }
 
+type Hook = dyn Fn(&Judged<'_>, &mut Answer) + Send + Sync;
+
 /// The hook of a [`Feedback`](super::Feedback).
 #[derive(Clone)]
-pub(super) struct Judge(Arc<dyn Fn(&Judged<'_>, &mut Answer) + Send + Sync>);
+pub(super) struct Judge(Arc<Hook>);
 
 impl Judge {
     pub(super) fn new(judge: impl Fn(&Judged<'_>, &mut Answer) + Send + Sync + 'static) -> Self {

@@ -15,6 +15,9 @@
 //! The constants were found by simulation, one to 1,000 clients that know nothing of each other before servers of
 //! all usual kinds.
 
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
+
 use std::time::Duration;
 
 use crate::units::{Nanos, Rate};
@@ -124,7 +127,7 @@ pub(super) struct Pace {
     /// Nothing goes before.
     pub(super) until: Nanos,
     /// How much earlier, or later, than one call after the other the next one goes, as a part of a call.
-    pub(super) jitter: f64,
+    pub(super) jitter: f32,
     /// A greater number than before: what was stored is void.
     pub(super) cuts: u32,
 }
@@ -140,7 +143,7 @@ impl Pace {
 
 #[derive(Clone, Debug)]
 pub(super) struct Learner {
-    search: Search,
+    ceiling: f64,
     /// As learned; the pace is what follows from it. Infinite until the first refusal, if no rate was given.
     rate: f64,
     pace: f64,
@@ -163,16 +166,16 @@ pub(super) struct Learner {
     /// In an outage: the number of the next probe, and when the last one failed.
     probe: u32,
     probed: Nanos,
-    jitter: f64,
+    jitter: f32,
     random: u64,
 }
 
 impl Learner {
-    pub(super) fn new(search: Search, now: Nanos, recent: &Recent) -> Self {
+    pub(super) fn new(search: &Search, now: Nanos, recent: &Recent) -> Self {
         let (cycle, since) = recent.read(now);
         let rate = search.start.min(search.ceiling);
         Self {
-            search,
+            ceiling: search.ceiling,
             rate,
             pace: rate,
             until: Nanos::ZERO,
@@ -219,7 +222,7 @@ impl Learner {
                 let time = now.since(self.cut).as_secs_f64() / DOUBLE_SECONDS;
                 GROWTH * span * calls.min(time).min(DOUBLINGS).exp2()
             };
-            self.rate = (self.rate * (1.0 + growth)).min(self.search.ceiling);
+            self.rate = (self.rate * (1.0 + growth)).min(self.ceiling);
         }
         self.grown = now;
     }
@@ -261,6 +264,28 @@ impl Learner {
         self.leave_used(now, LEAST_FOUND, recent);
         self.void(now);
         self.until = self.until.max(until);
+    }
+
+    /// A quota was used up earlier than the server had said, as strangers take of it: what was delivered lately is this
+    /// client's share, and twice that of a quota which does not count requests, of which calls take more or less. Not
+    /// before `until`, and not at the same time as the strangers.
+    pub(super) fn used_up(
+        &mut self,
+        (now, sent, until): (Nanos, Nanos, Nanos),
+        of_requests: bool,
+        recent: &Recent,
+    ) {
+        if self.is_old(sent) {
+            return;
+        }
+        let share = recent.rate(now) * if of_requests { 1.0 } else { 2.0 };
+        if share > 0.0 {
+            self.rate = self.rate.min(share);
+        }
+        self.is_searching = false;
+        self.void(now);
+        let wait = self.random() * (2.0 / self.rate).min(1.0);
+        self.until = self.until.max(after(until, wait));
     }
 
     /// A server did not answer a call, or not as it should. Whether an outage has begun.
@@ -309,7 +334,7 @@ impl Learner {
     pub(super) fn set_pace(&mut self, waiting: usize) {
         let pace = self.pace_for(waiting);
         let is_near = (pace / self.pace - 1.0).abs() <= 0.01;
-        if !is_near || pace == self.search.ceiling {
+        if !is_near || pace == self.ceiling {
             self.pace = pace;
         }
     }
@@ -322,7 +347,7 @@ impl Learner {
             return self.rate.min((2.0 * self.share * self.rate).max(1.0 / LONGEST_PROBE));
         }
         let waiting = u8::try_from(waiting.clamp(1, 25)).unwrap_or(25);
-        (self.rate * f64::from(waiting).sqrt().sqrt()).min(self.search.ceiling)
+        (self.rate * f64::from(waiting).sqrt().sqrt()).min(self.ceiling)
     }
 
     /// What the gate does.
@@ -348,18 +373,22 @@ impl Learner {
 
     /// Probes of many clients do not keep step.
     fn draw_jitter(&mut self) {
-        self.jitter = if self.is_down() { self.random() - 0.5 } else { 0.0 };
+        self.jitter = if self.is_down() { self.random_part() - 0.5 } else { 0.0 };
     }
 
     /// From zero to one.
     fn random(&mut self) -> f64 {
+        f64::from(self.random_part())
+    }
+
+    fn random_part(&mut self) -> f32 {
         // SplitMix64 (Steele, Lea and Flood, 2014).
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.random;
         z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        let bits = u32::try_from((z ^ z >> 31) >> 32).unwrap_or_default();
-        f64::from(bits) / 4_294_967_296.0
+        let bits = u16::try_from((z ^ z >> 31) >> 48).unwrap_or_default();
+        f32::from(bits) / 65_536.0
     }
 }
 

@@ -14,6 +14,7 @@ use super::grpc::Head;
 use super::headers::Headers;
 use super::judge::{Judge, Judged};
 use super::learner::Search;
+use super::snapshot::Snapshot;
 use super::state::{FeedbackStats, Lesson, State, Taken};
 use super::text::When;
 use super::window::Heard;
@@ -33,8 +34,9 @@ const MAX_WAIT: Duration = Duration::from_secs(3600);
 
 /// A limiter that learns from each response: see the [module](super).
 ///
-/// A caller waits until both the server, by what it said last, and the limiter have room for its call, in the order
-/// of arrival. Callers that do not go through here are held back only by the limiter, which is paused and shrunk. A
+/// A caller waits until both the server, by what it said last and by the rate that was learned, and the limiter have
+/// room for its call, in the order of arrival. Callers that do not go through here are held back only by the limiter,
+/// which is paused and shrunk. A
 /// timeout fails at once if the server's last answer rules it out, or, once the server lets the caller, the
 /// limiter's queue. A caller that waits for the
 /// server joins the limiter's queue when the server lets it, whether it is polled or not.
@@ -117,7 +119,7 @@ pub struct FeedbackBuilder<L: OwnedLimiter> {
     judge: Option<Judge>,
     is_alone: Option<Arc<AtomicBool>>,
     max_wait: Duration,
-    search: Search,
+    search: Option<Search>,
     retries: Option<f64>,
 }
 
@@ -201,13 +203,13 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn start(mut self, rate: Rate) -> Self {
-        self.search.start = rate.as_per_second();
+        self.search.get_or_insert_default().start = rate.as_per_second();
         self
     }
 
     /// The greatest rate; none by default. It holds from the first call on.
     pub fn ceiling(mut self, rate: Rate) -> Self {
-        self.search.ceiling = rate.as_per_second();
+        self.search.get_or_insert_default().ceiling = rate.as_per_second();
         self
     }
 
@@ -226,7 +228,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// The seed of the random numbers that keep clients out of step, for tests. Zero: another one each time.
     #[doc(hidden)]
     pub fn seed(mut self, seed: u64) -> Self {
-        self.search.seed = seed;
+        self.search.get_or_insert_default().seed = seed;
         self
     }
 
@@ -238,7 +240,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     #[must_use]
     pub fn build(self) -> Feedback<L> {
         let Self { limiter, counts, dialects, judge, is_alone, max_wait, search, retries } = self;
-        let state = State::new(search, limiter.clock().now());
+        let state = State::new(search.map(Box::new), limiter.clock().now());
         let gate = RateLimiter::with_clock(state.gate(), limiter.clock().clone());
         let is_learning = AtomicBool::new(state.is_learning());
         let state = Mutex::new(state);
@@ -280,7 +282,7 @@ impl<L: OwnedLimiter> Feedback<L> {
             judge: None,
             is_alone: None,
             max_wait: MAX_WAIT,
-            search: Search::default(),
+            search: None,
             retries: None,
         }
     }
@@ -392,6 +394,13 @@ impl<L: OwnedLimiter> Feedback<L> {
     #[must_use]
     pub fn rate(&self) -> Option<Rate> {
         self.shared.state.lock().rate()
+    }
+
+    /// What is known of the server now: a pause, the learned rate, what remains.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let now = self.shared.limiter.clock().now();
+        self.shared.state.lock().snapshot(now)
     }
 
     /// Whether a failed call may be retried: at most a [share](FeedbackBuilder::retries) of all calls may. If so, it
@@ -862,6 +871,12 @@ impl<L: OwnedLimiter> Call<L> {
         self.grant.as_ref()
     }
 
+    /// What held the call back last, if that was not the limiter.
+    pub(super) fn held_by_server(&self) -> Option<Part> {
+        let is_last = self.granted().is_none_or(|grant| grant.waited().is_zero());
+        (is_last && !self.before.is_zero()).then(|| Part::new(0, 1).of_server())
+    }
+
     pub(super) fn waited_in_all(&self) -> Duration {
         let at_limiter = self.granted().map_or(Duration::ZERO, Granted::waited);
         self.before.saturating_add(at_limiter)
@@ -887,6 +902,7 @@ impl<L: OwnedLimiter + fmt::Debug> fmt::Debug for Feedback<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Feedback")
             .field("limiter", &self.shared.limiter)
+            .field("snapshot", &self.snapshot())
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
@@ -898,6 +914,8 @@ impl<L: OwnedLimiter + fmt::Debug> fmt::Debug for FeedbackBuilder<L> {
             .field("limiter", &self.limiter)
             .field("dialects", &self.dialects)
             .field("max_wait", &self.max_wait)
+            .field("search", &self.search)
+            .field("retries", &self.retries)
             .finish_non_exhaustive()
     }
 }

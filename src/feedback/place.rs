@@ -8,14 +8,17 @@ use std::time::Duration;
 
 use super::gate::Gate;
 use super::observer::{Call, Feedback, cost};
+use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{
     Acquire, Ask, Driven, Granted, Handle, Hearing, InProcess, Limiter, OwnedLimiter, Passage,
     Queue, sealed::Sealed,
 };
+#[cfg(feature = "metrics")]
+use crate::observe::Observe;
 use crate::part::Part;
 use crate::rate_limiter::{Grant, RateLimiter};
-use crate::stats::Stats;
+use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
 
 /// Where a caller stands.
@@ -261,15 +264,41 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
 
     /// With those that were refused, or left, before they came to the limiter.
     fn stats(&self) -> Stats {
-        let (gate, mut stats) = (self.gate().stats(), self.limiter().stats());
-        stats.refused += gate.refused;
-        stats.given_up += gate.given_up;
-        stats.waited = stats.waited.saturating_add(gate.waited);
-        stats
+        with_gate(self.limiter().stats(), self.gate().stats())
     }
 
     crate::limiter::as_inner_limiter!(asks | feedback | feedback.limiter());
-    crate::limiter::as_inner_limiter!(reports | feedback | feedback.limiter());
+    /// A caller that waited for the server and then for the limiter counts twice.
+    fn waits(&self) -> Waits {
+        self.limiter().waits().with(&self.gate().waits())
+    }
+
+    fn clock(&self) -> &Clock {
+        self.limiter().clock()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.limiter().name()
+    }
+
+    #[cfg(feature = "metrics")]
+    fn observe(&self) -> Observe {
+        let (gate, limiter) = (self.gate().observe(), self.limiter().observe());
+        Box::new(move || {
+            let (gate, mut seen) = (gate()?, limiter()?);
+            seen.stats = with_gate(seen.stats, gate.stats);
+            seen.waits = seen.waits.with(&gate.waits);
+            seen.waiting += gate.waiting;
+            Some(seen)
+        })
+    }
+}
+
+fn with_gate(mut stats: Stats, gate: Stats) -> Stats {
+    stats.refused += gate.refused;
+    stats.given_up += gate.given_up;
+    stats.waited = stats.waited.saturating_add(gate.waited);
+    stats
 }
 
 impl<L: OwnedLimiter> Sealed for Call<L> {}
@@ -286,7 +315,7 @@ impl<L: OwnedLimiter> Granted for Call<L> {
     }
 
     fn limited_by(&self) -> Option<Part> {
-        self.granted().and_then(Granted::limited_by)
+        self.granted().and_then(Granted::limited_by).or_else(|| self.held_by_server())
     }
 
     fn send_settlement(&mut self, actual: L::Cost) -> Result<(), Error> {

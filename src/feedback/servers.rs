@@ -207,7 +207,7 @@ struct Limit<L: OwnedLimiter> {
     others: HashMap<Box<str>, Arc<Server<L>>>,
 }
 
-/// Each is about a kilobyte.
+/// Each takes one or two kilobytes.
 const MOST: usize = 1 << 16;
 /// Up to this number of servers a look is not worth its time.
 const FEW: usize = 64;
@@ -286,11 +286,11 @@ impl<L: OwnedLimiter> Table<L> {
 
     pub(crate) fn learned(&self) -> Vec<Learned<L>> {
         let limits = self.limits.lock();
-        let of_limit = |(key, limit): (&Box<str>, &Limit<L>)| {
-            let servers = limit.servers().map(|server| server.learned(key));
-            servers.flatten().collect::<Vec<_>>()
-        };
-        limits.by_key.iter().flat_map(of_limit).collect()
+        let mut learned = Vec::new();
+        for (key, limit) in &limits.by_key {
+            limit.servers().for_each(|server| learned.extend(server.learned(key)));
+        }
+        learned
     }
 }
 

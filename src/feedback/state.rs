@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::answer::{Answer, Meter, Unit, Verdict};
 use super::gate::Gate;
 use super::learner::{Learner, Pace, Recent, Search};
+use super::snapshot::Snapshot;
 use super::window::{Heard, Order, Window};
 use crate::units::{Nanos, Rate};
 
@@ -60,8 +61,11 @@ const LEAST_WAIT: Duration = Duration::from_millis(10);
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// What was learned of a server that is not called is forgotten after this time.
-#[cfg(any(feature = "reqwest", feature = "tower"))]
 const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Where permits were seen to come back steadily, a refusal for as many good calls may be the jitter of the way: a limit
+/// that is the server's own is refused at most a call in twenty.
+const CHANCE: u32 = 10;
 
 /// The most grants that are kept to be given back at a reset.
 const TAKEN: usize = 16;
@@ -75,15 +79,17 @@ pub(super) struct Taken<G> {
 
 pub(super) struct State<G> {
     windows: [Window; 4],
-    search: Search,
+    search: Option<Box<Search>>,
     /// `None` until there is something to learn, if no rate to begin with is given.
     learner: Option<Box<Learner>>,
     /// The calls that the server took.
     recent: Recent,
-    /// When the last refusal came. A call that was sent before says nothing about what is after it.
-    refused_at: Option<Nanos>,
+    /// When the last refusal came, or zero. A call that was sent before says nothing about what is after it.
+    refused_at: Nanos,
     /// How often in a row the server has refused.
     refusals: u32,
+    /// The calls that it took, less some for each refusal: what may be chance.
+    good: u32,
     pub(super) paused_until: Nanos,
     /// Until when the limiter is paused because nothing remains.
     exhausted_until: Nanos,
@@ -99,15 +105,16 @@ pub(super) struct State<G> {
 }
 
 impl<G> State<G> {
-    pub(super) fn new(search: Search, now: Nanos) -> Self {
+    pub(super) fn new(search: Option<Box<Search>>, now: Nanos) -> Self {
         let recent = Recent::new(now);
         Self {
             windows: [Window::default(); 4],
+            learner: Self::first_learner(search.as_deref(), now, &recent),
             search,
-            learner: Self::first_learner(search, now, &recent),
             recent,
-            refused_at: None,
+            refused_at: Nanos::ZERO,
             refusals: 0,
+            good: 0,
             paused_until: Nanos::ZERO,
             exhausted_until: Nanos::ZERO,
             shut: 0,
@@ -119,15 +126,19 @@ impl<G> State<G> {
         }
     }
 
-    fn first_learner(search: Search, now: Nanos, recent: &Recent) -> Option<Box<Learner>> {
-        let is_given = search.start.min(search.ceiling).is_finite();
-        is_given.then(|| Box::new(Learner::new(search, now, recent)))
+    fn first_learner(search: Option<&Search>, now: Nanos, recent: &Recent) -> Option<Box<Learner>> {
+        let given = search.filter(|search| search.start.min(search.ceiling).is_finite())?;
+        Some(Box::new(Learner::new(given, now, recent)))
     }
 
     /// What is learned, from now on.
     fn learner(&mut self, now: Nanos) -> (&mut Learner, &Recent) {
         let Self { learner, recent, search, .. } = self;
-        (learner.get_or_insert_with(|| Box::new(Learner::new(*search, now, recent))), recent)
+        let first = || {
+            let search = search.as_deref().copied().unwrap_or_default();
+            Box::new(Learner::new(&search, now, recent))
+        };
+        (learner.get_or_insert_with(first), recent)
     }
 
     pub(super) fn gate(&self) -> Gate {
@@ -139,6 +150,19 @@ impl<G> State<G> {
     /// The learned pace, if there is one.
     pub(super) fn rate(&self) -> Option<Rate> {
         self.learner.as_ref()?.rate()
+    }
+
+    pub(super) fn snapshot(&self, now: Nanos) -> Snapshot {
+        let learner = self.learner.as_ref();
+        let windows = Unit::ALL.into_iter().zip(&self.windows);
+        Snapshot {
+            pause: Some(self.paused_until.since(now)).filter(|pause| !pause.is_zero()),
+            rate: self.rate(),
+            lowered: learner.and_then(|learner| learner.lowered()).map(|at| now.since(at)),
+            is_down: learner.is_some_and(|learner| learner.is_down()),
+            meters: windows.filter_map(|(unit, window)| Some((unit, window.meter(now)?))).collect(),
+            under_way: self.flying[Unit::Requests.index()],
+        }
     }
 
     /// Whether callers that wait say something about the pace.
@@ -217,7 +241,7 @@ impl<G> State<G> {
     pub(super) fn resume(&mut self, now: Nanos) {
         self.windows.iter_mut().for_each(Window::open);
         self.recent = Recent::new(now);
-        self.learner = Self::first_learner(self.search, now, &self.recent);
+        self.learner = Self::first_learner(self.search.as_deref(), now, &self.recent);
         self.refusals = 0;
         (self.paused_until, self.exhausted_until) = (Nanos::ZERO, Nanos::ZERO);
     }
@@ -240,7 +264,7 @@ impl<G> State<G> {
         let short = if answer.is_refused() { self.short(units, answer) } else { Vec::new() };
         let was_known = answer.is_refused() && self.doubt(heard, answer, &short);
         // Sent when the last refusal was known. What was sent before does not end its pause.
-        let is_news = self.refused_at.is_none_or(|at| heard.sent >= at);
+        let is_news = heard.sent >= self.refused_at;
         for unit in Unit::ALL {
             let Some(meter) = answer.meter(unit) else { continue };
             if meter.remaining.is_none() {
@@ -265,6 +289,7 @@ impl<G> State<G> {
             };
         }
         if answer.verdict == Verdict::Accepted {
+            self.good = (self.good + 1).min(5 * CHANCE);
             if is_news {
                 self.refusals = 0;
             }
@@ -313,11 +338,6 @@ impl<G> State<G> {
             .collect()
     }
 
-    /// Whether the call was sent after a refusal, and no other call was taken since.
-    fn is_again(&self, heard: &Heard) -> bool {
-        self.refusals > 0 && self.refused_at.is_none_or(|at| heard.sent >= at)
-    }
-
     /// What a refusal shows of the windows. Whether the call was sent by what was known of them.
     fn doubt(&mut self, heard: &Heard, answer: &Answer, short: &[(Unit, Meter, u64)]) -> bool {
         // An outage is no lie.
@@ -326,16 +346,17 @@ impl<G> State<G> {
         }
         let named = answer.wait.map(|wait| heard.wait(wait));
         let was_known = self.windows.iter().any(|window| window.was_known(heard.sent));
-        let is_again = self.is_again(heard);
+        let is_news = heard.sent >= self.refused_at;
+        let is_chance = named.is_none() && (!is_news || self.good >= CHANCE);
         for (window, unit) in self.windows.iter_mut().zip(Unit::ALL) {
             let is_short = short.iter().find(|(other, ..)| *other == unit);
-            let is_chance = is_short.is_some() && window.slides() && !is_again;
+            let is_chance = is_short.is_some() && window.slides() && is_chance;
             let is_meant = short.is_empty() || is_short.is_some();
             if window.was_known(heard.sent) && is_meant && !is_chance {
                 window.distrust();
             }
             if let Some(&(_, meter, cost)) = is_short {
-                window.see(heard, meter, cost, named, is_again);
+                window.see(heard, meter, cost, named);
             }
         }
         was_known
@@ -361,6 +382,9 @@ impl<G> State<G> {
         was_known: bool,
     ) -> Option<Duration> {
         self.stats.refused += 1;
+        if is_news {
+            self.good = self.good.saturating_sub(CHANCE);
+        }
         let (now, sent) = (heard.now, heard.sent);
         // Calls that were under way together are refused together.
         let again = self.refusals.saturating_sub(u32::from(!is_news));
@@ -382,20 +406,19 @@ impl<G> State<G> {
         }
         let Some(wait) = wait else {
             if answer.verdict == Verdict::Refused {
-                self.refused_at = Some(now);
+                self.refused_at = now;
                 self.learner(now).0.refused(now, sent, None);
             }
             return None;
         };
         let until = now.saturating_add(wait);
-        let is_chance =
-            again == 0 && short.iter().all(|(unit, ..)| self.windows[unit.index()].slides());
+        // Else by the jitter of the way.
+        let is_shared = short.iter().any(|&(unit, ..)| !self.windows[unit.index()].slides());
         if is_news && was_known && !short.is_empty() {
-            if is_chance {
-                // By the jitter of the way.
-            } else {
-                // Strangers take of the same quota.
-                self.learner(now).0.refused(now, sent, None);
+            if is_shared {
+                let (learner, recent) = self.learner(now);
+                let of_requests = short.iter().any(|&(unit, ..)| unit == Unit::Requests);
+                learner.used_up((now, sent, until), of_requests, recent);
             }
         } else if is_news && short.is_empty() {
             let obeyed = self.paused_until.saturating_add(AGAIN.max(wait));
@@ -407,7 +430,7 @@ impl<G> State<G> {
                 learner.told(now, until, recent);
             }
         }
-        self.refused_at = Some(now);
+        self.refused_at = now;
         if until <= self.paused_until {
             return None;
         }

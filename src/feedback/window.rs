@@ -169,6 +169,18 @@ impl Window {
         self.told.map(|told| if now < told.since { 0 } else { told.remaining })
     }
 
+    /// What is known of a window that lasts.
+    pub(super) fn meter(&self, now: Nanos) -> Option<Meter> {
+        let told = self.told.filter(|_| !self.has_ended(now))?;
+        Some(Meter {
+            limit: told.limit,
+            remaining: self.remaining(now),
+            reset: Some(When::After(told.reset.latest.since(now))),
+            window: None,
+            is_continuous: self.rises,
+        })
+    }
+
     /// Whether more remains from moment to moment.
     pub(super) fn rises(&self) -> bool {
         self.rises
@@ -225,7 +237,7 @@ impl Window {
 
     /// Looks whether permits come back before the reset, or the reset moves. Within one window neither is so. If what
     /// is known of the reset does not rule out that another window has begun, it shows nothing if that begins with
-    /// all of its quota; else it is believed for now, or, if refusals have spoken against it, the second time within the
+    /// all of its quota; else it is believed for now, or, if a refusal has spoken against it, the second time within the
     /// length of a window.
     fn watch(
         &mut self,
@@ -236,7 +248,7 @@ impl Window {
         (cost, out): (u64, u64),
     ) {
         let (Some(limit), Some(span)) = (meter.limit, meter.reset) else { return };
-        if meter.is_continuous || !heard.knows(span) {
+        if meter.is_continuous || self.is_distrusted || !heard.knows(span) {
             return;
         }
         let here = Mark { remaining, sent: heard.sent, at: heard.now, besides: 0 };
@@ -307,21 +319,16 @@ impl Window {
 
     /// How long until `cost` is there, by what a refusal says remains.
     pub(super) fn back(&self, heard: &Heard, meter: Meter, cost: u64) -> Option<Duration> {
+        if self.slides {
+            return Some(self.cap().reached(cost.max(1)).since(heard.now));
+        }
         let all = heard.wait(meter.reset?);
         Some(if self.is_steady(meter) { share(all, meter, cost) } else { all })
     }
 
     /// The server has refused a call for `cost` of which too little remained, and has named a time until which to
-    /// wait, or none. That is seen of how permits come back: before the reset or at it. `is_again`: it had refused the
-    /// call before as well.
-    pub(super) fn see(
-        &mut self,
-        heard: &Heard,
-        meter: Meter,
-        cost: u64,
-        named: Option<Duration>,
-        is_again: bool,
-    ) {
+    /// wait, or none. That is seen of how permits come back: before the reset or at it.
+    pub(super) fn see(&mut self, heard: &Heard, meter: Meter, cost: u64, named: Option<Duration>) {
         let Some(reset) = meter.reset else { return };
         let all = heard.wait(reset);
         let is_early = named.is_some_and(|named| named <= all / 2);
@@ -333,9 +340,8 @@ impl Window {
         });
         if is_early && is_share {
             self.is_steady = Some(true);
-        } else if self.was_known(heard.sent) && (is_again || !self.slides) {
+        } else if self.was_known(heard.sent) && !self.slides {
             // It was sent by what was known.
-            (self.risen, self.slides) = (None, false);
             self.is_steady = if is_early { None } else { Some(false) };
         }
     }
@@ -343,6 +349,9 @@ impl Window {
     /// The server has refused a call for `cost` until a time. If permits come back steadily, that much is there
     /// then, and all at the reset. Else one call may be.
     pub(super) fn shut(&mut self, heard: &Heard, meter: Meter, cost: u64, until: Nanos) {
+        if self.slides && self.cap().reached(cost.max(1)) <= until {
+            return;
+        }
         let at = heard.now;
         self.rises = self.is_steady(meter);
         self.told = Some(if self.rises {
@@ -350,6 +359,7 @@ impl Window {
             Told { remaining, limit, at, since: until, reset: heard.reset(meter.reset) }
         } else {
             self.opening = 1;
+            self.first = First { reset: until, used: 0 };
             let reset = Reset { earliest: until, latest: until, id: None };
             Told { remaining: 0, limit: meter.limit, at, since: at, reset }
         });
@@ -357,6 +367,9 @@ impl Window {
 
     /// A call that was sent by what was known has been refused: from now on each window begins with one call.
     pub(super) fn distrust(&mut self) {
+        if std::mem::take(&mut self.slides) {
+            self.is_steady = None;
+        }
         (self.opening, self.is_distrusted) = (1, true);
     }
 

@@ -18,6 +18,7 @@ pub(crate) struct Charge<R> {
 
 impl<R> Charge<R> {
     /// Moves the charge out; without a receipt nothing is left to give back.
+    #[inline(always)]
     pub(crate) fn take(&mut self) -> Self {
         Self { receipt: self.receipt.take(), ..*self }
     }
@@ -63,16 +64,15 @@ impl<P: Policy> Change<P> {
         now: Nanos,
         not_before: Nanos,
     ) -> Option<P::Receipt> {
-        let (less, part, receipt) = match self {
-            &Self::Settle { more, less, part, ref receipt } => {
+        let (less, part, mut receipt) = match *self {
+            Self::Settle { more, less, part, ref receipt } => {
                 if !more.is_zero() {
                     policy.charge(state, now, more);
                 }
-                (less, part, receipt)
+                (less, part, receipt.clone())
             }
-            &Self::Refund { part, held, ref receipt } => (held, part, receipt),
+            Self::Refund { part, held, ref receipt } => (held, part, receipt.clone()),
         };
-        let mut receipt = receipt.clone();
         if !part.is_zero() {
             receipt =
                 receipt.map(|receipt| policy.refund(state, not_before.max(now), part, receipt));

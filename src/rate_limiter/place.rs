@@ -96,13 +96,17 @@ impl<P: Policy> LinePlace<P> {
         context: &mut Context<'_>,
     ) -> Poll<Result<Charge<P::Receipt>, Error>> {
         if self.is_outside() {
-            self.enter(line, ask, has_tried, Some(context.waker()))?;
+            if !has_tried && let Some(charge) = line.decide(ask.cost, ask.max_wait) {
+                self.0 = WaiterState::Over;
+                return Poll::Ready(charge);
+            }
+            self.enter(line, ask, true, Some(context.waker()))?;
             if matches!(self.0, WaiterState::Waiting(_)) && !line.clock.advances_by_itself() {
                 return Poll::Pending;
             }
         }
         match self.0 {
-            WaiterState::Granted(_) => Poll::Ready(self.take(line)),
+            WaiterState::Granted(_) => Poll::Ready(Ok(self.take(line))),
             WaiterState::Waiting(key) => self.wait(line, key, context.waker()),
             WaiterState::Outside | WaiterState::Over => {
                 panic!("`Acquire` polled after it was ready")
@@ -118,7 +122,7 @@ impl<P: Policy> LinePlace<P> {
     ) -> Poll<Result<Charge<P::Receipt>, Error>> {
         if let Some(outcome) = line.take_outcome(key) {
             self.end(outcome)?;
-            return Poll::Ready(self.take(line));
+            return Poll::Ready(Ok(self.take(line)));
         }
         loop {
             let standing = line.with_lock(|inner, _| match inner.poll(key, waker) {
@@ -128,7 +132,7 @@ impl<P: Policy> LinePlace<P> {
             });
             match standing {
                 ControlFlow::Break(ended) => {
-                    return Poll::Ready(ended.and_then(|()| self.take(line)));
+                    return Poll::Ready(ended.map(|()| self.take(line)));
                 }
                 // A clock that advances by itself skips to the time at which the queue moves.
                 ControlFlow::Continue(Some(due)) if line.clock.skip_to(due) => {}
@@ -137,6 +141,7 @@ impl<P: Policy> LinePlace<P> {
         }
     }
 
+    #[inline(always)]
     fn end(&mut self, outcome: Result<Charge<P::Receipt>, Error>) -> Result<(), Error> {
         self.0 = WaiterState::Over;
         self.0 = WaiterState::Granted(outcome?);
@@ -144,7 +149,8 @@ impl<P: Policy> LinePlace<P> {
     }
 
     /// Reports the grant and takes it. The place keeps it until it is reported, as a listener may panic.
-    fn take(&mut self, line: &Shared<P>) -> Result<Charge<P::Receipt>, Error> {
+    #[inline(always)]
+    fn take(&mut self, line: &Shared<P>) -> Charge<P::Receipt> {
         let WaiterState::Granted(charge) = &mut self.0 else { unreachable!("no grant") };
         if charge.waited > 0 {
             let observer = line.observer.get();
@@ -152,7 +158,7 @@ impl<P: Policy> LinePlace<P> {
         }
         let charge = charge.take();
         self.0 = WaiterState::Over;
-        Ok(charge)
+        charge
     }
 
     /// As `Limiter::leave`.

@@ -140,7 +140,7 @@ impl HttpBody for BegunBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.hint.clone()
+        self.hint
     }
 }
 

@@ -108,6 +108,13 @@ impl Waits {
         both
     }
 
+    /// With the waits that others counted, which were for no part of the policy.
+    #[cfg(feature = "feedback")]
+    pub(crate) fn with(mut self, others: &Self) -> Self {
+        self.buckets.iter_mut().zip(others.buckets).for_each(|(count, other)| *count += other);
+        self
+    }
+
     /// What was counted since `earlier`.
     #[cfg(feature = "metrics")]
     pub(crate) fn since(&self, earlier: &Self) -> Self {
@@ -154,7 +161,7 @@ pub(crate) struct WaitCounts(OnceLock<Box<Counts>>);
 #[derive(Debug)]
 struct Counts {
     buckets: [AtomicU64; BUCKETS],
-    /// What the limit is, as [bits](Part::to_bits), and a number.
+    /// What the limit is, as [bits](Part::bits), and a number.
     limited_by: [(AtomicU64, AtomicU64); PARTS],
 }
 
@@ -171,7 +178,7 @@ impl WaitCounts {
         if let Some(part) = limited_by
             && let Some((bits, count)) = counts.limited_by.get(part.index())
         {
-            bits.store(part.to_bits(), Ordering::Relaxed);
+            bits.store(part.bits().into(), Ordering::Relaxed);
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -183,7 +190,7 @@ impl WaitCounts {
             buckets: std::array::from_fn(|bucket| read(&counts.buckets[bucket])),
             limited_by: std::array::from_fn(|index| {
                 let (bits, count) = &counts.limited_by[index];
-                (Part::from_bits(read(bits)), read(count))
+                (u32::try_from(read(bits)).ok().and_then(Part::from_bits), read(count))
             }),
         }
     }

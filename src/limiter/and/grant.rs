@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+#[cfg(any(feature = "feedback", feature = "tower"))]
+use super::super::Hearing;
 use super::super::sealed::Sealed;
 use super::super::{Granted, in_drop};
 use crate::error::Error;
@@ -139,6 +141,36 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> Granted for AndGrant<A, B> {
 
     fn holds_places(&self) -> bool {
         self.first.holds_places() || self.second.as_ref().is_some_and(Granted::holds_places)
+    }
+
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    fn hear(&mut self, status: http::StatusCode, headers: &http::HeaderMap) -> Hearing {
+        let first = self.first.hear(status, headers);
+        let second = self.second.as_mut().and_then(|second| second.hear(status, headers));
+        match (first, second) {
+            (Some(first), Some(second)) => Some(Box::pin(async {
+                first.await;
+                second.await;
+            })),
+            (first, second) => first.or(second),
+        }
+    }
+
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    fn hear_failure(&mut self) {
+        self.first.hear_failure();
+        self.second.iter_mut().for_each(Granted::hear_failure);
+    }
+
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    fn hears_body(&self) -> bool {
+        self.first.hears_body() || self.second.as_ref().is_some_and(Granted::hears_body)
+    }
+
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    fn hear_body(&mut self, trailers: Option<&http::HeaderMap>) {
+        self.first.hear_body(trailers);
+        self.second.iter_mut().for_each(|second| second.hear_body(trailers));
     }
 }
 

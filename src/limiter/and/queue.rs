@@ -24,11 +24,10 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> And<A, B> {
 
 /// The counts of both; `left` grants of both were not taken.
 fn counts(first: Stats, second: Stats, left: &AtomicU64) -> Stats {
-    let left = left.load(Ordering::Relaxed);
     let mut both = first;
     both.add(second);
-    both.granted = second.granted.saturating_sub(left);
-    both.given_up += left;
+    both.granted = second.granted;
+    both.given_up += left.load(Ordering::Relaxed);
     both
 }
 

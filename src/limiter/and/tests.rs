@@ -2,6 +2,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
 use std::time::Duration;
 
 use crate::{
@@ -208,7 +209,8 @@ fn a_grant_says_where_it_waited_and_its_parts_say_for_which_rule() {
     let grant = granted(waiting);
     assert_eq!((grant.waited(), grant.limited_by()), (2 * TENTH, second_part()));
     let second = grant.second().expect("of both");
-    assert_eq!((grant.first().limited_by(), second.limited_by()), (first_part(), second_part()));
+    let rules = [grant.first().limited_by(), second.limited_by()];
+    assert_eq!(rules.map(|part| part.map(Part::index)), [Some(0), Some(1)]);
 }
 
 /// Customers with two places each, and four for all. Every fourth caller leaves, wherever it stands.
@@ -252,4 +254,38 @@ fn each_queue_is_in_order_and_each_limit_holds_in_a_crowd() {
         assert_eq!(customers.available(&key), 2);
     }
     assert_eq!(all.available(), 4);
+}
+
+/// Threads that wait, give up and are granted, with nothing but the limiters between them.
+#[test]
+fn threads_pass_both_queues_and_all_that_they_held_comes_back() {
+    let clock = ManualClock::new();
+    let (first, second) = (places(3, &clock), places(2, &clock));
+    let both = first.and(&second);
+    let running = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for thread in 0..6_u32 {
+            let (both, running) = (&both, &running);
+            scope.spawn(move || {
+                for call in 0..200 {
+                    if (thread + call) % 3 == 0 {
+                        // It leaves, at whichever limiter it stands.
+                        let mut leaving = both.acquire(1);
+                        drop(poll(&mut leaving));
+                        thread::yield_now();
+                        continue;
+                    }
+                    let grant = both.blocking_acquire(1).expect("room");
+                    assert!(running.fetch_add(1, Ordering::SeqCst) < 2);
+                    thread::yield_now();
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    drop(grant);
+                }
+            });
+        }
+    });
+    assert_eq!((first.available(), second.available(), both.queue_len()), (3, 2, 0));
+    let stats = both.stats();
+    // A grant that no caller took counts as both.
+    assert!(stats.granted >= 800 && stats.given_up <= 400 && stats.refused == 0, "{stats:?}");
 }

@@ -232,6 +232,7 @@ async fn the_ceiling_holds_and_to_resume_begins_anew() {
     assert!(rate_of(&adaptive) < 140.0, "{:?}", adaptive.rate());
     adaptive.resume().await.expect("in process");
     assert_eq!(rate_of(&adaptive), 50.0);
+    clock.advance(secs(1));
     // With what is stored for a burst.
     for _ in 0..4 {
         let call = adaptive.acquire(1).await.expect("a grant");
@@ -318,4 +319,21 @@ async fn callers_that_wait_for_the_pace_wait_for_the_server() {
     assert_eq!(Limiter::queue_len(&adaptive), 1);
     assert_eq!(place.delay().as_secs(), 1);
     assert_eq!(place.wait().await.expect("a grant").waited().as_secs(), 1);
+}
+
+#[test]
+fn a_call_that_waited_for_the_server_says_so_and_one_that_it_holds_back_too() {
+    let limiter = RateLimiter::with_clock(Unlimited, ManualClock::auto_advance());
+    let feedback = Feedback::new(limiter);
+    let mut refused = feedback.blocking_acquire(1).expect("nothing is known");
+    assert_eq!(refused.limited_by(), None);
+    refused.blocking_observe(429u16, &[("retry-after", "3")]);
+    let error =
+        feedback.blocking_try_acquire_timeout(1, secs(1)).expect_err("a pause of three seconds");
+    assert_eq!(error.part().and_then(|part| part.rule()), Some("server"), "{error}");
+    let call = feedback.blocking_acquire(1).expect("after the pause");
+    assert_eq!(
+        (call.waited(), call.limited_by().map(|part| part.to_string())),
+        (secs(3), Some("the server".into()))
+    );
 }

@@ -136,15 +136,16 @@ async fn run(
 ) -> Outcome {
     let server = Arc::new(Server::new(requests, tokens));
     // What its user believes: a limit that is far above that of the server.
-    let feedback = || {
+    let feedback = |process| {
         let policy: Llm = (
             SlidingWindowLog::new(5_000, MINUTE),
             TokenBucket::new(Rate::per_minute(2_000_000.0), 2_000_000),
             InFlight::new(20),
         );
-        Feedback::new(RateLimiter::with_clock(policy, Clock::tokio()))
+        let limiter = RateLimiter::with_clock(policy, Clock::tokio());
+        Feedback::builder(limiter).seed(process + 1).build()
     };
-    let feedbacks: Vec<_> = (0..processes).map(|_| feedback()).collect();
+    let feedbacks: Vec<_> = (0..processes).map(feedback).collect();
     let tally = Arc::new(Tally::default());
     let start = Instant::now();
     let workers: Vec<_> = (0..40)
@@ -210,8 +211,9 @@ async fn two_processes_of_one_key_use_what_comes_back_steadily() {
     for answers in [Answers::Streamed, Answers::Whole] {
         let Outcome { tokens, late, .. } = run(2, (500, 90_000), (500, 5_500), answers).await;
         assert!(tokens >= 93 && late <= 20, "{tokens} % {late}");
+        // One call a second for both: of 900 in all.
         let Outcome { requests, late, .. } = run(2, (60, 90_000), (50, 550), answers).await;
-        assert!(requests >= 93 && late <= 20, "{requests} % {late}");
+        assert!(requests >= 93 && late <= 36, "{requests} % {late}");
     }
 }
 
@@ -284,7 +286,7 @@ async fn far_too_high<L: OwnedLimiter<Cost = u32>>(
     limiter: L,
     span: Duration,
 ) -> (u64, u64) {
-    let feedback = Feedback::new(limiter);
+    let feedback = Feedback::builder(limiter).seed(7).build();
     let bucket = Arc::new(Mutex::new(Bucket::empty(1_200)));
     let start = Instant::now();
     let tally = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);

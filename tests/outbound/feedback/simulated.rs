@@ -55,6 +55,11 @@ fn loose() -> RateLimiter<SmoothBursty> {
     RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(300.0)), Clock::tokio())
 }
 
+/// Around that limit.
+fn learning(seed: u64) -> Feedback<RateLimiter<SmoothBursty>> {
+    Feedback::builder(loose()).seed(seed).build()
+}
+
 /// Starts clients that call for `span`. Returns a handle to wait for.
 fn start<L: OwnedLimiter<Cost = u32>>(
     server: &Arc<Server>,
@@ -125,7 +130,7 @@ async fn teaches(style: Style, reset: Reset) {
     let server = || Arc::new(Server::new(style, reset, 50, WINDOW));
     let (_, refused) = without_feedback(&server(), SPAN).await;
     assert!(refused > 10_000, "{style:?}: {refused} refused without feedback");
-    let feedback = Feedback::new(loose());
+    let feedback = learning(1);
     let (taken, refused, late) = start(&server(), &feedback, CLIENTS, (SPAN, LEARNED)).await;
     println!("{style:?} {reset:?}: {taken} taken, {refused} refused, {:?}", feedback.stats());
     assert_eq!(late, 0, "{style:?} {reset:?}");
@@ -162,8 +167,8 @@ async fn a_log_at_a_key_and_a_limiter_without_a_type_learn_as_well() {
     let any: AnyRateLimiter = AnyRateLimiter::new(RateLimiter::with_clock(log, Clock::tokio()));
     let server = || Arc::new(Server::new(Style::Discord, Reset::All, 50, WINDOW));
     for (taken, refused, late) in [
-        start(&server(), &Feedback::new(key), CLIENTS, (SPAN, LEARNED)).await,
-        start(&server(), &Feedback::new(any), CLIENTS, (SPAN, LEARNED)).await,
+        start(&server(), &Feedback::builder(key).seed(1).build(), CLIENTS, (SPAN, LEARNED)).await,
+        start(&server(), &Feedback::builder(any).seed(1).build(), CLIENTS, (SPAN, LEARNED)).await,
     ] {
         // Although an hour's log was shrunk to less than 50 in each window.
         println!("{taken} {refused} {late}");
@@ -174,7 +179,7 @@ async fn a_log_at_a_key_and_a_limiter_without_a_type_learn_as_well() {
 #[tokio::test(start_paused = true)]
 async fn a_quota_that_is_lowered_in_the_middle_costs_no_more_than_one_window() {
     let server = Arc::new(Server::new(Style::GitHub, Reset::All, 50, WINDOW));
-    let feedback = Feedback::new(loose());
+    let feedback = learning(1);
     let run = start(&server, &feedback, CLIENTS, (SPAN * 2, LEARNED));
     sleep(SPAN).await;
     server.quota.lock().expect("no panic").limit = 10;
@@ -188,7 +193,7 @@ async fn a_quota_that_is_lowered_in_the_middle_costs_no_more_than_one_window() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_says_nothing_but_retry_after_is_not_hammered() {
     let server = Arc::new(Server::new(Style::Silent, Reset::All, 50, WINDOW));
-    let feedback = Feedback::new(loose());
+    let feedback = learning(1);
     let (taken, refused, late) = start(&server, &feedback, CLIENTS, (SPAN, LEARNED)).await;
     println!("silent: {taken} taken, {refused} refused, {late} late, {:?}", feedback.stats());
     assert!(taken >= 250, "{taken}");
@@ -198,7 +203,7 @@ async fn a_server_that_says_nothing_but_retry_after_is_not_hammered() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_lies_is_not_hammered() {
     let server = Arc::new(Server::new(Style::Liar, Reset::All, 50, WINDOW));
-    let feedback = Feedback::new(loose());
+    let feedback = learning(1);
     let (taken, refused, late) = start(&server, &feedback, CLIENTS, (SPAN, LEARNED)).await;
     println!("liar: {taken} taken, {refused} refused, {late} late, {:?}", feedback.stats());
     assert!(taken >= 250, "{taken}");
@@ -208,7 +213,7 @@ async fn a_server_that_lies_is_not_hammered() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_two_seconds_is_probed_by_one_call_at_a_time() {
     let server = Arc::new(Server::new(Style::Silent, Reset::All, 1_000_000, WINDOW));
-    let feedback = Feedback::new(loose());
+    let feedback = learning(1);
     let run = start(&server, &feedback, CLIENTS, (Duration::from_secs(20), LEARNED));
     sleep(Duration::from_secs(5)).await;
     let until = Some(Instant::now() + Duration::from_secs(2));
@@ -224,7 +229,7 @@ async fn an_outage_of_two_seconds_is_probed_by_one_call_at_a_time() {
 #[tokio::test(start_paused = true)]
 async fn another_client_of_the_same_key_is_left_room() {
     let server = Arc::new(Server::new(Style::Discord, Reset::All, 50, WINDOW));
-    let (one, other) = (Feedback::new(loose()), Feedback::new(loose()));
+    let (one, other) = (learning(1), learning(2));
     let run = start(&server, &one, CLIENTS / 2, (SPAN, LEARNED));
     let beside = start(&server, &other, CLIENTS / 2, (SPAN, LEARNED));
     let ((taken, refused, late), (beside, beside_refused, beside_late)) = tokio::join!(run, beside);

@@ -372,3 +372,18 @@ async fn responses_of_reqwest_hold_the_grant_and_teach() {
     assert_eq!(response.text().await.expect("a body"), "hello");
     assert_eq!(feedback.limiter().available(), held + 1);
 }
+
+/// As one limiter of two in one decision.
+#[tokio::test]
+async fn a_feedback_beside_another_limiter_hears_as_well() {
+    let clock = ManualClock::new();
+    let feedback = Feedback::new(ten(&clock));
+    let both = ten(&clock).and(&feedback);
+    let service = RateLimitLayer::new(both.clone()).max_wait(Duration::ZERO).layer(service_fn(
+        async |_: Request<()>| Ok::<_, Infallible>(says(503, &[("retry-after", "7")])),
+    ));
+    service.clone().oneshot(get("/")).await.expect("sent");
+    let error = service.oneshot(get("/")).await.expect_err("paused");
+    assert_eq!(refused_for(&error), Some(Duration::from_secs(7)));
+    assert_eq!(feedback.stats().refused, 1);
+}

@@ -9,8 +9,8 @@ use reqwest::{Response, StatusCode};
 use sfv::{BareItem, List, ListEntry, Parser};
 use tollgate::tower::{RefuseLayer, UpgradePlace};
 use tollgate::{
-    Error, FixedWindow, InFlight, KeyedRateLimiter, LockOut, ManualClock, Rate, RateLimiter, Same,
-    TokenBucket,
+    Error, FixedWindow, InFlight, KeyedRateLimiter, Limiter, LockOut, ManualClock, Rate,
+    RateLimiter, Same, TokenBucket,
 };
 use tower::ServiceExt;
 
@@ -328,4 +328,31 @@ async fn a_store_that_is_away_is_a_503_or_what_the_limiter_does_without_it() {
     let open = serve(app(RefuseLayer::new(limiter(Unavailable::Allow)))).await;
     let granted = ask(&open).await;
     assert_eq!((granted.status(), granted.headers().get("ratelimit")), (StatusCode::OK, None));
+}
+
+/// A request that one limit refuses takes nothing of the other one.
+#[tokio::test]
+async fn each_customer_has_a_limit_and_so_have_all_together() {
+    let clock = ManualClock::new();
+    let bucket = |capacity| TokenBucket::new(Rate::per_second(1.0), capacity);
+    let customers = KeyedRateLimiter::<String, _>::with_clock(bucket(3), &clock);
+    let all = RateLimiter::with_clock(bucket(4), &clock);
+    let layer = RefuseLayer::by({
+        let (customers, all) = (customers.clone(), all.clone());
+        move |request| customers.at(request.uri.path().to_owned()).and(&all)
+    });
+    let url = serve(app(layer)).await;
+    let ask = async |customer: &str| ask(&format!("{url}/{customer}")).await;
+    for _ in 0..3 {
+        assert_eq!(ask("ann").await.status(), StatusCode::OK);
+    }
+    let refused = ask("ann").await;
+    assert_eq!((refused.status(), retry_after(&refused)), (StatusCode::TOO_MANY_REQUESTS, Some(1)));
+    assert_eq!(field(&refused, "ratelimit-policy").len(), 2);
+    assert_eq!((customers.available("/ann"), all.available()), (0, 1));
+    assert_eq!(ask("bob").await.status(), StatusCode::OK);
+    assert_eq!(ask("bob").await.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!((customers.available("/bob"), all.available()), (2, 0));
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(ask("bob").await.status(), StatusCode::OK);
 }

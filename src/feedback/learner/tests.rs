@@ -1,0 +1,209 @@
+//! Each rule by itself.
+
+use std::time::Duration;
+
+use super::{Learner, Pace, Recent, Search};
+use crate::units::Nanos;
+
+/// In tenths of a second.
+fn at(tenths: u64) -> Nanos {
+    Nanos::new(tenths * 100_000_000)
+}
+
+fn searching(start: f64) -> Learner {
+    let search = Search { start, seed: 7, ..Search::default() };
+    Learner::new(&search, at(0), &Recent::new(at(0)))
+}
+
+/// One whose rate was found a while ago.
+fn found(rate: f64) -> Learner {
+    let mut learner = searching(rate / 0.75);
+    learner.cycle = u32::MAX;
+    learner.refused(at(10), at(9), None);
+    assert!((learner.rate - rate).abs() < 1e-9);
+    learner
+}
+
+fn near(a: f64, b: f64) -> bool {
+    (a / b - 1.0).abs() < 1e-6
+}
+
+#[test]
+fn a_refusal_takes_less_the_more_calls_went_well_before() {
+    for (good, keeps) in [(0, 0.75), (5, 0.8), (30, 0.9), (80, 0.95), (1000, 0.96)] {
+        let mut learner = found(100.0);
+        for call in 0..good {
+            learner.good(at(20 + call), at(11 + call), false);
+        }
+        learner.refused(at(2000), at(1999), None);
+        assert!(near(learner.rate, 100.0 * keeps), "{good}: {}", learner.rate);
+    }
+}
+
+#[test]
+fn calls_that_were_under_way_lower_the_rate_once() {
+    let mut learner = found(100.0);
+    (0..50).for_each(|_| learner.refused(at(11), at(10), None));
+    assert!(near(learner.rate, 100.0));
+    learner.refused(at(20), at(11), None);
+    (0..50).for_each(|sent| learner.refused(at(21), at(20 - sent % 10), None));
+    assert!(near(learner.rate, 75.0));
+}
+
+#[test]
+fn only_calls_that_waited_raise_the_rate_and_idleness_does_not() {
+    let mut learner = found(100.0);
+    (0..100).for_each(|call| learner.good(at(11 + call), at(11 + call), false));
+    assert!(near(learner.rate, 100.0));
+    // An hour, of which two permits' time counts.
+    learner.good(at(36_000), at(35_999), true);
+    assert!(near(learner.rate, 100.0 * (1.0 + 0.025 * 0.02 * 8.0)), "{}", learner.rate);
+}
+
+#[test]
+fn the_search_doubles_the_rate_each_second_and_the_ceiling_ends_it() {
+    let search = Search { start: 10.0, ceiling: 35.0, seed: 7 };
+    let mut learner = Learner::new(&search, at(0), &Recent::new(at(0)));
+    (1..=10).for_each(|tenth| learner.good(at(tenth), at(tenth - 1), true));
+    assert!((18.0..21.0).contains(&learner.rate), "{}", learner.rate);
+    (11..=40).for_each(|tenth| learner.good(at(tenth), at(tenth - 1), true));
+    assert!(near(learner.rate, 35.0));
+    learner.set_pace(25);
+    assert!(near(learner.pace().rate, 35.0));
+}
+
+/// RFC 7661: 1,000/s is no start for a client that has used 5/s.
+#[test]
+fn the_first_refusal_leaves_twice_what_was_delivered() {
+    let mut learner = searching(1000.0);
+    (1..=50).for_each(|call| learner.good(at(2 * call), at(2 * call), false));
+    learner.refused(at(100), at(100), None);
+    assert!(near(learner.rate, 10.0), "{}", learner.rate);
+}
+
+#[test]
+fn six_refusals_in_a_row_are_a_window_whose_quota_is_what_was_delivered() {
+    let mut learner = found(100.0);
+    (learner.cycle, learner.since) = (0, at(10));
+    for call in 0..600 {
+        learner.good(at(11 + call), at(11 + call), false);
+    }
+    for refusal in 0..6 {
+        learner.refused(at(700 + 2 * refusal), at(699 + 2 * refusal), None);
+    }
+    // 600 in 70 s; the first five are cuts, to 30/s.
+    assert!(near(learner.rate, 600.0 / 70.0), "{}", learner.rate);
+    // Probes after 1, 2, 4, 8, 16, 16 s, each by half.
+    for (refusal, seconds) in [(1, 2.0), (2, 4.0), (3, 8.0), (4, 16.0), (5, 16.0)] {
+        let now = at(1000 * refusal);
+        learner.refused(now, now, None);
+        let wait = learner.until.since(now).as_secs_f64();
+        assert!((0.5 * seconds..1.5 * seconds).contains(&wait), "{refusal}: {wait}");
+    }
+    assert!(near(learner.rate, 600.0 / 70.0));
+}
+
+#[test]
+fn a_pause_after_a_refusal_is_short_and_no_two_are_the_same() {
+    let mut waits = Vec::new();
+    let mut learner = found(10.0);
+    for refusal in 2..6 {
+        let now = at(100 * refusal);
+        learner.good(now, now, false);
+        learner.refused(now, now, Some(Duration::from_secs(3)));
+        waits.push(learner.until.since(now));
+    }
+    assert!(waits.iter().all(|wait| (3000..4000).contains(&wait.as_millis())), "{waits:?}");
+    waits.dedup();
+    assert_eq!(waits.len(), 4, "{waits:?}");
+}
+
+#[test]
+fn who_has_more_waiting_asks_for_more() {
+    let mut learner = found(100.0);
+    for (waiting, pace) in [(0, 100.0), (1, 100.0), (16, 200.0), (25, 223.607), (9999, 223.607)] {
+        learner.set_pace(waiting);
+        assert!((learner.pace().rate / pace - 1.0).abs() < 0.011, "{waiting}");
+    }
+}
+
+#[test]
+fn failures_are_nothing_until_most_calls_fail() {
+    let (mut learner, recent) = (found(100.0), Recent::new(at(0)));
+    for call in 0..1000 {
+        if call % 5 < 2 {
+            learner.failed(at(20 + call), at(20 + call), &recent);
+        } else {
+            learner.good(at(20 + call), at(20 + call), false);
+        }
+        learner.set_pace(1);
+        assert!(near(learner.pace().rate, 100.0), "{call}");
+    }
+    // Two of three fail: twice what comes through.
+    for call in 0..1000 {
+        if call % 3 > 0 {
+            learner.failed(at(20 + call), at(20 + call), &recent);
+        } else {
+            learner.good(at(20 + call), at(20 + call), false);
+        }
+    }
+    learner.set_pace(1);
+    assert!((60.0..75.0).contains(&learner.pace().rate), "{}", learner.pace().rate);
+}
+
+#[test]
+fn an_outage_is_probed_after_1_2_4_8_and_16_seconds_and_over_after_13_calls() {
+    let (mut learner, mut recent) = (found(100.0), Recent::new(at(0)));
+    (0..6000).for_each(|_| recent.count(at(300)));
+    let outage = |learner: &mut Learner, now| learner.failed(now, now, &recent);
+    (0..8).for_each(|_| assert!(!outage(&mut learner, at(600))));
+    assert!(outage(&mut learner, at(600)), "the ninth in a row");
+    // Those that were under way as well.
+    (0..50).for_each(|_| assert!(!outage(&mut learner, at(600))));
+    for (probe, seconds) in [(0, 1.0), (1, 2.0), (2, 4.0), (3, 8.0), (4, 16.0), (5, 16.0)] {
+        learner.set_pace(25);
+        assert!(near(learner.pace().rate, 1.0 / seconds), "{probe}: {}", learner.pace().rate);
+        assert!(learner.pace().jitter != 0.0 && learner.pace().jitter.abs() <= 0.5);
+        assert!(!outage(&mut learner, at(1000 + probe)));
+    }
+    for (good, part) in [(1, 0.1), (12, 0.975), (1, 1.0)] {
+        (0..good).for_each(|_| learner.good(at(2000), at(2000), false));
+        learner.set_pace(1);
+        assert!((learner.pace().rate - 100.0 * part).abs() < 2.0, "{}", learner.pace().rate);
+    }
+}
+
+/// A client that had used 1/s of 100/s has to find them again.
+#[test]
+fn an_outage_leaves_twice_what_was_used() {
+    let (mut learner, mut recent) = (found(100.0), Recent::new(at(0)));
+    (0..60).for_each(|call| recent.count(at(10 * call)));
+    (0..9).for_each(|_| _ = learner.failed(at(600), at(600), &recent));
+    assert!(near(learner.rate, 2.0), "{}", learner.rate);
+    assert!(learner.is_searching);
+}
+
+#[test]
+fn strangers_that_use_a_quota_up_leave_what_was_delivered_lately() {
+    let (mut learner, mut recent) = (searching(f64::INFINITY), Recent::new(at(0)));
+    assert_eq!(learner.pace(), Pace::NONE);
+    (0..120).for_each(|call| recent.count(at(5 * call)));
+    learner.used_up((at(600), at(600), at(700)), true, &recent);
+    assert!(near(learner.rate, 2.0), "{}", learner.rate);
+    let wait = learner.until.since(at(700));
+    assert!(learner.until >= at(700) && wait <= Duration::from_secs(1), "{wait:?}");
+}
+
+#[test]
+fn what_was_used_is_of_this_minute_and_the_last() {
+    let mut recent = Recent::new(at(0));
+    let minute = 687;
+    (0..100).for_each(|_| recent.count(at(10)));
+    assert_eq!(recent.read(at(20)), (100, at(0)));
+    (0..10).for_each(|_| recent.count(at(minute + 10)));
+    assert_eq!(recent.read(at(minute + 20)), (110, at(0)));
+    assert_eq!(recent.read(at(2 * minute + 20)).0, 10);
+    assert_eq!(recent.read(at(3 * minute + 20)).0, 0);
+    recent.count(at(9 * minute));
+    assert_eq!(recent.read(at(9 * minute + 20)).0, 1);
+}

@@ -1,0 +1,47 @@
+//! What is known of a server at one moment.
+
+use std::time::Duration;
+
+use super::answer::{Meter, Unit};
+use crate::units::Rate;
+
+/// What a [`Feedback`](super::Feedback) knows of its server now, to be shown; its `Debug` prints it.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::feedback::{Feedback, Unit};
+/// use tollgate::{InFlight, ManualClock, RateLimiter};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let clock = ManualClock::new();
+/// let feedback = Feedback::new(RateLimiter::with_clock(InFlight::new(10), &clock));
+/// let headers = [("x-ratelimit-remaining", "41"), ("x-ratelimit-reset", "20")];
+/// feedback.acquire(1).await?.observe(200u16, &headers).await;
+/// feedback.acquire(1).await?.refused(Some(Duration::from_secs(7))).await;
+/// clock.advance(Duration::from_secs(1));
+/// let snapshot = feedback.snapshot();
+/// assert_eq!(snapshot.pause, Some(Duration::from_secs(6)));
+/// assert_eq!(snapshot.lowered, Some(Duration::from_secs(1)));
+/// let (unit, meter) = snapshot.meters[0];
+/// assert_eq!((unit, meter.remaining), (Unit::Requests, Some(41)));
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// How long no call goes to the server from now, because it has refused one. [`Feedback::resume`] ends it.
+    ///
+    /// [`Feedback::resume`]: super::Feedback::resume
+    pub pause: Option<Duration>,
+    /// The learned rate, as [`Feedback::rate`](super::Feedback::rate) returns it.
+    pub rate: Option<Rate>,
+    /// How long ago a refusal or an outage last lowered it.
+    pub lowered: Option<Duration>,
+    /// Most of the last calls failed: the rate is what comes through, or that of probes.
+    pub is_down: bool,
+    /// What the server said that remains of its windows that last, and how long from now.
+    pub meters: Vec<(Unit, Meter)>,
+    /// The calls that were sent and not answered.
+    pub under_way: u64,
+}
