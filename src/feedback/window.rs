@@ -202,6 +202,7 @@ impl Window {
         let order = self.order(heard, reset, remaining);
         self.watch(heard, meter, remaining, reset, (cost, out));
         if order == Order::Stale {
+            self.first.used = self.first.used.saturating_add(cost);
             return order;
         }
         let (mut since, first) = (heard.now, reset.latest);
