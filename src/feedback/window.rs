@@ -205,12 +205,13 @@ impl Window {
             self.first.used = self.first.used.saturating_add(cost);
             return order;
         }
-        let (mut since, first) = (heard.now, reset.latest);
+        let (mut since, mut first) = (heard.now, reset.latest);
         if self.slides {
             // What the server counted after this call is among the calls under way. So it rises from the sending on.
             let (way, span) = (heard.now.since(heard.sent), reset.latest.since(heard.now));
             since = heard.sent.saturating_add(way / JITTER);
             reset.latest = since.saturating_add(span);
+            first = heard.sent.saturating_add(way / 2).saturating_add(span);
         }
         let is_known = meter.reset.is_some_and(|reset| heard.knows(reset));
         let is_same = self.slides || order == Order::Newer;

@@ -237,7 +237,7 @@ fn a_guess_that_is_far_too_high_is_held() {
                 let measured = scenarios::right_limit(OURS, window, is_even, 10.0, seed);
                 let what = |what: &str| format!("{window:?}, even {is_even}: {what}");
                 misses.at_least(&what("used"), measured.used, 0.9);
-                misses.at_most(&what("refused"), measured.refused, 0.02);
+                misses.at_most(&what("refused"), measured.refused, 0.03);
             }
         }
     }
