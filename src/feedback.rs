@@ -74,6 +74,9 @@
 //! - **Token buckets** (the dialects of `OpenAI` and Anthropic, and servers whose refusals name the time of the
 //!   next permit and a later reset) refill steadily, so calls go on at the rate that remaining and reset give and
 //!   need not wait for the reset. They do not shrink the limiter.
+//! - A server whose permits are *seen* to come back before the reset (more remains than before, or the reset moves) has a
+//!   window that slides, or a bucket. Then as much goes out as comes back, and a limit of your own that is the server's
+//!   loses nothing. A refusal now and then is taken for the jitter of the way there; more of them end that.
 //! - **At the reset** a window reopens by itself: with the whole quota if a window was seen to begin so, otherwise
 //!   with one call, whose answer says more. What was taken from the limiter is returned.
 //! - **Late answers** undo nothing: each call knows when it was sent.

@@ -8,7 +8,7 @@
 //! learned, each call is a permit of a small bucket at that pace.
 //!
 //! Ready: at once if `out + n <= cap(now)`, where `cap(t)` is `cap` before the reset and `max(cap, opening)` from
-//! it on; or rises from one to the other, if the server restores permits steadily. A call for more than `cap` ever is
+//! it on, and something between from a knee on; or rises from one to the other, if the server restores permits steadily. A call for more than `cap` ever is
 //! goes alone after the reset: the server decides.
 
 use std::time::Duration;
@@ -42,8 +42,10 @@ const ONE: f64 = 1.0 - 1e-9;
 pub(super) struct Cap {
     pub(super) cap: u64,
     pub(super) opening: u64,
-    /// From when on `cap` is there, and when it becomes `opening`.
+    /// From when on `cap` is there, when it becomes `at_knee`, and when `opening`.
     pub(super) since: Nanos,
+    pub(super) knee: Nanos,
+    pub(super) at_knee: u64,
     pub(super) reset: Nanos,
     /// Whether it rises meanwhile.
     pub(super) rises: bool,
@@ -54,6 +56,8 @@ impl Cap {
         cap: u64::MAX,
         opening: u64::MAX,
         since: Nanos::ZERO,
+        knee: Nanos::ZERO,
+        at_knee: u64::MAX,
         reset: Nanos::ZERO,
         rises: false,
     };
@@ -65,28 +69,40 @@ impl Cap {
         if now < self.since {
             return 0;
         }
-        let span = self.reset.since(self.since).as_nanos();
-        if !self.rises || span == 0 {
-            return self.cap;
+        let [low, high] = self.piece(|(at, _)| now < at);
+        if !self.rises {
+            return low.1;
         }
-        let more = u128::from(self.opening.saturating_sub(self.cap));
-        let risen = more * now.since(self.since).as_nanos() / span;
-        self.cap + u64::try_from(risen).unwrap_or(u64::MAX)
+        let span = high.0.since(low.0).as_nanos().max(1);
+        let more = u128::from(high.1.saturating_sub(low.1));
+        let risen = more * now.since(low.0).as_nanos() / span;
+        low.1 + u64::try_from(risen).unwrap_or(u64::MAX)
     }
 
     /// When it is `needed`, at the latest at the reset.
-    fn reached(&self, needed: u64) -> Nanos {
+    pub(super) fn reached(&self, needed: u64) -> Nanos {
         if needed <= self.cap {
             return self.since;
         }
-        let more = u128::from(self.opening.saturating_sub(self.cap));
-        let lacks = u128::from(needed.saturating_sub(self.cap));
+        let [low, high] = self.piece(|(_, n)| needed <= n);
+        let more = u128::from(high.1.saturating_sub(low.1));
+        let lacks = u128::from(needed.saturating_sub(low.1));
         if !self.rises || lacks >= more {
-            return self.reset;
+            return high.0;
         }
-        let span = self.reset.since(self.since).as_nanos();
+        let span = high.0.since(low.0).as_nanos();
         let nanos = u64::try_from((lacks * span).div_ceil(more)).unwrap_or(u64::MAX);
-        Nanos::new(self.since.get().saturating_add(nanos)).min(self.reset)
+        Nanos::new(low.0.get().saturating_add(nanos)).min(high.0)
+    }
+
+    /// From the one to the other it changes: up to the knee, or after it.
+    fn piece(&self, is_before: impl Fn((Nanos, u64)) -> bool) -> [(Nanos, u64); 2] {
+        let knee = (self.knee, self.at_knee);
+        if is_before(knee) {
+            [(self.since, self.cap), knee]
+        } else {
+            [knee, (self.reset, self.opening)]
+        }
     }
 
     fn ready_at(&self, out: u64, now: Nanos, n: u64) -> Ready {

@@ -63,6 +63,10 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// What was learned of a server that is not called is forgotten after this time.
 const LONGEST: Duration = Duration::from_secs(3600);
 
+/// Where permits were seen to come back steadily, a refusal for as many good calls may be the jitter of the way: a limit
+/// that is the server's own is refused at most a call in twenty.
+const CHANCE: u32 = 10;
+
 /// The most grants that are kept to be given back at a reset.
 const TAKEN: usize = 16;
 
@@ -84,6 +88,8 @@ pub(super) struct State<G> {
     refused_at: Nanos,
     /// How often in a row the server has refused.
     refusals: u32,
+    /// The calls that it took, less some for each refusal: what may be chance.
+    good: u32,
     pub(super) paused_until: Nanos,
     /// Until when the limiter is paused because nothing remains.
     exhausted_until: Nanos,
@@ -108,6 +114,7 @@ impl<G> State<G> {
             recent,
             refused_at: Nanos::ZERO,
             refusals: 0,
+            good: 0,
             paused_until: Nanos::ZERO,
             exhausted_until: Nanos::ZERO,
             shut: 0,
@@ -282,6 +289,7 @@ impl<G> State<G> {
             };
         }
         if answer.verdict == Verdict::Accepted {
+            self.good = (self.good + 1).min(5 * CHANCE);
             if is_news {
                 self.refusals = 0;
             }
@@ -338,9 +346,13 @@ impl<G> State<G> {
         }
         let named = answer.wait.map(|wait| heard.wait(wait));
         let was_known = self.windows.iter().any(|window| window.was_known(heard.sent));
+        let is_news = heard.sent >= self.refused_at;
+        let is_chance = named.is_none() && (!is_news || self.good >= CHANCE);
         for (window, unit) in self.windows.iter_mut().zip(Unit::ALL) {
             let is_short = short.iter().find(|(other, ..)| *other == unit);
-            if window.was_known(heard.sent) && (short.is_empty() || is_short.is_some()) {
+            let is_chance = is_short.is_some() && window.slides() && is_chance;
+            let is_meant = short.is_empty() || is_short.is_some();
+            if window.was_known(heard.sent) && is_meant && !is_chance {
                 window.distrust();
             }
             if let Some(&(_, meter, cost)) = is_short {
@@ -370,6 +382,9 @@ impl<G> State<G> {
         was_known: bool,
     ) -> Option<Duration> {
         self.stats.refused += 1;
+        if is_news {
+            self.good = self.good.saturating_sub(CHANCE);
+        }
         let (now, sent) = (heard.now, heard.sent);
         // Calls that were under way together are refused together.
         let again = self.refusals.saturating_sub(u32::from(!is_news));
@@ -397,10 +412,14 @@ impl<G> State<G> {
             return None;
         };
         let until = now.saturating_add(wait);
+        // Else by the jitter of the way.
+        let is_shared = short.iter().any(|&(unit, ..)| !self.windows[unit.index()].slides());
         if is_news && was_known && !short.is_empty() {
-            let (learner, recent) = self.learner(now);
-            let of_requests = short.iter().any(|&(unit, ..)| unit == Unit::Requests);
-            learner.used_up((now, sent, until), of_requests, recent);
+            if is_shared {
+                let (learner, recent) = self.learner(now);
+                let of_requests = short.iter().any(|&(unit, ..)| unit == Unit::Requests);
+                learner.used_up((now, sent, until), of_requests, recent);
+            }
         } else if is_news && short.is_empty() {
             let obeyed = self.paused_until.saturating_add(AGAIN.max(wait));
             let is_again = self.paused_until > Nanos::ZERO && now <= obeyed;

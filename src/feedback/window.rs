@@ -4,9 +4,11 @@
 //! both. Of two whose calls were under way at the same time the one with the later reset is; with the same
 //! reset, within what is known of it, the one of which less remains, as within a window `remaining` only falls.
 //!
-//! An answer brings its own reset, even if both could be the same: a sliding window's reset moves with each call.
+//! What came back until a reset is there at that reset, even if later answers name later ones: in a window that slides
+//! each answer names the time at which its own call is forgotten. So a call tries at
+//! the earliest of the resets that may be the same. Whether permits come back steadily is [seen](Window::watch).
 //! A reset is an interval of our clock: the server made the answer at some time between the sending of the call
-//! and now. A date of a whole second is the begin of that second.
+//! and now. A date of a whole second is the begin of that second, and a time in whole seconds was rounded up.
 
 use std::time::Duration;
 
@@ -31,6 +33,13 @@ pub(super) struct Heard {
 /// The reset of a server that gives none: when to ask again.
 const NO_RESET: Duration = Duration::from_secs(1);
 
+/// A time in whole seconds was rounded by less than this.
+const ROUNDED: Duration = Duration::from_secs(1);
+
+/// The part of a call's time on the way by which others are earlier or later. With none, a limit that is the server's
+/// own is refused a call in twenty on windows of a second.
+const JITTER: u32 = 16;
+
 /// How much slower than it says a server's permits come back once it has refused against its word: other clients
 /// take of them as well. Only the first few are counted on: the answers that they bring say what remains. With 8
 /// instead of 16, two clients of one bucket of tokens that know nothing of each other have three times as many
@@ -46,6 +55,13 @@ struct Reset {
 }
 
 impl Heard {
+    /// Whether our clock shows how far away a reset is: not a date if the server's calendar is not known, and not one
+    /// that is too far away.
+    fn knows(&self, reset: When) -> bool {
+        let is_dated = matches!(reset, When::After(_)) || self.date.is_some();
+        is_dated && self.wait(reset) < self.max
+    }
+
     /// How long after now a time is, at the latest.
     pub(super) fn wait(&self, when: When) -> Duration {
         when.after(self.date.unwrap_or(self.calendar)).min(self.max)
@@ -55,10 +71,13 @@ impl Heard {
         let after = self.wait(reset.unwrap_or(When::After(NO_RESET)));
         let latest = self.now.saturating_add(after);
         let (earliest, id) = match (reset, self.date) {
-            (Some(When::After(_)), _) => (self.sent.saturating_add(after), None),
+            (Some(When::After(_)), _) => {
+                let rounded = if after.subsec_nanos() == 0 { ROUNDED } else { Duration::ZERO };
+                (self.sent.saturating_add(after.saturating_sub(rounded)), None)
+            }
             (Some(When::At(at)), Some(_)) => {
                 let earliest = self.sent.saturating_add(after);
-                (earliest.saturating_sub(Duration::from_secs(1)), Some(at))
+                (earliest.saturating_sub(ROUNDED), Some(at))
             }
             (Some(When::At(at)), None) => (latest, Some(at)),
             // As good as any.
@@ -87,6 +106,24 @@ struct Told {
     reset: Reset,
 }
 
+/// An answer with which that to a call sent later is compared.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    remaining: u64,
+    sent: Nanos,
+    at: Nanos,
+    /// What calls cost that were sent before it came, and were answered after.
+    besides: u64,
+}
+
+/// The earliest reset of those that answers of this window have named: what was used then is back. And what calls cost
+/// that were answered since, which is not.
+#[derive(Clone, Copy, Debug, Default)]
+struct First {
+    reset: Nanos,
+    used: u64,
+}
+
 /// How an answer stands to the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -107,8 +144,14 @@ pub(super) struct Window {
     opening: u64,
     /// Permits come back steadily until the reset, not all of them at it.
     rises: bool,
-    /// What refusals have shown of that. Else it is as the dialect says.
+    /// What answers have shown of that. Else it is as the dialect says.
     is_steady: Option<bool>,
+    mark: Option<Mark>,
+    /// More remained than after a call that was sent then: it may have been a new window.
+    risen: Option<Nanos>,
+    /// That they come back steadily was seen of what remains.
+    slides: bool,
+    first: First,
     /// It has refused a call although by what it said permits were there.
     is_distrusted: bool,
 }
@@ -116,7 +159,9 @@ pub(super) struct Window {
 impl Window {
     /// When the quota is there again, if the server has said so.
     pub(super) fn reset(&self) -> Option<Nanos> {
-        self.told.map(|told| told.reset.latest)
+        let told = self.told?;
+        let is_tried = !self.is_distrusted && !self.rises;
+        Some(if is_tried { told.reset.latest.min(self.first.reset) } else { told.reset.latest })
     }
 
     /// How much remained when the server last said so.
@@ -147,18 +192,36 @@ impl Window {
     }
 
     pub(super) fn has_ended(&self, now: Nanos) -> bool {
-        self.told.is_some_and(|told| told.reset.latest <= now)
+        self.reset().is_some_and(|reset| reset <= now)
     }
 
     /// Hears the answer to a call for `cost` while `out` others are under way.
     pub(super) fn hear(&mut self, heard: &Heard, meter: Meter, cost: u64, out: u64) -> Order {
         let Some(remaining) = meter.remaining else { return Order::Stale };
-        let reset = heard.reset(meter.reset);
+        let mut reset = heard.reset(meter.reset);
         let order = self.order(heard, reset, remaining);
+        self.watch(heard, meter, remaining, reset, (cost, out));
         if order == Order::Stale {
+            self.first.used = self.first.used.saturating_add(cost);
             return order;
         }
-        let told = Told { remaining, limit: meter.limit, at: heard.now, since: heard.now, reset };
+        let (mut since, mut first) = (heard.now, reset.latest);
+        if self.slides {
+            // What the server counted after this call is among the calls under way. So it rises from the sending on.
+            let (way, span) = (heard.now.since(heard.sent), reset.latest.since(heard.now));
+            since = heard.sent.saturating_add(way / JITTER);
+            reset.latest = since.saturating_add(span);
+            first = heard.sent.saturating_add(way / 2).saturating_add(span);
+        }
+        let is_known = meter.reset.is_some_and(|reset| heard.knows(reset));
+        let is_same = self.slides || order == Order::Newer;
+        if is_known && is_same && heard.sent < self.first.reset {
+            self.first.reset = self.first.reset.min(first);
+            self.first.used = self.first.used.saturating_add(cost);
+        } else {
+            self.first = First { reset: first, used: 0 };
+        }
+        let told = Told { remaining, limit: meter.limit, at: heard.now, since, reset };
         let is_new = order == Order::First && self.has_ended(heard.sent);
         if is_new && meter.reset.is_some() && !self.is_distrusted {
             // A window that began with all of its quota will do so again. One that slides may not, nor one whose end
@@ -171,6 +234,50 @@ impl Window {
         self.told = Some(told);
         self.known_since.get_or_insert(heard.now);
         order
+    }
+
+    /// Looks whether permits come back before the reset, or the reset moves. Within one window neither is so. If what
+    /// is known of the reset does not rule out that another window has begun, it shows nothing if that begins with
+    /// all of its quota; else it is believed for now, or, if a refusal has spoken against it, the second time within the
+    /// length of a window.
+    fn watch(
+        &mut self,
+        heard: &Heard,
+        meter: Meter,
+        remaining: u64,
+        reset: Reset,
+        (cost, out): (u64, u64),
+    ) {
+        let (Some(limit), Some(span)) = (meter.limit, meter.reset) else { return };
+        if meter.is_continuous || self.is_distrusted || !heard.knows(span) {
+            return;
+        }
+        let here = Mark { remaining, sent: heard.sent, at: heard.now, besides: 0 };
+        let mark = self.mark.get_or_insert(here);
+        if heard.sent < mark.at {
+            mark.besides = mark.besides.saturating_add(cost);
+            return;
+        }
+        let mark = std::mem::replace(mark, here);
+        // Else it is about another window.
+        let Some(last) = self.told.filter(|last| last.limit == meter.limit) else { return };
+        let lasts = heard.now < last.reset.earliest;
+        let has_moved = lasts && last.reset.latest < reset.earliest;
+        if remaining <= mark.remaining && !has_moved {
+            return;
+        }
+        let before = self.risen.replace(mark.sent);
+        let is_again = before.is_some_and(|before| heard.now.since(before) < heard.wait(span));
+        let counted = cost.saturating_add(out).saturating_add(mark.besides);
+        let is_part = self.is_steady.is_none() && remaining.saturating_add(counted) < limit;
+        if lasts || is_again || is_part {
+            (self.is_steady, self.slides) = (Some(true), true);
+        }
+    }
+
+    /// Whether it was seen that permits come back steadily.
+    pub(super) fn slides(&self) -> bool {
+        self.slides
     }
 
     fn order(&self, heard: &Heard, reset: Reset, remaining: u64) -> Order {
@@ -213,6 +320,9 @@ impl Window {
 
     /// How long until `cost` is there, by what a refusal says remains.
     pub(super) fn back(&self, heard: &Heard, meter: Meter, cost: u64) -> Option<Duration> {
+        if self.slides {
+            return Some(self.cap().reached(cost.max(1)).since(heard.now));
+        }
         let all = heard.wait(meter.reset?);
         Some(if self.is_steady(meter) { share(all, meter, cost) } else { all })
     }
@@ -231,7 +341,7 @@ impl Window {
         });
         if is_early && is_share {
             self.is_steady = Some(true);
-        } else if self.was_known(heard.sent) {
+        } else if self.was_known(heard.sent) && !self.slides {
             // It was sent by what was known.
             self.is_steady = if is_early { None } else { Some(false) };
         }
@@ -240,6 +350,9 @@ impl Window {
     /// The server has refused a call for `cost` until a time. If permits come back steadily, that much is there
     /// then, and all at the reset. Else one call may be.
     pub(super) fn shut(&mut self, heard: &Heard, meter: Meter, cost: u64, until: Nanos) {
+        if self.slides && self.cap().reached(cost.max(1)) <= until {
+            return;
+        }
         let at = heard.now;
         self.rises = self.is_steady(meter);
         self.told = Some(if self.rises {
@@ -247,6 +360,7 @@ impl Window {
             Told { remaining, limit, at, since: until, reset: heard.reset(meter.reset) }
         } else {
             self.opening = 1;
+            self.first = First { reset: until, used: 0 };
             let reset = Reset { earliest: until, latest: until, id: None };
             Told { remaining: 0, limit: meter.limit, at, since: at, reset }
         });
@@ -254,6 +368,9 @@ impl Window {
 
     /// A call that was sent by what was known has been refused: from now on each window begins with one call.
     pub(super) fn distrust(&mut self) {
+        if std::mem::take(&mut self.slides) {
+            self.is_steady = None;
+        }
         (self.opening, self.is_distrusted) = (1, true);
     }
 
@@ -276,12 +393,17 @@ impl Window {
             let span = reset.since(told.since);
             reset = told.since.saturating_add(span.saturating_mul(DOUBTED));
         }
-        Cap {
-            cap: told.remaining,
-            opening: if rises { told.limit.unwrap_or(1) } else { self.opening },
-            since: told.since,
-            reset,
-            rises,
-        }
+        let opening = if rises { told.limit.unwrap_or(1) } else { self.opening };
+        let first = self.first;
+        let (knee, at_knee) = if !rises {
+            // A call tries.
+            (self.reset().unwrap_or(reset), told.remaining.saturating_add(1).min(opening))
+        } else if self.slides && told.since < first.reset && first.reset < reset {
+            (first.reset, opening.saturating_sub(first.used))
+        } else {
+            (reset, opening)
+        };
+        let at_knee = at_knee.max(told.remaining);
+        Cap { cap: told.remaining, opening, knee, at_knee, since: told.since, reset, rises }
     }
 }

@@ -213,21 +213,34 @@ fn right_limit(window: (u32, f64)) {
 }
 
 #[test]
-#[ignore = "not reached yet"]
 fn a_right_limit_of_twenty_a_second_loses_nothing() {
     right_limit((20, 1.0));
 }
 
 #[test]
-#[ignore = "not reached yet"]
 fn a_right_limit_of_sixty_in_ten_seconds_loses_nothing() {
     right_limit((60, 10.0));
 }
 
 #[test]
-#[ignore = "not reached yet"]
 fn a_right_limit_of_three_hundred_a_minute_loses_nothing() {
     right_limit((300, 60.0));
+}
+
+/// Ten times what the server bears, on windows that slide and windows that do not.
+#[test]
+fn a_guess_that_is_far_too_high_is_held() {
+    let mut misses = Misses::default();
+    for seed in seeds(2) {
+        for window in [(20, 1.0), (60, 10.0)] {
+            for is_even in [true, false] {
+                let measured = scenarios::right_limit(OURS, window, is_even, 10.0, seed);
+                let what = |what: &str| format!("{window:?}, even {is_even}: {what}");
+                misses.at_least(&what("used"), measured.used, 0.9);
+                misses.at_most(&what("refused"), measured.refused, 0.03);
+            }
+        }
+    }
 }
 
 #[test]
