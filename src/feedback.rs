@@ -43,7 +43,7 @@
 //! # What it shows
 //!
 //! - **A 429 without a time** says that the rate was too high. The rate falls, once for all calls that were under
-//!   way: by a quarter after few good calls, by a twenty-fifth after many. The first refusal also limits the rate to
+//!   way: by a quarter after few good calls, by a twelfth after many. The first refusal also limits the rate to
 //!   twice what the server accepted recently, because a higher rate was never tested.
 //! - **Good calls** that waited for the rate raise it: by 2.5 % a second at first, and by up to 20 % the longer none is
 //!   refused. A rate that is not used up does not move, so an idle program does not drift.
@@ -56,6 +56,8 @@
 //!   the last twenty calls did not fail, nothing happens. Below that the pace is twice what comes through. Nine failures
 //!   in a row are an outage: single calls again, and all of the rate thirteen good calls after it.
 //! - **Random parts** of the pauses and between single calls keep many clients out of step.
+//!
+//! ![the rate that a client learned, beside the quota that it did not know][learned_rate]
 //!
 //! A client that was never refused pays nothing for this: there is no rate, until
 //! [`start`](FeedbackBuilder::start) or a refusal makes one. Each process learns for itself, also over Redis.
@@ -152,6 +154,8 @@
 //! set.
 //!
 //! A [`Dialect`] of your own is a few lines. To read headers without a limiter: [`Dialects::read`].
+//!
+#![doc = include_str!("../docs/pictures/learner/url.md")]
 
 mod adaptive;
 mod answer;

@@ -113,7 +113,7 @@ impl Part {
     }
 
     /// The name of the rule, as in a [file](crate::Limits#in-a-file), or `"server"` if a
-    /// [`Feedback`](crate::guide::http) held the call back for its server. `None` if it is composed itself, or a rule
+    /// `Feedback` held the call back for its server. `None` if it is composed itself, or a rule
     /// of your own.
     #[must_use]
     pub fn rule(self) -> Option<&'static str> {

@@ -29,7 +29,7 @@ const LEAST_LEFT: f64 = 0.5;
 /// A refusal takes `1 / (FIRST_CUT + good / GOOD_CALLS)` of the rate, and at least `LEAST_CUT`.
 const FIRST_CUT: f64 = 4.0;
 const GOOD_CALLS: f64 = 5.0;
-const LEAST_CUT: f64 = 0.04;
+const LEAST_CUT: f64 = 0.08;
 
 /// The growth in a second; doubled for each `DOUBLE_CALLS` good calls and `DOUBLE_SECONDS` without a refusal, at most
 /// `DOUBLINGS` times. `SEARCH` before the first refusal: the rate doubles in about a second.
@@ -291,7 +291,9 @@ impl Learner {
     /// A server did not answer a call, or not as it should. Whether an outage has begun.
     pub(super) fn failed(&mut self, now: Nanos, sent: Nanos, recent: &Recent) -> bool {
         self.down = self.down.saturating_add(1);
-        self.share *= 1.0 - 1.0 / SHARE_OF;
+        if self.probe == 0 {
+            self.share *= 1.0 - 1.0 / SHARE_OF;
+        }
         if self.probe > 0 {
             // Once for all calls that were under way.
             if sent > self.probed {
@@ -299,7 +301,12 @@ impl Learner {
             }
         } else if self.down > CHANCE {
             (self.probe, self.probed, self.share) = (1, now, 0.0);
-            if recent.rate(now) > 0.0 || self.rate == f64::INFINITY {
+            let was_used = recent.rate(now) > 0.0;
+            if !was_used && self.rate == f64::INFINITY {
+                // The search begins at the least rate: it needs no share of that.
+                self.share = 0.5;
+            }
+            if was_used || self.rate == f64::INFINITY {
                 self.leave_used(now, LEAST_LEFT, recent);
             }
             self.cuts += 1;

@@ -10,19 +10,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Two limiters that both have to grant a call; see [`Limiter::and`].
+/// Two limiters that both have to grant a call; see [`Limiter::and`](crate::Limiter::and).
 ///
 /// A caller waits at the first limiter, then at the second, in the order of arrival at each:
 ///
 /// - It joins the queue of the second when the first has granted it, whether it is polled or not. While it waits at the
 ///   first, it holds nothing of the second.
 /// - While it waits at the second, it holds its permits of the first. If it leaves, or the second refuses it, they go
-///   back at once, as by [`refund`](AndGrant::refund).
+///   back at once, as by [`refund`](crate::AndGrant::refund).
 /// - So put the narrow limiter first: what a customer cannot use yet is not kept from the others.
 ///
 /// A timeout covers both waits. The call fails at once if the first queue is too long for it; the second queue is checked
 /// after the first grant. `ahead_by` and tenants apply at both. A
-/// [reservation](Limiter::reserve) says how long the wait is at the limiter at which it stands.
+/// [reservation](crate::Limiter::reserve) says how long the wait is at the limiter at which it stands.
 ///
 /// **Both limiters count in the same permits.** To take different costs from each, call them one after the other, or
 /// make one policy of a tuple.
@@ -39,7 +39,7 @@ use std::sync::atomic::AtomicU64;
 /// | `name`, `clock` | the first limiter's |
 /// | `part` of an error, `limited_by` | limit 1 of 2 for the first limiter, limit 2 of 2 for the second |
 ///
-/// A [`Feedback`](crate::guide::http) around it therefore teaches the first. To teach one of the two, put the feedback
+/// A `Feedback` around it therefore teaches the first. To teach one of the two, put the feedback
 /// around that one: `Feedback::new(one).and(&other)`.
 ///
 /// ```

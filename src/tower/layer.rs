@@ -77,7 +77,7 @@ impl<C: Cost> RateLimitLayer<C> {
     }
 
     /// A limiter whose servers teach it: what a response says of limits holds back later calls to the same server and
-    /// bucket, see [`Servers`](crate::feedback::Servers). [`learn_by`](Self::learn_by) has options, and shows what was
+    /// bucket, see [`Servers`]. [`learn_by`](Self::learn_by) has options, and shows what was
     /// learned.
     ///
     /// ```
