@@ -189,7 +189,7 @@ fn serial_outcomes<P: Modelled>(threads: &'static [&'static [Call]]) -> Vec<Outc
     ) {
         let mut ended = true;
         for (thread, calls) in threads.iter().enumerate() {
-            let (next, owed) = progress[thread];
+            let (next, owed) = progress[thread].clone();
             let mut progress = progress.to_vec();
             let mut answers = answers.to_vec();
             let mut serial = serial.clone();
@@ -203,7 +203,7 @@ fn serial_outcomes<P: Modelled>(threads: &'static [&'static [Call]]) -> Vec<Outc
                     Call::TryUpTo(n) => serial.try_up_to(n),
                     Call::TryAndRefund(n) => {
                         let receipt = serial.try_at(NOW, n);
-                        progress[thread].1 = receipt.map(|receipt| (n, receipt));
+                        progress[thread].1 = receipt.clone().map(|receipt| (n, receipt));
                         receipt.is_some()
                     }
                     Call::SetPolicy(nanos) => {
