@@ -189,7 +189,7 @@ const PATHS: &[Row] = &[
     // One that a server takes, without fields. Of the 344 instructions since 3643, 210 ask four more dialects whether they
     // apply: gRPC, and quotas beside others. Another 100 move a call that knows its server and the head of its response.
     #[cfg(feature = "feedback")]
-    ("feedback: a call and its answer without fields", 3996, || {
+    ("feedback: a call and its answer without fields", 4061, || {
         with(tollgate::feedback::Feedback::new(RateLimiter::new(bucket())), |feedback| {
             let Poll::Ready(Ok(mut call)) = poll_once(pin!(feedback.acquire(1))) else {
                 return false;
