@@ -187,7 +187,8 @@ const PATHS: &[Row] = &[
         })
     }),
     // One that a server takes, without fields. Of the 409 instructions since 3643, 210 ask four more dialects whether they
-    // apply: gRPC, and quotas beside others. Another 100 move a call that knows its server and the head of its response, and 65 see windows that slide.
+    // apply: gRPC, and quotas beside others. Another 100 move a call that knows its server and the head of its response,
+    // and 65 see windows that slide.
     #[cfg(feature = "feedback")]
     ("feedback: a call and its answer without fields", 4061, || {
         with(tollgate::feedback::Feedback::new(RateLimiter::new(bucket())), |feedback| {

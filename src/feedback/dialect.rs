@@ -398,7 +398,7 @@ impl Dialect {
     }
 
     /// gRPC: `grpc-status` 8 (`RESOURCE_EXHAUSTED`) is a refusal, and 14 (`UNAVAILABLE`) what 503 is to HTTP. The
-    /// time is that of `grpc-retry-pushback-ms`, or of a `RetryInfo` in `grpc-status-details-bin`.
+    /// time is `grpc-retry-pushback-ms`, or a `RetryInfo` in `grpc-status-details-bin`.
     #[must_use]
     pub fn grpc() -> Self {
         Self { is_grpc: true, ..Self::new("grpc").marked_by("grpc-status") }

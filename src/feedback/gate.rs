@@ -8,8 +8,8 @@
 //! learned, each call is a permit of a small bucket at that pace.
 //!
 //! Ready: at once if `out + n <= cap(now)`, where `cap(t)` is `cap` before the reset and `max(cap, opening)` from
-//! it on, and something between from a knee on; or rises from one to the other, if the server restores permits steadily. A call for more than `cap` ever is
-//! goes alone after the reset: the server decides.
+//! it on, and something between from a knee on; or rises from one to the other, if the server restores permits
+//! steadily. A call for more than `cap` ever is goes alone after the reset: the server decides.
 
 use std::time::Duration;
 

@@ -122,7 +122,7 @@ fn after(now: Nanos, seconds: f64) -> Nanos {
 /// What the gate does with it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pace {
-    /// Calls a second; infinite: as many as like.
+    /// Calls a second; infinite if it does not limit them.
     pub(super) rate: f64,
     /// Nothing goes before.
     pub(super) until: Nanos,
@@ -267,7 +267,7 @@ impl Learner {
     }
 
     /// A quota was used up earlier than the server had said, as strangers take of it: what was delivered lately is this
-    /// client's share, and twice that of a quota which does not count requests, of which calls take more or less. Not
+    /// client's share. Of a quota that does not count requests, calls take more or less, so it leaves twice as much. Not
     /// before `until`, and not at the same time as the strangers.
     pub(super) fn used_up(
         &mut self,
@@ -291,32 +291,28 @@ impl Learner {
     /// A server did not answer a call, or not as it should. Whether an outage has begun.
     pub(super) fn failed(&mut self, now: Nanos, sent: Nanos, recent: &Recent) -> bool {
         self.down = self.down.saturating_add(1);
-        if self.probe == 0 {
-            self.share *= 1.0 - 1.0 / SHARE_OF;
-        }
-        if self.probe > 0 {
-            // Once for all calls that were under way.
-            if sent > self.probed {
-                (self.probe, self.probed) = ((self.probe + 1).min(16), now);
-            }
-        } else if self.down > CHANCE {
-            (self.probe, self.probed, self.share) = (1, now, 0.0);
+        let is_known = self.rate < f64::INFINITY;
+        let begins = self.probe == 0 && self.down > CHANCE;
+        if begins {
             let was_used = recent.rate(now) > 0.0;
-            if !was_used && self.rate == f64::INFINITY {
-                // The search begins at the least rate: it needs no share of that.
-                self.share = 0.5;
-            }
-            if was_used || self.rate == f64::INFINITY {
+            // If nothing is known the search begins at the least rate, and needs no share of that.
+            let share = if was_used || is_known { 0.0 } else { 0.5 };
+            (self.probe, self.probed, self.share) = (1, now, share);
+            if was_used || !is_known {
                 self.leave_used(now, LEAST_LEFT, recent);
             }
             self.cuts += 1;
-            self.draw_jitter();
-            return true;
-        } else if self.fails() && self.rate == f64::INFINITY {
-            self.leave_used(now, LEAST_LEFT, recent);
+        } else if self.probe == 0 {
+            self.share *= 1.0 - 1.0 / SHARE_OF;
+            if self.fails() && !is_known {
+                self.leave_used(now, LEAST_LEFT, recent);
+            }
+        } else if sent > self.probed {
+            // Once for all calls that were under way.
+            (self.probe, self.probed) = ((self.probe + 1).min(16), now);
         }
         self.draw_jitter();
-        false
+        begins
     }
 
     /// Twice what was used is known, and what is above that is to be searched again.
@@ -337,7 +333,7 @@ impl Learner {
         self.share < 0.5
     }
 
-    /// Sets the pace for so many callers that wait, if it is off by a hundredth: who has more waiting asks for more.
+    /// Sets the pace for a number of waiters, if it is off by a hundredth: a client with more waiters sends faster.
     pub(super) fn set_pace(&mut self, waiting: usize) {
         let pace = self.pace_for(waiting);
         let is_near = (pace / self.pace - 1.0).abs() <= 0.01;

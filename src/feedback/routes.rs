@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 /// Hashes of the prefixes of a route, from the shortest on.
 pub(super) type Route = SmallVec<[u64; 6]>;
 
-/// No route is told apart by more than this.
+/// The most segments by which routes are told apart.
 const DEPTH: usize = 8;
 /// No more prefixes are known of a server, some 100 bytes each. Then all are learned again.
 const MOST: usize = 1024;

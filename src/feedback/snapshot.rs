@@ -38,7 +38,7 @@ pub struct Snapshot {
     pub rate: Option<Rate>,
     /// How long ago a refusal or an outage last lowered it.
     pub lowered: Option<Duration>,
-    /// Most of the last calls failed: the rate is what comes through, or that of probes.
+    /// Most of the last calls failed: the rate is what comes through, or one call at a time.
     pub is_down: bool,
     /// What the server said that remains of its windows that last, and how long from now.
     pub meters: Vec<(Unit, Meter)>,

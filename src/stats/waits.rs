@@ -97,19 +97,16 @@ impl Waits {
         counted.filter_map(|&(part, count)| Some((part?, count)))
     }
 
-    /// Those of two limiters, each of which counts as a part.
+    /// The waits of two limiters, each of which counts as a part.
     pub(crate) fn and(&self, second: &Self) -> Self {
-        let mut both = Self::default();
+        let mut limited_by = Self::default().limited_by;
         for (index, waits) in [self, second].into_iter().enumerate() {
-            both.limited_by[index] = (Some(Part::new(index, 2)), waits.count());
+            limited_by[index] = (Some(Part::new(index, 2)), waits.count());
         }
-        let pairs = self.buckets.iter().zip(&second.buckets);
-        both.buckets.iter_mut().zip(pairs).for_each(|(count, (one, other))| *count = one + other);
-        both
+        Self { limited_by, ..self.clone().with(second) }
     }
 
     /// With the waits that others counted, which were for no part of the policy.
-    #[cfg(feature = "feedback")]
     pub(crate) fn with(mut self, others: &Self) -> Self {
         self.buckets.iter_mut().zip(others.buckets).for_each(|(count, other)| *count += other);
         self

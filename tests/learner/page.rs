@@ -73,6 +73,7 @@ fn crowd(knows: Knows) -> impl Fn(Kind) -> String {
 }
 
 fn rows() -> Vec<Row> {
+    let changed = |title, rule| row(title, ">= 90 % / 90 % / <= 3 %", changes(rule));
     vec![
         row("limit 100/s, one call in five a bare 503, a minute: good calls", ">= 4,000", |kind| {
             format!("{:.0}", means(|seed| [scenarios::some_fail(kind, false, seed).good as f64])[0])
@@ -113,31 +114,14 @@ fn rows() -> Vec<Row> {
             let rate = scenarios::seldom(kind, 1);
             if rate.is_nan() { "-".to_owned() } else { format!("{rate:.2}") }
         }),
-        row(
+        changed(
             "quota halves / doubles, bucket 100/s of 10: used / used / refused",
-            ">= 90 % / 90 % / <= 3 %",
-            changes(Rule::Bucket(100.0, 10.0)),
+            Rule::Bucket(100.0, 10.0),
         ),
-        row(
-            "the same, bucket 100/s of 100",
-            ">= 90 % / 90 % / <= 3 %",
-            changes(Rule::Bucket(100.0, 100.0)),
-        ),
-        row(
-            "the same, GCRA 50/s, 10 at once",
-            ">= 90 % / 90 % / <= 3 %",
-            changes(Rule::Gcra(50.0, 10.0)),
-        ),
-        row(
-            "the same, 100 in a sliding second",
-            ">= 90 % / 90 % / <= 3 %",
-            changes(Rule::Sliding(100.0, 1.0)),
-        ),
-        row(
-            "the same, 100 in a fixed second",
-            ">= 90 % / 90 % / <= 3 %",
-            changes(Rule::Fixed(100.0, 1.0)),
-        ),
+        changed("the same, bucket 100/s of 100", Rule::Bucket(100.0, 100.0)),
+        changed("the same, GCRA 50/s, 10 at once", Rule::Gcra(50.0, 10.0)),
+        changed("the same, 100 in a sliding second", Rule::Sliding(100.0, 1.0)),
+        changed("the same, 100 in a fixed second", Rule::Fixed(100.0, 1.0)),
         row(
             "the same, bucket 10/s of 10",
             ">= 90 % / 90 % / <= 5 %",

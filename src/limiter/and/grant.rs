@@ -37,7 +37,7 @@ pub struct AndGrant<A: Granted, B: Granted<Cost = A::Cost>> {
     first: A,
     /// `None` if it was taken from the first limiter only.
     second: Option<B>,
-    /// The outcome of one settlement, while that of the other one is still to come.
+    /// The error of one settlement, while the other one is still to come.
     failed: Option<Error>,
     /// Counts it if no caller takes it.
     left: Option<Arc<AtomicU64>>,

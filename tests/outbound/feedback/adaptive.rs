@@ -40,7 +40,7 @@ struct Server {
     taken: AtomicU32,
     refused: AtomicU32,
     is_down: AtomicBool,
-    /// One call in so many fails, for whatever reason.
+    /// One call of this number fails, for any reason.
     fails_each: u32,
 }
 
