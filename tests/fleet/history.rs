@@ -30,7 +30,8 @@ pub(crate) struct History {
     /// In the order in which they were due.
     pub(crate) grants: Vec<Grant>,
     pub(crate) changes: Vec<Changed>,
-    /// The longest duration of a request: a grant can be due this much later than by the server.
+    /// The longest duration of a request and of the start of a call: two grants can be noted this much closer
+    /// to each other than they were by the server.
     pub(crate) trip: u64,
     /// The same of each process.
     pub(crate) trips: Vec<u64>,
