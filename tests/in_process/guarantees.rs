@@ -15,8 +15,12 @@ fn each_promise_names_a_test_that_exists() {
     let mut promises = 0;
     for line in page.lines().filter(|line| line.starts_with("| ") && !line.contains("held by")) {
         let held_by = line.split(" | ").nth(2).expect("a column");
-        let names: Vec<_> =
-            held_by.split('`').skip(1).step_by(2).filter_map(|name| name.split_once("::")).collect();
+        let names: Vec<_> = held_by
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter_map(|name| name.split_once("::"))
+            .collect();
         assert!(!names.is_empty(), "no test: {line}");
         for (program, name) in names {
             assert!(root.join("tests").join(program).join("main.rs").exists(), "{program}");
