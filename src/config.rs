@@ -11,6 +11,7 @@ mod lazy;
 pub(crate) mod limiters;
 pub(crate) mod limits;
 pub(crate) mod names;
+pub(crate) mod pattern;
 #[cfg(feature = "serde")]
 mod serde;
 #[cfg(feature = "serde")]

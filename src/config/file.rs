@@ -109,7 +109,8 @@ impl<'de> Visitor<'de> for Named {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let per = self.0.unwrap_or_default();
+        // A key may be any text.
+        let per = self.0.unwrap_or(Per::ApiKey);
         let mut named = BTreeMap::new();
         while let Some(name) = map.next_key_seed(Name(per))? {
             let limit = map.next_value()?;

@@ -1,6 +1,6 @@
 //! The limiters of `Limits`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -76,11 +76,9 @@ impl Book {
         if limits.default.is_some() {
             return Self { limits, gone: BTreeMap::new(), gone_default: None };
         }
-        let known: BTreeSet<_> = keys().into_iter().collect();
-        let listed = self.limits.named.iter().chain(&self.gone);
-        let gone =
-            listed.filter(|(name, _)| known.contains(*name) && !limits.named.contains_key(*name));
-        let gone = gone.map(|(name, limit)| (name.clone(), limit.clone())).collect();
+        let gone = keys().into_iter().filter(|key| limits.get(key).is_none());
+        let gone = gone.filter_map(|key| Some((self.limit(&key)?.clone(), key)));
+        let gone = gone.map(|(limit, key)| (key, limit)).collect();
         let gone_default = self.limits.default.clone().or_else(|| self.gone_default.clone());
         Self { limits, gone, gone_default }
     }
@@ -146,7 +144,7 @@ impl RateLimiters {
     pub fn at(&self, name: &str) -> Option<AtKey<String, AllOf>> {
         let book = Arc::clone(&self.book.lock());
         book.limits.get(name)?;
-        let is_shared = book.limits.per == Per::All && !book.limits.named.contains_key(name);
+        let is_shared = book.limits.per == Per::All && book.limits.listed(name).is_none();
         Some(self.keyed.at(if is_shared { ALL } else { name }.to_owned()))
     }
 

@@ -180,6 +180,59 @@ fn all_names_share_one_limit_but_those_that_are_listed() {
 }
 
 #[test]
+fn each_name_that_a_pattern_matches_is_a_limiter_which_keeps_its_history() {
+    let star = "default = '1/s'\nlimits.'search-*' = '1/s burst 3'";
+    let (limiters, clock) = limiters(star);
+    let keyed = limiters.keyed();
+    keyed.try_acquire("search-a", 3).expect("a burst");
+    assert_eq!(["search-a", "search-b"].map(|name| keyed.available(name)), [0, 3]);
+    let waiting = keyed.reserve("search-a", 1).expect("a place");
+    // In full, and by another pattern.
+    limiters.reload(limits(&format!("{star}\nlimits.search-a = '2/s burst 5'")));
+    assert_eq!((delay(&waiting), keyed.quota("search-a").limit), (500, 5));
+    limiters.reload(limits("limits.'*-a' = '4/s burst 4'"));
+    assert_eq!((delay(&waiting), keyed.quota("search-a").limit), (250, 4));
+    assert!(limiters.at("search-b").is_none());
+    // Of none any more: those who wait keep the last.
+    for _ in 0..2 {
+        limiters.reload(limits("limits.other = '1/s'"));
+        assert!(limiters.at("search-a").is_none());
+        assert_eq!((delay(&waiting), keyed.quota("search-a").limit), (250, 4));
+    }
+    clock.advance(Duration::from_millis(250));
+    assert_eq!(keyed.queue_len("search-a"), 0);
+}
+
+#[test]
+fn all_others_share_one_limit_but_those_that_a_pattern_matches() {
+    let (limiters, _) = limiters("per = 'all'\ndefault = '1/s'\nlimits.'own-*' = '1/s'");
+    let keys =
+        ["a", "own-1", "own-2"].map(|name| limiters.at(name).expect("a limit").key().clone());
+    assert_eq!(keys, ["", "own-1", "own-2"]);
+}
+
+#[test]
+fn an_unlimited_name_waits_for_nothing_but_a_pause() {
+    let (limiters, clock) =
+        limiters("default = '1/min'\nheadroom = 0.05\nlimits.'*-own' = 'unlimited'");
+    let keyed = limiters.keyed();
+    for name in ["a-own", "b-own"] {
+        for _ in 0..3 {
+            keyed.try_acquire(name, u32::MAX).expect("no limit");
+        }
+    }
+    keyed.try_acquire("other", 1).expect("the first");
+    keyed.try_acquire("other", 1).expect_err("the default");
+    keyed.pause_for("a-own", Duration::from_secs(7)).expect("a key");
+    let waiting = keyed.reserve("a-own", 1).expect("a place");
+    assert_eq!(delay(&waiting), 7_000);
+    // Limited from now on: as new, for those who wait as well.
+    limiters.reload(limits("default = '1/min'"));
+    clock.advance(Duration::from_secs(7));
+    assert_eq!((delay(&waiting), keyed.available("a-own")), (0, 0));
+}
+
+#[test]
 fn headroom_in_a_file_is_for_all_its_limits() {
     let file =
         "default = '100/min burst 20'\nlimits.api = ['60/min sliding window', '10 in flight']";

@@ -10,6 +10,7 @@ use serde_core::de::DeserializeOwned;
 use tollgate::{
     AllOf, AnyPolicy, FixedWindow, Gcra, Headroom, InFlight, LeakyBucket, Limit, Limits, LockOut,
     Rate, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+    Unlimited,
 };
 
 use super::policies::{policies, rates, several};
@@ -177,6 +178,7 @@ fn each_policy_by_its_own_type() {
         "limit = 9, window = '1s', buckets = 4",
     );
     as_its_own_type(InFlight::new(10), "10 in flight", "max = 10");
+    as_its_own_type(Unlimited, "unlimited", "policy = 'unlimited'");
     let lock_out = LockOut::new(AnyPolicy::from(InFlight::new(10)), second);
     as_its_own_type(lock_out, "10 in flight lock out 1s", "of = '10 in flight', duration = '1s'");
 }
