@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use super::error::InvalidLimit;
 use super::lazy::Lazy;
+use super::name::Name;
 use super::names::{self, Per, Template};
 use super::pattern;
 use crate::policy::any::{AllOf, AnyPolicy};
@@ -48,6 +50,10 @@ use crate::wait_queue::Bounds;
 /// "api.example.org" = ["10/s burst 20", "1000/day fixed window"]
 /// "llm.example.org" = { limits = "60/min", max_waiters = 100, max_queued_permits = 5000 }
 ///
+/// [tiers]             # of customers, for `RateLimiters::at_tier`
+/// free = "10/min"
+/// pro = "1000/min, 10 in flight"
+///
 /// [limits."search.example.org"]
 /// policy = "token-bucket"
 /// rate = "100/min"
@@ -82,6 +88,7 @@ pub struct Limits {
     pub(super) per: Per,
     pub(super) default: Option<Limit>,
     pub(super) named: BTreeMap<String, Limit>,
+    pub(super) tiers: BTreeMap<Arc<str>, Limit>,
     /// The names by what they mean, if they have spellings.
     pub(super) spellings: BTreeMap<Template, String>,
     /// The listed names with a `*`, as they match, the most specific first.
@@ -208,6 +215,7 @@ impl Limits {
             per,
             default: None,
             named: BTreeMap::new(),
+            tiers: BTreeMap::new(),
             spellings: BTreeMap::new(),
             patterns: Vec::new(),
             middleware: Lazy::default(),
@@ -296,6 +304,35 @@ impl Limits {
         Ok(Self { middleware: Lazy::default(), ..self })
     }
 
+    /// Sets the limit of each name of a tier, such as a plan of your customers; see
+    /// [`RateLimiters::at_tier`](crate::RateLimiters::at_tier). The same tier again replaces its limit.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] if the limit is a text and not a limit, or the name of the tier is empty.
+    ///
+    /// ```
+    /// use tollgate::{Limits, Per};
+    ///
+    /// let limits = Limits::new(Per::Name).tier("free", "10/min")?.tier("pro", "1000/min, 10 in flight")?;
+    /// assert_eq!(limits.get_tier("free").unwrap().policy().to_string(), "10/min");
+    /// assert!(limits.tiers().eq(["free", "pro"]));
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    pub fn tier<L: TryInto<Limit>>(
+        mut self,
+        tier: impl Into<Arc<str>>,
+        limit: L,
+    ) -> Result<Self, InvalidLimit>
+    where
+        InvalidLimit: From<L::Error>,
+    {
+        let (tier, limit) = (tier.into(), limit.try_into()?);
+        names::check_tier(&tier)?;
+        self.tiers.insert(tier, limit);
+        Ok(Self { middleware: Lazy::default(), ..self })
+    }
+
     /// What the names stand for.
     #[must_use]
     pub fn per(&self) -> Per {
@@ -325,6 +362,25 @@ impl Limits {
         let (_, listed) =
             self.patterns.iter().find(|(pattern, _)| pattern::matches(pattern, &name))?;
         self.named.get(listed)
+    }
+
+    /// The limit of each name of a tier. `None`: there is no such tier.
+    #[must_use]
+    pub fn get_tier(&self, tier: &str) -> Option<&Limit> {
+        self.tiers.get(tier)
+    }
+
+    /// The tiers, in alphabetical order.
+    pub fn tiers(&self) -> impl Iterator<Item = &str> {
+        self.tiers.keys().map(|tier| &**tier)
+    }
+
+    /// The limit of a key: its own comes before that of the tier, and the tier's before that of a name with
+    /// a `*`.
+    pub(super) fn of(&self, key: &Name) -> Option<&Limit> {
+        let name = key.as_str();
+        let of_tier = || self.tiers.get(&key.tier()?);
+        self.named.get(name).or_else(of_tier).or_else(|| self.get(name))
     }
 
     /// The names with a limit of their own, in alphabetical order.
@@ -365,9 +421,10 @@ impl Headroom for Limit {
 
 impl Headroom for Limits {
     fn keep(self, rest: Rest) -> Self {
-        let named = self.named.into_iter().map(|(name, limit)| (name, limit.keep(rest)));
+        let named = self.named.into_iter().map(|(name, limit)| (name, limit.keep(rest))).collect();
+        let tiers = self.tiers.into_iter().map(|(tier, limit)| (tier, limit.keep(rest))).collect();
         let default = self.default.map(|limit| limit.keep(rest));
-        Self { default, named: named.collect(), middleware: Lazy::default(), ..self }
+        Self { default, named, tiers, middleware: Lazy::default(), ..self }
     }
 }
 
@@ -380,6 +437,6 @@ impl fmt::Debug for Limits {
             Per::ApiKey => shown.field("named", &self.named.values().collect::<Vec<_>>()),
             _ => shown.field("named", &self.named),
         };
-        shown.finish()
+        shown.field("tiers", &self.tiers).finish()
     }
 }

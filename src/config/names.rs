@@ -112,6 +112,11 @@ pub(super) fn check(per: Per, name: &str) -> Result<Option<Template>, InvalidLim
     template.map_err(|fault| InvalidLimit::of_name(name, fault))
 }
 
+/// Checks the name of a tier.
+pub(super) fn check_tier(tier: &str) -> Result<(), InvalidLimit> {
+    check(Per::ApiKey, tier).map(drop) // any text
+}
+
 /// A second spelling of a name that is listed.
 pub(super) fn twice(name: &str, listed: &str) -> InvalidLimit {
     let fault = Fault::new(0..name.len(), format!("it is listed already, as {listed:?}"));
