@@ -20,7 +20,7 @@ use crate::part::Part;
 use crate::units::Nanos;
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
-    SmoothBursty, SmoothWarmingUp, TokenBucket,
+    SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
 };
 
 /// What an [`AnyPolicy`] remembers.
@@ -45,7 +45,7 @@ macro_rules! each_rule {
     ($then:ident) => {
         $then! {
             SmoothBursty, SmoothWarmingUp, TokenBucket, Gcra, LeakyBucket, FixedWindow,
-            SlidingWindowLog, SlidingWindowCounter, InFlight
+            SlidingWindowLog, SlidingWindowCounter, InFlight, Unlimited
         }
     };
 }

@@ -24,7 +24,7 @@ use crate::units::text::rounded_up;
 use crate::units::{Nanos, Rate, saturating_nanos};
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
-    SmoothBursty, SmoothWarmingUp, TokenBucket,
+    SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
 };
 use std::fmt;
 use std::time::Duration;
@@ -64,6 +64,7 @@ use std::time::Duration;
 /// | [`FixedWindow`] | the window is longer | counts any window, but only if the permits of a window leave together at its start | the window |
 /// | [`FixedWindow::aligned`] | fewer permits, on the same grid | counts the windows of the grid, but only if no more than the share of the limit leaves in the last `d` of a window | the window |
 /// | [`LockOut`], tuples, arrays, [`Same`], [`AllOf`], [`AnyPolicy`] | their parts | is one for each part | each part's time |
+/// | [`Unlimited`] | nothing | | |
 /// | [`InFlight`] | nothing: a call is in flight for the client for longer than for the server | counts the calls that it works at | any `d` |
 ///
 /// An evenly spaced rate of `n` in a window also satisfies a server that counts any window, with a `d` of up to
@@ -232,11 +233,18 @@ impl Headroom for FixedWindow {
     }
 }
 
-impl Headroom for InFlight {
-    fn keep(self, _: Rest) -> Self {
-        self
-    }
+/// Nothing changes.
+macro_rules! as_it_is {
+    ($($policy:ident),+) => {$(
+        impl Headroom for $policy {
+            fn keep(self, _: Rest) -> Self {
+                self
+            }
+        }
+    )+};
 }
+
+as_it_is!(InFlight, Unlimited);
 
 impl<P: Headroom> Headroom for LockOut<P> {
     fn keep(self, rest: Rest) -> Self {
