@@ -45,7 +45,7 @@ impl Proxies {
 fn cut_last(text: &[u8], separator: u8) -> Option<(Option<&[u8]>, &[u8])> {
     let mut is_quoted = false;
     for (at, &byte) in text.iter().enumerate().rev() {
-        if byte == b'"' && !(is_quoted && ends_in_escape(&text[..at])) {
+        if byte == b'"' && !ends_in_escape(&text[..at]) {
             is_quoted = !is_quoted;
         } else if byte == separator && !is_quoted {
             return Some((Some(&text[..at]), &text[at + 1..]));

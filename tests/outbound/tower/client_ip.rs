@@ -115,6 +115,8 @@ fn what_is_no_address_ends_the_search_at_the_proxy_that_wrote_it() {
         "203.0.113.7:99999",
         "[203.0.113.7]",
         "[::1",
+        "[2001:db8::abcd",
+        "\"\"203.0.113.7\"\"",
         "::1]",
         "[]",
         "fe80::1%eth0",
@@ -149,11 +151,15 @@ fn what_is_no_address_ends_the_search_at_the_proxy_that_wrote_it() {
         "xfor=203.0.113.7",
         "for=\"203.0.113.7",
         "for=203.0.113.7\"",
+        "for=\"\"203.0.113.7\"\"",
+        "proto=\"http;for=203.0.113.7",
+        "for=[2001:db8::abcd",
         "for=\"203.0.113.7\\\"",
         "for=\"20\\3.0.113.7\"",
         "for=[2001:db8::1",
     ];
     for entry in garbage {
+        assert_eq!(forwarded(&[entry]), "10.0.0.1", "{entry}");
         let list = format!("for=192.0.2.9, {entry}");
         assert_eq!(forwarded(&[&list]), "10.0.0.1", "{entry}");
         assert_eq!(forwarded(&[&format!("{list}, for=10.2.3.4")]), "10.2.3.4", "{entry}");
