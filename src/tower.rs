@@ -77,6 +77,9 @@
 //!
 //! # A server that refuses
 //!
+//! [`RefuseLayer::by_header`] has a limit for each API key, [`RefuseLayer::by_ip`] for each [address](ClientIp) of a client,
+//! behind proxies as well. [`Limiter::and`](crate::Limiter::and) adds a limit for all.
+//!
 //! ```
 //! use axum::Router;
 //! use axum::body::Body;
@@ -90,11 +93,9 @@
 //! // 100 requests a minute, and 2 at once, for each API key.
 //! let policy = TokenBucket::new(Rate::per_minute(100.0), 2);
 //! let limiter = KeyedRateLimiter::<String, _>::with_clock(policy, ManualClock::new());
-//! let by_key = move |request: &http::request::Parts| {
-//!     let key = request.headers.get("x-api-key").and_then(|key| key.to_str().ok());
-//!     limiter.at(key.unwrap_or_default().to_owned())
-//! };
-//! let app = Router::new().route("/", get(async || "hello")).layer(RefuseLayer::by(by_key));
+//! let by_key = move |key: Option<&str>| limiter.at(key.unwrap_or_default().to_owned());
+//! let layer = RefuseLayer::by_header("x-api-key", by_key);
+//! let app = Router::new().route("/", get(async || "hello")).layer(layer);
 //!
 //! let ask = |key| app.clone().oneshot(Request::get("/").header("x-api-key", key).body(Body::empty()).unwrap());
 //! ask("alice").await?;
@@ -108,10 +109,14 @@
 
 mod body;
 mod choose;
+mod client_ip;
 mod fields;
+mod forwarded;
 mod future;
+mod grpc;
 mod inner;
 mod layer;
+mod network;
 mod options;
 mod refuse;
 mod response;
@@ -119,6 +124,7 @@ mod service;
 mod upgrade;
 
 pub use body::ResponseBody;
+pub use client_ip::{ClientIp, InvalidProxy};
 pub use future::ResponseFuture;
 pub use layer::{RateLimitByLayer, RateLimitLayer};
 pub use refuse::{Refuse, RefuseFuture, RefuseLayer};
