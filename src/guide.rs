@@ -23,6 +23,11 @@ pub mod abilities {}
 #[doc = include_str!("../docs/http.md")]
 pub mod http {}
 
+/// What to write for reqwest, ureq, hyper-util, tonic, octocrab, kube, async-openai and others.
+///
+#[doc = include_str!("../docs/clients.md")]
+pub mod clients {}
+
 /// Limits as text, by name, and from a file.
 ///
 #[cfg(feature = "serde")]

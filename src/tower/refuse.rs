@@ -15,11 +15,11 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::body::ResponseBody;
-use super::choose::Ask;
 use super::fields::{add_limits, set_retry_after};
 use super::future::Stage;
 use super::inner::Inner;
 use super::upgrade::{UpgradePlace, asks_for_upgrade, is_upgrade};
+use crate::choose::Ask;
 use crate::error::Error;
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};
 use crate::limiter::{Limiter, OwnedLimiter, acquire_within};
