@@ -17,6 +17,11 @@ pub mod methods {}
 #[doc = include_str!("../docs/abilities.md")]
 pub mod abilities {}
 
+/// What is promised, and which test holds it.
+///
+#[doc = include_str!("../docs/guarantees.md")]
+pub mod guarantees {}
+
 /// reqwest, tower, limits that are learned from headers, and unknown quotas.
 ///
 #[cfg(all(feature = "reqwest", feature = "serde", feature = "tower"))]

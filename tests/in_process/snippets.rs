@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+pub(crate) fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
@@ -16,7 +16,7 @@ fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-fn read(files: &[PathBuf]) -> impl Iterator<Item = (&PathBuf, String)> {
+pub(crate) fn read(files: &[PathBuf]) -> impl Iterator<Item = (&PathBuf, String)> {
     files.iter().map(|file| (file, fs::read_to_string(file).expect("text")))
 }
 
