@@ -18,13 +18,13 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::body::ResponseBody;
-use super::choose::Ask;
 use super::client_ip::ClientIp;
 use super::fields::{add_limits, set_retry_after};
 use super::future::Stage;
 use super::grpc;
 use super::inner::Inner;
 use super::upgrade::{UpgradePlace, asks_for_upgrade};
+use crate::choose::Ask;
 use crate::error::Error;
 use crate::limiter::any::AnyRateLimiter;
 use crate::limiter::{Limiter, OwnedLimiter, acquire_within};
