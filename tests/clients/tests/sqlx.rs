@@ -3,7 +3,6 @@
 use clients::{Counts, call_all, limiter};
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{Row, query};
-use tollgate::Limiter;
 
 #[tokio::test]
 async fn sqlx() {
