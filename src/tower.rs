@@ -15,7 +15,8 @@
 //! [grant](ResponseBody::take_grant).
 //!
 //! A client layer takes any response that gives status, headers and a place for the grant: see [`AnyResponse`]. A reqwest
-//! client has middleware of its own, in `tollgate::reqwest` (feature `reqwest`).
+//! client has middleware of its own, in `tollgate::reqwest` (feature `reqwest`). [Clients, one by one](crate::guide::clients) says
+//! what to write for octocrab, kube and others.
 //!
 //! # A client that learns
 //!
@@ -108,7 +109,6 @@
 //! ```
 
 mod body;
-mod choose;
 mod client_ip;
 mod fields;
 mod forwarded;

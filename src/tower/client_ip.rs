@@ -142,9 +142,16 @@ impl fmt::Debug for ClientIp {
 /// let error = ClientIp::peer_by(|_| None).trusted_proxies("forwarded", ["10.0.0.1/8"]).unwrap_err();
 /// assert!(error.to_string().starts_with("`10.0.0.1/8` is no proxy: write an address"));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is {why}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidProxy {
     text: String,
     why: &'static str,
 }
+
+impl fmt::Display for InvalidProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is {}", self.text, self.why)
+    }
+}
+
+impl std::error::Error for InvalidProxy {}

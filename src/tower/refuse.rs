@@ -18,11 +18,11 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::body::ResponseBody;
-use super::choose::Ask;
 use super::client_ip::ClientIp;
 use super::future::Stage;
 use super::inner::Inner;
 use super::upgrade::{UpgradePlace, asks_for_upgrade};
+use crate::choose::Ask;
 use crate::error::Error;
 use crate::limiter::any::AnyRateLimiter;
 use crate::limiter::{OwnedLimiter, acquire_within};
