@@ -13,12 +13,12 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use crate::choose::Ask;
 use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};
 use crate::policy::Limit;
 use crate::tower::body::ResponseBody;
-use crate::tower::choose::Ask;
 use crate::tower::fields::{add_limits, set_retry_after};
 use crate::tower::future::Stage;
 use crate::tower::grpc;
