@@ -478,6 +478,40 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// As [`pause_for`](Self::pause_for).
     fn resume(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
+    /// How long a call for `n` permits would wait if it came now, behind all that wait. It takes nothing and joins no
+    /// queue. `None` if that depends on grants that others drop.
+    ///
+    /// It tells what is known now, and keeps no place: for a place take a [reservation](Self::reserve). Over Redis it
+    /// is a request of its own. Behind callers of this process, and for several costs, the call joins the queue there and
+    /// leaves it, which counts as given up. Of two limiters in [`and`](Self::and) it is the longer wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] if waiting does not help, and `Error::Store` over Redis.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
+    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::new()));
+    /// limiter.acquire(2).await?;
+    /// assert_eq!(limiter.would_wait(1).await?, Some(Duration::ZERO));
+    /// assert_eq!(limiter.would_wait(3).await?, Some(Duration::from_millis(400)));
+    /// assert_eq!(limiter.available().await?, 1);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn would_wait(
+        &self,
+        n: Self::Cost,
+    ) -> impl Future<Output = Result<Option<Duration>, Error>> + Send;
+
     /// Takes what is available beyond `remaining`; see [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
     ///
     /// # Errors

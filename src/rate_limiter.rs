@@ -549,6 +549,26 @@ impl<P: Policy> RateLimiter<P> {
         Grant::new(GrantOwner::borrowed(&self.shared), excess, charge)
     }
 
+    /// How long a call for `n` permits would wait if it came now, behind all that wait. It takes nothing and joins no
+    /// queue. `None` if that depends on grants that others drop.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] if waiting does not help.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.try_acquire(10)?;
+    /// assert_eq!(limiter.would_wait(1)?, Some(Duration::from_secs(2)));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
+        Ok(self.with_lock(|inner, now| inner.would_wait(now, n))?)
+    }
+
     /// The permits that can be taken now without a wait for the next caller. Zero while callers wait
     /// or the limiter is paused.
     ///

@@ -179,6 +179,13 @@ impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
         Ok(CachedGrant::new(&self.shared, grant.cost(), Source::limiter(grant)))
     }
 
+    async fn would_wait(&self, n: u32) -> Result<Option<Duration>, Error> {
+        if self.shared.slots.held() >= n {
+            return Ok(Some(Duration::ZERO));
+        }
+        self.shared.limiter.would_wait(n)
+    }
+
     async fn quota(&self) -> Result<Quota<u32>, Error> {
         let Shared { slots, limiter, .. } = &*self.shared;
         let mut quota = limiter.quota();

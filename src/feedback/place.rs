@@ -252,6 +252,12 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         Feedback::resume(self).await
     }
 
+    async fn would_wait(&self, n: L::Cost) -> Result<Option<Duration>, Error> {
+        let at_gate = self.gate().would_wait(cost(self.units(n)))?;
+        let at_limiter = self.limiter().would_wait(n).await?;
+        Ok(at_gate.zip(at_limiter).map(|(gate, limiter)| gate.max(limiter)))
+    }
+
     async fn shrink_to(&self, remaining: L::Cost) -> Result<Call<L>, Error> {
         let grant = self.limiter().shrink_to(remaining).await?;
         Ok(self.not_sent(grant))

@@ -193,6 +193,10 @@ where
         self.limiter.resume(&self.key)
     }
 
+    async fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
+        self.limiter.would_wait(&self.key, n)
+    }
+
     async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
         self.limiter.shrink_to(&self.key, remaining)
     }

@@ -85,6 +85,7 @@ trait Erased<C: Cost>: fmt::Debug + Send + Sync {
     fn pause_for(&self, duration: Duration) -> Answer<'_, ()>;
     fn resume(&self) -> Answer<'_, ()>;
     fn shrink_to(&self, remaining: C) -> Answer<'_, AnyGrant<C>>;
+    fn would_wait(&self, n: C) -> Answer<'_, Option<Duration>>;
     fn quota(&self) -> Answer<'_, Quota<C>>;
     fn limits(&self, cost: C) -> Answer<'_, Vec<Limit<C>>>;
     fn queue_len(&self) -> usize;
@@ -146,6 +147,10 @@ impl<L: OwnedLimiter> Erased<L::Cost> for L {
 
     fn shrink_to(&self, remaining: L::Cost) -> Answer<'_, AnyGrant<L::Cost>> {
         Box::pin(async move { Limiter::shrink_to(self, remaining).await.map(AnyGrant::new) })
+    }
+
+    fn would_wait(&self, n: L::Cost) -> Answer<'_, Option<Duration>> {
+        Box::pin(Limiter::would_wait(self, n))
     }
 
     fn quota(&self) -> Answer<'_, Quota<L::Cost>> {
@@ -239,6 +244,10 @@ impl<C: Cost> Limiter for AnyRateLimiter<C> {
 
     async fn shrink_to(&self, remaining: C) -> Result<AnyGrant<C>, Error> {
         self.0.shrink_to(remaining).await
+    }
+
+    async fn would_wait(&self, n: C) -> Result<Option<Duration>, Error> {
+        self.0.would_wait(n).await
     }
 
     async fn quota(&self) -> Result<Quota<C>, Error> {

@@ -450,6 +450,16 @@ impl<C: Cost> Limit<C> {
         }
     }
 
+    /// How long a request for `cost` waits for all of `limits`, which are those for this cost. `None` if that is
+    /// unpredictable.
+    #[cfg(feature = "redis")]
+    pub(crate) fn wait(limits: &[Self], cost: C) -> Option<Duration> {
+        limits.iter().try_fold(Duration::ZERO, |longest, limit| {
+            let is_there = cost.saturating_sub(limit.remaining).is_zero();
+            Some(longest.max(if is_there { Duration::ZERO } else { limit.more_after? }))
+        })
+    }
+
     /// All limits of a policy.
     pub(crate) fn all<P: Policy<Cost = C>>(
         policy: &P,

@@ -138,6 +138,10 @@ impl<P: Policy> Limiter for RateLimiter<P> {
         Ok(())
     }
 
+    async fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
+        self.would_wait(n)
+    }
+
     async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
         Ok(self.shrink_to(remaining).into_owned())
     }

@@ -293,6 +293,10 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
         self.resume().await
     }
 
+    async fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
+        self.wait_of(n).await
+    }
+
     async fn shrink_to(&self, remaining: P::Cost) -> Result<RedisGrant<P, C>, Error> {
         self.shrink_to(remaining).await
     }

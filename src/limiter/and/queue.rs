@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::{Observation, Observe};
+use crate::part::Part;
 use crate::policy::{Cost, Limit, Quota};
 use crate::stats::{Stats, Waits};
 
@@ -91,6 +92,13 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
 
     async fn shrink_to(&self, remaining: A::Cost) -> Result<Self::Grant, Error> {
         Ok(AndGrant::of_first(self.first.shrink_to(remaining).await?))
+    }
+
+    async fn would_wait(&self, n: A::Cost) -> Result<Option<Duration>, Error> {
+        let of = |index| move |error: Error| error.in_part(Part::new(index, 2));
+        let first = self.first.would_wait(n).await.map_err(of(0))?;
+        let second = self.second.would_wait(n).await.map_err(of(1))?;
+        Ok(first.zip(second).map(|(first, second)| first.max(second)))
     }
 
     async fn quota(&self) -> Result<Quota<A::Cost>, Error> {

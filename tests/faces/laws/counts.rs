@@ -1,5 +1,7 @@
 //! What a limiter tells.
 
+use tollgate::InFlight;
+
 use super::*;
 
 pub(crate) fn what_is_left_is_told<F: Face>() {
@@ -14,6 +16,44 @@ pub(crate) fn what_is_left_is_told<F: Face>() {
     // Asking takes nothing.
     assert_eq!(granted(limiter.try_acquire_up_to(10)).cost(), 7);
     assert_eq!(granted(limiter.available()), 0);
+}
+
+pub(crate) fn a_wait_is_known_before_it_begins<F: Face>() {
+    let (clock, limiter) = full::<F>(3);
+    let wait = |n| at_once(limiter.would_wait(n)).expect("a wait").expect("a known one");
+    assert_eq!((wait(0), wait(3)), (Duration::ZERO, Duration::ZERO));
+    let too_much = at_once(limiter.would_wait(4));
+    assert!(matches!(too_much, Err(Error::ExceedsCapacity(_))), "{too_much:?}");
+    drop(granted(limiter.acquire(2)));
+    assert_eq!((wait(0), wait(1), wait(3)), (Duration::ZERO, Duration::ZERO, 2 * TENTH));
+    let stats = limiter.stats();
+    // Asking takes nothing and joins no queue.
+    assert_eq!((granted(limiter.available()), limiter.queue_len()), (1, 0));
+    assert_eq!(limiter.stats(), stats);
+    drop(granted(limiter.acquire(1)));
+    clock.advance(ms(40));
+    assert_eq!((wait(1), wait(2)), (ms(60), ms(160)));
+    let mut first = limiter.acquire(2);
+    waits(&mut first);
+    assert_eq!((wait(1), wait(3)), (ms(260), ms(460)));
+    assert_eq!(limiter.queue_len(), 1);
+    let mut last = limiter.acquire(3);
+    waits(&mut last);
+    clock.advance(ms(160));
+    assert_eq!(granted(first).waited(), ms(160));
+    clock.advance(ms(300));
+    assert_eq!(granted(last).waited(), ms(460));
+    granted(limiter.pause_for(10 * TENTH));
+    assert_eq!(wait(1), 11 * TENTH);
+}
+
+pub(crate) fn the_wait_for_a_place_is_not_known<F: Face>() {
+    let limiter = F::other(InFlight::new(2), clock());
+    let wait = |n| at_once(limiter.would_wait(n)).expect("a wait");
+    let place = granted(limiter.acquire(1));
+    assert_eq!((wait(1), wait(2)), (Some(Duration::ZERO), None));
+    drop(place);
+    assert_eq!(wait(2), Some(Duration::ZERO));
 }
 
 pub(crate) fn those_that_wait_are_counted<F: Face>() {
