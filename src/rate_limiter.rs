@@ -549,6 +549,27 @@ impl<P: Policy> RateLimiter<P> {
         Grant::new(GrantOwner::borrowed(&self.shared), excess, charge)
     }
 
+    /// Takes `n` permits now, before all that wait, whether they are ready or not; see
+    /// [`Limiter::take_anyway`](crate::Limiter::take_anyway).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] for a debt that takes more than the [horizon](Nanos::HORIZON) to pay off.
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, RateLimiter};
+    /// let limiter = RateLimiter::new(InFlight::new(2));
+    /// let places = limiter.take_anyway(3)?;
+    /// assert!(limiter.try_acquire(1).is_err());
+    /// drop(places);
+    /// assert_eq!(limiter.available(), 2);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn take_anyway(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
+        let (_, charge) = self.shared.try_take(|inner, now| inner.take_anyway(now, n))?;
+        Ok(Grant::new(GrantOwner::borrowed(&self.shared), n, charge))
+    }
+
     /// How long a call for `n` permits would wait if it came now, behind all that wait. It takes nothing and joins no
     /// queue. `None` if that depends on grants that others drop.
     ///
@@ -668,13 +689,6 @@ impl<P: Policy> RateLimiter<P> {
     #[cfg(feature = "feedback")]
     pub(crate) fn set_policy_quietly(&self, policy: P) -> AfterUnlock {
         self.shared.set_policy_quietly(policy, None)
-    }
-
-    /// Charges `n` whether it is ready or not.
-    #[cfg(feature = "feedback")]
-    pub(crate) fn take_anyway(&self, n: P::Cost) -> Grant<'static, P> {
-        let (_, charge) = self.shared.take(|inner, now| (n, inner.take_anyway(now, n)));
-        Grant::new(GrantOwner::owned(Arc::clone(&self.shared)), n, charge)
     }
 
     /// The line of a key, as a limiter.

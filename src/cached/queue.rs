@@ -179,6 +179,11 @@ impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
         Ok(CachedGrant::new(&self.shared, grant.cost(), Source::limiter(grant)))
     }
 
+    async fn take_anyway(&self, n: u32) -> Result<Self::Grant, Error> {
+        let grant = self.shared.limiter.take_anyway(n)?;
+        Ok(CachedGrant::new(&self.shared, n, Source::limiter(grant)))
+    }
+
     async fn would_wait(&self, n: u32) -> Result<Option<Duration>, Error> {
         if self.shared.slots.held() >= n {
             return Ok(Some(Duration::ZERO));

@@ -1,6 +1,6 @@
 //! What holds all callers back.
 
-use tollgate::AnyRateLimiter;
+use tollgate::{AnyRateLimiter, InFlight};
 
 use super::*;
 
@@ -54,6 +54,46 @@ pub(crate) fn what_is_taken_beyond_a_number_comes_back<F: Face>() {
     // Dropped, it stays taken.
     drop(granted(limiter.shrink_to(1)));
     assert_eq!(left(), 1);
+}
+
+pub(crate) fn what_is_taken_anyway_is_owed<F: Face>() {
+    let (clock, limiter) = full::<F>(10);
+    let before = limiter.stats().granted;
+    drop(granted(limiter.take_anyway(4)));
+    assert_eq!((granted(limiter.available()), limiter.stats().granted), (6, before + 1));
+    let taken = granted(limiter.take_anyway(11));
+    assert_eq!((taken.cost(), taken.waited()), (11, Duration::ZERO));
+    assert_eq!(granted(limiter.would_wait(1)), Some(6 * TENTH));
+    is_denied(at_once(limiter.try_acquire(1)), 6 * TENTH);
+    let mut waiting = limiter.acquire(1);
+    waits(&mut waiting);
+    // It goes before those that wait.
+    drop(granted(limiter.take_anyway(1)));
+    clock.advance(6 * TENTH);
+    waits(&mut waiting);
+    clock.advance(TENTH);
+    assert_eq!(granted(waiting).waited(), 7 * TENTH);
+    assert_eq!(granted(limiter.take_anyway(0)).cost(), 0);
+}
+
+pub(crate) fn what_is_taken_anyway_comes_back<F: Face>() {
+    let (_, limiter) = full::<F>(10);
+    let mut taken = granted(limiter.take_anyway(15));
+    granted(taken.settle(13));
+    assert_eq!(granted(limiter.would_wait(1)), Some(4 * TENTH));
+    taken.refund();
+    assert_eq!(granted(limiter.available()), 10);
+}
+
+pub(crate) fn places_beyond_the_limit_come_back<F: Face>() {
+    let limiter = F::other(InFlight::new(2), clock());
+    let left = || granted(limiter.available());
+    let place = granted(limiter.acquire(1));
+    let beyond = granted(limiter.take_anyway(2));
+    drop(place);
+    assert_eq!(left(), 0);
+    drop(beyond);
+    assert_eq!(left(), 2);
 }
 
 pub(crate) fn a_limiter_without_its_type_is_the_same_limiter<F: Face>() {
