@@ -598,6 +598,11 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// The number of callers of this process that wait.
     fn queue_len(&self) -> usize;
 
+    /// The permits that callers of this process wait for, all costs together: what
+    /// [`max_queued_permits`](crate::RateLimiterBuilder::max_queued_permits) bounds. Of a `Feedback` only those that wait
+    /// for its limiter.
+    fn queued_permits(&self) -> u64;
+
     /// The number of grants, refusals and callers that left, in this process; of a limiter with keys, at all keys.
     fn stats(&self) -> Stats;
 
@@ -843,6 +848,11 @@ macro_rules! as_inner_limiter {
         fn queue_len(&self) -> usize {
             let $outer = self;
             crate::Limiter::queue_len($inner)
+        }
+
+        fn queued_permits(&self) -> u64 {
+            let $outer = self;
+            crate::Limiter::queued_permits($inner)
         }
 
         fn stats(&self) -> crate::Stats {

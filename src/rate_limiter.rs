@@ -617,6 +617,13 @@ impl<P: Policy> RateLimiter<P> {
         self.shared.look(|inner, _| inner.queue_len())
     }
 
+    /// The permits that callers wait for, all costs together: what
+    /// [`max_queued_permits`](crate::RateLimiterBuilder::max_queued_permits) bounds.
+    #[must_use]
+    pub fn queued_permits(&self) -> u64 {
+        self.shared.look(|inner, _| inner.queued_permits())
+    }
+
     /// The number of waiters of a tenant; see [`acquire_for`](Self::acquire_for).
     #[must_use]
     pub fn queue_len_for<T: Hash + ?Sized>(&self, tenant: &T) -> usize {

@@ -273,6 +273,10 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         self.gate().queue_len() + self.limiter().queue_len()
     }
 
+    fn queued_permits(&self) -> u64 {
+        self.limiter().queued_permits()
+    }
+
     /// With those that were refused, or left, before they came to the limiter.
     fn stats(&self) -> Stats {
         with_gate(self.limiter().stats(), self.gate().stats())

@@ -217,6 +217,10 @@ where
         self.limiter.queue_len(&self.key)
     }
 
+    fn queued_permits(&self) -> u64 {
+        self.limiter.queued_permits(&self.key)
+    }
+
     fn stats(&self) -> Stats {
         self.limiter.stats()
     }

@@ -81,6 +81,13 @@ where
         self.table.look(key, in_line, |_, _, _| 0)
     }
 
+    /// The permits that callers of a key wait for, all costs together.
+    #[must_use]
+    pub fn queued_permits<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> u64 {
+        let in_line = |line: &Shared<P>| line.with_lock(|inner, _| inner.queued_permits());
+        self.table.look(key, in_line, |_, _, _| 0)
+    }
+
     /// The number of keys in the table, including idle keys that have not been dropped yet.
     ///
     /// They [go soon](Self#idle-keys-go), so this number is an upper bound of the keys in use. For an exact gauge,

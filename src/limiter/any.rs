@@ -90,6 +90,7 @@ trait Erased<C: Cost>: fmt::Debug + Send + Sync {
     fn quota(&self) -> Answer<'_, Quota<C>>;
     fn limits(&self, cost: C) -> Answer<'_, Vec<Limit<C>>>;
     fn queue_len(&self) -> usize;
+    fn queued_permits(&self) -> u64;
     fn stats(&self) -> Stats;
     fn waits(&self) -> Waits;
     fn clock(&self) -> &Clock;
@@ -168,6 +169,10 @@ impl<L: OwnedLimiter> Erased<L::Cost> for L {
 
     fn queue_len(&self) -> usize {
         Limiter::queue_len(self)
+    }
+
+    fn queued_permits(&self) -> u64 {
+        Limiter::queued_permits(self)
     }
 
     fn stats(&self) -> Stats {
@@ -269,6 +274,10 @@ impl<C: Cost> Limiter for AnyRateLimiter<C> {
 
     fn queue_len(&self) -> usize {
         self.0.queue_len()
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.0.queued_permits()
     }
 
     fn stats(&self) -> Stats {

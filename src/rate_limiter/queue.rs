@@ -162,6 +162,10 @@ impl<P: Policy> Limiter for RateLimiter<P> {
         self.queue_len()
     }
 
+    fn queued_permits(&self) -> u64 {
+        self.queued_permits()
+    }
+
     fn stats(&self) -> Stats {
         self.stats()
     }

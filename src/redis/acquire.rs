@@ -317,6 +317,10 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
         self.queue_len()
     }
 
+    fn queued_permits(&self) -> u64 {
+        self.shared.with_lock(|line, _| line.queued_permits())
+    }
+
     fn stats(&self) -> Stats {
         self.stats()
     }

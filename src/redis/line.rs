@@ -128,6 +128,10 @@ impl<P: Scripted> KeyLine<P> {
         self.roster.len()
     }
 
+    pub(crate) fn queued_permits(&self) -> u64 {
+        self.roster.permits()
+    }
+
     /// Whether the line can be dropped without a loss.
     pub(crate) fn is_quiet(&self, now: Nanos) -> bool {
         let kept = if self.agreement.is_own() { UNUSED } else { UNUSED_BUT_SET };

@@ -130,6 +130,10 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
         self.first.queue_len() + self.second.queue_len()
     }
 
+    fn queued_permits(&self) -> u64 {
+        self.first.queued_permits().saturating_add(self.second.queued_permits())
+    }
+
     fn stats(&self) -> Stats {
         counts(self.first.stats(), self.second.stats(), &self.left)
     }
