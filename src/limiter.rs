@@ -512,6 +512,35 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
         n: Self::Cost,
     ) -> impl Future<Output = Result<Option<Duration>, Error>> + Send;
 
+    /// Begins anew, as a new limiter, or over Redis as an absent key: nothing is taken, owed or paused. Callers that wait stay in the queue, places in
+    /// flight stay taken until their grants are dropped, and counts go on.
+    ///
+    /// Permits of before are not to be given back any more: do not refund grants of before, nor settle them at less.
+    ///
+    /// A `Feedback` keeps what its server said, and of two limiters in [`and`](Self::and) only the first begins anew.
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// ```
+    /// use tollgate::{AnyRateLimiter, FixedWindow, Limiter, RateLimiter};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = FixedWindow::new(100, std::time::Duration::from_secs(86_400));
+    /// let limiter = AnyRateLimiter::new(RateLimiter::new(policy));
+    /// limiter.acquire(100).await?;
+    /// limiter.reset().await?;
+    /// assert_eq!(limiter.available().await?, 100);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn reset(&self) -> impl Future<Output = Result<(), Error>> + Send;
+
     /// Takes what is available beyond `remaining`; see [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
     ///
     /// # Errors

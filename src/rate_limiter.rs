@@ -523,6 +523,21 @@ impl<P: Policy> RateLimiter<P> {
         self.shared.observer.get().report(&Event::Resumed);
     }
 
+    /// Begins anew; see [`Limiter::reset`](crate::Limiter::reset).
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    /// # let policy = TokenBucket::new(Rate::per_second(5.0), 10);
+    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.try_acquire(10)?;
+    /// limiter.reset();
+    /// assert_eq!(limiter.available(), 10);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn reset(&self) {
+        self.with_lock(|inner, now| inner.reset(now));
+    }
+
     /// Takes what is available beyond `remaining`, because a server said that no more remains. It comes
     /// back by the policy's own rule: of a bucket at its rate, of a window at its end. To give it back
     /// earlier, keep the grant, and [refund](Grant::refund) it.

@@ -169,6 +169,12 @@ impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
         Ok(())
     }
 
+    async fn reset(&self) -> Result<(), Error> {
+        self.shared.slots.discard();
+        self.shared.limiter.reset();
+        Ok(())
+    }
+
     async fn shrink_to(&self, remaining: u32) -> Result<Self::Grant, Error> {
         let Shared { slots, limiter, .. } = &*self.shared;
         let held = slots.held();

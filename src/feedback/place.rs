@@ -263,6 +263,10 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         Ok(at_gate.zip(at_limiter).map(|(gate, limiter)| gate.max(limiter)))
     }
 
+    async fn reset(&self) -> Result<(), Error> {
+        self.limiter().reset().await
+    }
+
     async fn shrink_to(&self, remaining: L::Cost) -> Result<Call<L>, Error> {
         let grant = self.limiter().shrink_to(remaining).await?;
         Ok(self.not_sent(grant))

@@ -124,6 +124,26 @@ where
         Ok(())
     }
 
+    /// A key begins anew; see [`Limiter::reset`](crate::Limiter::reset).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyKeys`].
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// # let policy = TokenBucket::new(Rate::per_second(10.0), 5);
+    /// let keys = KeyedRateLimiter::<&str, _>::with_clock(policy, ManualClock::new());
+    /// keys.try_acquire(&"alice", 5)?;
+    /// keys.reset(&"alice")?;
+    /// assert_eq!(keys.available(&"alice"), 5);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn reset<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
+        self.table.line(key)?.with_lock(|inner, now| inner.reset(now));
+        Ok(())
+    }
+
     /// Takes what is available at `key` beyond `remaining`; see
     /// [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
     ///

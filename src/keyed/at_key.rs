@@ -197,6 +197,10 @@ where
         self.limiter.would_wait(&self.key, n)
     }
 
+    async fn reset(&self) -> Result<(), Error> {
+        self.limiter.reset(&self.key)
+    }
+
     async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
         self.limiter.shrink_to(&self.key, remaining)
     }

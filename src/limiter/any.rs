@@ -84,6 +84,7 @@ trait Erased<C: Cost>: fmt::Debug + Send + Sync {
     fn take_up_to(&self, n: C) -> Answer<'_, AnyGrant<C>>;
     fn pause_for(&self, duration: Duration) -> Answer<'_, ()>;
     fn resume(&self) -> Answer<'_, ()>;
+    fn reset(&self) -> Answer<'_, ()>;
     fn shrink_to(&self, remaining: C) -> Answer<'_, AnyGrant<C>>;
     fn take_anyway(&self, n: C) -> Answer<'_, AnyGrant<C>>;
     fn would_wait(&self, n: C) -> Answer<'_, Option<Duration>>;
@@ -145,6 +146,10 @@ impl<L: OwnedLimiter> Erased<L::Cost> for L {
 
     fn resume(&self) -> Answer<'_, ()> {
         Box::pin(Limiter::resume(self))
+    }
+
+    fn reset(&self) -> Answer<'_, ()> {
+        Box::pin(Limiter::reset(self))
     }
 
     fn shrink_to(&self, remaining: L::Cost) -> Answer<'_, AnyGrant<L::Cost>> {
@@ -250,6 +255,10 @@ impl<C: Cost> Limiter for AnyRateLimiter<C> {
 
     async fn resume(&self) -> Result<(), Error> {
         self.0.resume().await
+    }
+
+    async fn reset(&self) -> Result<(), Error> {
+        self.0.reset().await
     }
 
     async fn shrink_to(&self, remaining: C) -> Result<AnyGrant<C>, Error> {

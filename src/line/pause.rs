@@ -49,6 +49,13 @@ impl<P: Policy> Inner<P> {
         }
     }
 
+    /// Begins anew. Callers that wait go on waiting.
+    pub(crate) fn reset(&mut self, now: Nanos) {
+        self.resume(now);
+        self.change_state(now, |policy, state, _| (P::HOOKS.renew)(policy, state, now));
+        self.moved(now);
+    }
+
     /// Charges what is available beyond `remaining`.
     pub(crate) fn shrink_to(&mut self, now: Nanos, remaining: P::Cost) -> Taking<P> {
         let (excess, receipt) = self.change_state(now, |policy, state, _| {

@@ -142,6 +142,11 @@ impl<P: Policy> Limiter for RateLimiter<P> {
         self.would_wait(n)
     }
 
+    async fn reset(&self) -> Result<(), Error> {
+        self.reset();
+        Ok(())
+    }
+
     async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
         Ok(self.shrink_to(remaining).into_owned())
     }

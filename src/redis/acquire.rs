@@ -297,6 +297,10 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
         self.wait_of(n).await
     }
 
+    async fn reset(&self) -> Result<(), Error> {
+        self.reset().await
+    }
+
     async fn shrink_to(&self, remaining: P::Cost) -> Result<RedisGrant<P, C>, Error> {
         self.shrink_to(remaining).await
     }

@@ -94,6 +94,10 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
         self.first.resume().await
     }
 
+    async fn reset(&self) -> Result<(), Error> {
+        self.first.reset().await
+    }
+
     async fn shrink_to(&self, remaining: A::Cost) -> Result<Self::Grant, Error> {
         Ok(AndGrant::of_first(self.first.shrink_to(remaining).await?))
     }
