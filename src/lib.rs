@@ -100,6 +100,7 @@
 //! | `reqwest` | no | [`Limits`] as middleware of a reqwest client; with `feedback` |
 //! | `redis` | no | `redis::RedisRateLimiter`: one quota for a whole fleet |
 //! | `metrics` | no | `metrics::Publisher`: counts and waits for a recorder of the `metrics` facade |
+//! | `stream` | no | [`Throttle`]: a `futures::Stream` whose items wait for permits |
 //! | `tracing` | no | an event for each long wait, pause and change of rate |
 //! | `tower` | no | `tower::RateLimitLayer`, which waits, and `tower::RefuseLayer`, which answers 429 |
 //! | `redis-cluster` | no | `redis::Cluster`, a connection that follows slot migration |
@@ -131,6 +132,8 @@ pub mod reqwest;
 mod retry;
 mod stats;
 mod sync;
+#[cfg(feature = "stream")]
+mod throttle;
 #[cfg(feature = "tower")]
 pub mod tower;
 mod units;
@@ -179,6 +182,8 @@ pub use rate_limiter::{Grant, RateLimiter};
 #[cfg(feature = "feedback")]
 pub use retry::RetryBudget;
 pub use stats::{Stats, Waits};
+#[cfg(feature = "stream")]
+pub use throttle::{Throttle, Throttled};
 pub use units::{InvalidRate, Nanos, Rate};
 
 #[cfg(any(doc, doctest))]

@@ -9,6 +9,7 @@ pub(crate) mod fixed_point;
 pub(crate) mod fixed_window;
 pub(crate) mod gcra;
 pub(crate) mod grant_log;
+mod getters;
 pub(crate) mod headroom;
 pub(crate) mod in_flight;
 pub(crate) mod leaky_bucket;

@@ -56,6 +56,39 @@ pub(crate) fn what_is_taken_beyond_a_number_comes_back<F: Face>() {
     assert_eq!(left(), 1);
 }
 
+pub(crate) fn a_limiter_that_is_reset_owes_nothing<F: Face>() {
+    let (clock, limiter) = full::<F>(10);
+    drop(granted(limiter.take_anyway(25)));
+    granted(limiter.reset());
+    assert_eq!(granted(limiter.available()), 10);
+    drop(granted(limiter.acquire(10)));
+    is_denied(at_once(limiter.try_acquire(1)), TENTH);
+    clock.advance(3 * TENTH);
+    assert_eq!(granted(limiter.available()), 3);
+}
+
+pub(crate) fn a_reset_grants_those_that_wait_and_ends_a_pause<F: Face>() {
+    let (_, limiter) = full::<F>(2);
+    granted(limiter.pause_for(100 * TENTH));
+    let [mut first, mut second, mut third] = [(); 3].map(|()| limiter.acquire(1));
+    waits(&mut first);
+    waits(&mut second);
+    waits(&mut third);
+    granted(limiter.reset());
+    granted(first);
+    granted(second);
+    waits(&mut third);
+}
+
+pub(crate) fn places_stay_taken_after_a_reset<F: Face>() {
+    let limiter = F::other(InFlight::new(2), clock());
+    let place = granted(limiter.acquire(1));
+    granted(limiter.reset());
+    assert_eq!(granted(limiter.available()), 1);
+    drop(place);
+    assert_eq!(granted(limiter.available()), 2);
+}
+
 pub(crate) fn what_is_taken_anyway_is_owed<F: Face>() {
     let (clock, limiter) = full::<F>(10);
     let before = limiter.stats().granted;
