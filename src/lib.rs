@@ -114,6 +114,7 @@ mod config;
 mod error;
 #[cfg(feature = "feedback")]
 pub mod feedback;
+mod jitter;
 mod keyed;
 mod limiter;
 mod line;
@@ -146,6 +147,7 @@ pub use config::limiters::RateLimiters;
 pub use config::limits::{Limit, Limits};
 pub use config::names::Per;
 pub use error::{Error, ExceedsCapacity, QueueLimit};
+pub use jitter::Jitter;
 pub use keyed::acquire::KeyRef;
 pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;

@@ -1,6 +1,6 @@
 //! What holds all callers back.
 
-use tollgate::{AnyRateLimiter, InFlight};
+use tollgate::{AnyRateLimiter, InFlight, Jitter};
 
 use super::*;
 
@@ -18,6 +18,13 @@ pub(crate) fn a_pause_delays_those_that_wait<F: Face>() {
     // A bucket does not fill in a pause.
     assert_eq!(granted(first).waited(), 11 * TENTH);
     assert_eq!(granted(second.wait()).waited(), 12 * TENTH);
+}
+
+pub(crate) fn a_pause_is_part_of_the_wait_that_is_told<F: Face>() {
+    let (_, limiter) = full::<F>(3);
+    granted(limiter.pause_for(10 * TENTH));
+    // A bucket does not fill in a pause.
+    assert_eq!(granted(limiter.would_wait(1)), Some(11 * TENTH));
 }
 
 pub(crate) fn a_pause_that_is_ended_is_over_at_once<F: Face>() {
@@ -56,9 +63,37 @@ pub(crate) fn what_is_taken_beyond_a_number_comes_back<F: Face>() {
     assert_eq!(left(), 1);
 }
 
+pub(crate) fn a_caller_that_has_waited_goes_on_later<F: Face>() {
+    let (clock, inner) = full::<F>(1);
+    let limiter = Jitter::new(inner.clone(), 5 * TENTH);
+    drop(granted(limiter.acquire(1)));
+    let mut waiting = limiter.acquire(1);
+    waits(&mut waiting);
+    clock.advance(TENTH);
+    // It is granted, and goes on within half a second.
+    waits(&mut waiting);
+    assert_eq!((inner.queue_len(), limiter.queue_len()), (0, 0));
+    clock.advance(5 * TENTH);
+    assert_eq!(granted(waiting).waited(), TENTH);
+    drop(granted(limiter.acquire(1)));
+    // A timeout leaves no time.
+    let mut timed = limiter.try_acquire_timeout(1, TENTH);
+    waits(&mut timed);
+    clock.advance(TENTH);
+    drop(granted(timed));
+    // One that leaves meanwhile gives its permit back.
+    let mut leaves = limiter.acquire(1);
+    waits(&mut leaves);
+    clock.advance(TENTH);
+    waits(&mut leaves);
+    drop(leaves);
+    drop(granted(inner.try_acquire(1)));
+}
+
 pub(crate) fn a_limiter_that_is_reset_owes_nothing<F: Face>() {
     let (clock, limiter) = full::<F>(10);
     drop(granted(limiter.take_anyway(25)));
+    granted(limiter.pause_for(100 * TENTH));
     granted(limiter.reset());
     assert_eq!(granted(limiter.available()), 10);
     drop(granted(limiter.acquire(10)));
@@ -67,9 +102,8 @@ pub(crate) fn a_limiter_that_is_reset_owes_nothing<F: Face>() {
     assert_eq!(granted(limiter.available()), 3);
 }
 
-pub(crate) fn a_reset_grants_those_that_wait_and_ends_a_pause<F: Face>() {
-    let (_, limiter) = full::<F>(2);
-    granted(limiter.pause_for(100 * TENTH));
+pub(crate) fn a_reset_grants_those_that_wait<F: Face>() {
+    let (_, limiter) = empty::<F>(2);
     let [mut first, mut second, mut third] = [(); 3].map(|()| limiter.acquire(1));
     waits(&mut first);
     waits(&mut second);

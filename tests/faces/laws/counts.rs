@@ -43,8 +43,6 @@ pub(crate) fn a_wait_is_known_before_it_begins<F: Face>() {
     assert_eq!(granted(first).waited(), ms(160));
     clock.advance(ms(300));
     assert_eq!(granted(last).waited(), ms(460));
-    granted(limiter.pause_for(10 * TENTH));
-    assert_eq!(wait(1), 11 * TENTH);
 }
 
 pub(crate) fn the_wait_for_a_place_is_not_known<F: Face>() {
