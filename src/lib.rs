@@ -124,6 +124,7 @@ mod observe;
 mod park;
 mod part;
 mod policy;
+pub mod prelude;
 mod rate_limiter;
 #[cfg(feature = "redis")]
 pub mod redis;

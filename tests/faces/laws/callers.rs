@@ -13,7 +13,7 @@ use super::*;
 
 #[cfg(feature = "stream")]
 pub(crate) fn items_wait_for_permits_and_none_is_lost<F: Face>() {
-    use futures::StreamExt;
+    use futures::{Stream, StreamExt};
     use tollgate::Throttle;
 
     let (clock, limiter) = full::<F>(2);
