@@ -10,8 +10,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::limiter::and::grant::Kept;
 use crate::limiter::{
-    Acquire, Ask, Granted, Handle, InProcess, Kept, Limiter, OwnedLimiter, Queue, sealed::Sealed,
+    Acquire, Ask, Granted, Handle, InProcess, Limiter, OwnedLimiter, Queue, sealed::Sealed,
 };
 use crate::policy::unlimited::Unlimited;
 use crate::rate_limiter::RateLimiter;

@@ -22,7 +22,6 @@ use std::time::Duration;
 
 pub use acquire::Acquire;
 use and::And;
-pub(crate) use and::grant::Kept;
 pub(crate) use ask::Ask;
 pub(crate) use driven::{Driven, Passage};
 #[cfg(any(feature = "feedback", feature = "tower"))]

@@ -294,7 +294,19 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
     }
 
     async fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
-        self.wait_of(n).await
+        if n.is_zero() {
+            return Ok(Some(Duration::ZERO));
+        }
+        let policy = self.policy();
+        policy.ready_at(&policy.idle(Nanos::ZERO), Nanos::ZERO, n)?;
+        // The limits of a tuple are told together.
+        if self.queue_len() == 0 && P::Cost::NUMBERS == 1 {
+            return Ok(Limit::wait(&self.limits(n).await?, n));
+        }
+        let missing = n.saturating_sub(self.quota().await?.remaining);
+        let delay = self.reserve(n).await?.delay();
+        // Without a delay it is granted, or nothing is known.
+        Ok((missing.is_zero() || !delay.is_zero()).then_some(delay))
     }
 
     async fn reset(&self) -> Result<(), Error> {

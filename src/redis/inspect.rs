@@ -7,7 +7,7 @@ use super::limiter::RedisRateLimiter;
 use super::line::change::{KeyChange, KeyReport, Report, confirmed};
 use super::script::{Scripted, wire};
 use crate::error::Error;
-use crate::policy::{Asked, Cost, Limit, Policy, Quota};
+use crate::policy::{Asked, Limit, Policy, Quota};
 use crate::units::Nanos;
 
 /// The state of a key in Redis, from [`RedisRateLimiter::inspect`].
@@ -102,22 +102,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             ..limit
         });
         Ok(told.collect())
-    }
-
-    /// See [`Limiter::would_wait`](crate::Limiter::would_wait).
-    pub(crate) async fn wait_of(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
-        if n.is_zero() {
-            return Ok(Some(Duration::ZERO));
-        }
-        let policy = self.policy();
-        policy.ready_at(&policy.idle(Nanos::ZERO), Nanos::ZERO, n)?;
-        let wait = Limit::wait(&self.limits(n).await?, n);
-        // The limits of a tuple are told together.
-        if wait.is_none() || self.queue_len() == 0 && P::Cost::NUMBERS == 1 {
-            return Ok(wait);
-        }
-        let place = self.reserve(n).await?;
-        Ok(Some(place.delay()))
     }
 
     async fn report(&self, todo: Vec<u8>) -> Result<Option<Report<P::Cost>>, Error> {

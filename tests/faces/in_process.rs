@@ -57,7 +57,7 @@ faces! {
         a_reservation_with_a_timeout_keeps_it a_place_comes_back_once;
     and_both "`And` of equal limiters":
         |policy, clock| plain(policy.clone(), clock.clone()).and(&at_key(policy, clock)),
-        Otherwise LimitedBy ONE_OF_TWO;
+        Otherwise LimitedBy ONE_OF_TWO, Otherwise Reset THE_FIRST;
     #[cfg(feature = "feedback")]
     feedback "`Feedback`": |policy, clock| Feedback::new(plain(policy, clock));
     #[cfg(feature = "feedback")]

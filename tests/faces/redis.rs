@@ -28,6 +28,7 @@ fn in_process<P: TestPolicy>(policy: P, clock: ManualClock) -> RateLimiter<P> {
 
 const ONE_OF_TWO: &str =
     "It says which limiter; `first()` and `second()` of the grant say which rule.";
+const THE_FIRST: &str = "Others may share the second limiter, so it is not changed.";
 const LAST_REPLY: &str = "It is known from the last reply of Redis, and changes with the next one.";
 
 faces! {
@@ -41,10 +42,10 @@ faces! {
         Otherwise Delay LAST_REPLY;
     and_in_process "`And`, of it and a `RateLimiter`":
         |policy, clock| plain(policy.clone(), clock.clone()).and(&in_process(policy, clock)),
-        Otherwise Delay LAST_REPLY, Otherwise LimitedBy ONE_OF_TWO;
+        Otherwise Delay LAST_REPLY, Otherwise LimitedBy ONE_OF_TWO, Otherwise Reset THE_FIRST;
     in_process_and "`And`, of a `RateLimiter` and it":
         |policy, clock| in_process(policy.clone(), clock.clone()).and(&plain(policy, clock)),
-        Otherwise LimitedBy ONE_OF_TWO;
+        Otherwise LimitedBy ONE_OF_TWO, Otherwise Reset THE_FIRST;
     #[cfg(feature = "feedback")]
     feedback "`Feedback` of it": |policy, clock| Feedback::new(plain(policy, clock)),
         Otherwise Delay LAST_REPLY;
