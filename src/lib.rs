@@ -104,11 +104,14 @@
 //! | `tracing` | no | an event for each long wait, pause and change of rate |
 //! | `tower` | no | `tower::RateLimitLayer`, which waits, and `tower::RefuseLayer`, which answers 429 |
 //! | `redis-cluster` | no | `redis::Cluster`, a connection that follows slot migration |
+//! | `ureq` | no | any limiter as middleware of a ureq agent; with `feedback` |
 //! | `serde` | no | policies and [`Limits`] from TOML, JSON or YAML, and back |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod cached;
+#[cfg(any(feature = "tower", feature = "ureq"))]
+mod choose;
 mod clock;
 mod config;
 mod error;
@@ -139,6 +142,8 @@ mod throttle;
 #[cfg(feature = "tower")]
 pub mod tower;
 mod units;
+#[cfg(feature = "ureq")]
+pub mod ureq;
 mod wait_queue;
 
 pub use cached::{CachedGrant, CachedRateLimiter};
@@ -146,6 +151,7 @@ pub use clock::{Clock, ManualClock};
 pub use config::error::InvalidLimit;
 pub use config::limiters::RateLimiters;
 pub use config::limits::{Limit, Limits};
+pub use config::name::Name;
 pub use config::names::Per;
 pub use error::{Error, ExceedsCapacity, QueueLimit};
 pub use jitter::Jitter;

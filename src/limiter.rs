@@ -657,7 +657,7 @@ pub trait OwnedLimiter: Limiter<Grant: 'static> + fmt::Debug + 'static {}
 impl<L: Limiter<Grant: 'static> + fmt::Debug + 'static> OwnedLimiter for L {}
 
 /// Waits for `n`, at most `max_wait`.
-#[cfg(any(feature = "reqwest", feature = "tower"))]
+#[cfg(any(feature = "reqwest", feature = "tower", feature = "ureq"))]
 pub(crate) fn acquire_within<L: Limiter>(
     limiter: &L,
     n: L::Cost,

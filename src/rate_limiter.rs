@@ -185,6 +185,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias("consume", "until_ready", "wait", "WaitN"))]
     #[inline]
     pub fn acquire(&self, n: P::Cost) -> Acquire<&Self> {
         Acquire::new(self, Ask::new(n, None))
@@ -284,6 +285,10 @@ impl<P: Policy> RateLimiter<P> {
     /// let error = limiter.try_acquire(1).unwrap_err();
     /// assert_eq!(error.to_string(), "no permits available, retry after 600ms");
     /// ```
+    ///
+    /// To *throttle* events as user interfaces do, drop those for which this returns an error. To *debounce* them, which is
+    /// to act once they have stopped, take a timer and reset it at each event (`tokio::time::Sleep::reset`): that is no limit.
+    #[doc(alias("allow", "AllowN", "check", "debounce", "throttle", "tryConsume"))]
     #[inline]
     pub fn try_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
         place::try_now(&self.shared, n)
@@ -451,6 +456,7 @@ impl<P: Policy> RateLimiter<P> {
     /// assert_eq!(second.delay().as_millis(), 0);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
+    #[doc(alias = "ReserveN")]
     pub fn reserve(&self, n: P::Cost) -> Result<Reservation<Self>, Error> {
         self.acquire_owned(n).reserve()
     }
@@ -609,6 +615,7 @@ impl<P: Policy> RateLimiter<P> {
     /// or the limiter is paused.
     ///
     /// The smooth policies grant more than this at once; the next caller waits for the excess.
+    #[doc(alias("balance", "permits", "tokens"))]
     #[must_use]
     pub fn available(&self) -> P::Cost {
         self.shared.look(Inner::available)

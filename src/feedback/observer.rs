@@ -283,7 +283,8 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
         } = self;
         reports.name = limiter.name().map(Into::into);
         let state = State::new(search.map(Box::new), limiter.clock().now());
-        let gate = RateLimiter::reporting(state.gate(), limiter.clock(), reports);
+        let gate =
+            RateLimiter::reporting(state.gate().unwrap_or(Gate::OPEN), limiter.clock(), reports);
         let is_learning = AtomicBool::new(state.is_learning());
         let state = Mutex::new(state);
         let clock = || limiter.clock().clone();
@@ -558,7 +559,8 @@ impl<L: OwnedLimiter> Shared<L> {
         let gate = state.gate();
         self.is_learning.store(state.is_learning(), Ordering::Relaxed);
         // In the order of the answers, so under the lock; the waiters are woken after it.
-        let after_unlock = (gate != before).then(|| self.gate.set_policy_quietly(gate));
+        let after_unlock =
+            (gate != before).then(|| self.gate.set_policy_quietly(gate.unwrap_or(Gate::OPEN)));
         drop(state);
         if let Some(after_unlock) = after_unlock {
             after_unlock.run();
@@ -631,8 +633,14 @@ impl<L: OwnedLimiter> Shared<L> {
     fn heard(&self, sent: Nanos, answer: &Answer) -> Heard {
         let clock = self.limiter.clock();
         let now = clock.now();
-        let calendar = clock.since_epoch().saturating_add(now.since(Nanos::ZERO));
-        Heard { sent, now, calendar, date: answer.date, max: self.max_wait }
+        let ours = || clock.since_epoch().saturating_add(now.since(Nanos::ZERO));
+        let calendar = match answer.date {
+            Some(date) => date,
+            None if answer.names_time() => ours(),
+            // Nothing is compared with it.
+            None => Duration::ZERO,
+        };
+        Heard { sent, now, calendar, is_dated: answer.date.is_some(), max: self.max_wait }
     }
 
     /// Does with the limiter what an answer asks for.

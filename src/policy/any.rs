@@ -20,7 +20,7 @@ use crate::part::Part;
 use crate::units::Nanos;
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
-    SmoothBursty, SmoothWarmingUp, TokenBucket,
+    SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
 };
 
 /// What an [`AnyPolicy`] remembers.
@@ -45,7 +45,7 @@ macro_rules! each_rule {
     ($then:ident) => {
         $then! {
             SmoothBursty, SmoothWarmingUp, TokenBucket, Gcra, LeakyBucket, FixedWindow,
-            SlidingWindowLog, SlidingWindowCounter, InFlight
+            SlidingWindowLog, SlidingWindowCounter, InFlight, Unlimited
         }
     };
 }
@@ -436,13 +436,21 @@ pub struct AllOfReceipt {
 /// let error = AllOf::try_from(Vec::<AnyPolicy>::new()).unwrap_err();
 /// assert_eq!(error.to_string(), "0 rules given, but a policy is made of 1 to 8");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("{parts} rules given, but a policy is made of 1 to {max}", max = AllOf::MAX_PARTS)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct InvalidAllOf {
     /// How many there were.
     pub parts: usize,
 }
+
+impl fmt::Display for InvalidAllOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let max = AllOf::MAX_PARTS;
+        write!(f, "{} rules given, but a policy is made of 1 to {max}", self.parts)
+    }
+}
+
+impl std::error::Error for InvalidAllOf {}
 
 impl AllOf {
     /// The maximum number of rules.

@@ -34,6 +34,7 @@ use crate::units::Nanos;
 /// assert!(limiter.try_acquire(1).is_ok());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+#[doc(alias("bulkhead", "concurrency", "semaphore"))]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InFlight {
     pub(crate) max: u32,

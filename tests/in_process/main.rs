@@ -12,6 +12,7 @@ mod composition;
 mod faces;
 #[path = "../faces/in_process.rs"]
 mod faces_in_process;
+mod guarantees;
 mod in_flight;
 mod keyed;
 mod line;
