@@ -46,7 +46,7 @@ use crate::rate_limiter::RateLimiter;
 /// - `RateLimit-Policy` and `RateLimit` are set in all responses, granted or refused, from the current state of
 ///   the limiter: the fields of
 ///   [draft-ietf-httpapi-ratelimit-headers](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/).
-///   Each limit is an item of both. A single limit has the [name](AnyRateLimiter::name) of the limiter, or
+///   Each limit is an item of both. A single limit has the [name](crate::Limiter::name) of the limiter, or
 ///   `"default"`. Several rules are numbered in order: `"default-0"`, `"default-1"`.
 ///   - `q` permits come in `w` seconds ([`Quota::window`](crate::Quota::window)): `w` is rounded up to whole
 ///     seconds, and `q` enlarged in proportion. [`InFlight`](crate::InFlight) has no `w` but the unit
