@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lock_out::LockOutState;
-use super::parts::{each, each_mut, last_of, least, limits, part_of, ready_now, slice};
+use super::parts::{each, each_mut, last_of, least, limits, part_of, ready_now, renew, slice};
 use super::{Cost, Hooks, Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::part::Part;
@@ -285,6 +285,11 @@ impl Policy for AnyPolicy {
             })
         },
         fork: |any, state, most| AnyState { kind: any.fork_kind(state, most), ..*state },
+        // The receipts of before are of another epoch, and give nothing back.
+        renew: |any, state, now| {
+            let (held, epoch) = (state.held, state.epoch() + 1);
+            *state = AnyState { epoch, ..any.begin(now, held, u32::MAX) };
+        },
         kind: |any| Some(any.kind()),
         limits: |any, state, asked, visit| {
             ask!(any, &state.kind, policy, state => (Hooks::of(policy).limits)(policy, state, asked, visit));
@@ -505,6 +510,7 @@ impl Policy for AllOf {
             let parts = each.map(|(part, state)| (AnyPolicy::HOOKS.fork)(part, state, most));
             AllOfState { parts: parts.collect(), ..*state }
         },
+        renew: |all, state, now| renew(&all.parts, &mut state.parts, now),
         part: |all, index| part_of(&all.parts, index),
         limits: |all, state, asked, visit| limits(&all.parts, &state.parts, asked, visit),
         ..Hooks::none()

@@ -124,6 +124,10 @@ impl<P: Scripted> KeyLine<P> {
         self.roster.len()
     }
 
+    pub(crate) fn queued_permits(&self) -> u64 {
+        self.roster.permits()
+    }
+
     /// Whether the line can be dropped without a loss.
     pub(crate) fn is_quiet(&self) -> bool {
         let now = self.context.options.clock.now();
