@@ -100,7 +100,7 @@
 //! | `reqwest` | no | [`Limits`] as middleware of a reqwest client; with `feedback` |
 //! | `redis` | no | `redis::RedisRateLimiter`: one quota for a whole fleet |
 //! | `metrics` | no | `metrics::Publisher`: counts and waits for a recorder of the `metrics` facade |
-//! | `stream` | no | [`Throttle`]: a `futures::Stream` whose items wait for permits |
+//! | `stream` | no | `Throttle`: a `futures::Stream` whose items wait for permits |
 //! | `tracing` | no | an event for each long wait, pause and change of rate |
 //! | `tower` | no | `tower::RateLimitLayer`, which waits, and `tower::RefuseLayer`, which answers 429 |
 //! | `redis-cluster` | no | `redis::Cluster`, a connection that follows slot migration |
