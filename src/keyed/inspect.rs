@@ -7,7 +7,7 @@ use super::{KeyedRateLimiter, ToKey};
 use crate::clock::Clock;
 #[cfg(feature = "metrics")]
 use crate::observe;
-use crate::policy::{Asked, Limit, Policy, Quota};
+use crate::policy::{Asked, Limit, Policy, Quota, Snapshot};
 use crate::rate_limiter::Shared;
 use crate::stats::{Stats, Waits};
 
@@ -29,6 +29,12 @@ where
     #[must_use]
     pub fn quota<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Quota<P::Cost> {
         self.table.look(key, Shared::quota, Quota::of)
+    }
+
+    /// What the limiter of `key` does now; see [`RateLimiter::snapshot`](crate::RateLimiter::snapshot).
+    #[must_use]
+    pub fn snapshot<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot<P::Cost> {
+        self.table.look(key, Shared::snapshot, Snapshot::of)
     }
 
     /// How much is left of each limit at `key`, for a request of `cost`.
@@ -119,12 +125,16 @@ where
 
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self) -> observe::Observe {
-        observe::observe(&self.table, |table| observe::Observation {
-            stats: table.stats(),
-            waits: table.waits(),
-            waiting: table.queue_len(),
-            redis: None,
-        })
+        observe::observe(
+            &self.table,
+            |table| &table.observer,
+            |table| observe::Observation {
+                stats: table.stats(),
+                waits: table.waits(),
+                waiting: table.queue_len(),
+                ..observe::Observation::default()
+            },
+        )
     }
 }
 

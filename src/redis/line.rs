@@ -128,6 +128,11 @@ impl<P: Scripted> KeyLine<P> {
         self.roster.len()
     }
 
+    /// How long the first callers have waited.
+    pub(crate) fn ages(&self, now: Nanos, most: usize) -> Vec<Duration> {
+        self.roster.ages(now, most)
+    }
+
     /// Whether the line can be dropped without a loss.
     pub(crate) fn is_quiet(&self, now: Nanos) -> bool {
         let kept = if self.agreement.is_own() { UNUSED } else { UNUSED_BUT_SET };
