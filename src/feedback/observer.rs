@@ -370,8 +370,13 @@ impl<L: OwnedLimiter> Feedback<L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sent(&self, n: L::Cost) -> Call<L> {
-        let place = self.shared.gate.take_anyway(cost(self.shared.counts.units(n)));
-        self.call(n, None, place, Duration::ZERO)
+        self.call(n, None, self.past_gate(self.units(n)), Duration::ZERO)
+    }
+
+    /// A place of a call that does not ask.
+    pub(super) fn past_gate(&self, units: [u32; 4]) -> Grant<'static, Gate> {
+        let place = self.shared.gate.take_anyway(cost(units));
+        place.unwrap_or_else(|_| unreachable!("a gate bears any debt")).into_owned()
     }
 
     pub(super) fn call(
@@ -796,7 +801,7 @@ impl<L: OwnedLimiter> Call<L> {
         if Arc::ptr_eq(&self.shared, &bucket.shared) {
             return;
         }
-        let place = bucket.shared.gate.take_anyway(cost(self.units));
+        let place = bucket.past_gate(self.units);
         bucket.shared.state.lock().send(self.units);
         let left = std::mem::replace(&mut self.shared, Arc::clone(&bucket.shared));
         left.change(|state| state.land(self.units));

@@ -26,6 +26,7 @@ use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
     SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
 };
+use std::fmt;
 use std::time::Duration;
 
 /// Leaves a share of a quota unused, for the client of an API.
@@ -101,13 +102,21 @@ pub trait Headroom: Sized {
 /// let error = Rate::per_second(10.0).headroom(5.0).unwrap_err();
 /// assert_eq!(error.to_string(), "a headroom must be a share from 0 to less than 1, such as 0.05, not 5");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("a headroom must be a share from 0 to less than 1, such as 0.05, not {share}")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct InvalidHeadroom {
     /// The share.
     pub share: f64,
 }
+
+impl fmt::Display for InvalidHeadroom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = self.share;
+        write!(f, "a headroom must be a share from 0 to less than 1, such as 0.05, not {share}")
+    }
+}
+
+impl std::error::Error for InvalidHeadroom {}
 
 /// What is left of a quota, in millionths.
 #[derive(Clone, Copy, Debug)]

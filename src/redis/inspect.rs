@@ -48,7 +48,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # }
     /// ```
     pub async fn ping(&self) -> Result<(), Error> {
-        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(Vec::new())));
+        let answer = self.shared.with_lock(|line| line.request(KeyChange::of(Vec::new())));
         confirmed(answer).await.map(drop)
     }
 
@@ -80,7 +80,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         else {
             return Err(self.lost());
         };
-        let policy = self.shared.with_lock(|line, _| line.policy_of_key());
+        let policy = self.shared.with_lock(|line| line.policy_of_key());
         quota.window = policy.window(quota.limit);
         Ok(KeyState { policy, quota, paused_for, expires_in })
     }
@@ -94,7 +94,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     pub async fn snapshot(&self) -> Result<Snapshot<P::Cost>, Error> {
         let KeyState { policy, quota, paused_for, .. } = self.inspect().await?;
         let most = Snapshot::<P::Cost>::AGES;
-        let (waiting, ages) = self.shared.with_lock(|line, now| (line.len(), line.ages(now, most)));
+        let (waiting, ages) = self.shared.with_lock(|line| (line.len(), line.ages(most)));
         let pause = Pause::of(paused_for, PausedBy::Program);
         let unused = Snapshot::of(&policy, &policy.idle(Nanos::ZERO), Nanos::ZERO);
         Ok(Snapshot { quota, ..unused }.with_waiting(waiting, &ages).held_by(None, pause))
@@ -107,7 +107,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         let Some(Report::Limits(reports)) = self.report(todo).await? else {
             return Err(self.lost());
         };
-        let policy = self.shared.with_lock(|line, _| line.policy_of_key());
+        let policy = self.shared.with_lock(|line| line.policy_of_key());
         // What does not depend on the state is the policy's to tell.
         let now = Nanos::ZERO;
         let limits = Limit::all(&policy, &policy.idle(now), Asked::now(now, cost));
@@ -120,7 +120,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     }
 
     async fn report(&self, todo: Vec<u8>) -> Result<Option<Report<P::Cost>>, Error> {
-        confirmed(self.shared.with_lock(|line, _| line.request(KeyChange::of(todo)))).await
+        confirmed(self.shared.with_lock(|line| line.request(KeyChange::of(todo)))).await
     }
 
     fn lost(&self) -> Error {
@@ -150,7 +150,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn reset(&self) -> Result<(), Error> {
-        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(vec![b'X'])));
+        let answer = self.shared.with_lock(|line| line.request(KeyChange::of(vec![b'X'])));
         confirmed(answer).await.map(drop)
     }
 }
