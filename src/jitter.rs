@@ -14,6 +14,7 @@ use crate::limiter::and::grant::Kept;
 use crate::limiter::{
     Acquire, Ask, Granted, Handle, InProcess, Limiter, OwnedLimiter, Queue, sealed::Sealed,
 };
+use crate::policy::Snapshot;
 use crate::policy::unlimited::Unlimited;
 use crate::rate_limiter::RateLimiter;
 
@@ -178,6 +179,10 @@ impl<L: OwnedLimiter> Limiter for Jitter<L> {
 
     async fn would_wait(&self, n: L::Cost) -> Result<Option<Duration>, Error> {
         self.limiter.would_wait(n).await
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot<L::Cost>, Error> {
+        self.limiter.snapshot().await
     }
 
     crate::limiter::as_inner_limiter!(asks | jitter | &jitter.limiter);

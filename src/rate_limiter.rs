@@ -27,7 +27,7 @@ use crate::line::Inner;
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
-use crate::policy::{Cost, Limit, Policy, Quota, Rated};
+use crate::policy::{Cost, Limit, Policy, Quota, Rated, Snapshot};
 use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
 #[cfg(feature = "feedback")]
@@ -628,6 +628,12 @@ impl<P: Policy> RateLimiter<P> {
         self.shared.quota()
     }
 
+    /// What the limiter does now: its limit, its queue and its pause, all of one moment.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot<P::Cost> {
+        self.shared.snapshot()
+    }
+
     /// How much is left of each limit, for a request of `cost`.
     pub(crate) fn limits(&self, cost: P::Cost) -> Vec<Limit<P::Cost>> {
         self.shared.limits(cost)
@@ -667,11 +673,16 @@ impl<P: Policy> RateLimiter<P> {
 
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self) -> observe::Observe {
-        observe::observe(&self.shared, |shared| observe::Observation {
-            stats: shared.stats(),
-            waits: shared.waits(),
-            waiting: shared.look(|inner, _| inner.queue_len()),
-            redis: None,
+        observe::observe(&self.shared, Shared::observer, |shared| {
+            let now = shared.snapshot();
+            observe::Observation {
+                stats: shared.stats(),
+                waits: shared.waits(),
+                waiting: now.waiting,
+                rate: now.rate,
+                permits: Some(now.quota.remaining.number(0)),
+                ..observe::Observation::default()
+            }
         })
     }
 
@@ -788,7 +799,7 @@ impl<P: Policy + fmt::Debug> fmt::Debug for RateLimiter<P> {
         shown
             .field("policy", &self.policy())
             .field("clock", &self.shared.clock)
-            .field("queue_len", &self.queue_len())
+            .field("now", &format_args!("{}", self.snapshot()))
             .finish()
     }
 }

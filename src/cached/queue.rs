@@ -10,7 +10,7 @@ use super::source::Source;
 use super::{CachedRateLimiter, thread};
 use crate::error::Error;
 use crate::limiter::{Ask, Handle, InProcess, Limiter, Queue, in_drop, sealed::Sealed};
-use crate::policy::{Limit, Policy, Quota};
+use crate::policy::{Limit, Policy, Quota, Snapshot};
 use crate::rate_limiter::place::LinePlace;
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::wait_queue::Claim;
@@ -202,6 +202,11 @@ impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
         let mut quota = limiter.quota();
         quota.remaining = quota.remaining.saturating_add(slots.held());
         Ok(quota)
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot<u32>, Error> {
+        let quota = Limiter::quota(self).await?;
+        Ok(Snapshot { quota, ..self.shared.limiter.snapshot() })
     }
 
     async fn limits(&self, cost: u32) -> Result<Vec<Limit<u32>>, Error> {

@@ -14,7 +14,7 @@ use super::grpc::Head;
 use super::headers::Headers;
 use super::judge::{Judge, Judged};
 use super::learner::Search;
-use super::snapshot::Snapshot;
+use super::server_state::ServerState;
 use super::state::{FeedbackStats, Lesson, State, Taken};
 use super::text::When;
 use super::window::Heard;
@@ -445,11 +445,18 @@ impl<L: OwnedLimiter> Feedback<L> {
         self.shared.state.lock().rate()
     }
 
+    /// The learned rate, for a publisher: as long as there is a handle.
+    #[cfg(feature = "metrics")]
+    pub(super) fn observed_rate(&self) -> impl Fn() -> Option<Rate> + Send + use<L> {
+        let shared = Arc::downgrade(&self.shared);
+        move || shared.upgrade()?.state.lock().rate()
+    }
+
     /// What is known of the server now: a pause, the learned rate, what remains.
     #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn server_state(&self) -> ServerState {
         let now = self.shared.limiter.clock().now();
-        self.shared.state.lock().snapshot(now)
+        self.shared.state.lock().server_state(now)
     }
 
     /// Whether a failed call may be retried: at most a [share](FeedbackBuilder::retries) of all calls may. If so, it
@@ -958,7 +965,7 @@ impl<L: OwnedLimiter + fmt::Debug> fmt::Debug for Feedback<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Feedback")
             .field("limiter", &self.shared.limiter)
-            .field("snapshot", &self.snapshot())
+            .field("server", &self.server_state())
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }

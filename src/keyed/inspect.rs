@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe;
-use crate::policy::{Asked, Cost, Limit, Policy, Quota, Ready};
+use crate::policy::{Asked, Cost, Limit, Policy, Quota, Ready, Snapshot};
 use crate::rate_limiter::Shared;
 use crate::stats::{Stats, Waits};
 
@@ -33,7 +33,12 @@ where
         self.table.look(key, Shared::quota, Quota::of)
     }
 
-    /// How much is left of each limit at `key`, for a request of `cost`.
+    /// What the limiter of `key` does now; see [`RateLimiter::snapshot`](crate::RateLimiter::snapshot).
+    #[must_use]
+    pub fn snapshot<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot<P::Cost> {
+        self.table.look(key, Shared::snapshot, Snapshot::of)
+    }
+
     /// How long a call for `n` permits of a key would wait if it came now; see
     /// [`RateLimiter::would_wait`](crate::RateLimiter::would_wait). It creates no key.
     ///
@@ -64,6 +69,7 @@ where
         Ok(self.table.look(key, in_line, quiet)?)
     }
 
+    /// How much is left of each limit at `key`, for a request of `cost`.
     pub(crate) fn limits<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
@@ -158,12 +164,16 @@ where
 
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self) -> observe::Observe {
-        observe::observe(&self.table, |table| observe::Observation {
-            stats: table.stats(),
-            waits: table.waits(),
-            waiting: table.queue_len(),
-            redis: None,
-        })
+        observe::observe(
+            &self.table,
+            |table| &table.observer,
+            |table| observe::Observation {
+                stats: table.stats(),
+                waits: table.waits(),
+                waiting: table.queue_len(),
+                ..observe::Observation::default()
+            },
+        )
     }
 }
 

@@ -16,7 +16,7 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::part::Part;
-use crate::policy::{Cost, Limit, Quota};
+use crate::policy::{Cost, Limit, Quota, Snapshot};
 use crate::stats::{Stats, Waits};
 
 /// Any [`Limiter`], without its type: for a struct field, a table of limits, or middleware.
@@ -89,6 +89,7 @@ trait Erased<C: Cost>: fmt::Debug + Send + Sync {
     fn take_anyway(&self, n: C) -> Answer<'_, AnyGrant<C>>;
     fn would_wait(&self, n: C) -> Answer<'_, Option<Duration>>;
     fn quota(&self) -> Answer<'_, Quota<C>>;
+    fn snapshot(&self) -> Answer<'_, Snapshot<C>>;
     fn limits(&self, cost: C) -> Answer<'_, Vec<Limit<C>>>;
     fn queue_len(&self) -> usize;
     fn queued_permits(&self) -> u64;
@@ -166,6 +167,10 @@ impl<L: OwnedLimiter> Erased<L::Cost> for L {
 
     fn quota(&self) -> Answer<'_, Quota<L::Cost>> {
         Box::pin(Limiter::quota(self))
+    }
+
+    fn snapshot(&self) -> Answer<'_, Snapshot<L::Cost>> {
+        Box::pin(Limiter::snapshot(self))
     }
 
     fn limits(&self, cost: L::Cost) -> Answer<'_, Vec<Limit<L::Cost>>> {
@@ -275,6 +280,10 @@ impl<C: Cost> Limiter for AnyRateLimiter<C> {
 
     async fn quota(&self) -> Result<Quota<C>, Error> {
         self.0.quota().await
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot<C>, Error> {
+        self.0.snapshot().await
     }
 
     async fn limits(&self, cost: C) -> Result<Vec<Limit<C>>, Error> {

@@ -66,6 +66,7 @@ impl<P: Policy> Policy for LockOut<P> {
 
     const HOOKS: Hooks<Self> = Hooks {
         kind: |_| Some(Kind::LockOut),
+        rate: |this| (P::HOOKS.rate)(&this.policy),
         part: |this, index| (P::HOOKS.part)(&this.policy, index),
         infallible: P::HOOKS.infallible,
         timeless_release: P::HOOKS.timeless_release,

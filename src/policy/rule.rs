@@ -9,7 +9,7 @@ use super::packed::Packed;
 use super::ready::Ready;
 use crate::error::ExceedsCapacity;
 use crate::part::{Kind, Part};
-use crate::units::Nanos;
+use crate::units::{Nanos, Rate};
 
 /// A rule by which permits are granted, as arithmetic on a small state.
 ///
@@ -279,6 +279,8 @@ pub struct Hooks<P: Policy> {
     pub(crate) limits: fn(&P, &P::State, Asked<P::Cost>, &mut dyn FnMut(Limit<P::Cost>)),
     /// Which rule of this crate it is.
     pub(crate) kind: fn(&P) -> Option<Kind>,
+    /// Its steady rate.
+    pub(crate) rate: fn(&P) -> Option<Rate>,
     /// The part of a composed rule with this index.
     pub(crate) part: fn(&P, usize) -> Option<Part>,
     /// The functions to decide without a lock; only for policies whose state is one position.
@@ -308,6 +310,7 @@ impl<P: Policy> Hooks<P> {
             beside: |policy, _| policy.clone(),
             limits: |policy, state, asked, visit| visit(Limit::of(policy, state, asked)),
             kind: |_| None,
+            rate: |_| None,
             part: |_, _| None,
             lock_free: None,
             packed: None,

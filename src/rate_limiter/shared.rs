@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::limiter::in_drop;
 use crate::line::{Admission, Change, Charge, Inner, Line, Taking, Timer};
 use crate::observe::{LazyObserver, Observer};
-use crate::policy::{Limit, Policy, Quota, Rated};
+use crate::policy::{Limit, Policy, Quota, Rated, Snapshot};
 use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
 use crate::wait_queue::{AfterUnlock, Bounds, Claim, WaiterId};
@@ -190,12 +190,21 @@ impl<P: Policy> Shared<P> {
         self.look(Inner::quota)
     }
 
+    pub(crate) fn snapshot(&self) -> Snapshot<P::Cost> {
+        self.look(Inner::snapshot)
+    }
+
     pub(crate) fn limits(&self, cost: P::Cost) -> Vec<Limit<P::Cost>> {
         self.look(|inner, now| inner.limits(now, cost))
     }
 
     pub(crate) fn stats(&self) -> Stats {
         self.line.stats(self)
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(super) fn observer(&self) -> &Observer {
+        self.observer.get()
     }
 
     pub(crate) fn waits(&self) -> Waits {

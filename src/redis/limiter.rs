@@ -363,10 +363,12 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self) -> observe::Observe {
-        observe::observe(&self.keys, |keys| {
+        let rate = (P::HOOKS.rate)(&self.policy());
+        observe::observe(&self.keys, Keys::observer, move |keys| {
             let ((stats, waiting), counters) = (keys.total(), keys.counters());
             let redis = Some([counters.requests, counters.failed, counters.without_redis]);
-            observe::Observation { stats, waits: keys.waits(), waiting, redis }
+            let counted = observe::Observation { stats, waiting, redis, ..Default::default() };
+            observe::Observation { waits: keys.waits(), rate, ..counted }
         })
     }
 
@@ -436,6 +438,7 @@ impl<P: Scripted + fmt::Debug, C: Connection> fmt::Debug for RedisRateLimiter<P,
             .field("key", &self.shared.key)
             .field("policy", &self.policy())
             .field("state", &self.state())
+            .field("waiting", &self.queue_len())
             .finish_non_exhaustive()
     }
 }

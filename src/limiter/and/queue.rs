@@ -15,7 +15,9 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::{Observation, Observe};
 use crate::part::Part;
-use crate::policy::{Cost, Limit, Quota};
+#[cfg(feature = "metrics")]
+use crate::policy::lowest;
+use crate::policy::{Limit, Quota, Snapshot};
 use crate::stats::{Stats, Waits};
 
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> And<A, B> {
@@ -116,12 +118,11 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
     }
 
     async fn quota(&self) -> Result<Quota<A::Cost>, Error> {
-        let (mut both, second) = (self.first.quota().await?, self.second.quota().await?);
-        both.limit = both.limit.each(second.limit, u32::min);
-        both.remaining = both.remaining.each(second.remaining, u32::min);
-        both.reset_after = both.reset_after.zip(second.reset_after).map(|(a, b)| a.max(b));
-        both.window = both.window.max(second.window);
-        Ok(both)
+        Ok(self.first.quota().await?.and(self.second.quota().await?))
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot<A::Cost>, Error> {
+        Ok(self.first.snapshot().await?.and(&self.second.snapshot().await?))
     }
 
     async fn limits(&self, cost: A::Cost) -> Result<Vec<Limit<A::Cost>>, Error> {
@@ -159,16 +160,19 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
         let (first, second) = (self.first.observe(), self.second.observe());
         let left = Arc::clone(&self.left);
         Box::new(move || {
-            let (first, second) = (first()?, second()?);
-            Some(Observation {
+            let (first, second) = (first(), second());
+            Observation {
                 stats: counts(first.stats, second.stats, &left),
                 waits: first.waits.and(&second.waits),
                 waiting: first.waiting + second.waiting,
+                rate: lowest([first.rate, second.rate]),
+                permits: first.permits.into_iter().chain(second.permits).min(),
                 redis: match (first.redis, second.redis) {
                     (Some(one), Some(other)) => Some([0, 1, 2].map(|at| one[at] + other[at])),
                     (one, other) => one.or(other),
                 },
-            })
+                is_last: first.is_last || second.is_last,
+            }
         })
     }
 }
