@@ -72,7 +72,7 @@ fn refused(answer: &Response) -> bool {
 /// The whole number in a header after `label`. A real client has a parser of structured fields.
 fn seconds(answer: &Response, header: &str, label: &str) -> Option<Duration> {
     let value = answer.headers().get(header)?.to_str().ok()?;
-    let number = value.split_once(label)?.1.split(';').next()?;
+    let number = value.split_once(label)?.1.split([';', ',']).next()?;
     Some(Duration::from_secs(number.parse().ok()?))
 }
 

@@ -37,7 +37,7 @@
 //! | a rate | learned from [what it shows](#what-it-shows) | from the first refusal without a time on |
 //! | the limiter inside | yours | always |
 //!
-//! [`Feedback::snapshot`] shows the first two, [`resume`](Feedback::resume) ends them, and a program whose calls are not
+//! [`Feedback::server_state`] shows the first two, [`resume`](Feedback::resume) ends them, and a program whose calls are not
 //! HTTP reports them by [`accepted`](Call::accepted), [`refused`](Call::refused) and [`failed`](Call::failed).
 //!
 //! # What it shows
@@ -172,8 +172,8 @@ mod listen;
 mod observer;
 mod place;
 mod routes;
+mod server_state;
 mod servers;
-mod snapshot;
 mod state;
 mod text;
 mod window;
@@ -184,9 +184,9 @@ pub use dialect::{Dialect, Dialects};
 pub use headers::Headers;
 pub use judge::Judged;
 pub use observer::{Call, Feedback, FeedbackBuilder};
+pub use server_state::ServerState;
 #[cfg(feature = "reqwest")]
 pub(crate) use servers::Table;
 pub use servers::{Learned, Servers};
-pub use snapshot::Snapshot;
 pub use state::FeedbackStats;
 pub use text::{Form, When};

@@ -100,6 +100,7 @@
 //! | `reqwest` | no | [`Limits`] as middleware of a reqwest client; with `feedback` |
 //! | `redis` | no | `redis::RedisRateLimiter`: one quota for a whole fleet |
 //! | `metrics` | no | `metrics::Publisher`: counts and waits for a recorder of the `metrics` facade |
+//! | `stream` | no | `Throttle`: a `futures::Stream` whose items wait for permits |
 //! | `tracing` | no | an event for each long wait, pause and change of rate |
 //! | `tower` | no | `tower::RateLimitLayer`, which waits, and `tower::RefuseLayer`, which answers 429 |
 //! | `redis-cluster` | no | `redis::Cluster`, a connection that follows slot migration |
@@ -116,6 +117,7 @@ mod config;
 mod error;
 #[cfg(feature = "feedback")]
 pub mod feedback;
+mod jitter;
 mod keyed;
 mod limiter;
 mod line;
@@ -125,6 +127,7 @@ mod observe;
 mod park;
 mod part;
 mod policy;
+pub mod prelude;
 mod rate_limiter;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -134,6 +137,8 @@ pub mod reqwest;
 mod retry;
 mod stats;
 mod sync;
+#[cfg(feature = "stream")]
+mod throttle;
 #[cfg(feature = "tower")]
 pub mod tower;
 mod units;
@@ -149,6 +154,7 @@ pub use config::limits::{Limit, Limits};
 pub use config::name::Name;
 pub use config::names::Per;
 pub use error::{Error, ExceedsCapacity, QueueLimit};
+pub use jitter::Jitter;
 pub use keyed::acquire::KeyRef;
 pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;
@@ -179,12 +185,14 @@ pub use policy::smooth_warming_up::SmoothWarmingUp;
 pub use policy::state;
 pub use policy::token_bucket::TokenBucket;
 pub use policy::unlimited::Unlimited;
-pub use policy::{Cost, Policy, Quota, Rated, Ready};
+pub use policy::{Cost, Pause, PausedBy, Policy, Quota, Rated, Ready, Snapshot};
 pub use rate_limiter::builder::RateLimiterBuilder;
 pub use rate_limiter::{Grant, RateLimiter};
 #[cfg(feature = "feedback")]
 pub use retry::RetryBudget;
 pub use stats::{Stats, Waits};
+#[cfg(feature = "stream")]
+pub use throttle::{Throttle, Throttled};
 pub use units::{InvalidRate, Nanos, Rate};
 
 #[cfg(any(doc, doctest))]

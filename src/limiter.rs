@@ -37,7 +37,7 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::park::block_on;
-use crate::policy::{Cost, Limit, Quota};
+use crate::policy::{Cost, Limit, Quota, Snapshot};
 use crate::stats::{Stats, Waits};
 
 /// Any limiter: a [`RateLimiter`](crate::RateLimiter), one [key](crate::AtKey) of a
@@ -478,6 +478,69 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// As [`pause_for`](Self::pause_for).
     fn resume(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
+    /// How long a call for `n` permits would wait if it came now, behind all that wait. It takes nothing and joins no
+    /// queue. `None` if that depends on grants that others drop.
+    ///
+    /// It tells what is known now, and keeps no place: for a place take a [reservation](Self::reserve). Over Redis it
+    /// is a request of its own. Behind callers of this process, and for several costs, the call joins the queue there and
+    /// leaves it, which counts as given up. Of two limiters in [`and`](Self::and) it is the longer wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] if waiting does not help, and `Error::Store` over Redis.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
+    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::new()));
+    /// limiter.acquire(2).await?;
+    /// assert_eq!(limiter.would_wait(1).await?, Some(Duration::ZERO));
+    /// assert_eq!(limiter.would_wait(3).await?, Some(Duration::from_millis(400)));
+    /// assert_eq!(limiter.available().await?, 1);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn would_wait(
+        &self,
+        n: Self::Cost,
+    ) -> impl Future<Output = Result<Option<Duration>, Error>> + Send;
+
+    /// Begins anew, as a new limiter, or over Redis as an absent key: nothing is taken, owed or paused. Callers that wait stay in the queue, places in
+    /// flight stay taken until their grants are dropped, and counts go on.
+    ///
+    /// Permits of before are not to be given back any more: do not refund grants of before, nor settle them at less.
+    ///
+    /// A `Feedback` keeps what its server said, and of two limiters in [`and`](Self::and) only the first begins anew.
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// ```
+    /// use tollgate::{AnyRateLimiter, FixedWindow, Limiter, RateLimiter};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = FixedWindow::new(100, std::time::Duration::from_secs(86_400));
+    /// let limiter = AnyRateLimiter::new(RateLimiter::new(policy));
+    /// limiter.acquire(100).await?;
+    /// limiter.reset().await?;
+    /// assert_eq!(limiter.available().await?, 100);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn reset(&self) -> impl Future<Output = Result<(), Error>> + Send;
+
     /// Takes what is available beyond `remaining`; see [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
     ///
     /// # Errors
@@ -503,6 +566,33 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
         remaining: Self::Cost,
     ) -> impl Future<Output = Result<Self::Grant, Error>> + Send;
 
+    /// Takes `n` permits now, before all that wait, whether they are ready or not: for work that is done already, or must
+    /// be. What is missing becomes a debt, which later calls wait for; [`would_wait(1)`](Self::would_wait) tells how long.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] for a debt that takes more than the [horizon](crate::Nanos::HORIZON) to pay off,
+    /// [`Error::TooManyKeys`] at a key, and `Error::Store` over Redis.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = TokenBucket::new(Rate::per_second(10.0), 5);
+    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::new()));
+    /// limiter.take_anyway(25).await?;
+    /// assert_eq!(limiter.would_wait(1).await?, Some(Duration::from_millis(2_100)));
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn take_anyway(&self, n: Self::Cost)
+    -> impl Future<Output = Result<Self::Grant, Error>> + Send;
+
     /// How much of the limit is left; over Redis this is a request of its own.
     ///
     /// # Errors
@@ -527,6 +617,30 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
         async { Ok(self.quota().await?.remaining) }
     }
 
+    /// What the limiter does now: its limit, its queue, its pause and why; over Redis this is a request of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`quota`](Self::quota).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`quota`](Self::quota).
+    ///
+    /// ```
+    /// use tollgate::{InFlight, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let clock = ManualClock::new();
+    /// let customer = RateLimiter::with_clock(TokenBucket::new(Rate::per_minute(60.0), 20), &clock);
+    /// let limiter = customer.and(&RateLimiter::with_clock(InFlight::new(30), &clock));
+    /// limiter.acquire(5).await?;
+    /// assert_eq!(limiter.snapshot().await?.to_string(), "15 of 20 left, all in 5s; 1/s");
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn snapshot(&self) -> impl Future<Output = Result<Snapshot<Self::Cost>, Error>> + Send;
+
     /// How much is left of each limit of the policy, for a request of `cost`.
     #[doc(hidden)]
     fn limits(
@@ -536,6 +650,11 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
 
     /// The number of callers of this process that wait.
     fn queue_len(&self) -> usize;
+
+    /// The permits that callers of this process wait for, all costs together: what
+    /// [`max_queued_permits`](crate::RateLimiterBuilder::max_queued_permits) bounds. Of a `Feedback` only those that wait
+    /// for its limiter.
+    fn queued_permits(&self) -> u64;
 
     /// The number of grants, refusals and callers that left, in this process; of a limiter with keys, at all keys.
     fn stats(&self) -> Stats;
@@ -782,6 +901,11 @@ macro_rules! as_inner_limiter {
         fn queue_len(&self) -> usize {
             let $outer = self;
             crate::Limiter::queue_len($inner)
+        }
+
+        fn queued_permits(&self) -> u64 {
+            let $outer = self;
+            crate::Limiter::queued_permits($inner)
         }
 
         fn stats(&self) -> crate::Stats {

@@ -10,7 +10,10 @@
 //! | `tollgate_refused_total` | counter | calls that got an error |
 //! | `tollgate_given_up_total` | counter | callers that left the queue |
 //! | `tollgate_pauses_total` | counter | pauses that began or were made longer |
+//! | `tollgate_waited_microseconds_total` | counter | the exact sum of the waits of all granted calls |
 //! | `tollgate_waiting` | gauge | callers in the queue now |
+//! | `tollgate_rate` | gauge | permits a second: of several limits the lowest, and what a `Feedback` has learned |
+//! | `tollgate_permits` | gauge | permits that remain; not of a limiter with keys, and not over Redis, which would take a request |
 //! | `tollgate_wait_seconds` | histogram | the wait of each caller that waited; at most half too long |
 //! | `tollgate_limited_by_total` | counter | callers that waited for a limit of a composed policy, with the label `part`, such as "limit 2 of 3, in-flight" |
 //! | `tollgate_redis_requests_total` | counter | requests sent to Redis |
@@ -18,10 +21,17 @@
 //! | `tollgate_redis_without_total` | counter | calls served without Redis because it was away |
 //!
 //! Each has the label `limiter`, the name that the builder was given, or `unnamed`. Limiters of one name are added
-//! up. All keys of a limiter are one: a label for each key would not be bounded.
+//! up. All keys of a limiter are one: a label for each key would not be bounded. Of a limiter whose cost is a tuple
+//! `tollgate_permits` is the first number.
+//!
+//! A counter is set to what was counted since the limiter was made, so a recorder that is installed later misses nothing of
+//! it; the histogram begins with the first publish that finds a recorder. Publish to one recorder by one publisher.
+//!
+//! `docs/grafana.json` is a dashboard of these metrics for Grafana with a Prometheus source.
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::mem;
@@ -32,7 +42,8 @@ use std::time::Duration;
 
 use metrics::Unit;
 use metrics::{
-    Label, SharedString, counter, describe_counter, describe_histogram, gauge, histogram,
+    Label, SharedString, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
 };
 use parking_lot::ReentrantMutex;
 
@@ -41,11 +52,12 @@ use crate::limiter::Limiter;
 use crate::observe::{Observation, Observe};
 use crate::policy::Policy;
 use crate::sync::Mutex;
+use crate::units::{Rate, saturating_nanos};
 
 /// Hands the counts of limiters to the recorder of the `metrics` facade.
 ///
-/// It does not keep a limiter alive: the metrics of a dropped limiter stay as they are. Clones publish the same
-/// limiters.
+/// The publisher keeps a limiter that was dropped until it has published its last counts, with the next
+/// [`publish`](Self::publish); its counters stay. Clones publish the same limiters.
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,6 +77,18 @@ use crate::sync::Mutex;
 pub struct Publisher {
     sources: Arc<Mutex<Vec<Arc<Source>>>>,
     turn: Arc<ReentrantMutex<Cell<bool>>>,
+    totals: Arc<Mutex<Totals>>,
+}
+
+/// What each counter counts, those of dropped limiters included. The labels: the limiter, and the part.
+type Totals = BTreeMap<(&'static str, SharedString, Option<String>), u64>;
+
+/// Of the limiters of one name.
+#[derive(Default)]
+struct Gauges {
+    waiting: usize,
+    rate: Option<f64>,
+    permits: Option<f64>,
 }
 
 /// Something that a [`Publisher`] can publish: any [`Limiter`], and all keys of a [`KeyedRateLimiter`]. The trait is
@@ -123,25 +147,29 @@ impl Publisher {
         let _turn = EndOfTurn(&turn);
         let sources = self.sources.lock().clone();
         describe();
-        let mut waiting: Vec<(SharedString, usize)> = Vec::new();
+        let mut gauges: BTreeMap<SharedString, Gauges> = BTreeMap::new();
         let mut gone = Vec::new();
         for source in &sources {
-            let of_source = source.publish();
-            if of_source.is_none() {
+            let seen = source.publish(&self.totals);
+            if seen.is_last {
                 gone.push(Arc::as_ptr(source));
             }
-            let of_source = of_source.unwrap_or_default();
-            match waiting.iter_mut().find(|(name, _)| *name == source.name) {
-                Some((_, sum)) => *sum += of_source,
-                None => waiting.push((source.name.clone(), of_source)),
-            }
+            gauges.entry(source.name.clone()).or_default().add(&seen);
         }
-        if !gone.is_empty() {
-            self.sources.lock().retain(|source| !gone.contains(&Arc::as_ptr(source)));
+        self.sources.lock().retain(|source| !gone.contains(&Arc::as_ptr(source)));
+        let totals = self.totals.lock().clone();
+        for ((metric, limiter, part), total) in totals {
+            let part = part.map(|part| Label::new("part", part));
+            let labels: Vec<_> = [Label::new("limiter", limiter)].into_iter().chain(part).collect();
+            let is_of_waits = metric == WAITED;
+            counter!(metric, labels.iter()).absolute(if is_of_waits {
+                total / 1_000
+            } else {
+                total
+            });
         }
-        for (name, waiting) in waiting {
-            #[allow(clippy::cast_precision_loss)] // to the nearest float
-            gauge!("tollgate_waiting", "limiter" => name).set(waiting as f64);
+        for (name, gauges) in gauges {
+            gauges.publish(&name);
         }
     }
 
@@ -215,40 +243,70 @@ impl Drop for PublishTask {
     }
 }
 
+impl Gauges {
+    fn add(&mut self, seen: &Observation) {
+        let add = |sum: &mut Option<f64>, value: Option<f64>| {
+            let value = value.map(|value| if seen.is_last { 0.0 } else { value });
+            *sum = sum.zip(value).map(|(sum, value)| sum + value).or(*sum).or(value);
+        };
+        self.waiting += seen.waiting;
+        add(&mut self.rate, seen.rate.map(Rate::as_per_second));
+        add(&mut self.permits, seen.permits.map(f64::from));
+    }
+
+    fn publish(&self, name: &SharedString) {
+        let set =
+            |metric: &'static str, value| gauge!(metric, "limiter" => name.clone()).set(value);
+        #[allow(clippy::cast_precision_loss)] // to the nearest float
+        set("tollgate_waiting", self.waiting as f64);
+        if let Some(rate) = self.rate {
+            set("tollgate_rate", rate);
+        }
+        if let Some(permits) = self.permits {
+            set("tollgate_permits", permits);
+        }
+    }
+}
+
 impl Source {
-    /// Returns the number of waiting callers; `None` if the limiter has been dropped.
-    fn publish(&self) -> Option<usize> {
+    /// Adds what was counted since the last time to `totals`, and returns what it saw.
+    fn publish(&self, totals: &Mutex<Totals>) -> Observation {
         let (before, now) = {
             let (observe, published) = &mut *self.observed.lock();
-            let now = observe()?;
+            let now = observe();
             (mem::replace(published, now.clone()), now)
         };
-        let count = |metric: &'static str, now: u64, before: u64| {
-            counter!(metric, "limiter" => self.name.clone()).increment(now.saturating_sub(before));
+        let waits = now.waits.since(&before.waits);
+        let mut totals = totals.lock();
+        let mut count = |metric: &'static str, part: Option<String>, more: u64| {
+            *totals.entry((metric, self.name.clone(), part)).or_default() += more;
         };
-        count("tollgate_granted_total", now.stats.granted, before.stats.granted);
-        count("tollgate_refused_total", now.stats.refused, before.stats.refused);
-        count("tollgate_given_up_total", now.stats.given_up, before.stats.given_up);
-        count("tollgate_pauses_total", now.stats.pauses, before.stats.pauses);
+        let (new, old) = (now.stats, before.stats);
+        count("tollgate_granted_total", None, new.granted - old.granted);
+        count("tollgate_refused_total", None, new.refused - old.refused);
+        count("tollgate_given_up_total", None, new.given_up - old.given_up);
+        count("tollgate_pauses_total", None, new.pauses - old.pauses);
+        count(WAITED, None, saturating_nanos(new.waited.saturating_sub(old.waited)));
         if let Some(redis) = now.redis {
             let before = before.redis.unwrap_or_default();
-            count("tollgate_redis_requests_total", redis[0], before[0]);
-            count("tollgate_redis_failed_total", redis[1], before[1]);
-            count("tollgate_redis_without_total", redis[2], before[2]);
+            count("tollgate_redis_requests_total", None, redis[0] - before[0]);
+            count("tollgate_redis_failed_total", None, redis[1] - before[1]);
+            count("tollgate_redis_without_total", None, redis[2] - before[2]);
         }
-        let waits = now.waits.since(&before.waits);
+        for (part, callers) in waits.limited_by() {
+            count("tollgate_limited_by_total", Some(part.to_string()), callers);
+        }
+        drop(totals);
         let wait = histogram!("tollgate_wait_seconds", "limiter" => self.name.clone());
         for (bound, count) in waits.buckets() {
             wait.record_many(bound.as_secs_f64(), usize::try_from(count).unwrap_or(usize::MAX));
         }
-        for (part, count) in waits.limited_by() {
-            let labels =
-                [Label::new("limiter", self.name.clone()), Label::new("part", part.to_string())];
-            counter!("tollgate_limited_by_total", labels.iter()).increment(count);
-        }
-        Some(now.waiting)
+        now
     }
 }
+
+/// Counted in nanoseconds.
+const WAITED: &str = "tollgate_waited_microseconds_total";
 
 /// Each time, as a recorder may be installed late.
 fn describe() {
@@ -256,11 +314,14 @@ fn describe() {
     describe_counter!("tollgate_refused_total", Unit::Count, "calls that got an error");
     describe_counter!("tollgate_given_up_total", Unit::Count, "callers that left the queue");
     describe_counter!("tollgate_pauses_total", Unit::Count, "pauses of the limiter");
+    describe_counter!(WAITED, Unit::Microseconds, "the sum of the waits of all granted calls");
+    describe_gauge!("tollgate_rate", Unit::CountPerSecond, "permits a second");
+    describe_gauge!("tollgate_permits", Unit::Count, "permits that remain");
     describe_counter!("tollgate_limited_by_total", Unit::Count, "callers that waited for a limit");
     describe_counter!("tollgate_redis_requests_total", Unit::Count, "requests sent to Redis");
     describe_counter!("tollgate_redis_failed_total", Unit::Count, "requests that failed");
     describe_counter!("tollgate_redis_without_total", Unit::Count, "calls served without Redis");
-    metrics::describe_gauge!("tollgate_waiting", Unit::Count, "callers in the queue");
+    describe_gauge!("tollgate_waiting", Unit::Count, "callers in the queue");
     describe_histogram!(
         "tollgate_wait_seconds",
         Unit::Seconds,

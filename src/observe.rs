@@ -1,6 +1,8 @@
 //! What a limiter reports: events, for a listener and for `tracing`, and how long callers waited.
 
 use std::fmt;
+#[cfg(feature = "metrics")]
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use crate::part::Part;
 #[cfg(feature = "metrics")]
 use crate::stats::Stats;
 use crate::stats::{WaitCounts, Waits};
-use crate::units::Rate;
+use crate::units::{Rate, to_millis};
 
 /// An event of a limiter, for the `on_event` of its builder.
 ///
@@ -115,12 +117,6 @@ impl fmt::Display for Event {
     }
 }
 
-/// In whole milliseconds, to be read.
-fn to_millis(duration: Duration) -> Duration {
-    let millis = Duration::from_micros(500).saturating_add(duration).as_millis();
-    u64::try_from(millis).map_or(duration, Duration::from_millis)
-}
-
 /// The [`Observer`] of a limiter, made when there is something to observe: most limiters have no name and no
 /// listener, and many have no waiter.
 #[derive(Debug)]
@@ -156,6 +152,9 @@ pub(crate) struct Observer {
     listener: Option<Listener>,
     slow_wait: Duration,
     waits: WaitCounts,
+    /// How many publishers keep the limiter.
+    #[cfg(feature = "metrics")]
+    kept_by: AtomicUsize,
 }
 
 /// Until the builder says otherwise.
@@ -186,7 +185,14 @@ impl Reports {
 impl Observer {
     pub(crate) fn new(reports: Reports) -> Arc<Self> {
         let Reports { name, slow_wait, listener } = reports;
-        Arc::new(Self { name, listener, slow_wait, waits: WaitCounts::default() })
+        Arc::new(Self {
+            name,
+            listener,
+            slow_wait,
+            waits: WaitCounts::default(),
+            #[cfg(feature = "metrics")]
+            kept_by: AtomicUsize::new(0),
+        })
     }
 
     /// A caller was granted. The listener may panic, so the caller must still own its permits.
@@ -262,19 +268,57 @@ pub struct Observation {
     pub(crate) stats: Stats,
     pub(crate) waits: Waits,
     pub(crate) waiting: usize,
+    /// The rate, and the permits that remain; of a tuple the first number.
+    pub(crate) rate: Option<Rate>,
+    pub(crate) permits: Option<u32>,
     /// Requests sent, requests that failed, and calls without Redis.
     pub(crate) redis: Option<[u64; 3]>,
+    /// No handle is left but those that observe, so these counts do not change any more.
+    pub(crate) is_last: bool,
 }
 
-/// Observes a limiter until it has been dropped.
+/// Observes a limiter, and keeps it until the last counts are seen.
 #[cfg(feature = "metrics")]
-pub(crate) type Observe = Box<dyn Fn() -> Option<Observation> + Send>;
+pub(crate) type Observe = Box<dyn Fn() -> Observation + Send>;
 
 #[cfg(feature = "metrics")]
 pub(crate) fn observe<T: Send + Sync + 'static>(
     shared: &Arc<T>,
+    observer: fn(&T) -> &Observer,
     look: impl Fn(&T) -> Observation + Send + 'static,
 ) -> Observe {
-    let shared = Arc::downgrade(shared);
-    Box::new(move || shared.upgrade().map(|shared| look(&shared)))
+    let kept = Kept::new(shared, observer);
+    Box::new(move || {
+        // Before the look: then the counts are the last.
+        let is_last = kept.is_alone();
+        Observation { is_last, ..look(&kept.shared) }
+    })
+}
+
+/// A limiter that is observed.
+#[cfg(feature = "metrics")]
+struct Kept<T> {
+    shared: Arc<T>,
+    observer: fn(&T) -> &Observer,
+}
+
+#[cfg(feature = "metrics")]
+impl<T> Kept<T> {
+    fn new(shared: &Arc<T>, observer: fn(&T) -> &Observer) -> Self {
+        observer(shared).kept_by.fetch_add(1, Ordering::Relaxed);
+        Self { shared: Arc::clone(shared), observer }
+    }
+
+    /// Whether all who keep it observe it.
+    fn is_alone(&self) -> bool {
+        let kept_by = (self.observer)(&self.shared).kept_by.load(Ordering::Relaxed);
+        Arc::strong_count(&self.shared) <= kept_by
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl<T> Drop for Kept<T> {
+    fn drop(&mut self) {
+        (self.observer)(&self.shared).kept_by.fetch_sub(1, Ordering::Relaxed);
+    }
 }

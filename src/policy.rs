@@ -8,6 +8,7 @@ mod cost;
 pub(crate) mod fixed_point;
 pub(crate) mod fixed_window;
 pub(crate) mod gcra;
+mod getters;
 pub(crate) mod grant_log;
 pub(crate) mod headroom;
 pub(crate) mod in_flight;
@@ -25,6 +26,7 @@ pub(crate) mod sliding_window_counter;
 pub(crate) mod sliding_window_log;
 pub(crate) mod smooth_bursty;
 pub(crate) mod smooth_warming_up;
+mod snapshot;
 pub mod state;
 pub(crate) mod token_bucket;
 pub(crate) mod unlimited;
@@ -36,6 +38,8 @@ pub use cost::Cost;
 pub use ready::Ready;
 pub(crate) use rule::{Asked, Limit, charge_wholly, wholly};
 pub use rule::{Hooks, Policy, Quota};
+pub(crate) use snapshot::lowest;
+pub use snapshot::{Pause, PausedBy, Snapshot};
 
 /// Two ticks of a timer that fires each millisecond.
 pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);

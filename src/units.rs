@@ -69,3 +69,9 @@ impl Nanos {
 pub(crate) fn saturating_nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
+
+/// In whole milliseconds, to be read.
+pub(crate) fn to_millis(duration: Duration) -> Duration {
+    let millis = Duration::from_micros(500).saturating_add(duration).as_millis();
+    u64::try_from(millis).map_or(duration, Duration::from_millis)
+}

@@ -139,6 +139,11 @@ impl<T: Arrived> WaitQueue<T> {
         self.turns.as_ref().map_or_else(|| self.fifo.front(), |turns| turns.front())
     }
 
+    /// The waiters, in the order of the FIFO.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = WaiterId> {
+        self.fifo.iter().map(|(id, _)| id)
+    }
+
     /// A caller joins, behind all others.
     pub(crate) fn push(
         &mut self,

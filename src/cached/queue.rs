@@ -10,7 +10,7 @@ use super::source::Source;
 use super::{CachedRateLimiter, thread};
 use crate::error::Error;
 use crate::limiter::{Ask, Handle, InProcess, Limiter, Queue, in_drop, sealed::Sealed};
-use crate::policy::{Limit, Policy, Quota};
+use crate::policy::{Limit, Policy, Quota, Snapshot};
 use crate::rate_limiter::place::LinePlace;
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::wait_queue::Claim;
@@ -169,6 +169,12 @@ impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
         Ok(())
     }
 
+    async fn reset(&self) -> Result<(), Error> {
+        self.shared.slots.discard();
+        self.shared.limiter.reset();
+        Ok(())
+    }
+
     async fn shrink_to(&self, remaining: u32) -> Result<Self::Grant, Error> {
         let Shared { slots, limiter, .. } = &*self.shared;
         let held = slots.held();
@@ -179,11 +185,28 @@ impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
         Ok(CachedGrant::new(&self.shared, grant.cost(), Source::limiter(grant)))
     }
 
+    async fn take_anyway(&self, n: u32) -> Result<Self::Grant, Error> {
+        let grant = self.shared.limiter.take_anyway(n)?;
+        Ok(CachedGrant::new(&self.shared, n, Source::limiter(grant)))
+    }
+
+    async fn would_wait(&self, n: u32) -> Result<Option<Duration>, Error> {
+        if self.shared.slots.held() >= n {
+            return Ok(Some(Duration::ZERO));
+        }
+        self.shared.limiter.would_wait(n)
+    }
+
     async fn quota(&self) -> Result<Quota<u32>, Error> {
         let Shared { slots, limiter, .. } = &*self.shared;
         let mut quota = limiter.quota();
         quota.remaining = quota.remaining.saturating_add(slots.held());
         Ok(quota)
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot<u32>, Error> {
+        let quota = Limiter::quota(self).await?;
+        Ok(Snapshot { quota, ..self.shared.limiter.snapshot() })
     }
 
     async fn limits(&self, cost: u32) -> Result<Vec<Limit<u32>>, Error> {

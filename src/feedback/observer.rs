@@ -14,7 +14,7 @@ use super::grpc::Head;
 use super::headers::Headers;
 use super::judge::{Judge, Judged};
 use super::learner::Search;
-use super::snapshot::Snapshot;
+use super::server_state::ServerState;
 use super::state::{FeedbackStats, Lesson, State, Taken};
 use super::text::When;
 use super::window::Heard;
@@ -370,8 +370,13 @@ impl<L: OwnedLimiter> Feedback<L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sent(&self, n: L::Cost) -> Call<L> {
-        let place = self.shared.gate.take_anyway(cost(self.shared.counts.units(n)));
-        self.call(n, None, place, Duration::ZERO)
+        self.call(n, None, self.past_gate(self.units(n)), Duration::ZERO)
+    }
+
+    /// A place of a call that does not ask.
+    pub(super) fn past_gate(&self, units: [u32; 4]) -> Grant<'static, Gate> {
+        let place = self.shared.gate.take_anyway(cost(units));
+        place.unwrap_or_else(|_| unreachable!("a gate bears any debt")).into_owned()
     }
 
     pub(super) fn call(
@@ -440,11 +445,18 @@ impl<L: OwnedLimiter> Feedback<L> {
         self.shared.state.lock().rate()
     }
 
+    /// The learned rate, for a publisher: as long as there is a handle.
+    #[cfg(feature = "metrics")]
+    pub(super) fn observed_rate(&self) -> impl Fn() -> Option<Rate> + Send + use<L> {
+        let shared = Arc::downgrade(&self.shared);
+        move || shared.upgrade()?.state.lock().rate()
+    }
+
     /// What is known of the server now: a pause, the learned rate, what remains.
     #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn server_state(&self) -> ServerState {
         let now = self.shared.limiter.clock().now();
-        self.shared.state.lock().snapshot(now)
+        self.shared.state.lock().server_state(now)
     }
 
     /// Whether a failed call may be retried: at most a [share](FeedbackBuilder::retries) of all calls may. If so, it
@@ -789,7 +801,7 @@ impl<L: OwnedLimiter> Call<L> {
         if Arc::ptr_eq(&self.shared, &bucket.shared) {
             return;
         }
-        let place = bucket.shared.gate.take_anyway(cost(self.units));
+        let place = bucket.past_gate(self.units);
         bucket.shared.state.lock().send(self.units);
         let left = std::mem::replace(&mut self.shared, Arc::clone(&bucket.shared));
         left.change(|state| state.land(self.units));
@@ -953,7 +965,7 @@ impl<L: OwnedLimiter + fmt::Debug> fmt::Debug for Feedback<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Feedback")
             .field("limiter", &self.shared.limiter)
-            .field("snapshot", &self.snapshot())
+            .field("server", &self.server_state())
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }

@@ -17,6 +17,9 @@ use crate::limiter::{
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::part::Part;
+#[cfg(feature = "metrics")]
+use crate::policy::lowest;
+use crate::policy::{Pause, PausedBy, Snapshot};
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
@@ -252,14 +255,41 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         Feedback::resume(self).await
     }
 
+    async fn take_anyway(&self, n: L::Cost) -> Result<Call<L>, Error> {
+        let grant = self.limiter().take_anyway(n).await?;
+        Ok(self.call(n, Some(grant), self.past_gate(self.units(n)), Duration::ZERO))
+    }
+
+    async fn would_wait(&self, n: L::Cost) -> Result<Option<Duration>, Error> {
+        let at_gate = self.gate().would_wait(cost(self.units(n)))?;
+        let at_limiter = self.limiter().would_wait(n).await?;
+        Ok(at_gate.zip(at_limiter).map(|(gate, limiter)| gate.max(limiter)))
+    }
+
+    async fn reset(&self) -> Result<(), Error> {
+        self.limiter().reset().await
+    }
+
     async fn shrink_to(&self, remaining: L::Cost) -> Result<Call<L>, Error> {
         let grant = self.limiter().shrink_to(remaining).await?;
         Ok(self.not_sent(grant))
     }
 
+    /// With those that wait for the server, its refusal and the learned rate.
+    async fn snapshot(&self) -> Result<Snapshot<L::Cost>, Error> {
+        let (server, gate) = (self.server_state(), self.gate().snapshot());
+        let pause = Pause::of(server.pause.unwrap_or_default(), PausedBy::Server);
+        let limiter = self.limiter().snapshot().await?;
+        Ok(limiter.with_waiting(gate.waiting, &gate.ages).held_by(server.rate, pause))
+    }
+
     /// With those that wait for the server.
     fn queue_len(&self) -> usize {
         self.gate().queue_len() + self.limiter().queue_len()
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.limiter().queued_permits()
     }
 
     /// With those that were refused, or left, before they came to the limiter.
@@ -284,12 +314,15 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
     #[cfg(feature = "metrics")]
     fn observe(&self) -> Observe {
         let (gate, limiter) = (self.gate().observe(), self.limiter().observe());
+        let rate = self.observed_rate();
         Box::new(move || {
-            let (gate, mut seen) = (gate()?, limiter()?);
+            let (gate, mut seen) = (gate(), limiter());
             seen.stats = with_gate(seen.stats, gate.stats);
             seen.waits = seen.waits.with(&gate.waits);
             seen.waiting += gate.waiting;
-            Some(seen)
+            seen.rate = lowest([seen.rate, rate()]);
+            seen.is_last |= gate.is_last;
+            seen
         })
     }
 }

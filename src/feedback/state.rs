@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::answer::{Answer, Meter, Unit, Verdict};
 use super::gate::Gate;
 use super::learner::{Learner, Pace, Recent, Search};
-use super::snapshot::Snapshot;
+use super::server_state::ServerState;
 use super::window::{Heard, Order, Window};
 use crate::units::{Nanos, Rate};
 
@@ -157,10 +157,10 @@ impl<G> State<G> {
         self.learner.as_ref()?.rate()
     }
 
-    pub(super) fn snapshot(&self, now: Nanos) -> Snapshot {
+    pub(super) fn server_state(&self, now: Nanos) -> ServerState {
         let learner = self.learner.as_ref();
         let windows = Unit::ALL.into_iter().zip(&self.windows);
-        Snapshot {
+        ServerState {
             pause: Some(self.paused_until.since(now)).filter(|pause| !pause.is_zero()),
             rate: self.rate(),
             lowered: learner.and_then(|learner| learner.lowered()).map(|at| now.since(at)),

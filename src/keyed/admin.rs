@@ -133,6 +133,26 @@ where
         Ok(())
     }
 
+    /// A key begins anew; see [`Limiter::reset`](crate::Limiter::reset).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyKeys`].
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// # let policy = TokenBucket::new(Rate::per_second(10.0), 5);
+    /// let keys = KeyedRateLimiter::<&str, _>::with_clock(policy, ManualClock::new());
+    /// keys.try_acquire(&"alice", 5)?;
+    /// keys.reset(&"alice")?;
+    /// assert_eq!(keys.available(&"alice"), 5);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn reset<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
+        self.table.line(key)?.with_lock(|inner, now| inner.reset(now));
+        Ok(())
+    }
+
     /// Takes what is available at `key` beyond `remaining`; see
     /// [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
     ///
@@ -156,6 +176,32 @@ where
         let line = self.table.line(key)?;
         let (excess, charge) = line.take(|inner, now| inner.shrink_to(now, remaining));
         Ok(Grant::new(GrantOwner::owned(line), excess, charge))
+    }
+
+    /// Takes `n` permits of a key now, whether they are ready or not; see
+    /// [`Limiter::take_anyway`](crate::Limiter::take_anyway).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] for a debt that takes more than the [horizon](crate::Nanos::HORIZON) to pay off, and
+    /// [`Error::TooManyKeys`].
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// # let policy = TokenBucket::new(Rate::per_second(10.0), 5);
+    /// let keys = KeyedRateLimiter::<&str, _>::with_clock(policy, ManualClock::new());
+    /// keys.take_anyway(&"alice", 25)?;
+    /// assert!(keys.try_acquire(&"alice", 1).is_err());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn take_anyway<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        n: P::Cost,
+    ) -> Result<Grant<'static, P>, Error> {
+        let line = self.table.line(key)?;
+        let (_, charge) = line.try_take(|inner, now| inner.take_anyway(now, n))?;
+        Ok(Grant::new(GrantOwner::owned(line), n, charge))
     }
 
     /// Drops all idle keys now, and returns their number. This changes no decision.

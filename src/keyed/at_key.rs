@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::limiter::{Acquire, Ask, Handle, InProcess, Limiter, Queue, sealed::Sealed};
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
-use crate::policy::{Limit, Policy, Quota};
+use crate::policy::{Limit, Policy, Quota, Snapshot};
 use crate::rate_limiter::place::LinePlace;
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
@@ -107,9 +107,18 @@ impl<K: Clone, P: Policy, S> Clone for AtKey<K, P, S> {
     }
 }
 
-impl<K: fmt::Debug, P: Policy, S> fmt::Debug for AtKey<K, P, S> {
+impl<K, P, S> fmt::Debug for AtKey<K, P, S>
+where
+    K: fmt::Debug + Clone + Hash + Eq + Send + 'static,
+    P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AtKey").field("key", &self.key).field("limiter", &self.limiter).finish()
+        f.debug_struct("AtKey")
+            .field("key", &self.key)
+            .field("now", &format_args!("{}", self.limiter.snapshot(&self.key)))
+            .field("limiter", &self.limiter)
+            .finish()
     }
 }
 
@@ -193,12 +202,28 @@ where
         self.limiter.resume(&self.key)
     }
 
+    async fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
+        self.limiter.would_wait(&self.key, n)
+    }
+
+    async fn reset(&self) -> Result<(), Error> {
+        self.limiter.reset(&self.key)
+    }
+
     async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
         self.limiter.shrink_to(&self.key, remaining)
     }
 
+    async fn take_anyway(&self, n: P::Cost) -> Result<Self::Grant, Error> {
+        self.limiter.take_anyway(&self.key, n)
+    }
+
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
         Ok(self.limiter.quota(&self.key))
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot<P::Cost>, Error> {
+        Ok(self.limiter.snapshot(&self.key))
     }
 
     async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {
@@ -207,6 +232,10 @@ where
 
     fn queue_len(&self) -> usize {
         self.limiter.queue_len(&self.key)
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.limiter.queued_permits(&self.key)
     }
 
     fn stats(&self) -> Stats {

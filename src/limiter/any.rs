@@ -16,7 +16,7 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::part::Part;
-use crate::policy::{Cost, Limit, Quota};
+use crate::policy::{Cost, Limit, Quota, Snapshot};
 use crate::stats::{Stats, Waits};
 
 /// Any [`Limiter`], without its type: for a struct field, a table of limits, or middleware.
@@ -84,10 +84,15 @@ trait Erased<C: Cost>: fmt::Debug + Send + Sync {
     fn take_up_to(&self, n: C) -> Answer<'_, AnyGrant<C>>;
     fn pause_for(&self, duration: Duration) -> Answer<'_, ()>;
     fn resume(&self) -> Answer<'_, ()>;
+    fn reset(&self) -> Answer<'_, ()>;
     fn shrink_to(&self, remaining: C) -> Answer<'_, AnyGrant<C>>;
+    fn take_anyway(&self, n: C) -> Answer<'_, AnyGrant<C>>;
+    fn would_wait(&self, n: C) -> Answer<'_, Option<Duration>>;
     fn quota(&self) -> Answer<'_, Quota<C>>;
+    fn snapshot(&self) -> Answer<'_, Snapshot<C>>;
     fn limits(&self, cost: C) -> Answer<'_, Vec<Limit<C>>>;
     fn queue_len(&self) -> usize;
+    fn queued_permits(&self) -> u64;
     fn stats(&self) -> Stats;
     fn waits(&self) -> Waits;
     fn clock(&self) -> &Clock;
@@ -144,12 +149,28 @@ impl<L: OwnedLimiter> Erased<L::Cost> for L {
         Box::pin(Limiter::resume(self))
     }
 
+    fn reset(&self) -> Answer<'_, ()> {
+        Box::pin(Limiter::reset(self))
+    }
+
     fn shrink_to(&self, remaining: L::Cost) -> Answer<'_, AnyGrant<L::Cost>> {
         Box::pin(async move { Limiter::shrink_to(self, remaining).await.map(AnyGrant::new) })
     }
 
+    fn take_anyway(&self, n: L::Cost) -> Answer<'_, AnyGrant<L::Cost>> {
+        Box::pin(async move { Limiter::take_anyway(self, n).await.map(AnyGrant::new) })
+    }
+
+    fn would_wait(&self, n: L::Cost) -> Answer<'_, Option<Duration>> {
+        Box::pin(Limiter::would_wait(self, n))
+    }
+
     fn quota(&self) -> Answer<'_, Quota<L::Cost>> {
         Box::pin(Limiter::quota(self))
+    }
+
+    fn snapshot(&self) -> Answer<'_, Snapshot<L::Cost>> {
+        Box::pin(Limiter::snapshot(self))
     }
 
     fn limits(&self, cost: L::Cost) -> Answer<'_, Vec<Limit<L::Cost>>> {
@@ -158,6 +179,10 @@ impl<L: OwnedLimiter> Erased<L::Cost> for L {
 
     fn queue_len(&self) -> usize {
         Limiter::queue_len(self)
+    }
+
+    fn queued_permits(&self) -> u64 {
+        Limiter::queued_permits(self)
     }
 
     fn stats(&self) -> Stats {
@@ -237,12 +262,28 @@ impl<C: Cost> Limiter for AnyRateLimiter<C> {
         self.0.resume().await
     }
 
+    async fn reset(&self) -> Result<(), Error> {
+        self.0.reset().await
+    }
+
     async fn shrink_to(&self, remaining: C) -> Result<AnyGrant<C>, Error> {
         self.0.shrink_to(remaining).await
     }
 
+    async fn take_anyway(&self, n: C) -> Result<AnyGrant<C>, Error> {
+        self.0.take_anyway(n).await
+    }
+
+    async fn would_wait(&self, n: C) -> Result<Option<Duration>, Error> {
+        self.0.would_wait(n).await
+    }
+
     async fn quota(&self) -> Result<Quota<C>, Error> {
         self.0.quota().await
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot<C>, Error> {
+        self.0.snapshot().await
     }
 
     async fn limits(&self, cost: C) -> Result<Vec<Limit<C>>, Error> {
@@ -251,6 +292,10 @@ impl<C: Cost> Limiter for AnyRateLimiter<C> {
 
     fn queue_len(&self) -> usize {
         self.0.queue_len()
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.0.queued_permits()
     }
 
     fn stats(&self) -> Stats {

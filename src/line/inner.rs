@@ -10,7 +10,9 @@ use super::waiting::{Waiter, Waiting};
 use crate::clock::Monotone;
 use crate::error::Error;
 use crate::part::Part;
-use crate::policy::{Asked, Limit, Policy, Quota, Ready, charge_wholly, wholly};
+use crate::policy::{
+    Asked, Limit, Pause, PausedBy, Policy, Quota, Ready, Snapshot, charge_wholly, wholly,
+};
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Bounds, Tenant, WaiterId};
@@ -189,6 +191,10 @@ impl<P: Policy> Inner<P> {
         self.waiting.as_ref().map_or(0, |waiting| waiting.queue.len())
     }
 
+    pub(crate) fn queued_permits(&self) -> u64 {
+        self.waiting.as_ref().map_or(0, |waiting| waiting.permits)
+    }
+
     /// How many callers of a tenant wait.
     pub(crate) fn queue_len_of(&self, tenant: Tenant) -> usize {
         self.waiting.as_ref().map_or(0, |waiting| waiting.queue.len_of(tenant))
@@ -211,6 +217,15 @@ impl<P: Policy> Inner<P> {
     pub(crate) fn quota(&self, now: Nanos) -> Quota<P::Cost> {
         let remaining = self.available(now);
         Quota { remaining, ..Quota::of(&self.policy, &self.state, now) }
+    }
+
+    /// What it does now.
+    pub(crate) fn snapshot(&self, now: Nanos) -> Snapshot<P::Cost> {
+        let ages = self.waiting.as_ref().map(|waiting| waiting.ages(now)).unwrap_or_default();
+        let of_state = Snapshot::of(&self.policy, &self.state, now);
+        Snapshot { quota: self.quota(now), ..of_state }
+            .with_waiting(self.queue_len(), &ages)
+            .held_by(None, Pause::of(self.not_before.since(now), PausedBy::Program))
     }
 
     /// How much is left of each limit, for a request of `cost`.

@@ -1,6 +1,7 @@
 //! The callers that wait in a line, and what each asks for.
 
 use std::task::Waker;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 
@@ -9,7 +10,7 @@ use super::outcomes::{Outcome, Outcomes};
 use super::tail::Tail;
 use crate::error::QueueLimit;
 use crate::part::Part;
-use crate::policy::{Cost, Policy, wholly};
+use crate::policy::{Cost, Policy, Snapshot, wholly};
 use crate::units::Nanos;
 use crate::wait_queue::{Arrival, Arrived, Bounds, Tenant, Turn, WaitQueue, WaiterId};
 
@@ -145,6 +146,12 @@ impl<P: Policy> Waiting<P> {
             self.joined_ahead.insert(id, joined);
         }
         id
+    }
+
+    /// How long the first callers have waited.
+    pub(super) fn ages(&self, now: Nanos) -> Vec<Duration> {
+        let first = self.queue.ids().take(Snapshot::<P::Cost>::AGES);
+        first.map(|id| now.since(self.joined(id))).collect()
     }
 
     /// When a caller joined.

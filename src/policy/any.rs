@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lock_out::LockOutState;
-use super::parts::{each, each_mut, last_of, least, limits, part_of, ready_now, slice};
-use super::{Cost, Hooks, Policy, Ready};
+use super::parts::{each, each_mut, last_of, least, limits, part_of, ready_now, renew, slice};
+use super::{Cost, Hooks, Policy, Ready, lowest};
 use crate::error::ExceedsCapacity;
 use crate::part::Part;
-use crate::units::Nanos;
+use crate::units::{Nanos, Rate};
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
     SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
@@ -198,6 +198,13 @@ macro_rules! kinds {
                 true
             }
 
+            fn rate_of_kind(&self) -> Option<Rate> {
+                match self {
+                    $(Self::$kind(policy) => (Hooks::of(policy).rate)(policy),)+
+                    Self::LockOut(policy) => (LockOut::HOOKS.rate)(policy),
+                }
+            }
+
             fn fork_kind(&self, state: &AnyState, most: u64) -> KindState {
                 match (self, &state.kind) {
                     $((Self::$kind(policy), KindState::$kind(state)) => {
@@ -285,7 +292,13 @@ impl Policy for AnyPolicy {
             })
         },
         fork: |any, state, most| AnyState { kind: any.fork_kind(state, most), ..*state },
+        // The receipts of before are of another epoch, and give nothing back.
+        renew: |any, state, now| {
+            let (held, epoch) = (state.held, state.epoch() + 1);
+            *state = AnyState { epoch, ..any.begin(now, held, u32::MAX) };
+        },
         kind: |any| Some(any.kind()),
+        rate: Self::rate_of_kind,
         limits: |any, state, asked, visit| {
             ask!(any, &state.kind, policy, state => (Hooks::of(policy).limits)(policy, state, asked, visit));
         },
@@ -505,6 +518,8 @@ impl Policy for AllOf {
             let parts = each.map(|(part, state)| (AnyPolicy::HOOKS.fork)(part, state, most));
             AllOfState { parts: parts.collect(), ..*state }
         },
+        rate: |all| lowest(all.parts.iter().map(AnyPolicy::HOOKS.rate)),
+        renew: |all, state, now| renew(&all.parts, &mut state.parts, now),
         part: |all, index| part_of(&all.parts, index),
         limits: |all, state, asked, visit| limits(&all.parts, &state.parts, asked, visit),
         ..Hooks::none()

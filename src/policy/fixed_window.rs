@@ -9,7 +9,7 @@
 use super::{Hooks, Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
 use crate::part::Kind;
-use crate::units::{Nanos, saturating_nanos};
+use crate::units::{Nanos, Rate, saturating_nanos};
 use std::time::Duration;
 
 /// At most `limit` permits in each window; windows do not overlap.
@@ -135,6 +135,7 @@ impl Policy for FixedWindow {
 
     const HOOKS: Hooks<Self> = Hooks {
         kind: |_| Some(Kind::FixedWindow),
+        rate: |policy| Rate::try_new(policy.limit.into(), Duration::from_nanos(policy.window)).ok(),
         infallible: true,
         small: true,
         ready_now: |policy, state, now, n| {

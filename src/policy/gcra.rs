@@ -86,6 +86,7 @@ impl Gcra {
 impl Policy for Gcra {
     scheduled!(
         kind: |_| Some(Kind::Gcra),
+        rate: |policy| Some(policy.rate),
         small: true,
         most_held: |policy| super::most_held(policy.rate, u64::from(policy.max_burst) + 1),
         beside: |policy, held| {

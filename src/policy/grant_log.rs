@@ -144,6 +144,10 @@ macro_rules! logged {
 
         const HOOKS: Hooks<Self> = Hooks {
             kind: |_| Some(Kind::$kind),
+            rate: |policy| {
+                let window = std::time::Duration::from_nanos(policy.span.window);
+                crate::Rate::try_new(policy.limit.into(), window).ok()
+            },
             infallible: true,
             small: true,
             fork: |policy, log, most| log.fork(most, policy.limit),

@@ -63,6 +63,7 @@ impl Policy for InFlight {
         timeless: true,
         timeless_release: true,
         small: true,
+        renew: |_, _, _| (),
         ready_now: |policy, out, _, n| *out + u64::from(n) <= u64::from(policy.max),
         ..Hooks::none()
     };

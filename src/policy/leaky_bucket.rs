@@ -97,7 +97,7 @@ impl LeakyBucket {
 }
 
 impl Policy for LeakyBucket {
-    scheduled!(kind: |_| Some(Kind::LeakyBucket),);
+    scheduled!(kind: |_| Some(Kind::LeakyBucket), rate: |policy| Some(policy.rate),);
 
     fn start(&self, now: Nanos) -> RateState {
         self.schedule.full(now)

@@ -66,6 +66,7 @@ impl<P: Policy> Policy for LockOut<P> {
 
     const HOOKS: Hooks<Self> = Hooks {
         kind: |_| Some(Kind::LockOut),
+        rate: |this| (P::HOOKS.rate)(&this.policy),
         part: |this, index| (P::HOOKS.part)(&this.policy, index),
         infallible: P::HOOKS.infallible,
         timeless_release: P::HOOKS.timeless_release,
@@ -80,6 +81,10 @@ impl<P: Policy> Policy for LockOut<P> {
             ..*lock
         },
         forget_receipts: |this, lock| (P::HOOKS.forget_receipts)(&this.policy, &mut lock.state),
+        renew: |this, lock, now| {
+            (P::HOOKS.renew)(&this.policy, &mut lock.state, now);
+            lock.locked_until = Nanos::ZERO;
+        },
         limits: |this, lock, asked, visit| {
             let opens = asked.opens.and(Ready::At(lock.locked_until));
             (P::HOOKS.limits)(&this.policy, &lock.state, Asked { opens, ..asked }, visit);

@@ -7,7 +7,7 @@
 //! tuple with a cost of zero is always ready and not charged.
 
 use super::cost::sealed::Sealed;
-use super::{Asked, Cost, Hooks, Limit, Policy, Ready};
+use super::{Asked, Cost, Hooks, Limit, Policy, Ready, lowest};
 use crate::error::ExceedsCapacity;
 use crate::part::Part;
 use crate::units::Nanos;
@@ -84,6 +84,9 @@ macro_rules! compose {
                 },
                 forget_receipts: |whole, state| {
                     $(($part::HOOKS.forget_receipts)(&whole$($way)*, &mut state.$index);)+
+                },
+                renew: |whole, state, now| {
+                    $(($part::HOOKS.renew)(&whole$($way)*, &mut state.$index, now);)+
                 },
                 part: |whole, index| {
                     let kinds = [$(($part::HOOKS.kind)(&whole$($way)*)),+];
@@ -302,7 +305,10 @@ macro_rules! tuple {
                     (self.0.available(&state.0, now), $(self.$index.available(&state.$index, now)),+)
                 }
             }
-            {}:
+            {
+                rate: |whole| ($first::HOOKS.rate)(&whole.0)
+                    $(.or_else(|| ($part::HOOKS.rate)(&whole.$index)))+,
+            }:
             $first 0 (.0) (.0), $($part $index (.$index) (.$index)),+
         );
 
@@ -317,6 +323,10 @@ macro_rules! tuple {
                 }
             }
             {
+                rate: |whole| {
+                    let rest = [$(($part::HOOKS.rate)(&whole.0.$index)),+];
+                    lowest(rest.into_iter().chain([($first::HOOKS.rate)(&whole.0.0)]))
+                },
                 limits: |whole, state, asked, visit| {
                     ($first::HOOKS.limits)(&whole.0.0, &state.0, asked, visit);
                     $(($part::HOOKS.limits)(&whole.0.$index, &state.$index, asked, visit);)+
@@ -361,6 +371,11 @@ pub(super) fn ready_now<P: Policy>(
 pub(super) fn part_of<P: Policy>(parts: &[P], index: usize) -> Option<Part> {
     let part = parts.get(index)?;
     Some(Part::new(index, parts.len()).of_kind((P::HOOKS.kind)(part)))
+}
+
+/// [`Hooks::renew`] of parts of one type.
+pub(super) fn renew<P: Policy>(parts: &[P], states: &mut [P::State], now: Nanos) {
+    each_mut(parts, states).for_each(|(part, state)| (P::HOOKS.renew)(part, state, now));
 }
 
 /// [`Hooks::limits`] of parts with one cost.
@@ -480,6 +495,8 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
             each_mut(parts, states)
                 .for_each(|(part, state)| (P::HOOKS.forget_receipts)(part, state));
         },
+        rate: |parts| lowest(parts.iter().map(P::HOOKS.rate)),
+        renew: |parts, states, now| renew(parts, states, now),
         part: |parts, index| part_of(parts, index),
         limits: |parts, states, asked, visit| limits(parts, states, asked, visit),
         ..Hooks::none()

@@ -9,7 +9,7 @@ use super::packed::Packed;
 use super::ready::Ready;
 use crate::error::ExceedsCapacity;
 use crate::part::{Kind, Part};
-use crate::units::Nanos;
+use crate::units::{Nanos, Rate};
 
 /// A rule by which permits are granted, as arithmetic on a small state.
 ///
@@ -259,6 +259,8 @@ pub struct Hooks<P: Policy> {
     pub charge_alone: fn(&P, &mut P::State, Nanos, P::Cost) -> P::Receipt,
     /// No receipt of this state can be given back any more: drops what is kept for that.
     pub forget_receipts: fn(&P, &mut P::State),
+    /// The state becomes that of a new limiter, except for the places in flight of grants that live.
+    pub renew: fn(&P, &mut P::State, Nanos),
     /// Whether no method panics: a limiter then changes the state in place.
     pub(crate) infallible: bool,
     /// Whether no result depends on time. If so, the clock is not read while no caller waits.
@@ -277,6 +279,8 @@ pub struct Hooks<P: Policy> {
     pub(crate) limits: fn(&P, &P::State, Asked<P::Cost>, &mut dyn FnMut(Limit<P::Cost>)),
     /// Which rule of this crate it is.
     pub(crate) kind: fn(&P) -> Option<Kind>,
+    /// Its steady rate.
+    pub(crate) rate: fn(&P) -> Option<Rate>,
     /// The part of a composed rule with this index.
     pub(crate) part: fn(&P, usize) -> Option<Part>,
     /// The functions to decide without a lock; only for policies whose state is one position.
@@ -297,6 +301,7 @@ impl<P: Policy> Hooks<P> {
             },
             charge_alone: P::charge,
             forget_receipts: |_, _| (),
+            renew: |policy, state, now| *state = policy.start(now),
             infallible: false,
             timeless: false,
             timeless_release: !P::HELD,
@@ -305,6 +310,7 @@ impl<P: Policy> Hooks<P> {
             beside: |policy, _| policy.clone(),
             limits: |policy, state, asked, visit| visit(Limit::of(policy, state, asked)),
             kind: |_| None,
+            rate: |_| None,
             part: |_, _| None,
             lock_free: None,
             packed: None,
@@ -448,6 +454,16 @@ impl<C: Cost> Limit<C> {
             window: policy.window(limit),
             is_held: P::HELD,
         }
+    }
+
+    /// How long a request for `cost` waits for all of `limits`, which are those for this cost. `None` if that is
+    /// unpredictable.
+    #[cfg(feature = "redis")]
+    pub(crate) fn wait(limits: &[Self], cost: C) -> Option<Duration> {
+        limits.iter().try_fold(Duration::ZERO, |longest, limit| {
+            let is_there = cost.saturating_sub(limit.remaining).is_zero();
+            Some(longest.max(if is_there { Duration::ZERO } else { limit.more_after? }))
+        })
     }
 
     /// All limits of a policy.

@@ -88,6 +88,7 @@ impl SmoothBursty {
 impl Policy for SmoothBursty {
     scheduled!(
         kind: |_| Some(Kind::SmoothBursty),
+        rate: |policy| Some(policy.rate),
         small: true,
         most_held: |policy| {
             super::most_held(policy.rate, policy.schedule.burst >> policy.schedule.shift)

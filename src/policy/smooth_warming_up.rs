@@ -261,6 +261,7 @@ impl Policy for SmoothWarmingUp {
 
     const HOOKS: Hooks<Self> = Hooks {
         kind: |_| Some(Kind::SmoothWarmingUp),
+        rate: |policy| Some(policy.rate),
         infallible: true,
         small: true,
         ready_now: Self::ready_now,

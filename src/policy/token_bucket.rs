@@ -152,6 +152,7 @@ impl Policy for TokenBucket {
 
     const HOOKS: Hooks<Self> = Hooks {
         kind: |_| Some(Kind::TokenBucket),
+        rate: |policy| Some(policy.rate),
         infallible: true,
         small: true,
         ready_now: |policy, state, now, n| {

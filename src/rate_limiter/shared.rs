@@ -1,5 +1,6 @@
 //! The state that all clones of a limiter share.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use crate::error::Error;
 use crate::limiter::in_drop;
 use crate::line::{Admission, Change, Charge, Inner, Line, Taking, Timer};
 use crate::observe::{LazyObserver, Observer};
-use crate::policy::{Limit, Policy, Quota, Rated};
+use crate::policy::{Limit, Policy, Quota, Rated, Snapshot};
 use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
 use crate::wait_queue::{AfterUnlock, Bounds, Claim, WaiterId};
@@ -90,9 +91,18 @@ impl<P: Policy> Shared<P> {
 
     /// Takes permits by `take`, which grants them whether they are ready or not.
     pub(crate) fn take(&self, take: impl FnOnce(&mut Inner<P>, Nanos) -> Taking<P>) -> Taking<P> {
+        let Ok(taking) = self.try_take(|inner, now| Ok::<_, Infallible>(take(inner, now)));
+        taking
+    }
+
+    /// The same, unless `take` fails.
+    pub(crate) fn try_take<E>(
+        &self,
+        take: impl FnOnce(&mut Inner<P>, Nanos) -> Result<Taking<P>, E>,
+    ) -> Result<Taking<P>, E> {
         let mut taken = Taken::new(self);
-        self.with_lock(|inner, now| taken.charge = Some(take(inner, now)));
-        taken.handed_over()
+        self.with_lock(|inner, now| take(inner, now).map(|taking| taken.charge = Some(taking)))?;
+        Ok(taken.handed_over())
     }
 
     /// Enters with no time to wait: the caller is granted or refused at once.
@@ -180,12 +190,21 @@ impl<P: Policy> Shared<P> {
         self.look(Inner::quota)
     }
 
+    pub(crate) fn snapshot(&self) -> Snapshot<P::Cost> {
+        self.look(Inner::snapshot)
+    }
+
     pub(crate) fn limits(&self, cost: P::Cost) -> Vec<Limit<P::Cost>> {
         self.look(|inner, now| inner.limits(now, cost))
     }
 
     pub(crate) fn stats(&self) -> Stats {
         self.line.stats(self)
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(super) fn observer(&self) -> &Observer {
+        self.observer.get()
     }
 
     pub(crate) fn waits(&self) -> Waits {

@@ -18,7 +18,7 @@ use crate::keyed::grant_or_wait::GrantOrWait;
 use crate::limiter::{Acquire, Ask, Handle, Limiter, Queue, Reservation, sealed::Sealed};
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
-use crate::policy::{Cost, Limit, Quota};
+use crate::policy::{Cost, Limit, Quota, Snapshot};
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
@@ -291,12 +291,40 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
         self.resume().await
     }
 
+    async fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
+        if n.is_zero() {
+            return Ok(Some(Duration::ZERO));
+        }
+        let policy = self.policy();
+        policy.ready_at(&policy.idle(Nanos::ZERO), Nanos::ZERO, n)?;
+        // The limits of a tuple are told together.
+        if self.queue_len() == 0 && P::Cost::NUMBERS == 1 {
+            return Ok(Limit::wait(&self.limits(n).await?, n));
+        }
+        let missing = n.saturating_sub(self.quota().await?.remaining);
+        let delay = self.reserve(n).await?.delay();
+        // Without a delay it is granted, or nothing is known.
+        Ok((missing.is_zero() || !delay.is_zero()).then_some(delay))
+    }
+
+    async fn reset(&self) -> Result<(), Error> {
+        self.reset().await
+    }
+
     async fn shrink_to(&self, remaining: P::Cost) -> Result<RedisGrant<P, C>, Error> {
         self.shrink_to(remaining).await
     }
 
+    async fn take_anyway(&self, n: P::Cost) -> Result<RedisGrant<P, C>, Error> {
+        self.charge_anyway(n).await
+    }
+
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
         self.quota().await
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot<P::Cost>, Error> {
+        self.snapshot().await
     }
 
     async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {
@@ -305,6 +333,10 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
 
     fn queue_len(&self) -> usize {
         self.queue_len()
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.shared.with_lock(|line| line.queued_permits())
     }
 
     fn stats(&self) -> Stats {

@@ -10,7 +10,7 @@ use super::counters::Counters;
 use super::grant::RedisGrant;
 use super::health::State;
 use super::line::change::{KeyChange, Report, confirmed};
-use super::line::waiter::GrantInfo;
+use super::line::waiter::{Booking, GrantInfo};
 use super::script::{Scripted, wire};
 use super::shared::{Keys, SharedKey};
 use crate::clock::Clock;
@@ -18,9 +18,9 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
-use crate::policy::Rated;
+use crate::policy::{Cost, Rated};
 use crate::stats::{Stats, Waits};
-use crate::units::Rate;
+use crate::units::{Nanos, Rate};
 
 /// A [`RateLimiter`](crate::RateLimiter) whose quota is shared by all processes that use the same key of a
 /// Redis server: see the [module](super).
@@ -230,15 +230,44 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     pub async fn shrink_to(&self, remaining: P::Cost) -> Result<RedisGrant<P, C>, Error> {
         let mut todo = Vec::new();
         wire::put_shrink::<P>(&mut todo, remaining);
-        let answer = self.shared.with_lock(|line| line.request(KeyChange::of(todo)));
-        let (cost, booking) = match confirmed(answer).await? {
+        let (cost, booking) = match self.request(todo).await? {
             Some(Report::Charged(cost, booking)) => (cost, Some(booking)),
             _ => (P::Cost::default(), None),
         };
+        Ok(self.charged(cost, booking))
+    }
+
+    /// See [`Limiter::take_anyway`](crate::Limiter::take_anyway).
+    pub(super) async fn charge_anyway(&self, n: P::Cost) -> Result<RedisGrant<P, C>, Error> {
+        if n.is_zero() {
+            return Ok(self.charged(n, None));
+        }
+        let policy = self.policy();
+        policy.check_debt(&policy.idle(Nanos::ZERO), Nanos::ZERO, n)?;
+        // The first change takes nothing, and reports the number of the last charge before this one.
+        let mut todo = Vec::new();
+        wire::put_shrink::<P>(&mut todo, P::Cost::ONE.each(P::Cost::ONE, |_, _| u32::MAX));
+        wire::put_settle::<P>(&mut todo, n);
+        let booking = match self.request(todo).await? {
+            Some(Report::Charged(_, last)) => {
+                Some(Booking { sequence: last.sequence.wrapping_add(1), ..last })
+            }
+            _ => None,
+        };
+        self.shared.count(|stats| stats.granted += 1);
+        Ok(self.charged(n, booking))
+    }
+
+    async fn request(&self, todo: Vec<u8>) -> Result<Option<Report<P::Cost>>, Error> {
+        confirmed(self.shared.with_lock(|line| line.request(KeyChange::of(todo)))).await
+    }
+
+    /// Permits that a change has charged.
+    fn charged(&self, cost: P::Cost, booking: Option<Booking>) -> RedisGrant<P, C> {
         // The script charges no places in flight, and the drop of the grant gives them back.
         self.shared.with_lock(|line| line.hold(cost));
         let info = GrantInfo { waited: Duration::ZERO, booking, limited_by: None };
-        Ok(RedisGrant::new(Arc::clone(&self.shared), cost, info))
+        RedisGrant::new(Arc::clone(&self.shared), cost, info)
     }
 
     /// Returns the clock by which callers of this process wait.
@@ -334,10 +363,12 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self) -> observe::Observe {
-        observe::observe(&self.keys, |keys| {
+        let rate = (P::HOOKS.rate)(&self.policy());
+        observe::observe(&self.keys, Keys::observer, move |keys| {
             let ((stats, waiting), counters) = (keys.total(), keys.counters());
             let redis = Some([counters.requests, counters.failed, counters.without_redis]);
-            observe::Observation { stats, waits: keys.waits(), waiting, redis }
+            let counted = observe::Observation { stats, waiting, redis, ..Default::default() };
+            observe::Observation { waits: keys.waits(), rate, ..counted }
         })
     }
 
@@ -407,6 +438,7 @@ impl<P: Scripted + fmt::Debug, C: Connection> fmt::Debug for RedisRateLimiter<P,
             .field("key", &self.shared.key)
             .field("policy", &self.policy())
             .field("state", &self.state())
+            .field("waiting", &self.queue_len())
             .finish_non_exhaustive()
     }
 }

@@ -124,6 +124,15 @@ impl<P: Scripted> KeyLine<P> {
         self.roster.len()
     }
 
+    /// How long the first callers have waited.
+    pub(crate) fn ages(&self, most: usize) -> Vec<Duration> {
+        self.roster.ages(self.now(), most)
+    }
+
+    pub(crate) fn queued_permits(&self) -> u64 {
+        self.roster.permits()
+    }
+
     /// Whether the line can be dropped without a loss.
     pub(crate) fn is_quiet(&self) -> bool {
         let now = self.context.options.clock.now();

@@ -252,22 +252,9 @@ mod tests {
 
     #[test]
     fn a_partition_key_is_bytes_in_base64() {
-        for (bytes, text) in [
-            (&b""[..], ""),
-            (b"f", "Zg=="),
-            (b"fo", "Zm8="),
-            (b"foo", "Zm9v"),
-            (b"trial121323", "dHJpYWwxMjEzMjM="),
-            (&[0xfb, 0xff, 0xfe], "+//+"),
-        ] {
-            assert_eq!(base64(bytes), text);
-        }
-        let mut headers = HeaderMap::new();
-        let limits = RateLimiter::with_clock(InFlight::new(3), ManualClock::new()).limits(1);
-        add_limits(&mut headers, None, Some(b"foo"), &limits);
-        let fields =
-            "\"default\";q=3;qu=\"concurrent-requests\";pk=:Zm9v: | \"default\";r=3;pk=:Zm9v:";
-        assert_eq!(shown(&headers), fields);
+        let texts =
+            [&b""[..], b"f", b"fo", b"foo", b"trial121323", &[0xfb, 0xff, 0xfe]].map(base64);
+        assert_eq!(texts, ["", "Zg==", "Zm8=", "Zm9v", "dHJpYWwxMjEzMjM=", "+//+"]);
     }
 
     #[test]

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{StatusCode, response};
 
 use crate::error::Error;
-
-const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 const RESOURCE_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
 const UNAVAILABLE: HeaderValue = HeaderValue::from_static("14");
@@ -32,8 +29,8 @@ pub(super) fn translate(head: &mut response::Parts, kind: HeaderValue, error: &E
     };
     head.status = StatusCode::OK;
     head.headers.insert(CONTENT_TYPE, kind);
-    head.headers.insert(STATUS, status);
+    head.headers.insert("grpc-status", status);
     if let Some(pushback) = pushback {
-        head.headers.insert(PUSHBACK, pushback.into());
+        head.headers.insert("grpc-retry-pushback-ms", pushback.into());
     }
 }

@@ -1,10 +1,9 @@
 //! Networks: an address and the number of its leading bits that count.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// All addresses that have the same leading bits.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Network {
     first: IpAddr,
     prefix: u8,
@@ -27,12 +26,6 @@ impl Network {
 
     pub(super) fn contains(self, address: IpAddr) -> bool {
         address.is_ipv4() == self.first.is_ipv4() && first_of(address, self.prefix) == self.first
-    }
-}
-
-impl fmt::Debug for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.first, self.prefix)
     }
 }
 

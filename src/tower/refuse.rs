@@ -1,34 +1,31 @@
 //! The layer for servers.
 
-mod future;
+mod answer;
 
-use std::fmt;
 use std::mem;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-pub use future::RefuseFuture;
+pub use answer::RefuseFuture;
+use answer::{Partition, Rules};
 use http::header::HeaderName;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, response};
+use http::{HeaderMap, Method, Request, Response, response};
 use http_body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::body::ResponseBody;
 use super::client_ip::ClientIp;
-use super::fields::{add_limits, set_retry_after};
 use super::future::Stage;
-use super::grpc;
 use super::inner::Inner;
 use super::upgrade::{UpgradePlace, asks_for_upgrade};
 use crate::choose::Ask;
 use crate::error::Error;
 use crate::limiter::any::AnyRateLimiter;
-use crate::limiter::{Limiter, OwnedLimiter, acquire_within};
-use crate::policy::Limit;
+use crate::limiter::{OwnedLimiter, acquire_within};
 use crate::policy::in_flight::InFlight;
 use crate::rate_limiter::RateLimiter;
 
@@ -49,7 +46,7 @@ use crate::rate_limiter::RateLimiter;
 /// - `RateLimit-Policy` and `RateLimit` are set in all responses, granted or refused, from the current state of
 ///   the limiter: the fields of
 ///   [draft-ietf-httpapi-ratelimit-headers](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/).
-///   Each limit is an item of both. A single limit has the [name](AnyRateLimiter::name) of the limiter, or
+///   Each limit is an item of both. A single limit has the [name](crate::Limiter::name) of the limiter, or
 ///   `"default"`. Several rules are numbered in order: `"default-0"`, `"default-1"`.
 ///   - `q` permits come in `w` seconds ([`Quota::window`](crate::Quota::window)): `w` is rounded up to whole
 ///     seconds, and `q` enlarged in proportion. [`InFlight`](crate::InFlight) has no `w` but the unit
@@ -98,27 +95,6 @@ pub struct RefuseLayer {
     rules: Arc<Rules>,
 }
 
-type Partition = Arc<dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync>;
-type Respond = Arc<dyn Fn(&Error, &mut response::Parts) + Send + Sync>;
-
-#[derive(Clone)]
-struct Rules {
-    ask: Ask<u32>,
-    max_wait: Duration,
-    fields: bool,
-    partition: Option<Partition>,
-    respond: Option<Respond>,
-}
-
-/// What a request says of its answer.
-#[derive(Default)]
-struct Asked {
-    /// The content type of gRPC.
-    grpc: Option<HeaderValue>,
-    /// The partition key of its limits.
-    partition: Option<Vec<u8>>,
-}
-
 impl RefuseLayer {
     /// One permit of `limiter` for each request.
     ///
@@ -152,19 +128,15 @@ impl RefuseLayer {
     /// use std::net::{IpAddr, SocketAddr};
     /// use axum::Router;
     /// use axum::extract::ConnectInfo;
-    /// use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
-    /// use tollgate::tower::{ClientIp, InvalidProxy, RefuseLayer};
+    /// use tollgate::tower::{ClientIp, RefuseLayer};
     /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
     ///
-    /// type Server = IntoMakeServiceWithConnectInfo<Router, SocketAddr>;
-    ///
-    /// fn server(app: Router) -> Result<Server, InvalidProxy> {
-    ///     let clients = KeyedRateLimiter::<IpAddr, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
-    ///     let ip = ClientIp::peer::<ConnectInfo<SocketAddr>>()
-    ///         .trusted_proxies("x-forwarded-for", ["10.0.0.0/8"])?; // without this line: no proxy
-    ///     let app = app.layer(RefuseLayer::by_ip(ip, move |ip| clients.at(ip)));
-    ///     Ok(app.into_make_service_with_connect_info::<SocketAddr>()) // for `axum::serve`
-    /// }
+    /// let clients = KeyedRateLimiter::<IpAddr, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
+    /// let ip = ClientIp::peer::<ConnectInfo<SocketAddr>>()
+    ///     .trusted_proxies("x-forwarded-for", ["10.0.0.0/8"])?; // without this line: no proxy
+    /// let app: Router = Router::new().layer(RefuseLayer::by_ip(ip, move |ip| clients.at(ip)));
+    /// let app = app.into_make_service_with_connect_info::<SocketAddr>(); // for `axum::serve`
+    /// # Ok::<(), tollgate::tower::InvalidProxy>(())
     /// ```
     #[must_use]
     pub fn by_ip<F, L>(client: ClientIp, choose: F) -> Self
@@ -246,16 +218,6 @@ impl RefuseLayer {
     /// you make it. `None` leaves it out, which is the default. All limits of the layer have the same one.
     ///
     /// Everything on the way to the client can read it, so do not send an API key.
-    ///
-    /// ```
-    /// use tollgate::tower::RefuseLayer;
-    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
-    ///
-    /// let projects = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
-    /// let project = |request: &http::request::Parts| request.uri.path().to_owned();
-    /// let layer = RefuseLayer::by(move |request| projects.at(project(request)))
-    ///     .partition_key(move |request| Some(project(request)));
-    /// ```
     #[must_use]
     pub fn partition_key<T: Into<Vec<u8>>>(
         self,
@@ -301,58 +263,7 @@ impl<S> Layer<S> for RefuseLayer {
 fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
-    if values.next().is_some() { None } else { value.to_str().ok() }
-}
-
-impl Rules {
-    fn asked(&self, request: &Parts) -> Asked {
-        let partition = self.partition.as_ref().filter(|_| self.fields);
-        Asked {
-            grpc: grpc::content_type(&request.headers).cloned(),
-            partition: partition.and_then(|key| key(request)),
-        }
-    }
-
-    /// The response to a refused request.
-    fn refusal<B: Default>(
-        &self,
-        error: Error,
-        limiter: &AnyRateLimiter,
-        limits: Option<&[Limit<u32>]>,
-        asked: Asked,
-    ) -> Response<B> {
-        let (mut head, body) = Response::new(B::default()).into_parts();
-        head.status = match error {
-            Error::Denied { .. } | Error::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
-            // A limit of zero is closed, whatever the request. A client that slows down or asks for less cannot help it.
-            Error::ExceedsCapacity(error) if error.max > 0 => StatusCode::PAYLOAD_TOO_LARGE,
-            _ => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        if let Some(retry_after) = error.retry_after() {
-            set_retry_after(&mut head.headers, retry_after);
-        }
-        if let Some(limits) = limits {
-            add_limits(&mut head.headers, limiter.name(), asked.partition.as_deref(), limits);
-        }
-        if let Some(kind) = asked.grpc {
-            grpc::translate(&mut head, kind, &error);
-        }
-        if let Some(respond) = &self.respond {
-            respond(&error, &mut head);
-        }
-        head.extensions.insert(error);
-        Response::from_parts(head, body)
-    }
-}
-
-impl fmt::Debug for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rules")
-            .field("ask", &self.ask)
-            .field("max_wait", &self.max_wait)
-            .field("fields", &self.fields)
-            .finish_non_exhaustive()
-    }
+    values.next().is_none().then(|| value.to_str().ok())?
 }
 
 /// Answers requests beyond a limit by 429; made by [`RefuseLayer`].

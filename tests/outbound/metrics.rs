@@ -1,6 +1,6 @@
 //! Metrics as a recorder sees them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -43,13 +43,13 @@ impl Metric {
 }
 
 impl CounterFn for Metric {
-    fn increment(&self, value: u64) {
-        #[allow(clippy::cast_precision_loss)]
-        self.change(|values| *values = vec![values.iter().sum::<f64>() + value as f64]);
+    fn increment(&self, _: u64) {
+        unreachable!("a recorder that comes late would miss it")
     }
 
-    fn absolute(&self, _: u64) {
-        unreachable!("limiters of one name are added up")
+    fn absolute(&self, value: u64) {
+        #[allow(clippy::cast_precision_loss)]
+        self.change(|values| *values = vec![value as f64]);
     }
 }
 
@@ -105,7 +105,7 @@ fn each_publish_hands_on_what_has_changed() {
     publisher.add(&limiter);
     with_local_recorder(&values, || {
         publisher.publish();
-        assert_eq!(values.shown(), [""; 0], "nothing has happened");
+        assert_eq!(values.shown(), ["rate limiter=search [1.0]"], "nothing has happened");
         limiter.blocking_acquire(1).expect("the first");
         limiter.blocking_acquire(1).expect("waits for a second");
         assert!(limiter.try_acquire(1).is_err());
@@ -116,8 +116,10 @@ fn each_publish_hands_on_what_has_changed() {
             let expected = [
                 "granted_total limiter=search [2.0]",
                 "pauses_total limiter=search [1.0]",
+                "rate limiter=search [1.0]",
                 "refused_total limiter=search [1.0]",
                 "wait_seconds limiter=search [1.048576]",
+                "waited_microseconds_total limiter=search [1000000.0]",
                 "waiting limiter=search [2.0]",
             ];
             assert_eq!(values.shown(), expected, "also when nothing has changed since");
@@ -131,18 +133,34 @@ fn limiters_of_one_name_are_added_up_and_dropped_ones_stay() {
     let publisher = Publisher::new();
     let limiters = [search(&clock), search(&clock), search(&clock)];
     limiters.iter().for_each(|limiter| publisher.add(limiter));
-    publisher.add(&RateLimiter::new(InFlight::new(1)));
+    let unnamed = RateLimiter::new(InFlight::new(1));
+    publisher.add(&unnamed);
     with_local_recorder(&values, || {
         let places = limiters.each_ref().map(|limiter| {
             limiter.try_acquire(1).expect("the first");
             limiter.reserve(1).expect("a place")
         });
         publisher.publish();
-        let expected = ["granted_total limiter=search [3.0]", "waiting limiter=search [3.0]"];
+        let expected = [
+            "granted_total limiter=search [3.0]",
+            "permits limiter=unnamed [1.0]",
+            "rate limiter=search [3.0]",
+            "waiting limiter=search [3.0]",
+        ];
         assert_eq!(values.shown(), expected);
-        drop((places, limiters));
+        // What they counted since is published, although they are gone.
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(places.each_ref().map(|place| place.delay().as_secs()), [0; 3]);
+        drop((places, limiters, unnamed));
         publisher.publish();
-        assert_eq!(values.shown(), ["granted_total limiter=search [3.0]"]);
+        assert_eq!(
+            values.shown(),
+            [
+                "given_up_total limiter=search [3.0]",
+                "granted_total limiter=search [6.0]",
+                "waited_microseconds_total limiter=search [3000000.0]",
+            ]
+        );
         assert_eq!(format!("{publisher:?}"), "Publisher { limiters: 0 }", "they are forgotten");
     });
 }
@@ -170,8 +188,9 @@ fn all_keys_are_one_and_parts_have_a_label() {
             "limited_by_total limiter=unnamed,part=limit 1 of 2, token-bucket [100.0]"
         ]
     );
-    assert_eq!(shown.len(), 4, "{shown:?}");
-    assert_eq!(shown[3], "waiting limiter=unnamed [1.0]");
+    assert_eq!(shown.len(), 5, "{shown:?}");
+    assert_eq!(shown[3], "waited_microseconds_total limiter=unnamed [100000000.0]");
+    assert_eq!(shown[4], "waiting limiter=unnamed [1.0]");
 }
 
 /// On a thread, whose recorder is the global one: none here.
@@ -236,10 +255,11 @@ fn a_recorder_may_use_its_publisher() {
     };
     with_local_recorder(&recorder, || publisher.publish());
     with_local_recorder(&values, || publisher.publish());
-    assert_eq!(values.shown(), ["granted_total limiter=search [2.0]"], "each once");
+    let expected = ["granted_total limiter=search [2.0]", "rate limiter=search [2.0]"];
+    assert_eq!(values.shown(), expected, "each once");
 }
 
-/// What it had not taken is lost, and all else is published by the next call.
+/// What it had not taken is published by the next call.
 #[test]
 fn a_recorder_that_panics_ends_its_turn() {
     struct Panics;
@@ -265,11 +285,12 @@ fn a_recorder_that_panics_ends_its_turn() {
     let (values, publisher, limiter) =
         (Values::default(), Publisher::new(), search(&ManualClock::new()));
     publisher.add(&limiter);
+    limiter.try_acquire(1).expect("the first");
     let publish = || with_local_recorder(&Panics, || publisher.publish());
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(publish)).is_err());
-    limiter.try_acquire(1).expect("the first");
     with_local_recorder(&values, || publisher.publish());
-    assert_eq!(values.shown(), ["granted_total limiter=search [1.0]"]);
+    let expected = ["granted_total limiter=search [1.0]", "rate limiter=search [1.0]"];
+    assert_eq!(values.shown(), expected);
 }
 
 #[test]
@@ -278,5 +299,106 @@ fn a_publish_task_ends_when_it_is_dropped() {
     publisher.add(&search(&ManualClock::new()));
     let task = publisher.publish_every(Duration::from_secs(3_600)).expect("a thread");
     drop(task);
+    assert_eq!(format!("{publisher:?}"), "Publisher { limiters: 0 }");
+}
+
+#[test]
+fn a_recorder_that_is_installed_late_gets_all_that_was_counted() {
+    let (values, clock) = (Values::default(), ManualClock::auto_advance());
+    let (limiter, publisher) = (search(&clock), Publisher::new());
+    let other = Publisher::new();
+    [&publisher, &other].into_iter().for_each(|publisher| publisher.add(&limiter));
+    for _ in 0..3 {
+        limiter.blocking_acquire(1).expect("a permit each second");
+        publisher.publish(); // to no recorder
+    }
+    drop(limiter);
+    publisher.publish();
+    assert_eq!(
+        format!("{publisher:?}"),
+        "Publisher { limiters: 0 }",
+        "it is not kept for the other"
+    );
+    for publisher in [&publisher, &other] {
+        values.0.lock().expect("no panic").clear();
+        with_local_recorder(&values, || publisher.publish());
+        let shown = values.shown();
+        assert_eq!(shown[0], "granted_total limiter=search [3.0]");
+        assert_eq!(
+            shown.last().expect("waits"),
+            "waited_microseconds_total limiter=search [2000000.0]"
+        );
+    }
+}
+
+/// The names of all metrics in a text.
+fn names(text: &str) -> BTreeSet<&str> {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split(|c| !is_of_name(c)).filter(|word| word.starts_with("tollgate_"));
+    words.collect()
+}
+
+/// A panel of a metric that is gone stays empty, and nobody sees why.
+#[test]
+fn the_dashboard_has_the_metrics_of_the_code_and_no_others() {
+    let dashboard = include_str!("../../docs/grafana.json");
+    let parsed: serde_json::Value = serde_json::from_str(dashboard).expect("JSON");
+    let panels = parsed["panels"].as_array().expect("panels");
+    let of_code = names(include_str!("../../src/metrics.rs"));
+    assert_eq!(names(dashboard), of_code);
+    let expressions = panels.iter().flat_map(|panel| panel["targets"].as_array().expect("targets"));
+    let expressions: Vec<_> =
+        expressions.map(|target| target["expr"].as_str().expect("text")).collect();
+    assert!(expressions.len() >= panels.len(), "{expressions:?}");
+    assert_eq!(names(&expressions.join(" ")), of_code, "each is shown");
+
+    // As an exporter names them.
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let (handle, clock) = (recorder.handle(), ManualClock::auto_advance());
+    let policy = tollgate::Same((TokenBucket::new(Rate::per_second(1.0), 1), InFlight::new(9)));
+    let limiter = RateLimiter::builder(policy).clock(&clock).name("search").build();
+    let publisher = Publisher::new();
+    publisher.add(&limiter);
+    for _ in 0..2 {
+        limiter.blocking_acquire(1).expect("a permit each second");
+    }
+    with_local_recorder(&recorder, || publisher.publish());
+    let scrape = handle.render();
+    for expression in expressions.iter().filter(|text| !text.contains("tollgate_redis")) {
+        for name in names(expression) {
+            assert!(scrape.contains(&format!("\n{name}{{")), "{name} is not in\n{scrape}");
+        }
+    }
+}
+
+#[cfg(feature = "feedback")]
+#[test]
+fn the_rate_of_a_feedback_is_what_it_has_learned() {
+    use tollgate::feedback::Feedback;
+    use tollgate::{Granted as _, Limiter as _, PausedBy};
+
+    let (values, clock) = (Values::default(), ManualClock::auto_advance());
+    let feedback = Feedback::builder(search(&clock)).start(Rate::per_second(0.5)).build();
+    let publisher = Publisher::new();
+    publisher.add(&feedback);
+    with_local_recorder(&values, || publisher.publish());
+    assert!(
+        values.shown().contains(&"rate limiter=search [0.5]".to_owned()),
+        "{:?}",
+        values.shown()
+    );
+    let now = tollgate::block_on(async {
+        let mut call = feedback.acquire(1).await.expect("the first");
+        assert_eq!(call.cost(), 1);
+        call.refused(Some(Duration::from_secs(30))).await;
+        feedback.snapshot().await.expect("in process")
+    });
+    let pause = now.pause.expect("the server refused a call");
+    assert_eq!((pause.ends_in.as_secs(), pause.by), (30, PausedBy::Server));
+    assert!(now.rate.expect("it is learned").as_per_second() <= 0.5, "{now}");
+    drop(feedback);
+    with_local_recorder(&values, || publisher.publish());
+    let shown = values.shown();
+    assert!(shown.contains(&"granted_total limiter=search [1.0]".to_owned()), "{shown:?}");
     assert_eq!(format!("{publisher:?}"), "Publisher { limiters: 0 }");
 }

@@ -1,6 +1,5 @@
 //! What the front desk asks of two limiters.
 
-#[cfg(feature = "metrics")]
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -9,13 +8,16 @@ use std::time::Duration;
 use super::super::sealed::Sealed;
 use super::super::{Ask, Handle, InProcess, Limiter, OwnedLimiter, Queue};
 use super::And;
-use super::grant::AndGrant;
+use super::grant::{AndGrant, Kept};
 use super::place::AndPlace;
 use crate::clock::Clock;
 use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::{Observation, Observe};
-use crate::policy::{Cost, Limit, Quota};
+use crate::part::Part;
+#[cfg(feature = "metrics")]
+use crate::policy::lowest;
+use crate::policy::{Limit, Quota, Snapshot};
 use crate::stats::{Stats, Waits};
 
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> And<A, B> {
@@ -29,6 +31,11 @@ fn counts(first: Stats, second: Stats, left: &AtomicU64) -> Stats {
     both.granted = second.granted;
     both.given_up += left.load(Ordering::Relaxed);
     both
+}
+
+/// An error of one of the two.
+fn of(index: usize) -> impl FnOnce(Error) -> Error {
+    move |error| error.in_part(Part::new(index, 2))
 }
 
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Sealed for And<A, B> {}
@@ -89,17 +96,33 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
         self.first.resume().await
     }
 
+    async fn reset(&self) -> Result<(), Error> {
+        self.first.reset().await
+    }
+
     async fn shrink_to(&self, remaining: A::Cost) -> Result<Self::Grant, Error> {
         Ok(AndGrant::of_first(self.first.shrink_to(remaining).await?))
     }
 
+    async fn take_anyway(&self, n: A::Cost) -> Result<Self::Grant, Error> {
+        let first = self.first.take_anyway(n).await.map_err(of(0))?;
+        let first = Kept::new(first);
+        let second = self.second.take_anyway(n).await.map_err(of(1))?;
+        Ok(AndGrant::new(first.into_grant(), second, Arc::clone(&self.left)).taken())
+    }
+
+    async fn would_wait(&self, n: A::Cost) -> Result<Option<Duration>, Error> {
+        let first = self.first.would_wait(n).await.map_err(of(0))?;
+        let second = self.second.would_wait(n).await.map_err(of(1))?;
+        Ok(first.zip(second).map(|(first, second)| first.max(second)))
+    }
+
     async fn quota(&self) -> Result<Quota<A::Cost>, Error> {
-        let (mut both, second) = (self.first.quota().await?, self.second.quota().await?);
-        both.limit = both.limit.each(second.limit, u32::min);
-        both.remaining = both.remaining.each(second.remaining, u32::min);
-        both.reset_after = both.reset_after.zip(second.reset_after).map(|(a, b)| a.max(b));
-        both.window = both.window.max(second.window);
-        Ok(both)
+        Ok(self.first.quota().await?.and(self.second.quota().await?))
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot<A::Cost>, Error> {
+        Ok(self.first.snapshot().await?.and(&self.second.snapshot().await?))
     }
 
     async fn limits(&self, cost: A::Cost) -> Result<Vec<Limit<A::Cost>>, Error> {
@@ -110,6 +133,10 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
 
     fn queue_len(&self) -> usize {
         self.first.queue_len() + self.second.queue_len()
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.first.queued_permits().saturating_add(self.second.queued_permits())
     }
 
     fn stats(&self) -> Stats {
@@ -133,16 +160,19 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
         let (first, second) = (self.first.observe(), self.second.observe());
         let left = Arc::clone(&self.left);
         Box::new(move || {
-            let (first, second) = (first()?, second()?);
-            Some(Observation {
+            let (first, second) = (first(), second());
+            Observation {
                 stats: counts(first.stats, second.stats, &left),
                 waits: first.waits.and(&second.waits),
                 waiting: first.waiting + second.waiting,
+                rate: lowest([first.rate, second.rate]),
+                permits: first.permits.into_iter().chain(second.permits).min(),
                 redis: match (first.redis, second.redis) {
                     (Some(one), Some(other)) => Some([0, 1, 2].map(|at| one[at] + other[at])),
                     (one, other) => one.or(other),
                 },
-            })
+                is_last: first.is_last || second.is_last,
+            }
         })
     }
 }

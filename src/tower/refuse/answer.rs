@@ -1,25 +1,100 @@
-//! The future of a request at a server.
+//! How a request at a server is answered.
 
 use std::fmt;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use http::Response;
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode, response};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::{Asked, Rules};
+use crate::choose::Ask;
 use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};
 use crate::policy::Limit;
 use crate::tower::body::ResponseBody;
-use crate::tower::fields::add_limits;
+use crate::tower::fields::{add_limits, set_retry_after};
 use crate::tower::future::Stage;
+use crate::tower::grpc;
 use crate::tower::upgrade::{UpgradePlace, is_upgrade};
+
+pub(super) type Partition = Arc<dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync>;
+pub(super) type Respond = Arc<dyn Fn(&Error, &mut response::Parts) + Send + Sync>;
+
+#[derive(Clone)]
+pub(super) struct Rules {
+    pub(super) ask: Ask<u32>,
+    pub(super) max_wait: Duration,
+    pub(super) fields: bool,
+    pub(super) partition: Option<Partition>,
+    pub(super) respond: Option<Respond>,
+}
+
+/// What a request says of its answer.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// The content type of gRPC.
+    grpc: Option<HeaderValue>,
+    /// The partition key of its limits.
+    partition: Option<Vec<u8>>,
+}
+
+impl Rules {
+    pub(super) fn asked(&self, request: &Parts) -> Asked {
+        let partition = self.partition.as_ref().filter(|_| self.fields);
+        Asked {
+            grpc: grpc::content_type(&request.headers).cloned(),
+            partition: partition.and_then(|key| key(request)),
+        }
+    }
+
+    /// The response to a refused request.
+    fn refusal<B: Default>(
+        &self,
+        error: Error,
+        limiter: &AnyRateLimiter,
+        limits: Option<&[Limit<u32>]>,
+        asked: Asked,
+    ) -> Response<B> {
+        let (mut head, body) = Response::new(B::default()).into_parts();
+        head.status = match error {
+            Error::Denied { .. } | Error::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
+            // A limit of zero is closed, whatever the request. A client that slows down or asks for less cannot help it.
+            Error::ExceedsCapacity(error) if error.max > 0 => StatusCode::PAYLOAD_TOO_LARGE,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        if let Some(retry_after) = error.retry_after() {
+            set_retry_after(&mut head.headers, retry_after);
+        }
+        if let Some(limits) = limits {
+            add_limits(&mut head.headers, limiter.name(), asked.partition.as_deref(), limits);
+        }
+        if let Some(kind) = asked.grpc {
+            grpc::translate(&mut head, kind, &error);
+        }
+        if let Some(respond) = &self.respond {
+            respond(&error, &mut head);
+        }
+        head.extensions.insert(error);
+        Response::from_parts(head, body)
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rules")
+            .field("ask", &self.ask)
+            .field("max_wait", &self.max_wait)
+            .field("fields", &self.fields)
+            .finish_non_exhaustive()
+    }
+}
 
 pin_project! {
     /// The future of a call through [`Refuse`](super::Refuse).

@@ -5,12 +5,13 @@ use std::time::Duration;
 use super::answer::{Meter, Unit};
 use crate::units::Rate;
 
-/// What a [`Feedback`](super::Feedback) knows of its server now, to be shown; its `Debug` prints it.
+/// What a [`Feedback`](super::Feedback) knows of its server now, to be shown; its `Debug` prints it. What its limiter and its
+/// queue do is a [`Snapshot`](crate::Snapshot).
 ///
 /// ```
 /// use std::time::Duration;
 /// use tollgate::feedback::{Feedback, Unit};
-/// use tollgate::{InFlight, ManualClock, RateLimiter};
+/// use tollgate::{InFlight, Limiter, ManualClock, RateLimiter};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let clock = ManualClock::new();
@@ -19,17 +20,20 @@ use crate::units::Rate;
 /// feedback.acquire(1).await?.observe(200u16, &headers).await;
 /// feedback.acquire(1).await?.refused(Some(Duration::from_secs(7))).await;
 /// clock.advance(Duration::from_secs(1));
-/// let snapshot = feedback.snapshot();
-/// assert_eq!(snapshot.pause, Some(Duration::from_secs(6)));
-/// assert_eq!(snapshot.lowered, Some(Duration::from_secs(1)));
-/// let (unit, meter) = snapshot.meters[0];
+/// let server = feedback.server_state();
+/// assert_eq!(server.pause, Some(Duration::from_secs(6)));
+/// assert_eq!(server.lowered, Some(Duration::from_secs(1)));
+/// let (unit, meter) = server.meters[0];
 /// assert_eq!((unit, meter.remaining), (Unit::Requests, Some(41)));
+/// // What the limiter does, the server included.
+/// let line = feedback.snapshot().await?.to_string();
+/// assert!(line.ends_with("; paused for 6s by the server"), "{line}");
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Snapshot {
+pub struct ServerState {
     /// How long no call goes to the server from now, because it has refused one. [`Feedback::resume`] ends it.
     ///
     /// [`Feedback::resume`]: super::Feedback::resume
