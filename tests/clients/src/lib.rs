@@ -145,7 +145,8 @@ mod tests {
             for glue in text.split(MARKS.0).skip(1) {
                 let (glue, _) = glue.split_once(MARKS.1).expect("an end");
                 let indent = glue.len() - glue.trim_start().len();
-                let lines: Vec<_> = glue.lines().filter_map(|line| line.get(indent..)).collect();
+                let lines: Vec<_> =
+                    glue.trim_end().lines().filter_map(|line| line.get(indent..)).collect();
                 assert!((1..=5).contains(&lines.len()), "{}: {lines:#?}", path.display());
                 assert!(guide.contains(&lines.join("\n")), "{}: {lines:#?}", path.display());
                 found += 1;
