@@ -20,6 +20,7 @@ use crate::part::Part;
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
+use crate::wait_queue::End;
 
 /// Where a caller stands.
 pub struct FeedbackPlace<L: OwnedLimiter>(Standing<L>);
@@ -255,6 +256,17 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
     async fn shrink_to(&self, remaining: L::Cost) -> Result<Call<L>, Error> {
         let grant = self.limiter().shrink_to(remaining).await?;
         Ok(self.not_sent(grant))
+    }
+
+    fn end(&self, end: End<'_>) -> bool {
+        let (gate, limiter) = (self.gate(), self.limiter());
+        match end {
+            End::Close => gate.end(end) && limiter.end(end),
+            // The limiter goes on for those that have passed the gate.
+            End::Serve => gate.end(end),
+            End::IsClosed => gate.end(end) || limiter.end(end),
+            End::IsDrained(_) => gate.end(end) && limiter.end(End::Serve) && limiter.end(end),
+        }
     }
 
     /// With those that wait for the server.

@@ -31,7 +31,7 @@ use crate::policy::Limit;
 /// |---|---|
 /// | no permit now, or the queue is full | 429 Too Many Requests |
 /// | the cost exceeds the capacity: it never fits | 413 Content Too Large |
-/// | a limit of zero, which is closed to all; too many keys; the store of a shared limit is away | 503 Service Unavailable |
+/// | a limit of zero, which is closed to all; too many keys; the limiter is [closed](Limiter::close); the store of a shared limit is away | 503 Service Unavailable |
 ///
 /// - `Retry-After` is set if the time is known: in whole seconds, rounded up. A place in flight has none.
 /// - `RateLimit-Policy` and `RateLimit` are set in all responses, granted or refused, from the current state of

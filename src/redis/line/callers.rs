@@ -59,6 +59,9 @@ impl<P: Scripted> KeyLine<P> {
         deadline: Option<Nanos>,
     ) -> Result<(), Outcome> {
         let refused = |error: Error| Err(Outcome::Refused(error));
+        if self.is_closed() {
+            return refused(Error::Closed);
+        }
         if deadline == Some(now) && self.roster.waiting() >= BATCH {
             // The next request would not reach it.
             return refused(Error::Denied { retry_after: None, part: None });
