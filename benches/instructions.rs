@@ -186,11 +186,9 @@ const PATHS: &[Row] = &[
             granted && waits
         })
     }),
-    // One that a server takes, without fields. Of the 409 instructions since 3643, 210 ask four more dialects whether they
-    // apply: gRPC, and quotas beside others. Another 100 move a call that knows its server and the head of its response,
-    // and 65 see windows that slide.
+    // One that a server takes, and whose answer says nothing about limits.
     #[cfg(feature = "feedback")]
-    ("feedback: a call and its answer without fields", 4061, || {
+    ("feedback: a call and its answer without fields", 2948, || {
         with(tollgate::feedback::Feedback::new(RateLimiter::new(bucket())), |feedback| {
             let Poll::Ready(Ok(mut call)) = poll_once(pin!(feedback.acquire(1))) else {
                 return false;

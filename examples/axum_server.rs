@@ -4,35 +4,49 @@
 //! cargo run --features tower --example axum_server
 //! ```
 //!
-//! Each key has 5 requests a second, 10 at once. The server is axum's, on a free loopback port, and all of the
-//! limit is one layer: [`RefuseLayer`]. After ten seconds the table says what each client got.
+//! Each key has 5 requests a second, 10 at once, and all together have 100 in flight. The server is axum's, on a free
+//! loopback port, with the layers that servers have, and all of the limit is one layer: [`RefuseLayer`]. After ten
+//! seconds the table says what each client got.
 
 use std::error::Error;
 use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use http::request::Parts;
+use http::HeaderName;
 use reqwest::{Client, Response, StatusCode};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 use tollgate::tower::RefuseLayer;
-use tollgate::{AtKey, KeyedRateLimiter, Rate, TokenBucket};
+use tollgate::{InFlight, KeyedRateLimiter, Limiter, Rate, RateLimiter, TokenBucket};
+use tower_http::compression::CompressionLayer;
+use tower_http::cors::{Any, CorsLayer};
+use tower_http::timeout::TimeoutLayer;
+use tower_http::trace::TraceLayer;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
 const RUN: Duration = Duration::from_secs(10);
 
-/// The server: one route, and the limit of each key.
+/// The server: one route, and the limit of each key. Layers that are added later stand around those before.
 fn app() -> Router {
     let policy = TokenBucket::new(Rate::per_second(5.0), 10);
     let keys = KeyedRateLimiter::<String, _>::builder(policy).max_keys(10_000).build();
-    let by_key = move |request: &Parts| -> AtKey<String, TokenBucket> {
-        let key = request.headers.get("x-api-key").and_then(|key| key.to_str().ok());
-        keys.at(key.unwrap_or("none").to_owned())
-    };
-    Router::new().route("/", get(async || "hello\n")).layer(RefuseLayer::by(by_key))
+    let all = RateLimiter::new(InFlight::new(100));
+    let limit = RefuseLayer::by_header("x-api-key", move |key| {
+        keys.at(key.unwrap_or("none").to_owned()).and(&all)
+    });
+    // So that refusals have the fields of CORS, scripts may read the limits, and preflights cost nothing.
+    let fields = ["retry-after", "ratelimit", "ratelimit-policy"].map(HeaderName::from_static);
+    let cors = CorsLayer::new().allow_origin(Any).expose_headers(fields);
+    Router::new()
+        .route("/", get(async || "hello\n"))
+        .layer(limit)
+        .layer(CompressionLayer::new())
+        .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, RUN))
+        .layer(cors)
+        .layer(TraceLayer::new_for_http())
 }
 
 /// How a client takes an answer: the time until its next request.
@@ -58,7 +72,7 @@ fn refused(answer: &Response) -> bool {
 /// The whole number in a header after `label`. A real client has a parser of structured fields.
 fn seconds(answer: &Response, header: &str, label: &str) -> Option<Duration> {
     let value = answer.headers().get(header)?.to_str().ok()?;
-    let number = value.split_once(label)?.1.split(';').next()?;
+    let number = value.split_once(label)?.1.split([';', ',']).next()?;
     Some(Duration::from_secs(number.parse().ok()?))
 }
 

@@ -25,12 +25,11 @@ use crate::part::Part;
 /// assert_eq!(error.retry_after(), Some(Duration::from_millis(200)));
 /// # Ok::<(), Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Error {
     /// The permits are not available now, or not within the caller's timeout: the limit is reached, the
     /// limiter is paused, or other callers are first in the queue.
-    #[error("no permits available{}{}", display_part(*part), display_retry(*retry_after))]
     #[non_exhaustive]
     Denied {
         /// The wait that the same call would have needed behind the callers in the queue. `None` if it
@@ -41,19 +40,14 @@ pub enum Error {
         part: Option<Part>,
     },
     /// The request is larger than the limiter can ever grant at once. Waiting does not help.
-    #[error(transparent)]
-    ExceedsCapacity(#[from] ExceedsCapacity),
+    ExceedsCapacity(ExceedsCapacity),
     /// The table holds its maximum number of keys, and no idle one was found to drop for a new key.
-    #[error(
-        "the limit of {max} keys is reached and no key is idle; raise `max_keys` or use fewer keys"
-    )]
     #[non_exhaustive]
     TooManyKeys {
         /// The maximum number of keys.
         max: usize,
     },
     /// The queue is full.
-    #[error("the queue is full: {limit}{}", display_retry(*retry_after))]
     #[non_exhaustive]
     QueueFull {
         /// The limit that the call would exceed.
@@ -62,12 +56,56 @@ pub enum Error {
         retry_after: Option<Duration>,
     },
     /// The limiter was [closed](crate::Limiter::close). Waiting does not help.
-    #[error("the limiter is closed")]
     Closed,
     /// The store of a shared limit gave no usable reply.
     #[cfg(feature = "redis")]
-    #[error(transparent)]
-    Store(#[from] store::StoreError),
+    Store(store::StoreError),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Denied { retry_after, part } => {
+                let (part, retry) = (display_part(*part), display_retry(*retry_after));
+                write!(f, "no permits available{part}{retry}")
+            }
+            Self::ExceedsCapacity(error) => error.fmt(f),
+            Self::TooManyKeys { max } => write!(
+                f,
+                "the limit of {max} keys is reached and no key is idle; raise `max_keys` or use fewer keys"
+            ),
+            Self::QueueFull { limit, retry_after } => {
+                write!(f, "the queue is full: {limit}{}", display_retry(*retry_after))
+            }
+            Self::Closed => f.write_str("the limiter is closed"),
+            #[cfg(feature = "redis")]
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    /// That of the store. The message of its own error is the message of this one.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Store(error) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<ExceedsCapacity> for Error {
+    fn from(error: ExceedsCapacity) -> Self {
+        Self::ExceedsCapacity(error)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl From<store::StoreError> for Error {
+    fn from(error: store::StoreError) -> Self {
+        Self::Store(error)
+    }
 }
 
 fn display_part(part: Option<Part>) -> String {
@@ -181,8 +219,7 @@ impl fmt::Display for QueueLimit {
 /// assert_eq!(error.to_string(), "4294967295 permits exceed the capacity: ask for at most 53375 at once");
 /// # Ok::<(), tollgate::InvalidRate>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("{asked} permits exceed the capacity{}: ask for at most {max} at once", display_part(self.part()))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ExceedsCapacity {
     /// The permits that were asked for.
@@ -192,6 +229,15 @@ pub struct ExceedsCapacity {
     // The bits of a `Part`. Small, because each call can return an error.
     part: Option<u32>,
 }
+
+impl fmt::Display for ExceedsCapacity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (part, Self { asked, max, .. }) = (display_part(self.part()), self);
+        write!(f, "{asked} permits exceed the capacity{part}: ask for at most {max} at once")
+    }
+}
+
+impl std::error::Error for ExceedsCapacity {}
 
 impl ExceedsCapacity {
     /// For a policy to return: at most `max` permits can be granted at once, and `asked` are more.

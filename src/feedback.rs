@@ -127,6 +127,7 @@
 //! |---|---|
 //! | reqwest | [`tollgate::reqwest`](crate::reqwest): learns by itself |
 //! | tonic, hyper, octocrab, kube, and other services of tower | [`RateLimitLayer::learn`](crate::tower::RateLimitLayer::learn), or `RateLimitLayer::new` with a `Feedback` |
+//! | ureq | `tollgate::ureq` (feature `ureq`): learns by itself |
 //! | others | [`Call::observe`] |
 //!
 //! # What is counted
@@ -150,8 +151,8 @@
 //!   add statuses, such as GitHub's 403.
 //!
 //! The headers of a 429 must reach `observe`. Some clients hide them: ureq 3 turns it into an error without
-//! headers unless [`http_status_as_error(false)`](https://docs.rs/ureq/3/ureq/config/struct.ConfigBuilder.html) is
-//! set.
+//! headers unless [`http_status_as_error(false)`](https://docs.rs/ureq/3/ureq/config/struct.ConfigBuilder.html#method.http_status_as_error)
+//! is set.
 //!
 //! A [`Dialect`] of your own is a few lines. To read headers without a limiter: [`Dialects::read`].
 //!

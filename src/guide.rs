@@ -1,5 +1,5 @@
-//! Guides: which policy to take, what the calls do, clients and servers, files, operations, tests, and what people who
-//! know Guava, governor or Redis should know.
+//! Guides: which policy to take, what the calls do, clients and servers, files, operations, tests, Redis, and
+//! the way over from other rate limiters.
 
 /// Which policy to take, with the same calls through each of them.
 ///
@@ -17,11 +17,21 @@ pub mod methods {}
 #[doc = include_str!("../docs/abilities.md")]
 pub mod abilities {}
 
+/// What is promised, and which test holds it.
+///
+#[doc = include_str!("../docs/guarantees.md")]
+pub mod guarantees {}
+
 /// reqwest, tower, limits that are learned from headers, and unknown quotas.
 ///
 #[cfg(all(feature = "reqwest", feature = "serde", feature = "tower"))]
 #[doc = include_str!("../docs/http.md")]
 pub mod http {}
+
+/// What to write for reqwest, ureq, hyper-util, tonic, octocrab, kube, async-openai and others.
+///
+#[doc = include_str!("../docs/clients.md")]
+pub mod clients {}
 
 /// Limits as text, by name, and from a file.
 ///
@@ -46,10 +56,52 @@ pub mod testing {}
 #[doc = include_str!("../docs/comparison.md")]
 pub mod comparison {}
 
-/// Guava's `RateLimiter` and this one, side by side.
-///
-#[doc = include_str!("../docs/guava.md")]
-pub mod guava {}
+/// The way over from other rate limiters: names side by side, what differs, a program before and after.
+pub mod from {
+    /// Bucket4j, of Java.
+    ///
+    #[doc = include_str!("../docs/from/bucket4j.md")]
+    pub mod bucket4j {}
+
+    /// governor. The package `tests/from` compiles its code.
+    ///
+    #[cfg(not(doctest))]
+    #[doc = include_str!("../docs/from/governor.md")]
+    pub mod governor {}
+
+    /// Guava's `RateLimiter`, of Java.
+    ///
+    #[doc = include_str!("../docs/from/guava.md")]
+    pub mod guava {}
+
+    /// leaky-bucket. The package `tests/from` compiles its code.
+    ///
+    #[cfg(not(doctest))]
+    #[doc = include_str!("../docs/from/leaky-bucket.md")]
+    pub mod leaky_bucket {}
+
+    /// Resilience4j, of Java.
+    ///
+    #[doc = include_str!("../docs/from/resilience4j.md")]
+    pub mod resilience4j {}
+
+    /// tower's `RateLimit`. The package `tests/from` compiles its code.
+    ///
+    #[cfg(not(doctest))]
+    #[doc = include_str!("../docs/from/tower.md")]
+    pub mod tower {}
+
+    /// `tower_governor`. The package `tests/from` compiles its code.
+    ///
+    #[cfg(not(doctest))]
+    #[doc = include_str!("../docs/from/tower_governor.md")]
+    pub mod tower_governor {}
+
+    /// `golang.org/x/time/rate`.
+    ///
+    #[doc = include_str!("../docs/from/x-time-rate.md")]
+    pub mod x_time_rate {}
+}
 
 /// What is stored in Redis, and what each fault costs.
 ///

@@ -174,6 +174,7 @@ where
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias = "until_key_ready")]
     pub fn acquire<'a, Q: ToKey<K> + ?Sized>(
         &'a self,
         key: &'a Q,
@@ -198,6 +199,7 @@ where
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     #[inline]
+    #[doc(alias = "check_key")]
     pub fn try_acquire<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,

@@ -100,19 +100,24 @@
 //! | `reqwest` | no | [`Limits`] as middleware of a reqwest client; with `feedback` |
 //! | `redis` | no | `redis::RedisRateLimiter`: one quota for a whole fleet |
 //! | `metrics` | no | `metrics::Publisher`: counts and waits for a recorder of the `metrics` facade |
+//! | `stream` | no | [`Throttle`]: a `futures::Stream` whose items wait for permits |
 //! | `tracing` | no | an event for each long wait, pause and change of rate |
 //! | `tower` | no | `tower::RateLimitLayer`, which waits, and `tower::RefuseLayer`, which answers 429 |
 //! | `redis-cluster` | no | `redis::Cluster`, a connection that follows slot migration |
+//! | `ureq` | no | any limiter as middleware of a ureq agent; with `feedback` |
 //! | `serde` | no | policies and [`Limits`] from TOML, JSON or YAML, and back |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod cached;
+#[cfg(any(feature = "tower", feature = "ureq"))]
+mod choose;
 mod clock;
 mod config;
 mod error;
 #[cfg(feature = "feedback")]
 pub mod feedback;
+mod jitter;
 mod keyed;
 mod limiter;
 mod line;
@@ -122,6 +127,7 @@ mod observe;
 mod park;
 mod part;
 mod policy;
+pub mod prelude;
 mod rate_limiter;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -131,9 +137,13 @@ pub mod reqwest;
 mod retry;
 mod stats;
 mod sync;
+#[cfg(feature = "stream")]
+mod throttle;
 #[cfg(feature = "tower")]
 pub mod tower;
 mod units;
+#[cfg(feature = "ureq")]
+pub mod ureq;
 mod wait_queue;
 
 pub use cached::{CachedGrant, CachedRateLimiter};
@@ -141,8 +151,10 @@ pub use clock::{Clock, ManualClock};
 pub use config::error::InvalidLimit;
 pub use config::limiters::RateLimiters;
 pub use config::limits::{Limit, Limits};
+pub use config::name::Name;
 pub use config::names::Per;
 pub use error::{Error, ExceedsCapacity, QueueLimit};
+pub use jitter::Jitter;
 pub use keyed::acquire::KeyRef;
 pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;
@@ -179,6 +191,8 @@ pub use rate_limiter::{Grant, RateLimiter};
 #[cfg(feature = "feedback")]
 pub use retry::RetryBudget;
 pub use stats::{Stats, Waits};
+#[cfg(feature = "stream")]
+pub use throttle::{Throttle, Throttled};
 pub use units::{InvalidRate, Nanos, Rate};
 
 #[cfg(any(doc, doctest))]

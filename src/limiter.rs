@@ -481,6 +481,69 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// As [`pause_for`](Self::pause_for).
     fn resume(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
+    /// How long a call for `n` permits would wait if it came now, behind all that wait. It takes nothing and joins no
+    /// queue. `None` if that depends on grants that others drop.
+    ///
+    /// It tells what is known now, and keeps no place: for a place take a [reservation](Self::reserve). Over Redis it
+    /// is a request of its own. Behind callers of this process, and for several costs, the call joins the queue there and
+    /// leaves it, which counts as given up. Of two limiters in [`and`](Self::and) it is the longer wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] if waiting does not help, and `Error::Store` over Redis.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
+    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::new()));
+    /// limiter.acquire(2).await?;
+    /// assert_eq!(limiter.would_wait(1).await?, Some(Duration::ZERO));
+    /// assert_eq!(limiter.would_wait(3).await?, Some(Duration::from_millis(400)));
+    /// assert_eq!(limiter.available().await?, 1);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn would_wait(
+        &self,
+        n: Self::Cost,
+    ) -> impl Future<Output = Result<Option<Duration>, Error>> + Send;
+
+    /// Begins anew, as a new limiter, or over Redis as an absent key: nothing is taken, owed or paused. Callers that wait stay in the queue, places in
+    /// flight stay taken until their grants are dropped, and counts go on.
+    ///
+    /// Permits of before are not to be given back any more: do not refund grants of before, nor settle them at less.
+    ///
+    /// A `Feedback` keeps what its server said, and of two limiters in [`and`](Self::and) only the first begins anew.
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// ```
+    /// use tollgate::{AnyRateLimiter, FixedWindow, Limiter, RateLimiter};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = FixedWindow::new(100, std::time::Duration::from_secs(86_400));
+    /// let limiter = AnyRateLimiter::new(RateLimiter::new(policy));
+    /// limiter.acquire(100).await?;
+    /// limiter.reset().await?;
+    /// assert_eq!(limiter.available().await?, 100);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn reset(&self) -> impl Future<Output = Result<(), Error>> + Send;
+
     /// Takes what is available beyond `remaining`; see [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
     ///
     /// # Errors
@@ -505,6 +568,33 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
         &self,
         remaining: Self::Cost,
     ) -> impl Future<Output = Result<Self::Grant, Error>> + Send;
+
+    /// Takes `n` permits now, before all that wait, whether they are ready or not: for work that is done already, or must
+    /// be. What is missing becomes a debt, which later calls wait for; [`would_wait(1)`](Self::would_wait) tells how long.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] for a debt that takes more than the [horizon](crate::Nanos::HORIZON) to pay off,
+    /// [`Error::TooManyKeys`] at a key, and `Error::Store` over Redis.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = TokenBucket::new(Rate::per_second(10.0), 5);
+    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::new()));
+    /// limiter.take_anyway(25).await?;
+    /// assert_eq!(limiter.would_wait(1).await?, Some(Duration::from_millis(2_100)));
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn take_anyway(&self, n: Self::Cost)
+    -> impl Future<Output = Result<Self::Grant, Error>> + Send;
 
     /// Closes the limiter for good: those that wait (futures, reservations, blocked threads) and later calls get
     /// [`Error::Closed`]. Clones share this. Grants stay valid: they settle, refund and give places back as before.
@@ -606,6 +696,11 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// The number of callers of this process that wait.
     fn queue_len(&self) -> usize;
 
+    /// The permits that callers of this process wait for, all costs together: what
+    /// [`max_queued_permits`](crate::RateLimiterBuilder::max_queued_permits) bounds. Of a `Feedback` only those that wait
+    /// for its limiter.
+    fn queued_permits(&self) -> u64;
+
     /// The number of grants, refusals and callers that left, in this process; of a limiter with keys, at all keys.
     fn stats(&self) -> Stats;
 
@@ -631,7 +726,7 @@ pub trait OwnedLimiter: Limiter<Grant: 'static> + fmt::Debug + 'static {}
 impl<L: Limiter<Grant: 'static> + fmt::Debug + 'static> OwnedLimiter for L {}
 
 /// Waits for `n`, at most `max_wait`.
-#[cfg(any(feature = "reqwest", feature = "tower"))]
+#[cfg(any(feature = "reqwest", feature = "tower", feature = "ureq"))]
 pub(crate) fn acquire_within<L: Limiter>(
     limiter: &L,
     n: L::Cost,
@@ -867,6 +962,11 @@ macro_rules! as_inner_limiter {
         fn queue_len(&self) -> usize {
             let $outer = self;
             crate::Limiter::queue_len($inner)
+        }
+
+        fn queued_permits(&self) -> u64 {
+            let $outer = self;
+            crate::Limiter::queued_permits($inner)
         }
 
         fn stats(&self) -> crate::Stats {

@@ -29,6 +29,7 @@ kinds! {
     SlidingWindowCounter "sliding-window-counter",
     InFlight "in-flight",
     LockOut "lock-out",
+    Unlimited "unlimited",
 }
 
 impl Kind {

@@ -8,6 +8,7 @@ mod cost;
 pub(crate) mod fixed_point;
 pub(crate) mod fixed_window;
 pub(crate) mod gcra;
+mod getters;
 pub(crate) mod grant_log;
 pub(crate) mod headroom;
 pub(crate) mod in_flight;

@@ -185,6 +185,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias("consume", "until_ready", "wait", "WaitN"))]
     #[inline]
     pub fn acquire(&self, n: P::Cost) -> Acquire<&Self> {
         Acquire::new(self, Ask::new(n, None))
@@ -284,6 +285,10 @@ impl<P: Policy> RateLimiter<P> {
     /// let error = limiter.try_acquire(1).unwrap_err();
     /// assert_eq!(error.to_string(), "no permits available, retry after 600ms");
     /// ```
+    ///
+    /// To *throttle* events as user interfaces do, drop those for which this returns an error. To *debounce* them, which is
+    /// to act once they have stopped, take a timer and reset it at each event (`tokio::time::Sleep::reset`): that is no limit.
+    #[doc(alias("allow", "AllowN", "check", "debounce", "throttle", "tryConsume"))]
     #[inline]
     pub fn try_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
         place::try_now(&self.shared, n)
@@ -451,6 +456,7 @@ impl<P: Policy> RateLimiter<P> {
     /// assert_eq!(second.delay().as_millis(), 0);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
+    #[doc(alias = "ReserveN")]
     pub fn reserve(&self, n: P::Cost) -> Result<Reservation<Self>, Error> {
         self.acquire_owned(n).reserve()
     }
@@ -523,6 +529,21 @@ impl<P: Policy> RateLimiter<P> {
         self.shared.observer.get().report(&Event::Resumed);
     }
 
+    /// Begins anew; see [`Limiter::reset`](crate::Limiter::reset).
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+    /// # let policy = TokenBucket::new(Rate::per_second(5.0), 10);
+    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.try_acquire(10)?;
+    /// limiter.reset();
+    /// assert_eq!(limiter.available(), 10);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn reset(&self) {
+        self.with_lock(|inner, now| inner.reset(now));
+    }
+
     /// Takes what is available beyond `remaining`, because a server said that no more remains. It comes
     /// back by the policy's own rule: of a bucket at its rate, of a window at its end. To give it back
     /// earlier, keep the grant, and [refund](Grant::refund) it.
@@ -549,10 +570,52 @@ impl<P: Policy> RateLimiter<P> {
         Grant::new(GrantOwner::borrowed(&self.shared), excess, charge)
     }
 
+    /// Takes `n` permits now, before all that wait, whether they are ready or not; see
+    /// [`Limiter::take_anyway`](crate::Limiter::take_anyway).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] for a debt that takes more than the [horizon](Nanos::HORIZON) to pay off.
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, RateLimiter};
+    /// let limiter = RateLimiter::new(InFlight::new(2));
+    /// let places = limiter.take_anyway(3)?;
+    /// assert!(limiter.try_acquire(1).is_err());
+    /// drop(places);
+    /// assert_eq!(limiter.available(), 2);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn take_anyway(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
+        let (_, charge) = self.shared.try_take(|inner, now| inner.take_anyway(now, n))?;
+        Ok(Grant::new(GrantOwner::borrowed(&self.shared), n, charge))
+    }
+
+    /// How long a call for `n` permits would wait if it came now, behind all that wait. It takes nothing and joins no
+    /// queue. `None` if that depends on grants that others drop.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] if waiting does not help.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.try_acquire(10)?;
+    /// assert_eq!(limiter.would_wait(1)?, Some(Duration::from_secs(2)));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
+        Ok(self.with_lock(|inner, now| inner.would_wait(now, n))?)
+    }
+
     /// The permits that can be taken now without a wait for the next caller. Zero while callers wait
     /// or the limiter is paused.
     ///
     /// The smooth policies grant more than this at once; the next caller waits for the excess.
+    #[doc(alias("balance", "permits", "tokens"))]
     #[must_use]
     pub fn available(&self) -> P::Cost {
         self.shared.look(Inner::available)
@@ -574,6 +637,13 @@ impl<P: Policy> RateLimiter<P> {
     #[must_use]
     pub fn queue_len(&self) -> usize {
         self.shared.look(|inner, _| inner.queue_len())
+    }
+
+    /// The permits that callers wait for, all costs together: what
+    /// [`max_queued_permits`](crate::RateLimiterBuilder::max_queued_permits) bounds.
+    #[must_use]
+    pub fn queued_permits(&self) -> u64 {
+        self.shared.look(|inner, _| inner.queued_permits())
     }
 
     /// The number of waiters of a tenant; see [`acquire_for`](Self::acquire_for).
@@ -648,13 +718,6 @@ impl<P: Policy> RateLimiter<P> {
     #[cfg(feature = "feedback")]
     pub(crate) fn set_policy_quietly(&self, policy: P) -> AfterUnlock {
         self.shared.set_policy_quietly(policy, None)
-    }
-
-    /// Charges `n` whether it is ready or not.
-    #[cfg(feature = "feedback")]
-    pub(crate) fn take_anyway(&self, n: P::Cost) -> Grant<'static, P> {
-        let (_, charge) = self.shared.take(|inner, now| (n, inner.take_anyway(now, n)));
-        Grant::new(GrantOwner::owned(Arc::clone(&self.shared)), n, charge)
     }
 
     /// The line of a key, as a limiter.

@@ -19,8 +19,8 @@
 //!
 //! | limits | the name of a request | which are listed as |
 //! |---|---|---|
-//! | `per_host` | its host and port | `"api.github.com"`, `"localhost:3000"`, `"[::1]:3000"`, in any spelling |
-//! | `per_route` | the most specific listed template that matches; its host, if none does | `"GET /users/{id}"`, `"api.github.com/search/{*rest}"` |
+//! | `per_host` | its host and port | `"api.github.com"`, `"localhost:3000"`, `"[::1]:3000"`, in any spelling; `"*.github.com"` |
+//! | `per_route` | the most specific listed template that matches; its host, if none does | `"GET /users/{id}"`, `"api.github.com/search/{*rest}"`, `"*.github.com/users"` |
 //! | `per_api_key` | its key; its host, if it has none | the key |
 //! | `per_name` | none | any names |
 //! | `all` | none: all requests share one limit | |

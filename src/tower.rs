@@ -15,7 +15,8 @@
 //! [grant](ResponseBody::take_grant).
 //!
 //! A client layer takes any response that gives status, headers and a place for the grant: see [`AnyResponse`]. A reqwest
-//! client has middleware of its own, in `tollgate::reqwest` (feature `reqwest`).
+//! client has middleware of its own, in `tollgate::reqwest` (feature `reqwest`). [Clients, one by one](crate::guide::clients) says
+//! what to write for octocrab, kube and others.
 //!
 //! # A client that learns
 //!
@@ -77,6 +78,9 @@
 //!
 //! # A server that refuses
 //!
+//! [`RefuseLayer::by_header`] has a limit for each API key, [`RefuseLayer::by_ip`] for each [address](ClientIp) of a client,
+//! behind proxies as well. [`Limiter::and`](crate::Limiter::and) adds a limit for all.
+//!
 //! ```
 //! use axum::Router;
 //! use axum::body::Body;
@@ -90,11 +94,9 @@
 //! // 100 requests a minute, and 2 at once, for each API key.
 //! let policy = TokenBucket::new(Rate::per_minute(100.0), 2);
 //! let limiter = KeyedRateLimiter::<String, _>::with_clock(policy, ManualClock::new());
-//! let by_key = move |request: &http::request::Parts| {
-//!     let key = request.headers.get("x-api-key").and_then(|key| key.to_str().ok());
-//!     limiter.at(key.unwrap_or_default().to_owned())
-//! };
-//! let app = Router::new().route("/", get(async || "hello")).layer(RefuseLayer::by(by_key));
+//! let by_key = move |key: Option<&str>| limiter.at(key.unwrap_or_default().to_owned());
+//! let layer = RefuseLayer::by_header("x-api-key", by_key);
+//! let app = Router::new().route("/", get(async || "hello")).layer(layer);
 //!
 //! let ask = |key| app.clone().oneshot(Request::get("/").header("x-api-key", key).body(Body::empty()).unwrap());
 //! ask("alice").await?;
@@ -107,11 +109,14 @@
 //! ```
 
 mod body;
-mod choose;
+mod client_ip;
 mod fields;
+mod forwarded;
 mod future;
+mod grpc;
 mod inner;
 mod layer;
+mod network;
 mod options;
 mod refuse;
 mod response;
@@ -119,6 +124,7 @@ mod service;
 mod upgrade;
 
 pub use body::ResponseBody;
+pub use client_ip::{ClientIp, InvalidProxy};
 pub use future::ResponseFuture;
 pub use layer::{RateLimitByLayer, RateLimitLayer};
 pub use refuse::{Refuse, RefuseFuture, RefuseLayer};

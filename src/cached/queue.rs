@@ -169,6 +169,12 @@ impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
         Ok(())
     }
 
+    async fn reset(&self) -> Result<(), Error> {
+        self.shared.slots.discard();
+        self.shared.limiter.reset();
+        Ok(())
+    }
+
     async fn shrink_to(&self, remaining: u32) -> Result<Self::Grant, Error> {
         let Shared { slots, limiter, .. } = &*self.shared;
         let held = slots.held();
@@ -177,6 +183,18 @@ impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
         }
         let grant = limiter.shrink_to(remaining.checked_sub(held).unwrap_or(remaining));
         Ok(CachedGrant::new(&self.shared, grant.cost(), Source::limiter(grant)))
+    }
+
+    async fn take_anyway(&self, n: u32) -> Result<Self::Grant, Error> {
+        let grant = self.shared.limiter.take_anyway(n)?;
+        Ok(CachedGrant::new(&self.shared, n, Source::limiter(grant)))
+    }
+
+    async fn would_wait(&self, n: u32) -> Result<Option<Duration>, Error> {
+        if self.shared.slots.held() >= n {
+            return Ok(Some(Duration::ZERO));
+        }
+        self.shared.limiter.would_wait(n)
     }
 
     async fn quota(&self) -> Result<Quota<u32>, Error> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::text::{IN_FLIGHT, LOCK_OUT, OPTIONS};
+use super::text::{IN_FLIGHT, LOCK_OUT, OPTIONS, UNLIMITED};
 use crate::policy::any::{AllOf, AnyPolicy};
 use crate::policy::parameters::{Kind, Parameter, Value};
 use crate::units::text::{Per, Span};
@@ -12,6 +12,7 @@ impl fmt::Display for AnyPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InFlight(policy) => return write!(f, "{} {}", policy.max, IN_FLIGHT[0]),
+            Self::Unlimited(_) => return f.write_str(UNLIMITED),
             Self::LockOut(policy) => {
                 return write!(f, "{} {LOCK_OUT} {}", policy.policy, Span(policy.duration));
             }

@@ -46,10 +46,11 @@ impl Serialize for Limit {
     }
 }
 
-/// As a table with `per`, `default` and `limits`.
+/// As a table with `per`, `default`, `limits` and `tiers`.
 impl Serialize for Limits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let entries = 1 + usize::from(self.default.is_some()) + usize::from(!self.named.is_empty());
+        let entries = [self.default.is_some(), !self.named.is_empty(), !self.tiers.is_empty()];
+        let entries = 1 + entries.into_iter().filter(|is_there| *is_there).count();
         let mut map = serializer.serialize_map(Some(entries))?;
         map.serialize_entry("per", &self.per)?;
         if let Some(limit) = &self.default {
@@ -58,11 +59,15 @@ impl Serialize for Limits {
         if !self.named.is_empty() {
             map.serialize_entry("limits", &self.named)?;
         }
+        if !self.tiers.is_empty() {
+            let tiers: BTreeMap<_, _> = self.tiers().zip(self.tiers.values()).collect();
+            map.serialize_entry("tiers", &tiers)?;
+        }
         map.end()
     }
 }
 
-const NAMES: &[&str] = &["per", "default", "headroom", "limits"];
+const NAMES: &[&str] = &["per", "default", "headroom", "limits", "tiers"];
 
 /// A share as a field of a file.
 struct Share(f64);
@@ -109,7 +114,8 @@ impl<'de> Visitor<'de> for Named {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let per = self.0.unwrap_or_default();
+        // A key may be any text.
+        let per = self.0.unwrap_or(Per::ApiKey);
         let mut named = BTreeMap::new();
         while let Some(name) = map.next_key_seed(Name(per))? {
             let limit = map.next_value()?;
@@ -122,7 +128,7 @@ impl<'de> Visitor<'de> for Named {
     }
 }
 
-/// From a table with `per`, `default`, `headroom` and `limits`; see [`Limits`].
+/// From a table with `per`, `default`, `headroom`, `limits` and `tiers`; see [`Limits`].
 impl<'de> Deserialize<'de> for Limits {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Table;
@@ -131,11 +137,12 @@ impl<'de> Deserialize<'de> for Limits {
             type Value = Limits;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table with `default`, `limits` or both")
+                f.write_str("a table with `default`, `limits` or `tiers`")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Limits, A::Error> {
-                let (mut per, mut default, mut share, mut named) = (None, None, None, None);
+                let (mut per, mut default, mut share) = (None, None, None);
+                let (mut named, mut tiers) = (None, None);
                 while let Some(Field(field)) = map.next_key_seed(Names(NAMES))? {
                     match field {
                         "per" if per.is_none() => per = Some(map.next_value()?),
@@ -144,17 +151,23 @@ impl<'de> Deserialize<'de> for Limits {
                         "limits" if named.is_none() => {
                             named = Some(map.next_value_seed(Named(per))?);
                         }
+                        // The name of a tier is any text, as a key is.
+                        "tiers" if tiers.is_none() => {
+                            tiers = Some(map.next_value_seed(Named(Some(Per::ApiKey)))?);
+                        }
                         _ => return Err(de::Error::duplicate_field(field)),
                     }
                 }
-                if default.is_none() && named.as_ref().is_none_or(BTreeMap::is_empty) {
+                let (named, tiers) = (named.unwrap_or_default(), tiers.unwrap_or_default());
+                if default.is_none() && named.is_empty() && tiers.is_empty() {
                     return Err(de::Error::custom(
-                        "no limit: `default`, `limits` or both must be there",
+                        "no limit: `default`, `limits` or `tiers` must be there",
                     ));
                 }
-                let limits = Limits { default, ..Limits::new(per.unwrap_or_default()) };
+                let tiers = tiers.into_iter().map(|(tier, limit)| (tier.into(), limit)).collect();
+                let limits = Limits { default, tiers, ..Limits::new(per.unwrap_or_default()) };
                 // What a name means depends on `per`, which may stand behind it.
-                let mut named = named.unwrap_or_default().into_iter();
+                let mut named = named.into_iter();
                 let limits =
                     named.try_fold(limits, |limits, (name, limit)| limits.named(name, limit));
                 let limits = limits.map_err(de::Error::custom)?;

@@ -1,10 +1,11 @@
 //! The limiters of `Limits`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use super::limits::{Limit, Limits};
+use super::name::Name;
 use super::names::Per;
 use crate::clock::Clock;
 use crate::keyed::KeyedRateLimiter;
@@ -39,7 +40,7 @@ use crate::wait_queue::Bounds;
 /// as a new limiter, even after an idle time: with the `initial` tokens of a bucket, and with nothing stored.
 #[derive(Clone)]
 pub struct RateLimiters {
-    keyed: KeyedRateLimiter<String, AllOf>,
+    keyed: KeyedRateLimiter<Name, AllOf>,
     book: Arc<Mutex<Arc<Book>>>,
     /// Held by one reload at a time.
     reload: Arc<Mutex<()>>,
@@ -58,29 +59,28 @@ const ALL: &str = "";
 
 impl Book {
     /// The limit of a key. A name that is no longer limited keeps its last limit, for its waiters.
-    fn limit(&self, key: &str) -> Option<&Limit> {
-        self.limits.get(key).or_else(|| self.gone.get(key)).or(self.gone_default.as_ref())
+    fn limit(&self, key: &Name) -> Option<&Limit> {
+        let last = || self.gone.get(key.as_str()).or(self.gone_default.as_ref());
+        self.limits.of(key).or_else(last)
     }
 
-    fn policy(&self, key: &str) -> AllOf {
+    fn policy(&self, key: &Name) -> AllOf {
         let nothing = || AllOf::new([InFlight::new(0).into()]);
         self.limit(key).map_or_else(nothing, |limit| limit.policy.clone())
     }
 
-    fn bounds(&self, key: &str) -> Bounds {
+    fn bounds(&self, key: &Name) -> Bounds {
         self.limit(key).map_or(Bounds::NONE, Limit::bounds)
     }
 
     /// Those that follow, for a table with these keys.
-    fn followed_by(&self, limits: Limits, keys: impl FnOnce() -> Vec<String>) -> Self {
+    fn followed_by(&self, limits: Limits, keys: impl FnOnce() -> Vec<Name>) -> Self {
         if limits.default.is_some() {
             return Self { limits, gone: BTreeMap::new(), gone_default: None };
         }
-        let known: BTreeSet<_> = keys().into_iter().collect();
-        let listed = self.limits.named.iter().chain(&self.gone);
+        let gone = keys().into_iter().filter(|key| limits.of(key).is_none());
         let gone =
-            listed.filter(|(name, _)| known.contains(*name) && !limits.named.contains_key(*name));
-        let gone = gone.map(|(name, limit)| (name.clone(), limit.clone())).collect();
+            gone.filter_map(|key| Some((key.to_string(), self.limit(&key)?.clone()))).collect();
         let gone_default = self.limits.default.clone().or_else(|| self.gone_default.clone());
         Self { limits, gone, gone_default }
     }
@@ -105,13 +105,13 @@ impl RateLimiters {
     pub fn with_options(
         limits: Limits,
         options: impl FnOnce(
-            KeyedRateLimiterBuilder<String, AllOf>,
-        ) -> KeyedRateLimiterBuilder<String, AllOf>,
+            KeyedRateLimiterBuilder<Name, AllOf>,
+        ) -> KeyedRateLimiterBuilder<Name, AllOf>,
     ) -> Self {
         let book = Book { limits, gone: BTreeMap::new(), gone_default: None };
         let book = Arc::new(Mutex::new(Arc::new(book)));
         let (policies, bounds) = (Arc::clone(&book), Arc::clone(&book));
-        let builder = KeyedRateLimiter::builder_with_policies(move |key: &String| {
+        let builder = KeyedRateLimiter::builder_with_policies(move |key: &Name| {
             let book = Arc::clone(&policies.lock());
             book.policy(key)
         });
@@ -143,11 +143,43 @@ impl RateLimiters {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn at(&self, name: &str) -> Option<AtKey<String, AllOf>> {
+    pub fn at(&self, name: &str) -> Option<AtKey<Name, AllOf>> {
         let book = Arc::clone(&self.book.lock());
         book.limits.get(name)?;
-        let is_shared = book.limits.per == Per::All && !book.limits.named.contains_key(name);
-        Some(self.keyed.at(if is_shared { ALL } else { name }.to_owned()))
+        let is_shared = book.limits.per == Per::All && book.limits.listed(name).is_none();
+        Some(self.keyed.at(Name::from(if is_shared { ALL } else { name })))
+    }
+
+    /// The limiter of a name at a tier, such as a customer and its plan. `None` if no tier has this name.
+    ///
+    /// If the name had another tier, it gets this one now, with its history and its queue: its callers that wait are
+    /// granted as the new limit allows, and what they took still counts. A name that is [listed](Limits::named) in full keeps
+    /// its own limit at each tier, for a customer with a contract of its own. A tier that is no longer listed after a
+    /// [`reload`](Self::reload) is as a name that is no longer listed.
+    ///
+    /// It takes no memory. Look it up for each call, so that a change of the tier arrives: if the name was idle for long,
+    /// a call by an earlier handle is made at the tier of that handle.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Limits, ManualClock, Per, RateLimiters};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limits = Limits::new(Per::Name).tier("free", "5/h burst 5")?.tier("pro", "100/h burst 20")?;
+    /// let limiters = RateLimiters::with_clock(limits, ManualClock::new());
+    /// let customer = |tier| limiters.at_tier("customer-7", tier).expect("a tier of this name");
+    /// customer("free").try_acquire(3).await?;
+    /// assert_eq!(customer("free").available().await?, 2);
+    /// assert_eq!(customer("pro").quota().await?.limit, 20);
+    /// assert_eq!(customer("pro").available().await?, 2); // and 100 more in an hour
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn at_tier(&self, name: &str, tier: &str) -> Option<AtKey<Name, AllOf>> {
+        let book = Arc::clone(&self.book.lock());
+        let (tier, _) = book.limits.tiers.get_key_value(tier)?;
+        self.keyed.refresh_if(name, |key| key.set_tier(tier));
+        Some(self.keyed.at(Name::at_tier(name, Arc::clone(tier))))
     }
 
     /// Puts other limits into force, even for callers that already wait. Each name keeps its history and
@@ -212,7 +244,7 @@ impl RateLimiters {
     /// The table of all names, with all methods by name. A name without a limit is granted nothing there
     /// ([`Error::ExceedsCapacity`](crate::Error::ExceedsCapacity)); the key of [`Per::All`] is empty.
     #[must_use]
-    pub fn keyed(&self) -> &KeyedRateLimiter<String, AllOf> {
+    pub fn keyed(&self) -> &KeyedRateLimiter<Name, AllOf> {
         &self.keyed
     }
 }

@@ -1,12 +1,16 @@
 //! Limits by name: the quotas of the APIs that a program calls.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use super::error::InvalidLimit;
 use super::lazy::Lazy;
+use super::name::Name;
 use super::names::{self, Per, Template};
+use super::pattern;
 use crate::policy::any::{AllOf, AnyPolicy};
 use crate::policy::headroom::{Headroom, Rest};
 use crate::rate_limiter::RateLimiter;
@@ -42,8 +46,13 @@ use crate::wait_queue::Bounds;
 ///
 /// [limits]
 /// "api.github.com" = "5000/h, 100 in flight"
+/// "*.internal.example.org" = "unlimited"     # each host under it
 /// "api.example.org" = ["10/s burst 20", "1000/day fixed window"]
 /// "llm.example.org" = { limits = "60/min", max_waiters = 100, max_queued_permits = 5000 }
+///
+/// [tiers]             # of customers, for `RateLimiters::at_tier`
+/// free = "10/min"
+/// pro = "1000/min, 10 in flight"
 ///
 /// [limits."search.example.org"]
 /// policy = "token-bucket"
@@ -68,6 +77,7 @@ use crate::wait_queue::Bounds;
 /// | `"sliding-window-counter"` | `limit`, `window`, `buckets` | |
 /// | `"in-flight"` | `max` | |
 /// | `"lock-out"` | `of` (a limit), `duration` | |
+/// | `"unlimited"` | | |
 ///
 /// `max_waiters` and `max_queued_permits` bound the queue of the limit, as in [`RateLimiterBuilder`]. A time is a text such as `"20ms"` or `"1h 30m"`.
 ///
@@ -78,8 +88,11 @@ pub struct Limits {
     pub(super) per: Per,
     pub(super) default: Option<Limit>,
     pub(super) named: BTreeMap<String, Limit>,
+    pub(super) tiers: BTreeMap<Arc<str>, Limit>,
     /// The names by what they mean, if they have spellings.
     pub(super) spellings: BTreeMap<Template, String>,
+    /// The listed names with a `*`, as they match, the most specific first.
+    pub(super) patterns: Vec<(String, String)>,
     pub(crate) middleware: Lazy,
 }
 
@@ -202,7 +215,9 @@ impl Limits {
             per,
             default: None,
             named: BTreeMap::new(),
+            tiers: BTreeMap::new(),
             spellings: BTreeMap::new(),
+            patterns: Vec::new(),
             middleware: Lazy::default(),
         }
     }
@@ -212,10 +227,16 @@ impl Limits {
     /// How a name is written:
     ///
     /// - [`Per::Host`]: a host, with a port if that is not 80 or 443: `api.github.com`, `localhost:3000`,
-    ///   `[::1]:3000`. Without a scheme, a path or a wildcard.
+    ///   `[::1]:3000`; or `*.github.com`, all hosts under one. Without a scheme or a path.
     /// - [`Per::Route`]: `[METHOD ][host]/path`, where `{id}` is one part of the path or some of it, and `{*rest}`
-    ///   at the end all that follows: `GET api.github.com/users/{id}`, `/search/{*rest}`. A host alone is all its paths.
-    /// - [`Per::Name`], [`Per::ApiKey`], [`Per::All`]: any text that is not empty.
+    ///   at the end all that follows: `GET api.github.com/users/{id}`, `/search/{*rest}`, `*.github.com/search`. A
+    ///   host alone is all its paths.
+    /// - [`Per::Name`], [`Per::All`]: any text that is not empty; a `*` in it stands for any text: `customer-*`.
+    /// - [`Per::ApiKey`]: the key.
+    ///
+    /// The most specific name wins: the name in full, then the name with the most text beside its `*`. Each host or
+    /// name that a `*` matches has a limiter of its own with that limit. A route has one for all that it matches,
+    /// and so has `*.github.com` as a route.
     ///
     /// # Errors
     ///
@@ -229,7 +250,11 @@ impl Limits {
     /// assert_eq!(limits.get("api.github.com").unwrap().policy().to_string(), "5000/h");
     /// assert_eq!(limits.clone().named("example.org", "5/fortnight").unwrap_err().column(), 3);
     /// assert!(limits.clone().named("https://example.org/", "5/h").is_err());
-    /// assert!(limits.named("API.GitHub.com", "5/h").is_err());
+    /// assert!(limits.clone().named("API.GitHub.com", "5/h").is_err());
+    ///
+    /// let limits = limits.named("*.github.com", "100/min")?;
+    /// assert_eq!(limits.get("api.github.com").unwrap().policy().to_string(), "5000/h");
+    /// assert_eq!(limits.get("codeload.github.com").unwrap().policy().to_string(), "100/min");
     /// # Ok::<(), tollgate::InvalidLimit>(())
     /// ```
     pub fn named<L: TryInto<Limit>>(
@@ -241,13 +266,20 @@ impl Limits {
         InvalidLimit: From<L::Error>,
     {
         let (name, limit) = (name.into(), limit.try_into()?);
+        let mut pattern = name.clone();
         if let Some(template) = names::check(self.per, &name)? {
+            pattern = template.host.clone().unwrap_or_default();
             let listed = self.spellings.entry(template).or_insert_with(|| name.clone());
             if *listed != name {
                 return Err(names::twice(&name, listed));
             }
         }
-        self.named.insert(name, limit);
+        // Of routes only those who see requests know what matches.
+        let is_pattern = !matches!(self.per, Per::Route | Per::ApiKey) && pattern.contains('*');
+        if self.named.insert(name.clone(), limit).is_none() && is_pattern {
+            self.patterns.push((pattern, name));
+            self.patterns.sort_by_cached_key(|(pattern, _)| pattern::rank(pattern));
+        }
         Ok(Self { middleware: Lazy::default(), ..self })
     }
 
@@ -272,16 +304,83 @@ impl Limits {
         Ok(Self { middleware: Lazy::default(), ..self })
     }
 
+    /// Sets the limit of each name of a tier, such as a plan of your customers; see
+    /// [`RateLimiters::at_tier`](crate::RateLimiters::at_tier). The same tier again replaces its limit.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] if the limit is a text and not a limit, or the name of the tier is empty.
+    ///
+    /// ```
+    /// use tollgate::{Limits, Per};
+    ///
+    /// let limits = Limits::new(Per::Name).tier("free", "10/min")?.tier("pro", "1000/min, 10 in flight")?;
+    /// assert_eq!(limits.get_tier("free").unwrap().policy().to_string(), "10/min");
+    /// assert!(limits.tiers().eq(["free", "pro"]));
+    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// ```
+    pub fn tier<L: TryInto<Limit>>(
+        mut self,
+        tier: impl Into<Arc<str>>,
+        limit: L,
+    ) -> Result<Self, InvalidLimit>
+    where
+        InvalidLimit: From<L::Error>,
+    {
+        let (tier, limit) = (tier.into(), limit.try_into()?);
+        names::check_tier(&tier)?;
+        self.tiers.insert(tier, limit);
+        Ok(Self { middleware: Lazy::default(), ..self })
+    }
+
     /// What the names stand for.
     #[must_use]
     pub fn per(&self) -> Per {
         self.per
     }
 
-    /// The limit of a name: its own, or the default. `None`: calls of this name are not limited.
+    /// The limit of a name: its own, of the most specific name with a `*` that matches, or the default. `None`:
+    /// calls of this name are not limited.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Limit> {
-        self.named.get(name).or(self.default.as_ref())
+        self.listed(name).or(self.default.as_ref())
+    }
+
+    /// The limit of a name that is listed, in full or by a `*`.
+    pub(super) fn listed(&self, name: &str) -> Option<&Limit> {
+        self.named.get(name).or_else(|| self.matched(name))
+    }
+
+    fn matched(&self, name: &str) -> Option<&Limit> {
+        if self.patterns.is_empty() {
+            return None;
+        }
+        let name = match self.per {
+            Per::Host => Cow::Owned(name.to_ascii_lowercase()),
+            _ => Cow::Borrowed(name),
+        };
+        let (_, listed) =
+            self.patterns.iter().find(|(pattern, _)| pattern::matches(pattern, &name))?;
+        self.named.get(listed)
+    }
+
+    /// The limit of each name of a tier. `None`: there is no such tier.
+    #[must_use]
+    pub fn get_tier(&self, tier: &str) -> Option<&Limit> {
+        self.tiers.get(tier)
+    }
+
+    /// The tiers, in alphabetical order.
+    pub fn tiers(&self) -> impl Iterator<Item = &str> {
+        self.tiers.keys().map(|tier| &**tier)
+    }
+
+    /// The limit of a key: its own comes before that of the tier, and the tier's before that of a name with
+    /// a `*`.
+    pub(super) fn of(&self, key: &Name) -> Option<&Limit> {
+        let name = key.as_str();
+        let of_tier = || self.tiers.get(&key.tier()?);
+        self.named.get(name).or_else(of_tier).or_else(|| self.get(name))
     }
 
     /// The names with a limit of their own, in alphabetical order.
@@ -322,9 +421,10 @@ impl Headroom for Limit {
 
 impl Headroom for Limits {
     fn keep(self, rest: Rest) -> Self {
-        let named = self.named.into_iter().map(|(name, limit)| (name, limit.keep(rest)));
+        let named = self.named.into_iter().map(|(name, limit)| (name, limit.keep(rest))).collect();
+        let tiers = self.tiers.into_iter().map(|(tier, limit)| (tier, limit.keep(rest))).collect();
         let default = self.default.map(|limit| limit.keep(rest));
-        Self { default, named: named.collect(), spellings: self.spellings, ..Self::new(self.per) }
+        Self { default, named, tiers, middleware: Lazy::default(), ..self }
     }
 }
 
@@ -337,6 +437,6 @@ impl fmt::Debug for Limits {
             Per::ApiKey => shown.field("named", &self.named.values().collect::<Vec<_>>()),
             _ => shown.field("named", &self.named),
         };
-        shown.finish()
+        shown.field("tiers", &self.tiers).finish()
     }
 }

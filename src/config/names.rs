@@ -6,6 +6,7 @@ use std::net::Ipv6Addr;
 use std::ops::Range;
 
 use super::error::InvalidLimit;
+use super::pattern;
 use crate::units::text::Fault;
 
 /// What the names of [`Limits`](super::limits::Limits) stand for: the part of a request by which middleware finds
@@ -38,6 +39,7 @@ pub enum Per {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Template {
     pub(crate) path: Vec<Part>,
+    /// A pattern, if it begins with `*.`.
     pub(crate) host: Option<String>,
     pub(crate) method: Option<String>,
 }
@@ -104,9 +106,15 @@ pub(super) fn check(per: Per, name: &str) -> Result<Option<Template>, InvalidLim
         _ if name.is_empty() => Err(Fault::new(0..0, "a name must not be empty")),
         Per::Host => Host::read(name, 0..name.len()).map(|host| Some(host.everywhere())),
         Per::Route => Template::parse(name).map(Some),
-        Per::Name | Per::ApiKey | Per::All => Ok(None),
+        Per::Name | Per::All => pattern::check(name).map(|()| None),
+        Per::ApiKey => Ok(None),
     };
     template.map_err(|fault| InvalidLimit::of_name(name, fault))
+}
+
+/// Checks the name of a tier.
+pub(super) fn check_tier(tier: &str) -> Result<(), InvalidLimit> {
+    check(Per::ApiKey, tier).map(drop) // any text
 }
 
 /// A second spelling of a name that is listed.
@@ -115,12 +123,31 @@ pub(super) fn twice(name: &str, listed: &str) -> InvalidLimit {
     InvalidLimit::of_name(name, fault)
 }
 
+const IS_NO_PATTERN: &str = "all hosts under one are written \"*.example.org\"; the limit of all others is \
+    the default";
+
 /// The name of a host, lower case, without the ports of HTTP and HTTPS.
 struct Host(String);
 
 impl Host {
     fn everywhere(self) -> Template {
         Template { path: vec![Part::Rest], host: Some(self.0), method: None }
+    }
+
+    /// All hosts under the one in this part of a name.
+    fn under(parent: &str, at: Range<usize>, name: &str) -> Result<Self, Fault> {
+        let Self(host) = Self::read(name, at.clone())?;
+        // An address ends with a number or a bracket.
+        let is_address = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
+        let (name, _) = host.split_once(':').unwrap_or((&host, ""));
+        if host.starts_with('[') || name.rsplit('.').next().is_some_and(is_address) {
+            return Err(Fault::new(at, "there are no hosts under an address"));
+        }
+        if !parent.is_ascii() {
+            let reason = "after a * it is written as in a URL, such as \"*.xn--bcher-kva.example\"";
+            return Err(Fault::new(at, reason));
+        }
+        Ok(Self(format!("*.{host}")))
     }
 
     /// The host in this part of a name.
@@ -136,8 +163,11 @@ impl Host {
         if let Some(from) = text.find(['/', '?', '#']) {
             return fault(from, text.len(), "a host is written without a path");
         }
-        if let Some(from) = text.find('*') {
-            return fault(from, from + 1, "a host is written in full, without a wildcard");
+        if let Some(last) = text.rfind('*') {
+            return match text.strip_prefix("*.") {
+                Some(parent) if last == 0 => Self::under(parent, at.start + 2..at.end, name),
+                _ => Err(Fault::new(at.start + last..at.start + last + 1, IS_NO_PATTERN)),
+            };
         }
         let (host, port) = match (text.rfind(']'), text.rfind(':')) {
             (Some(bracket), Some(colon)) if colon < bracket => (text, None),
@@ -304,7 +334,6 @@ mod tests {
             ),
             ("api.github.com/", "column 15, \"/\"", "a host is written without a path"),
             ("api.github.com?q", "column 15, \"?q\"", "a host is written without a path"),
-            ("*.github.com", "column 1, \"*\"", "a host is written in full, without a wildcard"),
             ("api github.com", "column 4, \" \"", "that is no part of a host"),
             ("me@github.com", "column 3, \"@\"", "that is no part of a host"),
             ("github.com:http", "column 12, \"http\"", "a port is a number up to 65535"),
@@ -357,7 +386,7 @@ mod tests {
         ] {
             assert_eq!(fault(Per::Route, name), format!("in the name {name:?}, {place}: {reason}"));
         }
-        assert!(fault(Per::Route, "*.github.com/x").contains("without a wildcard"));
+        assert!(fault(Per::Route, "api.*.com/x").contains("column 5, \"*\": all hosts under one"));
         assert!(fault(Per::Route, " ").contains("expected a host or a path"));
     }
 

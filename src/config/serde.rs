@@ -17,7 +17,7 @@ use crate::policy::parts::Same;
 use crate::units::Rate;
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
-    SmoothBursty, SmoothWarmingUp, TokenBucket,
+    SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
 };
 
 /// A type that is written as its text.

@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::policy::any::{AllOf, AnyPolicy};
 use crate::policy::lock_out::LockOut;
 use crate::policy::parameters::{Kind, Parameter, Parameters, Type, Value};
+use crate::policy::unlimited::Unlimited;
 use crate::units::Rate;
 use crate::units::text::{Cursor, Fault};
 
@@ -58,6 +59,9 @@ const MAX_LOCK_OUTS: usize = 8;
 
 /// The words of places in flight; the first is written.
 pub(super) const IN_FLIGHT: [&str; 3] = ["in flight", "at once", "concurrent"];
+
+/// No limit, where others have one.
+pub(super) const UNLIMITED: &str = "unlimited";
 
 /// Takes these words, if they are next. Where the last is missing or another, that is the fault.
 fn takes(cursor: &mut Cursor<'_>, words: &str) -> Result<Option<Range<usize>>, Fault> {
@@ -200,9 +204,12 @@ fn limit(cursor: &mut Cursor<'_>) -> Result<AnyPolicy, Fault> {
         let at = cursor.word();
         return Err(Fault::new(at, "expected a limit, such as 100/min"));
     }
-    let mut policy = match in_flight(cursor)? {
-        Some(policy) => policy,
-        None => by_time(cursor)?,
+    let mut policy = match takes(cursor, UNLIMITED)? {
+        Some(_) => Unlimited.into(),
+        None => match in_flight(cursor)? {
+            Some(policy) => policy,
+            None => by_time(cursor)?,
+        },
     };
     let mut locks = 0;
     while !is_over(cursor) {
@@ -295,6 +302,7 @@ fn at_fault<T>(text: &str, read: Result<T, Fault>) -> Result<T, InvalidLimit> {
 /// | `100/min warm up 3s` | [`SmoothWarmingUp`](crate::SmoothWarmingUp); then `cold factor 9` |
 /// | `100/min queue 20`, `meter 20` | [`LeakyBucket`](crate::LeakyBucket) |
 /// | `100/min gcra 19` | [`Gcra`](crate::Gcra) with this `max_burst` |
+/// | `unlimited` | [`Unlimited`] |
 ///
 /// A quota can be written as people say it: `100 per minute`, `100 requests/min`, `10 calls a second`, `1 every 5s`,
 /// `20 rps`, `100rpm`, `90_000 tpm`; and places in flight as `10 concurrent requests`. A month is an error, as it has no fixed

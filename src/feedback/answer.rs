@@ -131,7 +131,26 @@ pub struct Answer {
     pub is_final: bool,
     /// How many fields were ignored because they could not be read.
     pub malformed: u32,
-    pub(super) meters: [Meter; 4],
+    pub(super) meters: Meters,
+}
+
+/// What is said of each unit. Boxed: most answers of most servers say nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Meters(Option<Box<[Meter; 4]>>);
+
+impl Meters {
+    pub(super) fn get(&self, unit: Unit) -> Option<Meter> {
+        let meters = self.0.as_ref()?;
+        Some(meters[unit.index()]).filter(|meter| !meter.is_empty())
+    }
+
+    pub(super) fn get_mut(&mut self, unit: Unit) -> &mut Meter {
+        &mut self.0.get_or_insert_default()[unit.index()]
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Meter> {
+        self.0.iter().flat_map(|meters| meters.iter())
+    }
 }
 
 impl Answer {
@@ -150,7 +169,13 @@ impl Answer {
     /// What the server says of a unit.
     #[must_use]
     pub fn meter(&self, unit: Unit) -> Option<Meter> {
-        Some(self.meters[unit.index()]).filter(|meter| !meter.is_empty())
+        self.meters.get(unit)
+    }
+
+    /// Whether it names a time of a calendar.
+    pub(super) fn names_time(&self) -> bool {
+        let resets = self.meters.iter().map(|meter| meter.reset);
+        resets.chain([self.wait]).any(|time| matches!(time, Some(When::At(_))))
     }
 
     /// Hears of further quotas: of each unit the one counts of which less remains, or that lasts longer.
@@ -159,9 +184,10 @@ impl Answer {
         let date = self.date.unwrap_or_default();
         let reset = |meter: &Meter| Reverse(meter.reset.map(|reset| reset.after(date)));
         let room = |meter: &Meter| (meter.remaining.unwrap_or(u64::MAX), reset(meter));
-        for (meter, further) in self.meters.iter_mut().zip(&further.meters) {
-            if meter.is_empty() || !further.is_empty() && room(further) < room(meter) {
-                *meter = *further;
+        for unit in Unit::ALL {
+            let Some(further) = further.meter(unit) else { continue };
+            if self.meter(unit).is_none_or(|meter| room(&further) < room(&meter)) {
+                *self.meters.get_mut(unit) = further;
             }
         }
     }

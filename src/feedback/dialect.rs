@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use super::answer::{Answer, Unit, Verdict};
+use super::answer::{Answer, Meters, Unit, Verdict};
 use super::grpc;
 use super::headers::Headers;
 use super::ietf;
@@ -201,12 +201,12 @@ impl Dialect {
         if self.is_grpc {
             grpc::read(headers, answer);
         }
-        let before = answer.meters;
+        let before = Unit::ALL.map(|unit| answer.meter(unit).is_some());
         for (unit, part, name) in &self.fields {
             // What an earlier dialect has said stays.
-            let is_known = !before[unit.index()].is_empty();
+            let is_known = before[unit.index()];
             let Some(text) = headers.field(name).filter(|_| !is_known) else { continue };
-            let meter = &mut answer.meters[unit.index()];
+            let meter = answer.meters.get_mut(*unit);
             meter.is_continuous = self.is_continuous;
             let values = text.split(',');
             let is_read = match *part {
@@ -526,7 +526,7 @@ impl Dialects {
         applying.iter().for_each(|dialect| dialect.judge(headers, &mut answer));
         answer.dialect = applying.first().map(|dialect| dialect.name.clone());
         if age.is_some_and(|age| !age.after(Duration::ZERO).is_zero()) {
-            answer.meters = Default::default();
+            answer.meters = Meters::default();
         }
         answer
     }

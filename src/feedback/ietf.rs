@@ -109,7 +109,7 @@ pub(super) fn read(headers: &(impl Headers + ?Sized), answer: &mut Answer) -> bo
             None => answer.malformed += 1,
             Some((_, None, _)) => {}
             Some((name, Some(unit), meter)) => {
-                let tightest = &mut answer.meters[unit.index()];
+                let tightest = answer.meters.get_mut(unit);
                 let tightness = |meter: &Meter| {
                     let reset = meter.reset.map(|reset| reset.after(Duration::ZERO));
                     (Reverse(meter.remaining), reset)
@@ -141,7 +141,7 @@ fn dictionary(text: &str, answer: &mut Answer) -> bool {
         })
     };
     match read() {
-        Some(meter) => answer.meters[Unit::Requests.index()] = meter,
+        Some(meter) => *answer.meters.get_mut(Unit::Requests) = meter,
         None => answer.malformed += 1,
     }
     true

@@ -283,7 +283,8 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
         } = self;
         reports.name = limiter.name().map(Into::into);
         let state = State::new(search.map(Box::new), limiter.clock().now());
-        let gate = RateLimiter::reporting(state.gate(), limiter.clock(), reports);
+        let gate =
+            RateLimiter::reporting(state.gate().unwrap_or(Gate::OPEN), limiter.clock(), reports);
         let is_learning = AtomicBool::new(state.is_learning());
         let state = Mutex::new(state);
         let clock = || limiter.clock().clone();
@@ -369,8 +370,13 @@ impl<L: OwnedLimiter> Feedback<L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sent(&self, n: L::Cost) -> Call<L> {
-        let place = self.shared.gate.take_anyway(cost(self.shared.counts.units(n)));
-        self.call(n, None, place, Duration::ZERO)
+        self.call(n, None, self.past_gate(self.units(n)), Duration::ZERO)
+    }
+
+    /// A place of a call that does not ask.
+    pub(super) fn past_gate(&self, units: [u32; 4]) -> Grant<'static, Gate> {
+        let place = self.shared.gate.take_anyway(cost(units));
+        place.unwrap_or_else(|_| unreachable!("a gate bears any debt")).into_owned()
     }
 
     pub(super) fn call(
@@ -553,7 +559,8 @@ impl<L: OwnedLimiter> Shared<L> {
         let gate = state.gate();
         self.is_learning.store(state.is_learning(), Ordering::Relaxed);
         // In the order of the answers, so under the lock; the waiters are woken after it.
-        let after_unlock = (gate != before).then(|| self.gate.set_policy_quietly(gate));
+        let after_unlock =
+            (gate != before).then(|| self.gate.set_policy_quietly(gate.unwrap_or(Gate::OPEN)));
         drop(state);
         if let Some(after_unlock) = after_unlock {
             after_unlock.run();
@@ -626,8 +633,14 @@ impl<L: OwnedLimiter> Shared<L> {
     fn heard(&self, sent: Nanos, answer: &Answer) -> Heard {
         let clock = self.limiter.clock();
         let now = clock.now();
-        let calendar = clock.since_epoch().saturating_add(now.since(Nanos::ZERO));
-        Heard { sent, now, calendar, date: answer.date, max: self.max_wait }
+        let ours = || clock.since_epoch().saturating_add(now.since(Nanos::ZERO));
+        let calendar = match answer.date {
+            Some(date) => date,
+            None if answer.names_time() => ours(),
+            // Nothing is compared with it.
+            None => Duration::ZERO,
+        };
+        Heard { sent, now, calendar, is_dated: answer.date.is_some(), max: self.max_wait }
     }
 
     /// Does with the limiter what an answer asks for.
@@ -781,7 +794,7 @@ impl<L: OwnedLimiter> Call<L> {
         if Arc::ptr_eq(&self.shared, &bucket.shared) {
             return;
         }
-        let place = bucket.shared.gate.take_anyway(cost(self.units));
+        let place = bucket.past_gate(self.units);
         bucket.shared.state.lock().send(self.units);
         let left = std::mem::replace(&mut self.shared, Arc::clone(&bucket.shared));
         left.change(|state| state.land(self.units));

@@ -253,6 +253,21 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         Feedback::resume(self).await
     }
 
+    async fn take_anyway(&self, n: L::Cost) -> Result<Call<L>, Error> {
+        let grant = self.limiter().take_anyway(n).await?;
+        Ok(self.call(n, Some(grant), self.past_gate(self.units(n)), Duration::ZERO))
+    }
+
+    async fn would_wait(&self, n: L::Cost) -> Result<Option<Duration>, Error> {
+        let at_gate = self.gate().would_wait(cost(self.units(n)))?;
+        let at_limiter = self.limiter().would_wait(n).await?;
+        Ok(at_gate.zip(at_limiter).map(|(gate, limiter)| gate.max(limiter)))
+    }
+
+    async fn reset(&self) -> Result<(), Error> {
+        self.limiter().reset().await
+    }
+
     async fn shrink_to(&self, remaining: L::Cost) -> Result<Call<L>, Error> {
         let grant = self.limiter().shrink_to(remaining).await?;
         Ok(self.not_sent(grant))
@@ -272,6 +287,10 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
     /// With those that wait for the server.
     fn queue_len(&self) -> usize {
         self.gate().queue_len() + self.limiter().queue_len()
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.limiter().queued_permits()
     }
 
     /// With those that were refused, or left, before they came to the limiter.

@@ -141,10 +141,15 @@ impl<G> State<G> {
         (learner.get_or_insert_with(first), recent)
     }
 
-    pub(super) fn gate(&self) -> Gate {
+    /// What holds calls back. `None` while nothing is known that can.
+    pub(super) fn gate(&self) -> Option<Gate> {
+        let is_told = self.windows.iter().any(Window::is_told);
+        if !is_told && self.learner.is_none() && self.paused_until == Nanos::ZERO {
+            return None;
+        }
         let caps = self.windows.each_ref().map(Window::cap);
         let pace = self.learner.as_ref().map_or(Pace::NONE, |learner| learner.pace());
-        Gate { caps, shut_until: self.paused_until, pace }
+        Some(Gate { caps, shut_until: self.paused_until, pace })
     }
 
     /// The learned pace, if there is one.
@@ -303,7 +308,7 @@ impl<G> State<G> {
             }
             for unit in Unit::ALL {
                 let window = &mut self.windows[unit.index()];
-                if answer.meter(unit).is_none() && window.has_ended(heard.sent) {
+                if window.has_ended(heard.sent) && answer.meter(unit).is_none() {
                     window.open();
                 }
             }

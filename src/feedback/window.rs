@@ -22,10 +22,10 @@ use crate::units::Nanos;
 pub(super) struct Heard {
     pub(super) sent: Nanos,
     pub(super) now: Nanos,
-    /// Our calendar, since the epoch.
+    /// The server's calendar, or else ours, since the epoch.
     pub(super) calendar: Duration,
-    /// The server's.
-    pub(super) date: Option<Duration>,
+    /// Whether it is the server's.
+    pub(super) is_dated: bool,
     /// No reset is later than this.
     pub(super) max: Duration,
 }
@@ -58,28 +58,28 @@ impl Heard {
     /// Whether our clock shows how far away a reset is: not a date if the server's calendar is not known, and not one
     /// that is too far away.
     fn knows(&self, reset: When) -> bool {
-        let is_dated = matches!(reset, When::After(_)) || self.date.is_some();
+        let is_dated = matches!(reset, When::After(_)) || self.is_dated;
         is_dated && self.wait(reset) < self.max
     }
 
     /// How long after now a time is, at the latest.
     pub(super) fn wait(&self, when: When) -> Duration {
-        when.after(self.date.unwrap_or(self.calendar)).min(self.max)
+        when.after(self.calendar).min(self.max)
     }
 
     fn reset(&self, reset: Option<When>) -> Reset {
         let after = self.wait(reset.unwrap_or(When::After(NO_RESET)));
         let latest = self.now.saturating_add(after);
-        let (earliest, id) = match (reset, self.date) {
+        let (earliest, id) = match (reset, self.is_dated) {
             (Some(When::After(_)), _) => {
                 let rounded = if after.subsec_nanos() == 0 { ROUNDED } else { Duration::ZERO };
                 (self.sent.saturating_add(after.saturating_sub(rounded)), None)
             }
-            (Some(When::At(at)), Some(_)) => {
+            (Some(When::At(at)), true) => {
                 let earliest = self.sent.saturating_add(after);
                 (earliest.saturating_sub(ROUNDED), Some(at))
             }
-            (Some(When::At(at)), None) => (latest, Some(at)),
+            (Some(When::At(at)), false) => (latest, Some(at)),
             // As good as any.
             (None, _) => (Nanos::ZERO, None),
         };
@@ -162,6 +162,11 @@ impl Window {
         let told = self.told?;
         let is_tried = !self.is_distrusted && !self.rises;
         Some(if is_tried { told.reset.latest.min(self.first.reset) } else { told.reset.latest })
+    }
+
+    /// Whether the server has said anything of it that may still hold.
+    pub(super) fn is_told(&self) -> bool {
+        self.told.is_some()
     }
 
     /// How much remained when the server last said so.

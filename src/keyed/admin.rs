@@ -73,7 +73,16 @@ where
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn refresh<Q: ToKey<K> + ?Sized>(&self, key: &Q) {
-        self.table.refresh(key);
+        self.table.refresh(key, |_| true);
+    }
+
+    /// As [`refresh`](Self::refresh), if `changed` says of the key in the table that it has changed.
+    pub(crate) fn refresh_if<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        changed: impl FnOnce(&K) -> bool,
+    ) {
+        self.table.refresh(key, changed);
     }
 
     /// Grants nothing at `key` for `duration` from now; see
@@ -122,6 +131,26 @@ where
     pub fn resume<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
         self.table.line(key)?.with_lock(|inner, now| inner.resume(now));
         self.table.observer.report(&Event::Resumed);
+        Ok(())
+    }
+
+    /// A key begins anew; see [`Limiter::reset`](crate::Limiter::reset).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyKeys`].
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// # let policy = TokenBucket::new(Rate::per_second(10.0), 5);
+    /// let keys = KeyedRateLimiter::<&str, _>::with_clock(policy, ManualClock::new());
+    /// keys.try_acquire(&"alice", 5)?;
+    /// keys.reset(&"alice")?;
+    /// assert_eq!(keys.available(&"alice"), 5);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn reset<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
+        self.table.line(key)?.with_lock(|inner, now| inner.reset(now));
         Ok(())
     }
 
@@ -193,6 +222,32 @@ where
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.table.is_closed()
+    }
+
+    /// Takes `n` permits of a key now, whether they are ready or not; see
+    /// [`Limiter::take_anyway`](crate::Limiter::take_anyway).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] for a debt that takes more than the [horizon](crate::Nanos::HORIZON) to pay off, and
+    /// [`Error::TooManyKeys`].
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// # let policy = TokenBucket::new(Rate::per_second(10.0), 5);
+    /// let keys = KeyedRateLimiter::<&str, _>::with_clock(policy, ManualClock::new());
+    /// keys.take_anyway(&"alice", 25)?;
+    /// assert!(keys.try_acquire(&"alice", 1).is_err());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn take_anyway<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        n: P::Cost,
+    ) -> Result<Grant<'static, P>, Error> {
+        let line = self.table.line(key)?;
+        let (_, charge) = line.try_take(|inner, now| inner.take_anyway(now, n))?;
+        Ok(Grant::new(GrantOwner::owned(line), n, charge))
     }
 
     /// Drops all idle keys now, and returns their number. This changes no decision.

@@ -194,8 +194,20 @@ where
         self.limiter.resume(&self.key)
     }
 
+    async fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
+        self.limiter.would_wait(&self.key, n)
+    }
+
+    async fn reset(&self) -> Result<(), Error> {
+        self.limiter.reset(&self.key)
+    }
+
     async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
         self.limiter.shrink_to(&self.key, remaining)
+    }
+
+    async fn take_anyway(&self, n: P::Cost) -> Result<Self::Grant, Error> {
+        self.limiter.take_anyway(&self.key, n)
     }
 
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
@@ -218,6 +230,10 @@ where
 
     fn queue_len(&self) -> usize {
         self.limiter.queue_len(&self.key)
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.limiter.queued_permits(&self.key)
     }
 
     fn stats(&self) -> Stats {

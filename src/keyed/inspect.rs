@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
 
 use super::{KeyedRateLimiter, ToKey};
 use crate::clock::Clock;
+use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe;
-use crate::policy::{Asked, Limit, Policy, Quota};
+use crate::policy::{Asked, Cost, Limit, Policy, Quota, Ready};
 use crate::rate_limiter::Shared;
 use crate::stats::{Stats, Waits};
 
@@ -32,6 +34,36 @@ where
     }
 
     /// How much is left of each limit at `key`, for a request of `cost`.
+    /// How long a call for `n` permits of a key would wait if it came now; see
+    /// [`RateLimiter::would_wait`](crate::RateLimiter::would_wait). It creates no key.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] if waiting does not help.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// # let policy = TokenBucket::new(Rate::per_second(10.0), 1);
+    /// let keys = KeyedRateLimiter::<&str, _>::with_clock(policy, ManualClock::new());
+    /// keys.try_acquire(&"alice", 1)?;
+    /// assert_eq!(keys.would_wait(&"alice", 1)?, Some(Duration::from_millis(100)));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn would_wait<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        n: P::Cost,
+    ) -> Result<Option<Duration>, Error> {
+        let in_line = |line: &Shared<P>| line.with_lock(|inner, now| inner.would_wait(now, n));
+        let quiet = |policy: &P, state: &P::State, now| {
+            let ready =
+                if n.is_zero() { Ready::At(now) } else { policy.ready_at(state, now, n)? };
+            Ok(ready.wait(now))
+        };
+        Ok(self.table.look(key, in_line, quiet)?)
+    }
+
     pub(crate) fn limits<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
@@ -46,6 +78,13 @@ where
     #[must_use]
     pub fn queue_len<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> usize {
         let in_line = |line: &Shared<P>| line.with_lock(|inner, _| inner.queue_len());
+        self.table.look(key, in_line, |_, _, _| 0)
+    }
+
+    /// The permits that callers of a key wait for, all costs together.
+    #[must_use]
+    pub fn queued_permits<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> u64 {
+        let in_line = |line: &Shared<P>| line.with_lock(|inner, _| inner.queued_permits());
         self.table.look(key, in_line, |_, _, _| 0)
     }
 

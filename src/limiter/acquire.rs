@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::{Ask, Queue};
+use super::{Ask, Passage, Queue};
 use crate::error::Error;
 use crate::park::block_on;
 use crate::wait_queue::Tenant;
@@ -188,6 +188,10 @@ impl<L: Queue> Future for Acquire<L> {
         let Self { limiter, ask, place } = self.get_mut();
         L::poll_acquire(limiter, ask, place, context)
     }
+}
+
+impl<L: Queue<Handle: Send, Grant: 'static> + 'static> Passage for Acquire<L> {
+    type Grant = L::Grant;
 }
 
 impl<L: Queue> Drop for Acquire<L> {

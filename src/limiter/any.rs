@@ -85,11 +85,15 @@ trait Erased<C: Cost>: fmt::Debug + Send + Sync {
     fn take_up_to(&self, n: C) -> Answer<'_, AnyGrant<C>>;
     fn pause_for(&self, duration: Duration) -> Answer<'_, ()>;
     fn resume(&self) -> Answer<'_, ()>;
+    fn reset(&self) -> Answer<'_, ()>;
     fn shrink_to(&self, remaining: C) -> Answer<'_, AnyGrant<C>>;
+    fn take_anyway(&self, n: C) -> Answer<'_, AnyGrant<C>>;
+    fn would_wait(&self, n: C) -> Answer<'_, Option<Duration>>;
     fn quota(&self) -> Answer<'_, Quota<C>>;
     fn limits(&self, cost: C) -> Answer<'_, Vec<Limit<C>>>;
     fn end(&self, end: End<'_>) -> bool;
     fn queue_len(&self) -> usize;
+    fn queued_permits(&self) -> u64;
     fn stats(&self) -> Stats;
     fn waits(&self) -> Waits;
     fn clock(&self) -> &Clock;
@@ -146,8 +150,20 @@ impl<L: OwnedLimiter> Erased<L::Cost> for L {
         Box::pin(Limiter::resume(self))
     }
 
+    fn reset(&self) -> Answer<'_, ()> {
+        Box::pin(Limiter::reset(self))
+    }
+
     fn shrink_to(&self, remaining: L::Cost) -> Answer<'_, AnyGrant<L::Cost>> {
         Box::pin(async move { Limiter::shrink_to(self, remaining).await.map(AnyGrant::new) })
+    }
+
+    fn take_anyway(&self, n: L::Cost) -> Answer<'_, AnyGrant<L::Cost>> {
+        Box::pin(async move { Limiter::take_anyway(self, n).await.map(AnyGrant::new) })
+    }
+
+    fn would_wait(&self, n: L::Cost) -> Answer<'_, Option<Duration>> {
+        Box::pin(Limiter::would_wait(self, n))
     }
 
     fn quota(&self) -> Answer<'_, Quota<L::Cost>> {
@@ -164,6 +180,10 @@ impl<L: OwnedLimiter> Erased<L::Cost> for L {
 
     fn queue_len(&self) -> usize {
         Limiter::queue_len(self)
+    }
+
+    fn queued_permits(&self) -> u64 {
+        Limiter::queued_permits(self)
     }
 
     fn stats(&self) -> Stats {
@@ -243,8 +263,20 @@ impl<C: Cost> Limiter for AnyRateLimiter<C> {
         self.0.resume().await
     }
 
+    async fn reset(&self) -> Result<(), Error> {
+        self.0.reset().await
+    }
+
     async fn shrink_to(&self, remaining: C) -> Result<AnyGrant<C>, Error> {
         self.0.shrink_to(remaining).await
+    }
+
+    async fn take_anyway(&self, n: C) -> Result<AnyGrant<C>, Error> {
+        self.0.take_anyway(n).await
+    }
+
+    async fn would_wait(&self, n: C) -> Result<Option<Duration>, Error> {
+        self.0.would_wait(n).await
     }
 
     async fn quota(&self) -> Result<Quota<C>, Error> {
@@ -261,6 +293,10 @@ impl<C: Cost> Limiter for AnyRateLimiter<C> {
 
     fn queue_len(&self) -> usize {
         self.0.queue_len()
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.0.queued_permits()
     }
 
     fn stats(&self) -> Stats {

@@ -48,6 +48,8 @@ enum End<G> {
     Ready(thread::Result<Result<G, Error>>),
     /// The outcome was taken, or the caller has left.
     Over,
+    /// The caller has left, and what is granted is for it all the same.
+    Kept,
 }
 
 /// A caller that was woken.
@@ -124,8 +126,14 @@ impl<F: Passage> Driven<F> {
                 *end = pending;
                 Poll::Pending
             }
-            End::Over => panic!("`Acquire` polled after it was ready"),
+            End::Over | End::Kept => panic!("`Acquire` polled after it was ready"),
         }
+    }
+
+    /// It goes on without its caller. What is granted stays charged.
+    pub(super) fn keep(self) {
+        let end = mem::replace(&mut *self.task.end.lock(), End::Kept);
+        drop(end);
     }
 
     /// Looks at the future. `None` if it is over, or is just being driven by another thread.
@@ -226,6 +234,10 @@ impl<F: Passage> Task<F> {
                     waker.wake();
                 }
             }
+            End::Kept => {
+                drop(end);
+                drop(outcome);
+            }
             End::Ready(_) | End::Over => {
                 drop(end);
                 give_back(outcome);
@@ -239,7 +251,7 @@ impl<F: Passage> Task<F> {
     fn wake_caller(&self) {
         let waker = match &mut *self.end.lock() {
             End::Pending(waker) => waker.take(),
-            End::Ready(_) | End::Over => None,
+            End::Ready(_) | End::Over | End::Kept => None,
         };
         if let Some(waker) = waker {
             waker.wake();
@@ -269,8 +281,13 @@ impl<F: Passage> Woken for Task<F> {
 
 impl<F: Passage> Drop for Driven<F> {
     fn drop(&mut self) {
-        let end = mem::replace(&mut *self.task.end.lock(), End::Over);
-        if let End::Ready(outcome) = end {
+        let mut end = self.task.end.lock();
+        if matches!(*end, End::Kept) {
+            return;
+        }
+        let outcome = mem::replace(&mut *end, End::Over);
+        drop(end);
+        if let End::Ready(outcome) = outcome {
             return in_drop(|| give_back(outcome));
         }
         // If a thread drives it just now, that thread drops it.

@@ -193,6 +193,10 @@ impl<P: Policy> Inner<P> {
         self.waiting.as_ref().map_or(0, |waiting| waiting.queue.len())
     }
 
+    pub(crate) fn queued_permits(&self) -> u64 {
+        self.waiting.as_ref().map_or(0, |waiting| waiting.permits)
+    }
+
     /// How many callers of a tenant wait.
     pub(crate) fn queue_len_of(&self, tenant: Tenant) -> usize {
         self.waiting.as_ref().map_or(0, |waiting| waiting.queue.len_of(tenant))

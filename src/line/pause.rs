@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::charge::{Charge, Taking};
 use super::inner::Inner;
 use super::waiting::Resumed;
+use crate::error::ExceedsCapacity;
 use crate::policy::{Cost, Policy, wholly};
 use crate::units::Nanos;
 
@@ -48,6 +49,13 @@ impl<P: Policy> Inner<P> {
         }
     }
 
+    /// Begins anew. Callers that wait go on waiting.
+    pub(crate) fn reset(&mut self, now: Nanos) {
+        self.resume(now);
+        self.change_state(now, |policy, state, _| (P::HOOKS.renew)(policy, state, now));
+        self.moved(now);
+    }
+
     /// Charges what is available beyond `remaining`.
     pub(crate) fn shrink_to(&mut self, now: Nanos, remaining: P::Cost) -> Taking<P> {
         let (excess, receipt) = self.change_state(now, |policy, state, _| {
@@ -61,12 +69,19 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Charges a cost whether it is ready or not, before all waiters.
-    #[cfg(feature = "feedback")]
-    pub(crate) fn take_anyway(&mut self, now: Nanos, cost: P::Cost) -> Charge<P::Receipt> {
+    pub(crate) fn take_anyway(
+        &mut self,
+        now: Nanos,
+        cost: P::Cost,
+    ) -> Result<Taking<P>, ExceedsCapacity> {
+        if !cost.is_zero() {
+            self.policy.check_debt(&self.state, now, cost)?;
+            self.stats.granted += 1;
+        }
         let receipt = self.change_state(now, |policy, state, _| {
             (!cost.is_zero()).then(|| policy.charge(state, now, cost))
         });
         self.moved(now);
-        Charge { waited: 0, receipt, limited_by: None }
+        Ok((cost, Charge { waited: 0, receipt, limited_by: None }))
     }
 }

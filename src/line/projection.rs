@@ -6,6 +6,7 @@ use super::inner::Inner;
 
 use super::tail::Tail;
 use super::waiting::{Place, Waiter};
+use crate::error::ExceedsCapacity;
 use crate::part::Part;
 use crate::policy::{Cost, Policy, Ready};
 use crate::units::Nanos;
@@ -30,6 +31,19 @@ impl<P: Policy> Inner<P> {
         self.behind(now, cost, left, |inner, state, ready| {
             inner.ready_in(state, now, cost, (ready, moves), true)
         })
+    }
+
+    /// How long a new caller would wait behind all waiters. `None` if that is unpredictable.
+    pub(crate) fn would_wait(
+        &mut self,
+        now: Nanos,
+        cost: P::Cost,
+    ) -> Result<Option<Duration>, ExceedsCapacity> {
+        if cost.is_zero() {
+            return Ok(Some(Duration::ZERO));
+        }
+        self.policy.ready_at(&self.state, now, cost)?;
+        Ok(self.projected(now, cost, 0).0.wait(now))
     }
 
     /// The same for a caller with this place. It visits the waiters that stay ahead of it, one by one, or tenant

@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lock_out::LockOutState;
-use super::parts::{each, each_mut, last_of, least, limits, part_of, ready_now, slice};
+use super::parts::{each, each_mut, last_of, least, limits, part_of, ready_now, renew, slice};
 use super::{Cost, Hooks, Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::part::Part;
 use crate::units::Nanos;
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
-    SmoothBursty, SmoothWarmingUp, TokenBucket,
+    SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
 };
 
 /// What an [`AnyPolicy`] remembers.
@@ -45,7 +45,7 @@ macro_rules! each_rule {
     ($then:ident) => {
         $then! {
             SmoothBursty, SmoothWarmingUp, TokenBucket, Gcra, LeakyBucket, FixedWindow,
-            SlidingWindowLog, SlidingWindowCounter, InFlight
+            SlidingWindowLog, SlidingWindowCounter, InFlight, Unlimited
         }
     };
 }
@@ -285,6 +285,11 @@ impl Policy for AnyPolicy {
             })
         },
         fork: |any, state, most| AnyState { kind: any.fork_kind(state, most), ..*state },
+        // The receipts of before are of another epoch, and give nothing back.
+        renew: |any, state, now| {
+            let (held, epoch) = (state.held, state.epoch() + 1);
+            *state = AnyState { epoch, ..any.begin(now, held, u32::MAX) };
+        },
         kind: |any| Some(any.kind()),
         limits: |any, state, asked, visit| {
             ask!(any, &state.kind, policy, state => (Hooks::of(policy).limits)(policy, state, asked, visit));
@@ -431,13 +436,21 @@ pub struct AllOfReceipt {
 /// let error = AllOf::try_from(Vec::<AnyPolicy>::new()).unwrap_err();
 /// assert_eq!(error.to_string(), "0 rules given, but a policy is made of 1 to 8");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("{parts} rules given, but a policy is made of 1 to {max}", max = AllOf::MAX_PARTS)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct InvalidAllOf {
     /// How many there were.
     pub parts: usize,
 }
+
+impl fmt::Display for InvalidAllOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let max = AllOf::MAX_PARTS;
+        write!(f, "{} rules given, but a policy is made of 1 to {max}", self.parts)
+    }
+}
+
+impl std::error::Error for InvalidAllOf {}
 
 impl AllOf {
     /// The maximum number of rules.
@@ -497,6 +510,7 @@ impl Policy for AllOf {
             let parts = each.map(|(part, state)| (AnyPolicy::HOOKS.fork)(part, state, most));
             AllOfState { parts: parts.collect(), ..*state }
         },
+        renew: |all, state, now| renew(&all.parts, &mut state.parts, now),
         part: |all, index| part_of(&all.parts, index),
         limits: |all, state, asked, visit| limits(&all.parts, &state.parts, asked, visit),
         ..Hooks::none()

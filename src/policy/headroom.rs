@@ -24,8 +24,9 @@ use crate::units::text::rounded_up;
 use crate::units::{Nanos, Rate, saturating_nanos};
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
-    SmoothBursty, SmoothWarmingUp, TokenBucket,
+    SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
 };
+use std::fmt;
 use std::time::Duration;
 
 /// Leaves a share of a quota unused, for the client of an API.
@@ -63,6 +64,7 @@ use std::time::Duration;
 /// | [`FixedWindow`] | the window is longer | counts any window, but only if the permits of a window leave together at its start | the window |
 /// | [`FixedWindow::aligned`] | fewer permits, on the same grid | counts the windows of the grid, but only if no more than the share of the limit leaves in the last `d` of a window | the window |
 /// | [`LockOut`], tuples, arrays, [`Same`], [`AllOf`], [`AnyPolicy`] | their parts | is one for each part | each part's time |
+/// | [`Unlimited`] | nothing | | |
 /// | [`InFlight`] | nothing: a call is in flight for the client for longer than for the server | counts the calls that it works at | any `d` |
 ///
 /// An evenly spaced rate of `n` in a window also satisfies a server that counts any window, with a `d` of up to
@@ -100,13 +102,21 @@ pub trait Headroom: Sized {
 /// let error = Rate::per_second(10.0).headroom(5.0).unwrap_err();
 /// assert_eq!(error.to_string(), "a headroom must be a share from 0 to less than 1, such as 0.05, not 5");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("a headroom must be a share from 0 to less than 1, such as 0.05, not {share}")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct InvalidHeadroom {
     /// The share.
     pub share: f64,
 }
+
+impl fmt::Display for InvalidHeadroom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = self.share;
+        write!(f, "a headroom must be a share from 0 to less than 1, such as 0.05, not {share}")
+    }
+}
+
+impl std::error::Error for InvalidHeadroom {}
 
 /// What is left of a quota, in millionths.
 #[derive(Clone, Copy, Debug)]
@@ -223,11 +233,18 @@ impl Headroom for FixedWindow {
     }
 }
 
-impl Headroom for InFlight {
-    fn keep(self, _: Rest) -> Self {
-        self
-    }
+/// Nothing changes.
+macro_rules! as_it_is {
+    ($($policy:ident),+) => {$(
+        impl Headroom for $policy {
+            fn keep(self, _: Rest) -> Self {
+                self
+            }
+        }
+    )+};
 }
+
+as_it_is!(InFlight, Unlimited);
 
 impl<P: Headroom> Headroom for LockOut<P> {
     fn keep(self, rest: Rest) -> Self {

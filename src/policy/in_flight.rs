@@ -34,6 +34,7 @@ use crate::units::Nanos;
 /// assert!(limiter.try_acquire(1).is_ok());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+#[doc(alias("bulkhead", "concurrency", "semaphore"))]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InFlight {
     pub(crate) max: u32,
@@ -62,6 +63,7 @@ impl Policy for InFlight {
         timeless: true,
         timeless_release: true,
         small: true,
+        renew: |_, _, _| (),
         ready_now: |policy, out, _, n| *out + u64::from(n) <= u64::from(policy.max),
         ..Hooks::none()
     };

@@ -80,6 +80,10 @@ impl<P: Policy> Policy for LockOut<P> {
             ..*lock
         },
         forget_receipts: |this, lock| (P::HOOKS.forget_receipts)(&this.policy, &mut lock.state),
+        renew: |this, lock, now| {
+            (P::HOOKS.renew)(&this.policy, &mut lock.state, now);
+            lock.locked_until = Nanos::ZERO;
+        },
         limits: |this, lock, asked, visit| {
             let opens = asked.opens.and(Ready::At(lock.locked_until));
             (P::HOOKS.limits)(&this.policy, &lock.state, Asked { opens, ..asked }, visit);

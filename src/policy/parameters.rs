@@ -11,7 +11,7 @@ pub(crate) use crate::part::Kind;
 use crate::units::{Nanos, Rate};
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
-    SmoothBursty, SmoothWarmingUp, TokenBucket,
+    SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
 };
 
 /// What a parameter may be.
@@ -151,7 +151,7 @@ pub(crate) struct Flaw {
 macro_rules! rules {
     ($(
         $kind:ident of $it:ident:
-        $($need:ident $needed:ident = $get:expr),+;
+        $($need:ident $needed:ident = $get:expr),*;
         $($may:ident $optional:ident = $value:expr, or $otherwise:expr;)*
         => $make:expr;
     )+) => {
@@ -159,7 +159,7 @@ macro_rules! rules {
             /// All that it needs, and all that it may have.
             fn lists(self) -> [&'static [Parameter]; 2] {
                 match self {
-                    $(Self::$kind => [&[$(Parameter::$need),+], &[$(Parameter::$may),*]],)+
+                    $(Self::$kind => [&[$(Parameter::$need),*], &[$(Parameter::$may),*]],)+
                 }
             }
 
@@ -167,7 +167,7 @@ macro_rules! rules {
             pub(crate) fn make(self, given: &Parameters) -> Option<AnyPolicy> {
                 Some(match self {
                     $(Self::$kind => {
-                        $(let $needed = given.value(Parameter::$need)?;)+
+                        $(let $needed = given.value(Parameter::$need)?;)*
                         $(let $optional = given.value(Parameter::$may).unwrap_or($otherwise);)*
                         $make.into()
                     })+
@@ -188,7 +188,7 @@ macro_rules! rules {
                 match self {
                     $(Self::$kind($it) => {
                         $(let $needed = $get;
-                        parameters.set(Parameter::$need, $needed);)+
+                        parameters.set(Parameter::$need, $needed);)*
                         $(let ($optional, otherwise) = (Value::from($value), Value::from($otherwise));
                         if all || $optional != otherwise {
                             parameters.set(Parameter::$may, $optional);
@@ -255,6 +255,9 @@ rules! {
             let of: Box<AnyPolicy> = of;
             LockOut::new(*of, duration)
         };
+    Unlimited of _it:
+        ;
+        => Unlimited;
 }
 
 const NO_GRID: Value = Value::Flag(false);
@@ -293,7 +296,7 @@ impl Kind {
             };
             return Err(Flaw { parameter, reason });
         }
-        let missing = Flaw { parameter: self.lists()[0][0], reason: "is missing" };
-        self.make(given).ok_or(missing)
+        let missing = || Flaw { parameter: self.lists()[0][0], reason: "is missing" };
+        self.make(given).ok_or_else(missing)
     }
 }

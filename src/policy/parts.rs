@@ -85,6 +85,9 @@ macro_rules! compose {
                 forget_receipts: |whole, state| {
                     $(($part::HOOKS.forget_receipts)(&whole$($way)*, &mut state.$index);)+
                 },
+                renew: |whole, state, now| {
+                    $(($part::HOOKS.renew)(&whole$($way)*, &mut state.$index, now);)+
+                },
                 part: |whole, index| {
                     let kinds = [$(($part::HOOKS.kind)(&whole$($way)*)),+];
                     Some(Part::new(index, kinds.len()).of_kind(*kinds.get(index)?))
@@ -363,6 +366,11 @@ pub(super) fn part_of<P: Policy>(parts: &[P], index: usize) -> Option<Part> {
     Some(Part::new(index, parts.len()).of_kind((P::HOOKS.kind)(part)))
 }
 
+/// [`Hooks::renew`] of parts of one type.
+pub(super) fn renew<P: Policy>(parts: &[P], states: &mut [P::State], now: Nanos) {
+    each_mut(parts, states).for_each(|(part, state)| (P::HOOKS.renew)(part, state, now));
+}
+
 /// [`Hooks::limits`] of parts with one cost.
 pub(super) fn limits<P: Policy>(
     parts: &[P],
@@ -480,6 +488,7 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
             each_mut(parts, states)
                 .for_each(|(part, state)| (P::HOOKS.forget_receipts)(part, state));
         },
+        renew: |parts, states, now| renew(parts, states, now),
         part: |parts, index| part_of(parts, index),
         limits: |parts, states, asked, visit| limits(parts, states, asked, visit),
         ..Hooks::none()

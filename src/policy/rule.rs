@@ -259,6 +259,8 @@ pub struct Hooks<P: Policy> {
     pub charge_alone: fn(&P, &mut P::State, Nanos, P::Cost) -> P::Receipt,
     /// No receipt of this state can be given back any more: drops what is kept for that.
     pub forget_receipts: fn(&P, &mut P::State),
+    /// The state becomes that of a new limiter, except for the places in flight of grants that live.
+    pub renew: fn(&P, &mut P::State, Nanos),
     /// Whether no method panics: a limiter then changes the state in place.
     pub(crate) infallible: bool,
     /// Whether no result depends on time. If so, the clock is not read while no caller waits.
@@ -297,6 +299,7 @@ impl<P: Policy> Hooks<P> {
             },
             charge_alone: P::charge,
             forget_receipts: |_, _| (),
+            renew: |policy, state, now| *state = policy.start(now),
             infallible: false,
             timeless: false,
             timeless_release: !P::HELD,
@@ -448,6 +451,16 @@ impl<C: Cost> Limit<C> {
             window: policy.window(limit),
             is_held: P::HELD,
         }
+    }
+
+    /// How long a request for `cost` waits for all of `limits`, which are those for this cost. `None` if that is
+    /// unpredictable.
+    #[cfg(feature = "redis")]
+    pub(crate) fn wait(limits: &[Self], cost: C) -> Option<Duration> {
+        limits.iter().try_fold(Duration::ZERO, |longest, limit| {
+            let is_there = cost.saturating_sub(limit.remaining).is_zero();
+            Some(longest.max(if is_there { Duration::ZERO } else { limit.more_after? }))
+        })
     }
 
     /// All limits of a policy.

@@ -62,7 +62,9 @@ impl SlidingWindowCounter {
         Self { limit, span: Span { part, window } }
     }
 
-    pub(crate) fn buckets(&self) -> u32 {
+    /// The parts of a window, as many as are counted.
+    #[must_use]
+    pub fn buckets(&self) -> u32 {
         u32::try_from(self.span.window.div_ceil(self.span.part)).unwrap_or(u32::MAX)
     }
 }

@@ -2,11 +2,13 @@
 
 use super::{Hooks, Policy, Ready};
 use crate::error::ExceedsCapacity;
+use crate::part::Kind;
 use crate::units::Nanos;
 
 /// No limit of one's own: nothing waits, unless the limiter is paused.
 ///
-/// For a limiter around which something else decides, such as a `Feedback` that finds what a server bears.
+/// For a limiter around which something else decides, such as a `Feedback` that finds what a server bears; and for
+/// a name in [`Limits`](crate::Limits) that needs none: `"unlimited"`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,8 +28,13 @@ impl Policy for Unlimited {
     type State = ();
     type Receipt = ();
 
-    const HOOKS: Hooks<Self> =
-        Hooks { infallible: true, timeless_release: true, small: true, ..Hooks::none() };
+    const HOOKS: Hooks<Self> = Hooks {
+        infallible: true,
+        timeless_release: true,
+        small: true,
+        kind: |_| Some(Kind::Unlimited),
+        ..Hooks::none()
+    };
 
     fn start(&self, _: Nanos) {}
 

@@ -138,8 +138,21 @@ impl<P: Policy> Limiter for RateLimiter<P> {
         Ok(())
     }
 
+    async fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
+        self.would_wait(n)
+    }
+
+    async fn reset(&self) -> Result<(), Error> {
+        self.reset();
+        Ok(())
+    }
+
     async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
         Ok(self.shrink_to(remaining).into_owned())
+    }
+
+    async fn take_anyway(&self, n: P::Cost) -> Result<Self::Grant, Error> {
+        Ok(self.take_anyway(n)?.into_owned())
     }
 
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
@@ -156,6 +169,10 @@ impl<P: Policy> Limiter for RateLimiter<P> {
 
     fn queue_len(&self) -> usize {
         self.queue_len()
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.queued_permits()
     }
 
     fn stats(&self) -> Stats {

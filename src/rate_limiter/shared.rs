@@ -1,5 +1,6 @@
 //! The state that all clones of a limiter share.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
@@ -90,9 +91,18 @@ impl<P: Policy> Shared<P> {
 
     /// Takes permits by `take`, which grants them whether they are ready or not.
     pub(crate) fn take(&self, take: impl FnOnce(&mut Inner<P>, Nanos) -> Taking<P>) -> Taking<P> {
+        let Ok(taking) = self.try_take(|inner, now| Ok::<_, Infallible>(take(inner, now)));
+        taking
+    }
+
+    /// The same, unless `take` fails.
+    pub(crate) fn try_take<E>(
+        &self,
+        take: impl FnOnce(&mut Inner<P>, Nanos) -> Result<Taking<P>, E>,
+    ) -> Result<Taking<P>, E> {
         let mut taken = Taken::new(self);
-        self.with_lock(|inner, now| taken.charge = Some(take(inner, now)));
-        taken.handed_over()
+        self.with_lock(|inner, now| take(inner, now).map(|taking| taken.charge = Some(taking)))?;
+        Ok(taken.handed_over())
     }
 
     /// Enters with no time to wait: the caller is granted or refused at once.

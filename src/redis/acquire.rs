@@ -73,10 +73,10 @@ impl<P: Scripted, C: Connection> Caller<'_, P, C> {
         let Self { shared, ask: Ask { cost, max_wait, claim }, place } = self;
         let RedisPlace { arrived, progress } = &mut **place;
         // Set under the lock: if a waker or listener panics after it, this caller can still leave.
-        shared.with_lock(|line, now| {
-            let arrived = *arrived.get_or_insert(now);
+        shared.with_lock(|line| {
+            let arrived = *arrived.get_or_insert(line.now());
             let (wait, waiter) = ((*max_wait, *claim), (turn, waker.cloned()));
-            *progress = match line.enter(&shared.core.context, now, arrived, *cost, wait, waiter) {
+            *progress = match line.enter(arrived, *cost, wait, waiter) {
                 Ok(id) => Progress::Waiting(id),
                 Err(outcome) => Progress::Over(Some(outcome)),
             };
@@ -255,11 +255,11 @@ impl<P: Scripted, C: Connection> Queue for RedisRateLimiter<P, C> {
         match &place.progress {
             Progress::Waiting(id) => {
                 let id = *id;
-                shared.with_lock(|line, _| line.leave(id));
+                shared.with_lock(|line| line.leave(id));
             }
             Progress::Over(Some(Outcome::Granted(info))) => {
                 let booking = info.booking;
-                shared.with_lock(|line, _| line.give_back(ask.cost, booking));
+                shared.with_lock(|line| line.give_back(ask.cost, booking));
             }
             Progress::Local(..) | Progress::Over(Some(Outcome::Local)) => {
                 shared.count(|stats| stats.given_up += 1);
@@ -270,9 +270,7 @@ impl<P: Scripted, C: Connection> Queue for RedisRateLimiter<P, C> {
 
     fn delay(limiter: &Self::Handle, place: &RedisPlace<P>) -> Duration {
         match place.progress {
-            Progress::Waiting(id) => {
-                limiter.get().shared.with_lock(|line, now| line.delay(id, now))
-            }
+            Progress::Waiting(id) => limiter.get().shared.with_lock(|line| line.delay(id)),
             _ => Duration::ZERO,
         }
     }
@@ -293,8 +291,32 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
         self.resume().await
     }
 
+    async fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
+        if n.is_zero() {
+            return Ok(Some(Duration::ZERO));
+        }
+        let policy = self.policy();
+        policy.ready_at(&policy.idle(Nanos::ZERO), Nanos::ZERO, n)?;
+        // The limits of a tuple are told together.
+        if self.queue_len() == 0 && P::Cost::NUMBERS == 1 {
+            return Ok(Limit::wait(&self.limits(n).await?, n));
+        }
+        let missing = n.saturating_sub(self.quota().await?.remaining);
+        let delay = self.reserve(n).await?.delay();
+        // Without a delay it is granted, or nothing is known.
+        Ok((missing.is_zero() || !delay.is_zero()).then_some(delay))
+    }
+
+    async fn reset(&self) -> Result<(), Error> {
+        self.reset().await
+    }
+
     async fn shrink_to(&self, remaining: P::Cost) -> Result<RedisGrant<P, C>, Error> {
         self.shrink_to(remaining).await
+    }
+
+    async fn take_anyway(&self, n: P::Cost) -> Result<RedisGrant<P, C>, Error> {
+        self.charge_anyway(n).await
     }
 
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
@@ -311,6 +333,10 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
 
     fn queue_len(&self) -> usize {
         self.queue_len()
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.shared.with_lock(|line| line.queued_permits())
     }
 
     fn stats(&self) -> Stats {

@@ -19,7 +19,7 @@ use crate::wait_queue::{End, WaiterId};
 impl<P: Scripted, C: Connection> SharedKey<P, C> {
     /// Locks the line, lets time pass, runs `act`, and does what follows from it. All changes of the line
     /// come this way.
-    pub(super) fn with_lock<R>(&self, act: impl FnOnce(&mut KeyLine<P>, Nanos) -> R) -> R {
+    pub(super) fn with_lock<R>(&self, act: impl FnOnce(&mut KeyLine<P>) -> R) -> R {
         let (result, driver) = self.act(false, act);
         if let Some(driver) = driver {
             self.core.connection.spawn(Box::pin(driver.drive()));
@@ -38,7 +38,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         if outcome.is_some() {
             return Ok(outcome);
         }
-        self.with_lock(|line, now| line.poll(&self.core.context, now, id, waiter))?;
+        self.with_lock(|line| line.poll(id, waiter))?;
         Ok(self.outcome(id))
     }
 
@@ -47,8 +47,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         let (context, key) = (&self.core.context, &self.key);
         let local =
             || self.core.local.as_ref().is_none_or(|local| local.at(Arc::clone(key)).end(end));
-        let answer =
-            context.options.clock.ask(|| self.with_lock(|line, now| line.close(context, now, end)));
+        let answer = context.options.clock.ask(|| self.with_lock(|line| line.close(end)));
         answer && (matches!(end, End::IsClosed) || local())
     }
 
@@ -56,29 +55,29 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     fn act<R>(
         &self,
         lands: bool,
-        act: impl FnOnce(&mut KeyLine<P>, Nanos) -> R,
+        act: impl FnOnce(&mut KeyLine<P>) -> R,
     ) -> (R, Option<Driver<P, C>>) {
-        let context = &self.core.context;
         let mut line = self.line.lock();
-        let now = line.time.read(context.options.clock.now());
+        line.read_clock();
         if !lands {
-            line.give_up_on_flight(context, now);
+            line.give_up_on_flight();
         }
-        line.pump(context, now);
-        let result = act(&mut line, now);
-        line.give_up_on_flight(context, now);
-        line.pump(context, now);
-        let driver = self.driver(&mut line, now);
-        line.hold_back(lands, now);
+        line.pump();
+        let result = act(&mut line);
+        line.give_up_on_flight();
+        line.pump();
+        let driver = self.driver(&mut line);
+        line.hold_back(lands);
         line.wake_if_drained();
-        let after_unlock = line.arm(context, now, || self.alarm());
+        let after_unlock = line.arm(|| self.alarm());
         line.keep(|| self.this.upgrade().map(|this| this as _));
         // A caller that waits for a change does not move a clock that advances by itself.
-        let moves = context.options.clock.advances_by_itself() && line.has_changes();
-        let due = moves.then(|| line.moves_at(context, now)).flatten();
+        let clock = &self.core.context.options.clock;
+        let moves = clock.advances_by_itself() && line.has_changes();
+        let due = moves.then(|| line.moves_at()).flatten();
         self.unlock(line, after_unlock);
         if let Some(due) = due {
-            context.options.clock.skip_to(due);
+            clock.skip_to(due);
         }
         (result, driver)
     }
@@ -87,19 +86,19 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     pub(super) fn taken(&self) {
         let is_due = self.line.lock().has_collected();
         if is_due {
-            self.with_lock(|_, _| ());
+            self.with_lock(|_| ());
         }
     }
 
     /// Takes the next request, if one is due. Its driver ends it even if a waker or listener panics.
-    fn driver(&self, line: &mut KeyLine<P>, now: Nanos) -> Option<Driver<P, C>> {
+    fn driver(&self, line: &mut KeyLine<P>) -> Option<Driver<P, C>> {
         let shared = self.this.upgrade()?;
-        let flight = line.next(&self.core.context, now)?;
+        let flight = line.next()?;
         Some(Driver { shared, flight: Some(flight) })
     }
 
     fn request(&self, arguments: Vec<Vec<u8>>, is_take: bool) -> Request {
-        let Context { scripts, options, .. } = &self.core.context;
+        let Context { scripts, options, .. } = &*self.core.context;
         let script = if is_take { &scripts.take } else { &scripts.change };
         Request::new(Arc::clone(script), Arc::clone(&self.key), arguments, options.deadline)
     }
@@ -107,11 +106,11 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
 
 impl<P: Scripted, C: Connection> OnAlarm for SharedKey<P, C> {
     fn on_alarm(&self) {
-        self.with_lock(|line, _| line.disarm());
+        self.with_lock(|line| line.disarm());
     }
 
     fn wake_all(&self) {
-        self.with_lock(|line, _| line.forget_alarm());
+        self.with_lock(|line| line.forget_alarm());
     }
 }
 
@@ -125,24 +124,23 @@ struct Driver<P: Scripted, C: Connection> {
 impl<P: Scripted, C: Connection> Driver<P, C> {
     async fn drive(mut self) {
         let shared = Arc::clone(&self.shared);
-        let context = &shared.core.context;
         let mut slot = None;
         while let Some(flight) = self.flight {
             // If this task begins too late, another is spawned for the next request.
-            let step = shared.with_lock(|line, now| line.begin(context, now, flight, slot.take()));
+            let step = shared.with_lock(|line| line.begin(flight, slot.take()));
             let (_, next) = match step {
                 Step::Send(arguments, is_take) => {
                     let request = shared.request(arguments, is_take);
-                    context.counters.requests.add(1);
+                    shared.core.context.counters.requests.add(1);
                     let outcome = shared.core.connection.run(&request).await;
                     let end = outcome.map_or_else(RequestEnd::Failed, RequestEnd::Replied);
-                    shared.act(true, |line, now| line.land(context, now, flight, end))
+                    shared.act(true, |line| line.land(flight, end))
                 }
                 Step::WaitForSlot(slots) => {
                     slot = slots.acquire_owned().await.ok();
-                    shared.act(false, |line, _| line.free(flight))
+                    shared.act(false, |line| line.free(flight))
                 }
-                Step::Next => shared.act(false, |line, _| line.free(flight)),
+                Step::Next => shared.act(false, |line| line.free(flight)),
             };
             self.flight = next.and_then(|mut next| next.flight.take());
         }
@@ -155,8 +153,7 @@ impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
         let Some(flight) = self.flight.take() else { return };
         // A second panic would end the process.
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            let context = &self.shared.core.context;
-            self.shared.with_lock(|line, now| line.abandon(context, now, flight));
+            self.shared.with_lock(|line| line.abandon(flight));
         }));
     }
 }

@@ -156,9 +156,10 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         let all = self.returnable;
         let answer = match booking {
             None => None,
-            Some(booking) => self.shared.with_lock(|line, now| -> Result<_, Error> {
+            Some(booking) => self.shared.with_lock(|line| -> Result<_, Error> {
                 let mut todo = Vec::new();
                 if !more.is_zero() {
+                    let now = line.now();
                     line.policy().check_debt(&line.policy().idle(now), now, more)?;
                     wire::put_settle::<P>(&mut todo, more);
                     line.hold(more);
@@ -193,7 +194,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         };
         let is_unknown = matches!(&outcome, Err(Error::Store(error)) if error.may_have_charged());
         if outcome.is_err() {
-            self.shared.with_lock(|line, _| {
+            self.shared.with_lock(|line| {
                 line.let_go(more);
                 if !is_unknown {
                     line.hold(less);
@@ -235,7 +236,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         if let Origin::Redis(GrantInfo { booking: Some(booking), .. }) = grant.origin {
             let part = grant.settling.as_ref().map_or(P::Cost::default(), |settling| settling.part);
             let all = grant.returnable.saturating_sub(part);
-            grant.shared.with_lock(|line, _| line.refund(all, all, booking));
+            grant.shared.with_lock(|line| line.refund(all, all, booking));
         } else if let Origin::Local(local, _) = &mut grant.origin {
             // After that the drop gives nothing back.
             drop(local.settle(P::Cost::default()));
@@ -302,7 +303,7 @@ impl<P: Scripted, C: Connection> Drop for RedisGrant<P, C> {
             && !held.is_zero()
             && let Origin::Redis(GrantInfo { booking: Some(_), .. }) = self.origin
         {
-            self.shared.with_lock(|line, _| line.let_go(held));
+            self.shared.with_lock(|line| line.let_go(held));
         }
     }
 }

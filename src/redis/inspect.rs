@@ -48,7 +48,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # }
     /// ```
     pub async fn ping(&self) -> Result<(), Error> {
-        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(Vec::new())));
+        let answer = self.shared.with_lock(|line| line.request(KeyChange::of(Vec::new())));
         confirmed(answer).await.map(drop)
     }
 
@@ -80,7 +80,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         else {
             return Err(self.lost());
         };
-        let policy = self.shared.with_lock(|line, _| line.policy_of_key());
+        let policy = self.shared.with_lock(|line| line.policy_of_key());
         quota.window = policy.window(quota.limit);
         Ok(KeyState { policy, quota, paused_for, expires_in })
     }
@@ -92,7 +92,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         let Some(Report::Limits(reports)) = self.report(todo).await? else {
             return Err(self.lost());
         };
-        let policy = self.shared.with_lock(|line, _| line.policy_of_key());
+        let policy = self.shared.with_lock(|line| line.policy_of_key());
         // What does not depend on the state is the policy's to tell.
         let now = Nanos::ZERO;
         let limits = Limit::all(&policy, &policy.idle(now), Asked::now(now, cost));
@@ -105,7 +105,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     }
 
     async fn report(&self, todo: Vec<u8>) -> Result<Option<Report<P::Cost>>, Error> {
-        confirmed(self.shared.with_lock(|line, _| line.request(KeyChange::of(todo)))).await
+        confirmed(self.shared.with_lock(|line| line.request(KeyChange::of(todo)))).await
     }
 
     fn lost(&self) -> Error {
@@ -135,7 +135,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn reset(&self) -> Result<(), Error> {
-        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(vec![b'X'])));
+        let answer = self.shared.with_lock(|line| line.request(KeyChange::of(vec![b'X'])));
         confirmed(answer).await.map(drop)
     }
 }

@@ -10,7 +10,7 @@ use super::counters::Counters;
 use super::grant::RedisGrant;
 use super::health::State;
 use super::line::change::{KeyChange, Report, confirmed};
-use super::line::waiter::GrantInfo;
+use super::line::waiter::{Booking, GrantInfo};
 use super::script::{Scripted, wire};
 use super::shared::{Keys, SharedKey};
 use crate::clock::Clock;
@@ -18,9 +18,9 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
-use crate::policy::Rated;
+use crate::policy::{Cost, Rated};
 use crate::stats::{Stats, Waits};
-use crate::units::Rate;
+use crate::units::{Nanos, Rate};
 
 /// A [`RateLimiter`](crate::RateLimiter) whose quota is shared by all processes that use the same key of a
 /// Redis server: see the [module](super).
@@ -138,10 +138,9 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     }
 
     async fn change_policy(&self, policy: P, rate: Option<Rate>) -> Result<(), Error> {
-        let rules = &self.shared.core.context;
-        let answer = self.shared.with_lock(|line, now| line.set_policy(rules, now, policy));
+        let answer = self.shared.with_lock(|line| line.set_policy(policy));
         confirmed(answer).await.map(drop)?;
-        rules.observer.report(&Event::PolicyChanged { rate });
+        self.shared.core.context.observer.report(&Event::PolicyChanged { rate });
         Ok(())
     }
 
@@ -171,7 +170,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         }
         let mut todo = Vec::new();
         wire::put_pause(&mut todo, duration);
-        let answer = self.shared.with_lock(|line, _| {
+        let answer = self.shared.with_lock(|line| {
             line.stats.pauses += 1;
             line.request(KeyChange::of(todo))
         });
@@ -203,7 +202,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn resume(&self) -> Result<(), Error> {
-        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(vec![b'E'])));
+        let answer = self.shared.with_lock(|line| line.request(KeyChange::of(vec![b'E'])));
         if let Some(local) = &self.shared.core.local {
             let _ = local.resume(&self.shared.key);
         }
@@ -231,15 +230,44 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     pub async fn shrink_to(&self, remaining: P::Cost) -> Result<RedisGrant<P, C>, Error> {
         let mut todo = Vec::new();
         wire::put_shrink::<P>(&mut todo, remaining);
-        let answer = self.shared.with_lock(|line, _| line.request(KeyChange::of(todo)));
-        let (cost, booking) = match confirmed(answer).await? {
+        let (cost, booking) = match self.request(todo).await? {
             Some(Report::Charged(cost, booking)) => (cost, Some(booking)),
             _ => (P::Cost::default(), None),
         };
+        Ok(self.charged(cost, booking))
+    }
+
+    /// See [`Limiter::take_anyway`](crate::Limiter::take_anyway).
+    pub(super) async fn charge_anyway(&self, n: P::Cost) -> Result<RedisGrant<P, C>, Error> {
+        if n.is_zero() {
+            return Ok(self.charged(n, None));
+        }
+        let policy = self.policy();
+        policy.check_debt(&policy.idle(Nanos::ZERO), Nanos::ZERO, n)?;
+        // The first change takes nothing, and reports the number of the last charge before this one.
+        let mut todo = Vec::new();
+        wire::put_shrink::<P>(&mut todo, P::Cost::ONE.each(P::Cost::ONE, |_, _| u32::MAX));
+        wire::put_settle::<P>(&mut todo, n);
+        let booking = match self.request(todo).await? {
+            Some(Report::Charged(_, last)) => {
+                Some(Booking { sequence: last.sequence.wrapping_add(1), ..last })
+            }
+            _ => None,
+        };
+        self.shared.count(|stats| stats.granted += 1);
+        Ok(self.charged(n, booking))
+    }
+
+    async fn request(&self, todo: Vec<u8>) -> Result<Option<Report<P::Cost>>, Error> {
+        confirmed(self.shared.with_lock(|line| line.request(KeyChange::of(todo)))).await
+    }
+
+    /// Permits that a change has charged.
+    fn charged(&self, cost: P::Cost, booking: Option<Booking>) -> RedisGrant<P, C> {
         // The script charges no places in flight, and the drop of the grant gives them back.
-        self.shared.with_lock(|line, _| line.hold(cost));
+        self.shared.with_lock(|line| line.hold(cost));
         let info = GrantInfo { waited: Duration::ZERO, booking, limited_by: None };
-        Ok(RedisGrant::new(Arc::clone(&self.shared), cost, info))
+        RedisGrant::new(Arc::clone(&self.shared), cost, info)
     }
 
     /// Returns the clock by which callers of this process wait.
@@ -271,7 +299,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     pub async fn flush(&self) -> Result<(), Error> {
         // Bookings of the reply that no caller takes are given back after the first round.
         for _ in 0..2 {
-            let answer = self.shared.with_lock(|line, _| {
+            let answer = self.shared.with_lock(|line| {
                 (!line.has_told_all()).then(|| line.request(KeyChange::of(Vec::new())))
             });
             match answer {
@@ -285,7 +313,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Returns the policy in force, as far as this process knows.
     #[must_use]
     pub fn policy(&self) -> P {
-        self.shared.with_lock(|line, _| line.policy().clone())
+        self.shared.with_lock(|line| line.policy().clone())
     }
 
     /// Returns the name given to the [builder](super::RedisRateLimiterBuilder::name).
@@ -311,7 +339,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Returns how many callers of this process wait, with a booking or without.
     #[must_use]
     pub fn queue_len(&self) -> usize {
-        self.shared.with_lock(|line, _| line.len())
+        self.shared.with_lock(|line| line.len())
     }
 
     /// Returns what this process has granted and refused at all keys, with Redis and without it, those of forgotten
@@ -324,7 +352,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Returns what this process has granted and refused at this key, while it is in [memory](Self::len).
     #[must_use]
     pub fn key_stats(&self) -> Stats {
-        self.shared.with_lock(|line, _| line.stats)
+        self.shared.with_lock(|line| line.stats)
     }
 
     /// How long callers of this process waited at all keys, and for which limit of the policy.

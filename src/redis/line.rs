@@ -77,7 +77,8 @@ const UNUSED_BUT_SET: Duration = Duration::from_secs(86_400);
 
 pub(crate) struct KeyLine<P: Scripted> {
     key: Arc<str>,
-    pub(crate) time: Monotone,
+    context: Arc<Context<P>>,
+    time: Monotone,
     roster: Roster<P::Cost>,
     pacing: Pacing<P::Cost>,
     transport: Transport<P::Cost>,
@@ -90,28 +91,19 @@ pub(crate) struct KeyLine<P: Scripted> {
     pub(crate) events: Vec<Event>,
 }
 
-/// What a caller gets while Redis is away.
-fn without_redis<P>(context: &Context<P>, error: StoreError) -> Outcome {
-    context.counters.without_redis.add(1);
-    match &context.options.unavailable {
-        Unavailable::Fail => Outcome::Refused(error.into()),
-        Unavailable::Allow => Outcome::Granted(GrantInfo::default()),
-        Unavailable::Local(_) => Outcome::Local,
-    }
-}
-
 /// What others ask of a line.
 impl<P: Scripted> KeyLine<P> {
     pub(crate) fn new(
         key: Arc<str>,
+        context: Arc<Context<P>>,
         policy: P,
         header: PolicyHeader,
-        time: Monotone,
         seed: u64,
     ) -> Self {
         Self {
             key,
-            time,
+            time: Monotone::new(context.options.clock.now()),
+            context,
             roster: Roster::new(),
             pacing: Pacing::new(seed),
             transport: Transport::default(),
@@ -125,12 +117,21 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
+    pub(crate) fn read_clock(&mut self) -> Nanos {
+        self.time.read(self.context.options.clock.now())
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.roster.len()
     }
 
+    pub(crate) fn queued_permits(&self) -> u64 {
+        self.roster.permits()
+    }
+
     /// Whether the line can be dropped without a loss.
-    pub(crate) fn is_quiet(&self, now: Nanos) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
+        let now = self.context.options.clock.now();
         let kept = if self.agreement.is_own() { UNUSED } else { UNUSED_BUT_SET };
         now.since(self.time.latest()) >= kept
             && self.roster.is_empty()
@@ -206,14 +207,9 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Sets a new policy, here and for the fleet.
-    pub(crate) fn set_policy(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-        policy: P,
-    ) -> oneshot::Receiver<Done<P::Cost>> {
-        if self.agreement.set(context, policy) {
-            self.turn_away_the_too_large(now);
+    pub(crate) fn set_policy(&mut self, policy: P) -> oneshot::Receiver<Done<P::Cost>> {
+        if self.agreement.set(&self.context, policy) {
+            self.turn_away_the_too_large();
         }
         self.request(KeyChange::setting())
     }
@@ -234,15 +230,30 @@ impl<P: Scripted> KeyLine<P> {
 
 /// Steps that several others take.
 impl<P: Scripted> KeyLine<P> {
+    /// The time of what happens now, which was read when the line was locked.
+    pub(crate) fn now(&self) -> Nanos {
+        self.time.latest()
+    }
+
+    /// What a caller gets while Redis is away.
+    fn without_redis(&self, error: StoreError) -> Outcome {
+        self.context.counters.without_redis.add(1);
+        match &self.context.options.unavailable {
+            Unavailable::Fail => Outcome::Refused(error.into()),
+            Unavailable::Allow => Outcome::Granted(GrantInfo::default()),
+            Unavailable::Local(_) => Outcome::Local,
+        }
+    }
+
     fn change(&mut self, change: KeyChange<P::Cost>) {
-        self.outbox.push(change, self.time.latest());
+        self.outbox.push(change, self.now());
         self.pacing.ask_again();
     }
 
     /// Sets the policy again if that is not confirmed: the request may have been lost.
     fn set_again(&mut self) {
         if self.agreement.is_unheard() && !self.outbox.sets() {
-            self.outbox.push_first(KeyChange::setting(), self.time.latest());
+            self.outbox.push_first(KeyChange::setting(), self.now());
         }
     }
 
@@ -280,7 +291,7 @@ impl<P: Scripted> KeyLine<P> {
             self.pacing.ask_again();
         }
         let has_booked = self.roster.front_booking().is_some();
-        let latest = self.time.latest();
+        let latest = self.now();
         let stays = handed.is_asked
             || !P::HELD && handed.is_end && self.spares.may_stay(&spare, has_booked, latest);
         if stays && self.spares.has_room_for(cost) {
@@ -298,16 +309,16 @@ impl<P: Scripted> KeyLine<P> {
     /// Ends the wait of a waiter without a booking.
     fn turn_away(&mut self, id: WaiterId, mut outcome: Outcome) {
         if let Outcome::Granted(info) = &mut outcome {
-            info.waited = self.time.latest().since(self.roster[id].arrived);
+            info.waited = self.now().since(self.roster[id].arrived);
         }
         self.count(&outcome);
         self.give_up(id, Some(outcome));
     }
 
     /// Refuses waiters that ask for more than a new policy can ever grant.
-    fn turn_away_the_too_large(&mut self, now: Nanos) {
+    fn turn_away_the_too_large(&mut self) {
         let over: Vec<_> = {
-            let check = self.agreement.check(now);
+            let check = self.agreement.check(self.now());
             let waiters = self.roster.unasked();
             waiters.filter_map(|id| Some((id, check(self.roster[id].cost).err()?))).collect()
         };
@@ -346,8 +357,8 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// The server has answered a request that was sent at `sent`.
-    fn note_answer(&mut self, context: &Context<P>, now: Nanos, sent: Nanos) {
-        let up = self.outage.answered(context, now, sent);
+    fn note_answer(&mut self, sent: Nanos) {
+        let up = self.outage.answered(&self.context, self.now(), sent);
         self.events.extend(up);
     }
 

@@ -12,7 +12,7 @@ use super::line::KeyLine;
 use super::line::waiter::Outcome;
 use super::options::{Options, Unavailable};
 use super::script::Scripted;
-use crate::clock::{Alarm, Monotone};
+use crate::clock::Alarm;
 use crate::keyed::KeyedRateLimiter;
 use crate::stats::{Stats, Waits};
 use crate::sync::{Mutex, MutexGuard};
@@ -21,7 +21,7 @@ use crate::wait_queue::{AfterUnlock, WaiterId};
 /// What all keys of a limiter share.
 pub(super) struct SharedLimiter<P: Scripted, C> {
     pub(super) connection: C,
-    pub(super) context: Context<P>,
+    pub(super) context: Arc<Context<P>>,
     /// In use while Redis is away.
     pub(super) local: Option<KeyedRateLimiter<Arc<str>, P>>,
     policy: P,
@@ -93,7 +93,7 @@ impl<P: Scripted, C: Connection> Lines<P, C> {
     fn look_at_next(&mut self) {
         let Some(line) = self.round.pop_front() else { return };
         // Here, and by its key.
-        if Arc::strong_count(&line) > 2 || !line.is_quiet() {
+        if Arc::strong_count(&line) > 2 || !line.line.lock().is_quiet() {
             self.round.push_back(line);
             return;
         }
@@ -121,7 +121,7 @@ impl<P: Scripted, C> SharedLimiter<P, C> {
         };
         Arc::new(Self {
             connection,
-            context: Context::new(options, crate::redis::connection::random()),
+            context: Arc::new(Context::new(options, crate::redis::connection::random())),
             local,
             policy,
         })
@@ -139,27 +139,16 @@ pub(super) struct SharedKey<P: Scripted, C> {
 impl<P: Scripted, C: Connection> SharedKey<P, C> {
     fn new(core: Arc<SharedLimiter<P, C>>, key: Arc<str>) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
-            let clock = &core.context.options.clock;
-            let policy = core.policy.clone();
-            let header = core.context.own_header(&policy);
-            let time = Monotone::new(clock.now());
-            let line = KeyLine::new(
-                Arc::clone(&key),
-                policy,
-                header,
-                time,
-                crate::redis::connection::random(),
-            );
+            let (context, policy) = (Arc::clone(&core.context), core.policy.clone());
+            let header = context.own_header(&policy);
+            let seed = crate::redis::connection::random();
+            let line = KeyLine::new(Arc::clone(&key), context, policy, header, seed);
             Self { core, key, line: Mutex::new(line), this: this.clone() }
         })
     }
 
     pub(super) fn alarm(&self) -> Alarm {
         self.core.context.options.clock.alarm(self.this.clone())
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.line.lock().is_quiet(self.core.context.options.clock.now())
     }
 
     /// Counts what happened outside the line.
@@ -169,9 +158,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
 
     /// Whether callers are served without Redis, for this key or for all.
     pub(super) fn is_away(&self) -> bool {
-        let context = &self.core.context;
-        context.health.down().is_some()
-            || self.line.lock().is_away(context, context.options.clock.now())
+        self.core.context.health.down().is_some() || self.line.lock().is_away()
     }
 
     /// The outcome of a caller, if there is one yet. It does not depend on the time. The first caller wakes

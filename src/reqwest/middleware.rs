@@ -75,7 +75,7 @@ impl RateLimit {
         let names = Names::new(&limiters);
         Self::find(move |request, extensions| {
             let limiter = limiters.at(&names.of(&limiters, request, extensions))?;
-            Some((limiter.key().clone(), AnyRateLimiter::new(limiter)))
+            Some((limiter.key().to_string(), AnyRateLimiter::new(limiter)))
         })
     }
 }

@@ -4,6 +4,7 @@ use ::reqwest::{Method, Url};
 
 use super::host;
 use crate::config::names::{Part, Template};
+use crate::config::pattern;
 
 /// The template of a listed name.
 pub(super) fn template(name: &str) -> Option<Template> {
@@ -13,7 +14,7 @@ pub(super) fn template(name: &str) -> Option<Template> {
 }
 
 /// The order in which templates are tried: the most specific first.
-pub(super) fn rank(template: &Template) -> (Vec<u8>, bool, bool) {
+pub(super) fn rank(template: &Template) -> impl Ord + use<> {
     let rank = |part: &Part| match part {
         Part::End => 0,
         Part::Text(_) => 1,
@@ -21,12 +22,14 @@ pub(super) fn rank(template: &Template) -> (Vec<u8>, bool, bool) {
         Part::Any(..) => 3,
         Part::Rest => 4,
     };
-    (template.path.iter().map(rank).collect(), template.host.is_none(), template.method.is_none())
+    let path: Vec<_> = template.path.iter().map(rank).collect();
+    let host = template.host.as_deref().map(pattern::rank);
+    (path, template.host.is_none(), host, template.method.is_none())
 }
 
 pub(super) fn matches(template: &Template, method: &Method, url: &Url) -> bool {
     template.method.as_ref().is_none_or(|wanted| wanted == method.as_str())
-        && template.host.as_ref().is_none_or(|wanted| *wanted == host::of(url))
+        && template.host.as_ref().is_none_or(|wanted| pattern::matches(wanted, &host::of(url)))
         && matches_path(&template.path, url.path())
 }
 
@@ -86,6 +89,8 @@ mod tests {
             "/{a}/{b}/{c}/{d}",
             "/{*rest}",
             "/repos/rust/car{go}/issues",
+            "*.example.org",
+            "POST *.org/repos/{*rest}",
         ] {
             assert!(matches(template, issue), "{template}");
         }
@@ -98,6 +103,8 @@ mod tests {
             "/",
             "/repos/{owner}/{repo}/issues.json",
             "/repos/rust/cargo{go}/issues",
+            "*.api.example.org",
+            "*.example.org:8080",
         ] {
             assert!(!matches(template, issue), "{template}");
         }
@@ -119,6 +126,9 @@ mod tests {
             "/users",
             "GET /users/{id}",
             "a.org/users/{id}",
+            "*.a.org",
+            "*.org",
+            "*.a.org/users/{id}",
         ]
         .map(|text| (template(text).expect("a route"), text))
         .to_vec();
@@ -131,10 +141,13 @@ mod tests {
                 "/users/me",
                 "/users/{id}.json",
                 "a.org/users/{id}",
+                "*.a.org/users/{id}",
                 "GET /users/{id}",
                 "/users/{id}",
                 "/users/{*rest}",
                 "a.org",
+                "*.a.org",
+                "*.org",
                 "/{*rest}",
             ]
         );

@@ -5,10 +5,10 @@ use std::time::Duration;
 use http::request::Parts;
 use tower_layer::Layer;
 
-use super::choose::Ask;
 use super::future::BoxError;
 use super::options::Options;
 use super::service::{RateLimit, RateLimitBy};
+use crate::choose::Ask;
 use crate::error::Error;
 #[cfg(feature = "feedback")]
 use crate::feedback::Servers;

@@ -1,29 +1,33 @@
 //! The layer for servers.
 
-use std::fmt;
+mod answer;
+
 use std::mem;
-use std::pin::Pin;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+pub use answer::RefuseFuture;
+use answer::{Partition, Rules};
+use http::header::HeaderName;
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode, response};
+use http::{HeaderMap, Method, Request, Response, response};
 use http_body::Body;
-use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::body::ResponseBody;
-use super::choose::Ask;
-use super::fields::{add_limits, set_retry_after};
+use super::client_ip::ClientIp;
 use super::future::Stage;
 use super::inner::Inner;
-use super::upgrade::{UpgradePlace, asks_for_upgrade, is_upgrade};
+use super::upgrade::{UpgradePlace, asks_for_upgrade};
+use crate::choose::Ask;
 use crate::error::Error;
-use crate::limiter::any::{AnyGrant, AnyRateLimiter};
-use crate::limiter::{Limiter, OwnedLimiter, acquire_within};
-use crate::policy::Limit;
+use crate::limiter::any::AnyRateLimiter;
+use crate::limiter::{OwnedLimiter, acquire_within};
+use crate::policy::in_flight::InFlight;
+use crate::rate_limiter::RateLimiter;
 
 /// Answers requests beyond a limit by 429 and tells clients how much is left: for servers.
 ///
@@ -32,6 +36,11 @@ use crate::policy::Limit;
 /// | no permit now, or the queue is full | 429 Too Many Requests |
 /// | the cost exceeds the capacity: it never fits | 413 Content Too Large |
 /// | a limit of zero, which is closed to all; too many keys; the limiter is [closed](Limiter::close); the store of a shared limit is away | 503 Service Unavailable |
+///
+/// A [`KeyedRateLimiter`](crate::KeyedRateLimiter) whose [`max_keys`](crate::KeyedRateLimiterBuilder::max_keys) are all in
+/// use answers 503 to a new key, and serves the keys that it has: no key makes room for another before its limit is
+/// whole again. So clients with many addresses can keep out newcomers. Give the customers that you know a limiter of their
+/// own, which strangers cannot fill.
 ///
 /// - `Retry-After` is set if the time is known: in whole seconds, rounded up. A place in flight has none.
 /// - `RateLimit-Policy` and `RateLimit` are set in all responses, granted or refused, from the current state of
@@ -48,6 +57,8 @@ use crate::policy::Limit;
 ///     does best to spread `q` calls over `w`.
 ///
 ///   Over Redis the state is one more request; [`fields`](Self::fields) switches it off.
+/// - A gRPC request (`content-type: application/grpc`) is answered in gRPC's words: `RESOURCE_EXHAUSTED` in place of 429 and
+///   413, with the time to wait in `grpc-retry-pushback-ms` (-1 for a call that never fits), `UNAVAILABLE` in place of 503.
 /// - A refused response has an empty body, and the [`tollgate::Error`](crate::Error) in its extensions:
 ///   `map_response` around the layer can write a body. [`respond`](Self::respond) changes status and headers.
 /// - An [`InFlight`](crate::InFlight) place is held until the response body is read or dropped, or the client goes
@@ -84,16 +95,6 @@ pub struct RefuseLayer {
     rules: Arc<Rules>,
 }
 
-type Respond = Arc<dyn Fn(&Error, &mut response::Parts) + Send + Sync>;
-
-#[derive(Clone)]
-struct Rules {
-    ask: Ask<u32>,
-    max_wait: Duration,
-    fields: bool,
-    respond: Option<Respond>,
-}
-
 impl RefuseLayer {
     /// One permit of `limiter` for each request.
     ///
@@ -107,7 +108,7 @@ impl RefuseLayer {
     /// The limiter that `choose` returns for a request: a key of a keyed limiter or of one over Redis, say.
     ///
     /// `choose` sees the request without its body. Do not use a key that clients choose freely: each new value
-    /// would have a fresh limit.
+    /// would have a fresh limit. [`by_ip`](Self::by_ip) and [`by_header`](Self::by_header) find the usual keys.
     #[must_use]
     pub fn by<F, L>(choose: F) -> Self
     where
@@ -117,8 +118,74 @@ impl RefuseLayer {
         Self::of(Ask::by(choose))
     }
 
+    /// The limiter that `choose` returns for the IP address of the client, see [`ClientIp`]. With a limit for all clients:
+    /// `clients.at(ip).and(&all)`.
+    ///
+    /// If the server does not say from where a request comes, the request is refused with 503, by a limit of the name
+    /// `"no-peer-address"`.
+    ///
+    /// ```
+    /// use std::net::{IpAddr, SocketAddr};
+    /// use axum::Router;
+    /// use axum::extract::ConnectInfo;
+    /// use tollgate::tower::{ClientIp, RefuseLayer};
+    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
+    ///
+    /// let clients = KeyedRateLimiter::<IpAddr, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
+    /// let ip = ClientIp::peer::<ConnectInfo<SocketAddr>>()
+    ///     .trusted_proxies("x-forwarded-for", ["10.0.0.0/8"])?; // without this line: no proxy
+    /// let app: Router = Router::new().layer(RefuseLayer::by_ip(ip, move |ip| clients.at(ip)));
+    /// let app = app.into_make_service_with_connect_info::<SocketAddr>(); // for `axum::serve`
+    /// # Ok::<(), tollgate::tower::InvalidProxy>(())
+    /// ```
+    #[must_use]
+    pub fn by_ip<F, L>(client: ClientIp, choose: F) -> Self
+    where
+        F: Fn(IpAddr) -> L + Send + Sync + 'static,
+        L: OwnedLimiter<Cost = u32>,
+    {
+        let closed = RateLimiter::builder(InFlight::new(0)).name("no-peer-address").build();
+        let closed = AnyRateLimiter::new(closed);
+        Self::by(move |request| {
+            let ip = client.of(request);
+            ip.map_or_else(|| closed.clone(), |ip| AnyRateLimiter::new(choose(ip)))
+        })
+    }
+
+    /// The limiter that `choose` returns for the value of a header, such as an API key.
+    ///
+    /// The value is `None` if the header is missing, stands there twice, or is not ASCII. Nothing here checks a key, and
+    /// each new value has a fresh limit: put the layer behind what authenticates, or return a limiter that strangers
+    /// share for a key that you do not know. The layer does not print keys, but `Debug` of an [`AtKey`](crate::AtKey)
+    /// does.
+    ///
+    /// # Panics
+    ///
+    /// If `header` is no name of a header.
+    ///
+    /// ```
+    /// use tollgate::tower::RefuseLayer;
+    /// use tollgate::{InFlight, KeyedRateLimiter, Limiter, Rate, RateLimiter, TokenBucket};
+    ///
+    /// let keys = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
+    /// let all = RateLimiter::new(InFlight::new(1000));
+    /// let layer = RefuseLayer::by_header("x-api-key", move |key| {
+    ///     keys.at(key.unwrap_or_default().to_owned()).and(&all) // those without a key share a limit
+    /// });
+    /// ```
+    #[must_use]
+    pub fn by_header<F, L>(header: &str, choose: F) -> Self
+    where
+        F: Fn(Option<&str>) -> L + Send + Sync + 'static,
+        L: OwnedLimiter<Cost = u32>,
+    {
+        let header = HeaderName::from_bytes(header.as_bytes()).expect("a name of a header");
+        Self::by(move |request| choose(only_value(&request.headers, &header)))
+    }
+
     fn of(ask: Ask<u32>) -> Self {
-        let rules = Rules { ask, max_wait: Duration::ZERO, fields: true, respond: None };
+        let rules =
+            Rules { ask, max_wait: Duration::ZERO, fields: true, partition: None, respond: None };
         Self { rules: Arc::new(rules) }
     }
 
@@ -147,9 +214,20 @@ impl RefuseLayer {
         self.with(|rules| rules.fields = fields)
     }
 
-    /// Changes the response to a refused request. Its status and headers are already set.
+    /// The partition key, `pk` in both fields: it tells a client with several limits whose limit an answer shows, so say how
+    /// you make it. `None` leaves it out, which is the default. All limits of the layer have the same one.
     ///
-    /// gRPC clients read 429 as `Unavailable`. To send them `ResourceExhausted`:
+    /// Everything on the way to the client can read it, so do not send an API key.
+    #[must_use]
+    pub fn partition_key<T: Into<Vec<u8>>>(
+        self,
+        key: impl Fn(&Parts) -> Option<T> + Send + Sync + 'static,
+    ) -> Self {
+        let key: Partition = Arc::new(move |request| key(request).map(Into::into));
+        self.with(|rules| rules.partition = Some(key))
+    }
+
+    /// Changes the response to a refused request. Its status and headers are already set.
     ///
     /// ```
     /// use http::{HeaderValue, StatusCode};
@@ -159,9 +237,8 @@ impl RefuseLayer {
     /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 20));
     /// let layer = RefuseLayer::new(limiter).respond(|error, response| {
     ///     if let Error::Denied { .. } = error {
-    ///         response.status = StatusCode::OK;
-    ///         response.headers.insert("content-type", HeaderValue::from_static("application/grpc"));
-    ///         response.headers.insert("grpc-status", HeaderValue::from_static("8"));
+    ///         response.status = StatusCode::SERVICE_UNAVAILABLE;
+    ///         response.headers.insert("x-limit", HeaderValue::from_static("requests"));
     ///     }
     /// });
     /// ```
@@ -182,43 +259,11 @@ impl<S> Layer<S> for RefuseLayer {
     }
 }
 
-impl Rules {
-    /// The response to a refused request.
-    fn refusal<B: Default>(
-        &self,
-        error: Error,
-        limiter: &AnyRateLimiter,
-        limits: Option<&[Limit<u32>]>,
-    ) -> Response<B> {
-        let (mut head, body) = Response::new(B::default()).into_parts();
-        head.status = match error {
-            Error::Denied { .. } | Error::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
-            // A limit of zero is closed, whatever the request. A client that slows down or asks for less cannot help it.
-            Error::ExceedsCapacity(error) if error.max > 0 => StatusCode::PAYLOAD_TOO_LARGE,
-            _ => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        if let Some(retry_after) = error.retry_after() {
-            set_retry_after(&mut head.headers, retry_after);
-        }
-        if let Some(limits) = limits {
-            add_limits(&mut head.headers, limiter.name(), limits);
-        }
-        if let Some(respond) = &self.respond {
-            respond(&error, &mut head);
-        }
-        head.extensions.insert(error);
-        Response::from_parts(head, body)
-    }
-}
-
-impl fmt::Debug for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rules")
-            .field("ask", &self.ask)
-            .field("max_wait", &self.max_wait)
-            .field("fields", &self.fields)
-            .finish_non_exhaustive()
-    }
+/// The value of a header that stands there once.
+fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    values.next().is_none().then(|| value.to_str().ok())?
 }
 
 /// Answers requests beyond a limit by 429; made by [`RefuseLayer`].
@@ -257,6 +302,7 @@ where
     fn call(&mut self, request: Request<T>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
         let (limiter, cost) = self.rules.ask.of(&parts);
+        let asked = self.rules.asked(&parts);
         let connects = parts.method == Method::CONNECT;
         let place = asks_for_upgrade(&parts).then(UpgradePlace::default);
         if let Some(place) = &place {
@@ -272,6 +318,7 @@ where
             place,
             connects,
             cost,
+            asked,
             limits: None,
             limiter,
             rules: Arc::clone(&self.rules),
@@ -283,114 +330,4 @@ where
 fn take_ready<S: Clone>(service: &mut S) -> S {
     let clone = service.clone();
     mem::replace(service, clone)
-}
-
-pin_project! {
-    /// The future of a call through [`Refuse`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping it leaves the queue. A call that has been made stays charged; its place in flight is returned.
-    ///
-    /// # Panics
-    ///
-    /// If it is polled again after it returned `Poll::Ready`.
-    ///
-    /// ```
-    /// use std::convert::Infallible;
-    /// use std::future::{Ready, ready};
-    /// use http::{Request, Response};
-    /// use tollgate::tower::{RefuseFuture, RefuseLayer};
-    /// use tollgate::{InFlight, RateLimiter};
-    /// use tower::util::ServiceFn;
-    /// use tower::{Layer, Service, service_fn};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let inner = service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(String::new()))));
-    /// let mut service = RefuseLayer::new(RateLimiter::new(InFlight::new(0))).layer(inner);
-    /// let future: RefuseFuture<ServiceFn<_>, _> = service.call(Request::new(()));
-    /// assert_eq!(future.await?.status(), 503);
-    /// # Ok::<(), Infallible>(()) }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    #[must_use = "futures do nothing unless they are awaited"]
-    pub struct RefuseFuture<S, R>
-    where
-        S: Service<R>,
-    {
-        #[pin]
-        stage: Stage<S, R, u32>,
-        outcome: Option<Outcome<S::Response>>,
-        place: Option<UpgradePlace>,
-        connects: bool,
-        cost: u32,
-        limits: Option<LimitsFuture>,
-        limiter: AnyRateLimiter,
-        rules: Arc<Rules>,
-    }
-}
-
-type LimitsFuture = Pin<Box<dyn Future<Output = Result<Vec<Limit<u32>>, Error>> + Send>>;
-
-fn limits_of(limiter: AnyRateLimiter, cost: u32) -> LimitsFuture {
-    Box::pin(async move { limiter.limits(cost).await })
-}
-
-enum Outcome<T> {
-    Answered(T, AnyGrant),
-    Refused(Error),
-}
-
-impl<S, R, B> Future for RefuseFuture<S, R>
-where
-    S: Service<R, Response = Response<B>>,
-    B: Body + Default,
-{
-    type Output = Result<Response<ResponseBody<B>>, S::Error>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        if this.outcome.is_none() {
-            *this.outcome = Some(match ready!(this.stage.poll(context)) {
-                Ok(answer) => {
-                    let (response, grant) = answer?;
-                    Outcome::Answered(response, grant)
-                }
-                Err(error) => Outcome::Refused(error),
-            });
-            *this.limits = this.rules.fields.then(|| limits_of(this.limiter.clone(), *this.cost));
-        }
-        let limits = match this.limits {
-            // Without the fields if the store does not answer.
-            Some(limits) => ready!(Pin::new(limits).poll(context)).ok(),
-            None => None,
-        };
-        let name = this.limiter.name();
-        Poll::Ready(Ok(match this.outcome.take() {
-            Some(Outcome::Answered(mut response, grant)) => {
-                if let Some(limits) = &limits {
-                    add_limits(response.headers_mut(), name, limits);
-                }
-                let is_upgrade = is_upgrade(response.status(), *this.connects);
-                match this.place.take().filter(|_| is_upgrade) {
-                    Some(place) => {
-                        place.hold(grant);
-                        response.map(ResponseBody::without_grant)
-                    }
-                    None => response.map(|body| ResponseBody::with_grant(body, grant, is_upgrade)),
-                }
-            }
-            Some(Outcome::Refused(error)) => {
-                let refusal = this.rules.refusal(error, this.limiter, limits.as_deref());
-                refusal.map(ResponseBody::without_grant)
-            }
-            None => unreachable!("set above"),
-        }))
-    }
-}
-
-impl<S: Service<R>, R> fmt::Debug for RefuseFuture<S, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RefuseFuture").field("stage", &self.stage).finish_non_exhaustive()
-    }
 }

@@ -8,11 +8,11 @@ use std::task::{Context, Poll, ready};
 use http::{Method, Request};
 use tower_service::Service;
 
-use super::choose::Ask;
 use super::future::{BoxError, ResponseFuture, Stage};
 use super::inner::Inner;
 use super::options::Options;
 use super::response::AnyResponse;
+use crate::choose::Ask;
 use crate::error::Error;
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};
 use crate::limiter::{Acquire, acquire_within};

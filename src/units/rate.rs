@@ -342,21 +342,34 @@ impl FromStr for Rate {
 /// );
 /// assert!(matches!(Rate::try_per_second(0.0), Err(InvalidRate::OutOfRange { .. })));
 /// ```
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum InvalidRate {
     /// Zero, negative, not a number, infinite, below one per day or above 1e9 per second.
-    #[error("a rate must be from 1 per day to 1e9 per second, not {per_second:?} per second")]
     OutOfRange {
         /// The requested rate, in permits per second.
         per_second: f64,
     },
     /// The text is not a rate.
-    #[error(
-        "not a rate: {text:?} (expected a number, a slash and a time, such as 100/min or 1/5s)"
-    )]
     Malformed {
         /// The text.
         text: String,
     },
 }
+
+impl fmt::Display for InvalidRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange { per_second } => write!(
+                f,
+                "a rate must be from 1 per day to 1e9 per second, not {per_second:?} per second"
+            ),
+            Self::Malformed { text } => write!(
+                f,
+                "not a rate: {text:?} (expected a number, a slash and a time, such as 100/min or 1/5s)"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for InvalidRate {}

@@ -1,8 +1,10 @@
 //! The limiters of one process.
 
+use std::time::Duration;
+
 use tollgate::{
-    AnyRateLimiter, AtKey, CachedRateLimiter, KeyedRateLimiter, Limiter, ManualClock, OwnedLimiter,
-    RateLimiter, TokenBucket, Unlimited,
+    AnyRateLimiter, AtKey, CachedRateLimiter, Jitter, KeyedRateLimiter, Limiter, ManualClock,
+    OwnedLimiter, RateLimiter, TokenBucket, Unlimited,
 };
 
 use super::faces::*;
@@ -41,6 +43,7 @@ faces! {
     key "`AtKey`": |policy, clock| at_key(policy, clock);
     cached "`CachedRateLimiter`": |policy, clock| cached(policy, clock) => only rated,
         Static LimitedBy TOGETHER, Static Places HELD, Otherwise Stats UNCOUNTED;
+    jitter "`Jitter`": |policy, clock| Jitter::new(plain(policy, clock), Duration::ZERO);
     any "`AnyRateLimiter`": |policy, clock| AnyRateLimiter::new(plain(policy, clock));
     any_key "`AnyRateLimiter` of a key": |policy, clock| AnyRateLimiter::new(at_key(policy, clock));
     and_first "`And`, whose first decides":
@@ -48,15 +51,14 @@ faces! {
         Otherwise LimitedBy ONE_OF_TWO;
     and_second "`And`, whose second decides":
         |policy, clock| wide(&clock).and(&plain(policy, clock)),
-        Otherwise LimitedBy ONE_OF_TWO, Otherwise Pause THE_FIRST, Otherwise Shrink THE_FIRST,
-        Otherwise Taught THE_FIRST,
-        Otherwise Close THE_FIRST
+        Otherwise LimitedBy ONE_OF_TWO, Otherwise Pause THE_FIRST, Otherwise Shrink THE_FIRST, Otherwise Reset THE_FIRST,
+        Otherwise Taught THE_FIRST, Otherwise Close THE_FIRST
         => not a_limiter_is_drained_when_its_places_are_back a_place_comes_back_to_a_closed_limiter
         every_call_counts_once no_timed_grant_is_late
         a_reservation_with_a_timeout_keeps_it a_place_comes_back_once;
     and_both "`And` of equal limiters":
         |policy, clock| plain(policy.clone(), clock.clone()).and(&at_key(policy, clock)),
-        Otherwise LimitedBy ONE_OF_TWO;
+        Otherwise LimitedBy ONE_OF_TWO, Otherwise Reset THE_FIRST;
     #[cfg(feature = "feedback")]
     feedback "`Feedback`": |policy, clock| Feedback::new(plain(policy, clock));
     #[cfg(feature = "feedback")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 #[cfg(feature = "feedback")]
 use tollgate::feedback::Feedback;
 use tollgate::redis::RedisRateLimiter;
-use tollgate::{AnyRateLimiter, ManualClock, OwnedLimiter, RateLimiter, TokenBucket};
+use tollgate::{AnyRateLimiter, Jitter, ManualClock, OwnedLimiter, RateLimiter, TokenBucket};
 
 use super::faces::{tests_of_face as tests_of, *};
 use crate::manual::{Manual, new_key};
@@ -28,6 +28,7 @@ fn in_process<P: TestPolicy>(policy: P, clock: ManualClock) -> RateLimiter<P> {
 
 const ONE_OF_TWO: &str =
     "It says which limiter; `first()` and `second()` of the grant say which rule.";
+const THE_FIRST: &str = "Others may share the second limiter, so it is not changed.";
 const LAST_REPLY: &str = "It is known from the last reply of Redis, and changes with the next one.";
 
 faces! {
@@ -35,14 +36,16 @@ faces! {
         |policy, clock| plain(policy, clock), Otherwise Delay LAST_REPLY;
     other_key "`RedisRateLimiter` at a key":
         |policy, clock| at_key(policy, clock), Otherwise Delay LAST_REPLY;
+    jitter "`Jitter` of it": |policy, clock| Jitter::new(plain(policy, clock), Duration::ZERO),
+        Otherwise Delay LAST_REPLY;
     any "`AnyRateLimiter` of it": |policy, clock| AnyRateLimiter::new(plain(policy, clock)),
         Otherwise Delay LAST_REPLY;
     and_in_process "`And`, of it and a `RateLimiter`":
         |policy, clock| plain(policy.clone(), clock.clone()).and(&in_process(policy, clock)),
-        Otherwise Delay LAST_REPLY, Otherwise LimitedBy ONE_OF_TWO;
+        Otherwise Delay LAST_REPLY, Otherwise LimitedBy ONE_OF_TWO, Otherwise Reset THE_FIRST;
     in_process_and "`And`, of a `RateLimiter` and it":
         |policy, clock| in_process(policy.clone(), clock.clone()).and(&plain(policy, clock)),
-        Otherwise LimitedBy ONE_OF_TWO;
+        Otherwise LimitedBy ONE_OF_TWO, Otherwise Reset THE_FIRST;
     #[cfg(feature = "feedback")]
     feedback "`Feedback` of it": |policy, clock| Feedback::new(plain(policy, clock)),
         Otherwise Delay LAST_REPLY;

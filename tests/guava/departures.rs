@@ -1,5 +1,5 @@
 //! Where `tollgate` departs from Guava on purpose: a test for each row of the table in
-//! `docs/guava.md`. The behaviour of Guava in each case was observed by running it.
+//! `docs/from/guava.md`. The behaviour of Guava in each case was observed by running it.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};

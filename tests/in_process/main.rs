@@ -13,10 +13,12 @@ mod composition;
 mod faces;
 #[path = "../faces/in_process.rs"]
 mod faces_in_process;
+mod guarantees;
 mod in_flight;
 mod keyed;
 mod line;
 mod line_of_windows;
+mod names;
 mod pauses;
 mod published_mistakes;
 mod rooms;

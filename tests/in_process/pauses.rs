@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::Limiter as _;
 use tollgate::{
-    AllOf, AnyRateLimiter, FixedWindow, InFlight, KeyedRateLimiter, LeakyBucket, LockOut,
+    AllOf, AnyRateLimiter, FixedWindow, InFlight, Jitter, KeyedRateLimiter, LeakyBucket, LockOut,
     ManualClock, Policy, Rate, RateLimiter, Same, SlidingWindowLog, SmoothBursty, SmoothWarmingUp,
     TokenBucket,
 };
@@ -301,4 +301,65 @@ fn a_pause_that_began_after_the_clock_was_set_back_can_be_ended() {
     resumes_after_the_clock_was_set_back(FixedWindow::new(10, secs(1)));
     resumes_after_the_clock_was_set_back(LeakyBucket::new(Rate::per_second(10.0), 10));
     resumes_after_the_clock_was_set_back(InFlight::new(10));
+}
+
+#[test]
+fn a_reset_keeps_places_in_flight_in_rules_together() {
+    fn check<P: Policy<Cost = u32>>(policy: P) {
+        let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+        let place = limiter.try_acquire(1).expect("a place");
+        drop(limiter.try_acquire(2).expect("places"));
+        limiter.reset();
+        assert_eq!(limiter.available(), 2);
+        drop(place);
+        assert_eq!(limiter.available(), 3);
+        drop(limiter.try_acquire(3).expect("a full bucket"));
+        drop(limiter.try_acquire(2).expect("a full bucket"));
+        assert_eq!(limiter.available(), 0);
+    }
+    let together = || Same((bucket(10.0, 5), InFlight::new(3)));
+    check(together());
+    check(LockOut::new(together(), secs(1)));
+    check(AllOf::new([bucket(10.0, 5).into(), InFlight::new(3).into()]));
+    let locked = LockOut::new(InFlight::new(3), secs(1));
+    check(AllOf::new([locked.into(), bucket(10.0, 5).into()]));
+}
+
+#[test]
+fn a_reset_ends_a_lock_and_what_was_taken_before_gives_nothing_back_to_rules_of_a_file() {
+    let limiter =
+        RateLimiter::with_clock(LockOut::new(bucket(10.0, 2), secs(9)), ManualClock::new());
+    drop(limiter.try_acquire(2).expect("a full bucket"));
+    limiter.try_acquire(1).expect_err("it is locked");
+    limiter.reset();
+    drop(limiter.try_acquire(2).expect("a full bucket"));
+    let rules = AllOf::new([bucket(10.0, 5).into()]);
+    let limiter = RateLimiter::with_clock(rules, ManualClock::new());
+    let before = limiter.try_acquire(5).expect("a full bucket");
+    limiter.reset();
+    drop(limiter.try_acquire(5).expect("a full bucket"));
+    before.refund();
+    assert_eq!(limiter.available(), 0);
+}
+
+#[test]
+fn callers_that_have_waited_do_not_go_on_in_step() {
+    let clock = ManualClock::new();
+    let limiter = Jitter::new(RateLimiter::with_clock(InFlight::new(64), &clock), ms(640));
+    limiter.limiter().pause_for(secs(7));
+    let mut callers: Vec<_> = (0..64).map(|_| limiter.acquire(1)).collect();
+    callers.retain_mut(is_waiting);
+    assert_eq!(callers.len(), 64);
+    clock.advance(secs(7));
+    let mut most_at_once = 0;
+    for _ in 0..64 {
+        let before = callers.len();
+        callers.retain_mut(is_waiting);
+        most_at_once = most_at_once.max(before - callers.len());
+        clock.advance(ms(10));
+    }
+    callers.retain_mut(is_waiting);
+    assert_eq!(callers.len(), 0);
+    // One in each step if they are evenly spread.
+    assert!(most_at_once < 16, "{most_at_once} at once");
 }

@@ -18,3 +18,5 @@ mod support;
 mod tower;
 #[cfg(feature = "tracing")]
 mod tracing;
+#[cfg(feature = "ureq")]
+mod ureq;

@@ -184,14 +184,14 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> fmt::Debug for AndGrant<A, B> {
 }
 
 /// What the first limiter granted to a caller that waits for the second. Dropped, it goes back.
-pub(super) struct Kept<G: Granted>(Option<G>);
+pub(crate) struct Kept<G: Granted>(Option<G>);
 
 impl<G: Granted> Kept<G> {
-    pub(super) fn new(grant: G) -> Self {
+    pub(crate) fn new(grant: G) -> Self {
         Self(Some(grant))
     }
 
-    pub(super) fn into_grant(mut self) -> G {
+    pub(crate) fn into_grant(mut self) -> G {
         self.0.take().unwrap_or_else(|| unreachable!("taken here only"))
     }
 }

@@ -1,6 +1,5 @@
 //! What the front desk asks of two limiters.
 
-#[cfg(feature = "metrics")]
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -9,12 +8,13 @@ use std::time::Duration;
 use super::super::sealed::Sealed;
 use super::super::{Ask, Handle, InProcess, Limiter, OwnedLimiter, Queue};
 use super::And;
-use super::grant::AndGrant;
+use super::grant::{AndGrant, Kept};
 use super::place::AndPlace;
 use crate::clock::Clock;
 use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::{Observation, Observe};
+use crate::part::Part;
 use crate::policy::{Cost, Limit, Quota};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::End;
@@ -30,6 +30,11 @@ fn counts(first: Stats, second: Stats, left: &AtomicU64) -> Stats {
     both.granted = second.granted;
     both.given_up += left.load(Ordering::Relaxed);
     both
+}
+
+/// An error of one of the two.
+fn of(index: usize) -> impl FnOnce(Error) -> Error {
+    move |error| error.in_part(Part::new(index, 2))
 }
 
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Sealed for And<A, B> {}
@@ -90,8 +95,25 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
         self.first.resume().await
     }
 
+    async fn reset(&self) -> Result<(), Error> {
+        self.first.reset().await
+    }
+
     async fn shrink_to(&self, remaining: A::Cost) -> Result<Self::Grant, Error> {
         Ok(AndGrant::of_first(self.first.shrink_to(remaining).await?))
+    }
+
+    async fn take_anyway(&self, n: A::Cost) -> Result<Self::Grant, Error> {
+        let first = self.first.take_anyway(n).await.map_err(of(0))?;
+        let first = Kept::new(first);
+        let second = self.second.take_anyway(n).await.map_err(of(1))?;
+        Ok(AndGrant::new(first.into_grant(), second, Arc::clone(&self.left)).taken())
+    }
+
+    async fn would_wait(&self, n: A::Cost) -> Result<Option<Duration>, Error> {
+        let first = self.first.would_wait(n).await.map_err(of(0))?;
+        let second = self.second.would_wait(n).await.map_err(of(1))?;
+        Ok(first.zip(second).map(|(first, second)| first.max(second)))
     }
 
     async fn quota(&self) -> Result<Quota<A::Cost>, Error> {
@@ -115,6 +137,10 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
 
     fn queue_len(&self) -> usize {
         self.first.queue_len() + self.second.queue_len()
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.first.queued_permits().saturating_add(self.second.queued_permits())
     }
 
     fn stats(&self) -> Stats {

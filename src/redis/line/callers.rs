@@ -3,11 +3,10 @@
 use std::task::Waker;
 use std::time::Duration;
 
+use super::KeyLine;
 use super::flight::BATCH;
 use super::waiter::{Booking, KeyWaiter, Outcome, Stage, Turn};
-use super::{KeyLine, without_redis};
 use crate::error::Error;
-use crate::redis::context::Context;
 use crate::redis::options::Options;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
@@ -17,15 +16,14 @@ impl<P: Scripted> KeyLine<P> {
     /// Joins the queue at the place that it claims. `max_wait`: from the arrival. `Err` if the caller need not wait.
     pub(crate) fn enter(
         &mut self,
-        context: &Context<P>,
-        now: Nanos,
         arrived: Nanos,
         cost: P::Cost,
         (max_wait, claim): (Option<Duration>, Claim),
         (turn, waker): (Turn, Option<Waker>),
     ) -> Result<WaiterId, Outcome> {
+        let now = self.now();
         let deadline = max_wait.map(|wait| arrived.saturating_add(wait).max(now));
-        if let Err(outcome) = self.admit(context, now, cost, deadline) {
+        if let Err(outcome) = self.admit(cost, deadline) {
             self.count(&outcome);
             return Err(outcome);
         }
@@ -42,7 +40,7 @@ impl<P: Scripted> KeyLine<P> {
             counted: false,
         };
         let spare = self.spares.first_for(cost).filter(|booking| waiter.is_in_time(booking));
-        let needs_answer = turn != Turn::New || deadline.is_some() || context.scripts.room;
+        let needs_answer = turn != Turn::New || deadline.is_some() || self.context.scripts.room;
         let (id, reach) = self.roster.enter(waiter, claim, needs_answer, waker);
         self.ask_again_for(reach);
         if self.roster.head() == Some(id) && spare.is_some() {
@@ -51,13 +49,8 @@ impl<P: Scripted> KeyLine<P> {
         Ok(id)
     }
 
-    fn admit(
-        &self,
-        context: &Context<P>,
-        now: Nanos,
-        cost: P::Cost,
-        deadline: Option<Nanos>,
-    ) -> Result<(), Outcome> {
+    fn admit(&self, cost: P::Cost, deadline: Option<Nanos>) -> Result<(), Outcome> {
+        let now = self.now();
         let refused = |error: Error| Err(Outcome::Refused(error));
         if self.is_closed() {
             return refused(Error::Closed);
@@ -69,18 +62,19 @@ impl<P: Scripted> KeyLine<P> {
         if let Err(error) = self.agreement.check(now)(cost) {
             return refused(error.into());
         }
-        if let Some(error) = context.health.down() {
-            return Err(without_redis(context, error.unsent(&self.key)));
+        if let Some(error) = self.context.health.down() {
+            return Err(self.without_redis(error.unsent(&self.key)));
         }
         if let Some(deadline) = deadline
             && let Some((due, part)) = self.pacing.refuses(now, cost, deadline)
             && self.roster.waiting() == 0
             && self.spares.is_empty()
         {
-            context.counters.denied_locally.add(1);
+            self.context.counters.denied_locally.add(1);
             return refused(Error::Denied { retry_after: Some(due.since(now)), part });
         }
-        let Options { max_waiters: waiters, max_queued_permits: permits, .. } = context.options;
+        let Options { max_waiters: waiters, max_queued_permits: permits, .. } =
+            self.context.options;
         let bounds = Bounds { waiters, permits, ..Bounds::NONE };
         if let Some(limit) = self.roster.exceeds(bounds, cost) {
             let retry_after = self.roster.next_move().map(|at| at.since(now));
@@ -98,19 +92,18 @@ impl<P: Scripted> KeyLine<P> {
     /// when that may change by itself; `waker` is called when it has.
     pub(crate) fn poll(
         &mut self,
-        context: &Context<P>,
-        now: Nanos,
         id: WaiterId,
         (reserving, waker): (bool, &Waker),
     ) -> Result<(), Option<Nanos>> {
         match self.roster.poll(id, reserving, waker) {
             true => Ok(()),
-            false => Err(self.moves_at(context, now)),
+            false => Err(self.moves_at()),
         }
     }
 
     /// How long a waiter still has to wait, as far as is known.
-    pub(crate) fn delay(&self, id: WaiterId, now: Nanos) -> Duration {
+    pub(crate) fn delay(&self, id: WaiterId) -> Duration {
+        let now = self.now();
         let waiter = &self.roster[id];
         match waiter.stage {
             Stage::Booked(booking) => booking.due.since(now),

@@ -3,7 +3,6 @@
 use super::KeyLine;
 use super::waiter::Outcome;
 use crate::error::Error;
-use crate::redis::context::Context;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
 use crate::wait_queue::End;
@@ -21,18 +20,13 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// `Err`: not yet, and when the line moves next, if that is known.
-    pub(crate) fn close(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-        end: End<'_>,
-    ) -> Result<bool, Option<Nanos>> {
+    pub(crate) fn close(&mut self, end: End<'_>) -> Result<bool, Option<Nanos>> {
         match end {
             End::IsClosed => return Ok(self.is_closed()),
             End::IsDrained(_) if self.is_drained() => {}
             End::IsDrained(waker) => {
                 self.roster.keep_until_drained(waker);
-                return Err(self.moves_at(context, now));
+                return Err(self.moves_at());
             }
             End::Serve => self.roster.close(),
             End::Close => {

@@ -11,12 +11,10 @@ use super::pacing::{Batch, Head};
 use super::report::reports;
 use super::spares::put_aside;
 use super::waiter::{Booking, Outcome};
-use super::without_redis;
 use crate::error::store::StoreError;
 use crate::error::{Error, QueueLimit};
 use crate::observe::Event;
 use crate::redis::connection::{Effect, Failure, Reply};
-use crate::redis::context::Context;
 use crate::redis::script::wire::{Answer, Verdict};
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
@@ -47,60 +45,55 @@ struct Taken<C> {
 
 impl<P: Scripted> KeyLine<P> {
     /// The request of a flight has ended.
-    pub(crate) fn land(&mut self, context: &Context<P>, now: Nanos, number: u64, end: RequestEnd) {
+    pub(crate) fn land(&mut self, number: u64, end: RequestEnd) {
         let Some(request) = self.transport.land(number) else {
             // Too late for its callers, but it is an answer.
             if matches!(end, RequestEnd::Replied(_)) {
-                self.note_answer(context, now, Nanos::ZERO);
+                self.note_answer(Nanos::ZERO);
             }
             return;
         };
         self.roster.forget_served();
         if let Some(request) = request {
-            self.end(context, now, request, end);
+            self.end(request, end);
         }
-        self.transport.collect(context, now);
+        self.transport.collect(&self.context, self.now());
     }
 
     /// Applies the end of a request.
-    pub(super) fn end(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-        mut request: InFlightRequest<P::Cost>,
-        end: RequestEnd,
-    ) {
+    pub(super) fn end(&mut self, mut request: InFlightRequest<P::Cost>, end: RequestEnd) {
+        let now = self.now();
         let rest = match &end {
-            RequestEnd::Replied(reply) => match self.replied(context, now, &mut request, reply) {
+            RequestEnd::Replied(reply) => match self.replied(&mut request, reply) {
                 Some(rest) => {
-                    context.counters.answered.add(1);
-                    context.counters.latency.add_time(now.since(request.at));
+                    self.context.counters.answered.add(1);
+                    self.context.counters.latency.add_time(now.since(request.at));
                     rest
                 }
-                None => self.failed(context, now, &request, &Failure::strange(reply)),
+                None => self.failed(&request, &Failure::strange(reply)),
             },
-            RequestEnd::Failed(failure) => self.failed(context, now, &request, failure),
+            RequestEnd::Failed(failure) => self.failed(&request, failure),
             RequestEnd::NoSlot | RequestEnd::Withdrawn => {
                 if matches!(end, RequestEnd::NoSlot) {
                     self.transport.note_crowd(now);
                 }
-                context.health.abandoned(request.tries);
+                self.context.health.abandoned(request.tries);
                 Rest::Repeat
             }
         };
         match rest {
             Rest::Settled => {}
-            Rest::Repeat => self.repeat(context, now, request.kind),
-            Rest::Refuse(error) => self.refuse(context, now, request.kind, &error),
+            Rest::Repeat => self.repeat(request.kind),
+            Rest::Refuse(error) => self.refuse(request.kind, &error),
         }
         if let RequestEnd::Replied(Reply::PolicyMismatch(..)) = end {
-            self.turn_away_the_too_large(now);
+            self.turn_away_the_too_large();
         }
         self.hand_on_spare();
     }
 
-    fn repeat(&mut self, context: &Context<P>, now: Nanos, kind: RequestKind<P::Cost>) {
-        self.lease.failed(context, now, false);
+    fn repeat(&mut self, kind: RequestKind<P::Cost>) {
+        self.lease.failed(&self.context, self.now(), false);
         match kind {
             RequestKind::Take(_, ids) => {
                 for id in ids {
@@ -112,30 +105,24 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    fn refuse(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-        kind: RequestKind<P::Cost>,
-        error: &StoreError,
-    ) {
+    fn refuse(&mut self, kind: RequestKind<P::Cost>, error: &StoreError) {
         // A probe takes nothing, so nothing is lost with it.
         if error.may_have_charged() && !matches!(kind, RequestKind::Probe) {
-            context.counters.lost.add(1);
+            self.context.counters.lost.add(1);
         }
         // A key at fault is left alone.
         if error.is_unavailable() {
             let may_have_booked = matches!(kind, RequestKind::Take(..)) && error.may_have_charged();
-            self.lease.failed(context, now, may_have_booked);
+            self.lease.failed(&self.context, self.now(), may_have_booked);
         }
         match kind {
             RequestKind::Take(_, ids) => {
                 for id in ids {
                     if self.roster.unask(id) {
                         let outcome = match error.is_unavailable()
-                            || context.options.foreign_is_unavailable
+                            || self.context.options.foreign_is_unavailable
                         {
-                            true => without_redis(context, error.clone()),
+                            true => self.without_redis(error.clone()),
                             false => Outcome::Refused(error.clone().into()),
                         };
                         self.turn_away(id, outcome);
@@ -147,57 +134,46 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    fn failed(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-        request: &InFlightRequest<P::Cost>,
-        failure: &Failure,
-    ) -> Rest {
-        context.counters.failed.add(1);
+    fn failed(&mut self, request: &InFlightRequest<P::Cost>, failure: &Failure) -> Rest {
+        self.context.counters.failed.add(1);
         let error = failure.error(&self.key);
         if failure.key {
             // The server is there.
-            context.counters.foreign.add(1);
-            self.note_answer(context, now, request.at);
+            self.context.counters.foreign.add(1);
+            self.note_answer(request.at);
             self.pacing.ask_again();
             return Rest::Refuse(error);
         }
-        let down = self.outage.failed(context, now, request, &error, self.pacing.random());
+        let down =
+            self.outage.failed(&self.context, self.now(), request, &error, self.pacing.random());
         self.events.extend(down);
         if failure.effect == Effect::None { Rest::Repeat } else { Rest::Refuse(error) }
     }
 
     /// A reply has come. `None` if it is malformed.
-    fn replied(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-        request: &mut InFlightRequest<P::Cost>,
-        reply: &Reply,
-    ) -> Option<Rest> {
+    fn replied(&mut self, request: &mut InFlightRequest<P::Cost>, reply: &Reply) -> Option<Rest> {
         if let Reply::PolicyMismatch(word, number, bytes) = reply {
-            self.note_answer(context, now, request.at);
-            return Some(self.disagree(context, &mut request.kind, (word, *number, bytes)));
+            self.note_answer(request.at);
+            return Some(self.disagree(&mut request.kind, (word, *number, bytes)));
         }
         match &mut request.kind {
             RequestKind::Take(ahead, ids) => {
-                let answers = wire::answers(reply, &request.calls, context.scripts.parts)?;
-                self.note_answer(context, now, request.at);
+                let answers = wire::answers(reply, &request.calls, self.context.scripts.parts)?;
+                self.note_answer(request.at);
                 // The waiters within reach; the others are newcomers behind waiters that were not asked for.
                 let within = ahead.map_or(ids.len(), |ahead| ahead.behind);
                 let sent = (request.at, request.policy);
-                self.taken(context, now, (ids, within), sent, answers);
+                self.taken((ids, within), sent, answers);
                 self.set_again();
             }
             RequestKind::Change(changes) => {
                 let reports = reports::<P>(changes, (request.at, request.policy), reply)?;
-                self.note_answer(context, now, request.at);
+                self.note_answer(request.at);
                 if let Reply::Numbers(numbers) = reply
                     && request.policy == self.agreement.number()
                     && changes.iter().any(|change| change.claim == Claim::Set)
                 {
-                    self.agreement.confirm(context, numbers[0]);
+                    self.agreement.confirm(&self.context, numbers[0]);
                 }
                 if !changes.is_empty() {
                     // Earlier replies are from before these changes.
@@ -207,22 +183,17 @@ impl<P: Scripted> KeyLine<P> {
                     let _ = change.done.map(|done| done.send(Ok(report)));
                 }
             }
-            RequestKind::Probe => self.note_answer(context, now, request.at),
+            RequestKind::Probe => self.note_answer(request.at),
         }
         Some(Rest::Settled)
     }
 
     /// The key holds another policy than ours, or something unknown.
-    fn disagree(
-        &mut self,
-        context: &Context<P>,
-        kind: &mut RequestKind<P::Cost>,
-        told: (&str, i64, &[u8]),
-    ) -> Rest {
+    fn disagree(&mut self, kind: &mut RequestKind<P::Cost>, told: (&str, i64, &[u8])) -> Rest {
         self.pacing.ask_again();
-        match self.agreement.accept(context, kind, told) {
+        match self.agreement.accept(&self.context, kind, told) {
             Ruling::Foreign(format) => {
-                context.counters.foreign.add(1);
+                self.context.counters.foreign.add(1);
                 return Rest::Refuse(StoreError::foreign(&self.key, format, None));
             }
             Ruling::Set => {
@@ -231,7 +202,7 @@ impl<P: Scripted> KeyLine<P> {
                     self.set_again();
                 }
             }
-            Ruling::Claim => self.outbox.push_first(KeyChange::claiming(), self.time.latest()),
+            Ruling::Claim => self.outbox.push_first(KeyChange::claiming(), self.now()),
             Ruling::Look => {}
             Ruling::Adopt(adopted) => {
                 // They were for another policy.
@@ -249,27 +220,26 @@ impl<P: Scripted> KeyLine<P> {
     /// Redis has answered for waiters. `within`: how many of them are within reach.
     fn taken(
         &mut self,
-        context: &Context<P>,
-        now: Nanos,
         (ids, within): (&[WaiterId], usize),
         sent: (Nanos, u32),
         answers: Vec<Answer>,
     ) {
-        context.counters.asked.add(ids.len());
+        let now = self.now();
+        self.context.counters.asked.add(ids.len());
         let (was_time, passed) = (self.pacing.was_time(sent.0), self.pacing.passed());
         let soonest = answers.first().filter(|answer| answer.verdict != Verdict::Full);
         let soonest = soonest.and_then(|answer| answer.wait);
-        let mut taken = self.begin_taken(context, now, sent);
+        let mut taken = self.begin_taken(sent);
         for (index, (&id, answer)) in ids.iter().zip(answers).enumerate() {
             if index == within {
                 self.hand_on(self.roster.head(), (std::mem::take(&mut taken.spare), taken.cost));
             }
-            self.settle(context, now, id, &answer, &mut taken);
+            self.settle(id, &answer, &mut taken);
         }
         let Taken { spare, cost, booked, first_due, later, .. } = taken;
         // Waiters may have come meanwhile.
         self.hand_on(self.roster.head(), (spare, cost));
-        self.lease.begin(context, sent.0);
+        self.lease.begin(&self.context, sent.0);
         if within == 0 {
             self.pacing.plan_by_others(soonest.map(|wait| now.saturating_add(wait)));
             return;
@@ -288,19 +258,15 @@ impl<P: Scripted> KeyLine<P> {
             }
         };
         let batch = Batch { within, booked, first_due, last_due: self.spares.last_due() };
-        self.pacing.plan(context, now, &batch, head);
+        self.pacing.plan(&self.context, now, &batch, head);
     }
 
-    fn begin_taken(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-        (sent, policy): (Nanos, u32),
-    ) -> Taken<P::Cost> {
+    fn begin_taken(&mut self, (sent, policy): (Nanos, u32)) -> Taken<P::Cost> {
+        let now = self.now();
         let trip = now.since(sent);
         self.pacing.took(trip);
         // The process stood still meanwhile: its waiters may have lost their bookings.
-        if trip > context.options.deadline.saturating_add(context.options.horizon) {
+        if trip > self.context.options.deadline.saturating_add(self.context.options.horizon) {
             self.spares.note_standstill(now);
         }
         let has_booked = self.roster.front_booking().is_some();
@@ -317,14 +283,7 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Applies the answer for one waiter.
-    fn settle(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-        id: WaiterId,
-        answer: &Answer,
-        taken: &mut Taken<P::Cost>,
-    ) {
+    fn settle(&mut self, id: WaiterId, answer: &Answer, taken: &mut Taken<P::Cost>) {
         let cost = self.roster[id].cost;
         if taken.cost != cost {
             self.return_all((taken.spare.drain(..), taken.cost));
@@ -335,7 +294,7 @@ impl<P: Scripted> KeyLine<P> {
             self.pacing.forget_refusal();
             taken.booked += 1;
             let wait = answer.wait.unwrap_or_default();
-            let booking = self.spares.booking(now, taken.sent, sequence, wait);
+            let booking = self.spares.booking(self.now(), taken.sent, sequence, wait);
             if taken.is_overdue {
                 self.return_booking(cost, booking);
                 if self.roster.unask(id) {
@@ -364,19 +323,12 @@ impl<P: Scripted> KeyLine<P> {
                 self.roster.book(id, booking);
                 self.pacing.booked();
             }
-            None => self.not_booked(context, now, id, answer, taken),
+            None => self.not_booked(id, answer, taken),
         }
     }
 
-    fn not_booked(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-        id: WaiterId,
-        answer: &Answer,
-        taken: &mut Taken<P::Cost>,
-    ) {
-        let due = answer.wait.map(|wait| now.saturating_add(wait));
+    fn not_booked(&mut self, id: WaiterId, answer: &Answer, taken: &mut Taken<P::Cost>) {
+        let due = answer.wait.map(|wait| self.now().saturating_add(wait));
         self.roster.project(id, due);
         match answer.verdict {
             Verdict::Later => {
@@ -395,7 +347,7 @@ impl<P: Scripted> KeyLine<P> {
                 let error = Error::Denied { retry_after: answer.wait, part };
                 self.turn_away(id, Outcome::Refused(error));
                 // A policy that punishes must see each refusal.
-                if let Some(due) = due.filter(|_| !context.scripts.punish) {
+                if let Some(due) = due.filter(|_| !self.context.scripts.punish) {
                     self.pacing.refused(cost, due, part);
                 }
             }

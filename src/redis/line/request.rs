@@ -7,7 +7,7 @@ use super::KeyLine;
 use super::change::{KeyChange, Refund};
 use super::flight::{InFlightRequest, RequestEnd, RequestKind, Step};
 use super::waiter::Turn;
-use crate::redis::context::{Context, Slot};
+use crate::redis::context::Slot;
 use crate::redis::health::SendPermission;
 use crate::redis::script::wire::{Ahead, Call};
 use crate::redis::script::{Scripted, wire};
@@ -23,39 +23,37 @@ fn ago(now: Nanos, earliest: Nanos) -> f64 {
 
 impl<P: Scripted> KeyLine<P> {
     /// Makes the next request, if one is due. Returns the number of its flight.
-    pub(crate) fn next(&mut self, context: &Context<P>, now: Nanos) -> Option<u64> {
+    pub(crate) fn next(&mut self) -> Option<u64> {
+        let now = self.now();
         // Callers that were just served may still come back for it.
         let collects = self.roster.served() > 0 && now < self.transport.collect_until();
         if !self.transport.is_free() || collects {
             return None;
         }
-        let request = self.next_request(context, now);
+        let request = self.next_request();
         if request.is_none() {
             self.transport.forget_crowd();
         }
-        request.map(|request| self.transport.take_off(context, now, request))
+        request.map(|request| self.transport.take_off(&self.context, now, request))
     }
 
-    fn next_request(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-    ) -> Option<InFlightRequest<P::Cost>> {
-        if self.outage.pauses(context, now) {
+    fn next_request(&mut self) -> Option<InFlightRequest<P::Cost>> {
+        let now = self.now();
+        if self.outage.pauses(&self.context, now) {
             return None;
         }
-        let may = context.health.may_ask(now, self.outage.is_on());
-        let Some(kind) = self.choose(context, now, may) else {
-            context.health.abandoned(may.group());
+        let may = self.context.health.may_ask(now, self.outage.is_on());
+        let Some(kind) = self.choose(may) else {
+            self.context.health.abandoned(may.group());
             return None;
         };
         self.agreement.asks(&kind);
         let calls = match &kind {
-            RequestKind::Take(ahead, ids) => self.calls(context, now, *ahead, ids),
+            RequestKind::Take(ahead, ids) => self.calls(*ahead, ids),
             RequestKind::Change(_) | RequestKind::Probe => Vec::new(),
         };
         Some(InFlightRequest {
-            arguments: self.arguments(context, now, &kind, &calls),
+            arguments: self.arguments(&kind, &calls),
             calls,
             kind,
             at: now,
@@ -65,12 +63,8 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// What to ask for: waiters and changes take turns.
-    fn choose(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-        may: SendPermission,
-    ) -> Option<RequestKind<P::Cost>> {
+    fn choose(&mut self, may: SendPermission) -> Option<RequestKind<P::Cost>> {
+        let now = self.now();
         match may {
             SendPermission::Ask | SendPermission::Try(_) => {}
             SendPermission::Probe(_) => return Some(RequestKind::Probe),
@@ -81,7 +75,7 @@ impl<P: Scripted> KeyLine<P> {
             let is_sum =
                 |cost| (P::HOOKS.ready_behind)(policy, &policy.idle(now), now, 0, cost).is_some();
             let (reach, sent) = (self.pacing.reach(now), self.outbox.sent());
-            let (ahead, ids) = self.roster.ask(reach, sent, context.scripts.room, is_sum);
+            let (ahead, ids) = self.roster.ask(reach, sent, self.context.scripts.room, is_sum);
             if !ids.is_empty() {
                 return Some(RequestKind::Take(ahead, ids));
             }
@@ -95,19 +89,13 @@ impl<P: Scripted> KeyLine<P> {
         self.outage.is_on().then_some(RequestKind::Probe)
     }
 
-    fn calls(
-        &self,
-        context: &Context<P>,
-        now: Nanos,
-        ahead: Option<Ahead<P::Cost>>,
-        ids: &[WaiterId],
-    ) -> Vec<Call<P::Cost>> {
+    fn calls(&self, ahead: Option<Ahead<P::Cost>>, ids: &[WaiterId]) -> Vec<Call<P::Cost>> {
         let head = ids.first().copied().filter(|_| ahead.is_none_or(|ahead| ahead.behind > 0));
         let call = |&id| {
             let waiter = &self.roster[id];
-            let patience = waiter.deadline.map(|deadline| deadline.since(now));
+            let patience = waiter.deadline.map(|deadline| deadline.since(self.now()));
             let is_head = Some(id) == head;
-            let horizon = self.pacing.ahead(context, waiter.cost, is_head);
+            let horizon = self.pacing.ahead(&self.context, waiter.cost, is_head);
             let limit = patience.map_or(horizon, |patience| horizon.min(patience));
             let fresh = waiter.stage.turn() != Some(Turn::Later);
             Call { cost: waiter.cost, limit, patience, fresh }
@@ -115,23 +103,17 @@ impl<P: Scripted> KeyLine<P> {
         ids.iter().map(call).collect()
     }
 
-    fn arguments(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-        kind: &RequestKind<P::Cost>,
-        calls: &[Call<P::Cost>],
-    ) -> Vec<Vec<u8>> {
+    fn arguments(&mut self, kind: &RequestKind<P::Cost>, calls: &[Call<P::Cost>]) -> Vec<Vec<u8>> {
         let header = || self.agreement.header_of_key().bytes.clone();
         let mut arguments = match kind {
             RequestKind::Take(ahead, _) => {
                 wire::calls::<P>(self.agreement.header(), *ahead, calls.iter().copied())
             }
-            RequestKind::Change(changes) => vec![header(), self.todo(now, changes)],
+            RequestKind::Change(changes) => vec![header(), self.todo(changes)],
             // It writes, so it fails at a read-only server.
             RequestKind::Probe => vec![header(), vec![b'H']],
         };
-        let lease = if P::HELD { self.write_lease(context, now) } else { Vec::new() };
+        let lease = if P::HELD { self.write_lease() } else { Vec::new() };
         match kind {
             RequestKind::Take(..) if P::HELD => {
                 arguments.resize(2, Vec::new());
@@ -139,20 +121,21 @@ impl<P: Scripted> KeyLine<P> {
             }
             RequestKind::Take(..) => {}
             RequestKind::Change(changes) => {
-                arguments.extend([lease, self.agreement.claim(context, changes)]);
+                arguments.extend([lease, self.agreement.claim(&self.context, changes)]);
             }
             RequestKind::Probe => arguments.extend([lease, Vec::new()]),
         }
         arguments
     }
 
-    fn write_lease(&mut self, context: &Context<P>, now: Nanos) -> Vec<u8> {
+    fn write_lease(&mut self) -> Vec<u8> {
         let waits = self.roster.waiting() > 0;
         let listens = if waits { self.pacing.listens() } else { Duration::ZERO };
-        self.lease.write(context, now, listens)
+        self.lease.write(&self.context, self.now(), listens)
     }
 
-    fn todo(&self, now: Nanos, changes: &[KeyChange<P::Cost>]) -> Vec<u8> {
+    fn todo(&self, changes: &[KeyChange<P::Cost>]) -> Vec<u8> {
+        let now = self.now();
         let mut todo = Vec::new();
         for change in changes {
             todo.extend(&change.todo);
@@ -170,26 +153,21 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// The task of a flight begins with its request. `slot`: if it has waited for one.
-    pub(crate) fn begin(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-        number: u64,
-        slot: Option<Slot>,
-    ) -> Step {
-        let slots = context.slots.of(self.outage.is_on());
+    pub(crate) fn begin(&mut self, number: u64, slot: Option<Slot>) -> Step {
+        let now = self.now();
+        let slots = Arc::clone(self.context.slots.of(self.outage.is_on()));
         let Some(request) = self.transport.request(now, number) else { return Step::Next };
-        if context.health.down().is_some() && !request.is_probe() {
+        if self.context.health.down().is_some() && !request.is_probe() {
             // Another key has found out while this one waited for the connection.
-            self.end(context, now, request, RequestEnd::Withdrawn);
+            self.end(request, RequestEnd::Withdrawn);
             return Step::Next;
         }
-        let Some(slot) = slot.or_else(|| Arc::clone(slots).try_acquire_owned().ok()) else {
+        let Some(slot) = slot.or_else(|| Arc::clone(&slots).try_acquire_owned().ok()) else {
             self.transport.wait_for_slot();
-            self.end(context, now, request, RequestEnd::NoSlot);
-            return Step::WaitForSlot(Arc::clone(slots));
+            self.end(request, RequestEnd::NoSlot);
+            return Step::WaitForSlot(slots);
         };
-        self.transport.send(context, now, request, slot)
+        self.transport.send(&self.context, now, request, slot)
     }
 
     /// The task has no request to send.

@@ -66,6 +66,11 @@ impl<C: Cost> Roster<C> {
         self.queue.len() - self.gone
     }
 
+    /// The permits that they ask for.
+    pub(super) fn permits(&self) -> u64 {
+        self.permits
+    }
+
     /// Whether there is no entry, not even a stale one.
     pub(super) fn is_empty(&self) -> bool {
         self.queue.len() == 0

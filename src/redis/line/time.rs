@@ -6,12 +6,10 @@ use super::KeyLine;
 use super::change::refuse_all;
 use super::flight::RequestEnd;
 use super::waiter::Outcome;
-use super::without_redis;
 use crate::clock::Alarm;
 use crate::error::Error;
 use crate::error::store::StoreError;
 use crate::redis::connection::{Effect, Failure};
-use crate::redis::context::Context;
 use crate::redis::health::State;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
@@ -23,14 +21,15 @@ const LATE: Duration = Duration::from_millis(100);
 /// What is due.
 impl<P: Scripted> KeyLine<P> {
     /// Grants bookings that are due, and refuses waiters whose deadline has passed.
-    pub(crate) fn pump(&mut self, context: &Context<P>, now: Nanos) {
-        self.outage.forget(context);
-        let late = context.options.horizon.max(LATE);
+    pub(crate) fn pump(&mut self) {
+        let now = self.now();
+        self.outage.forget(&self.context);
+        let late = self.context.options.horizon.max(LATE);
         // Once until the next grant: a runtime may always be this late.
         if !self.spares.stood_still()
             && self.roster.front_booking().is_some_and(|booking| now.since(booking.due) > late)
         {
-            self.return_overdue(now);
+            self.return_overdue();
         }
         if self.spare_until().is_some_and(|due| due <= now) {
             let due = self.spares.take_due(now);
@@ -43,22 +42,23 @@ impl<P: Scripted> KeyLine<P> {
         while let Some((deadline, id)) = self.roster.first_deadline()
             && deadline <= now
         {
-            self.end_wait(context, now, id, deadline);
+            self.end_wait(id, deadline);
         }
-        self.give_up_on_redis(context, now);
+        self.give_up_on_redis();
     }
 
     /// The deadline of a waiter has passed.
-    fn end_wait(&mut self, context: &Context<P>, now: Nanos, id: WaiterId, deadline: Nanos) {
+    fn end_wait(&mut self, id: WaiterId, deadline: Nanos) {
+        let now = self.now();
         let waiter = &self.roster[id];
         let is_asked = waiter.stage.is_asked();
-        if let Some(error) = self.trouble(context) {
+        if let Some(error) = self.trouble() {
             // It is unknown whether its turn would have come.
             let error = match is_asked {
                 true => Failure::late(deadline.since(waiter.joined)).error(&self.key),
                 false => error.unsent(&self.key),
             };
-            self.turn_away(id, without_redis(context, error));
+            self.turn_away(id, self.without_redis(error));
             return;
         }
         let may_be_due = !is_asked && waiter.projected.is_some_and(|at| at <= now);
@@ -76,8 +76,8 @@ impl<P: Scripted> KeyLine<P> {
 
     /// The process stood still while its bookings came due: they are not granted all at once, but returned, and
     /// the next requests ask for their waiters again.
-    fn return_overdue(&mut self, now: Nanos) {
-        self.spares.note_standstill(now);
+    fn return_overdue(&mut self) {
+        self.spares.note_standstill(self.now());
         self.return_bookings();
     }
 
@@ -88,45 +88,48 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// If Redis has been away for the deadline, no caller waits for it any longer.
-    fn give_up_on_redis(&mut self, context: &Context<P>, now: Nanos) {
-        if context.health.is_well() && !self.outage.is_on() {
+    fn give_up_on_redis(&mut self) {
+        let now = self.now();
+        if self.context.health.is_well() && !self.outage.is_on() {
             return;
         }
-        self.events.extend(context.health.pass(now));
+        self.events.extend(self.context.health.pass(now));
         let own = self.outage.exceeds_deadline(now);
-        let Some(error) = context.health.down().or_else(|| own.cloned()) else { return };
+        let Some(error) = self.context.health.down().or_else(|| own.cloned()) else { return };
         let error = error.unsent(&self.key);
         let waiting: Vec<_> = self.roster.unasked().collect();
         if !waiting.is_empty() {
             self.outage.note_need();
         }
         for id in waiting {
-            let outcome = without_redis(context, error.clone());
+            let outcome = self.without_redis(error.clone());
             self.turn_away(id, outcome);
         }
         refuse_all(self.outbox.take_all(), &error);
     }
 
     /// Why requests are not sent as usual, if they are not.
-    fn trouble(&self, context: &Context<P>) -> Option<StoreError> {
+    fn trouble(&self) -> Option<StoreError> {
         let crowd = || self.transport.crowded().map(|_| self.crowd(Effect::None));
-        self.outage.error().or_else(crowd).or_else(|| context.health.doubt())
+        self.outage.error().or_else(crowd).or_else(|| self.context.health.doubt())
     }
 
     /// Whether requests for this key have failed for so long that callers are served without Redis.
-    pub(crate) fn is_away(&mut self, context: &Context<P>, now: Nanos) -> bool {
-        self.outage.forget(context);
+    pub(crate) fn is_away(&mut self) -> bool {
+        let now = self.read_clock();
+        self.outage.forget(&self.context);
         self.outage.exceeds_deadline(now).is_some()
-            || self.transport.is_crowded_out(context.options.deadline, now)
+            || self.transport.is_crowded_out(self.context.options.deadline, now)
     }
 
     /// No caller waits for a task that stands still, nor for a slot.
-    pub(crate) fn give_up_on_flight(&mut self, context: &Context<P>, now: Nanos) {
-        let deadline = context.options.deadline;
+    pub(crate) fn give_up_on_flight(&mut self) {
+        let now = self.now();
+        let deadline = self.context.options.deadline;
         if self.transport.is_overdue(now) {
-            self.lose_flight(context, now, &format!("nothing was heard of it within {deadline:?}"));
+            self.lose_flight(&format!("nothing was heard of it within {deadline:?}"));
         }
-        self.transport.return_slot(context, now);
+        self.transport.return_slot(&self.context, now);
         let Some(since) = self.transport.crowded() else { return };
         let is_over = |joined: Nanos| joined.max(since).saturating_add(deadline) <= now;
         let unanswered = self.roster.unanswered();
@@ -135,22 +138,22 @@ impl<P: Scripted> KeyLine<P> {
         for id in over {
             let asked = self.roster[id].stage.is_asked();
             let error = if asked { sent.clone() } else { unsent.clone() };
-            self.turn_away(id, without_redis(context, error));
+            self.turn_away(id, self.without_redis(error));
         }
         refuse_all(self.outbox.take_while(is_over), &unsent);
     }
 
     /// The task of a flight has ended early, as by a panic.
-    pub(crate) fn abandon(&mut self, context: &Context<P>, now: Nanos, number: u64) {
+    pub(crate) fn abandon(&mut self, number: u64) {
         if self.transport.is_under_way(number) {
-            self.lose_flight(context, now, "the task that sends requests has ended");
+            self.lose_flight("the task that sends requests has ended");
         }
     }
 
-    fn lose_flight(&mut self, context: &Context<P>, now: Nanos, why: &str) {
+    fn lose_flight(&mut self, why: &str) {
         if let Some((request, effect)) = self.transport.lose() {
             let failure = Failure::new(effect, why.into());
-            self.end(context, now, request, RequestEnd::Failed(failure));
+            self.end(request, RequestEnd::Failed(failure));
         }
     }
 }
@@ -158,8 +161,8 @@ impl<P: Scripted> KeyLine<P> {
 /// What is next.
 impl<P: Scripted> KeyLine<P> {
     /// When the line may move by itself: with a request in flight not before the reply.
-    pub(crate) fn moves_at(&self, context: &Context<P>, now: Nanos) -> Option<Nanos> {
-        if self.transport.is_free() { self.next_alarm(context, now) } else { None }
+    pub(crate) fn moves_at(&self) -> Option<Nanos> {
+        if self.transport.is_free() { self.next_alarm() } else { None }
     }
 
     /// When the next waiter is granted or refused by itself.
@@ -178,8 +181,9 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// When the line moves next by itself.
-    fn next_alarm(&self, context: &Context<P>, now: Nanos) -> Option<Nanos> {
-        let (state, fails) = (context.health.state(), self.outage.is_on());
+    fn next_alarm(&self) -> Option<Nanos> {
+        let now = self.now();
+        let (state, fails) = (self.context.health.state(), self.outage.is_on());
         if state == State::Up && !fails {
             return self.next_event();
         }
@@ -192,10 +196,10 @@ impl<P: Scripted> KeyLine<P> {
             State::Up => own,
             // Not before both allow it.
             State::Doubtful => {
-                let again = context.health.again(now, has_business, fails);
+                let again = self.context.health.again(now, has_business, fails);
                 again.map(|at| own.unwrap_or(at).max(at))
             }
-            State::Down => context.health.again(now, has_business, fails),
+            State::Down => self.context.health.again(now, has_business, fails),
         };
         let again = again.filter(|_| self.transport.is_free());
         let until = self.outage.until().filter(|&at| at > now && is_needed);
@@ -203,33 +207,28 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// When the line goes on by itself although a request is under way.
-    fn overdue_at(&self, context: &Context<P>, now: Nanos) -> Option<Nanos> {
+    fn overdue_at(&self) -> Option<Nanos> {
         let collects = self.roster.served() > 0 && self.transport.is_free() && self.has_business();
         let collected = Some(self.transport.collect_until())
-            .filter(|&until| until > now && (collects || self.roster.holds_back()));
+            .filter(|&until| until > self.now() && (collects || self.roster.holds_back()));
         let crowded = self.transport.crowded().and_then(|since| {
             let waiter = self.roster.unanswered().next().map(|id| self.roster[id].joined);
             let first = waiter.into_iter().chain(self.outbox.oldest()).min()?;
-            Some(first.max(since).saturating_add(context.options.deadline))
+            Some(first.max(since).saturating_add(self.context.options.deadline))
         });
         self.transport.looks_at().into_iter().chain(crowded).chain(collected).min()
     }
 
     /// Sets the alarm for the next event. Returns what is left to do after the lock is released.
-    pub(crate) fn arm(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-        alarm: impl FnOnce() -> Alarm,
-    ) -> AfterUnlock {
-        let overdue = self.overdue_at(context, now);
-        let due = self.next_alarm(context, now).into_iter().chain(overdue).min();
+    pub(crate) fn arm(&mut self, alarm: impl FnOnce() -> Alarm) -> AfterUnlock {
+        let overdue = self.overdue_at();
+        let due = self.next_alarm().into_iter().chain(overdue).min();
         let is_free = self.transport.is_free();
-        if due.is_some() && context.options.clock.advances_by_itself() && is_free {
+        if due.is_some() && self.context.options.clock.advances_by_itself() && is_free {
             // The first waiter that sees how long it has to wait moves the clock.
             self.roster.wake_all();
         }
-        self.roster.arm(due, now, alarm)
+        self.roster.arm(due, self.now(), alarm)
     }
 
     /// The alarm went off: it has to be set again.
@@ -244,8 +243,8 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Of the callers that a reply has served only the first is woken, and wakes the others: waking another
     /// thread costs much more than waking a task of one's own runtime. If it does not come soon, the alarm does.
-    pub(crate) fn hold_back(&mut self, lands: bool, now: Nanos) {
-        if lands && now < self.transport.collect_until() {
+    pub(crate) fn hold_back(&mut self, lands: bool) {
+        if lands && self.now() < self.transport.collect_until() {
             self.roster.hold_back();
         } else {
             self.roster.wake_held_back();

@@ -10,11 +10,11 @@ use crate::policy::parts::each_tuple;
 use crate::units::saturating_nanos;
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Nanos, Policy, Rate, Rated, Same,
-    SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+    SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
 };
 
 /// A [`Policy`] that also runs in a Redis server: all policies of this crate but
-/// [`AnyPolicy`] and [`AllOf`](crate::AllOf).
+/// [`Unlimited`], [`AnyPolicy`] and [`AllOf`](crate::AllOf).
 ///
 /// It exists in Rust and in Lua, and both decide the same to a microsecond. The trait is sealed: a custom policy
 /// has no script.

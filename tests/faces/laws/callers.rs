@@ -11,6 +11,37 @@ use futures::executor::block_on;
 
 use super::*;
 
+#[cfg(feature = "stream")]
+pub(crate) fn items_wait_for_permits_and_none_is_lost<F: Face>() {
+    use futures::{Stream, StreamExt};
+    use tollgate::Throttle;
+
+    let (clock, limiter) = full::<F>(2);
+    let mut items = futures::stream::iter(0..6).throttle(&limiter);
+    let mut next = || items.next().now_or_never();
+    assert!(matches!(next(), Some(Some(Ok(0)))));
+    assert!(matches!(next(), Some(Some(Ok(1)))));
+    // Each of these futures is dropped.
+    assert!(next().is_none());
+    assert!(next().is_none());
+    assert_eq!(limiter.queue_len(), 1);
+    clock.advance(TENTH);
+    assert!(matches!(next(), Some(Some(Ok(2)))));
+    assert!(next().is_none());
+    assert_eq!(items.size_hint().0, 3);
+    let (rest, waiting) = items.into_inner();
+    assert_eq!((waiting, rest.collect::<Vec<_>>().now_or_never()), (Some(3), Some(vec![4, 5])));
+    assert_eq!(limiter.queue_len(), 0);
+    // At its end it takes nothing.
+    clock.advance(TENTH);
+    let mut none = futures::stream::empty::<()>().throttle(&limiter);
+    assert!(none.next().now_or_never().expect("the end").is_none());
+    assert_eq!(granted(limiter.available()), 1);
+}
+
+#[cfg(not(feature = "stream"))]
+pub(crate) fn items_wait_for_permits_and_none_is_lost<F: Face>() {}
+
 pub(crate) fn a_future_joins_at_its_first_poll<F: Face>() {
     let (clock, limiter) = empty::<F>(1);
     let mut made_first = limiter.acquire(1);

@@ -1,6 +1,6 @@
 //! What holds all callers back.
 
-use tollgate::AnyRateLimiter;
+use tollgate::{AnyRateLimiter, InFlight, Jitter};
 
 use super::*;
 
@@ -18,6 +18,13 @@ pub(crate) fn a_pause_delays_those_that_wait<F: Face>() {
     // A bucket does not fill in a pause.
     assert_eq!(granted(first).waited(), 11 * TENTH);
     assert_eq!(granted(second.wait()).waited(), 12 * TENTH);
+}
+
+pub(crate) fn a_pause_is_part_of_the_wait_that_is_told<F: Face>() {
+    let (_, limiter) = full::<F>(3);
+    granted(limiter.pause_for(10 * TENTH));
+    // A bucket does not fill in a pause.
+    assert_eq!(granted(limiter.would_wait(1)), Some(11 * TENTH));
 }
 
 pub(crate) fn a_pause_that_is_ended_is_over_at_once<F: Face>() {
@@ -54,6 +61,106 @@ pub(crate) fn what_is_taken_beyond_a_number_comes_back<F: Face>() {
     // Dropped, it stays taken.
     drop(granted(limiter.shrink_to(1)));
     assert_eq!(left(), 1);
+}
+
+pub(crate) fn a_caller_that_has_waited_goes_on_later<F: Face>() {
+    let (clock, inner) = full::<F>(1);
+    let limiter = Jitter::new(inner.clone(), 5 * TENTH);
+    drop(granted(limiter.acquire(1)));
+    let mut waiting = limiter.acquire(1);
+    waits(&mut waiting);
+    clock.advance(TENTH);
+    // It is granted, and goes on within half a second.
+    waits(&mut waiting);
+    assert_eq!((inner.queue_len(), limiter.queue_len()), (0, 0));
+    clock.advance(5 * TENTH);
+    assert_eq!(granted(waiting).waited(), TENTH);
+    drop(granted(limiter.acquire(1)));
+    // A timeout leaves no time.
+    let mut timed = limiter.try_acquire_timeout(1, TENTH);
+    waits(&mut timed);
+    clock.advance(TENTH);
+    drop(granted(timed));
+    // One that leaves meanwhile gives its permit back.
+    let mut leaves = limiter.acquire(1);
+    waits(&mut leaves);
+    clock.advance(TENTH);
+    waits(&mut leaves);
+    drop(leaves);
+    drop(granted(inner.try_acquire(1)));
+}
+
+pub(crate) fn a_limiter_that_is_reset_owes_nothing<F: Face>() {
+    let (clock, limiter) = full::<F>(10);
+    drop(granted(limiter.take_anyway(25)));
+    granted(limiter.pause_for(100 * TENTH));
+    granted(limiter.reset());
+    assert_eq!(granted(limiter.available()), 10);
+    drop(granted(limiter.acquire(10)));
+    is_denied(at_once(limiter.try_acquire(1)), TENTH);
+    clock.advance(3 * TENTH);
+    assert_eq!(granted(limiter.available()), 3);
+}
+
+pub(crate) fn a_reset_grants_those_that_wait<F: Face>() {
+    let (_, limiter) = empty::<F>(2);
+    let [mut first, mut second, mut third] = [(); 3].map(|()| limiter.acquire(1));
+    waits(&mut first);
+    waits(&mut second);
+    waits(&mut third);
+    granted(limiter.reset());
+    granted(first);
+    granted(second);
+    waits(&mut third);
+}
+
+pub(crate) fn places_stay_taken_after_a_reset<F: Face>() {
+    let limiter = F::other(InFlight::new(2), clock());
+    let place = granted(limiter.acquire(1));
+    granted(limiter.reset());
+    assert_eq!(granted(limiter.available()), 1);
+    drop(place);
+    assert_eq!(granted(limiter.available()), 2);
+}
+
+pub(crate) fn what_is_taken_anyway_is_owed<F: Face>() {
+    let (clock, limiter) = full::<F>(10);
+    let before = limiter.stats().granted;
+    drop(granted(limiter.take_anyway(4)));
+    assert_eq!((granted(limiter.available()), limiter.stats().granted), (6, before + 1));
+    let taken = granted(limiter.take_anyway(11));
+    assert_eq!((taken.cost(), taken.waited()), (11, Duration::ZERO));
+    assert_eq!(granted(limiter.would_wait(1)), Some(6 * TENTH));
+    is_denied(at_once(limiter.try_acquire(1)), 6 * TENTH);
+    let mut waiting = limiter.acquire(1);
+    waits(&mut waiting);
+    // It goes before those that wait.
+    drop(granted(limiter.take_anyway(1)));
+    clock.advance(6 * TENTH);
+    waits(&mut waiting);
+    clock.advance(TENTH);
+    assert_eq!(granted(waiting).waited(), 7 * TENTH);
+    assert_eq!(granted(limiter.take_anyway(0)).cost(), 0);
+}
+
+pub(crate) fn what_is_taken_anyway_comes_back<F: Face>() {
+    let (_, limiter) = full::<F>(10);
+    let mut taken = granted(limiter.take_anyway(15));
+    granted(taken.settle(13));
+    assert_eq!(granted(limiter.would_wait(1)), Some(4 * TENTH));
+    taken.refund();
+    assert_eq!(granted(limiter.available()), 10);
+}
+
+pub(crate) fn places_beyond_the_limit_come_back<F: Face>() {
+    let limiter = F::other(InFlight::new(2), clock());
+    let left = || granted(limiter.available());
+    let place = granted(limiter.acquire(1));
+    let beyond = granted(limiter.take_anyway(2));
+    drop(place);
+    assert_eq!(left(), 0);
+    drop(beyond);
+    assert_eq!(left(), 2);
 }
 
 pub(crate) fn a_limiter_without_its_type_is_the_same_limiter<F: Face>() {

@@ -1,5 +1,7 @@
 //! What a limiter tells.
 
+use tollgate::InFlight;
+
 use super::*;
 
 pub(crate) fn what_is_left_is_told<F: Face>() {
@@ -16,6 +18,42 @@ pub(crate) fn what_is_left_is_told<F: Face>() {
     assert_eq!(granted(limiter.available()), 0);
 }
 
+pub(crate) fn a_wait_is_known_before_it_begins<F: Face>() {
+    let (clock, limiter) = full::<F>(3);
+    let wait = |n| at_once(limiter.would_wait(n)).expect("a wait").expect("a known one");
+    assert_eq!((wait(0), wait(3)), (Duration::ZERO, Duration::ZERO));
+    let too_much = at_once(limiter.would_wait(4));
+    assert!(matches!(too_much, Err(Error::ExceedsCapacity(_))), "{too_much:?}");
+    drop(granted(limiter.acquire(2)));
+    assert_eq!((wait(0), wait(1), wait(3)), (Duration::ZERO, Duration::ZERO, 2 * TENTH));
+    let stats = limiter.stats();
+    // Asking takes nothing and joins no queue.
+    assert_eq!((granted(limiter.available()), limiter.queue_len()), (1, 0));
+    assert_eq!(limiter.stats(), stats);
+    drop(granted(limiter.acquire(1)));
+    clock.advance(ms(40));
+    assert_eq!((wait(1), wait(2)), (ms(60), ms(160)));
+    let mut first = limiter.acquire(2);
+    waits(&mut first);
+    assert_eq!((wait(1), wait(3)), (ms(260), ms(460)));
+    assert_eq!(limiter.queue_len(), 1);
+    let mut last = limiter.acquire(3);
+    waits(&mut last);
+    clock.advance(ms(160));
+    assert_eq!(granted(first).waited(), ms(160));
+    clock.advance(ms(300));
+    assert_eq!(granted(last).waited(), ms(460));
+}
+
+pub(crate) fn the_wait_for_a_place_is_not_known<F: Face>() {
+    let limiter = F::other(InFlight::new(2), clock());
+    let wait = |n| at_once(limiter.would_wait(n)).expect("a wait");
+    let place = granted(limiter.acquire(1));
+    assert_eq!((wait(1), wait(2)), (Some(Duration::ZERO), None));
+    drop(place);
+    assert_eq!(wait(2), Some(Duration::ZERO));
+}
+
 pub(crate) fn those_that_wait_are_counted<F: Face>() {
     let (clock, limiter) = empty::<F>(1);
     let [mut first, mut second] = [(); 2].map(|()| limiter.acquire(1));
@@ -23,11 +61,11 @@ pub(crate) fn those_that_wait_are_counted<F: Face>() {
     waits(&mut first);
     waits(&mut second);
     let third = at_once(limiter.reserve(1)).expect("a place");
-    assert_eq!(limiter.queue_len(), 3);
+    assert_eq!((limiter.queue_len(), limiter.queued_permits()), (3, 3));
     drop(second);
-    assert_eq!(limiter.queue_len(), 2);
+    assert_eq!((limiter.queue_len(), limiter.queued_permits()), (2, 2));
     clock.advance(TENTH);
-    assert_eq!(limiter.queue_len(), 1);
+    assert_eq!((limiter.queue_len(), limiter.queued_permits()), (1, 1));
     granted(first);
     clock.advance(TENTH);
     assert_eq!(limiter.queue_len(), 0);

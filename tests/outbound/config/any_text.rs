@@ -59,6 +59,7 @@ const WORDS: &[&str] = &[
     "rpm",
     "20rps",
     "concurrent",
+    "unlimited",
 ];
 
 /// Words of limits in any order, some of them broken.

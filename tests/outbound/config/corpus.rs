@@ -54,11 +54,11 @@ fn errors_in_files_point_at_the_place() {
 #[test]
 fn a_wrong_name_is_found_where_it_stands_if_what_names_are_stands_before_it() {
     let error = |file: &str| serde_json::from_str::<Limits>(file).expect_err(file).to_string();
-    let wrong = "in the name \"*.org\", column 1, \"*\": a host is written in full, without a wildcard, such as \
-                 \"api.example.org\" or \"localhost:3000\"";
-    let before = error("{\n\"per\": \"host\",\n\"limits\": {\n\"*.org\": \"1/s\"\n}\n}");
-    assert_eq!(before, format!("{wrong} at line 4 column 7"));
-    let behind = error("{\n\"limits\": {\n\"*.org\": \"1/s\"\n},\n\"per\": \"host\"\n}");
+    let wrong = "in the name \"a.*\", column 3, \"*\": all hosts under one are written \"*.example.org\"; the limit \
+                 of all others is the default";
+    let before = error("{\n\"per\": \"host\",\n\"limits\": {\n\"a.*\": \"1/s\"\n}\n}");
+    assert_eq!(before, format!("{wrong} at line 4 column 5"));
+    let behind = error("{\n\"limits\": {\n\"a.*\": \"1/s\"\n},\n\"per\": \"host\"\n}");
     assert_eq!(behind, format!("{wrong} at line 6 column 1"));
 }
 
@@ -72,12 +72,12 @@ fn the_files_in_the_docs_are_limits() {
             let file = block.split("```").next().expect("its end");
             if file.contains("[limits]") {
                 let limits: Limits = toml::from_str(file).unwrap_or_else(|error| panic!("{error}"));
-                assert!(limits.names().count() >= 3, "{limits:?}");
+                assert!(limits.names().chain(limits.tiers()).count() >= 3, "{limits:?}");
                 files += 1;
             }
         }
     }
-    assert_eq!(files, 2);
+    assert_eq!(files, 3);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use proptest::option;
 use proptest::prelude::*;
 use tollgate::{
     AllOf, AnyPolicy, FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Rate,
-    SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+    SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
 };
 
 /// A policy, and its table as `key = value`, without braces.
@@ -155,7 +155,9 @@ pub(crate) fn policies() -> impl Strategy<Value = Written> {
     let in_flight = (1u32..).prop_map(|max| {
         Written::new(InFlight::new(max), "in-flight", vec![format!("max = {max}")])
     });
-    let rules = prop_oneof![smooth(), buckets(), windows(), in_flight];
+    let unlimited =
+        Just(Written { policy: Unlimited.into(), table: "policy = \"unlimited\"".into() });
+    let rules = prop_oneof![smooth(), buckets(), windows(), in_flight, unlimited];
     rules.prop_recursive(3, 3, 1, |inner| {
         (inner, spans()).prop_map(|(of, duration)| {
             let fields = vec![format!("of = {{ {} }}", of.table), text("duration", duration)];

@@ -10,6 +10,7 @@ use serde_core::de::DeserializeOwned;
 use tollgate::{
     AllOf, AnyPolicy, FixedWindow, Gcra, Headroom, InFlight, LeakyBucket, Limit, Limits, LockOut,
     Rate, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+    Unlimited,
 };
 
 use super::policies::{policies, rates, several};
@@ -51,10 +52,13 @@ fn limits() -> impl Strategy<Value = Limits> {
         (per_host, named("[a-z]{1,8}[.]example(:8[1-9])?")),
         (per_api_key, named(".{1,12}")),
     ];
-    limits.prop_map(|(limits, named)| {
-        named
+    (limits, named(".{1,12}")).prop_map(|((limits, named), tiers)| {
+        let limits = named
             .into_iter()
-            .fold(limits, |limits, (name, limit)| limits.named(name, limit).expect("no text"))
+            .fold(limits, |limits, (name, limit)| limits.named(name, limit).expect("no text"));
+        tiers
+            .into_iter()
+            .fold(limits, |limits, (tier, limit)| limits.tier(tier, limit).expect("no text"))
     })
 }
 
@@ -177,6 +181,7 @@ fn each_policy_by_its_own_type() {
         "limit = 9, window = '1s', buckets = 4",
     );
     as_its_own_type(InFlight::new(10), "10 in flight", "max = 10");
+    as_its_own_type(Unlimited, "unlimited", "policy = 'unlimited'");
     let lock_out = LockOut::new(AnyPolicy::from(InFlight::new(10)), second);
     as_its_own_type(lock_out, "10 in flight lock out 1s", "of = '10 in flight', duration = '1s'");
 }

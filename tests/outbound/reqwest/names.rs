@@ -132,6 +132,42 @@ async fn a_route_has_one_limit_for_all_ids_and_the_rest_of_a_host_one() {
 }
 
 #[tokio::test]
+async fn a_listed_star_is_a_limit_of_each_host_or_of_one_route() {
+    let limits = |limits: Limits| {
+        limits
+            .named("*.a.org", "2/h burst 2")
+            .and_then(|limits| limits.named("api.a.org", "1/h"))
+            .and_then(|limits| limits.named("*.free.org", "unlimited"))
+            .expect("limits")
+    };
+    let urls = [
+        "http://x.A.org/1",
+        "http://x.a.org/2",
+        "https://x.a.org/3",
+        "http://x.y.a.org./",
+        "http://api.a.org",
+        "http://api.a.org",
+        "http://a.org",
+        "http://a.org",
+        "http://x.free.org",
+        "http://x.free.org",
+    ];
+    let (_, client) = once_an_hour(limits(Limits::per_host("1/h").expect("a limit")));
+    assert_eq!(
+        get(&client, &urls).await,
+        [true, true, false, true, true, false, true, false, true, true],
+    );
+    // A route is one limit for all that it matches.
+    let (limiters, client) = once_an_hour(limits(Limits::per_route("1/h").expect("a limit")));
+    assert_eq!(
+        get(&client, &urls).await,
+        [true, true, false, false, true, false, true, false, true, true],
+    );
+    limiters.reload(Limits::per_route("1/h").expect("a limit"));
+    assert_eq!(get(&client, &["http://x.y.a.org", "http://x.y.a.org"]).await, [true, false]);
+}
+
+#[tokio::test]
 async fn an_api_key_has_one_limit_and_is_shown_nowhere() {
     let limits =
         Limits::per_api_key("1/h").and_then(|limits| limits.named("sk-listed", "2/h burst 2"));
@@ -152,7 +188,7 @@ async fn an_api_key_has_one_limit_and_is_shown_nowhere() {
     assert!(!passes(client.get("http://a.org")).await);
     assert!(passes(client.get("http://b.org")).await);
     let keys = limiters.keyed().keys();
-    assert!(keys.iter().all(|key| key == "sk-listed" || !key.contains("sk-")), "{keys:?}");
+    assert!(keys.iter().all(|key| key == "sk-listed" || !key.as_str().contains("sk-")), "{keys:?}");
     let shown = format!("{limiters:?} {:?} {client:?}", RateLimit::limits(limiters.clone()));
     assert!(!shown.contains("sk-"), "{shown}");
 }

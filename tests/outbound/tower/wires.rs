@@ -132,20 +132,68 @@ async fn serve_greeter(layer: RefuseLayer) -> tonic::transport::Channel {
     tonic::transport::Endpoint::new(url).expect("a URL").connect_lazy()
 }
 
-/// As the documentation of `respond` says.
+/// A refusal by `layer` that a client of tonic sees, and its push-back.
+async fn refused_by(layer: RefuseLayer) -> (Code, Option<String>) {
+    let refused = greet(serve_greeter(layer).await).await.expect_err("refused");
+    let pushback = refused.metadata().get("grpc-retry-pushback-ms");
+    (refused.code(), pushback.map(|millis| millis.to_str().expect("ASCII").to_owned()))
+}
+
 #[tokio::test]
 async fn tonic_reads_a_status_of_grpc() {
-    let layer = RefuseLayer::new(limiter(1).1).respond(|_, response| {
-        response.status = http::StatusCode::OK;
-        for (name, value) in [("content-type", "application/grpc"), ("grpc-status", "8")] {
-            response.headers.insert(name, http::HeaderValue::from_static(value));
-        }
-    });
-    let channel = serve_greeter(layer).await;
+    let (clock, servers) = limiter(1);
+    let channel = serve_greeter(RefuseLayer::new(servers)).await;
     assert_eq!(greet(channel.clone()).await.expect("an answer"), "hello tonic");
-    let refused = greet(channel).await.expect_err("one a minute");
+    clock.advance(Duration::from_micros(1_999_001));
+    let refused = greet(channel.clone()).await.expect_err("one a minute");
     assert_eq!(refused.code(), Code::ResourceExhausted);
-    assert_eq!(refused.metadata().get("retry-after").expect("it is known"), "60");
+    let sent = |name| refused.metadata().get(name).expect("it is known").to_str().expect("ASCII");
+    assert_eq!((sent("retry-after"), sent("grpc-retry-pushback-ms")), ("59", "58001"));
+    clock.advance(Duration::from_millis(58_001));
+    assert_eq!(greet(channel).await.expect("an answer"), "hello tonic");
+}
+
+#[tokio::test]
+async fn each_kind_of_refusal_has_a_status_of_grpc() {
+    let held = RateLimiter::new(InFlight::new(1));
+    let _place = held.try_acquire(1).expect("free");
+    assert_eq!(refused_by(RefuseLayer::new(held.clone())).await, (Code::ResourceExhausted, None));
+    let large = RefuseLayer::new(limiter(1).1).cost(|_| 2);
+    assert_eq!(refused_by(large).await, (Code::ResourceExhausted, Some("-1".to_owned())));
+    let closed = RefuseLayer::new(RateLimiter::new(InFlight::new(0)));
+    assert_eq!(refused_by(closed).await, (Code::Unavailable, None));
+    let year = FixedWindow::new(1, Duration::from_secs(365 * 86_400));
+    let year = RateLimiter::with_clock(year, ManualClock::new());
+    let _grant = year.try_acquire(1).expect("new");
+    let most = Some(i32::MAX.to_string());
+    assert_eq!(refused_by(RefuseLayer::new(year.clone())).await, (Code::ResourceExhausted, most));
+}
+
+/// The content type of the answer is that of the request; others than gRPC's stay with the status of HTTP.
+#[tokio::test]
+async fn only_grpc_is_answered_in_its_words() {
+    let limiter = RateLimiter::new(InFlight::new(0));
+    let app = Router::new().route("/", get(async || "hello")).layer(RefuseLayer::new(limiter));
+    let ask = async |kind: Option<&'static str>| {
+        let mut request = Request::new(axum::body::Body::empty());
+        if let Some(kind) = kind {
+            request.headers_mut().insert("content-type", http::HeaderValue::from_static(kind));
+        }
+        app.clone().oneshot(request).await.expect("infallible")
+    };
+    for kind in ["application/grpc", "application/grpc+proto", "application/grpc-web-text"] {
+        let answer = ask(Some(kind)).await;
+        assert_eq!(
+            (answer.status(), &answer.headers()["grpc-status"]),
+            (http::StatusCode::OK, &"14".parse().expect("a value"))
+        );
+        assert_eq!(answer.headers()["content-type"], kind);
+    }
+    for kind in [None, Some("application/json"), Some("text/application/grpc")] {
+        let answer = ask(kind).await;
+        assert_eq!(answer.status(), http::StatusCode::SERVICE_UNAVAILABLE);
+        assert!(!answer.headers().contains_key("grpc-status"));
+    }
 }
 
 #[tokio::test]
@@ -165,9 +213,9 @@ async fn tonic() {
     clock.advance(Duration::from_secs(60));
     assert!(greet(limited).await.is_ok());
 
-    // The server has had its three, and answers 429, which gRPC reads so.
+    // The server has had its three.
     let refused = greet(channel).await.expect_err("three a minute");
-    assert_eq!(refused.code(), Code::Unavailable);
+    assert_eq!(refused.code(), Code::ResourceExhausted);
     assert_eq!(servers.stats().granted, 3);
 }
 
@@ -189,16 +237,7 @@ async fn a_refusal_under_tonic_has_a_code() {
 #[tokio::test]
 async fn tonic_is_taught_by_push_back() {
     let servers = RefuseLayer::new(limiter(1).1).respond(|_, response| {
-        response.status = http::StatusCode::OK;
         response.headers.remove("retry-after");
-        let fields = [
-            ("content-type", "application/grpc"),
-            ("grpc-status", "8"),
-            ("grpc-retry-pushback-ms", "2500"),
-        ];
-        for (name, value) in fields {
-            response.headers.insert(name, http::HeaderValue::from_static(value));
-        }
     });
     let channel = serve_greeter(servers.fields(false)).await;
     let (clock, ours) = limiter(100);
@@ -208,11 +247,11 @@ async fn tonic_is_taught_by_push_back() {
         .layer(channel);
     assert_eq!(greet(limited.clone()).await.expect("an answer"), "hello tonic");
     let refused = greet(limited.clone()).await.expect_err("by the server");
-    assert_eq!(refused.metadata().get("grpc-retry-pushback-ms").expect("sent"), "2500");
+    assert_eq!(refused.metadata().get("grpc-retry-pushback-ms").expect("sent"), "60000");
     // From here on the layer holds calls back.
     let refused = greet(limited.clone()).await.expect_err("by the layer");
-    assert_eq!((refused.code(), refused.message()), (Code::ResourceExhausted, "Some(2.5s)"));
-    clock.advance(Duration::from_millis(2500));
+    assert_eq!((refused.code(), refused.message()), (Code::ResourceExhausted, "Some(60s)"));
+    clock.advance(Duration::from_secs(60));
     let refused = greet(limited).await.expect_err("by the server");
     assert!(refused.metadata().get("grpc-retry-pushback-ms").is_some(), "it was sent");
 }

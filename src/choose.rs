@@ -1,4 +1,4 @@
-//! What a request asks for: a limiter, and a cost.
+//! What an HTTP request asks for: a limiter, and a cost.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ type OfRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
 /// The limiter and the cost of a request.
 #[derive(Clone)]
-pub(super) struct Ask<C: Cost> {
+pub(crate) struct Ask<C: Cost> {
     limiter: Choice<C>,
     cost: Option<OfRequest<C>>,
 }
@@ -26,12 +26,13 @@ enum Choice<C: Cost> {
 
 impl<C: Cost> Ask<C> {
     /// One permit of this limiter.
-    pub(super) fn one(limiter: AnyRateLimiter<C>) -> Self {
+    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "ureq asks by the request"))]
+    pub(crate) fn one(limiter: AnyRateLimiter<C>) -> Self {
         Self { limiter: Choice::One(limiter), cost: None }
     }
 
     /// One permit of the limiter that `choose` returns.
-    pub(super) fn by<F, L>(choose: F) -> Self
+    pub(crate) fn by<F, L>(choose: F) -> Self
     where
         F: Fn(&Parts) -> L + Send + Sync + 'static,
         L: OwnedLimiter<Cost = C>,
@@ -41,11 +42,11 @@ impl<C: Cost> Ask<C> {
         Self { limiter: Choice::By(Arc::new(choose)), cost: None }
     }
 
-    pub(super) fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> Self {
+    pub(crate) fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> Self {
         Self { cost: Some(Arc::new(cost)), ..self }
     }
 
-    pub(super) fn of(&self, request: &Parts) -> (AnyRateLimiter<C>, C) {
+    pub(crate) fn of(&self, request: &Parts) -> (AnyRateLimiter<C>, C) {
         let limiter = match &self.limiter {
             Choice::One(limiter) => limiter.clone(),
             Choice::By(choose) => choose(request),

@@ -1,0 +1,213 @@
+//! Middleware for [ureq](https://docs.rs/ureq) 3: each request waits on its thread for its limit.
+//!
+//! ```
+//! # use ureq::middleware::MiddlewareNext;
+//! # use ureq::{Body, Error, SendBody, http::{Request, Response}};
+//! use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty, ureq::RateLimit};
+//!
+//! # fn answer(_: Request<SendBody>, _: MiddlewareNext) -> Result<Response<Body>, Error> {
+//! #     Ok(Response::new(Body::builder().data("hello")))
+//! # }
+//! # let clock = ManualClock::auto_advance();
+//! // In a program: `RateLimiter::new(policy)`.
+//! let limiter = RateLimiter::with_clock(SmoothBursty::evenly_spaced(Rate::per_second(10.0)), &clock);
+//! let agent = ureq::Agent::config_builder()
+//!     .middleware(RateLimit::new(limiter))
+//!     # .middleware(answer) // instead of a server
+//!     .http_status_as_error(false) // so that the fields of a 429 are read
+//!     .build()
+//!     .new_agent();
+//! for _ in 0..3 {
+//!     agent.get("http://api.example/").call()?;
+//! }
+//! assert_eq!(clock.elapsed().as_millis(), 200);
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! The agent and its clones share the limit. Threads that wait are served in FIFO order, in one queue with the tasks that
+//! wait for the same limiter. Redirects that ureq follows are one call. A call that fails stays counted, as the server may
+//! have counted it.
+//!
+//! The middleware [learns](crate::feedback) from responses, for each host: a 429 or 503 pauses the calls to it as long as
+//! the server asks, and no more are sent than the server says remain. By default ureq makes an error of a status from 400 on, and
+//! drops its fields: then a 429 is learned from, but not how long it asks to wait. Set `http_status_as_error(false)`.
+//!
+//! A place [in flight](crate::InFlight) is held until the body of the response has been read or is dropped. For that the
+//! body is wrapped, and no longer knows its [`content_length`](::ureq::Body::content_length); the header is still there.
+//!
+//! To settle the true cost of a call, leave the middleware away and write
+//! [`blocking_run_metered`](crate::Limiter::blocking_run_metered).
+
+use std::io::{self, Read};
+use std::time::Duration;
+
+use ::ureq::middleware::{Middleware, MiddlewareNext};
+use ::ureq::{Body, BodyReader, Error, SendBody};
+use http::request::Parts;
+use http::{HeaderMap, Request, Response, StatusCode};
+
+use crate::choose::Ask;
+use crate::feedback::Servers;
+use crate::limiter::any::AnyGrant;
+use crate::limiter::{Granted, OwnedLimiter, acquire_within};
+use crate::park::block_on;
+use crate::policy::Cost;
+
+/// Makes each request of an agent wait for its limit; see the [module](self).
+///
+/// `C` is the type of the cost: `u32`, or a tuple's type.
+#[derive(Clone, Debug)]
+pub struct RateLimit<C: Cost = u32> {
+    ask: Ask<C>,
+    max_wait: Option<Duration>,
+}
+
+impl<C: Cost> RateLimit<C> {
+    /// One limiter for all requests: any of this crate.
+    #[must_use]
+    pub fn new(limiter: impl OwnedLimiter<Cost = C>) -> Self {
+        Self::servers(&Servers::new(limiter))
+    }
+
+    /// As [`new`](Self::new), with the limiter of `servers`, to set how it learns and to look at what it learned.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::feedback::Servers;
+    /// use tollgate::{InFlight, RateLimiter, ureq::RateLimit};
+    ///
+    /// let limiter = RateLimiter::new(InFlight::new(10));
+    /// let servers = Servers::with(limiter, |feedback| feedback.max_wait(Duration::from_secs(60)));
+    /// let agent = ureq::Agent::config_builder().middleware(RateLimit::servers(&servers)).build().new_agent();
+    /// # let _ = agent;
+    /// assert_eq!(servers.learned().len(), 0);
+    /// ```
+    #[must_use]
+    pub fn servers(servers: &Servers<impl OwnedLimiter<Cost = C>>) -> Self {
+        let servers = servers.clone();
+        Self::by(move |request| servers.of(request))
+    }
+
+    /// The limiter that `choose` returns for a request, such as one of a key. It learns if it is a
+    /// [`Feedback`](crate::feedback::Feedback).
+    ///
+    /// ```
+    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket, ureq::RateLimit};
+    ///
+    /// let hosts = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
+    /// let limit = RateLimit::by(move |request| hosts.at(request.uri.host().unwrap_or_default().to_owned()));
+    /// # let _ = limit;
+    /// ```
+    #[must_use]
+    pub fn by<L: OwnedLimiter<Cost = C>>(
+        choose: impl Fn(&Parts) -> L + Send + Sync + 'static,
+    ) -> Self {
+        Self { ask: Ask::by(choose), max_wait: None }
+    }
+
+    /// Sets the cost of a request. Default: one permit, of each part of a tuple.
+    #[must_use]
+    pub fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> Self {
+        Self { ask: self.ask.cost(cost), ..self }
+    }
+
+    /// The longest wait. A request that cannot be granted in this time is refused at once: [`refusal`]. Default: no
+    /// bound.
+    #[must_use]
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        Self { max_wait: Some(max_wait), ..self }
+    }
+}
+
+impl<C: Cost> Middleware for RateLimit<C> {
+    fn handle(
+        &self,
+        request: Request<SendBody>,
+        next: MiddlewareNext,
+    ) -> Result<Response<Body>, Error> {
+        let (parts, body) = request.into_parts();
+        let (limiter, cost) = self.ask.of(&parts);
+        let grant = acquire_within(&limiter, cost, self.max_wait).blocking_wait();
+        let mut grant = grant.map_err(|error| Error::Other(Box::new(error)))?;
+        let response = next.handle(Request::from_parts(parts, body));
+        hear(&mut grant, &response);
+        Ok(with_grant(response?, grant))
+    }
+}
+
+/// Learns from the response, or from its absence.
+fn hear<C: Cost>(grant: &mut AnyGrant<C>, response: &Result<Response<Body>, Error>) {
+    let none = HeaderMap::new();
+    let (status, headers) = match response {
+        Ok(response) => (response.status(), response.headers()),
+        Err(Error::StatusCode(status)) => match StatusCode::from_u16(*status) {
+            Ok(status) => (status, &none),
+            Err(_) => return,
+        },
+        Err(
+            Error::Io(_)
+            | Error::Timeout(_)
+            | Error::HostNotFound
+            | Error::ConnectionFailed
+            | Error::ConnectProxyFailed(_)
+            | Error::Protocol(_),
+        ) => return grant.hear_failure(),
+        // The request was not sent, or its response was read.
+        Err(_) => return,
+    };
+    if let Some(rest) = grant.hear(status, headers) {
+        block_on(rest);
+    }
+}
+
+/// A body that gives the grant back when it has been read, fails or is dropped, in this order of the fields.
+struct HeldBody<C: Cost> {
+    inner: BodyReader<'static>,
+    grant: Option<AnyGrant<C>>,
+}
+
+impl<C: Cost> Read for HeldBody<C> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer);
+        if !matches!(read, Ok(1..)) && !buffer.is_empty() {
+            self.grant = None;
+        }
+        read
+    }
+}
+
+/// Puts the grant around the body if it holds places.
+fn with_grant<C: Cost>(response: Response<Body>, grant: AnyGrant<C>) -> Response<Body> {
+    if !grant.holds_places() || response.body().content_length() == Some(0) {
+        return response;
+    }
+    response.map(|body| {
+        let (mime, charset) = (body.mime_type().map(str::to_owned), body.charset());
+        let mut builder = Body::builder();
+        if let Some(charset) = charset {
+            builder = builder.charset(charset);
+        }
+        if let Some(mime) = mime {
+            builder = builder.mime_type(mime);
+        }
+        builder.reader(HeldBody { inner: body.into_reader(), grant: Some(grant) })
+    })
+}
+
+/// The refusal of a limit, if that is what the error of a request is.
+///
+/// ```
+/// use tollgate::{InFlight, RateLimiter, ureq::{RateLimit, refusal}};
+///
+/// let limit = RateLimit::new(RateLimiter::new(InFlight::new(0)));
+/// let agent = ureq::Agent::config_builder().middleware(limit).build().new_agent();
+/// let error = agent.get("http://localhost:1/").call().unwrap_err();
+/// assert!(matches!(refusal(&error), Some(tollgate::Error::ExceedsCapacity(_))));
+/// ```
+#[must_use]
+pub fn refusal(error: &Error) -> Option<&crate::Error> {
+    match error {
+        Error::Other(error) => error.downcast_ref(),
+        _ => None,
+    }
+}
