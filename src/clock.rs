@@ -276,6 +276,17 @@ impl Clock {
         matches!(&self.0, Kind::Manual(manual) if manual.advances_by_itself())
     }
 
+    /// Asks once, or until it is `Ok`: a clock that advances by itself skips to the time at which that may be so.
+    pub(crate) fn ask(&self, ask: impl Fn() -> Result<bool, Option<Nanos>>) -> bool {
+        loop {
+            match ask() {
+                Ok(answer) => return answer,
+                Err(Some(due)) if self.skip_to(due) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
     /// Moves a clock that advances by itself to `due`. Returns whether it did.
     pub(crate) fn skip_to(&self, due: Nanos) -> bool {
         match &self.0 {

@@ -55,6 +55,8 @@ pub enum Error {
         /// The time until the queue moves, if it is known.
         retry_after: Option<Duration>,
     },
+    /// The limiter was [closed](crate::Limiter::close). Waiting does not help.
+    Closed,
     /// The store of a shared limit gave no usable reply.
     #[cfg(feature = "redis")]
     Store(store::StoreError),
@@ -75,6 +77,7 @@ impl fmt::Display for Error {
             Self::QueueFull { limit, retry_after } => {
                 write!(f, "the queue is full: {limit}{}", display_retry(*retry_after))
             }
+            Self::Closed => f.write_str("the limiter is closed"),
             #[cfg(feature = "redis")]
             Self::Store(error) => error.fmt(f),
         }
@@ -123,14 +126,14 @@ impl Error {
     ///
     /// For [`Error::Denied`] this is the wait that the call would have needed, for
     /// [`Error::QueueFull`] the time until the queue moves. `None` if waiting does not help
-    /// ([`Error::ExceedsCapacity`]) or the wait is unpredictable. The error message rounds it up to
+    /// ([`Error::ExceedsCapacity`], [`Error::Closed`]) or the wait is unpredictable. The error message rounds it up to
     /// milliseconds.
     #[inline]
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Denied { retry_after, .. } | Self::QueueFull { retry_after, .. } => *retry_after,
-            Self::ExceedsCapacity(_) | Self::TooManyKeys { .. } => None,
+            Self::ExceedsCapacity(_) | Self::TooManyKeys { .. } | Self::Closed => None,
             #[cfg(feature = "redis")]
             Self::Store(_) => None,
         }
@@ -152,7 +155,7 @@ impl Error {
         match self {
             Self::Denied { part, .. } => *part,
             Self::ExceedsCapacity(error) => error.part(),
-            Self::QueueFull { .. } | Self::TooManyKeys { .. } => None,
+            Self::QueueFull { .. } | Self::TooManyKeys { .. } | Self::Closed => None,
             #[cfg(feature = "redis")]
             Self::Store(_) => None,
         }

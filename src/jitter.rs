@@ -17,6 +17,7 @@ use crate::limiter::{
 use crate::policy::Snapshot;
 use crate::policy::unlimited::Unlimited;
 use crate::rate_limiter::RateLimiter;
+use crate::wait_queue::End;
 
 /// A limiter whose callers, once they have waited, go on a little later, each at a random time.
 ///
@@ -183,6 +184,10 @@ impl<L: OwnedLimiter> Limiter for Jitter<L> {
 
     async fn snapshot(&self) -> Result<Snapshot<L::Cost>, Error> {
         self.limiter.snapshot().await
+    }
+
+    fn end(&self, end: End<'_>) -> bool {
+        self.limiter.end(end)
     }
 
     crate::limiter::as_inner_limiter!(asks | jitter | &jitter.limiter);

@@ -17,7 +17,9 @@ pub(crate) mod sealed;
 mod unwinding;
 
 use std::fmt;
+use std::future::poll_fn;
 use std::hash::Hash;
+use std::task::Poll;
 use std::time::Duration;
 
 pub use acquire::Acquire;
@@ -39,6 +41,7 @@ use crate::observe::Observe;
 use crate::park::block_on;
 use crate::policy::{Cost, Limit, Quota, Snapshot};
 use crate::stats::{Stats, Waits};
+use crate::wait_queue::End;
 
 /// Any limiter: a [`RateLimiter`](crate::RateLimiter), one [key](crate::AtKey) of a
 /// [`KeyedRateLimiter`](crate::KeyedRateLimiter), a [`CachedRateLimiter`](crate::CachedRateLimiter), and, with their
@@ -593,6 +596,72 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     fn take_anyway(&self, n: Self::Cost)
     -> impl Future<Output = Result<Self::Grant, Error>> + Send;
 
+    /// Closes the limiter for good: those that wait (futures, reservations, blocked threads) and later calls get
+    /// [`Error::Closed`]. Clones share this. Grants stay valid: they settle, refund and give places back as before.
+    ///
+    /// - [`AtKey`](crate::AtKey) closes its key, and [`KeyedRateLimiter::close`](crate::KeyedRateLimiter::close) all keys.
+    /// - Over Redis it closes the key in this process: bookings go back, and other processes go on.
+    /// - [`And`] closes its first limiter, as others may share the second: callers granted by the first go on.
+    /// - `Feedback` closes its limiter as well.
+    ///
+    /// ```
+    /// use tollgate::{Error, InFlight, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::new(InFlight::new(1));
+    /// let grant = limiter.try_acquire(1)?;
+    /// let waiting = limiter.reserve(1)?;
+    /// limiter.close();
+    /// assert_eq!(waiting.blocking_wait().unwrap_err(), Error::Closed);
+    /// assert_eq!(limiter.try_acquire(1).unwrap_err(), Error::Closed);
+    /// # drop(grant); Ok::<(), Error>(())
+    /// ```
+    fn close(&self) {
+        self.end(End::Close);
+    }
+
+    /// Shuts down gracefully: from the first poll on, new callers get [`Error::Closed`], and those that wait are served.
+    /// Resolves when no caller waits and no place in flight ([`InFlight`](crate::InFlight)) is held. A grant without a
+    /// place counts as done. What is closed is as for [`close`](Self::close).
+    ///
+    /// A `Feedback` hears when calls end, and waits for that; a caller that the server sends back to the queue gets
+    /// `Error::Closed`. Over Redis the places of this process count.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future opens nothing again: new callers are refused, and those that wait are served. After a timeout,
+    /// [`close`](Self::close) refuses the rest.
+    ///
+    /// ```
+    /// use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let policy = SmoothBursty::new(Rate::per_second(1.0));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// let queue = [limiter.reserve(1)?, limiter.reserve(1)?];
+    /// limiter.drain().await;
+    /// assert_eq!(limiter.acquire(1).await.unwrap_err(), Error::Closed);
+    /// let [_, second] = queue;
+    /// assert_eq!(second.wait().await?.waited().as_secs(), 1);
+    /// # Ok::<(), Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn drain(&self) -> impl Future<Output = ()> + Send {
+        let mut is_closed = false;
+        poll_fn(move |context| {
+            is_closed = is_closed || self.end(End::Serve);
+            let is_drained = self.end(End::IsDrained(context.waker()));
+            if is_drained { Poll::Ready(()) } else { Poll::Pending }
+        })
+    }
+
+    /// Whether new callers get [`Error::Closed`].
+    fn is_closed(&self) -> bool {
+        self.end(End::IsClosed)
+    }
+
+    #[doc(hidden)]
+    fn end(&self, end: End<'_>) -> bool;
+
     /// How much of the limit is left; over Redis this is a request of its own.
     ///
     /// # Errors
@@ -702,6 +771,22 @@ macro_rules! methods_of_limiter {
             Other: crate::OwnedLimiter<Cost = <Self as crate::Queue>::Cost>,
         {
             crate::Limiter::and(self, second)
+        }
+
+        /// Refuses waiters and later calls; see [`Limiter::close`](crate::Limiter::close).
+        pub fn close(&self) {
+            crate::Limiter::close(self);
+        }
+
+        /// Refuses new callers and serves the queue; see [`Limiter::drain`](crate::Limiter::drain).
+        pub async fn drain(&self) {
+            crate::Limiter::drain(self).await;
+        }
+
+        /// Whether new callers get [`Error::Closed`](crate::Error::Closed).
+        #[must_use]
+        pub fn is_closed(&self) -> bool {
+            crate::Limiter::is_closed(self)
         }
 
         /// Takes `n` permits, runs `future`, and gives places in flight back at its end; see

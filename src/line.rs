@@ -10,6 +10,7 @@
 
 mod atomic_state;
 mod charge;
+mod close;
 mod grants;
 mod inner;
 #[cfg(all(test, tollgate_loom))]
@@ -161,7 +162,7 @@ impl<P: Policy> Line<P> {
         most: P::Cost,
     ) -> Option<Result<Taking<P>, Error>> {
         if most.is_zero() {
-            return Some(Ok((most, Charge { waited: 0, receipt: None, limited_by: None })));
+            return Some(self.charge_nothing().map(|charge| (most, charge)));
         }
         let (Some(lock_free), Some(word)) = (P::HOOKS.lock_free, &self.word) else { return None };
         // The exact time: a coarse one would find fewer permits.
@@ -249,9 +250,16 @@ impl<P: Policy> Line<P> {
         max_wait: Option<Duration>,
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
         if cost.is_zero() {
-            return Some(Ok(Charge { waited: 0, receipt: None, limited_by: None }));
+            return Some(self.charge_nothing());
         }
         self.decide_beside_word(timer, cost, max_wait)
+    }
+
+    /// A call for nothing need not wait.
+    fn charge_nothing(&self) -> Result<Charge<P::Receipt>, Error> {
+        let is_closed = self.briefly(|inner| inner.is_closed());
+        let charge = Charge { waited: 0, receipt: None, limited_by: None };
+        if is_closed { Err(Error::Closed) } else { Ok(charge) }
     }
 
     /// Takes `cost` if it is ready and no caller waits, else joins the queue for up to `max_wait`, at the place
@@ -381,6 +389,7 @@ impl<P: Policy> Line<P> {
         if result.is_err() || inner.owes() {
             inner.try_again_later(now);
         }
+        inner.wake_if_drained();
         let after_unlock = inner.arm(timer, now);
         if let Some(word) = &self.word {
             inner.publish(word, now);

@@ -7,6 +7,7 @@
 mod ahead;
 mod arrival;
 mod deadlines;
+mod end;
 mod fair;
 mod fifo;
 mod tenant;
@@ -25,6 +26,7 @@ use crate::error::QueueLimit;
 use crate::units::Nanos;
 pub(crate) use arrival::{Arrival, Arrived};
 use deadlines::Deadlines;
+pub(crate) use end::End;
 pub(crate) use fifo::EntryId as WaiterId;
 use fifo::Fifo;
 pub(crate) use fifo::KEEP;
@@ -55,6 +57,10 @@ pub(crate) struct WaitQueue<T> {
     /// Whether callers wait and nothing is due that a clock can come to. Callers that are polled then cannot move one
     /// that advances by itself.
     is_unknown: bool,
+    /// New callers are refused, by the owner.
+    pub(crate) is_closed: bool,
+    /// To be woken when nothing is left to wait for.
+    draining: Vec<Waker>,
     wake: Wakers,
     /// To be woken by the first of those that are woken.
     #[cfg(feature = "redis")]
@@ -123,6 +129,8 @@ impl<T: Arrived> WaitQueue<T> {
             armed: NEVER,
             is_here: false,
             is_unknown: false,
+            is_closed: false,
+            draining: Vec::new(),
             wake: Wakers::new(),
             #[cfg(feature = "redis")]
             held_back: Vec::new(),
@@ -238,10 +246,24 @@ impl<T: Arrived> WaitQueue<T> {
         }
     }
 
+    /// Keeps the waker of a caller that waits until all others are served.
+    pub(crate) fn keep_until_drained(&mut self, waker: &Waker) {
+        self.is_here = true;
+        if !self.draining.iter().any(|kept| kept.will_wake(waker)) {
+            self.draining.push(waker.clone());
+        }
+    }
+
+    /// Wakes such callers after the lock is released.
+    pub(crate) fn wake_drained(&mut self) {
+        self.wake.extend(self.draining.drain(..));
+    }
+
     /// The alarm cannot be relied on in some place: wakes all waiters, each of which looks for itself.
     pub(crate) fn forget_alarm(&mut self) {
         self.disarm();
         self.wake_all();
+        self.wake_drained();
         // There may be none, but an owner that waits.
         self.is_here = true;
     }

@@ -13,7 +13,7 @@ use crate::limiter::{Ask, Handle, InProcess, Limiter, Queue, in_drop, sealed::Se
 use crate::policy::{Limit, Policy, Quota, Snapshot};
 use crate::rate_limiter::place::LinePlace;
 use crate::rate_limiter::{Grant, RateLimiter};
-use crate::wait_queue::Claim;
+use crate::wait_queue::{Claim, End};
 
 /// Where a caller stands.
 pub struct CachedPlace<P: Policy<Cost = u32>> {
@@ -216,6 +216,15 @@ impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
             limit.remaining = limit.remaining.saturating_add(slots.held());
         }
         Ok(limits)
+    }
+
+    fn end(&self, end: End<'_>) -> bool {
+        let answer = self.shared.limiter.end(end);
+        if matches!(end, End::Close | End::Serve) {
+            // After the limiter: what is drawn before that is of an earlier epoch.
+            self.shared.slots.close();
+        }
+        answer
     }
 
     crate::limiter::as_inner_limiter!(counts | cached | &cached.shared.limiter);

@@ -49,7 +49,7 @@ impl<P: Policy<Cost = u32>> Shared<P> {
         thread: impl FnOnce() -> usize,
         n: u32,
     ) -> Result<Source<'_, P>, Error> {
-        if n == 0 {
+        if n == 0 && !self.limiter.is_closed() {
             return Ok(Source::LOST);
         }
         let answer = match self.slots.empty(thread()) {

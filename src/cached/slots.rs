@@ -9,6 +9,9 @@
 
 use crate::sync::{AtomicU64, Ordering, OwnLine};
 
+/// Epochs from here on hold nothing.
+const CLOSED: u64 = 1 << 63;
+
 /// The most permits that a thread has in hand.
 pub(super) const HANDFUL: u32 = if cfg!(tollgate_loom) { 1 } else { 16 };
 
@@ -95,10 +98,13 @@ impl Slots {
         Some(Origin { thread, epoch, draws: slot.draws.load(Ordering::Relaxed) })
     }
 
-    /// Takes out all that `thread` holds, which calls this. `None` if it has no slot.
+    /// Takes out all that `thread` holds, which calls this. `None` if it has no slot, or holds nothing for good.
     pub(super) fn empty(&self, thread: usize) -> Option<Held> {
         let OwnLine(slot) = self.slots.get(thread)?;
         let epoch = self.epoch.0.load(Ordering::Acquire);
+        if epoch >= CLOSED {
+            return None;
+        }
         let in_hand = slot.in_hand.load(Ordering::Relaxed);
         slot.in_hand.store(epoch, Ordering::Relaxed);
         // No other thread adds.
@@ -165,6 +171,11 @@ impl Slots {
         let epoch = self.epoch.0.load(Ordering::Acquire);
         let numbers = self.slots.iter().flat_map(|OwnLine(slot)| [&slot.in_hand, &slot.stock]);
         numbers.map(|number| permits(number.load(Ordering::Relaxed), epoch)).sum()
+    }
+
+    /// Nothing that is held now is taken any more, and nothing is held from now on.
+    pub(super) fn close(&self) {
+        self.epoch.0.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
     /// Nothing that is held now is taken any more.

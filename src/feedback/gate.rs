@@ -192,6 +192,11 @@ impl Policy for Gate {
         Passed { out: [0; 4], level: BURST, at: now }
     }
 
+    /// It has no places that are held.
+    fn idle_at(&self, passed: &Passed) -> Option<Nanos> {
+        passed.out.iter().all(|&out| out == 0).then_some(Nanos::ZERO)
+    }
+
     fn ready_at(&self, passed: &Passed, now: Nanos, cost: Units) -> Result<Ready, ExceedsCapacity> {
         let stated = self.stated(passed, now, cost);
         Ok(if self.pace.is_none() { stated } else { stated.and(Ready::At(self.paced(passed))) })

@@ -23,6 +23,7 @@ use crate::policy::{Pause, PausedBy, Snapshot};
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
+use crate::wait_queue::End;
 
 /// Where a caller stands.
 pub struct FeedbackPlace<L: OwnedLimiter>(Standing<L>);
@@ -281,6 +282,17 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         let pause = Pause::of(server.pause.unwrap_or_default(), PausedBy::Server);
         let limiter = self.limiter().snapshot().await?;
         Ok(limiter.with_waiting(gate.waiting, &gate.ages).held_by(server.rate, pause))
+    }
+
+    fn end(&self, end: End<'_>) -> bool {
+        let (gate, limiter) = (self.gate(), self.limiter());
+        match end {
+            End::Close => gate.end(end) && limiter.end(end),
+            // The limiter goes on for those that have passed the gate.
+            End::Serve => gate.end(end),
+            End::IsClosed => gate.end(end) || limiter.end(end),
+            End::IsDrained(_) => gate.end(end) && limiter.end(End::Serve) && limiter.end(end),
+        }
     }
 
     /// With those that wait for the server.

@@ -9,7 +9,8 @@ use super::{KeyedRateLimiter, ToKey};
 use crate::error::Error;
 use crate::observe::Event;
 use crate::policy::Policy;
-use crate::rate_limiter::{Grant, GrantOwner};
+use crate::rate_limiter::{Grant, GrantOwner, RateLimiter};
+use crate::wait_queue::End;
 
 impl<K, P, S> KeyedRateLimiter<K, P, S>
 where
@@ -176,6 +177,51 @@ where
         let line = self.table.line(key)?;
         let (excess, charge) = line.take(|inner, now| inner.shrink_to(now, remaining));
         Ok(Grant::new(GrantOwner::owned(line), excess, charge))
+    }
+
+    /// Closes **all** keys: waiters and later calls get [`Error::Closed`], also calls that pause a key. See
+    /// [`Limiter::close`](crate::Limiter::close). A key that is closed alone, by [`at`](Self::at), stays in the table,
+    /// even beyond `max_keys`.
+    ///
+    /// ```
+    /// # use tollgate::{Error, InFlight, KeyedRateLimiter, Limiter};
+    /// let limiter = KeyedRateLimiter::new(InFlight::new(1));
+    /// limiter.at(7).close();
+    /// assert_eq!(limiter.try_acquire(&7, 1).unwrap_err(), Error::Closed);
+    /// assert!(limiter.try_acquire(&8, 1).is_ok());
+    /// limiter.close();
+    /// assert_eq!(limiter.try_acquire(&8, 1).unwrap_err(), Error::Closed);
+    /// ```
+    pub fn close(&self) {
+        self.table.close(End::Close);
+    }
+
+    /// Closes all keys to new callers, and serves their queues; see [`Limiter::drain`](crate::Limiter::drain).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Limiter::drain`](crate::Limiter::drain).
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, KeyedRateLimiter};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = KeyedRateLimiter::new(InFlight::new(1));
+    /// let call = limiter.try_acquire(&7, 1)?;
+    /// tokio::join!(limiter.drain(), async { drop(call) });
+    /// assert!(limiter.is_closed());
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn drain(&self) {
+        for line in self.table.close(End::Serve) {
+            RateLimiter::of_line(line).drain().await;
+        }
+    }
+
+    /// Whether new callers get [`Error::Closed`] at all keys.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.table.is_closed()
     }
 
     /// Takes `n` permits of a key now, whether they are ready or not; see

@@ -17,6 +17,7 @@ use crate::policy::{Limit, Policy, Quota, Snapshot};
 use crate::rate_limiter::place::LinePlace;
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
+use crate::wait_queue::End;
 
 /// One key of a [`KeyedRateLimiter`], as a [`Limiter`]; see
 /// [`KeyedRateLimiter::at`].
@@ -228,6 +229,16 @@ where
 
     async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {
         Ok(self.limiter.limits(&self.key, cost))
+    }
+
+    fn end(&self, end: End<'_>) -> bool {
+        let table = &self.limiter.table;
+        match end {
+            End::IsClosed => {
+                table.is_closed() || table.look(&self.key, |line| line.end(end), |_, _, _| false)
+            }
+            _ => table.line_for(&self.key, true).is_ok_and(|line| line.end(end)),
+        }
     }
 
     fn queue_len(&self) -> usize {

@@ -63,7 +63,10 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
         let hash = self.hash_of(key);
         let mut shard = self.part(Self::shard_of(hash)).lock();
         let now = shard.now(&self.clock);
-        let sweep = shard.is_time_to_sweep(self.sweeps.calls());
+        let sweep = match shard.is_time_to_sweep(self.sweeps.calls()) {
+            Ok(sweep) => sweep,
+            Err(closed) => return (Err(closed), false),
+        };
         let Some(place) = shard.entries.find(hash, |entry| key.is_key(&entry.key)) else {
             drop(shard);
             return (self.arrive_new(key, hash, cost, max_wait), sweep);
@@ -113,6 +116,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
         let mut owned = Some(key.to_key());
         loop {
             let mut shard = part.lock();
+            shard.check_open()?;
             let now = shard.now(&self.clock);
             let mut is_new = false;
             let (place, decision) = match shard.entries.find(hash, |entry| key.is_key(&entry.key)) {
@@ -127,7 +131,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
                         shard.stats.refused += 1;
                         return Err(error);
                     }
-                    if !self.take_room() {
+                    if !self.take_room(self.options.max_keys) {
                         drop(shard);
                         self.make_room(hash)?;
                         continue;
@@ -149,19 +153,29 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
 
     /// The line of a key, created if the key has none.
     pub(super) fn line<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Arc<Shared<P>>, Error> {
+        self.line_for(key, false)
+    }
+
+    /// The same. `closes`: for a caller that closes the key, which needs no room and no open table.
+    pub(super) fn line_for<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        closes: bool,
+    ) -> Result<Arc<Shared<P>>, Error> {
+        let max = if closes { usize::MAX } else { self.options.max_keys };
         let hash = self.hash_of(key);
         let part = self.part(Self::shard_of(hash));
         let mut owned = None;
         loop {
             let mut shard = part.lock();
             let now = shard.now(&self.clock);
-            let sweep = shard.is_time_to_sweep(self.sweeps.calls());
+            let sweep = !closes && shard.is_time_to_sweep(self.sweeps.calls())?;
             let mut place = shard.entries.find(hash, |entry| key.is_key(&entry.key));
             let is_new = place.is_none();
             if is_new {
                 let new = owned.take().unwrap_or_else(|| key.to_key());
                 let absent = shard.absent(|| &new, now);
-                if self.take_room() {
+                if self.take_room(max) {
                     let hash_of = |entry: &Entry<K>| self.hash_of(&entry.key);
                     place = Some(shard.insert((hash, new), absent, now, hash_of));
                 } else {

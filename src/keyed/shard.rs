@@ -28,6 +28,9 @@ use crate::wait_queue::Bounds;
 /// More shards than processors, so that a caller rarely finds its shard locked.
 pub(super) const SHARDS: usize = 256;
 
+/// Instead of a number of calls: it is time for a sweep, so each call leaves the short way.
+const CLOSED: usize = usize::MAX - 1;
+
 pub(super) struct Shard<K, P: Policy> {
     time: Monotone,
     pub(super) rule: PolicySource<K, P>,
@@ -45,7 +48,7 @@ pub(super) struct Shard<K, P: Policy> {
     last: (u64, Place),
     /// The next place that the sweep visits.
     pub(super) hand: Option<Visit>,
-    /// The number of calls since the last sweep.
+    /// The number of calls since the last sweep; or [`CLOSED`].
     calls: usize,
 }
 
@@ -108,13 +111,29 @@ impl<K, P: Policy> Shard<K, P> {
 
     /// Counts this call, and returns whether `calls` calls have arrived since the last sweep.
     #[inline]
-    pub(super) fn is_time_to_sweep(&mut self, calls: usize) -> bool {
-        self.calls += 1;
-        let is_time = self.calls >= calls;
+    pub(super) fn is_time_to_sweep(&mut self, calls: usize) -> Result<bool, Error> {
+        let is_time = !self.count_call(calls);
         if is_time {
+            self.check_open()?;
             self.calls = 0;
         }
-        is_time
+        Ok(is_time)
+    }
+
+    /// Lets no caller in any more. Returns the lines, which are to be closed as well.
+    pub(super) fn close(&mut self) -> Vec<Arc<Shared<P>>> {
+        self.calls = CLOSED;
+        self.lines()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.calls == CLOSED
+    }
+
+    /// Refuses a caller of a closed table.
+    pub(super) fn check_open(&mut self) -> Result<(), Error> {
+        self.stats.refused += u64::from(self.is_closed());
+        if self.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// The state of an absent key. Calls the function of the key, which may panic.

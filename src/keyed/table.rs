@@ -17,6 +17,7 @@ use crate::rate_limiter::{GrantId, OpenGrant, Shared};
 use crate::stats::{Stats, Waits};
 use crate::sync::{OwnLine, ShortMutex, SpinMutexGuard};
 use crate::units::Nanos;
+use crate::wait_queue::End;
 
 /// The default maximum number of keys.
 pub(super) const MAX_KEYS: usize = 1 << 20;
@@ -119,6 +120,18 @@ impl<K, P: Policy, S> Table<K, P, S> {
         self.shards.iter().map(|part| &part.0)
     }
 
+    /// Lets no caller in at any key. Returns the lines, at which callers may wait.
+    pub(super) fn close(&self, end: End<'_>) -> Vec<Arc<Shared<P>>> {
+        let mut lines: Vec<_> = self.parts().flat_map(|part| part.lock().close()).collect();
+        lines.retain(|line| line.end(end));
+        lines
+    }
+
+    /// Whether all shards are closed: the last one is closed last.
+    pub(super) fn is_closed(&self) -> bool {
+        self.part(SHARDS - 1).lock().is_closed()
+    }
+
     /// Callers waiting at all keys.
     #[cfg(feature = "metrics")]
     pub(super) fn queue_len(&self) -> usize {
@@ -154,8 +167,9 @@ impl<K, P: Policy, S> Table<K, P, S> {
         stats
     }
 
-    pub(super) fn take_room(&self) -> bool {
-        let more = |keys| (keys < self.options.max_keys).then_some(keys + 1);
+    /// Takes room for one more key, if there are at most `max` with it.
+    pub(super) fn take_room(&self, max: usize) -> bool {
+        let more = |keys| (keys < max).then_some(keys + 1);
         self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 }

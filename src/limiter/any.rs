@@ -18,6 +18,7 @@ use crate::observe::Observe;
 use crate::part::Part;
 use crate::policy::{Cost, Limit, Quota, Snapshot};
 use crate::stats::{Stats, Waits};
+use crate::wait_queue::End;
 
 /// Any [`Limiter`], without its type: for a struct field, a table of limits, or middleware.
 ///
@@ -91,6 +92,7 @@ trait Erased<C: Cost>: fmt::Debug + Send + Sync {
     fn quota(&self) -> Answer<'_, Quota<C>>;
     fn snapshot(&self) -> Answer<'_, Snapshot<C>>;
     fn limits(&self, cost: C) -> Answer<'_, Vec<Limit<C>>>;
+    fn end(&self, end: End<'_>) -> bool;
     fn queue_len(&self) -> usize;
     fn queued_permits(&self) -> u64;
     fn stats(&self) -> Stats;
@@ -175,6 +177,10 @@ impl<L: OwnedLimiter> Erased<L::Cost> for L {
 
     fn limits(&self, cost: L::Cost) -> Answer<'_, Vec<Limit<L::Cost>>> {
         Box::pin(Limiter::limits(self, cost))
+    }
+
+    fn end(&self, end: End<'_>) -> bool {
+        Limiter::end(self, end)
     }
 
     fn queue_len(&self) -> usize {
@@ -288,6 +294,10 @@ impl<C: Cost> Limiter for AnyRateLimiter<C> {
 
     async fn limits(&self, cost: C) -> Result<Vec<Limit<C>>, Error> {
         self.0.limits(cost).await
+    }
+
+    fn end(&self, end: End<'_>) -> bool {
+        self.0.end(end)
     }
 
     fn queue_len(&self) -> usize {

@@ -63,6 +63,9 @@ impl<P: Policy> Inner<P> {
         claim: Claim,
         waker: Option<&Waker>,
     ) -> Result<Admission<P>, Error> {
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
         let ready = self.policy.ready_at(&self.state, now, cost)?;
         let (ahead, tenant) = (claim.ahead(), claim.tenant());
         let arrival = Arrival::new(now, ahead);
@@ -234,7 +237,7 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Takes a waiter out of the queue without a grant.
-    fn turn_away(&mut self, key: WaiterId, now: Nanos) {
+    pub(super) fn turn_away(&mut self, key: WaiterId, now: Nanos) {
         self.stats.refused += 1;
         self.depart(key, now);
         // Replaced by a better answer, unless the policy panics before.

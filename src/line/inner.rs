@@ -64,10 +64,14 @@ impl<P: Policy> Inner<P> {
         &mut self.waiting().queue[key]
     }
 
-    /// Whether no caller waits and nothing is paused.
+    /// Whether no caller waits and nothing is paused or closed.
     #[inline]
     pub(super) fn is_quiet(&self, now: Nanos) -> bool {
-        self.queue_len() == 0 && self.not_before <= now
+        self.waiting.as_deref().is_none_or(Waiting::is_idle) && self.not_before <= now
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| waiting.queue.is_closed)
     }
 
     /// Whether something is still to be given back.

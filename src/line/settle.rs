@@ -14,7 +14,7 @@ impl<P: Policy> Inner<P> {
     /// Gives back what a grant held, if no caller waits for it. Returns whether it did.
     #[inline(always)]
     pub(super) fn release_at_once(&mut self, cost: P::Cost) -> bool {
-        let is_alone = |waiting: &Waiting<P>| waiting.queue.len() == 0 && waiting.resumed.is_none();
+        let is_alone = |waiting: &Waiting<P>| waiting.is_idle() && waiting.resumed.is_none();
         let is_quiet = self.waiting.as_deref().is_none_or(is_alone);
         if is_quiet {
             let now = self.time.latest();

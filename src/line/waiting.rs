@@ -202,6 +202,12 @@ impl<P: Policy> Waiting<P> {
         self.queue.remove(id).cost
     }
 
+    /// Whether no caller waits, and none is refused because the line is closed.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.len() == 0 && !self.queue.is_closed
+    }
+
     /// When something happens next by itself.
     pub(super) fn next_event(&self) -> Option<Nanos> {
         let deadline = self.queue.first_deadline().map(|(deadline, _)| deadline);

@@ -14,7 +14,7 @@ use crate::limiter::{Ask, Borrowed, Handle, InProcess, Limiter, Queue, sealed::S
 use crate::observe::Observe;
 use crate::policy::{Limit, Policy, Quota, Snapshot};
 use crate::stats::{Stats, Waits};
-use crate::wait_queue::Claim;
+use crate::wait_queue::{Claim, End};
 
 impl<P: Policy> Sealed for RateLimiter<P> {}
 #[doc(hidden)]
@@ -165,6 +165,10 @@ impl<P: Policy> Limiter for RateLimiter<P> {
 
     async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {
         Ok(self.limits(cost))
+    }
+
+    fn end(&self, end: End<'_>) -> bool {
+        self.shared.end(end)
     }
 
     fn queue_len(&self) -> usize {

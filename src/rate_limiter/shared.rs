@@ -13,7 +13,7 @@ use crate::observe::{LazyObserver, Observer};
 use crate::policy::{Limit, Policy, Quota, Rated, Snapshot};
 use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
-use crate::wait_queue::{AfterUnlock, Bounds, Claim, WaiterId};
+use crate::wait_queue::{AfterUnlock, Bounds, Claim, End, WaiterId};
 
 /// The state that all clones of a limiter share.
 pub(crate) struct Shared<P: Policy> {
@@ -184,6 +184,11 @@ impl<P: Policy> Shared<P> {
     /// As `Inner::give_back`.
     pub(crate) fn give_back(&self, change: Change<P>) {
         self.with_lock(|inner, now| inner.give_back(now, change));
+    }
+
+    /// As `Inner::end`.
+    pub(crate) fn end(&self, end: End<'_>) -> bool {
+        self.clock.ask(|| self.with_lock(|inner, now| inner.end(now, end)))
     }
 
     pub(crate) fn quota(&self) -> Quota<P::Cost> {

@@ -22,7 +22,7 @@ use crate::policy::{Cost, Limit, Quota, Snapshot};
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
-use crate::wait_queue::WaiterId;
+use crate::wait_queue::{End, WaiterId};
 
 /// Where a caller stands.
 pub struct RedisPlace<P: Scripted> {
@@ -66,7 +66,7 @@ struct Caller<'a, P: Scripted, C: Connection> {
 impl<P: Scripted, C: Connection> Caller<'_, P, C> {
     /// Joins the queue. `waker` is called when there is an outcome.
     fn enter(&mut self, turn: Turn, waker: Option<&Waker>) {
-        if self.ask.cost.is_zero() {
+        if self.ask.cost.is_zero() && !self.shared.end(End::IsClosed) {
             self.place.progress = Progress::Over(Some(Outcome::Granted(GrantInfo::default())));
             return;
         }
@@ -193,7 +193,7 @@ impl<P: Scripted, C: Connection> Caller<'_, P, C> {
                 },
                 Progress::Local(acquire, before, was_away) => {
                     let is_away = this.shared.is_away();
-                    if *was_away && !is_away {
+                    if *was_away && !is_away && !this.shared.end(End::IsClosed) {
                         // Redis is back, and a local grant would exceed the limit of the fleet. This caller
                         // goes back to Redis. That gives its local turn to the next, so one turn brings all back.
                         this.place.progress = Progress::Outside;
@@ -329,6 +329,10 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
 
     async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {
         self.limits(cost).await
+    }
+
+    fn end(&self, end: End<'_>) -> bool {
+        self.shared.end(end)
     }
 
     fn queue_len(&self) -> usize {

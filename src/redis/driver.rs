@@ -12,8 +12,9 @@ use super::line::waiter::Outcome;
 use super::script::Scripted;
 use super::shared::SharedKey;
 use crate::clock::OnAlarm;
+use crate::limiter::Limiter;
 use crate::units::Nanos;
-use crate::wait_queue::WaiterId;
+use crate::wait_queue::{End, WaiterId};
 
 impl<P: Scripted, C: Connection> SharedKey<P, C> {
     /// Locks the line, lets time pass, runs `act`, and does what follows from it. All changes of the line
@@ -41,6 +42,15 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         Ok(self.outcome(id))
     }
 
+    /// As [`KeyLine::close`], of the local limiter as well.
+    pub(super) fn end(&self, end: End<'_>) -> bool {
+        let (context, key) = (&self.core.context, &self.key);
+        let local =
+            || self.core.local.as_ref().is_none_or(|local| local.at(Arc::clone(key)).end(end));
+        let answer = context.options.clock.ask(|| self.with_lock(|line| line.close(end)));
+        answer && (matches!(end, End::IsClosed) || local())
+    }
+
     /// `lands`: whether `act` ends the request in flight. A reply that is late, but here, counts.
     fn act<R>(
         &self,
@@ -58,6 +68,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         line.pump();
         let driver = self.driver(&mut line);
         line.hold_back(lands);
+        line.wake_if_drained();
         let after_unlock = line.arm(|| self.alarm());
         line.keep(|| self.this.upgrade().map(|this| this as _));
         // A caller that waits for a change does not move a clock that advances by itself.

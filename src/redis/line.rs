@@ -25,6 +25,7 @@
 mod agreement;
 mod callers;
 pub(super) mod change;
+mod close;
 pub(super) mod flight;
 mod lease;
 mod outage;
@@ -142,6 +143,7 @@ impl<P: Scripted> KeyLine<P> {
             && self.has_told_all()
             && self.lease.is_free()
             && !self.pacing.remembers_refusal(now)
+            && !self.roster.is_closed()
     }
 
     pub(crate) fn policy(&self) -> &P {
@@ -268,6 +270,14 @@ impl<P: Scripted> KeyLine<P> {
 
     fn return_all(&mut self, (spare, cost): (impl IntoIterator<Item = Booking>, P::Cost)) {
         for booking in spare {
+            self.return_booking(cost, booking);
+        }
+    }
+
+    /// Gives back all bookings, of waiters and spare: the last one first, as less comes back of one with others behind.
+    fn return_bookings(&mut self) {
+        self.return_spare();
+        for (cost, booking) in self.roster.unbook_all().into_iter().rev() {
             self.return_booking(cost, booking);
         }
     }

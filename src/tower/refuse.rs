@@ -35,7 +35,7 @@ use crate::rate_limiter::RateLimiter;
 /// |---|---|
 /// | no permit now, or the queue is full | 429 Too Many Requests |
 /// | the cost exceeds the capacity: it never fits | 413 Content Too Large |
-/// | a limit of zero, which is closed to all; too many keys; the store of a shared limit is away | 503 Service Unavailable |
+/// | a limit of zero, which is closed to all; too many keys; the limiter is [closed](Limiter::close); the store of a shared limit is away | 503 Service Unavailable |
 ///
 /// A [`KeyedRateLimiter`](crate::KeyedRateLimiter) whose [`max_keys`](crate::KeyedRateLimiterBuilder::max_keys) are all in
 /// use answers 503 to a new key, and serves the keys that it has: no key makes room for another before its limit is

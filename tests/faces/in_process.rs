@@ -52,8 +52,9 @@ faces! {
     and_second "`And`, whose second decides":
         |policy, clock| wide(&clock).and(&plain(policy, clock)),
         Otherwise LimitedBy ONE_OF_TWO, Otherwise Pause THE_FIRST, Otherwise Shrink THE_FIRST, Otherwise Reset THE_FIRST,
-        Otherwise Taught THE_FIRST
-        => not every_call_counts_once no_timed_grant_is_late
+        Otherwise Taught THE_FIRST, Otherwise Close THE_FIRST
+        => not a_limiter_is_drained_when_its_places_are_back a_place_comes_back_to_a_closed_limiter
+        every_call_counts_once no_timed_grant_is_late
         a_reservation_with_a_timeout_keeps_it a_place_comes_back_once;
     and_both "`And` of equal limiters":
         |policy, clock| plain(policy.clone(), clock.clone()).and(&at_key(policy, clock)),

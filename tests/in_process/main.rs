@@ -7,6 +7,7 @@ mod bad_input;
 mod book_examples;
 mod cancel;
 mod changes;
+mod closing;
 mod composition;
 #[path = "../faces/mod.rs"]
 mod faces;

@@ -3,6 +3,7 @@
 #![cfg(unix)]
 
 mod ahead;
+mod closing;
 mod corrections;
 mod deploys;
 #[path = "../faces/mod.rs"]

@@ -19,6 +19,7 @@ use crate::part::Part;
 use crate::policy::lowest;
 use crate::policy::{Limit, Quota, Snapshot};
 use crate::stats::{Stats, Waits};
+use crate::wait_queue::End;
 
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> And<A, B> {
     crate::limiter::methods_of_limiter!();
@@ -129,6 +130,10 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
         let mut limits = self.first.limits(cost).await?;
         limits.extend(self.second.limits(cost).await?);
         Ok(limits)
+    }
+
+    fn end(&self, end: End<'_>) -> bool {
+        self.first.end(end) || matches!(end, End::IsClosed) && self.second.end(end)
     }
 
     fn queue_len(&self) -> usize {

@@ -52,6 +52,9 @@ impl<P: Scripted> KeyLine<P> {
     fn admit(&self, cost: P::Cost, deadline: Option<Nanos>) -> Result<(), Outcome> {
         let now = self.now();
         let refused = |error: Error| Err(Outcome::Refused(error));
+        if self.is_closed() {
+            return refused(Error::Closed);
+        }
         if deadline == Some(now) && self.roster.waiting() >= BATCH {
             // The next request would not reach it.
             return refused(Error::Denied { retry_after: None, part: None });

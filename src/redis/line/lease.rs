@@ -57,7 +57,11 @@ impl Lease {
     }
 
     pub(super) fn is_free(&self) -> bool {
-        !self.released && self.held.iter().all(|&held| held == 0)
+        !self.released && self.holds_nothing()
+    }
+
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.held.iter().all(|&held| held == 0)
     }
 
     /// A request has failed. `had_effect`: whether it may have booked. Redis may count what is not held any more, and

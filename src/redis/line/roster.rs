@@ -456,6 +456,25 @@ impl<C: Cost> Roster<C> {
     }
 }
 
+/// The end.
+impl<C: Cost> Roster<C> {
+    pub(super) fn close(&mut self) {
+        self.queue.is_closed = true;
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.queue.is_closed
+    }
+
+    pub(super) fn keep_until_drained(&mut self, waker: &Waker) {
+        self.queue.keep_until_drained(waker);
+    }
+
+    pub(super) fn wake_drained(&mut self) {
+        self.queue.wake_drained();
+    }
+}
+
 /// Outcomes.
 impl<C: Cost> Roster<C> {
     /// Grants the first booking, if it is due. Returns how long its caller waited.

@@ -78,10 +78,7 @@ impl<P: Scripted> KeyLine<P> {
     /// the next requests ask for their waiters again.
     fn return_overdue(&mut self) {
         self.spares.note_standstill(self.now());
-        self.return_spare();
-        for (cost, booking) in self.roster.unbook_all() {
-            self.return_booking(cost, booking);
-        }
+        self.return_bookings();
     }
 
     /// When the first spare booking goes back, unless it may be needed for a waiter in the request in flight.

@@ -76,7 +76,7 @@ pub(crate) fn grants_come_in_the_order_of_arrival<F: Face>() {
 }
 
 #[derive(Default)]
-struct Count(AtomicU32);
+pub(super) struct Count(pub(super) AtomicU32);
 
 impl Wake for Count {
     fn wake(self: Arc<Self>) {

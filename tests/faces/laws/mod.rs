@@ -3,6 +3,7 @@
 mod callers;
 mod changes;
 mod counts;
+mod ends;
 mod grants;
 mod places;
 
@@ -16,6 +17,7 @@ use tollgate::{Error, Granted, Limiter, ManualClock, OwnedLimiter, PausedBy, Rat
 pub(crate) use callers::*;
 pub(crate) use changes::*;
 pub(crate) use counts::*;
+pub(crate) use ends::*;
 pub(crate) use grants::*;
 pub(crate) use places::*;
 

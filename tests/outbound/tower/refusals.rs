@@ -135,6 +135,13 @@ async fn each_kind_of_refusal_has_its_status() {
     let refused = ask(&serve(app(closed)).await).await;
     assert_eq!((refused.status(), retry_after(&refused)), (StatusCode::SERVICE_UNAVAILABLE, None));
 
+    let limiter = RateLimiter::with_clock(bucket(), &clock);
+    let url = serve(app(RefuseLayer::new(limiter.clone()))).await;
+    assert_eq!(ask(&url).await.status(), StatusCode::OK);
+    limiter.close();
+    let refused = ask(&url).await;
+    assert_eq!((refused.status(), retry_after(&refused)), (StatusCode::SERVICE_UNAVAILABLE, None));
+
     let places = RateLimiter::with_clock(InFlight::new(1), &clock);
     let _held = places.try_acquire(1).expect("free");
     let refused = ask(&serve(app(RefuseLayer::new(places.clone()))).await).await;
