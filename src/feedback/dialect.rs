@@ -183,6 +183,7 @@ impl Dialect {
         self
     }
 
+    #[inline]
     fn applies(&self, headers: &(impl Headers + ?Sized)) -> bool {
         let has = |name: &Name| headers.field(name).is_some();
         if self.is_structured {

@@ -29,6 +29,7 @@ impl Headers for http::HeaderMap {
 }
 
 impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
+    #[inline]
     fn field(&self, name: &str) -> Option<Cow<'_, str>> {
         let same = self.iter().filter(|(other, _)| other.as_ref().eq_ignore_ascii_case(name));
         joined(same.map(|(_, value)| Cow::Borrowed(value.as_ref())))
@@ -36,6 +37,7 @@ impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
 }
 
 impl<N: AsRef<str>, V: AsRef<str>, const M: usize> Headers for [(N, V); M] {
+    #[inline]
     fn field(&self, name: &str) -> Option<Cow<'_, str>> {
         self.as_slice().field(name)
     }
