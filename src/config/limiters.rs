@@ -18,7 +18,8 @@ use crate::wait_queue::Bounds;
 
 /// The limiters of [`Limits`]: one for each name.
 ///
-/// Clones share them. [`reload`](Self::reload) changes the limits while they work.
+/// Clones share them. [`reload`](Self::reload) changes the limits while they work. Guide: [limits as text, and from a
+/// file](https://docs.rs/tollgate/latest/tollgate/guide/config/index.html).
 ///
 /// ```
 /// use tollgate::{Limiter, Limits, ManualClock, RateLimiters};
@@ -150,12 +151,16 @@ impl RateLimiters {
         Some(self.keyed.at(Name::from(if is_shared { ALL } else { name })))
     }
 
-    /// The limiter of a name at a tier, such as a customer and its plan. `None` if no tier has this name.
+    /// The limiter of a name at a tier, such as a customer and its plan. `None` if there is no such tier.
     ///
     /// If the name had another tier, it gets this one now, with its history and its queue: its callers that wait are
-    /// granted as the new limit allows, and what they took still counts. A name that is [listed](Limits::named) in full keeps
-    /// its own limit at each tier, for a customer with a contract of its own. A tier that is no longer listed after a
-    /// [`reload`](Self::reload) is as a name that is no longer listed.
+    /// granted as the new limit allows, and what they took still counts.
+    ///
+    /// For a name that is [listed](Limits::named) in full, such as a customer with a contract of its own, this returns the
+    /// limiter of that name with its own limit, whatever the tier. A name that only a `*` matches gets the limit of the tier.
+    ///
+    /// After a [`reload`](Self::reload) without the tier this returns `None`. Callers that still wait at the tier get the
+    /// limit of their name or the default; if there is neither, they keep the last limit of the tier.
     ///
     /// It takes no memory. Look it up for each call, so that a change of the tier arrives: if the name was idle for long,
     /// a call by an earlier handle is made at the tier of that handle.
@@ -188,6 +193,9 @@ impl RateLimiters {
     ///
     /// A name that is no longer listed gets the default. If there is none, it is not limited from now on, but
     /// its waiters keep their limit; if it is listed again, they still count.
+    ///
+    /// An evenly spaced limit (`10/min`) has set the time of its next call when it granted the last one. So its first waiter
+    /// keeps its wait, and those behind it wait by the new rate. A bucket (`10/min burst 10`) fills at the new rate at once.
     ///
     /// A file that cannot be read changes nothing, because it does not become `Limits`:
     ///

@@ -22,6 +22,8 @@ use crate::wait_queue::Bounds;
 /// This is the data: made here, or read from a file with the feature `serde`.
 /// [`RateLimiters`](crate::RateLimiters) are the limiters that enforce it.
 ///
+/// Guide: [limits as text, and from a file](https://docs.rs/tollgate/latest/tollgate/guide/config/index.html).
+///
 /// ```
 /// use tollgate::{Limits, ManualClock, Per, RateLimiters};
 ///
@@ -45,14 +47,14 @@ use crate::wait_queue::Bounds;
 /// headroom = 0.05     # leaves 5 % of each quota; see `Headroom`
 ///
 /// [limits]
-/// "api.github.com" = "5000/h, 100 in flight"
+/// "api.github.com" = "5000/h, 100 in flight"  # evenly spaced: a call each 720 ms
 /// "*.internal.example.org" = "unlimited"     # each host under it
 /// "api.example.org" = ["10/s burst 20", "1000/day fixed window"]
 /// "llm.example.org" = { limits = "60/min", max_waiters = 100, max_queued_permits = 5000 }
 ///
 /// [tiers]             # of customers, for `RateLimiters::at_tier`
-/// free = "10/min"
-/// pro = "1000/min, 10 in flight"
+/// free = "10/min burst 10"
+/// pro = "1000/min burst 50, 10 in flight"
 ///
 /// [limits."search.example.org"]
 /// policy = "token-bucket"
@@ -61,6 +63,8 @@ use crate::wait_queue::Bounds;
 /// catch_up = "5ms"
 /// max_waiters = 50
 /// ```
+///
+/// A rate without a `burst` or a window is evenly spaced: `10/min` is a call each 6 s, `10/min burst 10` lets ten go at once.
 ///
 /// A limit is a text, as [`AnyPolicy`] reads it; several, with commas between them or as a list; or a table with
 /// all options of one policy:
@@ -314,8 +318,8 @@ impl Limits {
     /// ```
     /// use tollgate::{Limits, Per};
     ///
-    /// let limits = Limits::new(Per::Name).tier("free", "10/min")?.tier("pro", "1000/min, 10 in flight")?;
-    /// assert_eq!(limits.get_tier("free").unwrap().policy().to_string(), "10/min");
+    /// let limits = Limits::new(Per::Name).tier("free", "10/min burst 10")?.tier("pro", "1000/min burst 50")?;
+    /// assert_eq!(limits.get_tier("free").unwrap().policy().to_string(), "10/min burst 10");
     /// assert!(limits.tiers().eq(["free", "pro"]));
     /// # Ok::<(), tollgate::InvalidLimit>(())
     /// ```

@@ -15,7 +15,7 @@ use crate::sync::Mutex;
 /// ```
 /// use tollgate::{Limits, ManualClock, Name, Per, RateLimiters};
 ///
-/// let limits = Limits::new(Per::Name).tier("pro", "1000/min")?;
+/// let limits = Limits::new(Per::Name).tier("pro", "1000/min burst 50")?;
 /// let limiters = RateLimiters::with_clock(limits, ManualClock::new());
 /// let customer = limiters.at_tier("customer-7", "pro").expect("a tier of this name");
 /// let name: &Name = customer.key();
