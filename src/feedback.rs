@@ -27,6 +27,8 @@
 //! # Ok(()) }
 //! ```
 //!
+//! Guide: [clients and servers](https://docs.rs/tollgate/latest/tollgate/guide/http/index.html).
+//!
 //! # Three limits
 //!
 //! A call goes when all of these allow it. Each answer changes the first two, and never the third.

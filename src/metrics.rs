@@ -4,17 +4,19 @@
 //! A [`Publisher`] reads the counts that limiters keep anyway, and hands the changes to the recorder. So a grant
 //! costs the same with and without metrics.
 //!
+//! Guide: [operations](https://docs.rs/tollgate/latest/tollgate/guide/operations/index.html#what-to-watch), with alerts.
+//!
 //! | metric | kind | |
 //! |---|---|---|
-//! | `tollgate_granted_total` | counter | calls that were granted |
+//! | `tollgate_granted_total` | counter | calls that were granted, not permits |
 //! | `tollgate_refused_total` | counter | calls that got an error |
-//! | `tollgate_given_up_total` | counter | callers that left the queue |
+//! | `tollgate_given_up_total` | counter | callers that left the queue, and grants that no caller took |
 //! | `tollgate_pauses_total` | counter | pauses that began or were made longer |
 //! | `tollgate_waited_microseconds_total` | counter | the exact sum of the waits of all granted calls |
 //! | `tollgate_waiting` | gauge | callers in the queue now |
 //! | `tollgate_rate` | gauge | permits a second: of several limits the lowest, and what a `Feedback` has learned |
-//! | `tollgate_permits` | gauge | permits that remain; not of a limiter with keys, and not over Redis, which would take a request |
-//! | `tollgate_wait_seconds` | histogram | the wait of each caller that waited; at most half too long |
+//! | `tollgate_permits` | gauge | permits that are free now, not the capacity; not of a limiter with keys, and not over Redis, which would take a request |
+//! | `tollgate_wait_seconds` | histogram | the wait of each caller that waited and took its grant, recorded as up to half too long; see [below](#waits) |
 //! | `tollgate_limited_by_total` | counter | callers that waited for a limit of a composed policy, with the label `part`, such as "limit 2 of 3, in-flight" |
 //! | `tollgate_redis_requests_total` | counter | requests sent to Redis |
 //! | `tollgate_redis_failed_total` | counter | requests that failed |
@@ -26,6 +28,17 @@
 //!
 //! A counter is set to what was counted since the limiter was made, so a recorder that is installed later misses nothing of
 //! it; the histogram begins with the first publish that finds a recorder. Publish to one recorder by one publisher.
+//!
+//! # Waits
+//!
+//! `tollgate_wait_seconds` has only callers that waited and took their grant. Callers that did not wait are not in it, nor
+//! those that left the queue, which `tollgate_given_up_total` counts: in a stall it stays empty, and `tollgate_waiting` shows
+//! the queue. Each wait is recorded as the upper bound of its bucket, so the sum is up to half too long. For averages divide
+//! `tollgate_waited_microseconds_total`, which is exact, by `tollgate_granted_total`, which has the calls without a wait as
+//! well.
+//!
+//! `metrics-exporter-prometheus` makes a summary of it, with quantiles that cannot be added up over processes, unless its
+//! builder sets buckets (`set_buckets_for_metric`). The dashboard reads the summary.
 //!
 //! `docs/grafana.json` is a dashboard of these metrics for Grafana with a Prometheus source.
 

@@ -26,7 +26,8 @@
 //! what callers get while Redis is away. A request that may have been charged is never repeated, so a lost reply can
 //! waste permits and never exceeds the limit.
 //!
-//! `docs/redis.md` has more: keys, expiry, clusters, and the cost of each fault.
+//! Guide: [one quota for a whole fleet](crate::guide::redis), on keys, expiry, a change of the limit, clusters, and what each
+//! fault costs.
 
 mod acquire;
 mod builder;

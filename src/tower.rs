@@ -6,6 +6,9 @@
 //! | [`RateLimitByLayer`] | clients; key or cost from the request | waits | in the future of `call` |
 //! | [`RefuseLayer`] | servers | answers 429 with `Retry-After` | in the future of `call` |
 //!
+//! Guides: [clients and servers](https://docs.rs/tollgate/latest/tollgate/guide/http/index.html), [clients, one by
+//! one](crate::guide::clients).
+//!
 //! The limit belongs to the limiter, not to a service: clones, and all services that a layer makes, share it. Any
 //! limiter of this crate will do: a [`RateLimiter`](crate::RateLimiter), a key of a
 //! [`KeyedRateLimiter`](crate::KeyedRateLimiter), a `RedisRateLimiter`, an
@@ -15,8 +18,7 @@
 //! [grant](ResponseBody::take_grant).
 //!
 //! A client layer takes any response that gives status, headers and a place for the grant: see [`AnyResponse`]. A reqwest
-//! client has middleware of its own, in `tollgate::reqwest` (feature `reqwest`). [Clients, one by one](crate::guide::clients) says
-//! what to write for octocrab, kube and others.
+//! client has middleware of its own, in `tollgate::reqwest` (feature `reqwest`).
 //!
 //! # A client that learns
 //!

@@ -24,6 +24,8 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
+//! Guide: [clients, one by one](crate::guide::clients).
+//!
 //! The agent and its clones share the limit. Threads that wait are served in FIFO order, in one queue with the tasks that
 //! wait for the same limiter. Redirects that ureq follows are one call. A call that fails stays counted, as the server may
 //! have counted it.

@@ -88,9 +88,10 @@ impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
 
     /// The deadline of a request, and of callers that wait for Redis to come back; by default 500 ms.
     ///
-    /// A shorter timeout that expires before the first request has failed is
-    /// [`Error::Denied`](crate::Error::Denied) without a `retry_after`: choose a deadline shorter than the
-    /// timeouts.
+    /// Choose a deadline shorter than the timeouts of your calls. If the timeout of a call
+    /// ([`try_acquire_timeout`](RedisRateLimiter::try_acquire_timeout)) ends before a first request has failed, it is not
+    /// known yet that Redis is away: the call gets [`Error::Denied`](crate::Error::Denied) without a `retry_after`, and not
+    /// what [`unavailable`](Self::unavailable) says.
     pub fn deadline(self, deadline: Duration) -> Self {
         self.with(|options| options.deadline = deadline.min(Nanos::HORIZON))
     }
@@ -111,7 +112,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
     /// The version of this code's policy; by default 0. The higher of two versions is in force at once for all
     /// processes: processes with the lower one adopt it ([`Event::PolicyAdopted`]). Without versions a changed
     /// policy takes effect when the processes that had the old one have not called for ten seconds.
-    /// `docs/redis.md` has the whole rule.
+    /// The guide has the [whole rule](crate::guide::redis#which-policy-is-in-force).
     ///
     /// A version also replaces a policy that was set by
     /// [`set_policy`](RedisRateLimiter::set_policy) under a lower one.

@@ -23,7 +23,7 @@ use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
 
 /// A [`RateLimiter`](crate::RateLimiter) whose quota is shared by all processes that use the same key of a
-/// Redis server: see the [module](super).
+/// Redis server: see the [module](super) and the [guide](crate::guide::redis).
 ///
 /// It is a handle: clones share one queue, and [`at`](Self::at) returns a handle for another key.
 ///
@@ -63,9 +63,10 @@ pub struct RedisRateLimiter<P: Scripted, C: Connection = Reconnecting> {
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Creates a limiter that shares `policy` with all processes that use `key`. Nothing is sent yet.
     ///
-    /// Processes with other parameters agree on one policy for the key, by the rule in `docs/redis.md`; another kind
-    /// of policy is [`Error::Store`]. [`RedisRateLimiterBuilder`](super::RedisRateLimiterBuilder) has more options. No runtime is needed: a thread
-    /// of this crate sends the requests.
+    /// Processes with other parameters agree on one policy for the key, by [this
+    /// rule](crate::guide::redis#which-policy-is-in-force); another kind of policy is [`Error::Store`].
+    /// [`RedisRateLimiterBuilder`](super::RedisRateLimiterBuilder) has more options. No runtime is needed: a thread of this
+    /// crate sends the requests.
     ///
     /// ```no_run
     /// use tollgate::redis::{Reconnecting, RedisRateLimiter};
