@@ -34,7 +34,7 @@
 //! | limit | whose word | when it holds |
 //! |---|---|---|
 //! | pauses and windows | the server's: [what it says](#what-it-says) | until the time that it gave |
-//! | a rate | learned from [what it shows](#what-it-shows) | from the first refusal without a time on |
+//! | a rate | learned from [what it shows](#what-it-shows) | from the first refusal on that gives no time, or is against the server's own word |
 //! | the limiter inside | yours | always |
 //!
 //! [`Feedback::server_state`] shows the first two, [`resume`](Feedback::resume) ends them, and a program whose calls are not
@@ -60,7 +60,7 @@
 //! ![the rate that a client learned, beside the quota that it did not know][learned_rate]
 //!
 //! A client that was never refused pays nothing for this: there is no rate, until
-//! [`start`](FeedbackBuilder::start) or a refusal makes one. Each process learns for itself, also over Redis.
+//! [`start`](FeedbackBuilder::start) or such a refusal makes one. Each process learns for itself, also over Redis.
 //!
 //! # What it says
 //!
@@ -75,12 +75,13 @@
 //!   the `Feedback`, and for other processes. Requests and tokens are [counted](#what-is-counted) apart.
 //! - **Token buckets** (the dialects of `OpenAI` and Anthropic, and servers whose refusals name the time of the
 //!   next permit and a later reset) refill steadily, so calls go on at the rate that remaining and reset give and
-//!   need not wait for the reset. They do not shrink the limiter.
+//!   need not wait for the reset. They do not shrink the limiter if the server sends the limit with what remains.
 //! - A server whose permits are *seen* to come back before the reset (more remains than before, or the reset moves) has a
 //!   window that slides, or a bucket. Then as much goes out as comes back, and a limit of your own that is the server's
 //!   loses nothing. A refusal now and then is taken for the jitter of the way there; more of them end that.
 //! - **At the reset** a window reopens by itself: with the whole quota if a window was seen to begin so, otherwise
-//!   with one call, whose answer says more. What was taken from the limiter is returned.
+//!   with one call, whose answer says more. What was taken from the limiter is returned; but if it was paused, a
+//!   bucket begins empty, as [after every pause](crate::guide::methods).
 //! - **Late answers** undo nothing: each call knows when it was sent.
 //! - **If a server rejects calls that it had allowed**, its headers are distrusted, as other clients take from the
 //!   quota: a window begins with one call, a token bucket is taken to refill at a sixteenth of its rate until an answer

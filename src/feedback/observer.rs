@@ -37,10 +37,10 @@ const MAX_WAIT: Duration = Duration::from_secs(3600);
 ///
 /// A caller waits until both the server, by what it said last and by the rate that was learned, and the limiter have
 /// room for its call, in the order of arrival. Callers that do not go through here are held back only by the limiter,
-/// which is paused and shrunk. A
-/// timeout fails at once if the server's last answer rules it out, or, once the server lets the caller, the
-/// limiter's queue. A caller that waits for the
-/// server joins the limiter's queue when the server lets it, whether it is polled or not.
+/// which is paused and shrunk. A timeout fails at once if the server's last answer rules it out, or, once the server
+/// lets the caller, the limiter's queue. The `retry_after` of a caller that the server holds back is the server's time:
+/// the limiter may need more. A caller that waits for the server joins the limiter's queue when the server lets it,
+/// whether it is polled or not.
 ///
 /// It is a handle: clones share what was learned. Calls for which a server keeps separate quotas (GitHub's search,
 /// Discord's routes) need one for each.
@@ -132,7 +132,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     }
 
     /// Changes what a response is taken to say, for what no dialect can know. `judge` gets the response and what was
-    /// read of it, and may set all of that: the verdict, the time to wait, the bucket. Learned is what it leaves.
+    /// read of it, and may set all of that: the verdict, the time to wait, the bucket. What it leaves is learned.
     ///
     /// [`Verdict::Accepted`](super::Verdict::Accepted) means that the limiter learns of no refusal, not that the call
     /// succeeded: a loop that ends when [`is_accepted`](Answer::is_accepted) also has to look at the status.
@@ -207,8 +207,8 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// flight. Numbers that count the same are added. If none counts requests, each call is one.
     ///
     /// By default the first counts requests, the second tokens, and the others nothing; but a call is one request,
-    /// whatever its first number is. Once that was more than one it is not taken for a count of requests (it may
-    /// be bytes, or tokens), and the limiter is not shrunk to the requests that remain. `[Some(Unit::Requests)]`
+    /// whatever its first number is. Once a first number above one was seen, it is not taken for a count of requests
+    /// (it may be bytes, or tokens), and the limiter is not shrunk to the requests that remain. `[Some(Unit::Requests)]`
     /// says that the server counts as the limiter does, such as the points of a query; `[Some(Unit::Tokens)]` and
     /// `[Some(Unit::Tokens), None]`, that the limiter counts tokens, and places in flight beside them.
     pub fn units(self, units: impl IntoIterator<Item = Option<Unit>>) -> Self {

@@ -35,7 +35,7 @@ use crate::rate_limiter::RateLimiter;
 /// |---|---|
 /// | no permit now, or the queue is full | 429 Too Many Requests |
 /// | the cost exceeds the capacity: it never fits | 413 Content Too Large |
-/// | a limit of zero, which is closed to all; too many keys; the limiter is [closed](Limiter::close); the store of a shared limit is away | 503 Service Unavailable |
+/// | a limit of zero, which is closed to all; too many keys; the limiter is [closed](crate::Limiter::close); the store of a shared limit is away | 503 Service Unavailable |
 ///
 /// A [`KeyedRateLimiter`](crate::KeyedRateLimiter) whose [`max_keys`](crate::KeyedRateLimiterBuilder::max_keys) are all in
 /// use answers 503 to a new key, and serves the keys that it has: no key makes room for another before its limit is
@@ -49,7 +49,7 @@ use crate::rate_limiter::RateLimiter;
 ///   Each limit is an item of both. A single limit has the [name](crate::Limiter::name) of the limiter, or
 ///   `"default"`. Several rules are numbered in order: `"default-0"`, `"default-1"`.
 ///   - `q` permits come in `w` seconds ([`Quota::window`](crate::Quota::window)): `w` is rounded up to whole
-///     seconds, and `q` enlarged in proportion. [`InFlight`](crate::InFlight) has no `w` but the unit
+///     seconds, and `q` enlarged in proportion. [`InFlight`] has no `w` but the unit
 ///     `qu="concurrent-requests"`.
 ///   - `r` permits can be taken now, at once. In the next `t` seconds there is no more than that; then there is
 ///     more, and enough for the cost of this request. `t` is left out if it does not depend on time alone. It is 0
@@ -61,7 +61,7 @@ use crate::rate_limiter::RateLimiter;
 ///   413, with the time to wait in `grpc-retry-pushback-ms` (-1 for a call that never fits), `UNAVAILABLE` in place of 503.
 /// - A refused response has an empty body, and the [`tollgate::Error`](crate::Error) in its extensions:
 ///   `map_response` around the layer can write a body. [`respond`](Self::respond) changes status and headers.
-/// - An [`InFlight`](crate::InFlight) place is held until the response body is read or dropped, or the client goes
+/// - An [`InFlight`] place is held until the response body is read or dropped, or the client goes
 ///   away. An upgraded connection keeps it by an [`UpgradePlace`].
 ///
 /// The errors of the service are the inner service's: this layer adds none. The inner service must be `Clone` and
