@@ -115,6 +115,9 @@
 //! A field name that several servers use is read by the form and size of its value: `x-ratelimit-reset: 40`
 //! is in 40 seconds, and `x-ratelimit-reset: 1795435240` is a date.
 //!
+//! GitHub's secondary limit may be a 403 with neither `Retry-After` nor zero remaining: by its fields it is accepted, so it
+//! needs a `judge`.
+//!
 //! If no dialect fits, set a [`judge`](FeedbackBuilder::judge). It sees each response, with the body if the client has
 //! it, and decides whether it was a refusal and until when.
 //!
@@ -140,6 +143,9 @@
 //! [`units`](FeedbackBuilder::units) says otherwise. Of the IETF's fields the quota unit (`qu`, of version 11 of
 //! the draft) says what is counted: `requests` and `tokens` are read, and `content-bytes` and
 //! `concurrent-requests` are not taken for requests.
+//!
+//! To settle the cost of a call that was observed: [settling an LLM
+//! call](https://docs.rs/tollgate/latest/tollgate/guide/http/index.html#settling-an-llm-call).
 //!
 //! # How long to wait
 //!

@@ -346,7 +346,8 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire); then `future` is not polled. An error that `future` returns is part of its output.
+    /// As [`acquire`](Self::acquire); then `future` is not polled. An error that `future` returns is part of its output, and
+    /// the permits stay charged; [`run_metered`](Self::run_metered) with a cost of zero returns them.
     ///
     /// # Cancel safety
     ///

@@ -93,15 +93,18 @@
 //! use tower::ServiceExt;
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-//! // 100 requests a minute, and 2 at once, for each API key.
-//! let policy = TokenBucket::new(Rate::per_minute(100.0), 2);
+//! // 100 requests a minute, and 20 at once, as one page may load them, for each API key.
+//! let policy = TokenBucket::new(Rate::per_minute(100.0), 20);
 //! let limiter = KeyedRateLimiter::<String, _>::with_clock(policy, ManualClock::new());
 //! let by_key = move |key: Option<&str>| limiter.at(key.unwrap_or_default().to_owned());
 //! let layer = RefuseLayer::by_header("x-api-key", by_key);
 //! let app = Router::new().route("/", get(async || "hello")).layer(layer);
 //!
 //! let ask = |key| app.clone().oneshot(Request::get("/").header("x-api-key", key).body(Body::empty()).unwrap());
-//! ask("alice").await?;
+//! for left in (1..20).rev() {
+//!     let fields = ask("alice").await?.headers()["RateLimit"].clone();
+//!     assert!(fields.to_str()?.starts_with(&format!("\"default\";r={left};t=")));
+//! }
 //! assert_eq!(ask("alice").await?.headers()["RateLimit"], "\"default\";r=0;t=1");
 //! let refused = ask("alice").await?;
 //! assert_eq!((refused.status().as_u16(), &refused.headers()["Retry-After"]), (429, &"1".parse()?));

@@ -134,6 +134,9 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// Changes what a response is taken to say, for what no dialect can know. `judge` gets the response and what was
     /// read of it, and may set all of that: the verdict, the time to wait, the bucket. What it leaves is learned.
     ///
+    /// [`Verdict::Accepted`](super::Verdict::Accepted) means that the limiter learns of no refusal, not that the call
+    /// succeeded: a loop that ends when [`is_accepted`](Answer::is_accepted) also has to look at the status.
+    ///
     /// ```
     /// use tollgate::feedback::{Feedback, Verdict, When};
     /// use tollgate::{InFlight, ManualClock, RateLimiter};
@@ -142,7 +145,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// let api = Feedback::builder(RateLimiter::with_clock(InFlight::new(10), ManualClock::new()))
     ///     .judge(|response, answer| {
-    ///         // OpenAI: a 429 that no wait helps against.
+    ///         // OpenAI: a 429 that no wait helps against. It pauses nobody, and is still an error of this call.
     ///         if response.contains("insufficient_quota") {
     ///             (answer.verdict, answer.is_final) = (Verdict::Accepted, true);
     ///         }
@@ -166,7 +169,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     }
 
     /// The longest time for which a server can stop calls; an hour by default. A later reset or `Retry-After` is
-    /// cut to it.
+    /// cut to it. The `max_wait` of a middleware bounds the wait of a call instead.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait, ..self }
     }

@@ -133,8 +133,11 @@ impl<'a, P: Policy> Grant<'a, P> {
     ///
     /// The limiter then has what it would have had they never been taken: all of them before any later grant, and
     /// later the part for which there was room since. So a bucket returns `min(n, capacity - the most that was there
-    /// since)`, windows and logs all permits that still count, and [`SmoothWarmingUp`](crate::SmoothWarmingUp)
-    /// nothing after a later grant. What would have been stored in a pause does not come back.
+    /// since)`, and windows and logs return all permits that still count. Policies that store nothing return nothing after
+    /// a later grant: [`SmoothBursty::evenly_spaced`](crate::SmoothBursty::evenly_spaced) and
+    /// [`SmoothWarmingUp`](crate::SmoothWarmingUp). What would have been stored in a pause does not come back.
+    ///
+    /// Without a refund the permits stay charged when the grant is dropped; only places in flight come back then.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};

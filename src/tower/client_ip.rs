@@ -84,7 +84,7 @@ impl ClientIp {
     ///
     /// The list is read from its end, as long as the addresses are trusted. An entry that is no address (`unknown`,
     /// `_hidden`, an empty one) ends it: the client is then the proxy that wrote the entry, and all such clients share
-    /// its limit.
+    /// its limit. Without the header the client is the proxy itself, as in its own health checks.
     ///
     /// # Errors
     ///
