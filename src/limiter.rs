@@ -90,7 +90,7 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// # Errors
     ///
     /// [`Error::ExceedsCapacity`] if waiting does not help, [`Error::QueueFull`] if the queue is bounded,
-    /// [`Error::TooManyKeys`] at a key, and `Error::Store` over Redis.
+    /// [`Error::Closed`] once the limiter is closed, [`Error::TooManyKeys`] at a key, and `Error::Store` over Redis.
     ///
     /// # Cancel safety
     ///
@@ -491,7 +491,8 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Error::ExceedsCapacity`] if waiting does not help, and `Error::Store` over Redis.
+    /// [`Error::ExceedsCapacity`] if waiting does not help, and `Error::Store` over Redis. A closed limiter answers as if it
+    /// were open: ask [`is_closed`](Self::is_closed).
     ///
     /// # Cancel safety
     ///
@@ -598,7 +599,8 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     -> impl Future<Output = Result<Self::Grant, Error>> + Send;
 
     /// Closes the limiter for good: those that wait (futures, reservations, blocked threads) and later calls get
-    /// [`Error::Closed`]. Clones share this. Grants stay valid: they settle, refund and give places back as before.
+    /// [`Error::Closed`]. Clones share this. Grants stay valid: they settle, refund and give places back as before, and a
+    /// caller that was granted before gets its grant, polled or not.
     ///
     /// - [`AtKey`](crate::AtKey) closes its key, and [`KeyedRateLimiter::close`](crate::KeyedRateLimiter::close) all keys.
     /// - Over Redis it closes the key in this process: bookings go back, and other processes go on.
@@ -622,7 +624,10 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
 
     /// Shuts down gracefully: from the first poll on, new callers get [`Error::Closed`], and those that wait are served.
     /// Resolves when no caller waits and no place in flight ([`InFlight`](crate::InFlight)) is held. A grant without a
-    /// place counts as done. What is closed is as for [`close`](Self::close).
+    /// place counts as done: of a limiter without places this waits for the queue and for no call. It closes what
+    /// [`close`](Self::close) does. After `close` it waits for the places alone.
+    ///
+    /// A reservation that is granted and not awaited holds its place, as a grant does. [`And`] waits for its first limiter.
     ///
     /// A `Feedback` hears when calls end, and waits for that; a caller that the server sends back to the queue gets
     /// `Error::Closed`. Over Redis the places of this process count.

@@ -90,41 +90,35 @@ use crate::wait_queue::Tenant;
 ///
 /// # Shutdown
 ///
-/// A limiter is not closed. A waiting task leaves the queue when its future is dropped, by `select!`, a timeout or an
-/// abort of the task, and nothing is charged.
+/// [`close`](Self::close) ends all waits, of tasks and of blocked threads, and [`drain`](Self::drain) serves the queue
+/// first. A limiter need not be closed: a waiting task leaves the queue when its future is dropped, by `select!`, a timeout
+/// or an abort of the task, and nothing is charged.
 ///
 /// ```
-/// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-/// use tokio::sync::watch;
+/// use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let policy = SmoothBursty::new(Rate::per_minute(1.0));
 /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-/// let (stop, mut stopped) = watch::channel(false);
 /// let worker = tokio::spawn({
 ///     let limiter = limiter.clone();
 ///     async move {
 ///         let mut calls = 0;
 ///         loop {
-///             tokio::select! {
-///                 biased;
-///                 _ = stopped.changed() => return calls,
-///                 grant = limiter.acquire(1) => calls += grant.map_or(0, |grant| grant.cost()),
+///             match limiter.acquire(1).await {
+///                 Ok(_) => calls += 1,
+///                 Err(error) => return (calls, error),
 ///             }
 ///         }
 ///     }
 /// });
 /// tokio::task::yield_now().await;
 /// assert_eq!(limiter.queue_len(), 1); // its second call
-/// stop.send_replace(true);
-/// assert_eq!(worker.await?, 1);
-/// assert_eq!(limiter.queue_len(), 0);
+/// limiter.close();
+/// assert_eq!(worker.await?, (1, Error::Closed));
 /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// A thread in [`blocking_acquire`](Self::blocking_acquire) returns at its grant only. A thread that has to stop earlier
-/// waits in an executor, such as `futures::executor::block_on`, for `acquire` or for its signal.
 pub struct RateLimiter<P: Policy> {
     shared: Arc<Shared<P>>,
 }
@@ -161,12 +155,13 @@ impl<P: Policy> RateLimiter<P> {
     /// Takes `n` permits, and waits until they are granted.
     ///
     /// The future joins the queue when it is first polled; that is the order of grants, unless a
-    /// caller enters [ahead of others](Acquire::ahead_by). Nothing is taken before the grant. `acquire(0)` is granted at once, takes nothing and is not counted.
+    /// caller enters [ahead of others](Acquire::ahead_by). Nothing is taken before the grant. `acquire(0)` is granted at once unless the limiter
+    /// is closed, takes nothing and is not counted.
     ///
     /// # Errors
     ///
     /// [`Error::ExceedsCapacity`] if waiting does not help, [`Error::QueueFull`] if the queue is
-    /// [bounded](crate::RateLimiterBuilder::max_waiters).
+    /// [bounded](crate::RateLimiterBuilder::max_waiters), and [`Error::Closed`] once the limiter is closed.
     ///
     /// # Cancel safety
     ///

@@ -144,7 +144,8 @@ impl<L: Queue> Reservation<L> {
     ///
     /// # Errors
     ///
-    /// [`Error::ExceedsCapacity`] if the policy was changed and cannot grant it any more.
+    /// [`Error::ExceedsCapacity`] if the policy was changed and cannot grant it any more, [`Error::Closed`] if the limiter was
+    /// closed.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};

@@ -78,7 +78,7 @@ use crate::units::{Nanos, Rate};
 /// | method | without it |
 /// |---|---|
 /// | [`refund`](Policy::refund) | refunds, settlements and dropped futures give nothing back |
-/// | [`idle`](Policy::idle), [`idle_at`](Policy::idle_at) | keys are never dropped; the quota has no reset; with places in flight, a limiter never ends to [drain](crate::Limiter::drain) |
+/// | [`idle`](Policy::idle), [`idle_at`](Policy::idle_at) | keys are never dropped; the quota has no reset; with places in flight, [`drain`](crate::Limiter::drain) never resolves |
 /// | [`pause`](Policy::pause) | unused time in a pause is stored |
 /// | [`HELD`](Policy::HELD), [`release`](Policy::release) | a dropped grant gives nothing back |
 /// | [`catch_up`](Policy::catch_up) | a late timer costs throughput |

@@ -25,8 +25,8 @@ use crate::policy::Cost;
 ///   or not, keeps its permit or its position in the queue.
 /// - An [`InFlight`](crate::InFlight) place is held until the response body is read or dropped, the call fails, or
 ///   its future is dropped.
-/// - If the limiter refuses (by [`max_wait`](Self::max_wait), or because its queue is full, its store is away, or
-///   the cost exceeds its capacity), the future of `call` returns the boxed [`tollgate::Error`](crate::Error), and
+/// - If the limiter refuses (by [`max_wait`](Self::max_wait), or because it is closed, its queue is full, its store is
+///   away, or the cost exceeds its capacity), the future of `call` returns the boxed [`tollgate::Error`](crate::Error), and
 ///   the inner service is not called. `poll_ready` returns only errors of the inner service, because a service
 ///   that fails there counts as lost: a `Buffer` around it would close. The next `poll_ready` asks the limiter
 ///   anew.
