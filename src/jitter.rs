@@ -10,14 +10,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::limiter::and::grant::Kept;
 use crate::limiter::{
-    Acquire, Ask, Granted, Handle, InProcess, Limiter, OwnedLimiter, Queue, sealed::Sealed,
+    Acquire, Ask, Granted, Handle, InProcess, Kept, Limiter, OwnedLimiter, Queue, sealed::Sealed,
 };
-use crate::policy::Snapshot;
 use crate::policy::unlimited::Unlimited;
 use crate::rate_limiter::RateLimiter;
-use crate::wait_queue::End;
 
 /// A limiter whose callers, once they have waited, go on a little later, each at a random time.
 ///
@@ -162,37 +159,10 @@ impl<L: OwnedLimiter> Queue for Jitter<L> {
 impl<L: OwnedLimiter> Limiter for Jitter<L> {
     const IS_REMOTE: bool = L::IS_REMOTE;
 
-    async fn resume(&self) -> Result<(), Error> {
-        self.limiter.resume().await
-    }
-
-    async fn reset(&self) -> Result<(), Error> {
-        self.limiter.reset().await
-    }
-
-    async fn shrink_to(&self, remaining: L::Cost) -> Result<L::Grant, Error> {
-        self.limiter.shrink_to(remaining).await
-    }
-
-    async fn take_anyway(&self, n: L::Cost) -> Result<L::Grant, Error> {
-        self.limiter.take_anyway(n).await
-    }
-
-    async fn would_wait(&self, n: L::Cost) -> Result<Option<Duration>, Error> {
-        self.limiter.would_wait(n).await
-    }
-
-    async fn snapshot(&self) -> Result<Snapshot<L::Cost>, Error> {
-        self.limiter.snapshot().await
-    }
-
-    fn end(&self, end: End<'_>) -> bool {
-        self.limiter.end(end)
-    }
-
-    crate::limiter::as_inner_limiter!(asks | jitter | &jitter.limiter);
-    crate::limiter::as_inner_limiter!(counts | jitter | &jitter.limiter);
-    crate::limiter::as_inner_limiter!(reports | jitter | &jitter.limiter);
+    crate::limiter::as_inner_limiter!(changes, Limiter | jitter | &jitter.limiter);
+    crate::limiter::as_inner_limiter!(asks, Limiter | jitter | &jitter.limiter);
+    crate::limiter::as_inner_limiter!(counts, Limiter | jitter | &jitter.limiter);
+    crate::limiter::as_inner_limiter!(reports, Limiter | jitter | &jitter.limiter);
 }
 
 impl<L: fmt::Debug> fmt::Debug for Jitter<L> {

@@ -10,6 +10,7 @@ mod ask;
 mod driven;
 mod granted;
 mod handle;
+mod kept;
 mod queue;
 mod reservation;
 pub(crate) mod run;
@@ -30,6 +31,7 @@ pub(crate) use driven::{Driven, Passage};
 pub(crate) use granted::Hearing;
 pub use granted::{Granted, Metered, Settle};
 pub(crate) use handle::{Borrowed, Handle};
+pub(crate) use kept::Kept;
 pub use queue::{InProcess, Queue};
 pub use reservation::Reservation;
 pub(crate) use unwinding::in_drop;
@@ -966,18 +968,18 @@ macro_rules! methods_of_limiter {
 }
 pub(crate) use methods_of_limiter;
 
-/// What a limiter around another one answers as that one does: what `asks` its state, what it `counts`, and what else it
-/// `reports`.
+/// What a limiter around another one answers as the inner one does, by that one's trait: what `asks` its state, what
+/// `changes` it, what it `counts`, and what else it `reports`.
 macro_rules! as_inner_limiter {
-    (asks |$outer:ident| $inner:expr) => {
+    (asks, $by:ident |$outer:ident| $inner:expr) => {
         async fn pause_for(&self, duration: std::time::Duration) -> Result<(), crate::Error> {
             let $outer = self;
-            crate::Limiter::pause_for($inner, duration).await
+            $by::pause_for($inner, duration).await
         }
 
         async fn quota(&self) -> Result<crate::Quota<Self::Cost>, crate::Error> {
             let $outer = self;
-            crate::Limiter::quota($inner).await
+            $by::quota($inner).await
         }
 
         async fn limits(
@@ -985,45 +987,84 @@ macro_rules! as_inner_limiter {
             cost: Self::Cost,
         ) -> Result<Vec<crate::policy::Limit<Self::Cost>>, crate::Error> {
             let $outer = self;
-            crate::Limiter::limits($inner, cost).await
+            $by::limits($inner, cost).await
         }
     };
-    (counts |$outer:ident| $inner:expr) => {
+    (changes, $by:ident |$outer:ident| $inner:expr) => {
+        async fn resume(&self) -> Result<(), crate::Error> {
+            let $outer = self;
+            $by::resume($inner).await
+        }
+
+        async fn reset(&self) -> Result<(), crate::Error> {
+            let $outer = self;
+            $by::reset($inner).await
+        }
+
+        async fn shrink_to(&self, remaining: Self::Cost) -> Result<Self::Grant, crate::Error> {
+            let $outer = self;
+            $by::shrink_to($inner, remaining).await
+        }
+
+        async fn take_anyway(&self, n: Self::Cost) -> Result<Self::Grant, crate::Error> {
+            let $outer = self;
+            $by::take_anyway($inner, n).await
+        }
+
+        async fn would_wait(
+            &self,
+            n: Self::Cost,
+        ) -> Result<Option<std::time::Duration>, crate::Error> {
+            let $outer = self;
+            $by::would_wait($inner, n).await
+        }
+
+        async fn snapshot(&self) -> Result<crate::Snapshot<Self::Cost>, crate::Error> {
+            let $outer = self;
+            $by::snapshot($inner).await
+        }
+
+        fn end(&self, end: crate::wait_queue::End<'_>) -> bool {
+            let $outer = self;
+            $by::end($inner, end)
+        }
+    };
+    (counts, $by:ident |$outer:ident| $inner:expr) => {
         fn queue_len(&self) -> usize {
             let $outer = self;
-            crate::Limiter::queue_len($inner)
+            $by::queue_len($inner)
         }
 
         fn queued_permits(&self) -> u64 {
             let $outer = self;
-            crate::Limiter::queued_permits($inner)
+            $by::queued_permits($inner)
         }
 
         fn stats(&self) -> crate::Stats {
             let $outer = self;
-            crate::Limiter::stats($inner)
+            $by::stats($inner)
         }
     };
-    (reports |$outer:ident| $inner:expr) => {
+    (reports, $by:ident |$outer:ident| $inner:expr) => {
         fn waits(&self) -> crate::Waits {
             let $outer = self;
-            crate::Limiter::waits($inner)
+            $by::waits($inner)
         }
 
         fn clock(&self) -> &crate::Clock {
             let $outer = self;
-            crate::Limiter::clock($inner)
+            $by::clock($inner)
         }
 
         fn name(&self) -> Option<&str> {
             let $outer = self;
-            crate::Limiter::name($inner)
+            $by::name($inner)
         }
 
         #[cfg(feature = "metrics")]
         fn observe(&self) -> crate::observe::Observe {
             let $outer = self;
-            crate::Limiter::observe($inner)
+            $by::observe($inner)
         }
     };
 }

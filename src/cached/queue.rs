@@ -227,6 +227,6 @@ impl<P: Policy<Cost = u32>> Limiter for CachedRateLimiter<P> {
         answer
     }
 
-    crate::limiter::as_inner_limiter!(counts | cached | &cached.shared.limiter);
-    crate::limiter::as_inner_limiter!(reports | cached | &cached.shared.limiter);
+    crate::limiter::as_inner_limiter!(counts, Limiter | cached | &cached.shared.limiter);
+    crate::limiter::as_inner_limiter!(reports, Limiter | cached | &cached.shared.limiter);
 }

@@ -309,7 +309,7 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         with_gate(self.limiter().stats(), self.gate().stats())
     }
 
-    crate::limiter::as_inner_limiter!(asks | feedback | feedback.limiter());
+    crate::limiter::as_inner_limiter!(asks, Limiter | feedback | feedback.limiter());
     /// A caller that waited for the server and then for the limiter counts twice.
     fn waits(&self) -> Waits {
         self.limiter().waits().with(&self.gate().waits())

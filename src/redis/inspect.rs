@@ -48,8 +48,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # }
     /// ```
     pub async fn ping(&self) -> Result<(), Error> {
-        let answer = self.shared.with_lock(|line| line.request(KeyChange::of(Vec::new())));
-        confirmed(answer).await.map(drop)
+        self.report(Vec::new()).await.map(drop)
     }
 
     /// Returns how much of the limit is left for the whole fleet.
@@ -119,7 +118,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         Ok(told.collect())
     }
 
-    async fn report(&self, todo: Vec<u8>) -> Result<Option<Report<P::Cost>>, Error> {
+    pub(super) async fn report(&self, todo: Vec<u8>) -> Result<Option<Report<P::Cost>>, Error> {
         confirmed(self.shared.with_lock(|line| line.request(KeyChange::of(todo)))).await
     }
 
@@ -150,7 +149,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn reset(&self) -> Result<(), Error> {
-        let answer = self.shared.with_lock(|line| line.request(KeyChange::of(vec![b'X'])));
-        confirmed(answer).await.map(drop)
+        self.report(vec![b'X']).await.map(drop)
     }
 }

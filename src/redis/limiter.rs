@@ -231,7 +231,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     pub async fn shrink_to(&self, remaining: P::Cost) -> Result<RedisGrant<P, C>, Error> {
         let mut todo = Vec::new();
         wire::put_shrink::<P>(&mut todo, remaining);
-        let (cost, booking) = match self.request(todo).await? {
+        let (cost, booking) = match self.report(todo).await? {
             Some(Report::Charged(cost, booking)) => (cost, Some(booking)),
             _ => (P::Cost::default(), None),
         };
@@ -249,7 +249,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         let mut todo = Vec::new();
         wire::put_shrink::<P>(&mut todo, P::Cost::ONE.each(P::Cost::ONE, |_, _| u32::MAX));
         wire::put_settle::<P>(&mut todo, n);
-        let booking = match self.request(todo).await? {
+        let booking = match self.report(todo).await? {
             Some(Report::Charged(_, last)) => {
                 Some(Booking { sequence: last.sequence.wrapping_add(1), ..last })
             }
@@ -257,10 +257,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         };
         self.shared.count(|stats| stats.granted += 1);
         Ok(self.charged(n, booking))
-    }
-
-    async fn request(&self, todo: Vec<u8>) -> Result<Option<Report<P::Cost>>, Error> {
-        confirmed(self.shared.with_lock(|line| line.request(KeyChange::of(todo)))).await
     }
 
     /// Permits that a change has charged.

@@ -117,6 +117,7 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
+    /// Reads the clock: what happens next happens then.
     pub(crate) fn read_clock(&mut self) -> Nanos {
         self.time.read(self.context.options.clock.now())
     }

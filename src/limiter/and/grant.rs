@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::super::Granted;
 #[cfg(any(feature = "feedback", feature = "tower"))]
 use super::super::Hearing;
 use super::super::sealed::Sealed;
-use super::super::{Granted, in_drop};
 use crate::error::Error;
 use crate::part::Part;
 use crate::policy::Cost;
@@ -180,26 +180,5 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> fmt::Debug for AndGrant<A, B> {
             .field("first", &self.first)
             .field("second", &self.second)
             .finish_non_exhaustive()
-    }
-}
-
-/// What the first limiter granted to a caller that waits for the second. Dropped, it goes back.
-pub(crate) struct Kept<G: Granted>(Option<G>);
-
-impl<G: Granted> Kept<G> {
-    pub(crate) fn new(grant: G) -> Self {
-        Self(Some(grant))
-    }
-
-    pub(crate) fn into_grant(mut self) -> G {
-        self.0.take().unwrap_or_else(|| unreachable!("taken here only"))
-    }
-}
-
-impl<G: Granted> Drop for Kept<G> {
-    fn drop(&mut self) {
-        if let Some(grant) = self.0.take() {
-            in_drop(|| grant.refund());
-        }
     }
 }

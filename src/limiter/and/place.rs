@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::super::{Acquire, Ask, Driven, OwnedLimiter, Passage, Queue};
+use super::super::{Acquire, Ask, Driven, Kept, OwnedLimiter, Passage, Queue};
 use super::And;
-use super::grant::{AndGrant, Kept};
+use super::grant::AndGrant;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::part::Part;

@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::super::sealed::Sealed;
-use super::super::{Ask, Handle, InProcess, Limiter, OwnedLimiter, Queue};
+use super::super::{Ask, Handle, InProcess, Kept, Limiter, OwnedLimiter, Queue};
 use super::And;
-use super::grant::{AndGrant, Kept};
+use super::grant::AndGrant;
 use super::place::AndPlace;
 use crate::clock::Clock;
 use crate::error::Error;
