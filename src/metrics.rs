@@ -93,7 +93,7 @@ pub struct Publisher {
     totals: Arc<Mutex<Totals>>,
 }
 
-/// What each counter counts, those of dropped limiters included. The labels: the limiter, and the part.
+/// What each counter counts, with the counts of dropped limiters. The labels: the limiter, and the part.
 type Totals = BTreeMap<(&'static str, SharedString, Option<String>), u64>;
 
 /// Of the limiters of one name.

@@ -379,7 +379,7 @@ impl Limits {
         self.tiers.keys().map(|tier| &**tier)
     }
 
-    /// The limit of a key: its own comes before that of the tier, and the tier's before that of a name with
+    /// The limit of a key: its own comes before the tier's, and the tier's before the limit of a name with
     /// a `*`.
     pub(super) fn of(&self, key: &Name) -> Option<&Limit> {
         let name = key.as_str();

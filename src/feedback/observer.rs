@@ -145,7 +145,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// let api = Feedback::builder(RateLimiter::with_clock(InFlight::new(10), ManualClock::new()))
     ///     .judge(|response, answer| {
-    ///         // OpenAI: a 429 that no wait helps against. It pauses nobody, and is still an error of this call.
+    ///         // OpenAI: a 429 that no wait helps against. It pauses no caller, and is still an error of this call.
     ///         if response.contains("insufficient_quota") {
     ///             (answer.verdict, answer.is_final) = (Verdict::Accepted, true);
     ///         }

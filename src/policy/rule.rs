@@ -259,7 +259,7 @@ pub struct Hooks<P: Policy> {
     pub charge_alone: fn(&P, &mut P::State, Nanos, P::Cost) -> P::Receipt,
     /// No receipt of this state can be given back any more: drops what is kept for that.
     pub forget_receipts: fn(&P, &mut P::State),
-    /// The state becomes that of a new limiter, except for the places in flight of grants that live.
+    /// The state becomes a new limiter's, except for the places in flight of grants that live.
     pub renew: fn(&P, &mut P::State, Nanos),
     /// Whether no method panics: a limiter then changes the state in place.
     pub(crate) infallible: bool,

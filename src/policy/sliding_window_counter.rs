@@ -62,7 +62,7 @@ impl SlidingWindowCounter {
         Self { limit, span: Span { part, window } }
     }
 
-    /// The parts of a window, as many as are counted.
+    /// The number of parts of a window that are counted.
     #[must_use]
     pub fn buckets(&self) -> u32 {
         u32::try_from(self.span.window.div_ceil(self.span.part)).unwrap_or(u32::MAX)

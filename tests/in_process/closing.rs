@@ -93,7 +93,7 @@ fn nothing_opens_a_closed_limiter() {
     drop(limiter.shrink_to(0));
     closed(limiter.try_acquire(1));
     assert_eq!(limiter.stats().granted, 0);
-    // Others than those of a word.
+    // A rule whose state is no word.
     let composed = RateLimiter::with_clock((bucket(), InFlight::new(3)), &clock);
     let held = composed.try_acquire((1, 1)).expect("free");
     composed.close();

@@ -338,7 +338,7 @@ fn names(text: &str) -> BTreeSet<&str> {
     words.collect()
 }
 
-/// A panel of a metric that is gone stays empty, and nobody sees why.
+/// A panel of a metric that is gone stays empty, and shows no reason.
 #[test]
 fn the_dashboard_has_the_metrics_of_the_code_and_no_others() {
     let dashboard = include_str!("../../docs/grafana.json");

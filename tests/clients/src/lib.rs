@@ -15,7 +15,7 @@ use futures::future::join_all;
 use tokio::net::TcpListener;
 use tollgate::{Headroom, Rate, RateLimiter, SmoothBursty};
 
-/// The quota that the server states: so many calls in any [`WINDOW`].
+/// The quota that the server states: this number of calls in any [`WINDOW`].
 pub const QUOTA: u32 = 1_000;
 pub const WINDOW: Duration = Duration::from_secs(10);
 /// Calls of each run, more than the quota.

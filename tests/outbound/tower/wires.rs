@@ -169,7 +169,7 @@ async fn each_kind_of_refusal_has_a_status_of_grpc() {
     assert_eq!(refused_by(RefuseLayer::new(year.clone())).await, (Code::ResourceExhausted, most));
 }
 
-/// The content type of the answer is that of the request; others than gRPC's stay with the status of HTTP.
+/// The answer has the content type of the request; for others than gRPC's it stays with the status of HTTP.
 #[tokio::test]
 async fn only_grpc_is_answered_in_its_words() {
     let limiter = RateLimiter::new(InFlight::new(0));
