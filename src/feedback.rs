@@ -169,6 +169,8 @@
 
 mod adaptive;
 mod answer;
+mod builder;
+mod call;
 mod counts;
 mod dialect;
 mod gate;
@@ -183,16 +185,19 @@ mod place;
 mod routes;
 mod server_state;
 mod servers;
+mod shared;
 mod state;
 mod text;
 mod window;
 
 pub use adaptive::Adaptive;
 pub use answer::{Answer, Meter, Unit, Verdict};
+pub use builder::FeedbackBuilder;
+pub use call::Call;
 pub use dialect::{Dialect, Dialects};
 pub use headers::Headers;
 pub use judge::Judged;
-pub use observer::{Call, Feedback, FeedbackBuilder};
+pub use observer::Feedback;
 pub use server_state::ServerState;
 #[cfg(feature = "reqwest")]
 pub(crate) use servers::Table;

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::limiter::{
-    Acquire, Ask, Granted, Handle, InProcess, Kept, Limiter, OwnedLimiter, Queue, sealed::Sealed,
+    Acquire, Ask, Granted, Handle, InProcess, Kept, Limiter, OwnedLimiter, Passage, Queue, Stages,
+    sealed::Sealed,
 };
 use crate::policy::unlimited::Unlimited;
 use crate::rate_limiter::RateLimiter;
@@ -71,29 +72,77 @@ impl<L: OwnedLimiter> Jitter<L> {
     }
 }
 
-/// Where a caller of a [`Jitter`] stands.
-pub struct JitterPlace<L: OwnedLimiter>(Standing<L>);
+/// A caller that waits at the limiter, and then a little longer.
+#[allow(missing_debug_implementations)] // its place is shown
+pub struct Passing<L: OwnedLimiter> {
+    jitter: Jitter<L>,
+    ask: Ask<L::Cost>,
+    stage: Stage<L>,
+}
 
-enum Standing<L: OwnedLimiter> {
-    Outside,
-    Waiting(Acquire<L>),
+enum Stage<L: OwnedLimiter> {
+    AtLimiter(Acquire<L>),
     /// It is granted, and sleeps.
-    Granted(Kept<L::Grant>, Acquire<RateLimiter<Unlimited>>),
+    Sleeping(Kept<L::Grant>, Acquire<RateLimiter<Unlimited>>),
     Over,
 }
 
-impl<L: OwnedLimiter> Default for JitterPlace<L> {
-    fn default() -> Self {
-        Self(Standing::Outside)
+// No field is ever pinned.
+impl<L: OwnedLimiter> Unpin for Passing<L> {}
+
+impl<L: OwnedLimiter> Passing<L> {
+    fn new(jitter: &Jitter<L>, ask: &Ask<L::Cost>) -> Self {
+        let stage = Stage::AtLimiter(Acquire::new(jitter.limiter.clone(), *ask));
+        Self { jitter: jitter.clone(), ask: *ask, stage }
     }
 }
 
-impl<L: OwnedLimiter> JitterPlace<L> {
-    fn acquire(&mut self, jitter: &Jitter<L>, ask: &Ask<L::Cost>) -> Option<&mut Acquire<L>> {
-        if matches!(self.0, Standing::Outside) {
-            self.0 = Standing::Waiting(Acquire::new(jitter.limiter.clone(), *ask));
+impl<L: OwnedLimiter> Future for Passing<L> {
+    type Output = Result<L::Grant, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Stage::AtLimiter(acquire) = &mut self.stage {
+            let grant = ready!(Pin::new(acquire).poll(context))?;
+            let most = self.jitter.most;
+            let left = self.ask.max_wait.map_or(most, |wait| wait.saturating_sub(grant.waited()));
+            if grant.waited().is_zero() || left.is_zero() {
+                return Poll::Ready(Ok(grant));
+            }
+            self.stage = Stage::Sleeping(Kept::new(grant), self.jitter.sleep(left));
         }
-        if let Standing::Waiting(acquire) = &mut self.0 { Some(acquire) } else { None }
+        if let Stage::Sleeping(_, sleep) = &mut self.stage {
+            ready!(Pin::new(sleep).poll(context))?;
+        }
+        match mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Sleeping(grant, _) => Poll::Ready(Ok(grant.into_grant())),
+            _ => unreachable!("polled after it was ready"),
+        }
+    }
+}
+
+impl<L: OwnedLimiter> Passage for Passing<L> {
+    type Grant = L::Grant;
+}
+
+impl<L: OwnedLimiter> Stages for Passing<L> {
+    fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        match &mut self.stage {
+            Stage::AtLimiter(acquire) => acquire.poll_enter(context),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn delay(&self) -> Duration {
+        if let Stage::AtLimiter(acquire) = &self.stage { acquire.delay() } else { Duration::ZERO }
+    }
+
+    // In the one queue that it passes it needs no poll.
+    fn needs_driver(&self) -> bool {
+        false
+    }
+
+    fn needs_driver_once(&self, _: bool) -> bool {
+        false
     }
 }
 
@@ -103,57 +152,7 @@ impl<L: OwnedLimiter + InProcess> InProcess for Jitter<L> {}
 impl<L: OwnedLimiter> Queue for Jitter<L> {
     type Cost = L::Cost;
     type Grant = L::Grant;
-    type Handle = Option<Self>;
-    type Place = JitterPlace<L>;
-    type Owned = Self;
-
-    fn poll_acquire(
-        limiter: &mut Self::Handle,
-        ask: &Ask<L::Cost>,
-        place: &mut JitterPlace<L>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<L::Grant, Error>> {
-        let jitter = limiter.get();
-        if let Some(acquire) = place.acquire(jitter, ask) {
-            let granted = ready!(Pin::new(acquire).poll(context));
-            place.0 = Standing::Over;
-            let grant = granted?;
-            let left = ask.max_wait.map_or(jitter.most, |wait| wait.saturating_sub(grant.waited()));
-            if grant.waited().is_zero() || left.is_zero() {
-                return Poll::Ready(Ok(grant));
-            }
-            place.0 = Standing::Granted(Kept::new(grant), jitter.sleep(left));
-        }
-        if let Standing::Granted(_, sleep) = &mut place.0 {
-            ready!(Pin::new(sleep).poll(context))?;
-        }
-        match mem::replace(&mut place.0, Standing::Over) {
-            Standing::Granted(grant, _) => Poll::Ready(Ok(grant.into_grant())),
-            _ => panic!("`Acquire` polled after it was ready"),
-        }
-    }
-
-    fn poll_enter(
-        limiter: &mut Self::Handle,
-        ask: &Ask<L::Cost>,
-        place: &mut JitterPlace<L>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), Error>> {
-        let acquire = place.acquire(limiter.get(), ask);
-        acquire.map_or(Poll::Ready(Ok(())), |acquire| acquire.poll_enter(context))
-    }
-
-    fn leave(_: &Self::Handle, _: &Ask<L::Cost>, place: &mut JitterPlace<L>) {
-        place.0 = Standing::Over;
-    }
-
-    fn delay(_: &Self::Handle, place: &JitterPlace<L>) -> Duration {
-        if let Standing::Waiting(acquire) = &place.0 { acquire.delay() } else { Duration::ZERO }
-    }
-
-    fn into_owned(limiter: &mut Self::Handle, place: JitterPlace<L>) -> (Self, JitterPlace<L>) {
-        (Handle::take(limiter), place)
-    }
+    crate::limiter::queue_of_stages!(Passing<L>);
 }
 
 impl<L: OwnedLimiter> Limiter for Jitter<L> {
@@ -171,16 +170,5 @@ impl<L: fmt::Debug> fmt::Debug for Jitter<L> {
             .field("limiter", &self.limiter)
             .field("most", &self.most)
             .finish_non_exhaustive()
-    }
-}
-
-impl<L: OwnedLimiter> fmt::Debug for JitterPlace<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Standing::Outside => "outside",
-            Standing::Waiting(_) => "waiting",
-            Standing::Granted(..) => "granted",
-            Standing::Over => "over",
-        })
     }
 }

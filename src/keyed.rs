@@ -35,9 +35,10 @@ pub use to_key::ToKey;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Acquire, Ask, Reservation};
+use crate::line::Line;
 use crate::park::block_on;
 use crate::policy::{Cost, Policy};
-use crate::rate_limiter::{Grant, GrantOwner, RateLimiter, Shared};
+use crate::rate_limiter::{Grant, GrantOwner, RateLimiter};
 use table::Table;
 
 /// A [`RateLimiter`] for each key: per customer, per host, per token.
@@ -348,7 +349,7 @@ where
     }
 
     /// The limiter of one key, which it keeps while it is in use.
-    fn line<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Arc<Shared<P>>, Error> {
+    fn line<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Arc<Line<P>>, Error> {
         self.table.line(key)
     }
 }

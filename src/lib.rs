@@ -142,6 +142,7 @@ mod throttle;
 #[cfg(feature = "tower")]
 pub mod tower;
 mod units;
+mod unwinding;
 #[cfg(feature = "ureq")]
 pub mod ureq;
 mod wait_queue;

@@ -6,7 +6,6 @@ mod grant_owner;
 mod open_grant;
 pub(crate) mod place;
 mod queue;
-mod shared;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 
@@ -18,12 +17,11 @@ use std::time::Duration;
 pub use grant::Grant;
 pub(crate) use grant_owner::{GrantOwner, KeyGuard, Keys};
 pub(crate) use open_grant::{GrantId, OpenGrant};
-pub(crate) use shared::Shared;
 
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Acquire, Ask, Reservation};
-use crate::line::Inner;
+use crate::line::{Inner, Line};
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
@@ -120,7 +118,7 @@ use crate::wait_queue::Tenant;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct RateLimiter<P: Policy> {
-    shared: Arc<Shared<P>>,
+    line: Arc<Line<P>>,
 }
 
 impl<P: Policy> RateLimiter<P> {
@@ -286,7 +284,7 @@ impl<P: Policy> RateLimiter<P> {
     #[doc(alias("allow", "AllowN", "check", "debounce", "throttle", "tryConsume"))]
     #[inline]
     pub fn try_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        place::try_now(&self.shared, n)
+        place::try_now(&self.line, n)
     }
 
     /// Takes as many of `n` permits as are [available](Self::available) now, and at least one; never waits. The
@@ -346,8 +344,8 @@ impl<P: Policy> RateLimiter<P> {
         least: P::Cost,
         most: P::Cost,
     ) -> Result<Grant<'_, P>, Error> {
-        let (taken, charge) = self.shared.take_up_to(least, most)?;
-        Ok(Grant::new(GrantOwner::borrowed(&self.shared), taken, charge))
+        let (taken, charge) = self.line.take_up_to(least, most)?;
+        Ok(Grant::new(GrantOwner::borrowed(&self.line), taken, charge))
     }
 
     /// Takes `n` permits if they come within `timeout`; fails **at once** if they cannot.
@@ -406,7 +404,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[inline]
     pub fn blocking_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        place::block(&self.shared, n, None)
+        place::block(&self.line, n, None)
     }
 
     /// As [`try_acquire_timeout`](Self::try_acquire_timeout), for threads.
@@ -430,7 +428,7 @@ impl<P: Policy> RateLimiter<P> {
         n: P::Cost,
         timeout: Duration,
     ) -> Result<Grant<'_, P>, Error> {
-        place::block(&self.shared, n, Some(timeout))
+        place::block(&self.line, n, Some(timeout))
     }
 
     /// Takes a place in the queue without waiting; wait for it later, or drop it. The same as
@@ -474,8 +472,8 @@ impl<P: Policy> RateLimiter<P> {
     /// assert_eq!(limiter.available(), 50);
     /// ```
     pub fn set_policy(&self, policy: P) {
-        self.shared.set_policy_quietly(policy, None).run();
-        self.shared.observer.get().report(&Event::PolicyChanged { rate: None });
+        self.line.set_policy_quietly(policy, None).run();
+        self.line.observer.get().report(&Event::PolicyChanged { rate: None });
     }
 
     /// Grants nothing for `duration` from now, for example after a response with `Retry-After`.
@@ -500,7 +498,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     pub fn pause_for(&self, duration: Duration) {
         self.with_lock(|inner, now| inner.pause(now, duration));
-        self.shared.observer.get().paused(duration);
+        self.line.observer.get().paused(duration);
     }
 
     /// Ends a pause now, as if [`pause_for`](Self::pause_for) had been called with the time since.
@@ -521,7 +519,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     pub fn resume(&self) {
         self.with_lock(|inner, now| inner.resume(now));
-        self.shared.observer.get().report(&Event::Resumed);
+        self.line.observer.get().report(&Event::Resumed);
     }
 
     /// Begins anew; see [`Limiter::reset`](crate::Limiter::reset).
@@ -561,8 +559,8 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn shrink_to(&self, remaining: P::Cost) -> Grant<'_, P> {
-        let (excess, charge) = self.shared.take(|inner, now| inner.shrink_to(now, remaining));
-        Grant::new(GrantOwner::borrowed(&self.shared), excess, charge)
+        let (excess, charge) = self.line.take(|inner, now| inner.shrink_to(now, remaining));
+        Grant::new(GrantOwner::borrowed(&self.line), excess, charge)
     }
 
     /// Takes `n` permits now, before all that wait, whether they are ready or not; see
@@ -582,8 +580,8 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn take_anyway(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        let (_, charge) = self.shared.try_take(|inner, now| inner.take_anyway(now, n))?;
-        Ok(Grant::new(GrantOwner::borrowed(&self.shared), n, charge))
+        let (_, charge) = self.line.try_take(|inner, now| inner.take_anyway(now, n))?;
+        Ok(Grant::new(GrantOwner::borrowed(&self.line), n, charge))
     }
 
     /// How long a call for `n` permits would wait if it came now, behind all that wait. It takes nothing and joins no
@@ -613,66 +611,66 @@ impl<P: Policy> RateLimiter<P> {
     #[doc(alias("balance", "permits", "tokens"))]
     #[must_use]
     pub fn available(&self) -> P::Cost {
-        self.shared.look(Inner::available)
+        self.line.look(Inner::available)
     }
 
     /// The limit, what remains of it, and the time until all of it is available again. Nothing
     /// remains while callers wait or the limiter is paused.
     #[must_use]
     pub fn quota(&self) -> Quota<P::Cost> {
-        self.shared.quota()
+        self.line.quota()
     }
 
     /// What the limiter does now: its limit, its queue and its pause, all of one moment.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<P::Cost> {
-        self.shared.snapshot()
+        self.line.snapshot()
     }
 
     /// How much is left of each limit, for a request of `cost`.
     pub(crate) fn limits(&self, cost: P::Cost) -> Vec<Limit<P::Cost>> {
-        self.shared.limits(cost)
+        self.line.limits(cost)
     }
 
     /// The number of waiters.
     #[must_use]
     pub fn queue_len(&self) -> usize {
-        self.shared.look(|inner, _| inner.queue_len())
+        self.line.look(|inner, _| inner.queue_len())
     }
 
     /// The permits that callers wait for, all costs together: what
     /// [`max_queued_permits`](crate::RateLimiterBuilder::max_queued_permits) bounds.
     #[must_use]
     pub fn queued_permits(&self) -> u64 {
-        self.shared.look(|inner, _| inner.queued_permits())
+        self.line.look(|inner, _| inner.queued_permits())
     }
 
     /// The number of waiters of a tenant; see [`acquire_for`](Self::acquire_for).
     #[must_use]
     pub fn queue_len_for<T: Hash + ?Sized>(&self, tenant: &T) -> usize {
         let tenant = Tenant::new(tenant);
-        self.shared.look(|inner, _| inner.queue_len_of(tenant))
+        self.line.look(|inner, _| inner.queue_len_of(tenant))
     }
 
     /// Counters since the limiter was made.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.stats()
+        self.line.stats()
     }
 
     /// How long callers waited, and for which part of the policy.
     #[must_use]
     pub fn waits(&self) -> Waits {
-        self.shared.waits()
+        self.line.waits()
     }
 
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self) -> observe::Observe {
-        observe::observe(&self.shared, Shared::observer, |shared| {
-            let now = shared.snapshot();
+        observe::observe(&self.line, Line::observer, |line| {
+            let now = line.snapshot();
             observe::Observation {
-                stats: shared.stats(),
-                waits: shared.waits(),
+                stats: line.stats(),
+                waits: line.waits(),
                 waiting: now.waiting,
                 rate: now.rate,
                 permits: Some(now.quota.remaining.number(0)),
@@ -684,61 +682,61 @@ impl<P: Policy> RateLimiter<P> {
     /// The current policy.
     #[must_use]
     pub fn policy(&self) -> P {
-        self.shared.policy()
+        self.line.policy()
     }
 
     /// The name given to the [builder](crate::RateLimiterBuilder::name).
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.shared.observer.name()
+        self.line.observer.name()
     }
 
     /// The clock that decides and wakes waiters.
     #[must_use]
     pub fn clock(&self) -> &Clock {
-        &self.shared.clock
+        &self.line.clock
     }
 
     /// The maximum number of waiters; `usize::MAX` if the [builder](crate::RateLimiterBuilder::max_waiters)
     /// set none.
     #[must_use]
     pub fn max_waiters(&self) -> usize {
-        self.shared.look(|inner, _| inner.bounds().waiters)
+        self.line.look(|inner, _| inner.bounds().waiters)
     }
 
     /// The maximum number of permits that all waiters together may ask for; `u64::MAX` if the
     /// [builder](crate::RateLimiterBuilder::max_queued_permits) set none.
     #[must_use]
     pub fn max_queued_permits(&self) -> u64 {
-        self.shared.look(|inner, _| inner.bounds().permits)
+        self.line.look(|inner, _| inner.bounds().permits)
     }
 
     /// The maximum number of waiters of each tenant; `usize::MAX` if the
     /// [builder](crate::RateLimiterBuilder::max_waiters_per_tenant) set none.
     #[must_use]
     pub fn max_waiters_per_tenant(&self) -> usize {
-        self.shared.look(|inner, _| inner.bounds().waiters_per_tenant)
+        self.line.look(|inner, _| inner.bounds().waiters_per_tenant)
     }
 
     /// As [`set_policy`](Self::set_policy), for a caller that holds a lock.
     #[cfg(feature = "feedback")]
     pub(crate) fn set_policy_quietly(&self, policy: P) -> AfterUnlock {
-        self.shared.set_policy_quietly(policy, None)
+        self.line.set_policy_quietly(policy, None)
     }
 
     /// The line of a key, as a limiter.
-    pub(crate) fn of_line(shared: Arc<Shared<P>>) -> Self {
-        Self { shared }
+    pub(crate) fn of_line(line: Arc<Line<P>>) -> Self {
+        Self { line }
     }
 
     /// For a caller that has tried without the queue, and has no time to wait.
     pub(crate) fn take_now(self, n: P::Cost) -> Result<Grant<'static, P>, Error> {
-        let charge = self.shared.enter_now(n)?;
-        Ok(Grant::new(GrantOwner::owned(self.shared), n, charge))
+        let charge = self.line.enter_now(n)?;
+        Ok(Grant::new(GrantOwner::owned(self.line), n, charge))
     }
 
     fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
-        self.shared.with_lock(act)
+        self.line.with_lock(act)
     }
 }
 
@@ -770,10 +768,10 @@ impl<P: Rated> RateLimiter<P> {
     /// As [`set_rate`](Self::set_rate), for callers that hold a lock: after it is released they call what is
     /// returned, which wakes the waiters and the listener.
     pub(crate) fn set_rate_quietly(&self, rate: Rate) -> impl FnOnce() {
-        let after_unlock = self.shared.set_rate_quietly(rate);
+        let after_unlock = self.line.set_rate_quietly(rate);
         move || {
             after_unlock.run();
-            self.shared.observer.get().report(&Event::PolicyChanged { rate: Some(rate) });
+            self.line.observer.get().report(&Event::PolicyChanged { rate: Some(rate) });
         }
     }
 }
@@ -781,7 +779,7 @@ impl<P: Rated> RateLimiter<P> {
 /// Another handle on the same limiter.
 impl<P: Policy> Clone for RateLimiter<P> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { line: Arc::clone(&self.line) }
     }
 }
 
@@ -793,7 +791,7 @@ impl<P: Policy + fmt::Debug> fmt::Debug for RateLimiter<P> {
         }
         shown
             .field("policy", &self.policy())
-            .field("clock", &self.shared.clock)
+            .field("clock", &self.line.clock)
             .field("now", &format_args!("{}", self.snapshot()))
             .finish()
     }

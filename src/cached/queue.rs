@@ -9,10 +9,11 @@ use super::shared::Shared;
 use super::source::Source;
 use super::{CachedRateLimiter, thread};
 use crate::error::Error;
-use crate::limiter::{Ask, Handle, InProcess, Limiter, Queue, in_drop, sealed::Sealed};
+use crate::limiter::{Ask, Handle, InProcess, Limiter, Queue, sealed::Sealed};
 use crate::policy::{Limit, Policy, Quota, Snapshot};
 use crate::rate_limiter::place::LinePlace;
 use crate::rate_limiter::{Grant, RateLimiter};
+use crate::unwinding::in_drop;
 use crate::wait_queue::{Claim, End};
 
 /// Where a caller stands.

@@ -5,8 +5,8 @@ use std::task::{Context, Waker};
 
 use http::{HeaderMap, StatusCode};
 
+use super::call::Call;
 use super::grpc;
-use super::observer::Call;
 use crate::limiter::{Hearing, OwnedLimiter};
 
 impl<L: OwnedLimiter> Call<L> {

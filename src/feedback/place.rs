@@ -1,18 +1,17 @@
-//! Where a caller of a [`Feedback`] stands: at the gate of what the server says remains, then at the limiter.
+//! The way of a caller of a [`Feedback`]: at the gate of what the server says remains, then at the limiter.
 
-use std::fmt;
-use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use super::call::Call;
 use super::gate::Gate;
-use super::observer::{Call, Feedback, cost};
+use super::observer::{Feedback, cost};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{
-    Acquire, Ask, Driven, Granted, Handle, Hearing, InProcess, Limiter, OwnedLimiter, Passage,
-    Queue, sealed::Sealed,
+    Acquire, Ask, Granted, Handle, Hearing, InProcess, Limiter, OwnedLimiter, Passage, Queue,
+    Stages, sealed::Sealed,
 };
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
@@ -25,39 +24,9 @@ use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
 use crate::wait_queue::End;
 
-/// Where a caller stands.
-pub struct FeedbackPlace<L: OwnedLimiter>(Standing<L>);
-
-// A box would be an allocation for each call that waits for the limiter only.
-#[allow(clippy::large_enum_variant)]
-enum Standing<L: OwnedLimiter> {
-    Outside,
-    /// At the limiter, in whose queue it needs no poll.
-    AtLimiter(Passing<L>),
-    /// It had to wait at the gate.
-    AtGate(Driven<Passing<L>>),
-    Over,
-}
-
-impl<L: OwnedLimiter> Default for FeedbackPlace<L> {
-    fn default() -> Self {
-        Self(Standing::Outside)
-    }
-}
-
-impl<L: OwnedLimiter> fmt::Debug for FeedbackPlace<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Standing::Outside => "outside",
-            Standing::AtLimiter(_) => "waiting",
-            Standing::AtGate(_) => "waiting for the server",
-            Standing::Over => "over",
-        })
-    }
-}
-
 /// A caller on its way through both queues.
-struct Passing<L: OwnedLimiter> {
+#[allow(missing_debug_implementations)] // its place is shown
+pub struct Passing<L: OwnedLimiter> {
     feedback: Feedback<L>,
     ask: Ask<L::Cost>,
     deadline: Option<Nanos>,
@@ -76,11 +45,11 @@ enum Stage<L: OwnedLimiter> {
 impl<L: OwnedLimiter> Unpin for Passing<L> {}
 
 impl<L: OwnedLimiter> Passing<L> {
-    fn new(feedback: Feedback<L>, ask: Ask<L::Cost>) -> Self {
+    fn new(feedback: &Feedback<L>, ask: &Ask<L::Cost>) -> Self {
         let now = feedback.limiter().clock().now();
         let deadline = ask.max_wait.map(|max_wait| now.saturating_add(max_wait));
-        let stage = feedback.at_gate(&ask, ask.max_wait);
-        Self { feedback, ask, deadline, waited: Duration::ZERO, stage }
+        let stage = feedback.at_gate(ask, ask.max_wait);
+        Self { feedback: feedback.clone(), ask: *ask, deadline, waited: Duration::ZERO, stage }
     }
 
     fn is_at_gate(&self) -> bool {
@@ -103,21 +72,6 @@ impl<L: OwnedLimiter> Passing<L> {
             self.stage = Stage::AtLimiter(Some(at_gate), shut, acquire);
         }
         Poll::Ready(Ok(()))
-    }
-
-    fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        ready!(self.poll_gate(context))?;
-        match &mut self.stage {
-            Stage::AtLimiter(.., acquire) => acquire.poll_enter(context),
-            Stage::AtGate(_) => unreachable!("just passed"),
-        }
-    }
-
-    fn delay(&self) -> Duration {
-        match &self.stage {
-            Stage::AtGate(acquire) => acquire.delay(),
-            Stage::AtLimiter(.., acquire) => acquire.delay(),
-        }
     }
 }
 
@@ -152,6 +106,33 @@ impl<L: OwnedLimiter> Passage for Passing<L> {
     type Grant = Call<L>;
 }
 
+impl<L: OwnedLimiter> Stages for Passing<L> {
+    fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        ready!(self.poll_gate(context))?;
+        match &mut self.stage {
+            Stage::AtLimiter(.., acquire) => acquire.poll_enter(context),
+            Stage::AtGate(_) => unreachable!("just passed"),
+        }
+    }
+
+    fn delay(&self) -> Duration {
+        match &self.stage {
+            Stage::AtGate(acquire) => acquire.delay(),
+            Stage::AtLimiter(.., acquire) => acquire.delay(),
+        }
+    }
+
+    // In the queue of the limiter, the last one, it needs no poll.
+    fn needs_driver(&self) -> bool {
+        self.is_at_gate()
+    }
+
+    // It gives its place at the server up with its timeout.
+    fn needs_driver_once(&self, has_entered: bool) -> bool {
+        self.is_at_gate() || has_entered && self.deadline.is_some()
+    }
+}
+
 impl<L: OwnedLimiter> Feedback<L> {
     fn at_gate(&self, ask: &Ask<L::Cost>, max_wait: Option<Duration>) -> Stage<L> {
         let Ask { cost: n, claim, .. } = *ask;
@@ -165,86 +146,7 @@ impl<L: OwnedLimiter> Sealed for Feedback<L> {}
 impl<L: OwnedLimiter> Queue for Feedback<L> {
     type Cost = L::Cost;
     type Grant = Call<L>;
-    type Handle = Option<Self>;
-    type Place = FeedbackPlace<L>;
-    type Owned = Self;
-
-    fn poll_acquire(
-        limiter: &mut Self::Handle,
-        ask: &Ask<L::Cost>,
-        place: &mut FeedbackPlace<L>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<Call<L>, Error>> {
-        let mut passing = match mem::replace(&mut place.0, Standing::Over) {
-            Standing::Outside => Passing::new(limiter.get().clone(), *ask),
-            Standing::AtLimiter(passing) => passing,
-            Standing::AtGate(mut driven) => {
-                let polled = driven.poll(context);
-                if polled.is_pending() {
-                    place.0 = Standing::AtGate(driven);
-                }
-                return polled;
-            }
-            Standing::Over => panic!("`Acquire` polled after it was ready"),
-        };
-        if let Poll::Ready(outcome) = Pin::new(&mut passing).poll(context) {
-            return Poll::Ready(outcome);
-        }
-        if !passing.is_at_gate() {
-            place.0 = Standing::AtLimiter(passing);
-            return Poll::Pending;
-        }
-        let mut driven = Driven::new(passing);
-        let polled = driven.poll(context);
-        if polled.is_pending() {
-            place.0 = Standing::AtGate(driven);
-        }
-        polled
-    }
-
-    fn poll_enter(
-        limiter: &mut Self::Handle,
-        ask: &Ask<L::Cost>,
-        place: &mut FeedbackPlace<L>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), Error>> {
-        let mut passing = match mem::replace(&mut place.0, Standing::Over) {
-            Standing::Outside => Passing::new(limiter.get().clone(), *ask),
-            Standing::AtLimiter(passing) => passing,
-            entered => {
-                place.0 = entered;
-                return Poll::Ready(Ok(()));
-            }
-        };
-        let polled = passing.poll_enter(context);
-        if matches!(polled, Poll::Ready(Err(_))) {
-            return polled;
-        }
-        if passing.is_at_gate() || polled.is_ready() && ask.max_wait.is_some() {
-            // It enters the queue of the limiter when the server lets it, and gives its place at the server up with its
-            // timeout.
-            place.0 = Standing::AtGate(Driven::new(passing));
-            return Poll::Ready(Ok(()));
-        }
-        place.0 = Standing::AtLimiter(passing);
-        polled
-    }
-
-    fn leave(_: &Self::Handle, _: &Ask<L::Cost>, place: &mut FeedbackPlace<L>) {
-        place.0 = Standing::Over;
-    }
-
-    fn delay(_: &Self::Handle, place: &FeedbackPlace<L>) -> Duration {
-        match &place.0 {
-            Standing::AtLimiter(passing) => passing.delay(),
-            Standing::AtGate(driven) => driven.look(Passing::delay).unwrap_or_default(),
-            Standing::Outside | Standing::Over => Duration::ZERO,
-        }
-    }
-
-    fn into_owned(limiter: &mut Self::Handle, place: FeedbackPlace<L>) -> (Self, FeedbackPlace<L>) {
-        (Handle::take(limiter), place)
-    }
+    crate::limiter::queue_of_stages!(Passing<L>);
 }
 
 impl<L: OwnedLimiter + InProcess> InProcess for Feedback<L> {}

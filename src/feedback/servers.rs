@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::answer::Answer;
-use super::observer::{Feedback, FeedbackBuilder, Home};
+use super::builder::FeedbackBuilder;
+use super::observer::{Feedback, Home};
 use super::routes::{Route, Routes, route};
 use crate::limiter::OwnedLimiter;
 use crate::sync::{AtomicBool, Mutex, Ordering};

@@ -12,9 +12,10 @@ use super::table::Table;
 use super::to_key::ToKey;
 use crate::error::Error;
 use crate::limiter::{Ask, Borrowed, Handle, InProcess, Queue, sealed::Sealed};
+use crate::line::Line;
 use crate::policy::Policy;
 use crate::rate_limiter::place::LinePlace;
-use crate::rate_limiter::{Grant, RateLimiter, Shared};
+use crate::rate_limiter::{Grant, RateLimiter};
 
 /// Where a caller of a key stands.
 pub struct KeyPlace<P: Policy>(Stage<P>);
@@ -70,7 +71,7 @@ impl<P: Policy> KeyPlace<P> {
 
     pub(super) fn enter(
         &mut self,
-        line: impl FnOnce() -> Result<Arc<Shared<P>>, Error>,
+        line: impl FnOnce() -> Result<Arc<Line<P>>, Error>,
         ask: &Ask<P::Cost>,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {

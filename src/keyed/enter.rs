@@ -12,9 +12,10 @@ use super::segments::Place;
 use super::shard::Shard;
 use super::table::Table;
 use crate::error::Error;
+use crate::line::Line;
 use crate::policy::Policy;
 use crate::policy::packed::Attempt;
-use crate::rate_limiter::{Grant, GrantId, GrantOwner, KeyGuard, OpenGrant, RateLimiter, Shared};
+use crate::rate_limiter::{Grant, GrantId, GrantOwner, KeyGuard, OpenGrant, RateLimiter};
 
 /// A grant that was opened, with the word that says so.
 type Opened<'a, P> = (GrantId, &'a OpenGrant, <P as Policy>::Receipt);
@@ -152,7 +153,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
     }
 
     /// The line of a key, created if the key has none.
-    pub(super) fn line<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Arc<Shared<P>>, Error> {
+    pub(super) fn line<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Arc<Line<P>>, Error> {
         self.line_for(key, false)
     }
 
@@ -161,7 +162,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
         &self,
         key: &Q,
         closes: bool,
-    ) -> Result<Arc<Shared<P>>, Error> {
+    ) -> Result<Arc<Line<P>>, Error> {
         let max = if closes { usize::MAX } else { self.options.max_keys };
         let hash = self.hash_of(key);
         let part = self.part(Self::shard_of(hash));

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::line::Line;
 use crate::policy::Policy;
-use crate::rate_limiter::Shared;
 
 pub(super) struct Entry<K> {
     pub(super) key: K,
@@ -27,7 +27,7 @@ pub(super) struct Record<P: Policy> {
 
 pub(super) enum Slot<P: Policy> {
     Quiet(P::State),
-    Busy(Arc<Shared<P>>),
+    Busy(Arc<Line<P>>),
 }
 
 impl Word {

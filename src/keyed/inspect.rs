@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::{KeyedRateLimiter, ToKey};
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::line::Line;
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::policy::{Asked, Cost, Limit, Policy, Quota, Ready, Snapshot};
-use crate::rate_limiter::Shared;
 use crate::stats::{Stats, Waits};
 
 impl<K, P, S> KeyedRateLimiter<K, P, S>
@@ -30,13 +30,13 @@ where
     /// [`RateLimiter::quota`](crate::RateLimiter::quota).
     #[must_use]
     pub fn quota<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Quota<P::Cost> {
-        self.table.look(key, Shared::quota, Quota::of)
+        self.table.look(key, Line::quota, Quota::of)
     }
 
     /// What the limiter of `key` does now; see [`RateLimiter::snapshot`](crate::RateLimiter::snapshot).
     #[must_use]
     pub fn snapshot<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot<P::Cost> {
-        self.table.look(key, Shared::snapshot, Snapshot::of)
+        self.table.look(key, Line::snapshot, Snapshot::of)
     }
 
     /// How long a call for `n` permits of a key would wait if it came now; see
@@ -60,7 +60,7 @@ where
         key: &Q,
         n: P::Cost,
     ) -> Result<Option<Duration>, Error> {
-        let in_line = |line: &Shared<P>| line.with_lock(|inner, now| inner.would_wait(now, n));
+        let in_line = |line: &Line<P>| line.with_lock(|inner, now| inner.would_wait(now, n));
         let quiet = |policy: &P, state: &P::State, now| {
             let ready =
                 if n.is_zero() { Ready::At(now) } else { policy.ready_at(state, now, n)? };
@@ -83,14 +83,14 @@ where
     /// The number of waiters at `key`.
     #[must_use]
     pub fn queue_len<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> usize {
-        let in_line = |line: &Shared<P>| line.with_lock(|inner, _| inner.queue_len());
+        let in_line = |line: &Line<P>| line.with_lock(|inner, _| inner.queue_len());
         self.table.look(key, in_line, |_, _, _| 0)
     }
 
     /// The permits that callers of a key wait for, all costs together.
     #[must_use]
     pub fn queued_permits<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> u64 {
-        let in_line = |line: &Shared<P>| line.with_lock(|inner, _| inner.queued_permits());
+        let in_line = |line: &Line<P>| line.with_lock(|inner, _| inner.queued_permits());
         self.table.look(key, in_line, |_, _, _| 0)
     }
 

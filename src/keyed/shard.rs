@@ -17,10 +17,11 @@ use super::policy_source::{BoundsOf, PolicySource};
 use super::segments::{Place, Segments, Visit};
 use crate::clock::{Clock, Monotone};
 use crate::error::Error;
+use crate::line::Line;
 use crate::observe::Observer;
 use crate::policy::packed::Attempt;
 use crate::policy::{Cost, Policy, wholly};
-use crate::rate_limiter::{GrantId, Shared};
+use crate::rate_limiter::GrantId;
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::Bounds;
@@ -121,7 +122,7 @@ impl<K, P: Policy> Shard<K, P> {
     }
 
     /// Lets no caller in any more. Returns the lines, which are to be closed as well.
-    pub(super) fn close(&mut self) -> Vec<Arc<Shared<P>>> {
+    pub(super) fn close(&mut self) -> Vec<Arc<Line<P>>> {
         self.calls = CLOSED;
         self.lines()
     }
@@ -326,7 +327,7 @@ impl<K, P: Policy> Shard<K, P> {
         id: GrantId,
         clock: &Clock,
         observer: &Arc<Observer>,
-    ) -> Option<Arc<Shared<P>>> {
+    ) -> Option<Arc<Line<P>>> {
         let &Held { hash, record } = self.held.get(&id)?;
         let is_it = |entry: &Entry<K>| entry.word == Word::record(record);
         let place = self.entries.find(hash, is_it)?;
@@ -381,7 +382,7 @@ impl<K, P: Policy> Shard<K, P> {
         place: Place,
         clock: &Clock,
         observer: &Arc<Observer>,
-    ) -> Arc<Shared<P>> {
+    ) -> Arc<Line<P>> {
         let index = self.record_of(place);
         let record = self.records.get_mut(index);
         let line = match &record.slot {
@@ -392,14 +393,14 @@ impl<K, P: Policy> Shard<K, P> {
                     Some(bounds_of) => bounds_of(&self.entries.get(place).key),
                     None => self.settings.bounds,
                 };
-                Shared::of_key(policy, state.clone(), (clock, observer), bounds)
+                Line::of_key(policy, state.clone(), (clock, observer), bounds)
             }
         };
         record.slot = Slot::Busy(Arc::clone(&line));
         line
     }
 
-    pub(super) fn lines(&self) -> Vec<Arc<Shared<P>>> {
+    pub(super) fn lines(&self) -> Vec<Arc<Line<P>>> {
         let line = |record: &Record<P>| match &record.slot {
             Slot::Busy(line) => Some(Arc::clone(line)),
             Slot::Quiet(_) => None,
@@ -434,7 +435,7 @@ impl<K, P: Policy> Shard<K, P> {
         own: Option<Box<P>>,
         (old, new): (&PolicySource<K, P>, &PolicySource<K, P>),
         now: Nanos,
-        change: impl FnOnce(&Shared<P>, P, Option<Bounds>),
+        change: impl FnOnce(&Line<P>, P, Option<Bounds>),
     ) -> Option<Box<P>> {
         let index = self.record_of(place);
         let record = self.records.get_mut(index);

@@ -11,9 +11,10 @@ use super::policy_source::{BoundsOf, PolicySource};
 use super::round::Sweeps;
 use super::shard::{SHARDS, Settings, Shard};
 use crate::clock::Clock;
+use crate::line::Line;
 use crate::observe::{Observer, Reports};
 use crate::policy::Policy;
-use crate::rate_limiter::{GrantId, OpenGrant, Shared};
+use crate::rate_limiter::{GrantId, OpenGrant};
 use crate::stats::{Stats, Waits};
 use crate::sync::{OwnLine, ShortMutex, SpinMutexGuard};
 use crate::units::Nanos;
@@ -121,7 +122,7 @@ impl<K, P: Policy, S> Table<K, P, S> {
     }
 
     /// Lets no caller in at any key. Returns the lines, at which callers may wait.
-    pub(super) fn close(&self, end: End<'_>) -> Vec<Arc<Shared<P>>> {
+    pub(super) fn close(&self, end: End<'_>) -> Vec<Arc<Line<P>>> {
         let mut lines: Vec<_> = self.parts().flat_map(|part| part.lock().close()).collect();
         lines.retain(|line| line.end(end));
         lines
@@ -135,7 +136,7 @@ impl<K, P: Policy, S> Table<K, P, S> {
     /// Callers waiting at all keys.
     #[cfg(feature = "metrics")]
     pub(super) fn queue_len(&self) -> usize {
-        let waiting = |line: &Arc<Shared<P>>| line.look(|inner, _| inner.queue_len());
+        let waiting = |line: &Arc<Line<P>>| line.look(|inner, _| inner.queue_len());
         let lines = self.parts().flat_map(|part| part.lock().lines());
         lines.map(|line| waiting(&line)).sum()
     }
@@ -197,7 +198,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
     pub(super) fn look<Q, R>(
         &self,
         key: &Q,
-        in_line: impl FnOnce(&Shared<P>) -> R,
+        in_line: impl FnOnce(&Line<P>) -> R,
         quiet: impl FnOnce(&P, &P::State, Nanos) -> R,
     ) -> R
     where

@@ -15,9 +15,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use super::Granted;
-use super::unwinding::in_drop;
 use crate::error::Error;
 use crate::sync::Mutex;
+use crate::unwinding::in_drop;
 
 /// Drives a future by its own wake-ups. A caller that was granted by the first of two limiters must ask the second
 /// one at once: while it waited to be polled, it would hold a place for which others wait, and would have none in
@@ -27,9 +27,7 @@ pub(crate) struct Driven<F: Passage> {
 }
 
 /// A future that passes several queues.
-pub(crate) trait Passage:
-    Future<Output = Result<Self::Grant, Error>> + Unpin + Send + 'static
-{
+pub trait Passage: Future<Output = Result<Self::Grant, Error>> + Unpin + Send + 'static {
     type Grant: Granted + 'static;
 }
 

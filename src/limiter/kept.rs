@@ -1,6 +1,7 @@
 //! A grant that is not handed out yet.
 
-use super::{Granted, in_drop};
+use super::Granted;
+use crate::unwinding::in_drop;
 
 /// A grant whose caller still waits for something else. Dropped, it goes back.
 pub(crate) struct Kept<G: Granted>(Option<G>);

@@ -2,11 +2,19 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::Line;
 use super::inner::Inner;
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::units::Nanos;
 use crate::wait_queue::End;
+
+impl<P: Policy> Line<P> {
+    /// As `Inner::end`.
+    pub(crate) fn end(&self, end: End<'_>) -> bool {
+        self.clock.ask(|| self.with_lock(|inner, now| inner.end(now, end)))
+    }
+}
 
 impl<P: Policy> Inner<P> {
     /// Whether no caller waits and no place in flight is held. A policy that panics is asked again later.

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use super::atomic_state::Published;
 use super::charge::Charge;
-use super::timer::Timer;
 use super::waiting::{Waiter, Waiting};
-use crate::clock::Monotone;
+use crate::clock::{Alarm, Monotone};
 use crate::error::Error;
 use crate::part::Part;
 use crate::policy::{
@@ -244,9 +243,9 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Sets the alarm for the next grant or deadline. What is left to do after the lock is released.
-    pub(super) fn arm(&mut self, timer: &impl Timer, now: Nanos) -> AfterUnlock {
+    pub(super) fn arm(&mut self, now: Nanos, alarm: impl FnOnce() -> Alarm) -> AfterUnlock {
         let Some(waiting) = &mut self.waiting else { return AfterUnlock::default() };
-        let timer_task = waiting.queue.arm(waiting.next_event(), now, || timer.alarm());
+        let timer_task = waiting.queue.arm(waiting.next_event(), now, alarm);
         waiting.queue.after_unlock(timer_task)
     }
 

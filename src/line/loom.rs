@@ -5,18 +5,17 @@
 //! Each model runs a few calls at once and demands that what they answered, and the state that they
 //! left, is that of *some* order of the same calls one after another.
 
-use super::testing::{self, At, ask};
-use super::{Admission, Change, Charge, Line, Timer, WaitStatus};
-use crate::clock::Alarm;
+use super::testing::{self, ask, ask_now, read_once, stand_at};
+use super::{Admission, Change, Charge, Line, WaitStatus};
+use crate::clock::OnAlarm;
 use crate::policy::Policy;
 use crate::policy::gcra::Gcra;
 use crate::policy::smooth_bursty::SmoothBursty;
 use crate::policy::smooth_warming_up::SmoothWarmingUp;
 use crate::policy::token_bucket::TokenBucket;
 use crate::units::{Nanos, Rate};
-use loom::sync::Arc;
 use loom::thread;
-use std::cell::Cell;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -94,57 +93,43 @@ enum Call {
     Pause(u64),
 }
 
-/// A clock that goes on after it has been read.
-struct Read(Cell<Nanos>);
-
-impl Timer for Read {
-    fn now(&self) -> Nanos {
-        self.0.replace(NOW)
-    }
-
-    fn alarm(&self) -> Alarm {
-        Alarm::Never
-    }
-}
-
 /// What a thread's calls answered, and the state that all of them left.
 type Outcome = (Vec<Vec<bool>>, String);
 
-fn line<P: Modelled>(now: Nanos) -> Line<P> {
+fn line<P: Modelled>(now: Nanos) -> Arc<Line<P>> {
     testing::line(P::at(1), now)
 }
 
 fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
     let at_once = Some(Duration::ZERO);
+    stand_at(NOW);
     match call {
-        Call::Try(n) => ask(line, &At(NOW), n, at_once).is_ok(),
-        Call::TryAt(read, n) => ask(line, &Read(Cell::new(read)), n, at_once).is_ok(),
-        Call::TryUpTo(n) => {
-            let (clock, least) = (At(NOW), n.min(1));
-            let with_lock = || line.take_up_to_with_lock(&clock, least, n, |_, _| ());
-            let decided = line.take_up_to(&clock, least, n);
-            decided.map_or_else(with_lock, |taken| taken.map(|_| ())).is_ok()
+        Call::Try(n) => ask_now(line, n, at_once).is_ok(),
+        Call::TryAt(read, n) => {
+            read_once(read, NOW);
+            ask_now(line, n, at_once).is_ok()
         }
-        Call::TryAndRefund(n) => match ask(line, &At(NOW), n, at_once) {
+        Call::TryUpTo(n) => line.take_up_to(n.min(1), n).is_ok(),
+        Call::TryAndRefund(n) => match ask_now(line, n, at_once) {
             Ok(Admission::Granted(Charge { receipt, .. })) => {
-                let refund = Change::Refund { part: n, held: n, receipt };
-                line.with_lock(&At(NOW), |inner, now| inner.change(now, refund, |_| ())).is_ok()
+                line.change(Change::Refund { part: n, held: n, receipt }, |_| ()).is_ok()
             }
             _ => false,
         },
         Call::SetPolicy(nanos) => {
-            line.with_lock(&At(NOW), |inner, now| inner.set_policy(now, P::at(nanos)));
+            line.with_lock(|inner, now| inner.set_policy(now, P::at(nanos)));
             true
         }
         Call::Pause(nanos) => {
-            line.with_lock(&At(NOW), |inner, now| inner.pause(now, Duration::from_nanos(nanos)));
+            line.with_lock(|inner, now| inner.pause(now, Duration::from_nanos(nanos)));
             true
         }
     }
 }
 
 fn trace<P: Modelled>(line: &Line<P>) -> String {
-    P::trace(line.with_lock(&At(LATER), |inner, _| inner.state.clone()))
+    stand_at(LATER);
+    P::trace(line.with_lock(|inner, _| inner.state.clone()))
 }
 
 /// What the threads' calls meet.
@@ -262,7 +247,7 @@ fn check_by<P: Modelled>(
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.check(move || {
-        let line = Arc::new(line::<P>(Nanos::ZERO));
+        let line = line::<P>(Nanos::ZERO);
         let (own, others) = threads.split_last().expect("at least one");
         let run = |line: &Line<_>, calls: &[Call]| -> Vec<bool> {
             calls.iter().map(|&call| perform(line, call)).collect()
@@ -376,26 +361,27 @@ fn a_caller_with_an_old_time_counts_from_the_latest() {
 #[test]
 fn a_caller_that_stays_is_granted_once_and_one_that_leaves_pays_nothing() {
     loom::model(|| {
-        let line = Arc::new(line::<SmoothBursty>(NOW));
-        assert!(ask(&line, &At(NOW), 5, None).is_ok());
+        let line = line::<SmoothBursty>(NOW);
+        assert!(ask(&line, NOW, 5, None).is_ok());
         let other = {
             let line = Arc::clone(&line);
-            thread::spawn(move || match ask(&line, &At(NOW), 3, None) {
+            thread::spawn(move || match ask(&line, NOW, 3, None) {
                 Ok(Admission::Waiting(key)) => {
-                    line.with_lock(&At(NOW), |inner, now| inner.leave(key, now));
+                    line.with_lock(|inner, now| inner.leave(key, now));
                 }
                 // After the alarm: for the line it is later then.
                 Ok(Admission::Granted(_)) => {}
                 Err(error) => panic!("{error}"),
             })
         };
-        let Ok(Admission::Waiting(key)) = ask(&line, &At(NOW), 1, None) else {
+        let Ok(Admission::Waiting(key)) = ask(&line, NOW, 1, None) else {
             panic!("it has to wait");
         };
-        line.on_alarm(&At(LATER));
+        stand_at(LATER);
+        line.on_alarm();
         other.join().expect("no panic");
-        let standing = line.with_lock(&At(LATER), |inner, _| inner.poll(key, Waker::noop()));
+        let standing = line.with_lock(|inner, _| inner.poll(key, Waker::noop()));
         assert!(matches!(standing, WaitStatus::Over(Ok(_))));
-        assert_eq!(line.with_lock(&At(LATER), |inner, _| inner.queue_len()), 0);
+        assert_eq!(line.with_lock(|inner, _| inner.queue_len()), 0);
     });
 }

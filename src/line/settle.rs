@@ -3,12 +3,52 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
+use super::Line;
 use super::charge::{Change, Charge};
 use super::inner::Inner;
 use super::waiting::{Owed, Waiting};
 use crate::error::Error;
 use crate::policy::{Cost, Policy};
 use crate::units::Nanos;
+use crate::unwinding::in_drop;
+
+impl<P: Policy> Line<P> {
+    /// Called when a grant is dropped.
+    #[inline(always)]
+    pub(crate) fn release(&self, cost: P::Cost) {
+        if !self.release_at_once(cost) {
+            self.release_in_line(cost);
+        }
+    }
+
+    #[inline(never)]
+    fn release_in_line(&self, cost: P::Cost) {
+        in_drop(|| self.with_lock(|inner, now| inner.give_back(now, Change::release(cost))));
+    }
+
+    /// Gives back what a grant held, if no caller waits for it and the time does not matter. Returns whether
+    /// it did.
+    #[inline(always)]
+    fn release_at_once(&self, cost: P::Cost) -> bool {
+        P::HOOKS.lock_free.is_none()
+            && P::HOOKS.timeless_release
+            && self.inner.try_lock().is_some_and(|mut inner| inner.release_at_once(cost))
+    }
+
+    /// As `Inner::change`.
+    pub(crate) fn change(
+        &self,
+        change: Change<P>,
+        changed: impl FnOnce(Option<P::Receipt>),
+    ) -> Result<(), Error> {
+        self.with_lock(|inner, now| inner.change(now, change, changed))
+    }
+
+    /// As `Inner::give_back`.
+    pub(crate) fn give_back(&self, change: Change<P>) {
+        self.with_lock(|inner, now| inner.give_back(now, change));
+    }
+}
 
 impl<P: Policy> Inner<P> {
     /// Gives back what a grant held, if no caller waits for it. Returns whether it did.

@@ -1,45 +1,71 @@
 //! A line in tests, with the time as an argument of each call.
 
+use std::cell::Cell;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Admission, Line, Timer};
-use crate::clock::{Alarm, Monotone};
+use super::{Admission, Line};
+use crate::clock::Clock;
 use crate::error::Error;
+use crate::observe::{LazyObserver, Reports};
 use crate::policy::Policy;
 use crate::units::Nanos;
-use crate::wait_queue::Claim;
+use crate::wait_queue::{Bounds, Claim};
 
-/// A clock that stands at a time and has no alarms.
-pub(super) struct At(pub(super) Nanos);
+#[cfg(tollgate_loom)]
+use loom::thread_local;
 
-impl Timer for At {
-    fn now(&self) -> Nanos {
-        self.0
-    }
+thread_local! {
+    /// What the clock of a line shows this thread when it is read next, and from then on.
+    static READINGS: Cell<[Nanos; 2]> = const { Cell::new([Nanos::ZERO; 2]) };
+}
 
-    fn alarm(&self) -> Alarm {
-        Alarm::Never
-    }
+/// The clock stands at `time` in the calls of this thread.
+pub(super) fn stand_at(time: Nanos) {
+    read_once(time, time);
+}
+
+/// It goes on after it has been read.
+pub(super) fn read_once(time: Nanos, from_then_on: Nanos) {
+    READINGS.with(|readings| readings.set([time, from_then_on]));
+}
+
+fn read() -> Nanos {
+    READINGS.with(|readings| {
+        let [time, from_then_on] = readings.get();
+        readings.set([from_then_on; 2]);
+        time
+    })
 }
 
 /// As a limiter by a clock that shows `now`.
-pub(super) fn line<P: Policy>(policy: P, now: Nanos) -> Line<P> {
-    let state = policy.start(now);
-    Line::new(policy, state, Monotone::new(now))
+pub(super) fn line<P: Policy>(policy: P, now: Nanos) -> Arc<Line<P>> {
+    stand_at(now);
+    Line::new(policy, Clock::read_by(read), LazyObserver::new(Reports::default()), Bounds::NONE)
 }
 
-/// Asks as all methods of a limiter do: at once, and if that decides nothing, by the queue.
+/// Asks at a time as all methods of a limiter do: at once, and if that decides nothing, by the queue.
 pub(super) fn ask<P: Policy>(
     line: &Line<P>,
-    timer: &impl Timer,
+    time: Nanos,
     cost: P::Cost,
     max_wait: Option<Duration>,
 ) -> Result<Admission<P>, Error> {
-    match line.decide(timer, cost, max_wait) {
+    stand_at(time);
+    ask_now(line, cost, max_wait)
+}
+
+/// The same when the clock shows what it shows.
+pub(super) fn ask_now<P: Policy>(
+    line: &Line<P>,
+    cost: P::Cost,
+    max_wait: Option<Duration>,
+) -> Result<Admission<P>, Error> {
+    match line.decide(cost, max_wait) {
         Some(charge) => charge.map(Admission::Granted),
         None => {
             let mut entered = None;
-            line.enter(timer, cost, max_wait, Claim::InOrder, None, |it| entered = Some(it))?;
+            line.enter(cost, max_wait, Claim::InOrder, None, |it| entered = Some(it))?;
             Ok(entered.expect("told"))
         }
     }

@@ -1,10 +1,12 @@
 //! An alarm that is late, told to the line directly.
 
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::testing::{self, At, ask};
+use super::testing::{self, ask, stand_at};
 use super::{Admission, Inner, Line, WaitStatus};
+use crate::clock::OnAlarm;
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::policy::smooth_bursty::SmoothBursty;
@@ -19,12 +21,12 @@ fn at(time: Duration) -> Nanos {
     Nanos::ZERO.saturating_add(time)
 }
 
-fn line<P: Policy<Cost = u32>>(policy: P) -> Line<P> {
+fn line<P: Policy<Cost = u32>>(policy: P) -> Arc<Line<P>> {
     testing::line(policy, Nanos::ZERO)
 }
 
 fn join<P: Policy<Cost = u32>>(line: &Line<P>, max_wait: Option<Duration>) -> WaiterId {
-    match ask(line, &At(Nanos::ZERO), 1, max_wait) {
+    match ask(line, Nanos::ZERO, 1, max_wait) {
         Ok(Admission::Waiting(key)) => key,
         Ok(Admission::Granted(_)) => panic!("nothing should be ready"),
         Err(error) => panic!("{error}"),
@@ -33,8 +35,9 @@ fn join<P: Policy<Cost = u32>>(line: &Line<P>, max_wait: Option<Duration>) -> Wa
 
 /// How many wait after the alarm has gone off at `time`.
 fn waiting_after<P: Policy<Cost = u32>>(line: &Line<P>, time: Duration) -> usize {
-    line.on_alarm(&At(at(time)));
-    line.look(&At(at(time)), |inner, _| inner.queue_len())
+    stand_at(at(time));
+    line.on_alarm();
+    line.look(|inner, _| inner.queue_len())
 }
 
 /// Three hundred callers wait at five a second, and the process is stopped for a minute: the store may
@@ -43,7 +46,7 @@ fn waiting_after<P: Policy<Cost = u32>>(line: &Line<P>, time: Duration) -> usize
 fn a_stopped_process_does_not_let_out_at_once_what_piled_up() {
     fn stopped<P: Policy<Cost = u32>>(policy: P, at_once: usize) {
         let line = line(policy);
-        assert!(ask(&line, &At(Nanos::ZERO), 1, None).is_ok());
+        assert!(ask(&line, Nanos::ZERO, 1, None).is_ok());
         (0..300).for_each(|_| _ = join(&line, None));
         assert_eq!(waiting_after(&line, 60 * SECOND), 300 - at_once);
         // From then on at the rate again.
@@ -63,7 +66,7 @@ fn a_stopped_process_does_not_let_out_at_once_what_piled_up() {
 #[test]
 fn a_late_alarm_costs_no_throughput() {
     let line = line(SmoothBursty::new(Rate::per_second(1000.0)).max_burst(Duration::ZERO));
-    assert!(ask(&line, &At(Nanos::ZERO), 1, None).is_ok());
+    assert!(ask(&line, Nanos::ZERO, 1, None).is_ok());
     (0..1000).for_each(|_| _ = join(&line, None));
     // Each alarm is 0.9 ms late: each grant comes late, but none later than that.
     for millis in 1..=1000 {
@@ -76,12 +79,12 @@ fn a_late_alarm_costs_no_throughput() {
 #[test]
 fn a_grant_that_was_due_in_time_is_given_although_the_alarm_is_late() {
     let line = line(SmoothBursty::new(Rate::per_second(5.0)));
-    assert!(ask(&line, &At(Nanos::ZERO), 1, None).is_ok());
+    assert!(ask(&line, Nanos::ZERO, 1, None).is_ok());
     let timeout = Duration::from_millis(200);
     let key = join(&line, Some(timeout));
-    let late = At(at(timeout + Duration::from_millis(1)));
-    line.on_alarm(&late);
-    let standing = line.with_lock(&late, |inner, _| inner.poll(key, Waker::noop()));
+    stand_at(at(timeout + Duration::from_millis(1)));
+    line.on_alarm();
+    let standing = line.with_lock(|inner, _| inner.poll(key, Waker::noop()));
     let WaitStatus::Over(Ok(charge)) = standing else { panic!("it was due in time") };
     assert_eq!(charge.waited, 200_000_000);
 }
@@ -89,11 +92,11 @@ fn a_grant_that_was_due_in_time_is_given_although_the_alarm_is_late() {
 #[test]
 fn a_grant_that_comes_far_too_late_is_refused() {
     let line = line(SmoothBursty::new(Rate::per_second(5.0)));
-    assert!(ask(&line, &At(Nanos::ZERO), 1, None).is_ok());
+    assert!(ask(&line, Nanos::ZERO, 1, None).is_ok());
     let key = join(&line, Some(Duration::from_millis(200)));
-    let late = At(at(60 * SECOND));
-    line.on_alarm(&late);
-    let standing = line.with_lock(&late, |inner, _| inner.poll(key, Waker::noop()));
+    stand_at(at(60 * SECOND));
+    line.on_alarm();
+    let standing = line.with_lock(|inner, _| inner.poll(key, Waker::noop()));
     assert!(matches!(standing, WaitStatus::Over(Err(Error::Denied { .. }))));
 }
 
@@ -103,61 +106,63 @@ fn word<P: Policy>(line: &Line<P>) -> String {
 }
 
 /// The mutex opens a slot in which the word decides.
-fn open_slot(line: &Line<SmoothBursty>, now: &At) {
-    line.with_lock(now, |_, _| ());
+fn open_slot(line: &Line<SmoothBursty>, now: Nanos) {
+    stand_at(now);
+    line.with_lock(|_, _| ());
 }
 
 /// A permit, if the word can give it.
-fn by_the_word(line: &Line<SmoothBursty>, now: &At) -> Option<Result<(), Error>> {
-    line.decide(now, 1, Some(Duration::ZERO)).map(|charge| charge.map(drop))
+fn by_the_word(line: &Line<SmoothBursty>, now: Nanos) -> Option<Result<(), Error>> {
+    stand_at(now);
+    line.decide(1, Some(Duration::ZERO)).map(|charge| charge.map(drop))
 }
 
 #[test]
 fn an_observer_leaves_the_word_as_it_is() {
     let line = line(SmoothBursty::new(Rate::per_second(5.0)));
     for time in [Duration::ZERO, SECOND, 60 * SECOND, 3600 * SECOND] {
-        let now = At(at(time));
-        open_slot(&line, &now);
-        assert_eq!(by_the_word(&line, &now), Some(Ok(())));
+        let now = at(time);
+        open_slot(&line, now);
+        assert_eq!(by_the_word(&line, now), Some(Ok(())));
         let before = word(&line);
         let unchanged = |what| assert_eq!(word(&line), before, "{what}");
-        line.look(&now, |inner, _| inner.queue_len());
+        line.look(|inner, _| inner.queue_len());
         unchanged("the length of the line");
-        line.look(&now, |inner, now| inner.available(now));
+        line.look(|inner, now| inner.available(now));
         unchanged("available");
-        line.look(&now, |inner, now| inner.quota(now));
+        line.look(|inner, now| inner.quota(now));
         unchanged("the quota");
         assert_eq!(line.policy(), SmoothBursty::new(Rate::per_second(5.0)));
         unchanged("the policy");
-        line.stats(&now);
+        line.stats();
         unchanged("the counts");
         let word = line.word.as_ref().expect("a policy that fits a word");
         assert!(word.position().is_some(), "it is not locked");
     }
-    assert_eq!(line.stats(&At(at(3600 * SECOND))).granted, 4);
+    assert_eq!(line.stats().granted, 4);
 }
 
 /// Who looks has the mutex, and the others go on by the word; who changes something has both.
 #[test]
 fn the_word_decides_while_the_line_is_read_and_not_while_it_is_changed() {
     let line = line(SmoothBursty::new(Rate::per_second(5.0)));
-    let now = At(at(60 * SECOND));
-    open_slot(&line, &now);
+    let now = at(60 * SECOND);
+    open_slot(&line, now);
     for calls in 1..=3 {
-        let (told, left) = line.look(&now, |inner, time| {
-            let told = by_the_word(&line, &now);
+        let (told, left) = line.look(|inner, time| {
+            let told = by_the_word(&line, now);
             (told, inner.available(time))
         });
         // Under the mutex is what was there before.
         assert_eq!((told, left), (Some(Ok(())), 6 - calls));
     }
-    let refused = line.look(&At(Nanos::ZERO), |_, _| by_the_word(&line, &At(Nanos::ZERO)));
+    let refused = line.look(|_, _| by_the_word(&line, Nanos::ZERO));
     assert!(matches!(refused, Some(Err(Error::Denied { .. }))));
-    assert!(line.with_lock(&now, |_, _| by_the_word(&line, &now)).is_none());
+    assert!(line.with_lock(|_, _| by_the_word(&line, now)).is_none());
     // It goes on afterwards.
-    assert_eq!(by_the_word(&line, &now), Some(Ok(())));
-    assert_eq!(line.look(&now, |inner, time| inner.available(time)), 1);
-    let stats = line.stats(&now);
+    assert_eq!(by_the_word(&line, now), Some(Ok(())));
+    assert_eq!(line.look(|inner, time| inner.available(time)), 1);
+    let stats = line.stats();
     assert_eq!((stats.granted, stats.refused), (4, 1));
 }
 
@@ -165,27 +170,29 @@ fn the_word_decides_while_the_line_is_read_and_not_while_it_is_changed() {
 #[test]
 fn an_observer_of_a_pause_or_a_queue_leaves_the_word_locked() {
     let line = line(SmoothBursty::new(Rate::per_second(5.0)));
-    let now = At(Nanos::ZERO);
-    line.with_lock(&now, |inner, now| inner.pause(now, SECOND));
+    let now = Nanos::ZERO;
+    stand_at(now);
+    line.with_lock(|inner, now| inner.pause(now, SECOND));
     let before = word(&line);
-    line.look(&now, |inner, now| (inner.queue_len(), inner.available(now), inner.quota(now)));
-    line.stats(&now);
+    line.look(|inner, now| (inner.queue_len(), inner.available(now), inner.quota(now)));
+    line.stats();
     line.policy();
     assert_eq!(word(&line), before);
-    assert_eq!(by_the_word(&line, &now), None);
+    assert_eq!(by_the_word(&line, now), None);
     let key = join(&line, None);
-    line.stats(&now);
-    assert_eq!(line.look(&now, |inner, _| inner.queue_len()), 1);
-    assert_eq!(by_the_word(&line, &now), None);
-    line.with_lock(&now, |inner, now| inner.leave(key, now));
+    line.stats();
+    assert_eq!(line.look(|inner, _| inner.queue_len()), 1);
+    assert_eq!(by_the_word(&line, now), None);
+    line.with_lock(|inner, now| inner.leave(key, now));
     // After the pause the next call that takes the mutex unlocks the word.
-    let later = At(at(2 * SECOND));
-    line.stats(&later);
-    assert_eq!(by_the_word(&line, &later), None);
-    assert!(ask(&line, &later, 1, None).is_ok());
-    let last = At(at(3 * SECOND));
-    open_slot(&line, &last);
-    assert_eq!(by_the_word(&line, &last), Some(Ok(())));
+    let later = at(2 * SECOND);
+    stand_at(later);
+    line.stats();
+    assert_eq!(by_the_word(&line, later), None);
+    assert!(ask(&line, later, 1, None).is_ok());
+    let last = at(3 * SECOND);
+    open_slot(&line, last);
+    assert_eq!(by_the_word(&line, last), Some(Ok(())));
 }
 
 /// The word does not record how full the store was, so it decides for a 64th of the time only in which the
@@ -193,16 +200,16 @@ fn an_observer_of_a_pause_or_a_queue_leaves_the_word_locked() {
 #[test]
 fn the_word_decides_for_a_slot_of_time() {
     let line = line(SmoothBursty::new(Rate::per_second(6_400.0)));
-    let after = |nanos| At(at(60 * SECOND + Duration::from_nanos(nanos)));
-    open_slot(&line, &after(0));
-    assert_eq!(by_the_word(&line, &after(15_624_000)), Some(Ok(())));
-    assert_eq!(by_the_word(&line, &after(15_625_002)), None);
-    assert!(ask(&line, &after(15_625_002), 1, None).is_ok());
-    assert_eq!(by_the_word(&line, &after(31_000_000)), Some(Ok(())));
+    let after = |nanos| at(60 * SECOND + Duration::from_nanos(nanos));
+    open_slot(&line, after(0));
+    assert_eq!(by_the_word(&line, after(15_624_000)), Some(Ok(())));
+    assert_eq!(by_the_word(&line, after(15_625_002)), None);
+    assert!(ask(&line, after(15_625_002), 1, None).is_ok());
+    assert_eq!(by_the_word(&line, after(31_000_000)), Some(Ok(())));
 
     let even = self::line(SmoothBursty::new(Rate::per_second(1.0)).max_burst(SECOND / 1000));
-    open_slot(&even, &after(0));
-    assert_eq!(by_the_word(&even, &At(at(3600 * SECOND))), Some(Ok(())));
+    open_slot(&even, after(0));
+    assert_eq!(by_the_word(&even, at(3600 * SECOND)), Some(Ok(())));
 }
 
 /// A call for more than a 64th of the store, or later than that, leaves the levels that it would leave under the
@@ -214,23 +221,22 @@ fn what_the_word_does_not_decide_alone_is_recorded() {
     let mut time = Duration::ZERO;
     for (step, permits) in [(0, 2), (0, 3), (70, 2), (3, 2), (900, 1), (20, 4), (40, 1), (15, 3)] {
         time += Duration::from_millis(step);
-        let now = At(at(time));
+        let now = at(time);
         let mut charges = [None, None];
-        if let Ok(Admission::Granted(charge)) = ask(&short, &now, permits, Some(Duration::ZERO)) {
+        if let Ok(Admission::Granted(charge)) = ask(&short, now, permits, Some(Duration::ZERO)) {
             charges[0] = charge.receipt;
         }
         let enter = |inner: &mut Inner<_>, now| {
             inner.enter(now, permits, Some(Duration::ZERO), Claim::InOrder, None)
         };
-        if let Ok(Admission::Granted(charge)) = long.with_lock(&now, enter) {
+        if let Ok(Admission::Granted(charge)) = long.with_lock(enter) {
             charges[1] = charge.receipt;
         }
         assert!(charges[0].is_some());
         assert_eq!(charges[0], charges[1]);
         open += usize::from(!short.word.as_ref().expect("a word").is_locked());
     }
-    let states =
-        [&short, &long].map(|line| line.with_lock(&At(at(time)), |it, _| it.state.clone()));
+    let states = [&short, &long].map(|line| line.with_lock(|it, _| it.state.clone()));
     assert_eq!(states[0], states[1]);
     assert_eq!(open, 8);
 }

@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{RateLimiter, Shared};
+use super::RateLimiter;
 use crate::clock::Clock;
+use crate::line::Line;
 use crate::observe::{Event, LazyObserver, Reports};
 use crate::policy::Policy;
 use crate::wait_queue::Bounds;
@@ -109,8 +110,8 @@ impl<P: Policy> RateLimiterBuilder<P> {
         let (chosen, policy) = choose(&self.policy);
         let clock = self.clock.unwrap_or_else(Clock::system);
         let observer = LazyObserver::new(self.reports);
-        let shared = Shared::new(policy, clock, observer, self.bounds);
-        (chosen, self.policy, RateLimiter { shared })
+        let line = Line::new(policy, clock, observer, self.bounds);
+        (chosen, self.policy, RateLimiter { line })
     }
 }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::grant_owner::GrantOwner;
 use crate::error::Error;
-use crate::limiter::{Granted, Metered, in_drop, sealed::Sealed};
+use crate::limiter::{Granted, Metered, sealed::Sealed};
 use crate::line::{Change, Charge};
 use crate::part::Part;
 use crate::policy::{Cost, Policy, Quota};
+use crate::unwinding::in_drop;
 
 /// Permits that were granted.
 ///

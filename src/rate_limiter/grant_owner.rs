@@ -4,11 +4,10 @@ use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 
 use super::open_grant::{GrantId, OpenGrant};
-use super::shared::Shared;
 use crate::error::Error;
-use crate::limiter::in_drop;
-use crate::line::Change;
+use crate::line::{Change, Line};
 use crate::policy::{Policy, Quota};
+use crate::unwinding::in_drop;
 
 /// The source of a grant's permits. A call that is decided at once borrows it, so that it counts no reference.
 // Dropped by hand: dropping a borrow does nothing, but the compiler calls the drop of this enum as a
@@ -16,8 +15,8 @@ use crate::policy::{Policy, Quota};
 pub(crate) struct GrantOwner<'a, P: Policy>(ManuallyDrop<Kind<'a, P>>);
 
 enum Kind<'a, P: Policy> {
-    Borrowed(&'a Arc<Shared<P>>),
-    Owned(Arc<Shared<P>>),
+    Borrowed(&'a Arc<Line<P>>),
+    Owned(Arc<Line<P>>),
     /// A key without waiters.
     Key(KeyGuard<'a, P>),
     Dropped,
@@ -91,11 +90,11 @@ impl<'a, P: Policy> KeyGuard<'a, P> {
 
 impl<'a, P: Policy> GrantOwner<'a, P> {
     #[inline]
-    pub(super) fn borrowed(line: &'a Arc<Shared<P>>) -> Self {
+    pub(super) fn borrowed(line: &'a Arc<Line<P>>) -> Self {
         Self(ManuallyDrop::new(Kind::Borrowed(line)))
     }
 
-    pub(crate) fn owned(line: Arc<Shared<P>>) -> Self {
+    pub(crate) fn owned(line: Arc<Line<P>>) -> Self {
         Self(ManuallyDrop::new(Kind::Owned(line)))
     }
 
@@ -106,7 +105,7 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
 
     /// The line, if the source is one.
     #[inline]
-    pub(super) fn line(&self) -> Option<&Shared<P>> {
+    pub(super) fn line(&self) -> Option<&Line<P>> {
         match &*self.0 {
             Kind::Borrowed(line) => Some(line),
             Kind::Owned(line) => Some(line),
@@ -132,7 +131,7 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
                 let quota = self.pin().keys().quota(self.pin().id);
                 quota.unwrap_or_else(|| unreachable!("the key is pinned"))
             },
-            Shared::quota,
+            Line::quota,
         )
     }
 

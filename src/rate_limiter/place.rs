@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use super::grant::Grant;
 use super::grant_owner::GrantOwner;
-use super::shared::Shared;
 use crate::error::Error;
-use crate::limiter::{Ask, in_drop};
-use crate::line::{Admission, Charge, WaitStatus};
+use crate::limiter::Ask;
+use crate::line::{Admission, Charge, Line, WaitStatus};
 use crate::park::block_on;
 use crate::policy::Policy;
+use crate::unwinding::in_drop;
 use crate::wait_queue::WaiterId;
 
 /// Where a caller of a line stands.
@@ -48,7 +48,7 @@ impl<P: Policy> LinePlace<P> {
 
     pub(super) fn enter_unless_there(
         &mut self,
-        line: &Shared<P>,
+        line: &Line<P>,
         ask: &Ask<P::Cost>,
     ) -> Result<(), Error> {
         if self.is_outside() { self.enter(line, ask, false, None) } else { Ok(()) }
@@ -57,7 +57,7 @@ impl<P: Policy> LinePlace<P> {
     /// Joins the queue. `has_tried` if the caller has already been decided to need it.
     fn enter(
         &mut self,
-        line: &Shared<P>,
+        line: &Line<P>,
         ask: &Ask<P::Cost>,
         has_tried: bool,
         waker: Option<&Waker>,
@@ -78,7 +78,7 @@ impl<P: Policy> LinePlace<P> {
         entered
     }
 
-    pub(super) fn delay(&self, line: &Shared<P>) -> Duration {
+    pub(super) fn delay(&self, line: &Line<P>) -> Duration {
         match self.0 {
             WaiterState::Waiting(key) => line.with_lock(|inner, now| inner.delay(key, now)),
             _ => Duration::ZERO,
@@ -90,7 +90,7 @@ impl<P: Policy> LinePlace<P> {
     #[inline(never)]
     pub(super) fn poll_in_line(
         &mut self,
-        line: &Shared<P>,
+        line: &Line<P>,
         ask: &Ask<P::Cost>,
         has_tried: bool,
         context: &mut Context<'_>,
@@ -116,7 +116,7 @@ impl<P: Policy> LinePlace<P> {
 
     fn wait(
         &mut self,
-        line: &Shared<P>,
+        line: &Line<P>,
         key: WaiterId,
         waker: &Waker,
     ) -> Poll<Result<Charge<P::Receipt>, Error>> {
@@ -150,7 +150,7 @@ impl<P: Policy> LinePlace<P> {
 
     /// Reports the grant and takes it. The place keeps it until it is reported, as a listener may panic.
     #[inline(always)]
-    fn take(&mut self, line: &Shared<P>) -> Charge<P::Receipt> {
+    fn take(&mut self, line: &Line<P>) -> Charge<P::Receipt> {
         let WaiterState::Granted(charge) = &mut self.0 else { unreachable!("no grant") };
         if charge.waited > 0 {
             let observer = line.observer.get();
@@ -163,14 +163,14 @@ impl<P: Policy> LinePlace<P> {
 
     /// As `Limiter::leave`.
     #[inline(always)]
-    pub(super) fn leave(&mut self, line: &Shared<P>, cost: P::Cost) {
+    pub(super) fn leave(&mut self, line: &Line<P>, cost: P::Cost) {
         if !matches!(self.0, WaiterState::Outside | WaiterState::Over) {
             self.leave_line(line, cost);
         }
     }
 
     #[inline(never)]
-    fn leave_line(&mut self, line: &Shared<P>, cost: P::Cost) {
+    fn leave_line(&mut self, line: &Line<P>, cost: P::Cost) {
         in_drop(|| match &mut self.0 {
             WaiterState::Outside | WaiterState::Over => {}
             WaiterState::Waiting(key) => line.leave(*key),
@@ -195,60 +195,60 @@ impl<P: Policy> fmt::Debug for LinePlace<P> {
 // Inlined for the reason given at `Line::decide`.
 #[inline(always)]
 pub(super) fn try_now<P: Policy>(
-    shared: &Arc<Shared<P>>,
+    line: &Arc<Line<P>>,
     cost: P::Cost,
 ) -> Result<Grant<'_, P>, Error> {
-    match shared.decide(cost, Some(Duration::ZERO)) {
-        Some(charge) => grant(shared, cost, charge),
-        None if P::HOOKS.small => grant(shared, cost, shared.enter_now(cost)),
-        None => enter_now_for_grant(shared, cost),
+    match line.decide(cost, Some(Duration::ZERO)) {
+        Some(charge) => grant(line, cost, charge),
+        None if P::HOOKS.small => grant(line, cost, line.enter_now(cost)),
+        None => enter_now_for_grant(line, cost),
     }
 }
 
 // Inlined for the reason given at `Line::decide`.
 #[inline(always)]
 pub(super) fn block<P: Policy>(
-    shared: &Arc<Shared<P>>,
+    line: &Arc<Line<P>>,
     cost: P::Cost,
     max_wait: Option<Duration>,
 ) -> Result<Grant<'_, P>, Error> {
-    match shared.decide(cost, max_wait) {
-        Some(charge) => grant(shared, cost, charge),
-        None => grant(shared, cost, block_in_line(shared, cost, max_wait)),
+    match line.decide(cost, max_wait) {
+        Some(charge) => grant(line, cost, charge),
+        None => grant(line, cost, block_in_line(line, cost, max_wait)),
     }
 }
 
 #[inline(always)]
 pub(super) fn grant<P: Policy>(
-    shared: &Arc<Shared<P>>,
+    line: &Arc<Line<P>>,
     cost: P::Cost,
     charge: Result<Charge<P::Receipt>, Error>,
 ) -> Result<Grant<'_, P>, Error> {
-    charge.map(|charge| Grant::new(GrantOwner::borrowed(shared), cost, charge))
+    charge.map(|charge| Grant::new(GrantOwner::borrowed(line), cost, charge))
 }
 
 /// The code of a composed policy is large, and the grant of a call that comes here would enlarge the code of each call.
 #[inline(never)]
 fn enter_now_for_grant<P: Policy>(
-    shared: &Arc<Shared<P>>,
+    line: &Arc<Line<P>>,
     cost: P::Cost,
 ) -> Result<Grant<'_, P>, Error> {
-    grant(shared, cost, shared.enter_now(cost))
+    grant(line, cost, line.enter_now(cost))
 }
 
 #[inline(never)]
 fn block_in_line<P: Policy>(
-    shared: &Arc<Shared<P>>,
+    line: &Arc<Line<P>>,
     cost: P::Cost,
     max_wait: Option<Duration>,
 ) -> Result<Charge<P::Receipt>, Error> {
     /// Leaves the line if the thread panics.
-    struct Blocked<'a, P: Policy>(&'a Shared<P>, Ask<P::Cost>, LinePlace<P>);
+    struct Blocked<'a, P: Policy>(&'a Line<P>, Ask<P::Cost>, LinePlace<P>);
     impl<P: Policy> Drop for Blocked<'_, P> {
         fn drop(&mut self) {
             self.2.leave(self.0, self.1.cost);
         }
     }
-    let mut blocked = Blocked(shared, Ask::new(cost, max_wait), LinePlace::default());
-    block_on(poll_fn(|context| blocked.2.poll_in_line(shared, &blocked.1, true, context)))
+    let mut blocked = Blocked(line, Ask::new(cost, max_wait), LinePlace::default());
+    block_on(poll_fn(|context| blocked.2.poll_in_line(line, &blocked.1, true, context)))
 }

@@ -37,9 +37,9 @@ impl<P: Policy> Queue for RateLimiter<P> {
         place: &mut LinePlace<P>,
         context: &mut Context<'_>,
     ) -> Poll<Result<Self::Grant, Error>> {
-        let charge = place.poll_in_line(&limiter.get().shared, ask, false, context);
+        let charge = place.poll_in_line(&limiter.get().line, ask, false, context);
         charge.map_ok(|charge| {
-            Grant::new(GrantOwner::owned(Handle::take(limiter).shared), ask.cost, charge)
+            Grant::new(GrantOwner::owned(Handle::take(limiter).line), ask.cost, charge)
         })
     }
 
@@ -49,17 +49,17 @@ impl<P: Policy> Queue for RateLimiter<P> {
         place: &mut LinePlace<P>,
         _: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
-        Poll::Ready(place.enter_unless_there(&limiter.get().shared, ask))
+        Poll::Ready(place.enter_unless_there(&limiter.get().line, ask))
     }
 
     fn leave(limiter: &Self::Handle, ask: &Ask<P::Cost>, place: &mut LinePlace<P>) {
         if let Some(limiter) = limiter {
-            place.leave(&limiter.shared, ask.cost);
+            place.leave(&limiter.line, ask.cost);
         }
     }
 
     fn delay(limiter: &Self::Handle, place: &LinePlace<P>) -> Duration {
-        place.delay(&limiter.get().shared)
+        place.delay(&limiter.get().line)
     }
 
     fn into_owned(limiter: &mut Self::Handle, place: LinePlace<P>) -> (Self, LinePlace<P>) {
@@ -87,13 +87,13 @@ impl<'a, P: Policy> Queue for &'a RateLimiter<P> {
         let in_order = matches!(ask.claim, Claim::InOrder);
         if in_order
             && place.is_outside()
-            && let Some(charge) = limiter.shared.decide(ask.cost, ask.max_wait)
+            && let Some(charge) = limiter.line.decide(ask.cost, ask.max_wait)
         {
             place.is_over();
-            return Poll::Ready(grant(&limiter.shared, ask.cost, charge));
+            return Poll::Ready(grant(&limiter.line, ask.cost, charge));
         }
-        let charge = place.poll_in_line(&limiter.shared, ask, in_order, context);
-        charge.map(|charge| grant(&limiter.shared, ask.cost, charge))
+        let charge = place.poll_in_line(&limiter.line, ask, in_order, context);
+        charge.map(|charge| grant(&limiter.line, ask.cost, charge))
     }
 
     fn poll_enter(
@@ -102,16 +102,16 @@ impl<'a, P: Policy> Queue for &'a RateLimiter<P> {
         place: &mut LinePlace<P>,
         _: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
-        Poll::Ready(place.enter_unless_there(&limiter.get().shared, ask))
+        Poll::Ready(place.enter_unless_there(&limiter.get().line, ask))
     }
 
     #[inline(always)]
     fn leave(limiter: &Self::Handle, ask: &Ask<P::Cost>, place: &mut LinePlace<P>) {
-        place.leave(&limiter.get().shared, ask.cost);
+        place.leave(&limiter.get().line, ask.cost);
     }
 
     fn delay(limiter: &Self::Handle, place: &LinePlace<P>) -> Duration {
-        place.delay(&limiter.get().shared)
+        place.delay(&limiter.get().line)
     }
 
     fn into_owned(
@@ -168,7 +168,7 @@ impl<P: Policy> Limiter for RateLimiter<P> {
     }
 
     fn end(&self, end: End<'_>) -> bool {
-        self.shared.end(end)
+        self.line.end(end)
     }
 
     fn queue_len(&self) -> usize {

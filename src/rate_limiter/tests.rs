@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use super::grant_owner::{GrantOwner, KeyGuard, Keys};
 use super::open_grant::{GrantId, OpenGrant};
-use super::{Acquire, Grant, RateLimiter, Shared};
+use super::{Acquire, Grant, RateLimiter};
 use crate::clock::ManualClock;
 use crate::error::Error;
-use crate::line::{Change, Charge};
+use crate::line::{Change, Charge, Line};
 use crate::policy::in_flight::InFlight;
 use crate::policy::smooth_bursty::SmoothBursty;
 use crate::policy::{Policy, Quota};
@@ -35,12 +35,12 @@ fn in_flight(max: u32) -> RateLimiter<InFlight> {
 
 /// The number of strong references.
 fn shares<P: Policy>(limiter: &RateLimiter<P>) -> usize {
-    Arc::strong_count(&limiter.shared)
+    Arc::strong_count(&limiter.line)
 }
 
 /// The number of weak references: of its own line, and of its alarm if a caller has waited.
 fn ways<P: Policy>(limiter: &RateLimiter<P>) -> usize {
-    Arc::weak_count(&limiter.shared)
+    Arc::weak_count(&limiter.line)
 }
 
 fn poll<P: Policy>(
@@ -231,12 +231,8 @@ fn a_grant_may_be_dropped_on_another_thread() {
 /// The grant keeps its source alive.
 #[test]
 fn a_grant_may_outlive_its_limiter() {
-    fn shared<P: Policy>(limiter: &RateLimiter<P>) -> Weak<Shared<P>> {
-        Arc::downgrade(&limiter.shared)
-    }
-
     let limiter = in_flight(2);
-    let line = shared(&limiter);
+    let line = Arc::downgrade(&limiter.line);
     let grant = limiter.try_acquire(1).expect("free").into_owned();
     let waits = limiter.acquire_owned(1);
     drop(limiter);
@@ -250,7 +246,7 @@ fn a_grant_may_outlive_its_limiter() {
 
     // A waiter holds the only share; then its grant holds it.
     let (clock, limiter) = bursty();
-    let line = shared(&limiter);
+    let line = Arc::downgrade(&limiter.line);
     drop(limiter.try_acquire(1).expect("on credit"));
     let mut waits = limiter.acquire_owned(1);
     assert!(poll(&mut waits).is_pending());
@@ -417,7 +413,7 @@ fn a_panic_and_another_thread_close_a_grant_once() {
 #[test]
 fn a_source_has_nothing_to_give_back_after_take() {
     let (_, limiter) = bursty();
-    let mut source = GrantOwner::owned(Arc::clone(&limiter.shared));
+    let mut source = GrantOwner::owned(Arc::clone(&limiter.line));
     let taken = source.take();
     assert_eq!(shares(&limiter), 2);
     assert!(source.line().is_none() && taken.line().is_some());
@@ -427,7 +423,7 @@ fn a_source_has_nothing_to_give_back_after_take() {
     drop(taken);
     assert_eq!(shares(&limiter), 1);
 
-    let mut source = GrantOwner::borrowed(&limiter.shared);
+    let mut source = GrantOwner::borrowed(&limiter.line);
     let taken = source.take();
     assert!(source.line().is_none() && taken.line().is_some());
     let owned = taken.into_owned();
@@ -454,15 +450,15 @@ fn a_limiter_takes_no_more_than_512_bytes() {
     use crate::{FixedWindow, Gcra, LeakyBucket, SlidingWindowLog, SmoothWarmingUp, TokenBucket};
 
     let bytes = [
-        Shared::<SmoothBursty>::bytes(),
-        Shared::<TokenBucket>::bytes(),
-        Shared::<Gcra>::bytes(),
-        Shared::<LeakyBucket>::bytes(),
-        Shared::<SmoothWarmingUp>::bytes(),
-        Shared::<FixedWindow>::bytes(),
-        Shared::<SlidingWindowLog>::bytes(),
-        Shared::<InFlight>::bytes(),
-        Shared::<(FixedWindow, TokenBucket, InFlight)>::bytes(),
+        Line::<SmoothBursty>::bytes(),
+        Line::<TokenBucket>::bytes(),
+        Line::<Gcra>::bytes(),
+        Line::<LeakyBucket>::bytes(),
+        Line::<SmoothWarmingUp>::bytes(),
+        Line::<FixedWindow>::bytes(),
+        Line::<SlidingWindowLog>::bytes(),
+        Line::<InFlight>::bytes(),
+        Line::<(FixedWindow, TokenBucket, InFlight)>::bytes(),
     ];
     assert!(bytes.iter().all(|&bytes| bytes <= 512), "{bytes:?}");
     // A clock of tokio's holds more.

@@ -1,6 +1,5 @@
-//! Where a caller of two limiters stands.
+//! The way of a caller through the queues of two limiters.
 
-use std::fmt;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::super::{Acquire, Ask, Driven, Kept, OwnedLimiter, Passage, Queue};
+use super::super::{Acquire, Ask, Kept, OwnedLimiter, Passage, Stages};
 use super::And;
 use super::grant::AndGrant;
 use crate::clock::Clock;
@@ -16,22 +15,9 @@ use crate::error::Error;
 use crate::part::Part;
 use crate::units::Nanos;
 
-/// Where a caller of two limiters stands.
-pub struct AndPlace<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>>(Standing<A, B>);
-
-// A box would be an allocation for each call, also for those that need not wait.
-#[allow(clippy::large_enum_variant)]
-enum Standing<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
-    Outside,
-    /// It goes on when it is polled.
-    Polled(Passing<A, B>),
-    /// It waits, and goes on by itself.
-    Driven(Driven<Passing<A, B>>),
-    Over,
-}
-
 /// A caller on its way through both queues.
-struct Passing<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
+#[allow(missing_debug_implementations)] // its place is shown
+pub struct Passing<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
     second: B,
     ask: Ask<A::Cost>,
     clock: Clock,
@@ -50,7 +36,7 @@ enum Stage<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Unpin for Passing<A, B> {}
 
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Passing<A, B> {
-    fn new(and: &And<A, B>, ask: &Ask<A::Cost>) -> Self {
+    pub(super) fn new(and: &And<A, B>, ask: &Ask<A::Cost>) -> Self {
         let clock = and.first.clock().clone();
         let deadline = ask.max_wait.map(|max_wait| clock.now().saturating_add(max_wait));
         let (second, left) = (and.second.clone(), Arc::clone(&and.left));
@@ -69,35 +55,6 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Passing<A, B> {
     fn refused<T>(&mut self, index: usize, error: Error) -> Poll<Result<T, Error>> {
         self.stage = Stage::Over;
         Poll::Ready(Err(error.in_part(Part::new(index, 2))))
-    }
-
-    fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        if let Stage::AtFirst(acquire) = &mut self.stage {
-            if let Err(error) = ready!(acquire.poll_enter(context)) {
-                return self.refused(0, error);
-            }
-            if !acquire.delay().is_zero() {
-                return Poll::Ready(Ok(()));
-            }
-            match Pin::new(acquire).poll(context) {
-                Poll::Ready(Ok(granted)) => self.pass(granted),
-                Poll::Ready(Err(error)) => return self.refused(0, error),
-                Poll::Pending => return Poll::Ready(Ok(())),
-            }
-        }
-        let Stage::AtSecond(_, acquire) = &mut self.stage else { return Poll::Ready(Ok(())) };
-        match ready!(acquire.poll_enter(context)) {
-            Err(error) => self.refused(1, error),
-            Ok(()) => Poll::Ready(Ok(())),
-        }
-    }
-
-    fn delay(&self) -> Duration {
-        match &self.stage {
-            Stage::AtFirst(acquire) => acquire.delay(),
-            Stage::AtSecond(_, acquire) => acquire.delay(),
-            Stage::Over => Duration::ZERO,
-        }
     }
 }
 
@@ -132,85 +89,46 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Passage for Passing<A, B>
     type Grant = AndGrant<A::Grant, B::Grant>;
 }
 
-impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> AndPlace<A, B> {
-    pub(super) fn poll(
-        &mut self,
-        and: &And<A, B>,
-        ask: &Ask<A::Cost>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<<And<A, B> as Queue>::Grant, Error>> {
-        let mut driven = match mem::replace(&mut self.0, Standing::Over) {
-            Standing::Driven(driven) => driven,
-            Standing::Over => panic!("`Acquire` polled after it was ready"),
-            standing => {
-                let mut passing = match standing {
-                    Standing::Polled(passing) => passing,
-                    _ => Passing::new(and, ask),
-                };
-                if let Poll::Ready(outcome) = Pin::new(&mut passing).poll(context) {
-                    return Poll::Ready(outcome.map(AndGrant::taken));
-                }
-                Driven::new(passing)
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Stages for Passing<A, B> {
+    fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if let Stage::AtFirst(acquire) = &mut self.stage {
+            if let Err(error) = ready!(acquire.poll_enter(context)) {
+                return self.refused(0, error);
             }
-        };
-        let polled = driven.poll(context);
-        if polled.is_pending() {
-            self.0 = Standing::Driven(driven);
-        }
-        polled.map_ok(AndGrant::taken)
-    }
-
-    pub(super) fn poll_enter(
-        &mut self,
-        and: &And<A, B>,
-        ask: &Ask<A::Cost>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), Error>> {
-        let mut passing = match mem::replace(&mut self.0, Standing::Over) {
-            Standing::Outside => Passing::new(and, ask),
-            Standing::Polled(passing) => passing,
-            entered => {
-                self.0 = entered;
+            if !acquire.delay().is_zero() {
                 return Poll::Ready(Ok(()));
             }
-        };
-        let polled = passing.poll_enter(context);
-        match &polled {
-            Poll::Ready(Err(_)) => {}
-            // A clock that skips waits would skip this one here, and not when the caller waits.
-            Poll::Ready(Ok(())) if !passing.clock.advances_by_itself() => {
-                self.0 = Standing::Driven(Driven::new(passing));
+            match Pin::new(acquire).poll(context) {
+                Poll::Ready(Ok(granted)) => self.pass(granted),
+                Poll::Ready(Err(error)) => return self.refused(0, error),
+                Poll::Pending => return Poll::Ready(Ok(())),
             }
-            _ => self.0 = Standing::Polled(passing),
         }
-        polled
-    }
-
-    pub(super) fn leave(&mut self) {
-        self.0 = Standing::Over;
-    }
-
-    pub(super) fn delay(&self) -> Duration {
-        match &self.0 {
-            Standing::Polled(passing) => passing.delay(),
-            Standing::Driven(driven) => driven.look(Passing::delay).unwrap_or_default(),
-            Standing::Outside | Standing::Over => Duration::ZERO,
+        let Stage::AtSecond(_, acquire) = &mut self.stage else { return Poll::Ready(Ok(())) };
+        match ready!(acquire.poll_enter(context)) {
+            Err(error) => self.refused(1, error),
+            Ok(()) => Poll::Ready(Ok(())),
         }
     }
-}
 
-impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Default for AndPlace<A, B> {
-    fn default() -> Self {
-        Self(Standing::Outside)
+    fn delay(&self) -> Duration {
+        match &self.stage {
+            Stage::AtFirst(acquire) => acquire.delay(),
+            Stage::AtSecond(_, acquire) => acquire.delay(),
+            Stage::Over => Duration::ZERO,
+        }
     }
-}
 
-impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> fmt::Debug for AndPlace<A, B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Standing::Outside => "outside",
-            Standing::Polled(_) | Standing::Driven(_) => "waiting",
-            Standing::Over => "over",
-        })
+    fn needs_driver(&self) -> bool {
+        true
+    }
+
+    // A clock that skips waits would skip this one here, and not when the caller waits.
+    fn needs_driver_once(&self, has_entered: bool) -> bool {
+        has_entered && !self.clock.advances_by_itself()
+    }
+
+    fn taken(grant: Self::Grant) -> Self::Grant {
+        grant.taken()
     }
 }

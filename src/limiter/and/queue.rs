@@ -9,7 +9,7 @@ use super::super::sealed::Sealed;
 use super::super::{Ask, Handle, InProcess, Kept, Limiter, OwnedLimiter, Queue};
 use super::And;
 use super::grant::AndGrant;
-use super::place::AndPlace;
+use super::place::Passing;
 use crate::clock::Clock;
 use crate::error::Error;
 #[cfg(feature = "metrics")]
@@ -51,39 +51,7 @@ where
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Queue for And<A, B> {
     type Cost = A::Cost;
     type Grant = AndGrant<A::Grant, B::Grant>;
-    type Handle = Option<Self>;
-    type Place = AndPlace<A, B>;
-    type Owned = Self;
-
-    fn poll_acquire(
-        limiter: &mut Self::Handle,
-        ask: &Ask<A::Cost>,
-        place: &mut AndPlace<A, B>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<Self::Grant, Error>> {
-        place.poll(limiter.get(), ask, context)
-    }
-
-    fn poll_enter(
-        limiter: &mut Self::Handle,
-        ask: &Ask<A::Cost>,
-        place: &mut AndPlace<A, B>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), Error>> {
-        place.poll_enter(limiter.get(), ask, context)
-    }
-
-    fn leave(_: &Self::Handle, _: &Ask<A::Cost>, place: &mut AndPlace<A, B>) {
-        place.leave();
-    }
-
-    fn delay(_: &Self::Handle, place: &AndPlace<A, B>) -> Duration {
-        place.delay()
-    }
-
-    fn into_owned(limiter: &mut Self::Handle, place: AndPlace<A, B>) -> (Self, AndPlace<A, B>) {
-        (Handle::take(limiter), place)
-    }
+    crate::limiter::queue_of_stages!(Passing<A, B>);
 }
 
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {

@@ -1,0 +1,273 @@
+//! The builder of a [`Feedback`].
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::answer::{Answer, Unit};
+use super::counts::Counts;
+use super::dialect::Dialects;
+use super::gate::Gate;
+use super::judge::{Judge, Judged};
+use super::learner::Search;
+use super::observer::Feedback;
+use super::shared::Shared;
+use super::state::State;
+use crate::limiter::OwnedLimiter;
+use crate::observe::{Event, Reports};
+use crate::rate_limiter::RateLimiter;
+use crate::retry::{self, RetryBudget};
+use crate::sync::{AtomicBool, Mutex};
+use crate::units::Rate;
+
+/// A server may not stop a limiter for longer than this by default: GitHub's windows are as long.
+const MAX_WAIT: Duration = Duration::from_secs(3600);
+
+/// Builds a [`Feedback`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::feedback::{Dialect, Dialects, Feedback};
+/// use tollgate::{InFlight, RateLimiter};
+///
+/// let feedback = Feedback::builder(RateLimiter::new(InFlight::new(10)))
+///     .dialects(Dialects::only(Dialect::anthropic()))
+///     .max_wait(Duration::from_secs(120))
+///     .build();
+/// assert_eq!(feedback.stats().answers, 0);
+/// ```
+#[derive(Clone)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct FeedbackBuilder<L: OwnedLimiter> {
+    limiter: L,
+    counts: Counts,
+    dialects: Arc<Dialects>,
+    judge: Option<Judge>,
+    is_alone: Option<Arc<AtomicBool>>,
+    reports: Reports,
+    max_wait: Duration,
+    search: Option<Search>,
+    retries: Option<f64>,
+}
+
+impl<L: OwnedLimiter> FeedbackBuilder<L> {
+    /// The dialects to read; by default all that are known.
+    pub fn dialects(self, dialects: Dialects) -> Self {
+        Self { dialects: Arc::new(dialects), ..self }
+    }
+
+    /// Changes what a response is taken to say, for what no dialect can know. `judge` gets the response and what was
+    /// read of it, and may set all of that: the verdict, the time to wait, the bucket. What it leaves is learned.
+    ///
+    /// [`Verdict::Accepted`] means that the limiter learns of no refusal, not that the call
+    /// succeeded: a loop that ends when [`is_accepted`](Answer::is_accepted) also has to look at the status.
+    ///
+    /// ```
+    /// use tollgate::feedback::{Feedback, Verdict, When};
+    /// use tollgate::{InFlight, ManualClock, RateLimiter};
+    /// # use std::time::Duration;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let api = Feedback::builder(RateLimiter::with_clock(InFlight::new(10), ManualClock::new()))
+    ///     .judge(|response, answer| {
+    ///         // OpenAI: a 429 that no wait helps against. It pauses no caller, and is still an error of this call.
+    ///         if response.contains("insufficient_quota") {
+    ///             (answer.verdict, answer.is_final) = (Verdict::Accepted, true);
+    ///         }
+    ///         // GitHub: a limit that only the text names.
+    ///         if answer.status == 403 && response.contains("secondary rate limit") {
+    ///             (answer.verdict, answer.wait) = (Verdict::Refused, Some(When::After(Duration::from_secs(60))));
+    ///         }
+    ///     })
+    ///     .build();
+    /// let none: [(&str, &str); 0] = [];
+    /// api.acquire(1).await?.observe_body(429u16, &none, br#"{"code":"insufficient_quota"}"#).await;
+    /// assert!(api.try_acquire(1).await.is_ok());
+    /// let body = b"You have exceeded a secondary rate limit";
+    /// api.acquire(1).await?.observe_body(403u16, &none, body).await;
+    /// assert_eq!(api.try_acquire(1).await.unwrap_err().retry_after().unwrap().as_secs(), 60);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn judge(self, judge: impl Fn(&Judged<'_>, &mut Answer) + Send + Sync + 'static) -> Self {
+        Self { judge: Some(Judge::new(judge)), ..self }
+    }
+
+    /// The longest time for which a server can stop calls; an hour by default. A later reset or `Retry-After` is
+    /// cut to it. The `max_wait` of a middleware bounds the wait of a call instead.
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        Self { max_wait, ..self }
+    }
+
+    /// A listener for the [events](Event) of calls that wait for the server: an [`Event::Waited`] for each long wait. What
+    /// the limiter reports, such as pauses, goes to the limiter's own listener. Default: none.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use tollgate::feedback::Feedback;
+    /// use tollgate::{ManualClock, RateLimiter, Unlimited};
+    ///
+    /// let (events, seen) = mpsc::channel();
+    /// let limiter = RateLimiter::with_clock(Unlimited, ManualClock::auto_advance());
+    /// let feedback = Feedback::builder(limiter)
+    ///     .on_event(move |event| events.send(event.to_string()).expect("received"))
+    ///     .build();
+    /// feedback.blocking_acquire(1)?.blocking_observe(429u16, &[("retry-after", "7")]);
+    /// drop(feedback.blocking_acquire(1)?);
+    /// assert_eq!(seen.recv()?, "waited for 7s (the server)");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.reports.listen(listener);
+        self
+    }
+
+    /// The wait for the server from which a call makes an [`Event::Waited`]. Default: one second.
+    pub fn slow_wait(mut self, wait: Duration) -> Self {
+        self.reports.slow_wait = wait;
+        self
+    }
+
+    /// What each number of a cost counts: `None` for what the server says nothing about, such as places in
+    /// flight. Numbers that count the same are added. If none counts requests, each call is one.
+    ///
+    /// By default the first counts requests, the second tokens, and the others nothing; but a call is one request,
+    /// whatever its first number is. Once a first number above one was seen, it is not taken for a count of requests
+    /// (it may be bytes, or tokens), and the limiter is not shrunk to the requests that remain. `[Some(Unit::Requests)]`
+    /// says that the server counts as the limiter does, such as the points of a query; `[Some(Unit::Tokens)]` and
+    /// `[Some(Unit::Tokens), None]`, that the limiter counts tokens, and places in flight beside them.
+    pub fn units(self, units: impl IntoIterator<Item = Option<Unit>>) -> Self {
+        Self { counts: Counts::from_iter(units), ..self }
+    }
+
+    /// The rate at which the search for what the server bears begins. It doubles each second in which calls wait for
+    /// it, until the server refuses one.
+    ///
+    /// Without it calls go as the limiter says, until the server refuses one without a reason: what was learned can
+    /// only be less than the limit.
+    ///
+    /// ```
+    /// use tollgate::feedback::Feedback;
+    /// use tollgate::{ManualClock, Rate, RateLimiter, Unlimited};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = RateLimiter::with_clock(Unlimited, ManualClock::auto_advance());
+    /// let (start, most) = (Rate::per_second(5.0), Rate::per_second(50.0));
+    /// let feedback = Feedback::builder(limiter).start(start).ceiling(most).build();
+    /// for _ in 0..1_000 {
+    ///     feedback.acquire(1).await?.accepted();
+    /// }
+    /// assert_eq!(feedback.rate(), Some(most));
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start(mut self, rate: Rate) -> Self {
+        self.search.get_or_insert_default().start = rate.as_per_second();
+        self
+    }
+
+    /// The greatest rate; none by default. It holds from the first call on.
+    pub fn ceiling(mut self, rate: Rate) -> Self {
+        self.search.get_or_insert_default().ceiling = rate.as_per_second();
+        self
+    }
+
+    /// The share of all calls that may be retries, for [`may_retry`](Feedback::may_retry). Ten at first and one every
+    /// ten seconds are allowed besides. By default any number may.
+    ///
+    /// # Panics
+    ///
+    /// If `share` is not between 0 and 1.
+    #[track_caller]
+    pub fn retries(self, share: f64) -> Self {
+        retry::check(share);
+        Self { retries: Some(share), ..self }
+    }
+
+    /// The seed of the random numbers that keep clients out of step, for tests. Zero: another one each time.
+    #[doc(hidden)]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.search.get_or_insert_default().seed = seed;
+        self
+    }
+
+    pub(super) fn of_server(self, is_alone: &Arc<AtomicBool>) -> Self {
+        Self { is_alone: Some(Arc::clone(is_alone)), ..self }
+    }
+
+    /// The feedback. It uses the limiter's clock.
+    #[must_use]
+    pub fn build(self) -> Feedback<L> {
+        let Self {
+            limiter,
+            counts,
+            dialects,
+            judge,
+            is_alone,
+            mut reports,
+            max_wait,
+            search,
+            retries,
+        } = self;
+        reports.name = limiter.name().map(Into::into);
+        let state = State::new(search.map(Box::new), limiter.clock().now());
+        let gate =
+            RateLimiter::reporting(state.gate().unwrap_or(Gate::OPEN), limiter.clock(), reports);
+        let is_learning = AtomicBool::new(state.is_learning());
+        let state = Mutex::new(state);
+        let clock = || limiter.clock().clone();
+        let retries = retries.map(|share| Box::new(RetryBudget::with_clock(share, clock())));
+        let shared = Arc::new_cyclic(|this: &Weak<Shared<L>>| {
+            let alarm = Mutex::new(limiter.clock().alarm(this.clone()));
+            Shared {
+                limiter,
+                gate,
+                counts,
+                dialects,
+                judge,
+                is_alone,
+                max_wait,
+                state,
+                is_learning,
+                retries,
+                alarm,
+            }
+        });
+        Feedback { shared, home: None }
+    }
+}
+
+impl<L: OwnedLimiter> Feedback<L> {
+    /// Teaches `limiter`, in all known dialects.
+    #[must_use]
+    pub fn new(limiter: L) -> Self {
+        Self::builder(limiter).build()
+    }
+
+    /// Sets more.
+    pub fn builder(limiter: L) -> FeedbackBuilder<L> {
+        FeedbackBuilder {
+            limiter,
+            counts: Counts::default(),
+            dialects: Dialects::known(),
+            judge: None,
+            is_alone: None,
+            reports: Reports::default(),
+            max_wait: MAX_WAIT,
+            search: None,
+            retries: None,
+        }
+    }
+}
+
+impl<L: OwnedLimiter + fmt::Debug> fmt::Debug for FeedbackBuilder<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FeedbackBuilder")
+            .field("limiter", &self.limiter)
+            .field("dialects", &self.dialects)
+            .field("max_wait", &self.max_wait)
+            .field("search", &self.search)
+            .field("retries", &self.retries)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,190 @@
+//! What the clones of a [`Feedback`](super::Feedback) and its calls share: the limiter, what is known of the server, and
+//! the gate that it makes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::{Answer, Unit};
+use super::counts::Counts;
+use super::dialect::Dialects;
+use super::gate::Gate;
+use super::headers::Headers;
+use super::judge::Judge;
+use super::state::{Lesson, State, Taken};
+use super::window::Heard;
+use crate::clock::{Alarm, OnAlarm};
+use crate::error::Error;
+use crate::limiter::{Granted, OwnedLimiter};
+use crate::policy::Cost;
+use crate::rate_limiter::RateLimiter;
+use crate::retry::RetryBudget;
+use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::units::Nanos;
+
+/// What clones share.
+pub(super) struct Shared<L: OwnedLimiter> {
+    pub(super) limiter: L,
+    pub(super) gate: RateLimiter<Gate>,
+    pub(super) counts: Counts,
+    pub(super) dialects: Arc<Dialects>,
+    pub(super) judge: Option<Judge>,
+    /// Whether the limiter serves this server alone. `None`: so says the program.
+    pub(super) is_alone: Option<Arc<AtomicBool>>,
+    pub(super) max_wait: Duration,
+    pub(super) state: Mutex<State<L::Grant>>,
+    /// Whether the state has something that is learned, whose pace needs the number of those that wait.
+    pub(super) is_learning: AtomicBool,
+    pub(super) retries: Option<Box<RetryBudget>>,
+    /// For the first reset at which something is given back. Locked before the state.
+    pub(super) alarm: Mutex<Alarm>,
+}
+
+impl<L: OwnedLimiter> Shared<L> {
+    /// Changes what is known, and the gate with it.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut State<L::Grant>) -> R) -> R {
+        let mut state = self.state.lock();
+        let before = state.gate();
+        let result = change(&mut state);
+        let gate = state.gate();
+        self.is_learning.store(state.is_learning(), Ordering::Relaxed);
+        // In the order of the answers, so under the lock; the waiters are woken after it.
+        let after_unlock =
+            (gate != before).then(|| self.gate.set_policy_quietly(gate.unwrap_or(Gate::OPEN)));
+        drop(state);
+        if let Some(after_unlock) = after_unlock {
+            after_unlock.run();
+        }
+        result
+    }
+
+    /// How many wait for the server, if that makes a difference.
+    pub(super) fn waiting(&self) -> usize {
+        if self.is_learning.load(Ordering::Relaxed) { self.gate.queue_len() } else { 0 }
+    }
+
+    /// Gives back what was taken from the limiter until a reset that has come.
+    pub(super) fn give_back(&self) {
+        let now = self.limiter.clock().now();
+        let over = {
+            let taken = &mut self.state.lock().taken;
+            taken.extract_if(.., |taken| taken.until <= now).collect::<Vec<_>>()
+        };
+        if !over.is_empty() {
+            self.refund(over);
+        }
+    }
+
+    pub(super) fn refund(&self, taken: Vec<Taken<L::Grant>>) {
+        taken.into_iter().for_each(|taken| taken.grant.refund());
+        self.arm();
+    }
+
+    /// Sets the alarm for the first reset at which something is given back.
+    pub(super) fn arm(&self) {
+        let task = {
+            let mut alarm = self.alarm.lock();
+            let due = self.state.lock().taken.iter().map(|taken| taken.until).min();
+            if let Some(due) = due {
+                let is_missed = alarm.set(due);
+                alarm.timer_task(true, is_missed)
+            } else {
+                alarm.rest();
+                None
+            }
+        };
+        if let Some(task) = task {
+            task.start();
+        }
+    }
+
+    /// Keeps what was taken from the limiter until a reset, to give it back.
+    pub(super) fn keep(&self, grant: L::Grant, until: Option<Nanos>) {
+        let cost = grant.cost();
+        if cost.is_zero() {
+            return;
+        }
+        let Some(until) = until else {
+            // Nothing is known any more.
+            grant.refund();
+            return;
+        };
+        // What there is no room for comes back by the policy's own rule.
+        let dropped = self.state.lock().keep(Taken { until, permits: cost.permits(), grant });
+        drop(dropped);
+        self.arm();
+    }
+
+    pub(super) fn read<H: Headers + ?Sized>(
+        &self,
+        status: u16,
+        headers: &H,
+        body: Option<&[u8]>,
+    ) -> Answer {
+        let mut answer = self.dialects.read(status, headers);
+        if let Some(judge) = &self.judge {
+            judge.judge(headers, body, &mut answer);
+        }
+        answer
+    }
+
+    pub(super) fn heard(&self, sent: Nanos, answer: &Answer) -> Heard {
+        let clock = self.limiter.clock();
+        let now = clock.now();
+        let ours = || clock.since_epoch().saturating_add(now.since(Nanos::ZERO));
+        let calendar = match answer.date {
+            Some(date) => date,
+            None if answer.names_time() => ours(),
+            // Nothing is compared with it.
+            None => Duration::ZERO,
+        };
+        Heard { sent, now, calendar, is_dated: answer.date.is_some(), max: self.max_wait }
+    }
+
+    /// Does with the limiter what an answer asks for.
+    pub(super) async fn apply(&self, lesson: Lesson) {
+        if self.is_alone.as_ref().is_some_and(|is_alone| !is_alone.load(Ordering::Acquire)) {
+            return;
+        }
+        if let Some(pause) = lesson.pause {
+            self.count(self.limiter.pause_for(pause).await);
+        } else if lesson.resume {
+            self.count(self.limiter.resume().await);
+        }
+        if lesson.shrinks {
+            let (remaining, until) = {
+                let now = self.limiter.clock().now();
+                let state = self.state.lock();
+                let left = |unit: &Unit| state.shrunk(*unit, now);
+                let numbers: Vec<_> = (0..L::Cost::NUMBERS)
+                    .map(|index| {
+                        let left = self.counts.of.get(index)?.as_ref().and_then(left)?;
+                        u32::try_from(left).ok()
+                    })
+                    .collect();
+                (L::Cost::from_numbers(|index| numbers[index].unwrap_or(u32::MAX)), state.reset())
+            };
+            match self.limiter.shrink_to(remaining).await {
+                Ok(grant) => self.keep(grant, until),
+                Err(_) => self.state.lock().stats.failed += 1,
+            }
+        }
+    }
+
+    pub(super) fn count<T>(&self, result: Result<T, Error>) {
+        if result.is_err() {
+            self.state.lock().stats.failed += 1;
+        }
+    }
+}
+
+impl<L: OwnedLimiter> OnAlarm for Shared<L> {
+    fn on_alarm(&self) {
+        self.give_back();
+        // An alarm may be early.
+        self.arm();
+    }
+
+    fn wake_all(&self) {
+        self.on_alarm();
+    }
+}

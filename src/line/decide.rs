@@ -1,0 +1,171 @@
+//! Decisions without a wait: by the word, or under the mutex held for a short time.
+
+use std::time::Duration;
+
+use super::Line;
+use super::atomic_state::AtomicState;
+use super::charge::{Charge, Taking};
+use crate::error::Error;
+use crate::policy::lock_free::LockFree;
+use crate::policy::packed::Attempt;
+use crate::policy::schedule::RateReceipt;
+use crate::policy::{Cost, Policy};
+use crate::units::Nanos;
+
+impl<P: Policy> Line<P> {
+    /// Decides a call at once if possible: by the word, else under the mutex held for a short time.
+    /// `None`: [`enter`](Self::enter) has to decide, because this caller or others have to wait.
+    // Inlined, so that the answer stays in registers: a grant that is dropped at once is then never built.
+    #[inline(always)]
+    pub(crate) fn decide(
+        &self,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        if cost.is_zero() {
+            return None;
+        }
+        match (P::HOOKS.lock_free, &self.word) {
+            (Some(lock_free), Some(word)) => self.decide_by_word(&lock_free, word, cost, max_wait),
+            (Some(_), None) => None,
+            (None, _) => self.decide_by_mutex(cost, max_wait),
+        }
+    }
+
+    #[inline(always)]
+    fn decide_by_word(
+        &self,
+        lock_free: &LockFree<P, P::State, P::Receipt>,
+        word: &AtomicState,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        let now = self.clock.coarse_now();
+        match word.attempt(now, cost.permits()) {
+            Attempt::Granted(receipt) => Some(Ok(self.granted_by_word(lock_free, receipt))),
+            // It may be ready by the exact time, which `enter` reads.
+            Attempt::NotBefore(_) if self.clock.is_coarse() => None,
+            Attempt::NotBefore(due) => self.refused_by_word(now, due, max_wait),
+            Attempt::Undecided => None,
+        }
+    }
+
+    /// The same for a call that the word left to the mutex because it has to be recorded, or because it was not
+    /// ready by the coarse time.
+    #[inline]
+    fn decide_beside_word(
+        &self,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        let (Some(lock_free), Some(word)) = (P::HOOKS.lock_free, &self.word) else { return None };
+        let now = self.clock.now();
+        let mut attempt = Attempt::Undecided;
+        if self.clock.is_coarse() {
+            attempt = word.attempt(now, cost.permits());
+        }
+        if attempt == Attempt::Undecided && !word.is_locked() {
+            let mut inner = self.inner.try_lock()?;
+            attempt = inner.attempt_recorded(word, now, cost.permits(), || self.clock.now());
+        }
+        match attempt {
+            Attempt::Granted(receipt) => Some(Ok(self.granted_by_word(&lock_free, receipt))),
+            Attempt::NotBefore(due) => self.refused_by_word(now, due, max_wait),
+            Attempt::Undecided => None,
+        }
+    }
+
+    /// Takes as much of `most` as is there now, and at least `least`, or is refused as that would be. `None`:
+    /// [`take_up_to`](Self::take_up_to) has to take the mutex.
+    #[inline]
+    pub(super) fn take_up_to_at_once(
+        &self,
+        least: P::Cost,
+        most: P::Cost,
+    ) -> Option<Result<Taking<P>, Error>> {
+        if most.is_zero() {
+            return Some(self.charge_nothing().map(|charge| (most, charge)));
+        }
+        let (Some(lock_free), Some(word)) = (P::HOOKS.lock_free, &self.word) else { return None };
+        // The exact time: a coarse one would find fewer permits.
+        let now = self.clock.now();
+        match word.attempt_up_to(now, least.permits(), most.permits()) {
+            Attempt::Granted(receipt) => {
+                let cost = most.at_most(receipt.permits());
+                Some(Ok((cost, self.granted_by_word(&lock_free, receipt))))
+            }
+            Attempt::NotBefore(due) => Some(Err(self.denied_by_word(now, due))),
+            Attempt::Undecided => None,
+        }
+    }
+
+    #[inline(always)]
+    fn granted_by_word(
+        &self,
+        lock_free: &LockFree<P, P::State, P::Receipt>,
+        receipt: RateReceipt,
+    ) -> Charge<P::Receipt> {
+        self.counters.count(true);
+        Charge { waited: 0, receipt: Some((lock_free.receipt)(receipt)), limited_by: None }
+    }
+
+    /// `None` if the caller accepts the wait.
+    #[inline(always)]
+    fn refused_by_word(
+        &self,
+        now: Nanos,
+        due: Nanos,
+        max_wait: Option<Duration>,
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        let is_too_late = |wait: Duration| wait.is_zero() || due > now.saturating_add(wait);
+        max_wait.is_some_and(is_too_late).then(|| Err(self.denied_by_word(now, due)))
+    }
+
+    #[inline(always)]
+    fn denied_by_word(&self, now: Nanos, due: Nanos) -> Error {
+        self.counters.count(false);
+        Error::Denied { retry_after: Some(due.since(now)), part: None }
+    }
+
+    /// While no caller waits and nothing is paused, [`act`](Self::act) would have nothing to do besides the
+    /// decision.
+    #[inline(always)]
+    fn decide_by_mutex(
+        &self,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        // Before the lock: to read the clock under it would keep other callers waiting.
+        let read = (!P::HOOKS.timeless).then(|| self.clock.now());
+        let mut inner = self.inner.try_lock()?;
+        let now = read.map_or(inner.time.latest(), |read| inner.time.read(read));
+        if !inner.is_quiet(now) || inner.owes() {
+            return None;
+        }
+        if inner.is_ready(now, cost) {
+            return Some(Ok(inner.charge_at_once(now, cost)));
+        }
+        max_wait.is_some_and(|wait| wait.is_zero()).then(|| Err(inner.refuse(now, cost)))
+    }
+
+    /// Decides a call that [`decide`](Self::decide) could not, if that takes no more than the word: nothing of it can
+    /// panic.
+    #[inline]
+    pub(super) fn decide_again(
+        &self,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        if cost.is_zero() {
+            return Some(self.charge_nothing());
+        }
+        self.decide_beside_word(cost, max_wait)
+    }
+
+    /// A call for nothing need not wait.
+    fn charge_nothing(&self) -> Result<Charge<P::Receipt>, Error> {
+        let is_closed = self.briefly(|inner| inner.is_closed());
+        let charge = Charge { waited: 0, receipt: None, limited_by: None };
+        if is_closed { Err(Error::Closed) } else { Ok(charge) }
+    }
+}
