@@ -33,7 +33,7 @@ fn ours(policy: impl Policy<Cost = u32> + Debug) -> RateLimitLayer {
     RateLimitLayer::new(RateLimiter::with_clock(policy, Clock::tokio()))
 }
 
-fn others(tollgate: Cell, tower: Cell) -> [Cell; 5] {
+fn here_and_tower(tollgate: Cell, tower: Cell) -> [Cell; 5] {
     [tollgate, Cell::absent(), Cell::absent(), Cell::absent(), tower]
 }
 
@@ -61,7 +61,7 @@ fn layer() -> Row {
         fault: "a limit for each service of a layer",
         done: "a layer of 10 a second makes the services of ten workers, with ten calls each at once: how many pass",
         expected: Expected::Is(10.0),
-        cells: others(ours, theirs),
+        cells: here_and_tower(ours, theirs),
     }
 }
 
@@ -81,7 +81,7 @@ fn body() -> Row {
         fault: "a body that is still sent, and not counted",
         done: "one call in flight; a response has come whose body is not read yet: calls in flight with the next one",
         expected: Expected::Is(1.0),
-        cells: others(
+        cells: here_and_tower(
             paused(async { in_flight(ours(InFlight::new(1)).layer(server())).await }),
             paused(async { in_flight(ConcurrencyLimitLayer::new(1).layer(server())).await }),
         ),
