@@ -8,6 +8,7 @@ mod timer_thread;
 #[cfg(feature = "tokio")]
 mod tokio;
 mod wake_relay;
+mod wakes;
 
 use std::fmt;
 use std::sync::Weak;
@@ -21,6 +22,7 @@ use alarm::{TimedAlarm, sound};
 pub(crate) use monotone::Monotone;
 use system::{System, SystemAlarms};
 use timer_thread::Slack;
+pub(crate) use wakes::{Woken, go_on_in_turn, in_turn, wake_in_turn};
 
 /// A handle on a clock: the system's, tokio's, or a manual one for tests.
 ///

@@ -21,7 +21,7 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 
-use crate::clock::{Alarm, TimerTask};
+use crate::clock::{Alarm, TimerTask, wake_in_turn};
 use crate::error::QueueLimit;
 use crate::units::Nanos;
 pub(crate) use arrival::{Arrival, Arrived};
@@ -378,13 +378,13 @@ impl AfterUnlock {
 }
 
 /// Wakes all, also if one of the wakers panics.
-fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
+fn wake_each(wakers: Wakers) {
     let mut panicked = None;
-    for waker in wakers {
+    wake_in_turn(wakers, |waker| {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
             panicked.get_or_insert(panic);
         }
-    }
+    });
     if let Some(panic) = panicked {
         resume_unwind(panic);
     }

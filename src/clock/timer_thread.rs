@@ -17,6 +17,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::alarm::{Alarms, OnAlarm, sound_in_round};
 use super::wake_relay::{self, WakeRelay};
+use super::wakes::wake_in_turn;
 use crate::units::Nanos;
 
 /// The least time between two rounds while few callers wait. Late grants cost no throughput, see
@@ -205,7 +206,7 @@ impl TimerThread {
                 if wake.len() > CHAIN && relay.begins() {
                     self.wake_relay.hold_back(wake.drain(1..));
                 }
-                wake.drain(..).for_each(wake_relay::wake);
+                wake_in_turn(wake.drain(..), wake_relay::wake);
             });
         }
     }

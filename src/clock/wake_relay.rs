@@ -9,6 +9,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
+use super::wakes::wake_in_turn;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// The wakers that were held back.
@@ -51,7 +52,7 @@ impl WakeRelay {
             mem::take(&mut *wakers)
         };
         let any = !wakers.is_empty();
-        wakers.into_iter().for_each(wake);
+        wake_in_turn(wakers, wake);
         any
     }
 }

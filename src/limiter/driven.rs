@@ -3,8 +3,6 @@
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -15,6 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use super::Granted;
+use crate::clock::{Woken, go_on_in_turn, in_turn};
 use crate::error::Error;
 use crate::sync::Mutex;
 use crate::unwinding::in_drop;
@@ -48,55 +47,6 @@ enum End<G> {
     Over,
     /// The caller has left, and what is granted is for it all the same.
     Kept,
-}
-
-/// A caller that was woken.
-trait Woken: Send + Sync {
-    fn go_on(self: Arc<Self>);
-}
-
-thread_local! {
-    /// The callers that were woken while this thread drives another one, if it does. One that goes on can give back what
-    /// the next one waits for, and so on through the whole queue: on the stack there is only one of them.
-    static NEXT: RefCell<Option<VecDeque<Arc<dyn Woken>>>> = const { RefCell::new(None) };
-}
-
-/// Drives a caller, and then those that were woken by that.
-fn in_turn(drive: impl FnOnce()) {
-    let is_first = NEXT.try_with(|next| {
-        let is_first = next.borrow().is_none();
-        next.borrow_mut().get_or_insert_default();
-        is_first
-    });
-    if !is_first.unwrap_or(false) {
-        return drive();
-    }
-    let mut panicked = catch_unwind(AssertUnwindSafe(drive)).err();
-    let pop = || NEXT.with_borrow_mut(|next| next.as_mut()?.pop_front());
-    while let Some(woken) = pop() {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| woken.go_on())) {
-            panicked.get_or_insert(panic);
-        }
-    }
-    NEXT.set(None);
-    if let Some(panic) = panicked
-        && !thread::panicking()
-    {
-        resume_unwind(panic);
-    }
-}
-
-/// Drives a woken caller, at once or behind the one that this thread drives.
-fn wake(woken: Arc<dyn Woken>) {
-    let mut woken = Some(woken);
-    let _ = NEXT.try_with(|next| {
-        if let Some(queue) = &mut *next.borrow_mut() {
-            queue.extend(woken.take());
-        }
-    });
-    if let Some(woken) = woken {
-        in_turn(|| woken.go_on());
-    }
 }
 
 impl<F: Passage> Driven<F> {
@@ -267,7 +217,7 @@ fn give_back<G: Granted>(outcome: thread::Result<Result<G, Error>>) {
 impl<F: Passage> Wake for Task<F> {
     fn wake(self: Arc<Self>) {
         self.is_woken.store(true, Ordering::Release);
-        wake(self);
+        go_on_in_turn(self);
     }
 }
 

@@ -20,9 +20,9 @@ pub(crate) struct Charged {
 pub(crate) enum Limit {
     /// The permits that come at the rate, and a burst. Both in picoseconds: the interval of a
     /// permit, and the time that the burst is worth.
-    Rate { interval: i64, burst: i64 },
+    Rate { interval: i128, burst: i128 },
     /// The permits in any window, and its length in nanoseconds.
-    Window { permits: i64, window: i64 },
+    Window { permits: i128, window: i64 },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +35,8 @@ pub(crate) struct Law {
 /// The largest difference of the two clocks, in nanoseconds; `system_clock.rs` has the same bound.
 pub(crate) const CLOCKS: i64 = 100_000;
 
-pub(crate) fn picos(span: Duration) -> i64 {
-    i64::try_from(span.as_nanos() * 1000).expect("short")
+fn picos(span: Duration) -> i128 {
+    i128::try_from(span.as_nanos() * 1000).expect("a time")
 }
 
 impl Law {
@@ -48,20 +48,20 @@ impl Law {
     /// One permit each `interval`, and `capacity` at once.
     pub(crate) fn bucket(interval: Duration, capacity: u32) -> Self {
         let interval = picos(interval);
-        let burst = interval * i64::from(capacity);
+        let burst = interval * i128::from(capacity);
         Self { limit: Limit::Rate { interval, burst }, share: |n| n }
     }
 
     pub(crate) fn window(permits: u32, window: Duration) -> Self {
-        let window = picos(window) / 1000;
-        Self { limit: Limit::Window { permits: i64::from(permits), window }, share: |n| n }
+        let window = i64::try_from(window.as_nanos()).expect("short");
+        Self { limit: Limit::Window { permits: i128::from(permits), window }, share: |n| n }
     }
 
     pub(crate) fn with_share(self, share: fn(u32) -> u32) -> Self {
         Self { share, ..self }
     }
 
-    fn with_more(mut self, more: i64) -> Self {
+    fn with_more(mut self, more: i128) -> Self {
         if let Limit::Rate { burst, .. } = &mut self.limit {
             *burst += more;
         }
@@ -75,14 +75,16 @@ impl Law {
         charged.sort_unstable_by_key(|charged| charged.from);
         match self.limit {
             Limit::Rate { interval, burst } => {
-                let worth = |n: u32| i64::from(n) * interval;
-                let fullest = fullest(&charged, worth, |from| from * 1000, i64::MAX);
-                let over = fullest.map(|(until, worth)| worth - until * 1000).max();
-                over.map_or(i64::MIN, |over| (over - burst).div_euclid(1000))
+                let worth = |n: u32| i128::from(n) * interval;
+                let picos = |nanos: i64| i128::from(nanos) * 1000;
+                let fullest = fullest(&charged, worth, picos, i64::MAX);
+                let over = fullest.map(|(until, worth)| worth - picos(until)).max();
+                let over = over.map_or(i128::MIN, |over| (over - burst).div_euclid(1000));
+                i64::try_from(over).unwrap_or(i64::MIN)
             }
             Limit::Window { permits, window } => {
                 let is_kept = |slack: i64| {
-                    let mut all = fullest(&charged, i64::from, |_| 0, window - slack);
+                    let mut all = fullest(&charged, i128::from, |_| 0, window - slack);
                     all.all(|(_, granted)| granted <= permits)
                 };
                 // Found by doubling: to know about how much is enough.
@@ -103,10 +105,10 @@ impl Law {
 /// sorted by `from`.
 fn fullest<'a>(
     charged: &'a [Charged],
-    worth: impl Fn(u32) -> i64 + 'a,
-    base: impl Fn(i64) -> i64 + 'a,
+    worth: impl Fn(u32) -> i128 + 'a,
+    base: impl Fn(i64) -> i128 + 'a,
     length: i64,
-) -> impl Iterator<Item = (i64, i64)> + 'a {
+) -> impl Iterator<Item = (i64, i128)> + 'a {
     let mut by_end: Vec<usize> = (0..charged.len()).collect();
     by_end.sort_unstable_by_key(|&index| charged[index].until);
     let mut spans = Spans::new(charged.len());
@@ -127,14 +129,14 @@ fn fullest<'a>(
 /// The sums over some neighbouring starts.
 #[derive(Clone, Copy)]
 struct Span {
-    worth: i64,
+    worth: i128,
     /// From the best of these starts on.
-    best: i64,
+    best: i128,
 }
 
 impl Span {
     /// Far enough from the end to be added to.
-    const NONE: Self = Self { worth: 0, best: i64::MIN / 2 };
+    const NONE: Self = Self { worth: 0, best: i128::MIN / 2 };
 
     fn before(self, later: Self) -> Self {
         Self { worth: self.worth + later.worth, best: later.best.max(self.best + later.worth) }
@@ -181,10 +183,11 @@ mod tests {
         for (start, end) in spans.filter(|(start, end)| start <= end) {
             let inside =
                 history.iter().filter(|charged| start <= charged.from && charged.until <= end);
-            let granted: i64 = inside.map(|charged| i64::from((law.share)(charged.n))).sum();
+            let granted: i128 = inside.map(|charged| i128::from((law.share)(charged.n))).sum();
             over.push(match law.limit {
                 Limit::Rate { interval, burst } => {
-                    (granted * interval - burst - (end - start) * 1000).div_euclid(1000)
+                    let over = granted * interval - burst - i128::from(end - start) * 1000;
+                    i64::try_from(over.div_euclid(1000)).expect("short")
                 }
                 Limit::Window { permits, window } if granted > permits => window - (end - start),
                 Limit::Window { window, .. } => -window,

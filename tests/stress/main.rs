@@ -2,7 +2,7 @@
 //! clock.
 //!
 //! In any order of the scheduler, the counts are exact, no waiter is lost, the number in flight
-//! stays within the limit, and no span of time holds more than law 1 allows. All bounds are
+//! stays within the limit, no memory is lost, and no span of time holds more than law 1 allows. All bounds are
 //! one-sided: a busy or stalled machine makes the run lazier and fails no check.
 //!
 //! A program of its own, with the other test that measures real time, as both need the processors.
@@ -14,6 +14,7 @@
 mod caller;
 mod crowd;
 mod ends;
+mod heap;
 mod law;
 mod mix;
 mod places;

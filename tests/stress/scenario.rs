@@ -12,6 +12,7 @@ use tollgate::{Cost, Policy, RateLimiter};
 
 use crate::caller::{Caller, Held};
 use crate::ends::{Late, with_ends};
+use crate::heap::Samples;
 use crate::law::{CLOCKS, Charged, Law};
 use crate::mix::{GrantUse, Mix, Verb};
 use crate::places::Places;
@@ -125,7 +126,7 @@ impl<P: Policy> Run for Scenario<P> {
         let (exchange, late, next_pause) = (Mutex::default(), Late::default(), AtomicI64::new(0));
         let stage = Arc::new(Stage { scenario: *self, limiter, exchange, late, next_pause });
         let (mut tally, mut rounds, mut needed) = (Tally::default(), 0, None);
-        let mut longest = Duration::ZERO;
+        let (mut longest, mut memory) = (Duration::ZERO, Samples::default());
         while rounds == 0 || start.elapsed() < span {
             let round = ROUND.min(span / 2);
             let history;
@@ -134,13 +135,16 @@ impl<P: Policy> Run for Scenario<P> {
             longest = longest.max(started.elapsed());
             needed = stage.check_laws(&history).max(needed);
             rounds += 1;
+            drop(history);
+            memory.add();
         }
         let used = stage.check_conservation(&mut tally, made);
         let Stage { scenario: Scenario { name, .. }, limiter, .. } = &*stage;
         tally.check(limiter.stats(), name);
         let (Tally { granted, refused, .. }, left) = (tally, limiter.stats().given_up);
         println!("{name}: {rounds} rounds, {granted} granted, {refused} refused, {left} left");
-        println!("    longest round {longest:?}");
+        let memory = memory.check();
+        println!("    longest round {longest:?}, at most {memory:?} bytes in use after one");
         if let Some(needed) = needed {
             println!("    slack needed by law 1: {}", Micros(needed));
         }

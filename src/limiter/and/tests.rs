@@ -289,3 +289,24 @@ fn threads_pass_both_queues_and_all_that_they_held_comes_back() {
     // A grant that no caller took counts as both.
     assert!(stats.granted >= 800 && stats.given_up <= 400 && stats.refused == 0, "{stats:?}");
 }
+
+/// The first one that is granted is refused by the second limiter, and gives back what lets the third one in.
+#[test]
+fn callers_that_the_first_grants_together_are_in_order_at_the_second() {
+    let clock = ManualClock::new();
+    let (first, second) = (places(2, &clock), bucket(&clock));
+    let both = first.and(&second);
+    let held = first.try_acquire(2).expect("free");
+    drop(second.try_acquire(1).expect("there"));
+    let mut refused = both.try_acquire_timeout(1, TENTH / 2);
+    let mut callers = [(); 2].map(|()| both.acquire(1));
+    assert!(poll(&mut refused).is_pending());
+    callers.iter_mut().for_each(|caller| assert!(poll(caller).is_pending()));
+    drop(held);
+    outcome(refused).expect_err("too late at the second");
+    assert_eq!((first.queue_len(), second.queue_len()), (0, 2));
+    clock.advance(TENTH);
+    let [next, mut last] = callers;
+    granted(next);
+    assert!(poll(&mut last).is_pending());
+}

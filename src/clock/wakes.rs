@@ -1,0 +1,73 @@
+//! Callers that are woken go on one behind the other.
+//!
+//! One that goes on can give back what others wait for, and so wake these: behind those that were woken with it, which are
+//! ahead of them.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::task::Waker;
+use std::thread;
+
+/// A caller that goes on where it is woken.
+pub(crate) trait Woken: Send + Sync {
+    fn go_on(self: Arc<Self>);
+}
+
+thread_local! {
+    /// The callers that were woken while this thread wakes or drives others, if it does. One that goes on can give back what
+    /// the next one waits for, and so on through the whole queue: on the stack there is only one of them.
+    static NEXT: RefCell<Option<VecDeque<Arc<dyn Woken>>>> = const { RefCell::new(None) };
+}
+
+/// Drives a caller or wakes some, and then drives those that were woken by that.
+pub(crate) fn in_turn(drive: impl FnOnce()) {
+    let is_first = NEXT.try_with(|next| {
+        let is_first = next.borrow().is_none();
+        next.borrow_mut().get_or_insert_default();
+        is_first
+    });
+    if !is_first.unwrap_or(false) {
+        return drive();
+    }
+    let mut panicked = catch_unwind(AssertUnwindSafe(drive)).err();
+    let pop = || NEXT.with_borrow_mut(|next| next.as_mut()?.pop_front());
+    while let Some(woken) = pop() {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| woken.go_on())) {
+            panicked.get_or_insert(panic);
+        }
+    }
+    NEXT.set(None);
+    if let Some(panic) = panicked
+        && !thread::panicking()
+    {
+        resume_unwind(panic);
+    }
+}
+
+/// Drives a woken caller, at once or behind those that this thread wakes or drives.
+pub(crate) fn go_on_in_turn(woken: Arc<dyn Woken>) {
+    let mut woken = Some(woken);
+    let _ = NEXT.try_with(|next| {
+        if let Some(queue) = &mut *next.borrow_mut() {
+            queue.extend(woken.take());
+        }
+    });
+    if let Some(woken) = woken {
+        in_turn(|| woken.go_on());
+    }
+}
+
+/// Wakes callers that were granted together, in this order.
+pub(crate) fn wake_in_turn(
+    wakers: impl IntoIterator<IntoIter: ExactSizeIterator<Item = Waker>>,
+    wake: impl FnMut(Waker),
+) {
+    let wakers = wakers.into_iter();
+    if wakers.len() < 2 {
+        wakers.for_each(wake);
+    } else {
+        in_turn(|| wakers.for_each(wake));
+    }
+}
