@@ -140,7 +140,8 @@ impl HttpBody for BegunBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.hint
+        // `Copy` from http-body 1.1 on.
+        SizeHint::clone(&self.hint)
     }
 }
 

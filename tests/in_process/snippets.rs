@@ -56,6 +56,17 @@ fn is_compiled(root: &Path, page: &str) -> bool {
     read(&packages).any(|(_, text)| text.contains(&include))
 }
 
+/// Registries show the README without the files beside it.
+#[test]
+fn links_in_the_readme_are_absolute() {
+    let readme = include_str!("../../README.md");
+    let targets: Vec<_> = readme.split("](").skip(1).collect();
+    assert!(targets.len() > 15, "{} links", targets.len());
+    for target in targets {
+        assert!(target.starts_with("https://"), "{}", target.lines().next().unwrap_or_default());
+    }
+}
+
 /// Who knows another rate limiter looks for its names.
 #[test]
 fn the_search_of_the_documentation_finds_the_names_of_others() {

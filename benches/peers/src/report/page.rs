@@ -432,6 +432,7 @@ pub fn in_short(results: &Results) -> String {
         cell(redis("permits_a_second")),
         format!("{} times one request for each permit", cell(redis("x_single"))),
     );
-    rows += "\n[All figures](docs/benchmarks.md), with curves, and what one machine, one Redis server and a cluster carry.\n";
+    rows += "\n[All figures](https://docs.rs/crate/tollgate/latest/source/docs/benchmarks.md), with curves, and what one machine, \
+             one Redis server and a cluster carry.\n";
     rows
 }
