@@ -2,6 +2,8 @@
 //! reports. Against real servers on loopback where one matters, else on a manual clock.
 #![cfg(feature = "tokio")]
 
+#[cfg(all(feature = "feedback", feature = "redis", feature = "serde", feature = "tower"))]
+mod any_input;
 #[cfg(feature = "serde")]
 mod config;
 #[cfg(feature = "feedback")]

@@ -2,7 +2,10 @@
 //! it reads the same.
 
 use proptest::prelude::*;
-use tollgate::{AllOf, AnyPolicy, InvalidLimit, Limits, Rate};
+use tollgate::{AllOf, AnyPolicy, Limits};
+
+use crate::any_input::text::limit;
+use crate::any_input::{files, text};
 
 const WORDS: &[&str] = &[
     "100/min",
@@ -68,41 +71,19 @@ fn words() -> impl Strategy<Value = String> {
         .prop_map(|words| words.join(" "))
 }
 
-fn judge<T>(text: &str, read: Result<T, InvalidLimit>) -> Result<(), TestCaseError>
-where
-    T: std::str::FromStr<Err = InvalidLimit> + ToString + PartialEq + std::fmt::Debug,
-{
-    match read {
-        Ok(policy) => prop_assert_eq!(policy.to_string().parse::<T>(), Ok(policy)),
-        Err(error) => {
-            prop_assert_eq!(error.text(), text);
-            prop_assert_eq!(error.word(), &text[error.span()]);
-            prop_assert_eq!(error.column(), text[..error.span().start].chars().count() + 1);
-            prop_assert!(!error.reason().is_empty());
-            // It points at a word, or at the end.
-            let is_end = error.span().start == text.len();
-            prop_assert!(is_end || !error.word().trim().is_empty(), "{}", error);
-        }
-    }
-    Ok(())
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2048, ..ProptestConfig::default() })]
 
     #[test]
     fn words_of_limits(text in words()) {
-        judge::<AnyPolicy>(&text, text.parse())?;
-        judge::<AllOf>(&text, text.parse())?;
+        limit::<AnyPolicy>(&text);
+        limit::<AllOf>(&text);
     }
 
     #[test]
     fn any_text(text in any::<String>()) {
-        judge::<AnyPolicy>(&text, text.parse())?;
-        judge::<AllOf>(&text, text.parse())?;
-        let _ = text.parse::<Rate>();
-        let _ = toml::from_str::<Limits>(&text);
-        let _ = serde_json::from_str::<Limits>(&text);
+        text::judge(text.as_bytes());
+        files::judge(text.as_bytes());
     }
 }
 
