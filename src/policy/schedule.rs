@@ -729,6 +729,19 @@ mod tests {
         }
     }
 
+    /// What is left of a charge does not become the last charge again once a part of it came back.
+    #[test]
+    fn a_charge_that_comes_back_in_two_parts_comes_back_whole() {
+        let schedule = Schedule::bucket(Rate::per_second(1.0), 10);
+        let mut state = schedule.full(Nanos::ZERO);
+        schedule.charge(&mut state, Nanos::ZERO, 1);
+        let receipt = schedule.charge(&mut state, Nanos::ZERO, 3);
+        let rest = schedule.refund(&mut state, Nanos::ZERO, 1, receipt);
+        schedule.charge(&mut state, Nanos::ZERO, 2);
+        schedule.refund(&mut state, Nanos::ZERO, 2, rest);
+        assert_eq!(schedule.stored(state.position, Nanos::ZERO), 10 - 1 - 2);
+    }
+
     #[test]
     fn the_ends_of_the_range() {
         let rate = Rate::per_second(1e9);
