@@ -8,7 +8,7 @@ use crate::law::Charged;
 use crate::op::Use;
 use crate::run::{Run, Verdict, nanos};
 use crate::stage::{Ended, Form, PLACES};
-use crate::subject::{Ask, Held};
+use crate::subject::{Ask, Held, Said};
 use crate::task::{attempt, insist};
 
 /// A grant in the hands of its caller.
@@ -144,6 +144,8 @@ impl Run {
             let held = &mut grant.held;
             if let Use::Hear(said) = by {
                 attempt(|| held.hear(said))?;
+                // A limiter shrinks to what its server says.
+                stage.net = stage.net.filter(|_| matches!(said, Said::Accepted));
             } else if let Some(Err(error)) = attempt(|| held.settle(actual))? {
                 return Err(format!("{actual} for {cost} is refused: {error}"));
             }
@@ -154,7 +156,10 @@ impl Run {
         let done = match by {
             Use::Refund => attempt(|| held.refund())?,
             Use::Meter(_) => attempt(|| held.meter(actual))?,
-            Use::Leak if leaks && is_one_line => Some(mem::forget(held)),
+            Use::Leak if leaks && is_one_line => {
+                mem::forget(held);
+                Some(())
+            }
             _ => attempt(|| drop(held))?,
         };
         if done.is_none() {

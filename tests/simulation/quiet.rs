@@ -86,6 +86,18 @@ impl Run {
                 (rounds, guess) = (0, Duration::from_millis(1));
                 continue;
             }
+            // When a policy has panicked over an alarm of a clock that is moved by hand, the next call looks again.
+            let shaken = |task: &Task| self.stages[task.stage].shaken && rounds % 50 == 0;
+            if let Some(index) = self.tasks.iter().position(shaken) {
+                self.poll(index)?;
+            }
+            if self.time.next(guess).is_none()
+                && self.tasks.iter().any(|task| self.stages[task.stage].shaken)
+                && rounds < 200
+            {
+                rounds += 1;
+                continue;
+            }
             let next = self.time.next(guess);
             rounds += 1;
             let Some(span) = next.filter(|_| rounds < 5000 && guess < LONG) else {
@@ -144,11 +156,13 @@ impl Run {
         if self.tasks.iter().any(|task| task.stage == stage) {
             return Ok(());
         }
-        let came = limited.plan.came(self.now() - limited.born);
-        let (there, expected) =
-            (insist(|| limited.subject.quota())?.remaining, (came - net).max(0));
-        // A full one loses what comes.
-        if i64::from(there) == expected || expected >= i64::from(u32::MAX) {
+        let age = self.now() - limited.born;
+        // That a limiter begins at a whole nanosecond is rounded.
+        let [came, rounded] = [age, age + 1].map(|age| limited.plan.came(age));
+        let there = i64::from(insist(|| limited.subject.quota())?.remaining);
+        // In one that has been full, permits were lost.
+        let was_full = !self.setup.is_long && came > i64::from(u32::MAX / 2);
+        if was_full || [came, rounded].iter().any(|came| there == (came - net).max(0)) {
             Ok(())
         } else {
             Err(format!("{:?}: {came} came, {net} are kept, and {there} are there", limited.plan))

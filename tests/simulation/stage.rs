@@ -174,6 +174,9 @@ impl Plan {
     }
 }
 
+/// A call at another key.
+type Crowd = Box<dyn Fn(u8) -> Result<(), Error>>;
+
 /// An arrival, and when it was granted or left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
@@ -187,7 +190,7 @@ pub(crate) struct Stage {
     pub(crate) subject: Box<dyn Subject>,
     change: Vec<Box<dyn Fn(u32)>>,
     /// A call at another key.
-    crowd: Option<Box<dyn Fn(u8) -> Result<(), Error>>>,
+    crowd: Option<Crowd>,
     /// Of each rule.
     laws: Vec<Vec<Law>>,
     /// The grants of each rule.
@@ -215,7 +218,7 @@ struct Leaf {
     any: AnyRateLimiter<u32>,
     plain: Box<dyn Subject>,
     change: Box<dyn Fn(u32)>,
-    crowd: Option<Box<dyn Fn(u8) -> Result<(), Error>>>,
+    crowd: Option<Crowd>,
     laws: Vec<Law>,
 }
 

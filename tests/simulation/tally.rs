@@ -51,7 +51,7 @@ impl Tally {
     }
 
     fn check_all(&self, stats: Stats) -> Result<(), String> {
-        let of = |count: u64| i128::try_from(count).expect("a count");
+        let of = i128::from;
         let counts = of(stats.granted + stats.refused + stats.given_up);
         let calls = self.granted + self.refused + self.left + self.woken + self.blind + self.kept;
         let back = counts - of(calls);
