@@ -58,9 +58,16 @@ impl<P: Policy> Inner<P> {
 
     /// Charges what is available beyond `remaining`.
     pub(crate) fn shrink_to(&mut self, now: Nanos, remaining: P::Cost) -> Taking<P> {
+        let mut granted = None;
         let (excess, receipt) = self.change_state(now, |policy, state, _| {
             let excess = policy.available(state, now).saturating_sub(remaining);
-            (excess, (!excess.is_zero()).then(|| policy.charge(state, now, excess)))
+            let receipt = (!excess.is_zero()).then(|| policy.charge(state, now, excess));
+            // More may be there if a pause ends. No grant has places of that, and would give them back.
+            let more = excess.saturating_sub(*granted.get_or_insert(excess));
+            if P::HELD && !more.is_zero() {
+                policy.release(state, now, more);
+            }
+            (excess, receipt)
         });
         if receipt.is_some() {
             self.moved(now);

@@ -190,6 +190,22 @@ fn shrinking_holds_no_places_in_flight() {
     assert_eq!(any.available(), 10);
 }
 
+/// Nothing is there in the pause, so the grant has no places that it could give back.
+#[test]
+fn shrinking_in_a_pause_that_is_ended_holds_no_places_in_flight() {
+    let clock = ManualClock::new();
+    let rules = Same((bucket(10.0, 8), InFlight::new(8)));
+    let limiter = RateLimiter::with_clock(rules, &clock);
+    limiter.pause_for(secs(60));
+    let taken = limiter.shrink_to(2);
+    assert_eq!(taken.cost(), 0);
+    limiter.resume();
+    assert_eq!(limiter.available(), 2);
+    drop(taken);
+    clock.advance(secs(1));
+    assert_eq!(limiter.available(), 8);
+}
+
 #[test]
 fn one_cost_for_several_rules_shrinks_by_what_is_available_of_all() {
     let rules = Same((bucket(10.0, 10), SlidingWindowLog::new(1000, secs(3600))));
