@@ -366,7 +366,11 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
                     message.is_awaited &= message.process != index;
                 }
             }
-            Fault::Standstill => self.clock.advance(STANDSTILL),
+            Fault::Standstill => {
+                // Leases end, perhaps of a place whose caller has yet to take it.
+                self.is_excused = true;
+                self.clock.advance(STANDSTILL);
+            }
             Fault::Silence => {
                 let deadline = self.net().messages[index].deadline();
                 self.tick(deadline.max(self.clock.elapsed()));
