@@ -64,7 +64,7 @@ impl Slots {
 /// What the line of a key needs of its limiter.
 pub(super) struct Context<P> {
     pub(super) options: Options<P>,
-    pub(super) scripts: Scripts,
+    pub(super) scripts: Arc<Scripts>,
     pub(super) health: Health,
     pub(super) slots: Slots,
     pub(super) counters: Counts,
@@ -82,7 +82,7 @@ impl<P: Scripted> Context<P> {
             observer: Observer::new(options.reports.clone()),
             started: options.clock.now(),
             options,
-            scripts: P::lua().scripts(),
+            scripts: Scripts::of::<P>(),
             counters: Counts::default(),
             id: random.to_le_bytes(),
         }

@@ -11,6 +11,7 @@ use tollgate::redis::{RedisGrant, RedisRateLimiter, Scripted, Unavailable};
 use tollgate::{Acquire, Cost, Error, Event, ManualClock, Reservation};
 
 use super::chance::Chance;
+use super::requests::Form;
 use super::wire::{Weather, Wire, World, lock, run_tasks};
 use crate::manual::{Manual, new_key};
 
@@ -212,7 +213,11 @@ impl<P: Scripted> Run<P> {
         };
         let mut parameters = Vec::new();
         rules.policy.write(&mut parameters);
-        let width = P::Cost::NUMBERS;
+        let form = Form {
+            header: 20 + 8 * parameters.len(),
+            step: 1 + usize::from(rules.parts),
+            width: P::Cost::NUMBERS,
+        };
         let lines = processes * keys.len();
         let world = Arc::new(Mutex::new(World {
             chance: Chance(seed ^ 0xabcd),
@@ -247,9 +252,7 @@ impl<P: Scripted> Run<P> {
             clock: clock.clone(),
             server: server.clone(),
             world: Arc::clone(&world),
-            header: 20 + 8 * parameters.len(),
-            step: 1 + usize::from(rules.parts),
-            width,
+            form,
         };
         let mut limiters = Vec::new();
         let mut events = Vec::new();

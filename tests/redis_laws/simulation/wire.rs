@@ -11,6 +11,7 @@ use tollgate::ManualClock;
 use tollgate::redis::{Connection, Effect, Failure, Reply, Request, Task};
 
 use super::chance::Chance;
+use super::requests::{Form, is_take, number};
 use crate::manual::Manual;
 
 /// A charge of the server to a queue, as the connection has seen it.
@@ -72,11 +73,7 @@ pub(crate) struct Wire {
     pub(crate) clock: ManualClock,
     pub(crate) server: Manual,
     pub(crate) world: Arc<Mutex<World>>,
-    /// How many bytes of a request are the policy's, and how many numbers an answer has for a call.
-    pub(crate) header: usize,
-    pub(crate) step: usize,
-    /// The numbers in a cost: only the first one counts.
-    pub(crate) width: usize,
+    pub(crate) form: Form,
 }
 
 /// The planned outcome of a request.
@@ -126,88 +123,32 @@ impl Wire {
         Plan { line, there, back, fails }
     }
 
-    /// The calls that the request asks for: the arguments are runs, as `take.lua` says.
-    fn costs(&self, request: &Request) -> Vec<u32> {
-        let number = |bytes: &[u8]| u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
-        let size = 4 * self.width;
-        let mut costs = Vec::new();
-        let first = &request.arguments[0];
-        // An odd stamp: the rank follows the calls.
-        let first = &first[self.header..first.len() - 12 * usize::from(first[0] % 2)];
-        let others = request.arguments.get(1).map_or(&[][..], Vec::as_slice);
-        for mut runs in [first, others] {
-            while !runs.is_empty() {
-                let (cost, count) = (number(runs), number(&runs[size..]));
-                let kind = runs[size + 20];
-                if kind == 4 {
-                    // They get no answer.
-                    runs = &runs[size + 21..];
-                    continue;
-                }
-                let mixed = kind > 1;
-                costs.push(cost);
-                runs = &runs[size + 21..];
-                for _ in 1..count {
-                    costs.push(if mixed { number(runs) } else { cost });
-                    runs = if mixed { &runs[size..] } else { runs };
-                }
-            }
-        }
-        costs
-    }
-
-    fn is_take(request: &Request) -> bool {
-        request.script.text().contains("local function ask(")
-    }
-
     /// The outcomes of calls: their costs, and when those that were booked are due.
     fn book(&self, line: usize, request: &Request, reply: &Reply) -> Vec<Charged> {
-        if !Self::is_take(request) {
+        if !is_take(request) {
             return Vec::new();
         }
-        let waits: Vec<Option<u64>> = match reply {
-            Reply::Number(value) => {
-                vec![(value & 3 == 0).then_some((value.unsigned_abs() & 0xf_ffff) >> 2)]
-            }
-            Reply::Numbers(values) => {
-                let at_once = usize::try_from(values[1]).expect("a count");
-                let others = values[2..].chunks_exact(self.step);
-                let others = others.map(|v| (v[0] & 3 == 0).then_some(v[0].unsigned_abs() >> 2));
-                std::iter::repeat_n(Some(0), at_once).chain(others).collect()
-            }
-            _ => return Vec::new(),
-        };
-        let costs = self.costs(request);
-        assert_eq!(costs.len(), waits.len());
         let now = self.clock.elapsed();
         // The server knows whole microseconds.
         let server = Duration::from_micros(u64::try_from(now.as_micros()).expect("a time"));
-        let booked = costs.into_iter().zip(waits).filter_map(|(cost, wait)| {
-            let due = server + Duration::from_micros(wait?);
-            Some(Charged { line, cost, due, answered: false, late: now })
+        let booked = self.form.booked(request, reply).into_iter().map(|booked| {
+            let due = server + Duration::from_micros(booked.wait);
+            Charged { line, cost: booked.cost, due, answered: false, late: now }
         });
         booked.collect()
     }
 
     /// How much a request gives back, and for how long it pauses the key.
     fn changes(&self, request: &Request) -> (u64, Duration) {
-        let mut todo = request.arguments.get(1).map_or(&[][..], Vec::as_slice);
         let (mut sum, mut pause) = (0, Duration::ZERO);
-        while let [what, rest @ ..] = todo {
-            let size = match what {
-                b'R' => 8 * self.width + 13,
-                b'S' => 4 * self.width,
-                b'P' => 8,
-                _ => 0,
-            };
-            if *what == b'R' {
-                sum += u64::from(u32::from_le_bytes(rest[..4].try_into().expect("four bytes")));
+        for (what, rest) in self.form.changes(request) {
+            if what == b'R' {
+                sum += u64::from(number(rest));
             }
-            if *what == b'P' {
-                let micros = f64::from_le_bytes(rest[..8].try_into().expect("eight bytes"));
+            if what == b'P' {
+                let micros = f64::from_le_bytes(rest.try_into().expect("eight bytes"));
                 pause = pause.max(Duration::from_secs_f64(micros / 1e6));
             }
-            todo = &rest[size..];
         }
         (sum, pause)
     }
@@ -223,7 +164,7 @@ impl Wire {
         let paused = &mut world.paused[line % world.keys.len()];
         let is_free = |charged: &Charged| charged.due + Duration::from_micros(2) >= *paused;
         assert!(charged.iter().all(is_free), "paused until {paused:?}, {charged:?}");
-        if !Self::is_take(request) && !matches!(reply, Reply::PolicyMismatch(..)) {
+        if !is_take(request) && !matches!(reply, Reply::PolicyMismatch(..)) {
             *paused = (*paused).max(now + self.changes(request).1);
         }
         let booked = world.charged.len()..world.charged.len() + charged.len();
@@ -268,13 +209,13 @@ impl Connection for Wire {
             world.late.push((plan.line, request.clone(), [sent, there]));
         }
         let is_mismatch = matches!(ran, Some((Reply::PolicyMismatch(..), _)));
-        if !Self::is_take(request) && plan.fails != Some(Effect::None) && !is_mismatch {
+        if !is_take(request) && plan.fails != Some(Effect::None) && !is_mismatch {
             world.given_back[plan.line] += self.changes(request).0;
         }
         // The queue has gone on without it, and reports that it may have charged.
         let is_lost = self.clock.elapsed() - sent >= request.deadline + request.deadline / 8;
-        if (is_lost || plan.fails == Some(Effect::Unknown)) && Self::is_take(request) {
-            world.unknown[plan.line] += self.costs(request).len() as u64;
+        if (is_lost || plan.fails == Some(Effect::Unknown)) && is_take(request) {
+            world.unknown[plan.line] += self.form.costs(request).len() as u64;
         }
         if let Some(effect) = plan.fails {
             return Err(Failure::new(effect, "chance".into()));
