@@ -64,7 +64,7 @@ impl Form {
     }
 
     /// The calls of a request for permits that were booked.
-    #[allow(clippy::cast_possible_truncation)] // the lower bits
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the lower bits
     pub(crate) fn booked(&self, request: &Request, reply: &Reply) -> Vec<Booked> {
         let (mut sequence, waits): (_, Vec<Option<u64>>) = match reply {
             Reply::Number(value) => {
