@@ -1,5 +1,5 @@
 //! The scripts: a policy's `.lua` file between the two halves of the driver, put together once for each
-//! limiter; and how requests for them are written and their replies read.
+//! type of policy; and how requests for them are written and their replies read.
 //!
 //! A policy's file is a chunk that defines `begin`, `resume`, `ready`, `charge` and `forget`, and below
 //! the line `--@ change` what only `change.lua` needs. Its first lines name the parameters, the fields

@@ -86,18 +86,6 @@ impl Run {
                 (rounds, guess) = (0, Duration::from_millis(1));
                 continue;
             }
-            // When a policy has panicked over an alarm of a clock that is moved by hand, the next call looks again.
-            let shaken = |task: &Task| self.stages[task.stage].shaken && rounds % 50 == 0;
-            if let Some(index) = self.tasks.iter().position(shaken) {
-                self.poll(index)?;
-            }
-            if self.time.next(guess).is_none()
-                && self.tasks.iter().any(|task| self.stages[task.stage].shaken)
-                && rounds < 200
-            {
-                rounds += 1;
-                continue;
-            }
             let next = self.time.next(guess);
             rounds += 1;
             let Some(span) = next.filter(|_| rounds < 5000 && guess < LONG) else {

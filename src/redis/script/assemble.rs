@@ -3,8 +3,10 @@
 //! Lines that begin with `--@` are for the assembler: code for some scripts only, and the places where
 //! the policy and the write go. `$name(..)` is a function that is pasted where that is possible.
 
+use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::chunk::{
     self, ChunkHeader, HELPERS, IS_ZERO, LIMITS, PARAMETERS, become_function, size,
@@ -12,6 +14,7 @@ use super::chunk::{
 };
 use super::inline::Functions;
 use super::parts::{Lua, Scripts};
+use super::policies::Scripted;
 use crate::redis::connection::Script;
 
 const DRIVER: &str = include_str!("lua/driver.lua");
@@ -19,6 +22,15 @@ const SAVE: &str = include_str!("lua/save.lua");
 const LOWS: &str = include_str!("lua/lows.lua");
 const TAKE: &str = include_str!("lua/take.lua");
 const CHANGE: &str = include_str!("lua/change.lua");
+
+impl Scripts {
+    /// Those of all limiters with such a policy: it takes a while to put them together.
+    pub(crate) fn of<P: Scripted>() -> Arc<Self> {
+        static ALL: Mutex<BTreeMap<TypeId, Arc<Scripts>>> = Mutex::new(BTreeMap::new());
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(TypeId::of::<P>()).or_insert_with(|| Arc::new(P::lua().scripts())))
+    }
+}
 
 impl Lua {
     /// The assembled script that takes permits, as it is sent. `docs/scripts` has those of all policies.

@@ -1,11 +1,8 @@
 //! The parts of a policy's script.
 
-use std::any::TypeId;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::chunk::ChunkHeader;
-use super::policies::Scripted;
 use crate::redis::connection::Script;
 
 /// The source of a script: a policy's file, and the parts of a composed policy.
@@ -34,15 +31,6 @@ pub(crate) struct Scripts {
     pub(crate) kind: String,
     /// Of a policy that is not composed: those have no short form.
     pub(crate) alone: Option<ChunkHeader>,
-}
-
-impl Scripts {
-    /// Those of all limiters with such a policy: it takes a while to put them together.
-    pub(crate) fn of<P: Scripted>() -> Arc<Self> {
-        static ALL: Mutex<BTreeMap<TypeId, Arc<Scripts>>> = Mutex::new(BTreeMap::new());
-        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(all.entry(TypeId::of::<P>()).or_insert_with(|| Arc::new(P::lua().scripts())))
-    }
 }
 
 impl Lua {
