@@ -5,6 +5,8 @@
 //! Each model runs a few calls at once and demands that what they answered, and the state that they
 //! left, is that of *some* order of the same calls one after another.
 
+mod closing;
+
 use super::testing::{self, ask, ask_now, read_once, stand_at};
 use super::{Admission, Change, Charge, Line, WaitStatus};
 use crate::clock::OnAlarm;
@@ -14,6 +16,7 @@ use crate::policy::smooth_bursty::SmoothBursty;
 use crate::policy::smooth_warming_up::SmoothWarmingUp;
 use crate::policy::token_bucket::TokenBucket;
 use crate::units::{Nanos, Rate};
+use crate::wait_queue::End;
 use loom::thread;
 use std::sync::Arc;
 use std::task::Waker;
@@ -91,6 +94,8 @@ enum Call {
     SetPolicy(u64),
     /// For this many nanoseconds.
     Pause(u64),
+    /// Let no caller in from now on.
+    Close,
 }
 
 /// What a thread's calls answered, and the state that all of them left.
@@ -124,6 +129,7 @@ fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
             line.with_lock(|inner, now| inner.pause(now, Duration::from_nanos(nanos)));
             true
         }
+        Call::Close => line.end(End::Close),
     }
 }
 
@@ -139,6 +145,7 @@ struct Serial<P: Policy> {
     state: P::State,
     paused: Nanos,
     latest: Nanos,
+    is_closed: bool,
 }
 
 impl<P: Modelled> Serial<P> {
@@ -148,7 +155,7 @@ impl<P: Modelled> Serial<P> {
         let now = if is_old { NOW } else { read };
         self.latest = self.latest.max(now);
         let ready = self.policy.ready_at(&self.state, now, n).expect("within the horizon");
-        let granted = ready.earliest() <= now && self.paused <= now;
+        let granted = ready.earliest() <= now && self.paused <= now && !self.is_closed;
         granted.then(|| self.policy.charge(&mut self.state, now, n))
     }
 }
@@ -202,6 +209,10 @@ fn serial_outcomes<P: Modelled>(threads: &'static [&'static [Call]]) -> Vec<Outc
                         serial.policy.pause(&mut serial.state, NOW, serial.paused);
                         true
                     }
+                    Call::Close => {
+                        serial.is_closed = true;
+                        true
+                    }
                 };
                 progress[thread].0 += 1;
                 answers[thread].push(answer);
@@ -219,7 +230,8 @@ fn serial_outcomes<P: Modelled>(threads: &'static [&'static [Call]]) -> Vec<Outc
     let mut found = Vec::new();
     let policy = P::at(1);
     let state = policy.start(Nanos::ZERO);
-    let serial = Serial { policy, state, paused: Nanos::ZERO, latest: Nanos::ZERO };
+    let (paused, latest, is_closed) = (Nanos::ZERO, Nanos::ZERO, false);
+    let serial = Serial { policy, state, paused, latest, is_closed };
     let (progress, answers) = (vec![(0, None); threads.len()], vec![vec![]; threads.len()]);
     explore(threads, &progress, &serial, &answers, &mut found);
     found

@@ -70,3 +70,30 @@ mod tests {
         assert!(!cell.close(second));
     }
 }
+
+#[cfg(all(test, tollgate_loom))]
+mod loom {
+    use ::loom::sync::Arc;
+    use ::loom::thread;
+
+    use super::*;
+
+    /// One is dropped while the shard is locked for the next one: it is either over, or recorded.
+    #[test]
+    fn a_grant_is_closed_or_taken_and_the_next_one_is_not_lost() {
+        ::loom::model(|| {
+            let (first, second) = (GrantId::new(1, 0, 1), GrantId::new(2, 0, 1));
+            let cell = Arc::new(OpenGrant::none());
+            cell.open(first);
+            let drops = thread::spawn({
+                let cell = Arc::clone(&cell);
+                move || cell.close(first)
+            });
+            let taken = cell.take();
+            cell.open(second);
+            let is_over = drops.join().expect("no panic");
+            assert_eq!(taken, (!is_over).then_some(first));
+            assert_eq!(cell.take(), Some(second));
+        });
+    }
+}
