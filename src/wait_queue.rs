@@ -366,7 +366,9 @@ impl AfterUnlock {
         if let Some(task) = self.timer_task {
             task.start();
         }
-        wake_each(self.wake);
+        if !self.wake.is_empty() {
+            wake_each(self.wake);
+        }
         drop(self.discard);
     }
 
@@ -378,6 +380,8 @@ impl AfterUnlock {
 }
 
 /// Wakes all, also if one of the wakers panics.
+// Not inlined, to keep the path of calls that wake no others short.
+#[inline(never)]
 fn wake_each(wakers: Wakers) {
     let mut panicked = None;
     wake_in_turn(wakers, |waker| {

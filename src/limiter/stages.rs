@@ -44,27 +44,38 @@ enum Standing<S: Passage> {
 }
 
 impl<S: Stages> StagesPlace<S> {
+    #[inline]
     pub(crate) fn poll(
         &mut self,
         start: impl FnOnce() -> S,
         context: &mut Context<'_>,
     ) -> Poll<Result<S::Grant, Error>> {
-        let mut driven = match mem::replace(&mut self.0, Standing::Over) {
-            Standing::Driven(driven) => driven,
-            Standing::Over => panic!("`Acquire` polled after it was ready"),
-            standing => {
-                let mut stages =
-                    if let Standing::Polled(stages) = standing { stages } else { start() };
-                if let Poll::Ready(outcome) = Pin::new(&mut stages).poll(context) {
-                    return Poll::Ready(outcome.map(S::taken));
-                }
-                if !stages.needs_driver() {
-                    self.0 = Standing::Polled(stages);
-                    return Poll::Pending;
-                }
-                Driven::new(stages)
+        // Nothing is moved out for a call that is new: most of them need not wait.
+        let mut stages = if matches!(self.0, Standing::Outside) {
+            self.0 = Standing::Over;
+            start()
+        } else {
+            match mem::replace(&mut self.0, Standing::Over) {
+                Standing::Polled(stages) => stages,
+                Standing::Driven(driven) => return self.poll_driven(driven, context),
+                _ => panic!("`Acquire` polled after it was ready"),
             }
         };
+        if let Poll::Ready(outcome) = Pin::new(&mut stages).poll(context) {
+            return Poll::Ready(outcome.map(S::taken));
+        }
+        if stages.needs_driver() {
+            return self.poll_driven(Driven::new(stages), context);
+        }
+        self.0 = Standing::Polled(stages);
+        Poll::Pending
+    }
+
+    fn poll_driven(
+        &mut self,
+        mut driven: Driven<S>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<S::Grant, Error>> {
         let polled = driven.poll(context);
         if polled.is_pending() {
             self.0 = Standing::Driven(driven);
