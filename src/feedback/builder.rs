@@ -59,7 +59,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// Changes what a response is taken to say, for what no dialect can know. `judge` gets the response and what was
     /// read of it, and may set all of that: the verdict, the time to wait, the bucket. What it leaves is learned.
     ///
-    /// [`Verdict::Accepted`] means that the limiter learns of no refusal, not that the call
+    /// [`Verdict::Accepted`](super::Verdict::Accepted) means that the limiter learns of no refusal, not that the call
     /// succeeded: a loop that ends when [`is_accepted`](Answer::is_accepted) also has to look at the status.
     ///
     /// ```

@@ -78,7 +78,7 @@ impl<L: OwnedLimiter> Call<L> {
     }
 
     /// As [`observe`](Self::observe), for a client that has read the body, which is for
-    /// [`judge`](FeedbackBuilder::judge) to look at.
+    /// [`judge`](super::FeedbackBuilder::judge) to look at.
     ///
     /// # Cancel safety
     ///

@@ -140,7 +140,7 @@ impl<L: OwnedLimiter> Feedback<L> {
         self.shared.state.lock().server_state(now)
     }
 
-    /// Whether a failed call may be retried: at most a [share](FeedbackBuilder::retries) of all calls may. If so, it
+    /// Whether a failed call may be retried: at most a [share](super::FeedbackBuilder::retries) of all calls may. If so, it
     /// counts as a retry: [`acquire`](Self::acquire) its permits and send it.
     ///
     /// ```

@@ -1,7 +1,7 @@
 //! What each limiter and each grant has as methods of its own, so that no caller needs a trait in scope; and what one
 //! around another limiter passes on.
 
-/// Methods of [`Limiter`] as methods of the type, so that a program that knows its limiter imports no trait.
+/// Methods of [`Limiter`](crate::Limiter) as methods of the type, so that a program that knows its limiter imports no trait.
 macro_rules! methods_of_limiter {
     // Those that a limiter with other calls takes as well.
     (around_calls) => {
@@ -304,7 +304,7 @@ macro_rules! as_inner_limiter {
 }
 pub(crate) use as_inner_limiter;
 
-/// Methods of [`Granted`] as methods of the type. A settlement `in_process` is not waited for.
+/// Methods of [`Granted`](crate::Granted) as methods of the type. A settlement `in_process` is not waited for.
 macro_rules! methods_of_granted {
     () => {
         crate::limiter::methods_of_granted!(but_settle);
