@@ -7,7 +7,6 @@ use std::sync::Weak;
 use std::task::Waker;
 
 use super::wake_relay;
-use super::wakes::wake_in_turn;
 use crate::units::Nanos;
 
 /// A limiter with waiting callers.
@@ -45,7 +44,7 @@ pub(super) fn sound_in_round(line: &Weak<dyn OnAlarm>, wake: &mut Vec<Waker>) ->
 pub(super) fn sound(line: &Weak<dyn OnAlarm>) {
     let mut wake = Vec::new();
     sound_in_round(line, &mut wake);
-    wake_in_turn(wake, wake_relay::wake);
+    wake_relay::wake_in_order(wake);
 }
 
 /// When, and a number that tells alarms of one time apart, in the order in which they were set.

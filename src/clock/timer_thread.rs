@@ -17,7 +17,6 @@ use parking_lot::{Condvar, Mutex};
 
 use super::alarm::{Alarms, OnAlarm, sound_in_round};
 use super::wake_relay::{self, WakeRelay};
-use super::wakes::wake_in_turn;
 use crate::units::Nanos;
 
 /// The least time between two rounds while few callers wait. Late grants cost no throughput, see
@@ -195,7 +194,9 @@ impl TimerThread {
             let late_start = now.saturating_sub(GAP / 2);
             schedule.last = next.unwrap_or(now).max(late_start).min(now);
             let mut waiting = 0;
-            relay.ended(self.wake_relay.wake_others());
+            // Without the lock: a caller that goes on may set an alarm.
+            let wake_others = || self.wake_relay.wake_others();
+            relay.ended(parking_lot::MutexGuard::unlocked(&mut schedule, wake_others));
             while let Some(line) = schedule.pop(now) {
                 parking_lot::MutexGuard::unlocked(&mut schedule, || {
                     waiting += sound_in_round(&line, &mut wake);
@@ -206,7 +207,7 @@ impl TimerThread {
                 if wake.len() > CHAIN && relay.begins() {
                     self.wake_relay.hold_back(wake.drain(1..));
                 }
-                wake_in_turn(wake.drain(..), wake_relay::wake);
+                wake_relay::wake_in_order(wake.drain(..));
             });
         }
     }

@@ -52,14 +52,15 @@ impl WakeRelay {
             mem::take(&mut *wakers)
         };
         let any = !wakers.is_empty();
-        wake_in_turn(wakers, wake);
+        wake_in_order(wakers);
         any
     }
 }
 
-/// Wakes the caller of another one's task, or of none: a panic of the waker is not that one's.
-pub(super) fn wake(waker: Waker) {
-    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+/// Wakes callers in this order. No panic of a waker, nor of a caller that goes on, is for the thread that comes here.
+pub(super) fn wake_in_order(wakers: impl IntoIterator<IntoIter: ExactSizeIterator<Item = Waker>>) {
+    let wake = |waker: Waker| _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    let _ = catch_unwind(AssertUnwindSafe(|| wake_in_turn(wakers, wake)));
 }
 
 #[cfg(all(test, tollgate_loom))]

@@ -1,7 +1,7 @@
 //! Callers that are woken go on one behind the other.
 //!
-//! One that goes on can give back what others wait for, and so wake these: behind those that were woken with it, which are
-//! ahead of them.
+//! A caller that goes on can give back what others wait for, and so wake them. They go on behind all that were woken
+//! with it, because these are ahead of them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,12 +16,12 @@ pub(crate) trait Woken: Send + Sync {
 }
 
 thread_local! {
-    /// The callers that were woken while this thread wakes or drives others, if it does. One that goes on can give back what
-    /// the next one waits for, and so on through the whole queue: on the stack there is only one of them.
+    /// The callers that were woken while this thread wakes or drives others. One that goes on can wake the next one, and so on
+    /// through the whole queue: with this list, only one of them is on the stack.
     static NEXT: RefCell<Option<VecDeque<Arc<dyn Woken>>>> = const { RefCell::new(None) };
 }
 
-/// Drives a caller or wakes some, and then drives those that were woken by that.
+/// Drives or wakes callers, then drives all that were woken by that.
 pub(crate) fn in_turn(drive: impl FnOnce()) {
     let is_first = NEXT.try_with(|next| {
         let is_first = next.borrow().is_none();
