@@ -45,8 +45,8 @@ use atomic_state::AtomicState;
 pub(crate) use charge::{Change, Charge};
 pub(crate) use inner::{Admission, Inner, WaitStatus};
 
-/// One limiter: a word for calls that need not wait, if it fits one, a mutex for the rest, the clock by which both
-/// decide, and whom it reports to. Clones of a limiter share one.
+/// One limiter: a word for calls that need not wait, if its state fits one, a mutex for the rest, the clock of both, and
+/// the observer. Clones of a limiter share one.
 pub(crate) struct Line<P: Policy> {
     pub(crate) clock: Clock,
     /// `None` if the mutex decides all calls.

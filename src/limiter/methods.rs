@@ -1,5 +1,5 @@
-//! What each limiter and each grant has as methods of its own, so that no caller needs a trait in scope; and what one
-//! around another limiter passes on.
+//! Macros: the methods that each limiter and each grant has without a trait in scope, and what a limiter around another
+//! one passes on.
 
 /// Methods of [`Limiter`](crate::Limiter) as methods of the type, so that a program that knows its limiter imports no trait.
 macro_rules! methods_of_limiter {

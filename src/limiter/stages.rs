@@ -20,7 +20,8 @@ pub trait Stages: Passage + Sync {
     /// Whether it has to go on from where it waits without being polled.
     fn needs_driver(&self) -> bool;
 
-    /// The same for a caller that may poll it only when its [`delay`](Self::delay) is over.
+    /// The same after [`poll_enter`](Self::poll_enter), whose caller may not poll until the [`delay`](Self::delay) is over.
+    /// `has_entered`: whether the place is known.
     fn needs_driver_once(&self, has_entered: bool) -> bool;
 
     /// Its caller takes the grant.
@@ -29,7 +30,7 @@ pub trait Stages: Passage + Sync {
     }
 }
 
-/// Where a caller stands.
+/// Where a caller stands. After a panic in a poll it is over: the caller has left.
 pub struct StagesPlace<S: Passage>(Standing<S>);
 
 // A box would be an allocation for each call, also for those that need not wait.

@@ -62,7 +62,8 @@ impl<P: Policy> Inner<P> {
         let (excess, receipt) = self.change_state(now, |policy, state, _| {
             let excess = policy.available(state, now).saturating_sub(remaining);
             let receipt = (!excess.is_zero()).then(|| policy.charge(state, now, excess));
-            // More may be there if a pause ends. No grant has places of that, and would give them back.
+            // If the pause ends early, more may be there. The grant does not hold these places, so nothing would give them
+            // back.
             let more = excess.saturating_sub(*granted.get_or_insert(excess));
             if P::HELD && !more.is_zero() {
                 policy.release(state, now, more);
