@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
-use tollgate::{Rate, RateLimiter, SmoothBursty, TokenBucket};
+use tollgate::{InFlight, Rate, RateLimiter, SmoothBursty, TokenBucket};
 
 use crate::support::wakers::OnWake;
 use crate::support::{block_on, finishes, ms, paused, poll, poll_with, until};
@@ -160,9 +160,9 @@ fn a_short_wait_is_not_held_up_by_a_long_one() {
     });
 }
 
-/// With room for all, once a pause is over.
-fn paused_for_a_moment() -> RateLimiter<TokenBucket> {
-    let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(1_000.0), 100));
+/// It grants all of its callers in one round, once a pause is over.
+fn paused_for_a_moment() -> RateLimiter<InFlight> {
+    let limiter = RateLimiter::new(InFlight::new(100));
     limiter.pause_for(INTERVAL);
     limiter
 }
