@@ -197,7 +197,7 @@ fn a_waker_that_panics_where_the_clock_drives_a_caller_on_does_not_end_the_clock
         let waker = OnWake::waker(|| panic!("a waker that panics, on purpose"));
         let mut callers = [(); 2].map(|()| both.acquire(1));
         let waits = |caller| assert!(poll_with(caller, &waker).is_pending());
-        callers.iter_mut().for_each(|caller| waits(caller));
+        callers.iter_mut().for_each(waits);
         until(|| second.stats().granted == 2);
         let paced = limiter();
         for _ in 0..3 {
