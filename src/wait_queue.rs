@@ -16,7 +16,6 @@ mod turns;
 use std::collections::BTreeMap;
 use std::mem;
 use std::ops::{Index, IndexMut};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 
 use smallvec::SmallVec;
@@ -367,7 +366,7 @@ impl AfterUnlock {
             task.start();
         }
         if !self.wake.is_empty() {
-            wake_each(self.wake);
+            wake_in_turn(self.wake);
         }
         drop(self.discard);
     }
@@ -376,20 +375,5 @@ impl AfterUnlock {
     pub(crate) fn run_without_waking(mut self, wake: &mut Vec<Waker>) {
         wake.extend(self.wake.drain(..));
         self.run();
-    }
-}
-
-/// Wakes all, also if one of the wakers panics.
-// Not inlined, to keep the path of calls that wake no others short.
-#[inline(never)]
-fn wake_each(wakers: Wakers) {
-    let mut panicked = None;
-    wake_in_turn(wakers, |waker| {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            panicked.get_or_insert(panic);
-        }
-    });
-    if let Some(panic) = panicked {
-        resume_unwind(panic);
     }
 }

@@ -196,7 +196,9 @@ impl TimerThread {
             let mut waiting = 0;
             // Without the lock: a caller that goes on may set an alarm.
             let wake_others = || self.wake_relay.wake_others();
-            relay.ended(parking_lot::MutexGuard::unlocked(&mut schedule, wake_others));
+            let failed = self.wake_relay.holds_back()
+                && parking_lot::MutexGuard::unlocked(&mut schedule, wake_others);
+            relay.ended(failed);
             while let Some(line) = schedule.pop(now) {
                 parking_lot::MutexGuard::unlocked(&mut schedule, || {
                     waiting += sound_in_round(&line, &mut wake);

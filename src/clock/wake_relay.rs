@@ -59,8 +59,7 @@ impl WakeRelay {
 
 /// Wakes callers in this order. No panic of a waker, nor of a caller that goes on, is for the thread that comes here.
 pub(super) fn wake_in_order(wakers: impl IntoIterator<IntoIter: ExactSizeIterator<Item = Waker>>) {
-    let wake = |waker: Waker| _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-    let _ = catch_unwind(AssertUnwindSafe(|| wake_in_turn(wakers, wake)));
+    let _ = catch_unwind(AssertUnwindSafe(|| wake_in_turn(wakers)));
 }
 
 #[cfg(all(test, tollgate_loom))]

@@ -59,15 +59,22 @@ pub(crate) fn go_on_in_turn(woken: Arc<dyn Woken>) {
     }
 }
 
-/// Wakes callers that were granted together, in this order.
-pub(crate) fn wake_in_turn(
-    wakers: impl IntoIterator<IntoIter: ExactSizeIterator<Item = Waker>>,
-    wake: impl FnMut(Waker),
-) {
+/// Wakes callers that were granted together, in this order, all of them also if a waker panics.
+// Not inlined, to keep the path of calls that wake no others short.
+#[inline(never)]
+pub(crate) fn wake_in_turn(wakers: impl IntoIterator<IntoIter: ExactSizeIterator<Item = Waker>>) {
     let wakers = wakers.into_iter();
-    if wakers.len() < 2 {
-        wakers.for_each(wake);
-    } else {
-        in_turn(|| wakers.for_each(wake));
+    if wakers.len() < 2 { wake_each(wakers) } else { in_turn(|| wake_each(wakers)) }
+}
+
+fn wake_each(wakers: impl Iterator<Item = Waker>) {
+    let mut panicked = None;
+    for waker in wakers {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            panicked.get_or_insert(panic);
+        }
+    }
+    if let Some(panic) = panicked {
+        resume_unwind(panic);
     }
 }

@@ -266,42 +266,33 @@ mod tests {
         }
     }
 
+    /// The levels since the begin and since each of five charges.
+    fn since_each(levels: [(u64, i128); 5]) -> [u64; 6] {
+        let mut lows = RefundLevels::NONE;
+        for (mark, level) in levels {
+            lows.note(1, mark, level);
+        }
+        [0, 1, 2, 3, 4, 5].map(|mark| lows.since(5, mark))
+    }
+
     /// Of 90 and 100 the lower one stays, and 10 stays apart.
     #[test]
     fn neighbours_of_about_the_same_level_become_one() {
-        let mut lows = RefundLevels::NONE;
-        for (mark, level) in [(1, 10), (2, 40), (3, 90), (4, 100), (5, 200)] {
-            lows.note(1, mark, level);
-        }
-        assert_eq!(
-            [0, 1, 2, 3, 4, 5].map(|mark| lows.since(5, mark)),
-            [10, 40, 90, 90, 200, u64::MAX]
-        );
+        let levels = [(1, 10), (2, 40), (3, 90), (4, 100), (5, 200)];
+        assert_eq!(since_each(levels), [10, 40, 90, 90, 200, u64::MAX]);
     }
 
     /// Also when these are the first ones.
     #[test]
     fn the_first_two_of_about_the_same_level_become_one() {
-        let mut lows = RefundLevels::NONE;
-        for (mark, level) in [(1, 100), (2, 110), (3, 500), (4, 2_000), (5, 9_000)] {
-            lows.note(1, mark, level);
-        }
-        assert_eq!(
-            [0, 1, 2, 3, 4, 5].map(|mark| lows.since(5, mark)),
-            [100, 100, 500, 2_000, 9_000, u64::MAX]
-        );
+        let levels = [(1, 100), (2, 110), (3, 500), (4, 2_000), (5, 9_000)];
+        assert_eq!(since_each(levels), [100, 100, 500, 2_000, 9_000, u64::MAX]);
     }
 
     #[test]
     fn charges_that_find_the_same_level_take_one_place() {
-        let mut lows = RefundLevels::NONE;
-        for (mark, level) in [(1, 10), (2, 20), (3, 20), (4, 40), (5, 80)] {
-            lows.note(1, mark, level);
-        }
-        assert_eq!(
-            [0, 1, 2, 3, 4, 5].map(|mark| lows.since(5, mark)),
-            [10, 20, 20, 40, 80, u64::MAX]
-        );
+        let levels = [(1, 10), (2, 20), (3, 20), (4, 40), (5, 80)];
+        assert_eq!(since_each(levels), [10, 20, 20, 40, 80, u64::MAX]);
     }
 
     /// Only charges have receipts, so of two bounds without a charge between them the lower one counts. Neither a

@@ -24,7 +24,7 @@ const TAKE: &str = include_str!("lua/take.lua");
 const CHANGE: &str = include_str!("lua/change.lua");
 
 impl Scripts {
-    /// Those of all limiters with such a policy: it takes a while to put them together.
+    /// The scripts that all limiters with such a policy share, as they take a while to put together.
     pub(crate) fn of<P: Scripted>() -> Arc<Self> {
         static ALL: Mutex<BTreeMap<TypeId, Arc<Scripts>>> = Mutex::new(BTreeMap::new());
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);

@@ -86,7 +86,10 @@ impl Ledger {
             let mut charges = self.charges.iter_mut().rev();
             let charge = charges.find(|charge| charge.sequence == sequence && !charge.is_returned);
             let charge = charge.expect("what is given back was charged, and once");
-            assert_eq!(charge.process, process, "only who has booked gives back");
+            assert_eq!(
+                charge.process, process,
+                "only the process that booked a charge gives it back"
+            );
             charge.is_returned = true;
         }
         Vec::new()

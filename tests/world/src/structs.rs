@@ -8,7 +8,7 @@ enum Item {
     /// An unsigned integer of this many bytes.
     Unsigned(usize),
     Double,
-    /// Bytes; zero of them for as many as there are.
+    /// Bytes; with a length of zero, all that are left.
     Bytes(usize),
 }
 

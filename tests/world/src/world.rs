@@ -222,7 +222,7 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
         hash(0) << 64 | hash(1)
     }
 
-    /// A process is told something, now.
+    /// Hands a process an answer, now.
     fn tell(&mut self, process: usize, what: impl Hash) {
         let now = self.now();
         (now, what).hash(&mut self.processes[process].told);

@@ -97,6 +97,22 @@ fn any_second() -> Row {
     }
 }
 
+/// A hundred a second by the defaults of the crates, of which ours and leaky-bucket have several.
+fn each_by_defaults(
+    ours: Cell,
+    leaky_bucket: Cell,
+    scenario: impl AsyncFn(&dyn Check) -> u32,
+) -> [Cell; 5] {
+    let ratelimit = ratelimit::Ratelimiter::with_clock;
+    [
+        ours,
+        paused(async { scenario(&governor(Quota::per_second(nonzero(100)))).await.into() }),
+        leaky_bucket,
+        paused(async { scenario(&ratelimit(100, TokioClock::new())).await.into() }),
+        paused(async { scenario(&Mutex::new(HUNDRED_A_SECOND.tower())).await.into() }),
+    ]
+}
+
 fn first_second() -> Row {
     async fn scenario(limiter: &dyn Check) -> u32 {
         let mut granted = 0;
@@ -108,19 +124,13 @@ fn first_second() -> Row {
     }
     let bucket = || HUNDRED_A_SECOND.bucket();
     let [full, empty] = [ours(bucket(), scenario), ours(bucket().initial(0), scenario)];
-    let cells = [
-        Cell::from(ours(SmoothBursty::new(Rate::per_second(100.0)), scenario))
-            .note(format!("`SmoothBursty`; `TokenBucket` {full}, with `.initial(0)` {empty}")),
-        paused(async { scenario(&governor(Quota::per_second(nonzero(100)))).await.into() }),
-        paused(async {
-            let limiter = leaky_bucket::RateLimiter::builder().interval(10 * MS).build();
-            scenario(&limiter).await.into()
-        }),
-        paused(async {
-            scenario(&ratelimit::Ratelimiter::with_clock(100, TokioClock::new())).await.into()
-        }),
-        paused(async { scenario(&Mutex::new(HUNDRED_A_SECOND.tower())).await.into() }),
-    ];
+    let smooth = Cell::from(ours(SmoothBursty::new(Rate::per_second(100.0)), scenario))
+        .note(format!("`SmoothBursty`; `TokenBucket` {full}, with `.initial(0)` {empty}"));
+    let leaky = paused(async {
+        let limiter = leaky_bucket::RateLimiter::builder().interval(10 * MS).build();
+        scenario(&limiter).await.into()
+    });
+    let cells = each_by_defaults(smooth, leaky, scenario);
     Row {
         fault: "twice the quota at the start",
         done: "100 a second by the crate's defaults; calls without a pause for the first second",
@@ -142,17 +152,12 @@ fn idle() -> Row {
     let max = paused(async { scenario(&a_second().max(100).build()).await });
     let smooth = ours(SmoothBursty::new(Rate::per_second(100.0)), scenario);
     let bucket = HUNDRED_A_SECOND.bucket();
-    let cells = [
-        Cell::from(ours(bucket, scenario)).note(format!("`TokenBucket`; `SmoothBursty` {smooth}")),
-        paused(async { scenario(&governor(Quota::per_second(nonzero(100)))).await.into() }),
-        paused(async {
-            Cell::from(scenario(&a_second().build()).await).note(format!("with `.max(100)` {max}"))
-        }),
-        paused(async {
-            scenario(&ratelimit::Ratelimiter::with_clock(100, TokioClock::new())).await.into()
-        }),
-        paused(async { scenario(&Mutex::new(HUNDRED_A_SECOND.tower())).await.into() }),
-    ];
+    let bucket =
+        Cell::from(ours(bucket, scenario)).note(format!("`TokenBucket`; `SmoothBursty` {smooth}"));
+    let leaky = paused(async {
+        Cell::from(scenario(&a_second().build()).await).note(format!("with `.max(100)` {max}"))
+    });
+    let cells = each_by_defaults(bucket, leaky, scenario);
     Row {
         fault: "a burst beyond the quota after a rest",
         done: "100 a second by the crate's defaults; after an hour without a call: how many pass at once",

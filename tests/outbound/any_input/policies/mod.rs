@@ -156,7 +156,7 @@ impl Run {
     fn again(&mut self) {
         let Some((n, at)) = self.refused.take() else { return };
         let now = Duration::from_nanos(self.now());
-        // Nobody came between, and the clock gets there.
+        // No other caller came between, and the clock gets there.
         if at <= now || at.as_nanos() > Nanos::END.get().into() || !self.waiting.is_empty() {
             return;
         }
