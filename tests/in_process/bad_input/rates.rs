@@ -41,7 +41,7 @@ fn a_number_that_is_no_rate_is_an_error() {
 }
 
 #[test]
-fn a_constructor_panics_with_the_same_words() {
+fn a_constructor_panics_with_the_same_bounds() {
     for n in NOT_RATES {
         assert_panics(move || Rate::per_second(n));
         assert_panics(move || Rate::per_minute(n * 60.0));
@@ -50,7 +50,7 @@ fn a_constructor_panics_with_the_same_words() {
 }
 
 #[test]
-#[should_panic(expected = "a rate must be from 1 per day to 1e9 per second, not NaN per second")]
+#[should_panic(expected = "a rate must be from 1 per day to 1e9 per second, not NaN")]
 fn not_a_number_panics() {
     let _ = Rate::per_second(f64::NAN);
 }
