@@ -4,6 +4,7 @@ mod alarm;
 mod manual;
 mod monotone;
 mod system;
+mod time_order;
 mod timer_thread;
 #[cfg(feature = "tokio")]
 mod tokio;
@@ -11,16 +12,17 @@ mod wake_relay;
 mod wakes;
 
 use std::fmt;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use manual::ManualClock;
 
 use crate::units::Nanos;
 pub(crate) use alarm::OnAlarm;
-use alarm::{TimedAlarm, sound};
+use alarm::TimedAlarm;
 pub(crate) use monotone::Monotone;
 use system::{System, SystemAlarms};
+pub(crate) use time_order::{TimeOrder, Timed};
 use timer_thread::Slack;
 pub(crate) use wakes::{Woken, go_on_in_turn, in_turn, wake_in_turn};
 
@@ -52,12 +54,39 @@ pub struct Clock(Kind);
 enum Kind {
     System(&'static System, Slack),
     Coarse(&'static System, Slack),
-    #[cfg(feature = "tokio")]
-    Tokio(self::tokio::TokioClock),
-    Manual(ManualClock),
+    Other(Arc<dyn OtherClock>),
     /// Shows what a test says at each reading, and has no alarms.
     #[cfg(test)]
     Read(fn() -> Nanos),
+}
+
+/// tokio's clock, or a manual one. By a pointer, so that a program that makes none has no code of it.
+trait OtherClock: fmt::Debug + Send + Sync {
+    fn now(&self) -> Nanos;
+
+    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Box<dyn OtherAlarm>;
+
+    /// See [`Clock::since_epoch`].
+    fn since_epoch(&self) -> Duration;
+
+    /// See [`Clock::wake_others`].
+    fn wake_others(&self) {}
+
+    /// See [`Clock::sounds_without_callers`].
+    fn sounds_without_callers(&self) -> bool {
+        true
+    }
+
+    /// See [`Clock::advances_by_itself`].
+    fn advances_by_itself(&self) -> bool {
+        false
+    }
+
+    /// See [`Clock::skip_to`].
+    fn skip_to(&self, due: Nanos) -> bool {
+        let _ = due;
+        false
+    }
 }
 
 impl Clock {
@@ -164,7 +193,7 @@ impl Clock {
     #[cfg(feature = "tokio")]
     #[must_use]
     pub fn tokio() -> Self {
-        Self(Kind::Tokio(self::tokio::TokioClock::new()))
+        Self(Kind::Other(Arc::new(self::tokio::TokioClock::new())))
     }
 
     /// The time since the clock's origin. It does not go back, even if a [`ManualClock`] is set back.
@@ -183,9 +212,7 @@ impl Clock {
     fn other_now(&self) -> Nanos {
         match &self.0 {
             Kind::System(system, _) | Kind::Coarse(system, _) => system.now(),
-            #[cfg(feature = "tokio")]
-            Kind::Tokio(tokio) => tokio.now(),
-            Kind::Manual(manual) => manual.now(),
+            Kind::Other(other) => other.now(),
             #[cfg(test)]
             Kind::Read(read) => read(),
         }
@@ -232,11 +259,8 @@ impl Clock {
     #[must_use]
     pub fn since_epoch(&self) -> Duration {
         match &self.0 {
-            Kind::Manual(_) => Duration::ZERO,
-            _ => SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default()
-                .saturating_sub(self.now().since(Nanos::ZERO)),
+            Kind::Other(other) => other.since_epoch(),
+            _ => since_epoch(self.now()),
         }
     }
 
@@ -252,9 +276,7 @@ impl Clock {
             &(Kind::System(system, slack) | Kind::Coarse(system, slack)) => {
                 Alarm::System(TimedAlarm::new(SystemAlarms { system, slack }, line))
             }
-            #[cfg(feature = "tokio")]
-            Kind::Tokio(tokio) => Alarm::Tokio(tokio.alarm(line)),
-            Kind::Manual(manual) => Alarm::Manual(TimedAlarm::new(manual.clone(), line)),
+            Kind::Other(other) => Alarm::Other(other.alarm(line)),
             #[cfg(test)]
             Kind::Read(_) => Alarm::Never,
         }
@@ -270,24 +292,23 @@ impl Clock {
     pub(crate) fn wake_others(&self) {
         match &self.0 {
             Kind::System(system, _) | Kind::Coarse(system, _) => system.thread.wake_others(),
-            #[cfg(feature = "tokio")]
-            Kind::Tokio(_) => System::get().thread.wake_others(),
-            _ => {}
+            Kind::Other(other) => other.wake_others(),
+            #[cfg(test)]
+            Kind::Read(_) => {}
         }
     }
 
     /// Whether an alarm goes off while no caller waits. Tokio's would need a timer, which moves paused time.
     pub(crate) fn sounds_without_callers(&self) -> bool {
         match &self.0 {
-            #[cfg(feature = "tokio")]
-            Kind::Tokio(_) => false,
+            Kind::Other(other) => other.sounds_without_callers(),
             _ => true,
         }
     }
 
     /// Whether a wait moves it to the next event.
     pub(crate) fn advances_by_itself(&self) -> bool {
-        matches!(&self.0, Kind::Manual(manual) if manual.advances_by_itself())
+        matches!(&self.0, Kind::Other(other) if other.advances_by_itself())
     }
 
     /// Asks once, or until it is `Ok`: a clock that advances by itself skips to the time at which that may be so.
@@ -304,7 +325,7 @@ impl Clock {
     /// Moves a clock that advances by itself to `due`. Returns whether it did.
     pub(crate) fn skip_to(&self, due: Nanos) -> bool {
         match &self.0 {
-            Kind::Manual(manual) => manual.skip_to(due),
+            Kind::Other(other) => other.skip_to(due),
             _ => false,
         }
     }
@@ -318,9 +339,7 @@ impl fmt::Debug for Clock {
                 f.write_str(if self.is_coarse() { "Clock::coarse()" } else { "Clock::system()" })?;
                 slack.get().map_or(Ok(()), |slack| write!(f, ".timer_slack({slack:?})"))
             }
-            #[cfg(feature = "tokio")]
-            Kind::Tokio(_) => f.write_str("Clock::tokio()"),
-            Kind::Manual(clock) => clock.fmt(f),
+            Kind::Other(other) => other.fmt(f),
             #[cfg(test)]
             Kind::Read(_) => f.write_str("Clock::read_by(..)"),
         }
@@ -336,7 +355,7 @@ impl Default for Clock {
 
 impl From<ManualClock> for Clock {
     fn from(manual: ManualClock) -> Self {
-        Self(Kind::Manual(manual))
+        Self(Kind::Other(Arc::new(manual)))
     }
 }
 
@@ -346,16 +365,40 @@ impl From<&ManualClock> for Clock {
     }
 }
 
+/// How long after the Unix epoch a clock showed zero that shows `now`.
+fn since_epoch(now: Nanos) -> Duration {
+    let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    unix_time.saturating_sub(now.since(Nanos::ZERO))
+}
+
 /// Goes off once at the time last set.
 #[derive(Debug)]
 pub(crate) enum Alarm {
     System(TimedAlarm<SystemAlarms>),
-    Manual(TimedAlarm<ManualClock>),
-    #[cfg(feature = "tokio")]
-    Tokio(self::tokio::TokioAlarm),
+    Other(Box<dyn OtherAlarm>),
     #[cfg(test)]
     Never,
 }
+
+/// An alarm of another clock than the system's: see the methods of [`Alarm`].
+pub(crate) trait OtherAlarm: fmt::Debug + Send + Sync {
+    fn set(&mut self, due: Nanos) -> bool;
+
+    fn unset(&mut self);
+
+    fn rest(&mut self) {
+        self.unset();
+    }
+
+    fn is_moved_by_callers(&self) -> bool {
+        false
+    }
+
+    fn timer_task(&mut self, is_here: bool, is_missed: bool) -> Option<TimerTask>;
+}
+
+/// What an alarm needs besides the clock. Called without a lock.
+pub(crate) type TimerTask = Box<dyn FnOnce() + Send>;
 
 impl Alarm {
     /// Sets the alarm; called under the line's lock, so nothing here may call back. Returns whether `due` has come
@@ -363,79 +406,42 @@ impl Alarm {
     #[must_use]
     pub(crate) fn set(&mut self, due: Nanos) -> bool {
         match self {
-            Self::System(alarm) => alarm.set(due),
-            Self::Manual(alarm) => {
+            Self::System(alarm) => {
                 alarm.set(due);
-                // After that: a clock that is moved later finds the alarm.
-                return due <= alarm.keeper().now();
+                // The thread comes for it, however early it is due.
+                false
             }
-            #[cfg(feature = "tokio")]
-            Self::Tokio(alarm) => alarm.set(due),
+            Self::Other(alarm) => alarm.set(due),
             #[cfg(test)]
-            Self::Never => {}
+            Self::Never => false,
         }
-        // A thread or a task comes for these, however early they are due.
-        false
     }
 
     /// Callers wait, but it is unknown until when. Returns whether the alarm is unset; otherwise it goes off once
     /// for nothing.
     pub(crate) fn unset(&mut self) -> bool {
-        match self {
-            Self::Manual(alarm) => alarm.unset(),
-            #[cfg(feature = "tokio")]
-            Self::Tokio(alarm) => alarm.unset(),
-            _ => return false,
-        }
+        let Self::Other(alarm) = self else { return false };
+        alarm.unset();
         true
     }
 
     /// No caller waits any more. Returns as [`unset`](Self::unset) does.
     pub(crate) fn rest(&mut self) -> bool {
-        match self {
-            #[cfg(feature = "tokio")]
-            Self::Tokio(alarm) => {
-                alarm.rest();
-                true
-            }
-            _ => self.unset(),
-        }
+        let Self::Other(alarm) = self else { return false };
+        alarm.rest();
+        true
     }
 
     /// Whether callers move the clock when they see how long they have to wait.
     pub(crate) fn is_moved_by_callers(&self) -> bool {
-        matches!(self, Self::Manual(alarm) if alarm.keeper().advances_by_itself())
+        matches!(self, Self::Other(alarm) if alarm.is_moved_by_callers())
     }
 
     /// What to start once the line is unlocked, so that the alarm goes off where callers wait. `is_here`: one
     /// joined or was polled in the place of this call. `is_missed`: what [`set`](Self::set) has returned.
-    #[cfg_attr(not(feature = "tokio"), allow(unused_variables))]
     pub(crate) fn timer_task(&mut self, is_here: bool, is_missed: bool) -> Option<TimerTask> {
-        match self {
-            #[cfg(feature = "tokio")]
-            Self::Tokio(alarm) => alarm.timer_task(is_here).map(TimerTask::Tokio),
-            Self::Manual(alarm) => is_missed.then(|| TimerTask::Missed(alarm.line().clone())),
-            _ => None,
-        }
-    }
-}
-
-/// What an alarm needs besides the clock.
-pub(crate) enum TimerTask {
-    /// The limiter looks again.
-    Missed(Weak<dyn OnAlarm>),
-    #[cfg(feature = "tokio")]
-    Tokio(self::tokio::TimerTask),
-}
-
-impl TimerTask {
-    /// Called without a lock.
-    pub(crate) fn start(self) {
-        match self {
-            Self::Missed(line) => sound(&line),
-            #[cfg(feature = "tokio")]
-            Self::Tokio(task) => task.start(),
-        }
+        let Self::Other(alarm) = self else { return None };
+        alarm.timer_task(is_here, is_missed)
     }
 }
 

@@ -1,13 +1,14 @@
 //! A clock that tests move.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::alarm::{AlarmKeeper, Alarms};
+use super::alarm::{AlarmKeeper, Alarms, OnAlarm, TimedAlarm, sound};
+use super::{OtherAlarm, OtherClock, TimerTask};
 use crate::units::Nanos;
 
 /// A clock that moves only by [`advance`](ManualClock::advance), for tests and examples.
@@ -204,24 +205,6 @@ impl ManualClock {
         Nanos::new(self.shared.shown.load(Ordering::SeqCst))
     }
 
-    /// The time of limiters, which does not go back.
-    pub(super) fn now(&self) -> Nanos {
-        Nanos::new(self.shared.latest.load(Ordering::SeqCst))
-    }
-
-    pub(super) fn advances_by_itself(&self) -> bool {
-        self.shared.by_itself
-    }
-
-    /// Moves to `due`, if this clock advances by itself and does not end before.
-    pub(super) fn skip_to(&self, due: Nanos) -> bool {
-        let skips = self.shared.by_itself && due <= Nanos::END;
-        if skips {
-            self.advance_to(due);
-        }
-        skips
-    }
-
     fn advance_to(&self, time: Nanos) {
         let time = time.min(Nanos::END);
         loop {
@@ -242,6 +225,56 @@ impl ManualClock {
     fn reach(&self, time: Nanos) -> Nanos {
         self.shared.shown.fetch_max(time.get(), Ordering::SeqCst);
         Nanos::new(self.shared.latest.fetch_max(time.get(), Ordering::SeqCst))
+    }
+}
+
+impl OtherClock for ManualClock {
+    /// The time of limiters, which does not go back.
+    fn now(&self) -> Nanos {
+        Nanos::new(self.shared.latest.load(Ordering::SeqCst))
+    }
+
+    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Box<dyn OtherAlarm> {
+        Box::new(TimedAlarm::new(self.clone(), line))
+    }
+
+    fn since_epoch(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn advances_by_itself(&self) -> bool {
+        self.shared.by_itself
+    }
+
+    /// Moves to `due`, if this clock advances by itself and does not end before.
+    fn skip_to(&self, due: Nanos) -> bool {
+        let skips = self.shared.by_itself && due <= Nanos::END;
+        if skips {
+            self.advance_to(due);
+        }
+        skips
+    }
+}
+
+impl OtherAlarm for TimedAlarm<ManualClock> {
+    fn set(&mut self, due: Nanos) -> bool {
+        self.set(due);
+        // After that: a clock that is moved later finds the alarm.
+        due <= self.keeper().now()
+    }
+
+    fn unset(&mut self) {
+        self.unset();
+    }
+
+    fn is_moved_by_callers(&self) -> bool {
+        self.keeper().advances_by_itself()
+    }
+
+    /// A limiter whose alarm was missed looks again.
+    fn timer_task(&mut self, _is_here: bool, is_missed: bool) -> Option<TimerTask> {
+        let line = is_missed.then(|| self.line().clone())?;
+        Some(Box::new(move || sound(&line)))
     }
 }
 

@@ -6,9 +6,11 @@
 //! and the thread of the system's clock calls the limiter. It does so only if there are waiters elsewhere: those
 //! in paused time are not decided by the system's time.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
@@ -17,9 +19,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::alarm::{OnAlarm, TimedAlarm, sound};
 use super::system::{System, SystemAlarms};
 use super::timer_thread::Slack;
+use super::{OtherAlarm, OtherClock, since_epoch};
 use crate::units::Nanos;
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct TokioClock {
     origin: Instant,
 }
@@ -29,12 +32,7 @@ impl TokioClock {
         Self { origin: Instant::now() }
     }
 
-    pub(super) fn now(&self) -> Nanos {
-        // Never a panic: a clock made outside may be ahead of a runtime whose time is paused.
-        Nanos::ZERO.saturating_add(Instant::now().saturating_duration_since(self.origin))
-    }
-
-    pub(super) fn alarm(&self, line: Weak<dyn OnAlarm>) -> TokioAlarm {
+    fn alarm(&self, line: Weak<dyn OnAlarm>) -> TokioAlarm {
         let (clock, state) = (self.clone(), Mutex::default());
         TokioAlarm { shared: Arc::new(Shared { line, clock, state }), rests: true }
     }
@@ -44,9 +42,39 @@ impl TokioClock {
     }
 }
 
+impl OtherClock for TokioClock {
+    fn now(&self) -> Nanos {
+        // Never a panic: a clock made outside may be ahead of a runtime whose time is paused.
+        Nanos::ZERO.saturating_add(Instant::now().saturating_duration_since(self.origin))
+    }
+
+    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Box<dyn OtherAlarm> {
+        Box::new(self.alarm(line))
+    }
+
+    fn since_epoch(&self) -> Duration {
+        since_epoch(self.now())
+    }
+
+    fn wake_others(&self) {
+        System::get().thread.wake_others();
+    }
+
+    /// An alarm without callers would need a timer, which moves paused time.
+    fn sounds_without_callers(&self) -> bool {
+        false
+    }
+}
+
+impl fmt::Debug for TokioClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock::tokio()")
+    }
+}
+
 /// The alarm of one limiter.
 #[derive(Debug)]
-pub(crate) struct TokioAlarm {
+struct TokioAlarm {
     shared: Arc<Shared>,
     /// No caller waits.
     rests: bool,
@@ -71,22 +99,24 @@ struct State {
     elsewhere: Option<TimedAlarm<SystemAlarms>>,
 }
 
-impl TokioAlarm {
-    pub(super) fn set(&self, due: Nanos) {
+impl OtherAlarm for TokioAlarm {
+    fn set(&mut self, due: Nanos) -> bool {
         self.change(|state| {
             state.due = Some(due);
             self.shared.set_elsewhere(state);
         });
+        // A task or the thread comes for it, however early it is due.
+        false
     }
 
     /// It is unknown when the next caller is due. A timer that went on sleeping would move paused time.
-    pub(super) fn unset(&self) {
+    fn unset(&mut self) {
         // The system's clock may call the limiter once for nothing.
         self.change(|state| state.due = None);
     }
 
     /// No caller waits: the tasks end.
-    pub(super) fn rest(&mut self) {
+    fn rest(&mut self) {
         if !std::mem::replace(&mut self.rests, true) {
             self.change(|state| {
                 (state.waiting, state.due) = (false, None);
@@ -95,6 +125,13 @@ impl TokioAlarm {
         }
     }
 
+    fn timer_task(&mut self, is_here: bool, _is_missed: bool) -> Option<super::TimerTask> {
+        let task = self.timer_task(is_here)?;
+        Some(Box::new(|| task.start()))
+    }
+}
+
+impl TokioAlarm {
     fn change(&self, change: impl FnOnce(&mut State)) {
         let wakers: Vec<_> = {
             let mut state = self.shared.state.lock();
@@ -106,7 +143,7 @@ impl TokioAlarm {
 
     /// Sees to it that this place hears of the alarm if a caller `is_here`, or no other place does. Returns a task
     /// to start.
-    pub(super) fn timer_task(&mut self, is_here: bool) -> Option<TimerTask> {
+    fn timer_task(&mut self, is_here: bool) -> Option<TimerTask> {
         if !is_here && !self.rests {
             return None;
         }
@@ -159,7 +196,7 @@ static WITHOUT_TASKS: Mutex<Vec<Id>> = Mutex::new(Vec::new());
 const MOST_WITHOUT_TASKS: usize = 64;
 
 /// The task that calls a limiter at its alarm, until no caller waits there.
-pub(crate) struct TimerTask {
+struct TimerTask {
     id: Id,
     shared: Arc<Shared>,
     sleep: Option<Pin<Box<Sleep>>>,
@@ -167,7 +204,7 @@ pub(crate) struct TimerTask {
 }
 
 impl TimerTask {
-    pub(crate) fn start(self) {
+    fn start(self) {
         // Dropping the handle detaches the task. If the runtime has ended meanwhile, `Drop` below does the
         // rest.
         if let Ok(handle) = Handle::try_current() {

@@ -93,7 +93,7 @@ impl<L: OwnedLimiter> Shared<L> {
             }
         };
         if let Some(task) = task {
-            task.start();
+            task();
         }
     }
 
