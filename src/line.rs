@@ -29,6 +29,7 @@ mod testing;
 mod tests;
 mod waiting;
 
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -116,9 +117,11 @@ impl<P: Policy> Line<P> {
     /// All of this is done even if a policy or a waker panics. The panic goes on afterwards, and the result of
     /// `act` is lost then.
     pub(crate) fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
-        let mut inner = self.inner.lock();
-        let acted = self.act(&mut inner, act);
-        Self::unlock(inner, acted)
+        once(act, |act| {
+            let (acted, after_unlock) = self.act(self.inner.lock(), act);
+            after_unlock.run();
+            acted.unwrap_or_else(|panic| resume_unwind(panic));
+        })
     }
 
     /// As [`with_lock`](Self::with_lock), for callers that hold a lock of their own: they run what is left to
@@ -127,16 +130,16 @@ impl<P: Policy> Line<P> {
         &self,
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
     ) -> (R, AfterUnlock) {
-        let mut inner = self.inner.lock();
-        let (result, after_unlock) = self.act(&mut inner, act);
-        drop(inner);
-        match result {
-            Ok(result) => (result, after_unlock),
-            Err(panic) => {
-                after_unlock.run();
+        let mut after_unlock = AfterUnlock::default();
+        let result = once(act, |act| {
+            let acted;
+            (acted, after_unlock) = self.act(self.inner.lock(), act);
+            if let Err(panic) = acted {
+                mem::take(&mut after_unlock).run();
                 resume_unwind(panic)
             }
-        }
+        });
+        (result, after_unlock)
     }
 
     /// Reads under the mutex. Changes nothing, except that waiting callers get what is due. While no caller
@@ -212,11 +215,14 @@ impl<P: Policy> Line<P> {
         self.with_lock_deferred(set).1
     }
 
-    fn act<R>(
+    /// Unlocks at the end. Not generic in what is done, and not inlined: it is the longest function of a limiter.
+    #[inline(never)]
+    fn act(
         &self,
-        inner: &mut Inner<P>,
-        act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
-    ) -> (thread::Result<R>, AfterUnlock) {
+        mut inner: ShortMutexGuard<'_, Inner<P>>,
+        act: &mut dyn FnMut(&mut Inner<P>, Nanos),
+    ) -> (thread::Result<()>, AfterUnlock) {
+        let inner = &mut *inner;
         // While callers wait, it stays locked.
         let word = self.word.as_ref().filter(|_| inner.queue_len() == 0);
         let word = word.and_then(|word| word.lock(&mut inner.published));
@@ -229,10 +235,10 @@ impl<P: Policy> Line<P> {
             _ = inner.pay(now);
         }
         let before = catch_unwind(AssertUnwindSafe(|| inner.pump(now)));
-        let result = catch_unwind(AssertUnwindSafe(|| act(inner, now)));
+        let acted = catch_unwind(AssertUnwindSafe(|| act(inner, now)));
         let after = catch_unwind(AssertUnwindSafe(|| inner.pump(now)));
-        let result = before.and(after).and(result);
-        if result.is_err() || inner.owes() {
+        let acted = before.and(after).and(acted);
+        if acted.is_err() || inner.owes() {
             inner.try_again_later(now);
         }
         inner.wake_if_drained();
@@ -240,17 +246,7 @@ impl<P: Policy> Line<P> {
         if let Some(word) = &self.word {
             inner.publish(word, now);
         }
-        (result, after_unlock)
-    }
-
-    #[inline]
-    fn unlock<R>(
-        inner: ShortMutexGuard<'_, Inner<P>>,
-        (result, after_unlock): (thread::Result<R>, AfterUnlock),
-    ) -> R {
-        drop(inner);
-        after_unlock.run();
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        (acted, after_unlock)
     }
 
     /// Changes nothing for which others would have to be granted or the alarm set.
@@ -269,21 +265,34 @@ impl<P: Policy> Line<P> {
     }
 }
 
+/// Hands over what is done once by a pointer, so that what surrounds it has no copy for each, and returns its result.
+#[inline]
+fn once<A, B, R>(
+    act: impl FnOnce(&mut A, B) -> R,
+    surround: impl FnOnce(&mut dyn FnMut(&mut A, B)),
+) -> R {
+    let (mut act, mut result) = (Some(act), None);
+    surround(&mut |a, b| result = act.take().map(|act| act(a, b)));
+    result.unwrap_or_else(|| unreachable!("it was done"))
+}
+
 impl<P: Policy> OnAlarm for Line<P> {
     fn on_alarm(&self) {
         let mut inner = self.inner.lock();
         inner.disarm();
-        let acted = self.act(&mut inner, |_, _| ());
-        Self::unlock(inner, acted);
+        let (acted, after_unlock) = self.act(inner, &mut |_, _| ());
+        after_unlock.run();
+        acted.unwrap_or_else(|panic| resume_unwind(panic));
     }
 
     fn on_round(&self, wake: &mut Vec<Waker>) -> usize {
         let mut inner = self.inner.lock();
         inner.disarm();
-        let (result, after_unlock) = self.act(&mut inner, |inner, _| inner.queue_len());
-        drop(inner);
+        let mut waiting = 0;
+        let (acted, after_unlock) = self.act(inner, &mut |inner, _| waiting = inner.queue_len());
         after_unlock.run_without_waking(wake);
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        acted.unwrap_or_else(|panic| resume_unwind(panic));
+        waiting
     }
 
     fn wake_all(&self) {

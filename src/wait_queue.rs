@@ -12,8 +12,8 @@ mod fair;
 mod fifo;
 mod tenant;
 mod turns;
+mod waiter_times;
 
-use std::collections::BTreeMap;
 use std::mem;
 use std::ops::{Index, IndexMut};
 use std::task::Waker;
@@ -23,28 +23,30 @@ use smallvec::SmallVec;
 use crate::clock::{Alarm, TimerTask, wake_in_turn};
 use crate::error::QueueLimit;
 use crate::units::Nanos;
+use ahead::Ahead;
 pub(crate) use arrival::{Arrival, Arrived};
 use deadlines::Deadlines;
 pub(crate) use end::End;
+use fair::TakeTurns;
 pub(crate) use fifo::EntryId as WaiterId;
 use fifo::Fifo;
 pub(crate) use fifo::KEEP;
 pub(crate) use tenant::{Claim, Tenant};
 pub(crate) use turns::Turn;
-use turns::Turns;
+pub(crate) use waiter_times::WaiterTimes;
 
 /// Far enough to mean "never".
 pub(crate) const NEVER: Nanos = Nanos::new(u64::MAX);
 
-type Wakers = SmallVec<[Waker; 4]>;
+/// A call wakes one caller at most, or many.
+type Wakers = SmallVec<[Waker; 2]>;
 
 #[derive(Debug)]
 pub(crate) struct WaitQueue<T> {
     fifo: Fifo<Entry<T>>,
-    /// Of each arrival of a caller that went ahead of others the last waiter: see [`ahead`].
-    ahead: BTreeMap<Arrival, WaiterId>,
+    ahead: Ahead,
     /// If callers come for tenants: the order of grants, instead of that of the FIFO.
-    turns: Option<Box<Turns>>,
+    turns: Option<Box<dyn TakeTurns>>,
     deadlines: Deadlines,
     /// Made when a caller first waits.
     alarm: Option<Alarm>,
@@ -64,7 +66,7 @@ pub(crate) struct WaitQueue<T> {
     /// To be woken by the first of those that are woken.
     #[cfg(feature = "redis")]
     held_back: Vec<Waker>,
-    discard: Wakers,
+    discard: Vec<Waker>,
 }
 
 #[derive(Debug)]
@@ -121,9 +123,9 @@ impl<T: Arrived> WaitQueue<T> {
     pub(crate) fn new() -> Self {
         Self {
             fifo: Fifo::new(),
-            ahead: BTreeMap::new(),
+            ahead: Ahead::default(),
             turns: None,
-            deadlines: Deadlines::new(),
+            deadlines: Deadlines::default(),
             alarm: None,
             armed: NEVER,
             is_here: false,
@@ -133,7 +135,7 @@ impl<T: Arrived> WaitQueue<T> {
             wake: Wakers::new(),
             #[cfg(feature = "redis")]
             held_back: Vec::new(),
-            discard: Wakers::new(),
+            discard: Vec::new(),
         }
     }
 
@@ -201,7 +203,9 @@ impl<T: Arrived> WaitQueue<T> {
     /// Removes the entry of a waiter that is out of the order.
     pub(crate) fn remove(&mut self, id: WaiterId) -> T {
         let (value, waker) = self.take(id);
-        self.discard.push(waker);
+        if !waker.will_wake(Waker::noop()) {
+            self.discard.push(waker);
+        }
         value
     }
 
@@ -255,7 +259,7 @@ impl<T: Arrived> WaitQueue<T> {
 
     /// Wakes such callers after the lock is released.
     pub(crate) fn wake_drained(&mut self) {
-        self.wake.extend(self.draining.drain(..));
+        self.draining.drain(..).for_each(|waker| self.wake.push(waker));
     }
 
     /// The alarm cannot be relied on in some place: wakes all waiters, each of which looks for itself.
@@ -269,7 +273,7 @@ impl<T: Arrived> WaitQueue<T> {
 
     /// Wakes all waiters after the lock is released, and keeps their wakers.
     pub(crate) fn wake_all(&mut self) {
-        self.wake.extend(self.fifo.iter().map(|(_, entry)| entry.waker.clone()));
+        self.fifo.iter().for_each(|(_, entry)| self.wake.push(entry.waker.clone()));
     }
 
     /// Holds back all wakers but the first.
@@ -357,16 +361,16 @@ pub(crate) struct AfterUnlock {
     timer_task: Option<TimerTask>,
     wake: Wakers,
     /// Dropped last.
-    discard: Wakers,
+    discard: Vec<Waker>,
 }
 
 impl AfterUnlock {
-    pub(crate) fn run(self) {
+    pub(crate) fn run(mut self) {
         if let Some(task) = self.timer_task {
-            task.start();
+            task();
         }
         if !self.wake.is_empty() {
-            wake_in_turn(self.wake);
+            wake_in_turn(&mut self.wake.drain(..));
         }
         drop(self.discard);
     }

@@ -1,13 +1,18 @@
 //! Alarms: limiters to call at a time, in order.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 use std::task::Waker;
 
+use slab::Slab;
+
+use super::time_order::{TimeOrder, Timed};
 use super::wake_relay;
 use crate::units::Nanos;
+
+/// Keep this many free places.
+const KEEP: usize = 1024;
 
 /// A limiter with waiting callers.
 pub(crate) trait OnAlarm: Send + Sync {
@@ -44,16 +49,17 @@ pub(super) fn sound_in_round(line: &Weak<dyn OnAlarm>, wake: &mut Vec<Waker>) ->
 pub(super) fn sound(line: &Weak<dyn OnAlarm>) {
     let mut wake = Vec::new();
     sound_in_round(line, &mut wake);
-    wake_relay::wake_in_order(wake);
+    wake_relay::wake_in_order(&mut wake);
 }
 
-/// When, and a number that tells alarms of one time apart, in the order in which they were set.
-pub(crate) type AlarmId = (Nanos, u64);
+/// Names an alarm that is set: when, a number in the order in which they were set, and its place.
+type AlarmId = Timed;
 
 #[derive(Default)]
 pub(crate) struct Alarms {
-    times: BTreeMap<AlarmId, Weak<dyn OnAlarm>>,
-    count: u64,
+    times: TimeOrder,
+    lines: Slab<Weak<dyn OnAlarm>>,
+    count: u32,
 }
 
 impl Alarms {
@@ -67,15 +73,20 @@ impl Alarms {
         if let Some(old) = old {
             self.remove(old);
         }
-        self.count += 1;
-        let id = (due, self.count);
-        self.times.insert(id, line);
+        self.count = self.count.wrapping_add(1);
+        let place = u32::try_from(self.lines.insert(line)).expect("fewer than 2^32 limiters");
+        let id = AlarmId::new(due.get(), self.count, place);
+        self.times.insert(id);
         id
     }
 
     /// Takes an alarm out, if it has not gone off.
-    fn remove(&mut self, id: AlarmId) {
-        self.times.remove(&id);
+    fn remove(&mut self, id: AlarmId) -> Option<Weak<dyn OnAlarm>> {
+        let line = self.times.remove(id).then(|| self.lines.remove(id.id() as usize));
+        if self.lines.is_empty() && self.lines.capacity() > KEEP {
+            self.lines = Slab::new();
+        }
+        line
     }
 
     pub(super) fn len(&self) -> usize {
@@ -83,20 +94,19 @@ impl Alarms {
     }
 
     pub(super) fn first(&self) -> Option<Nanos> {
-        self.times.first_key_value().map(|(&(due, _), _)| due)
+        self.times.first().map(|first| Nanos::new(first.time()))
     }
 
     /// Takes out the first alarm, if it is due by `time`.
     pub(super) fn pop(&mut self, time: Nanos) -> Option<(Nanos, Weak<dyn OnAlarm>)> {
-        let entry = self.times.first_entry().filter(|entry| entry.key().0 <= time)?;
-        let ((due, _), line) = entry.remove_entry();
-        Some((due, line))
+        let first = self.times.first().filter(|first| first.time() <= time.get())?;
+        Some((Nanos::new(first.time()), self.remove(first)?))
     }
 }
 
 impl fmt::Debug for Alarms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.times.keys()).finish()
+        self.times.fmt(f)
     }
 }
 
@@ -123,9 +133,11 @@ impl<K: AlarmKeeper> TimedAlarm<K> {
         self.id = Some(self.keeper.change(|alarms| alarms.replace(old, due, line)));
     }
 
+    // Not inlined into what drops it.
+    #[inline(never)]
     pub(super) fn unset(&mut self) {
         if let Some(id) = self.id.take() {
-            self.keeper.change(|alarms| alarms.remove(id));
+            self.keeper.change(|alarms| _ = alarms.remove(id));
         }
     }
 

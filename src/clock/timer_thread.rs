@@ -209,7 +209,7 @@ impl TimerThread {
                 if wake.len() > CHAIN && relay.begins() {
                     self.wake_relay.hold_back(wake.drain(1..));
                 }
-                wake_relay::wake_in_order(wake.drain(..));
+                wake_relay::wake_in_order(&mut wake);
             });
         }
     }

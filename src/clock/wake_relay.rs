@@ -46,20 +46,20 @@ impl WakeRelay {
 
     #[inline(never)]
     fn wake_all(&self) -> bool {
-        let wakers = {
+        let mut others = {
             let mut wakers = self.wakers.lock();
             self.holds_back.store(false, Ordering::Relaxed);
             mem::take(&mut *wakers)
         };
-        let any = !wakers.is_empty();
-        wake_in_order(wakers);
+        let any = !others.is_empty();
+        wake_in_order(&mut others);
         any
     }
 }
 
 /// Wakes callers in this order. No panic of a waker, nor of a caller that goes on, is for the thread that comes here.
-pub(super) fn wake_in_order(wakers: impl IntoIterator<IntoIter: ExactSizeIterator<Item = Waker>>) {
-    let _ = catch_unwind(AssertUnwindSafe(|| wake_in_turn(wakers)));
+pub(super) fn wake_in_order(wakers: &mut Vec<Waker>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| wake_in_turn(&mut wakers.drain(..))));
 }
 
 #[cfg(all(test, tollgate_loom))]

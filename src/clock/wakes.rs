@@ -62,12 +62,11 @@ pub(crate) fn go_on_in_turn(woken: Arc<dyn Woken>) {
 /// Wakes callers that were granted together, in this order, all of them also if a waker panics.
 // Not inlined, to keep the path of calls that wake no others short.
 #[inline(never)]
-pub(crate) fn wake_in_turn(wakers: impl IntoIterator<IntoIter: ExactSizeIterator<Item = Waker>>) {
-    let wakers = wakers.into_iter();
+pub(crate) fn wake_in_turn(wakers: &mut dyn ExactSizeIterator<Item = Waker>) {
     if wakers.len() < 2 { wake_each(wakers) } else { in_turn(|| wake_each(wakers)) }
 }
 
-fn wake_each(wakers: impl Iterator<Item = Waker>) {
+fn wake_each(wakers: &mut dyn ExactSizeIterator<Item = Waker>) {
     let mut panicked = None;
     for waker in wakers {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {

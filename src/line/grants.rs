@@ -3,8 +3,6 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::charge::{Charge, Taking};
 use super::inner::{Admission, Inner};
 use super::tail::ROUGHLY;
@@ -155,7 +153,7 @@ impl<P: Policy> Inner<P> {
             waiting.resumed = None;
         }
         self.grant_due(now);
-        let mut over: SmallVec<[WaiterId; 4]> = SmallVec::new();
+        let mut over = Vec::new();
         while let Some((deadline, key)) = self.waiting().queue.first_deadline()
             && deadline <= now
         {

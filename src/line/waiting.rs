@@ -3,8 +3,6 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use hashbrown::HashMap;
-
 use super::charge::Change;
 use super::outcomes::{Outcome, Outcomes};
 use super::tail::Tail;
@@ -12,7 +10,7 @@ use crate::error::QueueLimit;
 use crate::part::Part;
 use crate::policy::{Cost, Policy, Snapshot, wholly};
 use crate::units::Nanos;
-use crate::wait_queue::{Arrival, Arrived, Bounds, Tenant, Turn, WaitQueue, WaiterId};
+use crate::wait_queue::{Arrival, Arrived, Bounds, Tenant, Turn, WaitQueue, WaiterId, WaiterTimes};
 
 /// The place of a new caller in the order of grants.
 #[derive(Clone, Copy)]
@@ -28,7 +26,7 @@ pub(super) struct Waiting<P: Policy> {
     pub(super) queue: WaitQueue<Waiter<P>>,
     outcomes: Outcomes<P::Receipt>,
     /// When those that entered ahead of others joined.
-    joined_ahead: HashMap<WaiterId, Nanos>,
+    joined_ahead: WaiterTimes,
     /// The state behind all waiting callers, where the policy needs that to say when a newcomer is ready.
     pub(super) tail: Option<Tail<P::State, P::Cost>>,
     /// How many permits the waiting callers ask for.
@@ -100,7 +98,7 @@ impl<P: Policy> Waiting<P> {
         Self {
             queue: WaitQueue::new(),
             outcomes: Outcomes::new(),
-            joined_ahead: HashMap::new(),
+            joined_ahead: WaiterTimes::default(),
             tail: None,
             permits: 0,
             queued: Default::default(),
@@ -143,7 +141,7 @@ impl<P: Policy> Waiting<P> {
             }
         };
         if arrival.joined() != joined {
-            self.joined_ahead.insert(id, joined);
+            self.joined_ahead.set(id, Some(joined));
         }
         id
     }
@@ -156,7 +154,7 @@ impl<P: Policy> Waiting<P> {
 
     /// When a caller joined.
     pub(super) fn joined(&self, id: WaiterId) -> Nanos {
-        let ahead = self.joined_ahead.get(&id).copied();
+        let ahead = self.joined_ahead.get(id);
         ahead.unwrap_or_else(|| self.queue[id].arrival.joined())
     }
 
@@ -192,13 +190,13 @@ impl<P: Policy> Waiting<P> {
             tail.left += 1;
         }
         self.unlink(id);
-        self.joined_ahead.remove(&id);
+        self.joined_ahead.set(id, None);
         self.queue.take(id).1
     }
 
     /// Removes the entry of a waiter that is out of the order.
     pub(super) fn remove(&mut self, id: WaiterId) -> P::Cost {
-        self.joined_ahead.remove(&id);
+        self.joined_ahead.set(id, None);
         self.queue.remove(id).cost
     }
 

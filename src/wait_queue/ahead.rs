@@ -7,9 +7,44 @@
 
 use std::task::Waker;
 
+use crate::clock::TimeOrder;
+
 use super::arrival::{Arrival, Arrived};
 use super::{Entry, WaitQueue, WaiterId};
 use crate::units::Nanos;
+
+/// Of each arrival of a caller that went ahead of others the last waiter.
+#[derive(Debug, Default)]
+pub(super) struct Ahead(TimeOrder);
+
+impl Ahead {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The last waiter of this arrival, or of the last one before it.
+    fn last_until(&self, arrival: Arrival) -> Option<WaiterId> {
+        self.0.last_until(arrival.get()).map(WaiterId::of)
+    }
+
+    /// Whether this waiter is the last one of its arrival.
+    fn is_last(&self, arrival: Arrival, id: WaiterId) -> bool {
+        self.0.last_until(arrival.get()) == Some(id.at(arrival.get()))
+    }
+
+    fn set(&mut self, arrival: Arrival, id: WaiterId) {
+        if let Some(last) = self.0.last_until(arrival.get())
+            && last.time() == arrival.get()
+        {
+            self.0.remove(last);
+        }
+        self.0.insert(id.at(arrival.get()));
+    }
+
+    fn remove(&mut self, arrival: Arrival, id: WaiterId) {
+        self.0.remove(id.at(arrival.get()));
+    }
+}
 
 impl<T: Arrived> WaitQueue<T> {
     /// The first waiter that a caller with this arrival goes ahead of. `from`: the first one that may be.
@@ -17,8 +52,8 @@ impl<T: Arrived> WaitQueue<T> {
         if self[self.fifo.back()?].arrival() <= arrival {
             return None;
         }
-        let last = self.ahead.range(..=arrival).next_back();
-        let mut next = last.map_or(from, |(_, &last)| self.fifo.behind(last));
+        let last = self.ahead.last_until(arrival);
+        let mut next = last.map_or(from, |last| self.fifo.behind(last));
         while let Some(id) = next.filter(|&id| self[id].arrival() <= arrival) {
             next = self.fifo.behind(id);
         }
@@ -36,7 +71,7 @@ impl<T: Arrived> WaitQueue<T> {
         let arrival = value.arrival();
         let id = self.fifo.insert_before(next, Entry::new(value, waker));
         self.deadlines.set(id, deadline);
-        self.ahead.insert(arrival, id);
+        self.ahead.set(arrival, id);
         self.is_here = true;
         id
     }
@@ -53,15 +88,13 @@ impl<T: Arrived> WaitQueue<T> {
     #[cfg(feature = "redis")]
     pub(crate) fn not_overtaken(&mut self, id: WaiterId) {
         let arrival = self[id].arrival();
-        if self.ahead.get(&arrival) == Some(&id) {
-            self.ahead.remove(&arrival);
-        }
+        self.ahead.remove(arrival, id);
     }
 
     /// The opposite, for a waiter that entered ahead of others.
     #[cfg(feature = "redis")]
     pub(crate) fn may_be_overtaken(&mut self, id: WaiterId) {
-        self.ahead.insert(self[id].arrival(), id);
+        self.ahead.set(self[id].arrival(), id);
     }
 
     /// A search for a place does not begin at this waiter any more: it leaves the queue.
@@ -70,13 +103,13 @@ impl<T: Arrived> WaitQueue<T> {
             return;
         }
         let arrival = self[id].arrival();
-        if self.ahead.get(&arrival) == Some(&id) {
+        if self.ahead.is_last(arrival, id) {
             let before = self.fifo.before(id);
             let is_one = |waiter: &T| waiter.arrival() == arrival && !waiter.is_settled();
             match before.filter(|&before| is_one(&self[before])) {
-                Some(before) => self.ahead.insert(arrival, before),
-                None => self.ahead.remove(&arrival),
-            };
+                Some(before) => self.ahead.set(arrival, before),
+                None => self.ahead.remove(arrival, id),
+            }
         }
     }
 }

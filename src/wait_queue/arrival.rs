@@ -16,6 +16,11 @@ impl Arrival {
         Self(signed(joined.get()).saturating_sub(signed(saturating_nanos(ahead))))
     }
 
+    /// In the same order.
+    pub(super) fn get(self) -> u64 {
+        self.0.cast_unsigned() ^ (1 << 63)
+    }
+
     /// When a caller that did not enter ahead joined.
     pub(crate) fn joined(self) -> Nanos {
         Nanos::new(u64::try_from(self.0).unwrap_or(0))

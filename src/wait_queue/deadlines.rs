@@ -2,42 +2,33 @@
 //!
 //! Apart from their entries, so that waiters without one need no room for it.
 
-use std::collections::BTreeSet;
-
-use hashbrown::HashMap;
-
 use super::WaiterId;
+use super::waiter_times::WaiterTimes;
+use crate::clock::TimeOrder;
 use crate::units::Nanos;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Deadlines {
     /// The first deadline first.
-    in_order: BTreeSet<(Nanos, WaiterId)>,
-    by_waiter: HashMap<WaiterId, Nanos>,
+    in_order: TimeOrder,
+    by_waiter: WaiterTimes,
 }
 
 impl Deadlines {
-    pub(super) fn new() -> Self {
-        Self { in_order: BTreeSet::new(), by_waiter: HashMap::new() }
-    }
-
     pub(super) fn set(&mut self, id: WaiterId, deadline: Option<Nanos>) {
-        if let Some(old) = self.by_waiter.remove(&id) {
-            self.in_order.remove(&(old, id));
+        if let Some(old) = self.by_waiter.set(id, deadline) {
+            self.in_order.remove(id.at(old.get()));
         }
         if let Some(deadline) = deadline {
-            self.by_waiter.insert(id, deadline);
-            self.in_order.insert((deadline, id));
-        } else if self.in_order.is_empty() && self.by_waiter.capacity() > super::fifo::KEEP {
-            self.by_waiter = HashMap::new();
+            self.in_order.insert(id.at(deadline.get()));
         }
     }
 
     pub(super) fn of(&self, id: WaiterId) -> Option<Nanos> {
-        self.by_waiter.get(&id).copied()
+        self.by_waiter.get(id)
     }
 
     pub(super) fn first(&self) -> Option<(Nanos, WaiterId)> {
-        self.in_order.first().copied()
+        self.in_order.first().map(|first| (Nanos::new(first.time()), WaiterId::of(first)))
     }
 }

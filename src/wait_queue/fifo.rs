@@ -7,6 +7,8 @@ use std::num::NonZeroU32;
 
 use slab::Slab;
 
+use crate::clock::Timed;
+
 /// Names an entry until it is removed: its place in the slab, plus one. Half the size of a `usize`, because an
 /// entry has two of them: what a waiter takes is what a crowd takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,6 +22,16 @@ impl EntryId {
 
     pub(super) fn place(self) -> usize {
         self.0.get() as usize - 1
+    }
+
+    /// The entry at a time in an order.
+    pub(super) fn at(self, time: u64) -> Timed {
+        Timed::new(time, 0, self.0.get())
+    }
+
+    /// The entry of a time in an order.
+    pub(super) fn of(timed: Timed) -> Self {
+        Self(NonZeroU32::new(timed.id()).unwrap_or_else(|| unreachable!("an entry has a number")))
     }
 }
 

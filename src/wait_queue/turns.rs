@@ -25,6 +25,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 
 use super::WaiterId;
+use super::fair::TakeTurns;
 use super::tenant::Tenant;
 
 type LaneId = usize;
@@ -93,30 +94,25 @@ struct Place {
     next: Option<WaiterId>,
 }
 
-impl Turns {
-    /// The waiter that is next.
-    pub(super) fn front(&self) -> Option<WaiterId> {
+impl TakeTurns for Turns {
+    fn front(&self) -> Option<WaiterId> {
         let &(_, lane) = self.waiting.first()?;
         self.lanes[lane].front
     }
 
-    /// The turn of the waiter that is next.
-    pub(super) fn first(&self) -> Option<Turn> {
+    fn first(&self) -> Option<Turn> {
         self.waiting.first().map(|&(turn, _)| turn)
     }
 
-    /// How many callers of a tenant wait.
-    pub(super) fn len_of(&self, tenant: Option<Tenant>) -> usize {
+    fn len_of(&self, tenant: Option<Tenant>) -> usize {
         self.by_tenant.get(&Tenant::id(tenant)).map_or(0, |&lane| self.lanes[lane].len)
     }
 
-    /// The tenant of a waiter.
-    pub(super) fn tenant(&self, waiter: WaiterId) -> Option<Tenant> {
+    fn tenant(&self, waiter: WaiterId) -> Option<Tenant> {
         self.places.get(waiter.place())?.as_ref()?.tenant
     }
 
-    /// The turn of one more caller.
-    pub(super) fn turn(&self, tenant: Option<Tenant>, permits: u64) -> Turn {
+    fn turn(&self, tenant: Option<Tenant>, permits: u64) -> Turn {
         let lane = self.by_tenant.get(&Tenant::id(tenant)).map(|&lane| &self.lanes[lane]);
         if let Some(lane) = lane.filter(|lane| lane.len > 0) {
             return lane.turn.after(lane.price);
@@ -126,8 +122,7 @@ impl Turns {
         Turn { start, since: self.began }
     }
 
-    /// A caller joins, behind all others of its tenant, or ahead of `next`, which is one of them.
-    pub(super) fn join(
+    fn join(
         &mut self,
         waiter: WaiterId,
         tenant: Option<Tenant>,
@@ -161,6 +156,93 @@ impl Turns {
         self.places[waiter.place()] = Some(place);
     }
 
+    fn grant(&mut self, waiter: WaiterId) {
+        let &Place { lane, price, .. } = self.at(waiter);
+        self.charge(lane, price);
+    }
+
+    fn grant_at_once(&mut self, tenant: Option<Tenant>, permits: u64) {
+        let known = self.by_tenant.get(&Tenant::id(tenant)).copied();
+        let turn = self.turn(tenant, permits);
+        let lane = known.unwrap_or_else(|| self.new_lane(tenant, turn));
+        if self.lanes[lane].len == 0 {
+            self.idle.remove(&(self.lanes[lane].turn.start, lane));
+            self.lanes[lane].turn = turn;
+        }
+        self.charge(lane, Tenant::price(tenant, permits));
+    }
+
+    fn unlink(&mut self, waiter: WaiterId) {
+        let &Place { lane: id, price, previous, next, .. } = self.at(waiter);
+        match previous {
+            Some(previous) => self.at_mut(previous).next = next,
+            None => self.lanes[id].front = next,
+        }
+        match next {
+            Some(next) => self.at_mut(next).previous = previous,
+            None => self.lanes[id].back = previous,
+        }
+        let lane = &mut self.lanes[id];
+        lane.len -= 1;
+        lane.price = lane.price.saturating_sub(price);
+        if lane.len == 0 {
+            let turn = lane.turn;
+            self.waiting.remove(&(turn, id));
+            if turn.start > self.start {
+                self.idle.insert((turn.start, id));
+            } else {
+                self.forget(id);
+            }
+        }
+    }
+
+    fn remove(&mut self, waiter: WaiterId) {
+        if let Some(place) = self.places.get_mut(waiter.place()) {
+            *place = None;
+        }
+    }
+
+    fn permits_before(&self, turn: Turn, is_enough: &dyn Fn(u64) -> bool) -> u64 {
+        let mut permits = 0u64;
+        let lanes = self.waiting.iter().take_while(|&&(first, _)| first < turn);
+        for (visited, &(_, lane)) in lanes.enumerate() {
+            if visited > 0 && visited.is_multiple_of(EXACT) && is_enough(permits) {
+                break;
+            }
+            permits = permits.saturating_add(self.permits_of(&self.lanes[lane], turn));
+        }
+        permits
+    }
+
+    fn order(&self, turn: Option<Turn>) -> Box<dyn Iterator<Item = WaiterId> + '_> {
+        let lanes =
+            self.waiting.iter().take_while(move |(first, _)| turn.is_none_or(|turn| *first < turn));
+        let heads =
+            lanes.filter_map(|&(first, lane)| Some(Reverse((first, self.lanes[lane].front?))));
+        let mut heads: BinaryHeap<_> = heads.collect();
+        Box::new(iter::from_fn(move || {
+            let mut head = heads.peek_mut()?;
+            let Reverse((at, waiter)) = *head;
+            if turn.is_some_and(|turn| at >= turn) {
+                return None;
+            }
+            let place = self.at(waiter);
+            match place.next {
+                Some(next) => *head = Reverse((at.after(place.price), next)),
+                None => _ = PeekMut::pop(head),
+            }
+            Some(waiter)
+        }))
+    }
+
+    fn without_tenant(&self) -> Box<dyn Iterator<Item = WaiterId> + '_> {
+        let lane = self.by_tenant.get(&None).map(|&lane| &self.lanes[lane]);
+        let front = lane.and_then(|lane| lane.front);
+        Box::new(iter::successors(front, |&waiter| self.at(waiter).next))
+    }
+}
+
+impl Turns {
     fn at(&self, waiter: WaiterId) -> &Place {
         self.places[waiter.place()].as_ref().unwrap_or_else(|| unreachable!("a waiter has a place"))
     }
@@ -192,24 +274,6 @@ impl Turns {
         lane
     }
 
-    /// The waiter that is next is granted; then it is unlinked.
-    pub(super) fn grant(&mut self, waiter: WaiterId) {
-        let &Place { lane, price, .. } = self.at(waiter);
-        self.charge(lane, price);
-    }
-
-    /// A caller is granted before it waits, ahead of all that do.
-    pub(super) fn grant_at_once(&mut self, tenant: Option<Tenant>, permits: u64) {
-        let known = self.by_tenant.get(&Tenant::id(tenant)).copied();
-        let turn = self.turn(tenant, permits);
-        let lane = known.unwrap_or_else(|| self.new_lane(tenant, turn));
-        if self.lanes[lane].len == 0 {
-            self.idle.remove(&(self.lanes[lane].turn.start, lane));
-            self.lanes[lane].turn = turn;
-        }
-        self.charge(lane, Tenant::price(tenant, permits));
-    }
-
     /// Moves a tenant to its next turn.
     fn charge(&mut self, lane: LaneId, price: u128) {
         let Lane { turn, len, .. } = self.lanes[lane];
@@ -239,52 +303,6 @@ impl Turns {
         self.by_tenant.remove(&lane.tenant);
     }
 
-    /// Takes a waiter out of the order. Its place stays until it is removed.
-    pub(super) fn unlink(&mut self, waiter: WaiterId) {
-        let &Place { lane: id, price, previous, next, .. } = self.at(waiter);
-        match previous {
-            Some(previous) => self.at_mut(previous).next = next,
-            None => self.lanes[id].front = next,
-        }
-        match next {
-            Some(next) => self.at_mut(next).previous = previous,
-            None => self.lanes[id].back = previous,
-        }
-        let lane = &mut self.lanes[id];
-        lane.len -= 1;
-        lane.price = lane.price.saturating_sub(price);
-        if lane.len == 0 {
-            let turn = lane.turn;
-            self.waiting.remove(&(turn, id));
-            if turn.start > self.start {
-                self.idle.insert((turn.start, id));
-            } else {
-                self.forget(id);
-            }
-        }
-    }
-
-    /// A waiter is removed.
-    pub(super) fn remove(&mut self, waiter: WaiterId) {
-        if let Some(place) = self.places.get_mut(waiter.place()) {
-            *place = None;
-        }
-    }
-
-    /// How many permits are granted before `turn`. Visits each tenant that waits, and each of its waiters only if they
-    /// ask for different numbers. A count of some tenants only will do if it `is_enough`.
-    pub(super) fn permits_before(&self, turn: Turn, is_enough: impl Fn(u64) -> bool) -> u64 {
-        let mut permits = 0u64;
-        let lanes = self.waiting.iter().take_while(|&&(first, _)| first < turn);
-        for (visited, &(_, lane)) in lanes.enumerate() {
-            if visited > 0 && visited.is_multiple_of(EXACT) && is_enough(permits) {
-                break;
-            }
-            permits = permits.saturating_add(self.permits_of(&self.lanes[lane], turn));
-        }
-        permits
-    }
-
     fn permits_of(&self, lane: &Lane, turn: Turn) -> u64 {
         match lane.each {
             Each::Same { permits, price } => {
@@ -305,33 +323,5 @@ impl Turns {
                 places.fold(0, |all, place| place.permits.saturating_add(all))
             }
         }
-    }
-
-    /// The waiters in the order in which they will be granted, those before `turn` or all of them.
-    pub(super) fn order(&self, turn: Option<Turn>) -> impl Iterator<Item = WaiterId> {
-        let lanes =
-            self.waiting.iter().take_while(move |(first, _)| turn.is_none_or(|turn| *first < turn));
-        let heads =
-            lanes.filter_map(|&(first, lane)| Some(Reverse((first, self.lanes[lane].front?))));
-        let mut heads: BinaryHeap<_> = heads.collect();
-        iter::from_fn(move || {
-            let mut head = heads.peek_mut()?;
-            let Reverse((at, waiter)) = *head;
-            if turn.is_some_and(|turn| at >= turn) {
-                return None;
-            }
-            let place = self.at(waiter);
-            match place.next {
-                Some(next) => *head = Reverse((at.after(place.price), next)),
-                None => _ = PeekMut::pop(head),
-            }
-            Some(waiter)
-        })
-    }
-
-    /// The waiters without a tenant, in order.
-    pub(super) fn without_tenant(&self) -> impl Iterator<Item = WaiterId> {
-        let lane = self.by_tenant.get(&None).map(|&lane| &self.lanes[lane]);
-        iter::successors(lane.and_then(|lane| lane.front), |&waiter| self.at(waiter).next)
     }
 }

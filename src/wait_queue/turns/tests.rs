@@ -1,6 +1,6 @@
 use super::super::WaiterId;
 use super::super::tenant::Tenant;
-use super::Turns;
+use super::{TakeTurns, Turns};
 
 fn tenant(id: u64) -> Option<Tenant> {
     Some(Tenant { id, weight: std::num::NonZeroU32::MIN })
@@ -52,7 +52,7 @@ fn what_is_before_a_turn_is_what_is_granted_before_it() {
         for id in 1..6 {
             let turn = turns.turn(tenant(id), 2);
             let before: u64 = turns.order(Some(turn)).map(|waiter| asks[waiter.place()].1).sum();
-            assert_eq!(turns.permits_before(turn, |_| true), before);
+            assert_eq!(turns.permits_before(turn, &|_| true), before);
         }
         let order: Vec<_> = turns.order(None).collect();
         assert_eq!(order[0].place(), grant(&mut turns));
@@ -66,8 +66,8 @@ fn no_more_tenants_are_visited_than_show_that_it_is_late() {
     let mut turns = Turns::default();
     (0..10_000).for_each(|waiter| join(&mut turns, waiter, waiter as u64, 1));
     let turn = turns.turn(tenant(5), 1);
-    assert_eq!(turns.permits_before(turn, |_| true), 128);
-    assert_eq!(turns.permits_before(turn, |permits| permits > 1_000), 1_024);
+    assert_eq!(turns.permits_before(turn, &|_| true), 128);
+    assert_eq!(turns.permits_before(turn, &|permits| permits > 1_000), 1_024);
     // All but those that come later in the round, and its own.
-    assert_eq!(turns.permits_before(turn, |_| false), 10_000);
+    assert_eq!(turns.permits_before(turn, &|_| false), 10_000);
 }

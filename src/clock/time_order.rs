@@ -1,0 +1,78 @@
+//! What happens at a time, in order.
+
+use std::collections::BTreeSet;
+use std::{fmt, mem};
+
+/// A number at a time. Those of one time are in the order of their ranks.
+// In one word: keys are compared with each step in an order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Timed(u128);
+
+#[allow(clippy::cast_possible_truncation)] // it takes a word apart
+impl Timed {
+    pub(crate) fn new(time: u64, rank: u32, id: u32) -> Self {
+        Self(u128::from(time) << 64 | u128::from(rank) << 32 | u128::from(id))
+    }
+
+    pub(crate) fn time(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    pub(crate) fn id(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+impl fmt::Debug for Timed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.id(), self.time())
+    }
+}
+
+/// One type for alarms, deadlines and arrivals, and one copy of its code: each type of ordered set adds 10 KB to a program.
+#[derive(Debug, Default)]
+pub(crate) struct TimeOrder {
+    /// Apart from the others, because it is often the only one, and is asked for most.
+    first: Option<Timed>,
+    others: BTreeSet<Timed>,
+}
+
+impl TimeOrder {
+    pub(crate) fn insert(&mut self, timed: Timed) {
+        match &mut self.first {
+            Some(first) => {
+                let other = if timed < *first { mem::replace(first, timed) } else { timed };
+                self.others.insert(other);
+            }
+            None => self.first = Some(timed),
+        }
+    }
+
+    /// Returns whether it was there.
+    pub(crate) fn remove(&mut self, timed: Timed) -> bool {
+        if self.first != Some(timed) {
+            return !self.others.is_empty() && self.others.remove(&timed);
+        }
+        self.first = if self.others.is_empty() { None } else { self.others.pop_first() };
+        true
+    }
+
+    pub(crate) fn first(&self) -> Option<Timed> {
+        self.first
+    }
+
+    /// The last one at this time or before.
+    pub(crate) fn last_until(&self, time: u64) -> Option<Timed> {
+        let last = Timed::new(time, u32::MAX, u32::MAX);
+        let first = self.first.filter(|&first| first <= last)?;
+        Some(self.others.range(..=last).next_back().copied().unwrap_or(first))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.others.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+}
