@@ -22,8 +22,8 @@ use hashbrown::HashMap;
 use median::median;
 use parking_lot::Mutex;
 use tollgate::{
-    FastHash, FixedWindow, InFlight, KeyedRateLimiter, Policy, Rate, Same, SlidingWindowLog,
-    SmoothBursty, TokenBucket,
+    FastHash, FixedWindow, InFlight, KeyedRateLimiter, Policy, Rate, Same, SlidingWindowCounter,
+    SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
 const CALLS: u64 = 2_000_000;
@@ -193,11 +193,12 @@ fn bytes<P: Policy<Cost = u32>>(policy: P, keys: u64) {
 type Row = (&'static str, fn(u64));
 
 /// The policies of which the memory is measured, each in a process of its own.
-const MEMORY: [Row; 5] = [
+const MEMORY: [Row; 6] = [
     ("SmoothBursty", |keys| bytes(SmoothBursty::new(Rate::every(LONG)), keys)),
     ("TokenBucket", |keys| bytes(TokenBucket::new(Rate::every(LONG), 10), keys)),
     ("FixedWindow", |keys| bytes(FixedWindow::new(10, LONG), keys)),
     ("SlidingWindowLog", |keys| bytes(SlidingWindowLog::new(10, LONG), keys)),
+    ("SlidingWindowCounter", |keys| bytes(SlidingWindowCounter::new(10, LONG, 10), keys)),
     ("Same((log, 2))", |keys| {
         bytes(Same((SlidingWindowLog::new(10, LONG), InFlight::new(2))), keys);
     }),

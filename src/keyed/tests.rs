@@ -202,6 +202,17 @@ fn idle_keys_of_a_small_table_go_by_calls_or_at_once() {
     }
 }
 
+/// A million keys pay for each byte of it.
+#[test]
+fn the_record_of_a_window_or_a_log_is_a_handful_of_words() {
+    use super::entry::Record;
+    use crate::policy::fixed_window::FixedWindow;
+    use crate::policy::sliding_window_log::SlidingWindowLog;
+
+    let bytes = [size_of::<Record<FixedWindow>>(), size_of::<Record<SlidingWindowLog>>()];
+    assert_eq!(bytes, [40, 56]);
+}
+
 /// What refunds need is on the heap, and a table of a million keys pays for it only where they can come.
 #[test]
 fn a_key_keeps_the_levels_of_its_store_only_while_a_grant_can_be_settled() {

@@ -1,6 +1,7 @@
 //! The log of recent grants: the state of the sliding windows.
 
 use std::collections::VecDeque;
+use std::iter;
 
 use crate::units::Nanos;
 
@@ -8,20 +9,30 @@ use crate::units::Nanos;
 /// share an entry, with the time of the last one.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
+    /// Made for the second entry: most of the keys of a large table have one.
+    older: Option<Box<Older>>,
+    last: Entry,
+    /// The number of the last entry. Those before it have the numbers before it.
+    number: u64,
+}
+
+/// The entries before the last one.
+#[derive(Clone, Debug, Default)]
+struct Older {
     entries: VecDeque<Entry>,
-    /// The number of entries removed so far.
-    gone: u64,
-    /// The permits of all entries.
+    /// The permits of all of them.
     granted: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+// Packed, because alignment to 8 bytes would cost each grant four.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(Rust, packed(4))]
 struct Entry {
     at: Nanos,
-    permits: u64,
+    permits: u32,
 }
 
-/// The receipt of a charge of a sliding window: the entry that holds it.
+/// The receipt of a charge of a sliding window: the number of the entry that holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogReceipt {
     entry: u64,
@@ -53,84 +64,125 @@ impl Span {
 const KEEP: usize = 64;
 
 impl Log {
+    /// The permits of all entries.
+    #[inline]
+    fn granted(&self) -> u64 {
+        u64::from(self.last.permits) + self.older.as_ref().map_or(0, |older| older.granted)
+    }
+
+    fn entries(&self) -> impl DoubleEndedIterator<Item = Entry> {
+        let older = self.older.iter().flat_map(|older| older.entries.iter().copied());
+        older.chain(iter::once(self.last))
+    }
+
     /// The time from which no more than `others` permits count.
     #[inline]
     pub(crate) fn no_more_than_at(&self, others: u64, span: Span) -> Nanos {
-        let mut left = self.granted;
-        let mut entries = self.entries.iter();
+        let mut left = self.granted();
         let mut at = Nanos::ZERO;
-        while left > others
-            && let Some(entry) = entries.next()
-        {
-            left -= entry.permits;
-            at = span.end(entry.at);
+        if left > others {
+            for entry in self.entries() {
+                left -= u64::from(entry.permits);
+                at = span.end(entry.at);
+                if left <= others {
+                    break;
+                }
+            }
         }
         at
     }
 
     /// The number of permits that count at `now`.
     pub(crate) fn granted_within(&self, span: Span, now: Nanos) -> u64 {
-        let old = self.entries.iter().take_while(|entry| span.end(entry.at) <= now);
-        self.granted - old.map(|entry| entry.permits).sum::<u64>()
+        let old = self.entries().take_while(|entry| span.end(entry.at) <= now);
+        self.granted() - old.map(|entry| u64::from(entry.permits)).sum::<u64>()
     }
 
     /// The time from which no permit counts.
     pub(crate) fn empty_at(&self, span: Span) -> Nanos {
-        let last = self.entries.iter().rfind(|entry| entry.permits > 0);
+        let last = self.entries().rfind(|entry| entry.permits > 0);
         last.map_or(Nanos::ZERO, |entry| span.end(entry.at))
     }
 
     /// Adds `permits` at `at`, or at the time of the last entry if the clock was set back, and removes entries
     /// that no longer count then.
     #[inline]
-    pub(crate) fn add(&mut self, at: Nanos, permits: u64, span: Span) -> LogReceipt {
-        let at = self.entries.back().map_or(at, |last| at.max(last.at));
-        while let Some(&entry) = self.entries.front()
-            && span.end(entry.at) <= at
-        {
-            self.entries.pop_front();
-            self.gone += 1;
-            self.granted -= entry.permits;
+    pub(crate) fn add(&mut self, at: Nanos, permits: u32, span: Span) -> LogReceipt {
+        let at = at.max(self.last.at);
+        if let Some(older) = &mut self.older {
+            older.expire(at, span);
         }
-        if self.entries.len() < self.entries.capacity() / 8 {
-            self.entries.shrink_to(KEEP.max(2 * self.entries.len()));
-        }
-        // The count never wraps: that would take 2^32 grants of 2^32 permits.
-        self.granted += permits;
-        match self.entries.back_mut() {
-            Some(last) if span.part_of(last.at) == span.part_of(at) => {
-                *last = Entry { at, permits: last.permits + permits };
+        let is_same_part = span.part_of(self.last.at) == span.part_of(at);
+        match self.last.permits.checked_add(permits) {
+            // One whose permits all came back keeps nothing.
+            Some(permits) if is_same_part || self.last.permits == 0 => {
+                self.last = Entry { at, permits };
             }
-            _ => self.entries.push_back(Entry { at, permits }),
+            _ => {
+                let last = std::mem::replace(&mut self.last, Entry { at, permits });
+                self.number += 1;
+                if at < span.end(last.at) {
+                    self.older.get_or_insert_default().push(last);
+                }
+            }
         }
-        LogReceipt { entry: self.gone + self.entries.len() as u64 - 1 }
+        LogReceipt { entry: self.number }
     }
 
     /// A copy to which at most `more` permits are added, each when it fits in `limit`: with the entries that have
     /// to expire for that, and the last one, which the first grant may join. The others count as permits that
     /// stay.
     pub(crate) fn fork(&self, more: u64, limit: u32) -> Self {
-        let mut left = self.granted.saturating_add(more).saturating_sub(u64::from(limit));
-        let oldest = self.entries.iter().take_while(|entry| {
-            let is_needed = left > 0;
-            left = left.saturating_sub(entry.permits);
-            is_needed
-        });
-        let mut entries: VecDeque<_> = oldest.copied().collect();
-        if entries.len() < self.entries.len() {
-            entries.extend(self.entries.back());
-        }
-        Self { entries, gone: self.gone, granted: self.granted }
+        let mut left = self.granted().saturating_add(more).saturating_sub(u64::from(limit));
+        let needed = |older: &Older| {
+            let oldest = older.entries.iter().take_while(|entry| {
+                let is_needed = left > 0;
+                left = left.saturating_sub(u64::from(entry.permits));
+                is_needed
+            });
+            Box::new(Older { entries: oldest.copied().collect(), granted: older.granted })
+        };
+        Self { older: self.older.as_deref().map(needed), ..*self }
     }
 
     /// Takes `permits` out of an entry, if it has not been removed.
-    pub(crate) fn take(&mut self, receipt: LogReceipt, permits: u64) {
-        let entry = receipt.entry.checked_sub(self.gone);
-        let entry = entry.and_then(|entry| usize::try_from(entry).ok());
+    pub(crate) fn take(&mut self, receipt: LogReceipt, permits: u32) {
+        let Some(later) = self.number.checked_sub(receipt.entry) else { return };
+        if later == 0 {
+            self.last.permits = self.last.permits.saturating_sub(permits);
+        } else if let Some(older) = &mut self.older {
+            older.take(later, permits);
+        }
+    }
+}
+
+impl Older {
+    #[inline]
+    fn expire(&mut self, at: Nanos, span: Span) {
+        while let Some(&entry) = self.entries.front()
+            && span.end(entry.at) <= at
+        {
+            self.entries.pop_front();
+            self.granted -= u64::from(entry.permits);
+        }
+        if self.entries.len() < self.entries.capacity() / 8 {
+            self.entries.shrink_to(KEEP.max(2 * self.entries.len()));
+        }
+    }
+
+    fn push(&mut self, entry: Entry) {
+        // The count never wraps: that would take 2^32 grants of 2^32 permits.
+        self.granted += u64::from(entry.permits);
+        self.entries.push_back(entry);
+    }
+
+    /// Takes permits out of the entry at this place from the end, counted from one.
+    fn take(&mut self, later: u64, permits: u32) {
+        let entry = usize::try_from(later).ok().and_then(|it| self.entries.len().checked_sub(it));
         if let Some(entry) = entry.and_then(|entry| self.entries.get_mut(entry)) {
             let permits = permits.min(entry.permits);
             entry.permits -= permits;
-            self.granted -= permits;
+            self.granted -= u64::from(permits);
         }
     }
 }
@@ -173,12 +225,12 @@ macro_rules! logged {
 
         #[inline(always)]
         fn charge(&self, log: &mut Log, at: Nanos, n: u32) -> LogReceipt {
-            log.add(at, u64::from(n), self.span)
+            log.add(at, n, self.span)
         }
 
         /// Exact: as if the permits had never been granted.
         fn refund(&self, log: &mut Log, _: Nanos, part: u32, receipt: LogReceipt) -> LogReceipt {
-            log.take(receipt, u64::from(part));
+            log.take(receipt, part);
             receipt
         }
 
@@ -216,7 +268,7 @@ mod tests {
         #[test]
         fn a_fork_grants_what_fits_in_it_as_a_copy_does(
             limit in 0u32..60, window in 1u64..80, part in 1u64..8,
-            grants in prop::collection::vec((0u64..6, 1u64..6, 0u8..10), 0..80),
+            grants in prop::collection::vec((0u64..6, 1u32..6, 0u8..10), 0..80),
             wait in 0u64..40, costs in prop::collection::vec(1u32..20, 1..20), room in 0u64..30,
         ) {
             let span = Span { part, window: window.next_multiple_of(part) };
@@ -237,8 +289,8 @@ mod tests {
                 let at = ready(&log, span, limit, from, n);
                 prop_assert_eq!(ready(&fork, span, limit, from, n), at);
                 if let Some(at) = at {
-                    log.add(at, n.into(), span);
-                    fork.add(at, n.into(), span);
+                    log.add(at, n, span);
+                    fork.add(at, n, span);
                     from = at;
                 }
             }
@@ -246,11 +298,33 @@ mod tests {
     }
 
     #[test]
+    fn a_log_with_one_entry_has_nothing_on_the_heap() {
+        let (mut log, span) = (Log::default(), Span { part: 1, window: 10 });
+        for at in [3, 20, 40, 55] {
+            let receipt = log.add(Nanos::new(at), 2, span);
+            log.take(receipt, 2);
+            log.add(Nanos::new(at + 1), 3, span);
+            assert_eq!((log.older.is_none(), log.granted()), (true, 3));
+        }
+    }
+
+    #[test]
+    fn what_the_count_of_an_entry_does_not_hold_takes_another_one() {
+        let (mut log, span) = (Log::default(), Span { part: 1, window: 10 });
+        let receipts = [(); 3].map(|()| log.add(Nanos::new(5), u32::MAX, span));
+        for (receipt, left) in receipts.into_iter().zip([2, 1, 0]) {
+            log.take(receipt, u32::MAX);
+            assert_eq!(log.granted(), left * u64::from(u32::MAX));
+        }
+        assert_eq!(log.empty_at(span), Nanos::ZERO);
+    }
+
+    #[test]
     fn a_fork_has_only_the_entries_that_have_to_expire_and_the_last_one() {
         let (mut log, span) = (Log::default(), Span { part: 1, window: 1 << 60 });
         (0..1_000).for_each(|at| _ = log.add(Nanos::new(at), 1, span));
-        assert_eq!(log.fork(10, 1_000).entries.len(), 11);
-        assert_eq!(log.fork(10, 2_000).entries.len(), 1);
-        assert_eq!(log.fork(5_000, 1_000).entries.len(), 1_000);
+        assert_eq!(log.fork(10, 1_000).entries().count(), 11);
+        assert_eq!(log.fork(10, 2_000).entries().count(), 1);
+        assert_eq!(log.fork(5_000, 1_000).entries().count(), 1_000);
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// At most `limit` permits in any `(1 - 1 / buckets)` of a window.
 ///
-/// An approximation of [`SlidingWindowLog`](crate::SlidingWindowLog) that needs little memory: 16 bytes for
+/// An approximation of [`SlidingWindowLog`](crate::SlidingWindowLog) that needs little memory: 12 bytes for
 /// each bucket with a grant. With ten buckets the limit holds in any nine tenths of a window. With one
 /// bucket the policy is an aligned [`FixedWindow`](crate::FixedWindow).
 ///

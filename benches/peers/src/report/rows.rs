@@ -263,6 +263,17 @@ fn keys(results: &Results) -> Vec<Row> {
         .because(SAME_TABLE),
         Row::at_most("bytes a u64 key, of a million, `TokenBucket`", 36.0, bytes("TokenBucket")),
         Row::at_most("bytes a u64 key, of a million, `SmoothBursty`", 36.0, bytes("SmoothBursty")),
+        Row::at_most("bytes a u64 key, of a million, `FixedWindow`", 96.0, bytes("FixedWindow")),
+        Row::at_most(
+            "bytes a u64 key with one grant, of a million, `SlidingWindowLog`",
+            96.0,
+            bytes("SlidingWindowLog"),
+        ),
+        Row::at_most(
+            "bytes a u64 key with one grant, of a million, `SlidingWindowCounter`",
+            96.0,
+            bytes("SlidingWindowCounter"),
+        ),
         Row::at_most(
             "from 1,000 to 1 M keys: growth of a call's time over an array of atomics",
             1.0,
