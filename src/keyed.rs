@@ -12,6 +12,8 @@ pub(crate) mod grant_or_wait;
 pub(crate) mod hash;
 mod held;
 mod inspect;
+#[cfg(all(test, tollgate_loom))]
+mod loom;
 mod policy_source;
 mod round;
 mod rules;

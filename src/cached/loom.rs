@@ -36,6 +36,27 @@ fn cached_permits_are_taken_once() {
     });
 }
 
+/// The same, and two others claim.
+#[test]
+fn cached_permits_are_taken_once_among_three() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let slots = Arc::new(Slots::new(1));
+        put(&slots, 0, 3);
+        let claims = || {
+            let slots = Arc::clone(&slots);
+            thread::spawn(move || count([slots.claim(1, no_thread)]))
+        };
+        let others = [claims(), claims()];
+        let mut taken = count([slots.take(0, 1)]);
+        put(&slots, 0, 0);
+        taken += count([slots.take(0, 1)]);
+        taken += others.into_iter().map(|other| other.join().expect("no panic")).sum::<u32>();
+        assert_eq!(taken + slots.held(), 3);
+    });
+}
+
 /// A call that begins after the discard takes nothing from before it, and what is put back by a thread that had begun
 /// before is void.
 #[test]

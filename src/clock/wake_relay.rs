@@ -97,4 +97,30 @@ mod loom {
             assert_eq!(woken.0.load(Ordering::SeqCst), 2);
         });
     }
+
+    /// A caller that was woken before it is polled wakes those that were held back, while one of the round before does.
+    /// The clock's thread does not come back.
+    #[test]
+    fn the_first_caller_of_a_round_wakes_the_others() {
+        ::loom::model(|| {
+            let (relay, woken) = (Arc::new(WakeRelay::new()), Arc::new(Woken::default()));
+            let waker = || Waker::from(Arc::clone(&woken));
+            relay.hold_back([waker()]);
+            let is_woken = Arc::new(AtomicBool::new(false));
+            let first = thread::spawn({
+                let (relay, is_woken) = (Arc::clone(&relay), Arc::clone(&is_woken));
+                move || is_woken.load(Ordering::Acquire).then(|| relay.wake_others()).is_some()
+            });
+            let other = thread::spawn({
+                let relay = Arc::clone(&relay);
+                move || _ = relay.wake_others()
+            });
+            relay.hold_back([waker()]);
+            is_woken.store(true, Ordering::Release);
+            other.join().expect("no panic");
+            if first.join().expect("no panic") {
+                assert_eq!(woken.0.load(Ordering::SeqCst), 2);
+            }
+        });
+    }
 }

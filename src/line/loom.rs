@@ -397,3 +397,39 @@ fn a_caller_that_stays_is_granted_once_and_one_that_leaves_pays_nothing() {
         assert_eq!(line.with_lock(|inner, _| inner.queue_len()), 0);
     });
 }
+
+/// One comes and stays, one comes and leaves, and the alarm.
+#[test]
+fn each_caller_that_stays_is_granted_once_among_three() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let line = line::<SmoothBursty>(NOW);
+        assert!(ask(&line, NOW, 5, None).is_ok());
+        let comes = |leaves: bool| {
+            let line = Arc::clone(&line);
+            thread::spawn(move || match ask(&line, NOW, 1, None) {
+                Ok(Admission::Waiting(key)) if leaves => {
+                    line.with_lock(|inner, now| inner.leave(key, now));
+                    None
+                }
+                Ok(Admission::Waiting(key)) => Some(key),
+                // After the alarm: for the line it is later then.
+                Ok(Admission::Granted(_)) => None,
+                Err(error) => panic!("{error}"),
+            })
+        };
+        let (stays, leaves) = (comes(false), comes(true));
+        stand_at(LATER);
+        line.on_alarm();
+        let stays = stays.join().expect("no panic");
+        leaves.join().expect("no panic");
+        line.on_alarm();
+        if let Some(key) = stays {
+            let standing = line.with_lock(|inner, _| inner.poll(key, Waker::noop()));
+            assert!(matches!(standing, WaitStatus::Over(Ok(_))));
+        }
+        assert_eq!(line.with_lock(|inner, _| inner.queue_len()), 0);
+        assert!((2..=3).contains(&line.stats().granted));
+    });
+}

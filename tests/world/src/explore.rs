@@ -1,100 +1,108 @@
 //! The search: from each state that was not seen before, each thing that can happen next.
 //!
-//! A state cannot be copied, so each run begins anew and repeats the choices that led to a state. Two runs are in the
-//! same state if the server remembers the same, the same is on its way, and each process has been told the same at the
-//! same times: what is inside of a process follows from that.
+//! A state cannot be copied. So a run begins anew, repeats the choices that led to a state, and goes on from there for
+//! as long as the states are new. Two runs are in the same state if the server remembers the same, the same is on its
+//! way, and each process has been told the same at the same times: what is inside of a process follows from that.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::env;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::Instant;
 
 use tollgate::redis::Scripted;
 
-use crate::fixed::SEED;
 use crate::store::Redis;
-use crate::world::{Scenario, World};
+use crate::world::{AT_ONCE, Event, Fault, SLOW, Scenario, World, begin};
 
 /// A state, as a hash of all that it consists of.
 pub(crate) type State = u128;
 
 /// The number of states, and of the steps between them.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+struct Found {
     states: usize,
     steps: usize,
     longest: usize,
 }
 
-/// What has to be tried: choices from the begin, and the state before the last of them.
-type Untried = (Vec<u8>, State);
-
-/// All states of a scenario.
-pub(crate) fn explore<P: Scripted<Cost = u32>>(name: &str, scenario: &Scenario<P>) {
-    let began = Instant::now();
-    let redis = Redis::new();
-    let mut seen = HashSet::new();
-    let mut found = Found::default();
-    let mut untried = VecDeque::<Untried>::from([(Vec::new(), 0)]);
-    let of_name =
-        |name, default| env::var(name).map_or(default, |value| value.parse().expect("a number"));
-    let mut scenario = scenario.clone();
-    scenario.ticks = of_name("TICKS", scenario.ticks);
-    scenario.most_faults = of_name("FAULTS", scenario.most_faults);
-    while let Some((choices, before)) = untried.pop_front() {
-        let (state, next) = run(&scenario, &redis, &choices, before, &mut seen);
-        found.steps += 1;
-        found.longest = found.longest.max(choices.len());
-        for choice in 0..next {
-            let mut choices = choices.clone();
-            choices.push(choice);
-            untried.push_back((choices, state));
-        }
-    }
-    found.states = seen.len();
-    println!("{name}: {found:?} in {:.1?}", began.elapsed());
+struct Search {
+    seen: HashSet<State>,
+    found: Found,
+    /// What has to be tried: choices from the begin, and the state before the last of them.
+    untried: Vec<(Vec<Event>, State)>,
 }
 
-/// One run: the state to which these choices lead, and in how many ways it goes on, if it is new.
-fn run<P: Scripted<Cost = u32>>(
+/// All states of a scenario: while the clock moves, with a fault, and, of two callers, with a fault during which the clock
+/// moves and with two faults. `TICKS`, `FAULTS` and `CALLERS` set how much of each there is at once.
+pub(crate) fn explore_all<P: Scripted<Cost = u32>>(name: &str, scenario: &Scenario<P>) {
+    let by_name = |name| env::var(name).ok().map(|value| value.parse::<u8>().expect("a number"));
+    let by_names = ["TICKS", "FAULTS", "CALLERS"].map(by_name);
+    if let [None, None, None] = by_names {
+        explore(name, scenario, 3, 1, (0, &[]));
+        explore(name, scenario, 3, 0, (1, &AT_ONCE));
+        explore(name, scenario, 2, 0, (1, &SLOW));
+        explore(name, scenario, 2, 0, (2, &AT_ONCE));
+    } else {
+        let [ticks, faults, callers] = by_names.map(Option::unwrap_or_default);
+        let callers = if callers == 0 { 3 } else { callers };
+        explore(
+            name,
+            scenario,
+            callers.into(),
+            ticks,
+            (faults, &[AT_ONCE.as_slice(), &SLOW].concat()),
+        );
+    }
+}
+
+fn explore<P: Scripted<Cost = u32>>(
+    name: &str,
     scenario: &Scenario<P>,
-    redis: &Redis,
-    choices: &[u8],
+    callers: usize,
+    ticks: u8,
+    (most_faults, faults): (u8, &[Fault]),
+) {
+    let mut scenario = Scenario { ticks, most_faults, faults: faults.to_vec(), ..scenario.clone() };
+    scenario.callers.truncate(callers);
+    let (began, redis) = (Instant::now(), Redis::new());
+    let mut search =
+        Search { seen: HashSet::new(), found: Found::default(), untried: vec![(Vec::new(), 0)] };
+    while let Some((choices, before)) = search.untried.pop() {
+        begin(&scenario, &redis, |world| run(world, choices, before, &mut search));
+    }
+    let (found, time) = (search.found, began.elapsed());
+    println!(
+        "{name}: {callers} callers, {ticks} ticks, {most_faults} faults of {faults:?}: {found:?} in {time:.1?}"
+    );
+}
+
+/// One run: these choices, and the first of those that follow, up to a state that is not new.
+fn run<P: Scripted<Cost = u32>>(
+    world: &mut World<'_, P>,
+    mut choices: Vec<Event>,
     before: State,
-    seen: &mut HashSet<State>,
-) -> (State, u8) {
-    let told = Arc::<Mutex<Vec<String>>>::default();
-    let end = thread::scope(|scope| {
-        let told = Arc::clone(&told);
-        let run = move || {
-            SEED.set(scenario.seed);
-            let mut world = World::new(scenario, redis);
-            for (index, &choice) in choices.iter().enumerate() {
-                if index + 1 == choices.len() {
-                    assert_eq!(world.state(), before, "a run that cannot be repeated");
-                }
-                let event = world.events()[usize::from(choice)];
-                told.lock().expect("whole").push(format!("{:?} {event:?}", world.now()));
-                world.act(event);
-            }
-            let state = world.state();
-            let is_new = seen.insert(state);
-            let next = if is_new { world.events().len() } else { 0 };
-            if is_new {
-                told.lock().expect("whole").push("all faults cease".into());
-                world.calm_down();
-            }
-            world.end();
-            (state, u8::try_from(next).expect("few events"))
-        };
-        // A panic within a scope loses its message otherwise.
-        scope.spawn(move || catch_unwind(AssertUnwindSafe(run))).join().expect("caught")
-    });
-    end.unwrap_or_else(|panic| {
-        let told = told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        eprintln!("This fails:\n{}", told.join("\n"));
-        resume_unwind(panic)
-    })
+    search: &mut Search,
+) {
+    if let Some((&last, earlier)) = choices.split_last() {
+        earlier.iter().for_each(|&event| world.repeat(event));
+        assert_eq!(world.state(), before, "a run that cannot be repeated");
+        world.act(last);
+    }
+    loop {
+        search.found.steps += 1;
+        search.found.longest = search.found.longest.max(choices.len());
+        let state = world.state();
+        if !search.seen.insert(state) {
+            return;
+        }
+        search.found.states += 1;
+        let mut next = world.events();
+        let goes_on = if world.is_calmed_down_here() { None } else { next.pop() };
+        for event in next {
+            let choices = choices.iter().copied().chain([event]).collect();
+            search.untried.push((choices, state));
+        }
+        let Some(event) = goes_on else { return world.calm_down() };
+        world.act(event);
+        choices.push(event);
+    }
 }

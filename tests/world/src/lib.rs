@@ -6,11 +6,18 @@
 //! demands that each caller gets an answer.
 #![cfg(test)]
 
+mod compare;
 mod explore;
 mod fixed;
 mod ledger;
+#[path = "../../redis_scripts/random.rs"]
+#[allow(dead_code)]
+mod random;
 #[path = "../../redis_laws/simulation/requests.rs"]
 mod requests;
+#[path = "../../redis_scripts/server.rs"]
+#[allow(dead_code)]
+mod server;
 mod store;
 mod structs;
 mod wire;
@@ -20,19 +27,10 @@ use std::time::Duration;
 
 use tollgate::{InFlight, Rate, SlidingWindowLog, SmoothBursty, TokenBucket};
 
-use explore::explore;
+use compare::compare;
+use explore::explore_all;
 use ledger::Law;
-use world::{Call, Fault, Scenario};
-
-const ALL: &[Fault] = &[
-    Fault::Refuse,
-    Fault::Cut,
-    Fault::Silence,
-    Fault::Cancel,
-    Fault::Lose,
-    Fault::Crash,
-    Fault::Standstill,
-];
+use world::{Call, Scenario};
 
 /// How long a caller waits that does not wait for ever: for one permit, and not for two.
 const TIME: Duration = ms(150);
@@ -41,63 +39,60 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-#[test]
-fn token_bucket() {
-    let scenario = Scenario {
-        policy: TokenBucket::new(Rate::per_second(10.0), 1),
-        law: Law::Rate { burst: 1.0, per_second: 10.0 },
-        callers: &[(0, Call::Wait), (0, Call::Wait), (1, Call::Wait)],
-        faults: ALL,
-        most_faults: 0,
-        ticks: 1,
-        gives_back: false,
-        seed: 7,
-    };
-    explore("token bucket", &scenario);
+fn token_bucket() -> Scenario<TokenBucket> {
+    Scenario {
+        callers: vec![(0, Call::Wait), (1, Call::Wait), (0, Call::Wait)],
+        ..Scenario::new(
+            TokenBucket::new(Rate::per_second(10.0), 1),
+            Law::Rate { burst: 1.0, per_second: 10.0 },
+        )
+    }
 }
 
-#[test]
-fn smooth_bursty() {
-    let scenario = Scenario {
-        policy: SmoothBursty::new(Rate::per_second(10.0)).max_burst(ms(100)),
-        // One is stored, and one is not yet paid for.
-        law: Law::Rate { burst: 2.0, per_second: 10.0 },
-        callers: &[(0, Call::Wait), (0, Call::Timed(TIME)), (1, Call::Try)],
-        faults: ALL,
-        most_faults: 0,
-        ticks: 1,
-        gives_back: false,
-        seed: 7,
-    };
-    explore("smooth bursty", &scenario);
+fn smooth_bursty() -> Scenario<SmoothBursty> {
+    Scenario {
+        callers: vec![(0, Call::Timed(TIME)), (1, Call::Try), (0, Call::Wait)],
+        ..Scenario::new(
+            SmoothBursty::new(Rate::per_second(10.0)).max_burst(ms(100)),
+            // One is stored, and one is not yet paid for.
+            Law::Rate { burst: 2.0, per_second: 10.0 },
+        )
+    }
 }
 
-#[test]
-fn window() {
-    let scenario = Scenario {
-        policy: SlidingWindowLog::new(1, ms(100)),
-        law: Law::Window { most: 1, span: ms(100) },
-        callers: &[(0, Call::Wait), (1, Call::Wait), (1, Call::Timed(TIME))],
-        faults: ALL,
-        most_faults: 0,
-        ticks: 1,
+fn window() -> Scenario<SlidingWindowLog> {
+    Scenario {
+        callers: vec![(0, Call::Wait), (1, Call::Timed(TIME)), (1, Call::Wait)],
         gives_back: true,
-        seed: 7,
-    };
-    explore("window", &scenario);
+        ..Scenario::new(SlidingWindowLog::new(1, ms(100)), Law::Window { most: 1, span: ms(100) })
+    }
 }
 
-#[test]
-fn in_flight() {
-    let scenario = Scenario {
-        policy: InFlight::new(1),
-        law: Law::Places { most: 1 },
-        callers: &[(0, Call::Wait), (0, Call::Wait), (1, Call::Wait)],
-        faults: ALL,
-        most_faults: 0,
-        ticks: 1,
+fn in_flight() -> Scenario<InFlight> {
+    Scenario {
+        callers: vec![(0, Call::Wait), (1, Call::Wait), (0, Call::Wait)],
         gives_back: true,
-        seed: 7,
-    };
-    explore("in flight", &scenario);
+        ..Scenario::new(InFlight::new(1), Law::Places { most: 1 })
+    }
 }
+
+macro_rules! each_rule {
+    ($($rule:ident)*) => {
+        /// All orders.
+        mod all {
+            $(#[test]
+            fn $rule() {
+                super::explore_all(stringify!($rule), &super::$rule());
+            })*
+        }
+
+        mod scripts_are_answered_as_by_redis {
+            $(#[test]
+            fn $rule() {
+                super::compare(&super::$rule());
+            })*
+        }
+    };
+}
+
+each_rule! { token_bucket smooth_bursty window in_flight }

@@ -25,7 +25,12 @@ impl Memory {
         self.keys.clear();
     }
 
-    fn expire(&mut self, now: Duration) {
+    /// The millisecond after which a key is gone; zero if it is not there, or stays.
+    pub(crate) fn dies(&self, key: &str) -> u64 {
+        self.keys.get(key.as_bytes()).and_then(|(_, dies)| *dies).unwrap_or_default()
+    }
+
+    pub(crate) fn expire(&mut self, now: Duration) {
         let now = now.as_millis();
         self.keys.retain(|_, (_, dies)| dies.is_none_or(|dies| now <= u128::from(dies)));
     }
@@ -64,27 +69,44 @@ impl Redis {
 
     /// Runs the script of a request, which is one step for all others.
     pub(crate) fn run(&self, memory: &mut Memory, now: Duration, request: &Request) -> Value {
-        memory.expire(now);
-        *lock(&self.turn) = Turn { memory: std::mem::take(memory), now };
-        let value = self.evaluate(request).unwrap_or_else(|error| panic!("a mistake: {error}"));
-        *memory = std::mem::take(&mut lock(&self.turn).memory);
-        value
+        let script = (request.script.digest(), request.script.text());
+        self.evaluate(memory, now, script, (&request.key, &request.arguments))
     }
 
-    fn evaluate(&self, request: &Request) -> Result<Value> {
+    /// The same for any script, by its digest or another name, and its text.
+    pub(crate) fn evaluate(
+        &self,
+        memory: &mut Memory,
+        now: Duration,
+        script: (&str, &str),
+        (key, arguments): (&str, &[Vec<u8>]),
+    ) -> Value {
+        memory.expire(now);
+        *lock(&self.turn) = Turn { memory: std::mem::take(memory), now };
+        let value = self.call(script, key, arguments);
+        *memory = std::mem::take(&mut lock(&self.turn).memory);
+        value.unwrap_or_else(|error| panic!("a mistake: {error}"))
+    }
+
+    fn call(
+        &self,
+        (digest, text): (&str, &str),
+        key: &str,
+        arguments: &[Vec<u8>],
+    ) -> Result<Value> {
         let list = |items: &mut dyn Iterator<Item = &[u8]>| -> Result<Table> {
             let strings = items.map(|item| self.lua.create_string(item));
             self.lua.create_sequence_from(strings.collect::<Result<Vec<_>>>()?)
         };
         let globals = self.lua.globals();
-        globals.set("KEYS", list(&mut [request.key.as_bytes()].into_iter())?)?;
-        globals.set("ARGV", list(&mut request.arguments.iter().map(Vec::as_slice))?)?;
+        globals.set("KEYS", list(&mut [key.as_bytes()].into_iter())?)?;
+        globals.set("ARGV", list(&mut arguments.iter().map(Vec::as_slice))?)?;
         let mut scripts = lock(&self.scripts);
-        let script = match scripts.get(request.script.digest()) {
+        let script = match scripts.get(digest) {
             Some(script) => script.clone(),
             None => {
-                let script = self.lua.load(request.script.text()).into_function()?;
-                scripts.insert(request.script.digest().to_owned(), script.clone());
+                let script = self.lua.load(text).into_function()?;
+                scripts.insert(digest.to_owned(), script.clone());
                 script
             }
         };
@@ -146,10 +168,14 @@ fn command(lua: &Lua, turn: &mut Turn, arguments: &[LuaValue]) -> Result<LuaValu
             string(b"OK")
         }
         [b"SETRANGE", key, at, value] => {
-            let (at, (bytes, _)) = (whole(at)? as usize, keys.entry(key.to_vec()).or_default());
-            bytes.resize(bytes.len().max(at + value.len()), 0);
-            bytes[at..at + value.len()].copy_from_slice(value);
-            Ok(LuaValue::Number(bytes.len() as f64))
+            let at = whole(at)? as usize;
+            if !value.is_empty() {
+                let (bytes, _) = keys.entry(key.to_vec()).or_default();
+                bytes.resize(bytes.len().max(at + value.len()), 0);
+                bytes[at..at + value.len()].copy_from_slice(value);
+            }
+            let length = keys.get(key).map_or(0, |(bytes, _)| bytes.len());
+            Ok(LuaValue::Number(length as f64))
         }
         [b"DEL", key] => Ok(LuaValue::Number(f64::from(u8::from(keys.remove(key).is_some())))),
         _ => Err(Error::runtime(format!("ERR unknown command {arguments:?}"))),

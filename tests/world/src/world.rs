@@ -3,17 +3,20 @@
 use std::collections::hash_map::DefaultHasher;
 use std::future::Future;
 use std::hash::{Hash, Hasher};
+use std::panic::resume_unwind;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
 use std::time::Duration;
 
 use redis::Value;
-use tollgate::redis::{Failure, RedisGrant, RedisRateLimiter, Scripted};
+use tollgate::redis::{Failure, RedisGrant, RedisRateLimiter, Request, Scripted};
 use tollgate::{Acquire, Cost, Error, ManualClock};
 
 use crate::explore::State;
+use crate::fixed::SEED;
 use crate::ledger::{Law, Ledger, returned};
 use crate::requests::Form;
 use crate::store::{Memory, Redis};
@@ -22,12 +25,13 @@ use crate::wire::{Net, Wire, hash_reply, lost, refused};
 const PROCESSES: usize = 2;
 const DEADLINE: Duration = Duration::from_millis(400);
 const LEASE: Duration = Duration::from_secs(1);
-/// How long all stands still but the clock: longer than a lease, a deadline, and any wait.
+/// How long all stands still but the clock and its alarms: longer than a lease, a deadline, and any wait.
 const STANDSTILL: Duration = Duration::from_millis(1_300);
 /// How far the server's clock is behind.
 const BEHIND: Duration = Duration::from_secs(3_600);
-/// Longer than all that three callers wait for, after an outage.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than all that three callers wait for: after an outage, and where nothing has gone wrong. The second is shorter
+/// than a lease, so that no place comes back by the end of one.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(10), Duration::from_millis(500)];
 
 /// How a caller asks for a permit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,9 +56,17 @@ pub(crate) enum Fault {
     Lose,
     /// A process ends, with all its callers.
     Crash,
-    /// All stands still for longer than a lease.
+    /// Callers, requests and replies stand still for longer than a lease. Alarms go off: a process that is stopped as a
+    /// whole is a test of `tests/fleet`.
     Standstill,
 }
+
+/// Those that take no time.
+pub(crate) const AT_ONCE: [Fault; 5] =
+    [Fault::Refuse, Fault::Cut, Fault::Cancel, Fault::Lose, Fault::Crash];
+
+/// Those during which the clock moves.
+pub(crate) const SLOW: [Fault; 2] = [Fault::Silence, Fault::Standstill];
 
 /// What is tried.
 #[derive(Clone, Debug)]
@@ -62,8 +74,8 @@ pub(crate) struct Scenario<P> {
     pub(crate) policy: P,
     pub(crate) law: Law,
     /// Each at a process.
-    pub(crate) callers: &'static [(usize, Call)],
-    pub(crate) faults: &'static [Fault],
+    pub(crate) callers: Vec<(usize, Call)>,
+    pub(crate) faults: Vec<Fault>,
     /// The most of them in a run.
     pub(crate) most_faults: u8,
     /// How many times the clock moves before all faults cease.
@@ -72,6 +84,14 @@ pub(crate) struct Scenario<P> {
     pub(crate) gives_back: bool,
     /// On which the pauses of a process depend.
     pub(crate) seed: u8,
+}
+
+impl<P> Scenario<P> {
+    /// Without callers, and without what goes wrong.
+    pub(crate) fn new(policy: P, law: Law) -> Self {
+        let (callers, faults) = (Vec::new(), Vec::new());
+        Self { policy, law, callers, faults, most_faults: 0, ticks: 0, gives_back: false, seed: 7 }
+    }
 }
 
 /// What can happen next.
@@ -134,7 +154,7 @@ struct Process<P: Scripted> {
     lost_refunds: usize,
 }
 
-pub(crate) struct World<'a, P: Scripted<Cost = u32>> {
+pub(crate) struct World<'a, P: Scripted> {
     scenario: &'a Scenario<P>,
     redis: &'a Redis,
     memory: Memory,
@@ -147,12 +167,16 @@ pub(crate) struct World<'a, P: Scripted<Cost = u32>> {
     ticks: u8,
     /// A request was run out of order, the server has lost its data or a lease has ended: more places may be out.
     is_excused: bool,
+    /// What has happened. `None`: from here on nothing goes wrong any more.
+    happened: Vec<(Duration, Option<Event>)>,
     /// Redis was away for the deadline: what was to be given back meanwhile is not.
     may_drop: bool,
+    /// What the server has run, when by its clock, and its answer, if that is to be kept.
+    pub(crate) executed: Option<Vec<(Request, Duration, Value)>>,
 }
 
 impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
-    pub(crate) fn new(scenario: &'a Scenario<P>, redis: &'a Redis) -> Self {
+    fn new(scenario: &'a Scenario<P>, redis: &'a Redis) -> Self {
         let clock = ManualClock::new();
         clock.advance(2 * BEHIND);
         let net = Arc::<Mutex<Net>>::default();
@@ -191,7 +215,9 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
             faults: scenario.most_faults,
             ticks: scenario.ticks,
             is_excused: false,
+            happened: Vec::new(),
             may_drop: false,
+            executed: None,
         }
     }
 
@@ -200,7 +226,9 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
     }
 
     fn server_time(&self) -> Duration {
-        self.clock.elapsed() - BEHIND
+        // A key numbers its charges from the microsecond in which it begins, and a charge takes longer than one.
+        let since_loss = Duration::from_millis(u64::from(self.ledger.has_lost()));
+        self.clock.elapsed() - BEHIND + since_loss
     }
 
     fn net(&self) -> std::sync::MutexGuard<'_, Net> {
@@ -310,7 +338,15 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
         late.map(|message| (message.process, message.nth)).collect()
     }
 
+    /// What happens next.
     pub(crate) fn act(&mut self, event: Event) {
+        self.repeat(event);
+        self.check();
+    }
+
+    /// The same in a run that was checked before.
+    pub(crate) fn repeat(&mut self, event: Event) {
+        self.happened.push((self.now(), Some(event)));
         match event {
             Event::Come(index) => self.come(index),
             Event::Poll(index) => self.poll(index),
@@ -329,7 +365,7 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
             }
         }
         self.send();
-        self.check();
+        self.excuse_lapsed_leases();
     }
 
     /// The threads that send have nothing left to do, and what they do next is on its way.
@@ -366,11 +402,7 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
                     message.is_awaited &= message.process != index;
                 }
             }
-            Fault::Standstill => {
-                // Leases end, perhaps of a place whose caller has yet to take it.
-                self.is_excused = true;
-                self.clock.advance(STANDSTILL);
-            }
+            Fault::Standstill => self.clock.advance(STANDSTILL),
             Fault::Silence => {
                 let deadline = self.net().messages[index].deadline();
                 self.tick(deadline.max(self.clock.elapsed()));
@@ -446,6 +478,9 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
         let message = self.net().messages[index].clone();
         let (process, request, now) = (message.process, &message.request, self.server_time());
         let value = self.redis.run(&mut self.memory, now, request);
+        if let Some(executed) = &mut self.executed {
+            executed.push((request.clone(), now, value.clone()));
+        }
         let booked = self.ledger.note(self.form, (process, request), (now, &value));
         let renewed = self.now() + LEASE;
         let sender = &mut self.processes[process];
@@ -467,8 +502,12 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
     fn reply(&mut self, index: usize) {
         let message = self.net().messages.remove(index);
         let (value, booked) = message.reply.expect("it was run");
+        // Places whose lease has ended meanwhile are not granted.
+        let is_place = matches!(self.scenario.law, Law::Places { .. });
+        let is_over = is_place && self.processes[message.process].counts_until <= self.now();
         for booked in booked {
-            self.ledger.charges[booked].is_heard = true;
+            let charge = &mut self.ledger.charges[booked];
+            (charge.is_heard, charge.is_returned) = (!is_over, charge.is_returned || is_over);
         }
         let mut hasher = DefaultHasher::new();
         hash_reply(&value, &mut hasher);
@@ -508,7 +547,7 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
     }
 
     /// What holds at any time.
-    fn check(&mut self) {
+    fn check(&self) {
         let now = self.now();
         self.ledger.check(self.scenario.law);
         for index in 0..PROCESSES {
@@ -517,17 +556,30 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
             assert!(used <= due, "{used} granted in process {index}, {due} charged and due");
         }
         let Law::Places { most } = self.scenario.law else { return };
-        let mut out = 0;
-        for caller in &self.callers {
-            if matches!(caller.stage, Stage::Granted(Some(_))) {
-                let process = &self.processes[caller.process];
-                // Nothing renews the lease of a process that has ended, or whose requests do not arrive.
-                let counts = now < process.counts_until;
-                self.is_excused |= !counts && process.is_alive;
-                out += usize::from(counts);
-            }
-        }
+        // Nothing renews the lease of a process that has ended.
+        let counts = |it: &&Caller<P>| {
+            matches!(it.stage, Stage::Granted(Some(_)))
+                && now < self.processes[it.process].counts_until
+        };
+        let out = self.callers.iter().filter(counts).count();
         assert!(out <= most || self.is_excused, "{out} places are out");
+    }
+
+    /// A process that holds a place, or has one for a caller that is yet to take it, and whose requests do not arrive,
+    /// holds it for longer than the server counts it.
+    fn excuse_lapsed_leases(&mut self) {
+        if !matches!(self.scenario.law, Law::Places { .. }) {
+            return;
+        }
+        for index in 0..PROCESSES {
+            let process = &self.processes[index];
+            let returned =
+                |it: &&Caller<P>| it.process == index && matches!(it.stage, Stage::Granted(None));
+            let returned = self.callers.iter().filter(returned).count();
+            self.is_excused |= process.is_alive
+                && process.counts_until <= self.now()
+                && self.ledger.kept(index, true, Duration::MAX) > returned;
+        }
     }
 
     /// How many grants the callers of a process have got and not given back; of places, all that they have got.
@@ -540,45 +592,42 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
         self.callers.iter().filter(|it| it.process == process && is_used(&it.stage)).count()
     }
 
-    /// All that can be done now is done, until nothing is left but to wait.
-    fn settle(&mut self) {
-        for round in 0.. {
-            assert!(round < 100, "it has no end");
-            let mut is_done = true;
-            while !self.net().messages.is_empty() {
-                if self.net().messages[0].reply.is_none() {
-                    self.act(Event::Execute(0));
-                } else {
-                    self.act(Event::Reply(0));
-                }
-                is_done = false;
-            }
-            for index in 0..self.callers.len() {
-                let caller = &self.callers[index];
-                if !self.processes[caller.process].is_alive {
-                    continue;
-                }
-                match caller.stage {
-                    Stage::Waiting(_) if caller.flag.0.load(Ordering::SeqCst) => {
-                        self.act(Event::Poll(index));
-                        is_done = false;
-                    }
-                    Stage::Granted(Some(_)) => {
-                        self.act(Event::GiveBack(index));
-                        is_done = false;
-                    }
-                    _ => {}
-                }
-            }
-            if is_done {
-                return;
-            }
+    /// What a world without faults does next. `None`: nothing is left but to wait.
+    fn next_calmly(&self) -> Option<Event> {
+        if let Some(message) = self.net().messages.first() {
+            return Some(if message.reply.is_none() { Event::Execute(0) } else { Event::Reply(0) });
         }
+        self.callers.iter().enumerate().find_map(|(index, caller)| match caller.stage {
+            _ if !self.processes[caller.process].is_alive => None,
+            Stage::Waiting(_) if caller.flag.0.load(Ordering::SeqCst) => Some(Event::Poll(index)),
+            Stage::Granted(Some(_)) => Some(Event::GiveBack(index)),
+            _ => None,
+        })
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..1_000 {
+            let Some(event) = self.next_calmly() else { return };
+            self.act(event);
+        }
+        panic!("it has no end");
+    }
+
+    fn is_answered(&self, caller: &Caller<P>) -> bool {
+        !self.processes[caller.process].is_alive || !matches!(caller.stage, Stage::Waiting(_))
+    }
+
+    /// Whether the search has to [calm this state down](Self::calm_down). Otherwise the first step of that is one of the
+    /// steps that the search tries, so that it is enough to calm down what follows.
+    pub(crate) fn is_calmed_down_here(&self) -> bool {
+        self.next_calmly().is_none()
+            || self.net().messages.iter().any(|message| !message.is_awaited)
+            || self.callers.iter().all(|caller| self.is_answered(caller))
     }
 
     /// Time passes until `is_over` says so.
     fn wait_until(&mut self, what: &str, mut is_over: impl FnMut(&mut Self) -> bool) {
-        let until = self.clock.elapsed() + PATIENCE;
+        let until = self.clock.elapsed() + PATIENCE[usize::from(!self.has_failed())];
         loop {
             if is_over(self) {
                 return;
@@ -600,8 +649,13 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
             let due = self.clock.next_due().map(|due| due - 2 * BEHIND);
             panic!("{what} hangs at {:?}, the next alarm is at {due:?}: {limiters:?}", self.now());
         };
+        self.pass(next);
+    }
+
+    fn pass(&mut self, next: Duration) {
         self.tick(next);
         self.send();
+        self.excuse_lapsed_leases();
         self.check();
     }
 
@@ -612,9 +666,7 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
             assert!(self.has_failed(), "{error} without a fault");
             self.settle();
             if let Some(next) = self.next_time() {
-                self.tick(next);
-                self.send();
-                self.check();
+                self.pass(next);
             }
         }
         panic!("{what} does not find Redis again");
@@ -637,13 +689,10 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
 
     /// No fault any more: each caller gets an answer, and the accounts are right.
     pub(crate) fn calm_down(&mut self) {
+        self.happened.push((self.now(), None));
         self.net().messages.retain(|message| message.is_awaited);
         self.wait_until("a caller", |world| {
-            let is_over = |caller: &Caller<P>| {
-                !world.processes[caller.process].is_alive
-                    || !matches!(caller.stage, Stage::Waiting(_))
-            };
-            world.callers.iter().all(is_over)
+            world.callers.iter().all(|caller| world.is_answered(caller))
         });
         for index in 0..PROCESSES {
             if !self.processes[index].is_alive {
@@ -683,9 +732,40 @@ impl<'a, P: Scripted<Cost = u32>> World<'a, P> {
     }
 
     /// The run is over: nothing of it stays in memory.
-    pub(crate) fn end(mut self) {
+    fn end(mut self) {
         self.callers.clear();
         self.processes[0].wire.close();
         self.clock.advance(Duration::from_secs(1));
     }
+}
+
+/// A run that fails says what has happened.
+impl<P: Scripted> Drop for World<'_, P> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("This fails:");
+            for (time, event) in &self.happened {
+                let event =
+                    event.map_or("all faults cease".to_owned(), |event| format!("{event:?}"));
+                eprintln!("{time:?} {event}");
+            }
+        }
+    }
+}
+
+/// A run of a world, on a thread that draws the random numbers of the scenario.
+pub(crate) fn begin<P: Scripted<Cost = u32>, R: Send>(
+    scenario: &Scenario<P>,
+    redis: &Redis,
+    run: impl FnOnce(&mut World<'_, P>) -> R + Send,
+) -> R {
+    let run = || {
+        SEED.set(scenario.seed);
+        let mut world = World::new(scenario, redis);
+        let result = run(&mut world);
+        world.end();
+        result
+    };
+    let end = thread::scope(|scope| scope.spawn(run).join());
+    end.unwrap_or_else(|panic| resume_unwind(panic))
 }
