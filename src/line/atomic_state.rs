@@ -423,12 +423,15 @@ mod tests {
         published: Published,
         schedule: Schedule,
         state: RateState,
+        /// The position when it was published, or a charge recorded.
+        recorded: i128,
     }
 
     impl Twins {
         fn new(schedule: Schedule, position: i128, now: Nanos) -> Self {
             let (word, published) = (AtomicState::locked(), Published::default());
-            let mut twins = Self { word, published, schedule, state: RateState::new(position) };
+            let state = RateState::new(position);
+            let mut twins = Self { word, published, schedule, state, recorded: position };
             twins.publish(now);
             twins
         }
@@ -436,11 +439,13 @@ mod tests {
         fn publish(&mut self, now: Nanos) {
             assert_eq!(self.word.lock(&mut self.published), None);
             self.word.publish(&mut self.published, &self.schedule, &self.state, now);
+            self.recorded = self.state.position;
         }
 
         /// Asks both, and demands the same answer and the same state afterwards.
         fn ask(&mut self, now: Nanos, permits: u64) -> Result<Attempt<RateReceipt>, TestCaseError> {
-            let mut told = self.word.attempt(now, permits);
+            let before = self.state.position;
+            let (mut told, mut is_recorded) = (self.word.attempt(now, permits), false);
             if told == Attempt::Undecided {
                 let (recorded, found) = self.word.attempt_recorded(now, permits);
                 let is_granted = matches!(recorded, Attempt::Granted(_));
@@ -449,8 +454,10 @@ mod tests {
                     let full = self.schedule.position_at(now) - i128::from(self.schedule.burst);
                     prop_assert_eq!(i128::from(found.level), self.state.position - full);
                     prop_assert_eq!(i128::from(found.units), self.schedule.units(permits));
+                    let unrecorded = (before != self.recorded).then_some([self.recorded, before]);
+                    prop_assert_eq!(self.word.unrecorded(&self.published, &found), unrecorded);
                     self.word.open_slot_behind(&mut self.published, &found, now);
-                    prop_assert!(self.word.unrecorded(&self.published, &found).is_some());
+                    is_recorded = true;
                 }
                 told = recorded;
             }
@@ -460,6 +467,9 @@ mod tests {
                 Attempt::Granted(receipt) => {
                     prop_assert!(!exceeds && ready <= now);
                     prop_assert_eq!(*receipt, self.schedule.charge(&mut self.state, now, permits));
+                    if is_recorded {
+                        self.recorded = self.state.position;
+                    }
                 }
                 Attempt::NotBefore(due) => {
                     prop_assert!(!exceeds && ready > now);
@@ -483,6 +493,8 @@ mod tests {
                     let is_ready = one.is_ok_and(|one| one.has_come(now));
                     prop_assert!(is_ready);
                     let taken = most.min(u64::from(stored.max(1)));
+                    // As nothing records it.
+                    prop_assert!(taken <= self.schedule.most_in_a_slot());
                     prop_assert_eq!(receipt, self.schedule.charge(&mut self.state, now, taken));
                 }
                 Attempt::NotBefore(due) => {
