@@ -581,7 +581,7 @@ mod tests {
         ) {
             let position = schedule.position_at(Nanos::new(start));
             let mut twins = Twins::new(schedule, position, Nanos::new(start));
-            let (mut now, mut highest) = (start, 0);
+            let (mut now, mut highest, mut kept) = (start, 0, None);
             for (step, permits, change) in calls {
                 now = now.saturating_add_signed(step).min(END.get() - 1);
                 let at = Nanos::new(now);
@@ -599,7 +599,16 @@ mod tests {
                         twins.schedule.refund(&mut twins.state, at, permits, receipt);
                         twins.publish(at);
                     },
-                    3..5 => _ = twins.ask_up_to(at, permits)?,
+                    3 => if let Attempt::Granted(receipt) = twins.ask(at, permits)? {
+                        kept = Some((permits, receipt));
+                    },
+                    // The position may fall behind that of the last change.
+                    4 => if let Some((permits, receipt)) = kept.take() {
+                        twins.word.lock(&mut twins.published);
+                        twins.schedule.refund(&mut twins.state, at, permits, receipt);
+                        twins.publish(at);
+                    },
+                    5 => _ = twins.ask_up_to(at, permits)?,
                     _ => _ = twins.ask(at, permits)?,
                 }
                 // No word under other parameters comes again.
@@ -628,6 +637,13 @@ mod tests {
         let mut twins = Twins::new(schedule, 0, latest);
         assert_eq!(twins.word.attempt(latest, 1 << 62), Attempt::Undecided);
         assert!(matches!(twins.ask(latest, (1 << 62) - 1), Ok(Attempt::Granted(_))));
+        // The same of a day each.
+        let slow = Schedule::new(Rate::every(Duration::from_secs(86_400)), Duration::ZERO);
+        let mut days = Twins::new(slow, 0, Nanos::ZERO);
+        let too_many = TOO_WIDE >> slow.shift;
+        assert!(too_many < slow.most());
+        assert!(matches!(days.ask(Nanos::ZERO, too_many), Ok(Attempt::Undecided)));
+        assert!(matches!(days.ask(Nanos::ZERO, too_many - 1), Ok(Attempt::Granted(_))));
         // Charged beyond what could be published, it is still read right, and then kept in the mutex.
         let charged = twins.word.lock(&mut twins.published);
         assert_eq!(charged, Some([0, twins.state.position]));

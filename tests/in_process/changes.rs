@@ -258,6 +258,18 @@ fn in_a_pause_no_part_is_named() {
 }
 
 #[test]
+fn a_new_burst_holds_for_calls_without_a_lock_too() {
+    let policy = |burst| SmoothBursty::new(Rate::per_second(5.0)).max_burst(burst);
+    let (clock, limiter) = limiter(policy(secs(1)));
+    for (burst, at_once) in [(1, 6), (2, 11), (1, 6)] {
+        limiter.set_policy(policy(secs(burst)));
+        clock.advance(secs(60));
+        let granted = (0..20).filter(|_| limiter.try_acquire(1).is_ok()).count();
+        assert_eq!(granted, at_once, "{burst} s");
+    }
+}
+
+#[test]
 fn a_new_rate_inside_a_lock_out_keeps_the_number_of_permits() {
     let (_, limiter) = limiter(LockOut::new(bucket(1.0, 10), secs(60)));
     limiter.try_acquire(4).expect("full");

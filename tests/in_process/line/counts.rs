@@ -35,6 +35,17 @@ fn every_call_is_counted_once() {
 }
 
 #[test]
+fn a_caller_that_is_granted_in_the_instant_in_which_it_came_has_not_waited() {
+    let (_clock, limiter) = bursty(5.0);
+    let first = limiter.try_acquire(1).expect("a grant");
+    let mut second = limiter.acquire(1);
+    assert!(is_waiting(&mut second));
+    first.refund();
+    assert_eq!(outcome(&mut second).expect("a grant").waited(), ms(0));
+    assert_eq!((limiter.waits().count(), limiter.stats().granted), (0, 2));
+}
+
+#[test]
 fn leaving_without_a_grant_counts_as_giving_up() {
     let (clock, limiter) = busy(5.0);
     let mut waiting = limiter.acquire(1);

@@ -371,3 +371,31 @@ fn a_queue_that_was_empty_forgets_all_shares() {
     clock.advance(ms(49_150));
     assert_eq!((granted(&limiter, 0, &first), granted(&limiter, 1, &second)), (1, 0));
 }
+
+#[test]
+fn what_a_tenant_takes_while_no_caller_waits_costs_it_no_turn() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(10.0), 3), &clock);
+    // There was a queue before.
+    drop(limiter.acquire_for(&2, 3).reserve().expect("at once"));
+    limiter.try_acquire(3).expect("full");
+    drop(limiter.acquire_for(&2, 1).reserve().expect("a place"));
+    clock.advance(secs(1));
+    drop(outcome(&mut limiter.acquire_for(&0, 3)).expect("full again"));
+    let [mut first, mut second] = [0, 1].map(|tenant| limiter.acquire_for(&tenant, 1));
+    assert!(is_waiting(&mut first) && is_waiting(&mut second));
+    clock.advance(ms(100));
+    assert_eq!(outcome(&mut first).expect("a grant").waited(), ms(100));
+    assert!(is_waiting(&mut second));
+}
+
+#[test]
+fn a_caller_that_does_not_wait_is_told_when_no_caller_waits() {
+    let (_clock, limiter) = busy(10.0);
+    let _flood = join(&limiter, 0, 1, 5);
+    let turn = limiter.acquire_for(&1, 1).reserve().expect("a place");
+    assert_eq!(turn.delay(), ms(200));
+    drop(turn);
+    let denied = limiter.try_acquire(1).expect_err("five wait");
+    assert_eq!(denied.retry_after(), Some(ms(600)));
+}
