@@ -258,6 +258,15 @@ fn in_a_pause_no_part_is_named() {
 }
 
 #[test]
+fn a_bucket_owes_the_same_time_at_a_new_rate() {
+    let (_, limiter) = limiter(bucket(1.0, 10));
+    limiter.try_acquire(10).expect("full").settle(15).expect("five are owed");
+    limiter.set_policy(bucket(10.0, 10));
+    let denied = limiter.try_acquire(1).expect_err("owed");
+    assert_eq!(denied.retry_after(), Some(secs(5) + ms(100)));
+}
+
+#[test]
 fn a_new_burst_holds_for_calls_without_a_lock_too() {
     let policy = |burst| SmoothBursty::new(Rate::per_second(5.0)).max_burst(burst);
     let (clock, limiter) = limiter(policy(secs(1)));

@@ -238,6 +238,38 @@ fn a_new_kind_starts_with_no_more_than_the_old_one_had_and_not_before_it() {
 }
 
 #[test]
+fn what_was_charged_to_an_earlier_state_of_a_kind_does_not_come_back_to_a_later_one() {
+    let clock = ManualClock::new();
+    let bucket = || AnyPolicy::from(TokenBucket::new(rate(1.0), 10));
+    let window = || AnyPolicy::from(FixedWindow::new(5, ms(60_000)));
+    // Inside a lock-out.
+    let lock = |policy: AnyPolicy| AnyPolicy::from(LockOut::new(policy, ms(1)));
+    let limiter = RateLimiter::with_clock(lock(bucket()), &clock);
+    let taken = limiter.try_acquire(7).expect("full");
+    for policy in [window(), bucket()] {
+        limiter.set_policy(lock(policy));
+    }
+    assert_eq!(limiter.available(), 3);
+    taken.refund();
+    assert_eq!(limiter.available(), 3);
+    // Nor does a lock-out that came later keep back what is charged to it.
+    let limiter = RateLimiter::with_clock(bucket(), &clock);
+    limiter.set_policy(lock(bucket()));
+    limiter.try_acquire(3).expect("full").refund();
+    assert_eq!(limiter.available(), 10);
+
+    // As a part that went and came again.
+    let limiter = RateLimiter::with_clock(AllOf::new([bucket()]), &clock);
+    limiter.set_policy(AllOf::new([bucket(), window()]));
+    let earlier = limiter.try_acquire(2).expect("free");
+    limiter.set_policy(AllOf::new([bucket()]));
+    limiter.set_policy(AllOf::new([bucket(), window()]));
+    limiter.try_acquire(3).expect("free");
+    earlier.refund();
+    assert_eq!(limiter.available(), 2);
+}
+
+#[test]
 fn permits_in_flight_are_counted_across_kinds_and_parts() {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(AnyPolicy::from(TokenBucket::new(rate(1.0), 10)), &clock);

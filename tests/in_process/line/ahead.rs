@@ -280,6 +280,20 @@ fn a_place_is_found_when_those_before_it_have_left() {
     assert!(outcome(&mut urgent).is_ok() && is_waiting(&mut batch));
 }
 
+/// The wait behind all was known, and is longer by what it took.
+#[test]
+fn one_that_is_granted_at_once_delays_those_that_wait() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(SlidingWindowLog::new(5, secs(10)), &clock);
+    limiter.try_acquire(3).expect("free");
+    let big = limiter.reserve(5).expect("a place");
+    let wait = || limiter.would_wait(1).expect("a wait").expect("a known one");
+    assert_eq!((big.delay(), wait()), (secs(10), secs(20)));
+    clock.advance(secs(1));
+    assert!(outcome(&mut limiter.acquire(1).ahead_by(MINUTE)).is_ok());
+    assert_eq!((big.delay(), wait()), (secs(10), secs(20)));
+}
+
 #[test]
 fn places_in_flight_go_to_those_ahead() {
     let limiter = RateLimiter::with_clock(InFlight::new(1), ManualClock::new());

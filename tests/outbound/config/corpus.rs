@@ -101,7 +101,7 @@ fn a_field_that_is_there_twice_is_refused() {
     for (field, value) in [
         ("per", "\"host\""),
         ("default", "\"1/s\""),
-        ("headroom", "\"10%\""),
+        ("headroom", "0.1"),
         ("limits", "{\"a\": \"1/s\"}"),
         ("tiers", "{\"a\": \"1/s\"}"),
     ] {

@@ -358,8 +358,9 @@ fn anthropic() {
         ("2025-01-01T00:00:00+5:30", None),
         ("2025-01-01T00:00:00+05:3", None),
     ] {
-        let reset = [("anthropic-ratelimit-requests-reset", text)];
-        assert_eq!(meter(&read(200, &reset), Unit::Requests).2, seconds.and_then(at), "{text}");
+        let remaining = ("anthropic-ratelimit-requests-remaining", "1");
+        let answer = read(200, &[remaining, ("anthropic-ratelimit-requests-reset", text)]);
+        assert_eq!(meter(&answer, Unit::Requests).2, seconds.and_then(at), "{text}");
     }
     // Overloaded: by its own headers, and for a limiter that knows whom it calls.
     let mark = ("anthropic-organization-id", "1");
