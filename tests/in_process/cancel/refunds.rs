@@ -113,23 +113,6 @@ fn a_refund_of_an_earlier_charge_while_warming_up_is_at_the_stable_price() {
     assert_eq!(before - wait(), ms(1_400));
 }
 
-/// The store was full when a later call came, which took no lock.
-#[test]
-fn a_refund_after_a_charge_of_a_full_store_returns_nothing() {
-    let clock = ManualClock::new();
-    let policy = SmoothBursty::new(Rate::per_second(5.0)).max_burst(secs(2));
-    let limiter = RateLimiter::with_clock(policy, &clock);
-    limiter.try_acquire(1).expect("on credit");
-    let mut first = limiter.acquire(3);
-    assert!(is_waiting(&mut first));
-    clock.advance(ms(200));
-    let first = outcome(&mut first).expect("a grant");
-    clock.advance(secs(60));
-    limiter.try_acquire(1).expect("one of ten");
-    first.refund();
-    assert_eq!(limiter.available(), 9);
-}
-
 #[test]
 fn a_refund_after_later_grants_is_as_if_the_permits_had_never_been_taken() {
     for (later, expected) in [(0, 4), (200, 5), (600, 5), (5000, 5)] {

@@ -35,17 +35,6 @@ fn every_call_is_counted_once() {
 }
 
 #[test]
-fn a_caller_that_is_granted_in_the_instant_in_which_it_came_has_not_waited() {
-    let (_clock, limiter) = bursty(5.0);
-    let first = limiter.try_acquire(1).expect("a grant");
-    let mut second = limiter.acquire(1);
-    assert!(is_waiting(&mut second));
-    first.refund();
-    assert_eq!(outcome(&mut second).expect("a grant").waited(), ms(0));
-    assert_eq!((limiter.waits().count(), limiter.stats().granted), (0, 2));
-}
-
-#[test]
 fn a_snapshot_has_the_quota_that_the_limiter_tells() {
     let bucket = TokenBucket::new(Rate::per_second(1.0), 10);
     let limiter = RateLimiter::with_clock(bucket, ManualClock::new());

@@ -373,22 +373,6 @@ fn a_queue_that_was_empty_forgets_all_shares() {
 }
 
 #[test]
-fn what_a_tenant_takes_while_no_caller_waits_costs_it_no_turn() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(SlidingWindowLog::new(3, secs(1)), &clock);
-    limiter.try_acquire(3).expect("free");
-    // There was a queue before.
-    drop(limiter.acquire_for(&2, 1).reserve().expect("a place"));
-    clock.advance(secs(1));
-    drop(outcome(&mut limiter.acquire_for(&0, 3)).expect("free again"));
-    let [mut first, mut second] = [0, 1].map(|tenant| limiter.acquire_for(&tenant, 2));
-    assert!(is_waiting(&mut first) && is_waiting(&mut second));
-    clock.advance(secs(1));
-    assert_eq!(outcome(&mut first).expect("a grant").waited(), secs(1));
-    assert!(is_waiting(&mut second));
-}
-
-#[test]
 fn a_caller_that_does_not_wait_is_told_when_no_caller_waits() {
     let (_clock, limiter) = busy(10.0);
     let _flood = join(&limiter, 0, 1, 5);
