@@ -184,6 +184,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn base64_has_sixty_four_digits() {
+        let bytes = [0x01, 0x96, 0xb3, 0xd3, 0xdf, 0xbf];
+        assert_eq!(bytes_of("AZaz09+/").as_deref(), Some(&bytes[..]));
+        assert_eq!(bytes_of("AZaz09+"), Some(bytes[..5].to_vec()));
+        assert_eq!(bytes_of("AZa=, z09"), Some(vec![0x01, 0x96]));
+        for other in ["AZ-z", "AZ_z", "A=Zz"] {
+            assert_eq!(bytes_of(other), None, "{other}");
+        }
+    }
+
     /// `Status { code: 8, message: "slow down", details: [RetryInfo { 2.5 s }] }`.
     const DETAILS: &str = "CAgSCXNsb3cgZG93bho2Cih0eXBlLmdvb2dsZWFwaXMuY29tL2dvb2dsZS5ycGMuUmV0cnlJbmZvEgoKCAgCEIDKte4B";
 

@@ -435,12 +435,15 @@ mod tests {
         published: Published,
         schedule: Schedule,
         state: RateState,
+        /// The position when it was published, or a charge recorded.
+        recorded: i128,
     }
 
     impl Twins {
         fn new(schedule: Schedule, position: i128, now: Nanos) -> Self {
             let (word, published) = (AtomicState::locked(), Published::default());
-            let mut twins = Self { word, published, schedule, state: RateState::new(position) };
+            let state = RateState::new(position);
+            let mut twins = Self { word, published, schedule, state, recorded: position };
             twins.publish(now);
             twins
         }
@@ -448,11 +451,13 @@ mod tests {
         fn publish(&mut self, now: Nanos) {
             assert_eq!(self.word.lock(&mut self.published), None);
             self.word.publish(&mut self.published, &self.schedule, &self.state, now);
+            self.recorded = self.state.position;
         }
 
         /// Asks both, and demands the same answer and the same state afterwards.
         fn ask(&mut self, now: Nanos, permits: u64) -> Result<Attempt<RateReceipt>, TestCaseError> {
-            let mut told = self.word.attempt(now, permits);
+            let before = self.state.position;
+            let (mut told, mut is_recorded) = (self.word.attempt(now, permits), false);
             if told == Attempt::Undecided {
                 let (recorded, found) = self.word.attempt_recorded(now, permits);
                 let is_granted = matches!(recorded, Attempt::Granted(_));
@@ -461,8 +466,10 @@ mod tests {
                     let full = self.schedule.position_at(now) - i128::from(self.schedule.burst);
                     prop_assert_eq!(i128::from(found.level), self.state.position - full);
                     prop_assert_eq!(i128::from(found.units), self.schedule.units(permits));
+                    let unrecorded = (before != self.recorded).then_some([self.recorded, before]);
+                    prop_assert_eq!(self.word.unrecorded(&self.published, &found), unrecorded);
                     self.word.open_slot_behind(&mut self.published, &found, now);
-                    prop_assert!(self.word.unrecorded(&self.published, &found).is_some());
+                    is_recorded = true;
                 }
                 told = recorded;
             }
@@ -472,6 +479,9 @@ mod tests {
                 Attempt::Granted(receipt) => {
                     prop_assert!(!exceeds && ready <= now);
                     prop_assert_eq!(*receipt, self.schedule.charge(&mut self.state, now, permits));
+                    if is_recorded {
+                        self.recorded = self.state.position;
+                    }
                 }
                 Attempt::NotBefore(due) => {
                     prop_assert!(!exceeds && ready > now);
@@ -495,6 +505,8 @@ mod tests {
                     let is_ready = one.is_ok_and(|one| one.has_come(now));
                     prop_assert!(is_ready);
                     let taken = most.min(u64::from(stored.max(1)));
+                    // As nothing records it.
+                    prop_assert!(taken <= self.schedule.most_in_a_slot());
                     prop_assert_eq!(receipt, self.schedule.charge(&mut self.state, now, taken));
                 }
                 Attempt::NotBefore(due) => {
@@ -581,7 +593,7 @@ mod tests {
         ) {
             let position = schedule.position_at(Nanos::new(start));
             let mut twins = Twins::new(schedule, position, Nanos::new(start));
-            let (mut now, mut highest) = (start, 0);
+            let (mut now, mut highest, mut kept) = (start, 0, None);
             for (step, permits, change) in calls {
                 now = now.saturating_add_signed(step).min(END.get() - 1);
                 let at = Nanos::new(now);
@@ -599,7 +611,16 @@ mod tests {
                         twins.schedule.refund(&mut twins.state, at, permits, receipt);
                         twins.publish(at);
                     },
-                    3..5 => _ = twins.ask_up_to(at, permits)?,
+                    3 => if let Attempt::Granted(receipt) = twins.ask(at, permits)? {
+                        kept = Some((permits, receipt));
+                    },
+                    // The position may fall behind that of the last change.
+                    4 => if let Some((permits, receipt)) = kept.take() {
+                        twins.word.lock(&mut twins.published);
+                        twins.schedule.refund(&mut twins.state, at, permits, receipt);
+                        twins.publish(at);
+                    },
+                    5 => _ = twins.ask_up_to(at, permits)?,
                     _ => _ = twins.ask(at, permits)?,
                 }
                 // No word under other parameters comes again.
@@ -628,6 +649,13 @@ mod tests {
         let mut twins = Twins::new(schedule, 0, latest);
         assert_eq!(twins.word.attempt(latest, 1 << 62), Attempt::Undecided);
         assert!(matches!(twins.ask(latest, (1 << 62) - 1), Ok(Attempt::Granted(_))));
+        // The same of a day each.
+        let slow = Schedule::new(Rate::every(Duration::from_secs(86_400)), Duration::ZERO);
+        let mut days = Twins::new(slow, 0, Nanos::ZERO);
+        let too_many = TOO_WIDE >> slow.shift;
+        assert!(too_many < slow.most());
+        assert!(matches!(days.ask(Nanos::ZERO, too_many), Ok(Attempt::Undecided)));
+        assert!(matches!(days.ask(Nanos::ZERO, too_many - 1), Ok(Attempt::Granted(_))));
         // Charged beyond what could be published, it is still read right, and then kept in the mutex.
         let charged = twins.word.lock(&mut twins.published);
         assert_eq!(charged, Some([0, twins.state.position]));

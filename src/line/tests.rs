@@ -9,6 +9,7 @@ use super::{Admission, Change, Inner, Line, WaitStatus};
 use crate::clock::OnAlarm;
 use crate::error::Error;
 use crate::policy::Policy;
+use crate::policy::sliding_window_log::SlidingWindowLog;
 use crate::policy::smooth_bursty::SmoothBursty;
 use crate::policy::smooth_warming_up::SmoothWarmingUp;
 use crate::policy::token_bucket::TokenBucket;
@@ -101,6 +102,26 @@ fn a_grant_that_comes_far_too_late_is_refused() {
 }
 
 /// The word with all that it means, as it stands in memory.
+/// Each that is granted a little late moves those behind it. Once these are no more than the late ones, they are looked
+/// at anew.
+#[test]
+fn what_late_grants_have_moved_is_predicted_anew() {
+    let line = line(SlidingWindowLog::new(1, SECOND));
+    assert!(ask(&line, Nanos::ZERO, 1, None).is_ok());
+    (0..10).for_each(|_| _ = join(&line, None));
+    let predicted = |now| match ask(&line, at(now), 1, Some(Duration::ZERO)) {
+        Err(error) => error.retry_after(),
+        Ok(_) => panic!("ten wait"),
+    };
+    assert_eq!(predicted(Duration::ZERO), Some(11 * SECOND));
+    let mut now = Duration::ZERO;
+    for waiting in (4..10).rev() {
+        now += SECOND + Duration::from_millis(2);
+        assert_eq!(waiting_after(&line, now), waiting);
+    }
+    assert_eq!(predicted(now), Some(5 * SECOND));
+}
+
 fn word<P: Policy>(line: &Line<P>) -> String {
     format!("{:?}", line.word.as_ref().expect("a policy that fits a word"))
 }

@@ -327,4 +327,29 @@ mod tests {
         assert_eq!(log.fork(10, 2_000).entries().count(), 1);
         assert_eq!(log.fork(5_000, 1_000).entries().count(), 1_000);
     }
+
+    #[test]
+    fn a_receipt_names_its_grant_after_older_ones_have_gone() {
+        let (mut log, span) = (Log::default(), Span { part: 1, window: 50 });
+        let at = Nanos::new;
+        let gone = log.add(at(0), 2, span);
+        let kept = log.add(at(40), 3, span);
+        let last = log.add(at(60), 1, span);
+        log.take(gone, 2);
+        assert_eq!(log.granted_within(span, at(60)), 4);
+        log.take(kept, 3);
+        assert_eq!(log.granted_within(span, at(60)), 1);
+        // Nothing counts, though an entry is left.
+        assert_eq!(log.empty_at(span), at(110));
+        log.take(last, 1);
+        assert_eq!(log.empty_at(span), Nanos::ZERO);
+    }
+
+    #[test]
+    fn a_log_gives_its_memory_back_when_its_entries_have_gone() {
+        let (mut log, span) = (Log::default(), Span { part: 1, window: 10_000 });
+        (0..10_000).for_each(|at| _ = log.add(Nanos::new(at), 1, span));
+        log.add(Nanos::new(30_000), 1, span);
+        assert!(log.entries.capacity() < 200, "{}", log.entries.capacity());
+    }
 }

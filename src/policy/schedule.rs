@@ -707,7 +707,10 @@ mod tests {
             };
             let now = Nanos::new(now);
             let mut state = RateState::new(schedule.position_at(now) - back);
-            let Some(word) = schedule.pack(&state, now) else { return Ok(()) };
+            let packed = schedule.pack(&state, now);
+            let is_narrow = (0..1 << 63).contains(&(state.position + i128::from(schedule.burst)));
+            prop_assert_eq!(packed.is_some(), is_narrow);
+            let Some(word) = packed else { return Ok(()) };
             prop_assert_eq!(&schedule.unpack(word), &state);
             match schedule.attempt_packed(word, now, n) {
                 Attempt::Granted((word, receipt)) => {
@@ -729,6 +732,29 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_state_equals_one_that_knows_the_same() {
+        let state = RateState::new(5);
+        let [mut moved, mut paused, mut bounded] = [(); 3].map(|()| state.clone());
+        moved.moved = 1;
+        paused.resumed = Nanos::new(1);
+        bounded.bound(3);
+        assert_eq!(state, state.clone());
+        for other in [RateState::new(6), moved, paused, bounded] {
+            assert_ne!(state, other);
+        }
+    }
+
+    #[test]
+    fn a_state_is_packed_when_its_pause_is_over() {
+        let schedule = Schedule::bucket(Rate::per_second(1.0), 10);
+        let [before, end] = [999, 1_000].map(Nanos::new);
+        let mut state = schedule.full(Nanos::ZERO);
+        schedule.pause(&mut state, end);
+        assert_eq!(schedule.pack(&state, before), None);
+        assert!(schedule.pack(&state, end).is_some());
+    }
+
     /// What is left of a charge does not become the last charge again once a part of it came back.
     #[test]
     fn a_charge_that_comes_back_in_two_parts_comes_back_whole() {
@@ -748,6 +774,9 @@ mod tests {
         let fastest = Schedule::new(rate, Duration::from_nanos(4));
         assert_eq!((fastest.multiplier, fastest.shift), (1 << 63, 0));
         assert_eq!(fastest.burst, 4);
+        for position in [(1 << 64) - 1, 1 << 64, (1 << 65) - 1, 1 << 65, i128::MAX] {
+            assert_eq!(fastest.time_of(position), Nanos::new(u64::MAX));
+        }
         let fastest = Schedule::bucket(rate, 4);
         let position = |nanos| fastest.position_at(Nanos::new(nanos));
         assert_eq!(position(1 << 62) - position(1), fastest.units((1 << 62) - 1));

@@ -8,7 +8,7 @@ use tollgate::{
     RateLimiter, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
-use crate::support::{is_waiting, ms, secs};
+use crate::support::{is_waiting, ms, outcome, secs};
 
 /// On a clock that has run for long, so that nothing reaches back before its origin.
 fn limiter<P: Policy<Cost = u32>>(policy: P) -> (ManualClock, RateLimiter<P>) {
@@ -255,6 +255,49 @@ fn in_a_pause_no_part_is_named() {
         waits.blocking_wait().expect("a grant").limited_by().map(tollgate::Part::index),
         Some(0)
     );
+}
+
+#[test]
+fn a_bucket_owes_the_same_time_at_a_new_rate() {
+    let (_, limiter) = limiter(bucket(1.0, 10));
+    limiter.try_acquire(10).expect("full").settle(15).expect("five are owed");
+    limiter.set_policy(bucket(10.0, 10));
+    let denied = limiter.try_acquire(1).expect_err("owed");
+    assert_eq!(denied.retry_after(), Some(secs(5) + ms(100)));
+}
+
+#[test]
+fn a_new_burst_holds_for_calls_without_a_lock_too() {
+    let policy = |burst| SmoothBursty::new(Rate::per_second(5.0)).max_burst(burst);
+    let (clock, limiter) = limiter(policy(secs(1)));
+    for (burst, at_once) in [(1, 6), (2, 11), (1, 6)] {
+        limiter.set_policy(policy(secs(burst)));
+        clock.advance(secs(60));
+        let granted = (0..20).filter(|_| limiter.try_acquire(1).is_ok()).count();
+        assert_eq!(granted, at_once, "{burst} s");
+    }
+}
+
+#[test]
+fn a_new_rate_inside_a_lock_out_keeps_the_number_of_permits() {
+    let (_, limiter) = limiter(LockOut::new(bucket(1.0, 10), secs(60)));
+    limiter.try_acquire(4).expect("full");
+    limiter.set_policy(LockOut::new(bucket(1000.0, 10), secs(60)));
+    assert_eq!(limiter.available(), 6);
+}
+
+#[test]
+fn from_the_end_of_a_lock_the_part_that_holds_is_named() {
+    let (clock, limiter) = limiter(LockOut::new([bucket(1.0, 1), bucket(0.04, 1)], secs(10)));
+    limiter.try_acquire(1).expect("full");
+    limiter.try_acquire(1).expect_err("which begins a lock");
+    let mut waiter = limiter.acquire(1);
+    assert!(is_waiting(&mut waiter));
+    clock.advance(secs(10));
+    limiter.pause_for(Duration::ZERO);
+    clock.advance(secs(15));
+    let grant = outcome(&mut waiter).expect("a grant");
+    assert_eq!(grant.limited_by().map(tollgate::Part::index), Some(1));
 }
 
 #[test]

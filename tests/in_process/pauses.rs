@@ -55,6 +55,19 @@ fn a_shorter_pause_does_not_shorten_a_longer_one_and_resume_ends_both() {
 }
 
 #[test]
+fn a_pause_counts_if_it_begins_or_is_made_longer() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(bucket(10.0, 10), &clock);
+    for (seconds, pauses) in [(10, 1), (10, 1), (5, 1), (11, 2)] {
+        limiter.pause_for(secs(seconds));
+        assert_eq!(limiter.stats().pauses, pauses);
+    }
+    clock.advance(secs(11));
+    limiter.pause_for(secs(1));
+    assert_eq!(limiter.stats().pauses, 3);
+}
+
+#[test]
 fn what_happens_in_a_pause_counts_after_its_early_end() {
     let clock = ManualClock::new();
     let minute = secs(60);

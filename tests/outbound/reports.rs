@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt;
+use tollgate::feedback::{Feedback, Unit, When};
 use tollgate::{
     Event, InFlight, KeyedRateLimiter, ManualClock, Rate, RateLimiter, SlidingWindowLog,
     SmoothBursty, TokenBucket,
@@ -179,4 +180,67 @@ fn a_listener_that_panics_keeps_no_permits() {
     assert!(polled.is_err(), "the listener panics");
     drop(acquire);
     assert!(limiter.try_acquire((1, 1)).is_ok(), "the place and the permit are there");
+}
+
+#[tokio::test]
+async fn what_is_known_of_a_server_is_told_as_long_as_it_holds() {
+    let clock = ManualClock::new();
+    let feedback = Feedback::new(RateLimiter::with_clock(InFlight::new(10), &clock));
+    let known = || {
+        let state = feedback.server_state();
+        (state.pause, state.lowered, state.is_down, state.under_way)
+    };
+    let meters = || {
+        let meters = feedback.server_state().meters.into_iter();
+        meters.map(|(unit, it)| (unit, it.limit, it.remaining, it.reset)).collect::<Vec<_>>()
+    };
+    assert_eq!((known(), meters()), ((None, None, false, 0), Vec::new()));
+    let mut call = feedback.acquire(1).await.expect("a place");
+    assert_eq!(known(), (None, None, false, 1));
+    let headers =
+        [("x-ratelimit-limit", "50"), ("x-ratelimit-remaining", "41"), ("x-ratelimit-reset", "20")];
+    call.observe(200u16, &headers).await;
+    drop(call);
+    let told = |seconds| {
+        let reset = When::After(Duration::from_secs(seconds));
+        vec![(Unit::Requests, Some(50), Some(41), Some(reset))]
+    };
+    assert_eq!((known(), meters()), ((None, None, false, 0), told(20)));
+    clock.advance(Duration::from_secs(19));
+    assert_eq!(meters(), told(1));
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(meters(), Vec::new());
+    let pause = Duration::from_secs(7);
+    feedback.acquire(1).await.expect("a place").refused(Some(pause)).await;
+    assert_eq!(known(), (Some(pause), Some(Duration::ZERO), false, 0));
+    clock.advance(pause);
+    assert_eq!(known(), (None, Some(pause), false, 0));
+}
+
+#[tokio::test]
+async fn an_answer_that_another_has_overtaken_is_stale() {
+    let clock = ManualClock::new();
+    let feedback = Feedback::new(RateLimiter::with_clock(InFlight::new(10), &clock));
+    let mut first = feedback.acquire(1).await.expect("a place");
+    let mut second = feedback.acquire(1).await.expect("a place");
+    clock.advance(Duration::from_secs(1));
+    second.observe(200u16, &[("x-ratelimit-remaining", "40"), ("x-ratelimit-reset", "20")]).await;
+    assert_eq!(feedback.stats().stale, 0);
+    first.observe(200u16, &[("x-ratelimit-remaining", "41"), ("x-ratelimit-reset", "20")]).await;
+    assert_eq!(feedback.stats().stale, 1);
+    assert_eq!(feedback.server_state().meters[0].1.remaining, Some(40));
+}
+
+/// Of other errors the caller is the cause.
+#[tokio::test]
+async fn a_server_is_down_if_most_of_its_statuses_are_500_or_more() {
+    for (status, is_down) in [(499u16, false), (500, true)] {
+        let clock = ManualClock::auto_advance();
+        let feedback = Feedback::new(RateLimiter::with_clock(InFlight::new(10), clock));
+        let none: [(&str, &str); 0] = [];
+        for _ in 0..30 {
+            feedback.acquire(1).await.expect("a place").observe(status, &none).await;
+        }
+        assert_eq!(feedback.server_state().is_down, is_down, "{status}");
+    }
 }

@@ -162,30 +162,45 @@ fn rate(per_second: f64) -> Rate {
     Rate::per_second(per_second)
 }
 
-#[test]
-fn every_rule_answers_as_it_does_by_its_own_type() {
-    twin_of(&[SmoothBursty::new(rate(5.0)), SmoothBursty::new(rate(9.0)).max_burst(ms(100))]);
-    twin_of(&[
+/// A test for each rule.
+macro_rules! answers_as_by_its_own_type {
+    ($($rule:ident: $policies:expr;)+) => {
+        mod answers_as_by_its_own_type {
+            use super::*;
+
+            $(
+                #[test]
+                fn $rule() {
+                    twin_of(&$policies);
+                }
+            )+
+        }
+    };
+}
+
+answers_as_by_its_own_type! {
+    smooth_bursty: [SmoothBursty::new(rate(5.0)), SmoothBursty::new(rate(9.0)).max_burst(ms(100))];
+    smooth_warming_up: [
         SmoothWarmingUp::new(rate(5.0), ms(2_000)),
         SmoothWarmingUp::new(rate(7.0), ms(900)).cold_factor(2.0),
-    ]);
-    twin_of(&[
+    ];
+    token_bucket: [
         TokenBucket::new(rate(5.0), 5),
         TokenBucket::new(rate(2.0), 9).refill_every(ms(700)),
-    ]);
-    twin_of(&[Gcra::new(5, 10, ms(2_000)), Gcra::new(2, 10, ms(1_000))]);
-    twin_of(&[LeakyBucket::new(rate(5.0), 6), LeakyBucket::meter(rate(4.0), 8)]);
-    twin_of(&[FixedWindow::new(6, ms(1_000)), FixedWindow::new(9, ms(700))]);
-    twin_of(&[SlidingWindowLog::new(6, ms(1_000)), SlidingWindowLog::new(9, ms(700))]);
-    twin_of(&[
+    ];
+    gcra: [Gcra::new(5, 10, ms(2_000)), Gcra::new(2, 10, ms(1_000))];
+    leaky_bucket: [LeakyBucket::new(rate(5.0), 6), LeakyBucket::meter(rate(4.0), 8)];
+    fixed_window: [FixedWindow::new(6, ms(1_000)), FixedWindow::new(9, ms(700))];
+    sliding_window_log: [SlidingWindowLog::new(6, ms(1_000)), SlidingWindowLog::new(9, ms(700))];
+    sliding_window_counter: [
         SlidingWindowCounter::new(6, ms(1_000), 4),
         SlidingWindowCounter::new(9, ms(600), 3),
-    ]);
-    twin_of(&[InFlight::new(6), InFlight::new(9)]);
-    twin_of(&[
+    ];
+    in_flight: [InFlight::new(6), InFlight::new(9)];
+    lock_out: [
         LockOut::new(FixedWindow::new(6, ms(1_000)), ms(1_500)),
         LockOut::new(FixedWindow::new(9, ms(700)), ms(300)),
-    ]);
+    ];
 }
 
 #[test]
@@ -220,6 +235,33 @@ fn a_new_kind_starts_with_no_more_than_the_old_one_had_and_not_before_it() {
     limiter.try_acquire(7).expect("full");
     limiter.set_policy(FixedWindow::new(100, ms(60_000)).into());
     assert_eq!(limiter.available(), 3);
+}
+
+#[test]
+fn what_was_charged_to_an_earlier_state_of_a_kind_does_not_come_back_to_a_later_one() {
+    let clock = ManualClock::new();
+    let bucket = || AnyPolicy::from(TokenBucket::new(rate(1.0), 10));
+    let window = || AnyPolicy::from(FixedWindow::new(5, ms(60_000)));
+    // Inside a lock-out.
+    let lock = |policy: AnyPolicy| AnyPolicy::from(LockOut::new(policy, ms(1)));
+    let limiter = RateLimiter::with_clock(lock(bucket()), &clock);
+    let taken = limiter.try_acquire(7).expect("full");
+    for policy in [window(), bucket()] {
+        limiter.set_policy(lock(policy));
+    }
+    assert_eq!(limiter.available(), 3);
+    taken.refund();
+    assert_eq!(limiter.available(), 3);
+
+    // As a part that went and came again.
+    let limiter = RateLimiter::with_clock(AllOf::new([bucket()]), &clock);
+    limiter.set_policy(AllOf::new([bucket(), window()]));
+    let earlier = limiter.try_acquire(2).expect("free");
+    limiter.set_policy(AllOf::new([bucket()]));
+    limiter.set_policy(AllOf::new([bucket(), window()]));
+    limiter.try_acquire(3).expect("free");
+    earlier.refund();
+    assert_eq!(limiter.available(), 2);
 }
 
 #[test]

@@ -10,6 +10,16 @@ fn floats_are_taken_exactly() {
     assert_eq!(Rate::per_second(0.1).as_per_second(), 0.1);
 }
 
+/// Also where the period of its fraction is too long for a `Duration`.
+#[test]
+fn permits_in_each_period_are_the_rate() {
+    for per_second in [1.0 / 86_400.0, 1.3e-5, 0.1, 1.0 / 3.0, 5.0, 1e9 / 7.0] {
+        let rate = Rate::per_second(per_second);
+        let told = rate.permits() as f64 / rate.period().as_secs_f64();
+        assert!((told / per_second - 1.0).abs() < 1e-12, "{told} instead of {per_second}");
+    }
+}
+
 #[test]
 fn the_ends_of_the_range_are_inside() {
     for rate in [

@@ -136,7 +136,12 @@ pub(crate) fn a_metered_grant_settles_when_it_is_dropped<F: Face>() {
     drop(granted(limiter.acquire(5)).metered().or(0));
     assert_eq!(left(), 5);
     let mut call = granted(limiter.acquire(1)).metered();
-    call.set(5);
+    call.add(1);
+    // It is known already.
+    drop(call.or(3));
+    assert_eq!(left(), 4);
+    let mut call = granted(limiter.acquire(1)).metered();
+    call.set(4);
     drop(call);
     assert_eq!(left(), 0);
 }

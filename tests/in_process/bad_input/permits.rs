@@ -114,6 +114,37 @@ fn a_request_beyond_the_horizon_is_refused_while_warming_up_too() {
     assert!(limiter.try_acquire(53_375).is_ok());
     let error = limiter.try_acquire(1);
     assert!(error.is_err());
+    // As many as that can wait, too.
+    let limiter = RateLimiter::with_clock(
+        SmoothWarmingUp::new(Rate::every(secs(86_400)), secs(1)),
+        ManualClock::new(),
+    );
+    limiter.try_acquire(1).expect("a grant");
+    assert_eq!(exceeds(limiter.reserve(53_376)), 53_375);
+    drop(limiter.reserve(53_375).expect("a place"));
+}
+
+/// At a permit each 2^46 ns the horizon is 2^16 permits, to the nanosecond.
+#[test]
+fn what_is_owed_for_longer_than_the_horizon_cannot_grow() {
+    fn check<P: Policy<Cost = u32>>(policy: P) {
+        let clock = ManualClock::new();
+        let limiter = RateLimiter::with_clock(policy, &clock);
+        let owe = |n| limiter.try_acquire(0).expect("nothing").settle(n);
+        assert_eq!(exceeds(owe(65_537)), 65_536);
+        owe(65_536).expect("the horizon");
+        owe(65_536).expect("more, as it is paid within the horizon");
+        assert_eq!(exceeds(owe(1)), 0);
+        clock.advance(Duration::from_nanos((1 << 62) - 1));
+        assert_eq!(exceeds(owe(1)), 0);
+        clock.advance(Duration::from_nanos(1));
+        owe(1).expect("half is paid");
+    }
+    let rate = Rate::every(Duration::from_nanos(1 << 46));
+    check(SmoothBursty::new(rate));
+    check(SmoothWarmingUp::new(rate, secs(1)).cold_factor(1.0));
+    check(TokenBucket::new(rate, 5).initial(0));
+    check(LeakyBucket::new(rate, 5));
 }
 
 #[test]

@@ -83,6 +83,37 @@ fn a_refund_is_exact_if_there_was_no_grant_since() {
 }
 
 #[test]
+fn refunds_in_reverse_order_are_exact() {
+    fn check<P: Rated<Cost = u32>>(policy: P) {
+        let clock = ManualClock::new();
+        let [untouched, limiter] =
+            [(); 2].map(|()| RateLimiter::with_clock(policy.clone(), &clock));
+        clock.advance(secs(60));
+        let first = limiter.try_acquire(7).expect("a grant");
+        let ready = limiter.would_wait(1).expect("a wait").expect("a known one");
+        clock.advance(ready);
+        let second = limiter.try_acquire(2).expect("a grant");
+        second.refund();
+        first.refund();
+        assert_eq!(seen(&limiter), seen(&untouched));
+    }
+    check(SmoothBursty::new(Rate::per_second(5.0)).max_burst(secs(2)));
+    check(SmoothWarmingUp::new(Rate::per_second(5.0), secs(4)));
+}
+
+#[test]
+fn a_refund_of_an_earlier_charge_while_warming_up_is_at_the_stable_price() {
+    let policy = SmoothWarmingUp::new(Rate::per_second(5.0), secs(4));
+    let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    let wait = || limiter.would_wait(1).expect("a wait").expect("a known one");
+    let first = limiter.try_acquire(7).expect("a grant");
+    limiter.try_acquire(0).expect("nothing").settle(2).expect("two more");
+    let before = wait();
+    first.refund();
+    assert_eq!(before - wait(), ms(1_400));
+}
+
+#[test]
 fn a_refund_after_later_grants_is_as_if_the_permits_had_never_been_taken() {
     for (later, expected) in [(0, 4), (200, 5), (600, 5), (5000, 5)] {
         let (clock, limiter) = bursty(5.0);

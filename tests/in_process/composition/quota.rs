@@ -165,6 +165,20 @@ fn each_rule_tells_the_window_of_its_limit() {
 }
 
 #[test]
+fn a_limiter_that_warms_up_has_its_whole_quota_again_when_it_is_cold() {
+    let (clock, limiter) = on_hold(SmoothWarmingUp::new(Rate::per_second(5.0), secs(6)));
+    let reset = || limiter.quota().reset_after.expect("a known time");
+    assert_eq!(reset(), Duration::ZERO);
+    limiter.try_acquire(10).expect("a grant");
+    let (last, nanosecond) = (reset(), Duration::from_nanos(1));
+    assert!(limiter.quota().remaining < 30 && last > secs(2), "{last:?}");
+    clock.advance(last - nanosecond);
+    assert_eq!((limiter.quota().remaining, reset()), (29, nanosecond));
+    clock.advance(nanosecond);
+    assert_eq!((limiter.quota().remaining, reset()), (30, Duration::ZERO));
+}
+
+#[test]
 fn rules_together_tell_the_slowest_window() {
     let minute = TokenBucket::new(Rate::per_minute(100.0), 20);
     let hour = TokenBucket::new(Rate::per_hour(1000.0), 1000);

@@ -171,6 +171,22 @@ fn absent_keys_can_be_new_ones() {
     assert!(limiter.try_acquire(&2, 1).is_err());
 }
 
+/// Also while the table holds it in a word.
+#[test]
+fn the_steps_of_a_new_key_begin_with_it() {
+    let clock = ManualClock::new();
+    let bucket = TokenBucket::new(Rate::every(secs(2)), 3).refill_every(secs(2));
+    let limiter = KeyedRateLimiter::builder(bucket).clock(&clock).absent_is_new(true).build();
+    clock.advance(secs(1));
+    for key in 0..100 {
+        limiter.try_acquire(&key, 3).expect("full");
+    }
+    clock.advance(ms(1_999));
+    assert!((0..100).all(|key| limiter.available(&key) == 0));
+    clock.advance(ms(1));
+    assert!((0..100).all(|key| limiter.available(&key) == 1));
+}
+
 /// A reservation that is dropped leaves no key behind either.
 #[test]
 fn keys_of_reservations_are_forgotten_as_well() {

@@ -262,6 +262,39 @@ fn one_that_leaves_leaves_no_trace() {
 }
 
 #[test]
+fn a_place_is_found_when_those_before_it_have_left() {
+    let (clock, limiter) = ten_a_second();
+    let mut first = limiter.acquire(1);
+    assert!(is_waiting(&mut first));
+    clock.advance(ms(20));
+    let mut batch = limiter.acquire(1);
+    // Behind the first one.
+    let mut left = limiter.acquire(1).ahead_by(ms(10));
+    assert!(is_waiting(&mut batch) && is_waiting(&mut left));
+    drop(left);
+    clock.advance(ms(80));
+    assert!(outcome(&mut first).is_ok());
+    let mut urgent = limiter.acquire(1).ahead_by(ms(90));
+    assert!(is_waiting(&mut urgent));
+    clock.advance(ms(100));
+    assert!(outcome(&mut urgent).is_ok() && is_waiting(&mut batch));
+}
+
+/// The wait behind all was known, and is longer by what it took.
+#[test]
+fn one_that_is_granted_at_once_delays_those_that_wait() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(SlidingWindowLog::new(5, secs(10)), &clock);
+    limiter.try_acquire(3).expect("free");
+    let big = limiter.reserve(5).expect("a place");
+    let wait = || limiter.would_wait(1).expect("a wait").expect("a known one");
+    assert_eq!((big.delay(), wait()), (secs(10), secs(20)));
+    clock.advance(secs(1));
+    assert!(outcome(&mut limiter.acquire(1).ahead_by(MINUTE)).is_ok());
+    assert_eq!((big.delay(), wait()), (secs(10), secs(20)));
+}
+
+#[test]
 fn places_in_flight_go_to_those_ahead() {
     let limiter = RateLimiter::with_clock(InFlight::new(1), ManualClock::new());
     let held = limiter.try_acquire(1).expect("a free place");

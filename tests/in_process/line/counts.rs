@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::Stats;
+use tollgate::{ManualClock, Rate, RateLimiter, Stats, TokenBucket};
 
 use crate::support::{Limiter, bursty, busy, is_waiting, ms, outcome, secs, waited};
 
@@ -32,6 +32,17 @@ fn every_call_is_counted_once() {
     assert_eq!(counts(&limiter), (3, 3, 0, ms(600)));
     assert_eq!(waited(first) + waited(second), ms(600));
     assert_eq!(counts(&limiter), (3, 3, 0, ms(600)));
+}
+
+#[test]
+fn a_snapshot_has_the_quota_that_the_limiter_tells() {
+    let bucket = TokenBucket::new(Rate::per_second(1.0), 10);
+    let limiter = RateLimiter::with_clock(bucket, ManualClock::new());
+    limiter.try_acquire(8).expect("full");
+    assert_eq!((limiter.snapshot().quota, limiter.quota().remaining), (limiter.quota(), 2));
+    // Two are there, for the one that waits.
+    let _place = limiter.reserve(5).expect("a place");
+    assert_eq!((limiter.snapshot().quota, limiter.quota().remaining), (limiter.quota(), 0));
 }
 
 #[test]

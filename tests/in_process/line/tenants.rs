@@ -371,3 +371,14 @@ fn a_queue_that_was_empty_forgets_all_shares() {
     clock.advance(ms(49_150));
     assert_eq!((granted(&limiter, 0, &first), granted(&limiter, 1, &second)), (1, 0));
 }
+
+#[test]
+fn a_caller_that_does_not_wait_is_told_when_no_caller_waits() {
+    let (_clock, limiter) = busy(10.0);
+    let _flood = join(&limiter, 0, 1, 5);
+    let turn = limiter.acquire_for(&1, 1).reserve().expect("a place");
+    assert_eq!(turn.delay(), ms(200));
+    drop(turn);
+    let denied = limiter.try_acquire(1).expect_err("five wait");
+    assert_eq!(denied.retry_after(), Some(ms(600)));
+}

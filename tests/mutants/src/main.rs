@@ -1,7 +1,8 @@
 //! What the tests would miss: mutants of the sources and of the scripts, each run against the tests that reach it.
 //!
 //! The mutants of Rust are those of cargo-mutants. A build for each would take longer than its tests, so one copy
-//! of the sources holds them all, and the environment says which is switched on. `README.md` says how to run it.
+//! of the sources holds all that are asked for, and the environment says which is switched on. `README.md` says how to
+//! run it.
 
 mod lua;
 mod run;
@@ -12,15 +13,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use run::{Outcome, Program};
 use weave::Mutant;
 
 fn main() -> ExitCode {
-    let root =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the crate");
+    // Where `run` starts it, as a build that was copied still names its old place.
+    let root = std::env::current_dir().expect("the crate");
     let (mut programs, mut skip, mut names) = (Vec::new(), Vec::new(), Vec::new());
     let (mut sample, mut only_list) = (usize::MAX, false);
+    let mut most = Duration::MAX;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().expect("a value");
@@ -28,6 +31,7 @@ fn main() -> ExitCode {
             "--test" => programs.push(value()),
             "--list" => only_list = true,
             "--skip" => skip.push(value()),
+            "--seconds" => most = Duration::from_secs(value().parse().expect("a number")),
             "--sample" => sample = value().parse().expect("a number"),
             _ => names.push(argument),
         }
@@ -55,11 +59,12 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
 
-    let tree = tree::make(&root, all, &programs);
+    let wanted = mutants.iter().map(|mutant| mutant.id).collect();
+    let tree = tree::make(&root, all, &wanted, &programs);
 
     let programs: Vec<_> =
         tree.programs.iter().map(|path| Program::look_at(&tree.path, path, &skip)).collect();
-    let outcomes = run::all(&tree, &programs, &mutants);
+    let outcomes = run::all(&tree, &programs, &mutants, most);
     report(&root, &mutants, &outcomes)
 }
 

@@ -39,12 +39,15 @@ struct Test {
 /// No test may use more memory: a mutant may allocate forever.
 const MEMORY_KB: &str = "6000000";
 
+/// No test may take longer, or each mutant that it reaches would.
+const LONGEST: Duration = Duration::from_secs(30);
+
 /// How many test programs run at once.
 const AT_ONCE: usize = 2;
 
 impl Program {
-    /// Runs each test by itself, to see what it reaches. A test that fails without a mutant is left out, and so are
-    /// those whose names begin with one of `skip`.
+    /// Runs each test by itself, to see what it reaches. A test that fails without a mutant, or takes too long, is
+    /// left out, and so are those whose names begin with one of `skip`.
     pub fn look_at(tree: &Path, path: &Path, skip: &[String]) -> Self {
         let modified = fs::metadata(path).and_then(|data| data.modified()).expect("a program");
         let built = modified.duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs();
@@ -87,7 +90,7 @@ fn look(tree: &Path, path: &Path, known: &Path, skip: &[String]) {
         let mut command = test_command(tree, path, &names[index..=index]);
         command.env("MUTANTS_REACHED", &reached);
         let start = Instant::now();
-        let failure = failure(command, Duration::from_secs(600));
+        let failure = failure(command, LONGEST);
         let takes = start.elapsed().as_millis();
         if let Some(failure) = failure {
             eprintln!("fails without a mutant: {failure}");
@@ -104,8 +107,8 @@ fn look(tree: &Path, path: &Path, known: &Path, skip: &[String]) {
     });
 }
 
-/// Runs each mutant against the tests that reach it, the fastest first, until one fails.
-pub fn all(tree: &Tree, programs: &[Program], mutants: &[Mutant]) -> Vec<Outcome> {
+/// Runs each mutant against the tests that reach it, the fastest first, until one fails, or until they have taken `most`.
+pub fn all(tree: &Tree, programs: &[Program], mutants: &[Mutant], most: Duration) -> Vec<Outcome> {
     let outcomes: Vec<_> = mutants.iter().map(|_| Mutex::new(Outcome::Unreached)).collect();
     let done = AtomicUsize::new(0);
     at_once(mutants.len(), |index, worker| {
@@ -115,7 +118,7 @@ pub fn all(tree: &Tree, programs: &[Program], mutants: &[Mutant]) -> Vec<Outcome
         } else if mutant.genre != "Lua" && !tree.woven.contains(&mutant.id) {
             Outcome::NotWoven
         } else {
-            try_one(tree, programs, mutant, worker)
+            try_one(tree, programs, mutant, most, worker)
         };
         let count = 1 + done.fetch_add(1, Ordering::Relaxed);
         let what = match &outcome {
@@ -131,7 +134,13 @@ pub fn all(tree: &Tree, programs: &[Program], mutants: &[Mutant]) -> Vec<Outcome
     outcomes.into_iter().map(|outcome| outcome.into_inner().expect("no panic")).collect()
 }
 
-fn try_one(tree: &Tree, programs: &[Program], mutant: &Mutant, worker: usize) -> Outcome {
+fn try_one(
+    tree: &Tree,
+    programs: &[Program],
+    mutant: &Mutant,
+    most: Duration,
+    worker: usize,
+) -> Outcome {
     let script = tree.path.join(&mutant.file);
     let mutated = tree.path.join(format!("../script.{worker}"));
     let is_lua = mutant.genre == "Lua";
@@ -152,6 +161,13 @@ fn try_one(tree: &Tree, programs: &[Program], mutant: &Mutant, worker: usize) ->
         return Outcome::Unreached;
     }
     tests.sort_by_key(|(_, test)| test.takes);
+    let mut sum = Duration::ZERO;
+    let within = tests.iter().take_while(|(_, test)| {
+        sum += test.takes;
+        sum <= most
+    });
+    let count = within.count().max(1);
+    tests.truncate(count);
     // A few fast tests catch most mutants; the others run only if these do not.
     let mut round_takes = Duration::from_millis(300);
     let mut rest = tests.as_slice();

@@ -1,4 +1,4 @@
-//! The copy of the crate that holds all mutants, and the test programs built from it.
+//! The copy of the crate that holds the mutants, and the test programs built from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,10 +14,13 @@ const SWITCH: &str = r#"
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-static ON: LazyLock<usize> =
-    LazyLock::new(|| std::env::var("MUTANT").map_or(usize::MAX, |id| id.parse().unwrap()));
+// Until the environment is read, and while a test shows what it reaches.
+const UNKNOWN: usize = usize::MAX;
+const NONE: usize = usize::MAX - 1;
+// An atomic, as this is asked everywhere, without optimization.
+static ON: AtomicUsize = AtomicUsize::new(UNKNOWN);
 static REACHED: LazyLock<Option<(File, Vec<AtomicBool>)>> = LazyLock::new(|| {
     let path = std::env::var_os("MUTANTS_REACHED")?;
     let file = OpenOptions::new().create(true).append(true).open(path).unwrap();
@@ -26,12 +29,19 @@ static REACHED: LazyLock<Option<(File, Vec<AtomicBool>)>> = LazyLock::new(|| {
 
 #[inline(never)]
 pub(crate) fn on(id: usize) -> bool {
-    if let Some((file, reached)) = &*REACHED {
-        if !reached[id].swap(true, Ordering::Relaxed) {
-            (&*file).write_all(format!("{id}\n").as_bytes()).unwrap();
-        }
+    let on = ON.load(Ordering::Relaxed);
+    if on == UNKNOWN { note(id) } else { on == id }
+}
+
+fn note(id: usize) -> bool {
+    let Some((file, reached)) = &*REACHED else {
+        ON.store(std::env::var("MUTANT").map_or(NONE, |id| id.parse().unwrap()), Ordering::Relaxed);
+        return on(id);
+    };
+    if !reached[id].swap(true, Ordering::Relaxed) {
+        (&*file).write_all(format!("{id}\n").as_bytes()).unwrap();
     }
-    *ON == id
+    false
 }
 
 static SCRIPT: LazyLock<Option<[&'static str; 2]>> = LazyLock::new(|| {
@@ -71,8 +81,14 @@ pub struct Tree {
     pub programs: Vec<PathBuf>,
 }
 
-/// Makes the copy, and builds the test programs of these names; `lib` is the unit tests.
-pub fn make(root: &Path, mutants: Vec<Mutant>, programs: &[String]) -> Tree {
+/// Makes the copy with the wanted ones of all mutants, and builds the test programs of these names; `lib` is the unit
+/// tests.
+pub fn make(
+    root: &Path,
+    mutants: Vec<Mutant>,
+    wanted: &BTreeSet<usize>,
+    programs: &[String],
+) -> Tree {
     let path = root.join("target/mutants/tree");
     fs::create_dir_all(&path).expect("a directory");
     let mut woven_files: BTreeSet<PathBuf> =
@@ -112,7 +128,7 @@ pub fn make(root: &Path, mutants: Vec<Mutant>, programs: &[String]) -> Tree {
             let kept: Vec<_> = files[file]
                 .iter()
                 .copied()
-                .filter(|mutant| !dropped.contains(&mutant.id))
+                .filter(|mutant| wanted.contains(&mutant.id) && !dropped.contains(&mutant.id))
                 .collect();
             let source = fs::read_to_string(root.join(file)).expect("a source file");
             let new = woven_file(file, &source, &kept);
@@ -162,7 +178,7 @@ fn woven_file(file: &str, source: &str, mutants: &[&Mutant]) -> Woven {
     weave(source, mutants, inserts)
 }
 
-/// The mutants of all files, by cargo-mutants.
+/// The mutants of all files, by cargo-mutants, without those of the models for loom, which are tests.
 pub fn list(root: &Path) -> Vec<Mutant> {
     let output = Command::new("cargo")
         .args(["mutants", "--list", "--json", "--all-features"])
@@ -175,6 +191,7 @@ pub fn list(root: &Path) -> Vec<Mutant> {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let number = |value: &Value| usize::try_from(value.as_u64().expect("a number")).expect("small");
     list.iter()
+        .filter(|mutant| !text(&mutant["file"]).contains("/loom"))
         .enumerate()
         .map(|(id, mutant)| Mutant {
             id,
@@ -196,6 +213,8 @@ fn cargo(tree: &Path, arguments: &[&str]) -> (Vec<PathBuf>, Vec<Value>) {
     let output = Command::new("cargo")
         .arg(subcommand)
         .arg("--message-format=json")
+        // Other settings than those of the crate itself, or cargo would take one for the other.
+        .args(["--config", "profile.dev.package.tollgate.debug=false"])
         .args(others)
         .current_dir(tree)
         // The dependencies are built already.

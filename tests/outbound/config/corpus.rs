@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use tollgate::{AllOf, Limits};
+use tollgate::{AllOf, AnyPolicy, Limit, Limits};
 
 #[test]
 fn limits_mean_what_the_corpus_says() {
@@ -87,4 +87,34 @@ fn a_limit_of_ten_thousand_lock_outs_is_an_error_and_no_deep_policy() {
     assert_eq!((error.word(), error.column()), ("lock out", 5 + 8 * 12));
     let eight = format!("1/s{}", " lock out 1s".repeat(8));
     assert_eq!(eight.parse::<AllOf>().map(|policy| policy.to_string()), Ok(eight));
+}
+
+/// By formats that do not refuse it themselves.
+#[test]
+fn a_field_that_is_there_twice_is_refused() {
+    fn check<T: serde_core::de::DeserializeOwned>(rest: &str, field: &str, value: &str) {
+        let text = format!("{{\"{field}\": {value}, \"{field}\": {value}{rest}}}");
+        let error = serde_json::from_str::<T>(&text).err().expect(&text).to_string();
+        let expected = format!("duplicate field `{field}`");
+        assert!(error.starts_with(&expected), "{text}: {error}");
+    }
+    for (field, value) in [
+        ("per", "\"host\""),
+        ("default", "\"1/s\""),
+        ("headroom", "0.1"),
+        ("limits", "{\"a\": \"1/s\"}"),
+        ("tiers", "{\"a\": \"1/s\"}"),
+    ] {
+        check::<Limits>("", field, value);
+    }
+    let bucket = ", \"policy\": \"token-bucket\", \"rate\": \"1/s\", \"capacity\": 1";
+    for (field, value) in [("initial", "1"), ("refill_every", "\"1s\"")] {
+        check::<AnyPolicy>(bucket, field, value);
+    }
+    for (field, value) in
+        [("max_waiters", "1"), ("max_queued_permits", "1"), ("policy", "\"gcra\"")]
+    {
+        check::<Limit>(", \"max\": 1", field, value);
+    }
+    check::<Limit>("", "limits", "[\"1/s\"]");
 }

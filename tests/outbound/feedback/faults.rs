@@ -360,3 +360,25 @@ fn a_crowd_that_waits_for_a_server_goes_on_one_behind_the_other() {
     let thread = std::thread::Builder::new().stack_size(512 << 10).spawn(run).expect("a thread");
     thread.join().expect("no fault");
 }
+
+#[tokio::test]
+async fn a_program_judges_a_call_by_the_fields_and_the_body_of_its_response() {
+    for (field, body, is_final) in [
+        ("yes", "", true),
+        ("no", "", false),
+        ("no", "a quota is used up", true),
+        ("no", "a quot", false),
+    ] {
+        let limiter = RateLimiter::with_clock(InFlight::new(1), ManualClock::new());
+        let feedback = Feedback::builder(limiter)
+            .judge(|response, answer| {
+                let field = response.field("x-final");
+                answer.is_final = field.as_deref() == Some("yes") || response.contains("quota");
+                assert_eq!(response.field("x-other"), None);
+            })
+            .build();
+        let mut call = feedback.acquire(1).await.expect("a place");
+        let answer = call.observe_body(429u16, &[("x-final", field)], body.as_bytes()).await;
+        assert_eq!(answer.is_final, is_final, "{field} {body}");
+    }
+}

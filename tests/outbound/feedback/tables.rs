@@ -303,9 +303,15 @@ fn openai() {
     assert_eq!(meter(&answer, Unit::Requests), (Some(60), Some(59), after(secs(1))));
     assert_eq!(meter(&answer, Unit::Tokens), (Some(150_000), Some(149_984), after(secs(360))));
     assert_eq!(answer.dialect.as_deref(), Some("openai"));
-    for (text, millis) in
-        [("20ms", 20), ("7.66s", 7660), ("2m59.56s", 179_560), ("1h0m1s", 3_601_000)]
-    {
+    for (text, millis) in [
+        ("20ms", 20),
+        ("7.66s", 7660),
+        ("2m59.56s", 179_560),
+        ("1h0m1s", 3_601_000),
+        ("1d1s", 86_401_000),
+        ("3000us", 3),
+        ("5000000ns", 5),
+    ] {
         let answer = read(200, &[("x-ratelimit-reset-requests", text)]);
         assert_eq!(
             meter(&answer, Unit::Requests).2,
@@ -346,6 +352,16 @@ fn anthropic() {
     assert_eq!(meter(&answer, Unit::InputTokens).1, Some(40_000));
     assert_eq!(meter(&answer, Unit::OutputTokens).1, Some(8_000));
     assert_eq!(answer.malformed, 0);
+    for (text, seconds) in [
+        ("2025-01-01T05:31:00+05:30", Some(60)),
+        ("2024-12-31T14:30:01-09:30", Some(1)),
+        ("2025-01-01T00:00:00+5:30", None),
+        ("2025-01-01T00:00:00+05:3", None),
+    ] {
+        let remaining = ("anthropic-ratelimit-requests-remaining", "1");
+        let answer = read(200, &[remaining, ("anthropic-ratelimit-requests-reset", text)]);
+        assert_eq!(meter(&answer, Unit::Requests).2, seconds.and_then(at), "{text}");
+    }
     // Overloaded: by its own headers, and for a limiter that knows whom it calls.
     let mark = ("anthropic-organization-id", "1");
     assert_eq!(read(529, &[mark]).verdict, Verdict::Unavailable);
