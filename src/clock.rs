@@ -3,6 +3,7 @@
 mod alarm;
 mod manual;
 mod monotone;
+mod other;
 mod system;
 mod time_order;
 mod timer_thread;
@@ -13,7 +14,7 @@ mod wakes;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 pub use manual::ManualClock;
 
@@ -21,6 +22,8 @@ use crate::units::Nanos;
 pub(crate) use alarm::OnAlarm;
 use alarm::TimedAlarm;
 pub(crate) use monotone::Monotone;
+pub(crate) use other::TimerTask;
+use other::{OtherAlarm, OtherClock, since_epoch};
 use system::{System, SystemAlarms};
 pub(crate) use time_order::{TimeOrder, Timed};
 use timer_thread::Slack;
@@ -58,35 +61,6 @@ enum Kind {
     /// Shows what a test says at each reading, and has no alarms.
     #[cfg(test)]
     Read(fn() -> Nanos),
-}
-
-/// tokio's clock, or a manual one. By a pointer, so that a program that makes none has no code of it.
-trait OtherClock: fmt::Debug + Send + Sync {
-    fn now(&self) -> Nanos;
-
-    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Box<dyn OtherAlarm>;
-
-    /// See [`Clock::since_epoch`].
-    fn since_epoch(&self) -> Duration;
-
-    /// See [`Clock::wake_others`].
-    fn wake_others(&self) {}
-
-    /// See [`Clock::sounds_without_callers`].
-    fn sounds_without_callers(&self) -> bool {
-        true
-    }
-
-    /// See [`Clock::advances_by_itself`].
-    fn advances_by_itself(&self) -> bool {
-        false
-    }
-
-    /// See [`Clock::skip_to`].
-    fn skip_to(&self, due: Nanos) -> bool {
-        let _ = due;
-        false
-    }
 }
 
 impl Clock {
@@ -247,7 +221,7 @@ impl Clock {
     /// keep this value if the calendar is set later.
     ///
     /// ```
-    /// use std::time::{Duration, SystemTime, UNIX_EPOCH};
+    /// use std::time::Duration;
     /// use tollgate::{Clock, ManualClock};
     ///
     /// let clock = Clock::system();
@@ -365,12 +339,6 @@ impl From<&ManualClock> for Clock {
     }
 }
 
-/// How long after the Unix epoch a clock showed zero that shows `now`.
-fn since_epoch(now: Nanos) -> Duration {
-    let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    unix_time.saturating_sub(now.since(Nanos::ZERO))
-}
-
 /// Goes off once at the time last set.
 #[derive(Debug)]
 pub(crate) enum Alarm {
@@ -379,26 +347,6 @@ pub(crate) enum Alarm {
     #[cfg(test)]
     Never,
 }
-
-/// An alarm of another clock than the system's: see the methods of [`Alarm`].
-pub(crate) trait OtherAlarm: fmt::Debug + Send + Sync {
-    fn set(&mut self, due: Nanos) -> bool;
-
-    fn unset(&mut self);
-
-    fn rest(&mut self) {
-        self.unset();
-    }
-
-    fn is_moved_by_callers(&self) -> bool {
-        false
-    }
-
-    fn timer_task(&mut self, is_here: bool, is_missed: bool) -> Option<TimerTask>;
-}
-
-/// What an alarm needs besides the clock. Called without a lock.
-pub(crate) type TimerTask = Box<dyn FnOnce() + Send>;
 
 impl Alarm {
     /// Sets the alarm; called under the line's lock, so nothing here may call back. Returns whether `due` has come

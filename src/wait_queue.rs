@@ -10,6 +10,7 @@ mod deadlines;
 mod end;
 mod fair;
 mod fifo;
+mod take_turns;
 mod tenant;
 mod turns;
 mod waiter_times;
@@ -23,16 +24,16 @@ use smallvec::SmallVec;
 use crate::clock::{Alarm, TimerTask, wake_in_turn};
 use crate::error::QueueLimit;
 use crate::units::Nanos;
-use ahead::Ahead;
+use arrival::Ahead;
 pub(crate) use arrival::{Arrival, Arrived};
 use deadlines::Deadlines;
 pub(crate) use end::End;
-use fair::TakeTurns;
 pub(crate) use fifo::EntryId as WaiterId;
 use fifo::Fifo;
 pub(crate) use fifo::KEEP;
+use take_turns::TakeTurns;
+pub(crate) use take_turns::Turn;
 pub(crate) use tenant::{Claim, Tenant};
-pub(crate) use turns::Turn;
 pub(crate) use waiter_times::WaiterTimes;
 
 /// Far enough to mean "never".

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::alarm::{AlarmKeeper, Alarms, OnAlarm, TimedAlarm, sound};
-use super::{OtherAlarm, OtherClock, TimerTask};
+use super::other::{OtherAlarm, OtherClock, TimerTask};
 use crate::units::Nanos;
 
 /// A clock that moves only by [`advance`](ManualClock::advance), for tests and examples.

@@ -17,9 +17,9 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::alarm::{OnAlarm, TimedAlarm, sound};
+use super::other::{OtherAlarm, OtherClock, since_epoch};
 use super::system::{System, SystemAlarms};
 use super::timer_thread::Slack;
-use super::{OtherAlarm, OtherClock, since_epoch};
 use crate::units::Nanos;
 
 #[derive(Clone)]
@@ -125,7 +125,7 @@ impl OtherAlarm for TokioAlarm {
         }
     }
 
-    fn timer_task(&mut self, is_here: bool, _is_missed: bool) -> Option<super::TimerTask> {
+    fn timer_task(&mut self, is_here: bool, _is_missed: bool) -> Option<super::other::TimerTask> {
         let task = self.timer_task(is_here)?;
         Some(Box::new(|| task.start()))
     }

@@ -164,16 +164,17 @@ impl AtomicState {
         charged: impl FnOnce(Found),
     ) -> Attempt<RateReceipt> {
         let parameters = &self.parameters;
-        let most = if RECORDED { &self.records.most } else { &parameters.most };
-        let until = if RECORDED { &self.records.end } else { &self.until };
+        let records = &self.records;
+        let most_recorded = || records.most.load(Ordering::Relaxed);
+        let most =
+            || if RECORDED { most_recorded() } else { parameters.most.load(Ordering::Relaxed) };
+        let until = if RECORDED { &records.end } else { &self.until };
         let is_late = || now.get() >= until.load(Ordering::Relaxed);
         let mut bits = self.bits.load(Ordering::Acquire);
         loop {
             // What must be ready.
             let mut permits = least;
-            if permits > most.load(Ordering::Relaxed)
-                && (!is_late() || permits > self.records.most.load(Ordering::Relaxed))
-            {
+            if permits > most() && (!is_late() || permits > most_recorded()) {
                 return Attempt::Undecided;
             }
             let unit = parameters.unit.load(Ordering::Relaxed);
@@ -210,7 +211,7 @@ impl AtomicState {
                 // As `Schedule::stored`. A unit is a power of two.
                 let stored = here.wrapping_sub(start).min(burst) >> (unit.trailing_zeros() & 63);
                 permits = wanted.min(stored.max(least));
-                if permits > most.load(Ordering::Relaxed) {
+                if permits > most() {
                     return Attempt::Undecided;
                 }
                 units = permits.wrapping_mul(unit);

@@ -7,44 +7,9 @@
 
 use std::task::Waker;
 
-use crate::clock::TimeOrder;
-
 use super::arrival::{Arrival, Arrived};
 use super::{Entry, WaitQueue, WaiterId};
 use crate::units::Nanos;
-
-/// Of each arrival of a caller that went ahead of others the last waiter.
-#[derive(Debug, Default)]
-pub(super) struct Ahead(TimeOrder);
-
-impl Ahead {
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The last waiter of this arrival, or of the last one before it.
-    fn last_until(&self, arrival: Arrival) -> Option<WaiterId> {
-        self.0.last_until(arrival.get()).map(WaiterId::of)
-    }
-
-    /// Whether this waiter is the last one of its arrival.
-    fn is_last(&self, arrival: Arrival, id: WaiterId) -> bool {
-        self.0.last_until(arrival.get()) == Some(id.at(arrival.get()))
-    }
-
-    fn set(&mut self, arrival: Arrival, id: WaiterId) {
-        if let Some(last) = self.0.last_until(arrival.get())
-            && last.time() == arrival.get()
-        {
-            self.0.remove(last);
-        }
-        self.0.insert(id.at(arrival.get()));
-    }
-
-    fn remove(&mut self, arrival: Arrival, id: WaiterId) {
-        self.0.remove(id.at(arrival.get()));
-    }
-}
 
 impl<T: Arrived> WaitQueue<T> {
     /// The first waiter that a caller with this arrival goes ahead of. `from`: the first one that may be.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::WaiterId;
+use crate::clock::TimeOrder;
 use crate::units::{Nanos, saturating_nanos};
 
 /// When a caller came, less the time by which it entered ahead of others: the order of a queue. Callers of one
@@ -17,7 +19,7 @@ impl Arrival {
     }
 
     /// In the same order.
-    pub(super) fn get(self) -> u64 {
+    fn get(self) -> u64 {
         self.0.cast_unsigned() ^ (1 << 63)
     }
 
@@ -40,5 +42,38 @@ pub(crate) trait Arrived {
     /// Whether no caller enters ahead of it any more.
     fn is_settled(&self) -> bool {
         false
+    }
+}
+
+/// Of each arrival of a caller that went ahead of others the last waiter.
+#[derive(Debug, Default)]
+pub(super) struct Ahead(TimeOrder);
+
+impl Ahead {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The last waiter of this arrival, or of the last one before it.
+    pub(super) fn last_until(&self, arrival: Arrival) -> Option<WaiterId> {
+        self.0.last_until(arrival.get()).map(WaiterId::of)
+    }
+
+    /// Whether this waiter is the last one of its arrival.
+    pub(super) fn is_last(&self, arrival: Arrival, id: WaiterId) -> bool {
+        self.0.last_until(arrival.get()) == Some(id.at(arrival.get()))
+    }
+
+    pub(super) fn set(&mut self, arrival: Arrival, id: WaiterId) {
+        if let Some(last) = self.0.last_until(arrival.get())
+            && last.time() == arrival.get()
+        {
+            self.0.remove(last);
+        }
+        self.0.insert(id.at(arrival.get()));
+    }
+
+    pub(super) fn remove(&mut self, arrival: Arrival, id: WaiterId) {
+        self.0.remove(id.at(arrival.get()));
     }
 }

@@ -1,68 +1,18 @@
 //! A queue in which tenants take [turns](Turns): from the first caller for a tenant that has to wait until the queue is empty.
 
+use std::iter;
 use std::task::Waker;
-use std::{fmt, iter};
 
+use super::take_turns::{self, Turn};
 use super::tenant::Tenant;
-use super::turns::Turn;
 use super::{Arrival, Arrived, WaitQueue, WaiterId};
 use crate::units::Nanos;
-
-/// The order of grants among tenants. By a pointer, which [`Tenant::new`] makes known, so that a program without tenants has
-/// no code of it.
-pub(super) trait TakeTurns: fmt::Debug + Send + Sync {
-    /// The waiter that is next.
-    fn front(&self) -> Option<WaiterId>;
-
-    /// The turn of the waiter that is next.
-    fn first(&self) -> Option<Turn>;
-
-    /// How many callers of a tenant wait.
-    fn len_of(&self, tenant: Option<Tenant>) -> usize;
-
-    /// The tenant of a waiter.
-    fn tenant(&self, waiter: WaiterId) -> Option<Tenant>;
-
-    /// The turn of one more caller.
-    fn turn(&self, tenant: Option<Tenant>, permits: u64) -> Turn;
-
-    /// A caller joins, behind all others of its tenant, or ahead of `next`, which is one of them.
-    fn join(
-        &mut self,
-        waiter: WaiterId,
-        tenant: Option<Tenant>,
-        permits: u64,
-        next: Option<WaiterId>,
-    );
-
-    /// The waiter that is next is granted; then it is unlinked.
-    fn grant(&mut self, waiter: WaiterId);
-
-    /// A caller is granted before it waits, ahead of all that do.
-    fn grant_at_once(&mut self, tenant: Option<Tenant>, permits: u64);
-
-    /// Takes a waiter out of the order. Its place stays until it is removed.
-    fn unlink(&mut self, waiter: WaiterId);
-
-    /// A waiter is removed.
-    fn remove(&mut self, waiter: WaiterId);
-
-    /// How many permits are granted before `turn`. Visits each tenant that waits, and each of its waiters only if they
-    /// ask for different numbers. A count of some tenants only will do if it `is_enough`.
-    fn permits_before(&self, turn: Turn, is_enough: &dyn Fn(u64) -> bool) -> u64;
-
-    /// The waiters in the order in which they will be granted, those before `turn` or all of them.
-    fn order(&self, turn: Option<Turn>) -> Box<dyn Iterator<Item = WaiterId> + '_>;
-
-    /// The waiters without a tenant, in order.
-    fn without_tenant(&self) -> Box<dyn Iterator<Item = WaiterId> + '_>;
-}
 
 impl<T: Arrived> WaitQueue<T> {
     /// The waiters that are here count as callers without a tenant.
     pub(crate) fn take_turns(&mut self, permits: impl Fn(&T) -> u64) {
         if self.turns.is_none() {
-            let mut turns = Tenant::turns();
+            let mut turns = take_turns::new();
             self.fifo
                 .iter()
                 .for_each(|(id, entry)| turns.join(id, None, permits(&entry.value), None));
@@ -92,7 +42,7 @@ impl<T: Arrived> WaitQueue<T> {
     ) -> WaiterId {
         if tenant.is_some() {
             // The queue is empty, or this has been done to find its place.
-            self.turns.get_or_insert_with(Tenant::turns);
+            self.turns.get_or_insert_with(take_turns::new);
         }
         let id = self.push(value, deadline, waker);
         if let Some(turns) = &mut self.turns {

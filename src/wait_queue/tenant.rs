@@ -1,12 +1,7 @@
 //! The tenants of a queue.
 
-use std::hash::{BuildHasher, Hash, RandomState};
 use std::num::NonZeroU32;
-use std::sync::OnceLock;
 use std::time::Duration;
-
-use super::fair::TakeTurns;
-use super::turns::Turns;
 
 /// The fraction of a permit in which prices are counted.
 const PRICE_BITS: u32 = 32;
@@ -18,32 +13,7 @@ pub(crate) struct Tenant {
     pub(super) weight: NonZeroU32,
 }
 
-/// What the first tenant of the process makes.
-struct Tenants {
-    hasher: RandomState,
-    turns: fn() -> Box<dyn TakeTurns>,
-}
-
-static TENANTS: OnceLock<Tenants> = OnceLock::new();
-
 impl Tenant {
-    /// By a hash of 64 bits and not by the key itself, so that no queue has a type parameter for keys and no call
-    /// clones one. Two tenants of one hash would share their turns. With a random key of the process no tenant can
-    /// choose such a pair, and by chance a million tenants that wait together have one in 37 million runs.
-    pub(crate) fn new<T: Hash + ?Sized>(tenant: &T) -> Self {
-        let tenants = TENANTS.get_or_init(|| Tenants {
-            hasher: RandomState::new(),
-            turns: || Box::<Turns>::default(),
-        });
-        Self { id: tenants.hasher.hash_one(tenant), weight: NonZeroU32::MIN }
-    }
-
-    /// The order of their grants, where there is a tenant.
-    pub(super) fn turns() -> Box<dyn TakeTurns> {
-        let tenants = TENANTS.get().unwrap_or_else(|| unreachable!("there is a tenant"));
-        (tenants.turns)()
-    }
-
     pub(crate) fn with_weight(self, weight: NonZeroU32) -> Self {
         Self { weight, ..self }
     }
