@@ -75,6 +75,7 @@ impl Book {
     }
 
     /// Those that follow, for a table with these keys.
+    #[inline]
     fn followed_by(&self, limits: Limits, keys: impl FnOnce() -> Vec<Name>) -> Self {
         if limits.default.is_some() {
             return Self { limits, gone: BTreeMap::new(), gone_default: None };
@@ -87,15 +88,18 @@ impl Book {
     }
 }
 
+// Inlined, so that the line and the table of an `AllOf` are compiled where they are used, and not always with this crate.
 impl RateLimiters {
     /// With the system clock.
     #[must_use]
+    #[inline]
     pub fn new(limits: Limits) -> Self {
         Self::with_clock(limits, Clock::system())
     }
 
     /// With another clock.
     #[must_use]
+    #[inline]
     pub fn with_clock(limits: Limits, clock: impl Into<Clock>) -> Self {
         Self::with_options(limits, |builder| builder.clock(clock))
     }
@@ -103,6 +107,7 @@ impl RateLimiters {
     /// With any options of the [builder](KeyedRateLimiterBuilder) of their table: a clock, a name, a maximum of
     /// keys. The limits bound their queues.
     #[must_use]
+    #[inline]
     pub fn with_options(
         limits: Limits,
         options: impl FnOnce(
@@ -144,6 +149,7 @@ impl RateLimiters {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
+    #[inline]
     pub fn at(&self, name: &str) -> Option<AtKey<Name, AllOf>> {
         let book = Arc::clone(&self.book.lock());
         book.limits.get(name)?;
@@ -180,6 +186,7 @@ impl RateLimiters {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
+    #[inline]
     pub fn at_tier(&self, name: &str, tier: &str) -> Option<AtKey<Name, AllOf>> {
         let book = Arc::clone(&self.book.lock());
         let (tier, _) = book.limits.tiers.get_key_value(tier)?;
@@ -219,6 +226,7 @@ impl RateLimiters {
     /// # drop((first, second));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[inline]
     pub fn reload(&self, limits: Limits) {
         let _one_at_a_time = self.reload.lock();
         let old = Arc::clone(&self.book.lock());
@@ -233,18 +241,21 @@ impl RateLimiters {
 
     /// What the names stand for: [`Limits::per`] of the limits in force.
     #[must_use]
+    #[inline]
     pub fn per(&self) -> Per {
         self.book.lock().limits.per
     }
 
     /// The limits in force.
     #[must_use]
+    #[inline]
     pub fn limits(&self) -> Limits {
         self.book.lock().limits.clone()
     }
 
     /// The limits in force, to compare with what is in force later.
     #[cfg(feature = "reqwest")]
+    #[inline]
     pub(crate) fn book(&self) -> Arc<Book> {
         Arc::clone(&self.book.lock())
     }
@@ -252,6 +263,7 @@ impl RateLimiters {
     /// The table of all names, with all methods by name. A name without a limit is granted nothing there
     /// ([`Error::ExceedsCapacity`](crate::Error::ExceedsCapacity)); the key of [`Per::All`] is empty.
     #[must_use]
+    #[inline]
     pub fn keyed(&self) -> &KeyedRateLimiter<Name, AllOf> {
         &self.keyed
     }
@@ -259,12 +271,14 @@ impl RateLimiters {
 
 /// With the system clock.
 impl From<Limits> for RateLimiters {
+    #[inline]
     fn from(limits: Limits) -> Self {
         Self::new(limits)
     }
 }
 
 impl fmt::Debug for RateLimiters {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimiters")
             .field("limits", &self.limits())

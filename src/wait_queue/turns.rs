@@ -44,7 +44,7 @@ pub(super) struct Turns {
     /// The lanes with waiters.
     waiting: BTreeSet<(Turn, LaneId)>,
     /// The lanes without, by their starts.
-    idle: BTreeSet<(u128, LaneId)>,
+    idle: BTreeSet<(Turn, LaneId)>,
     /// By waiter; it stays until the waiter is removed.
     places: Vec<Option<Place>>,
     /// Of the last grant.
@@ -168,7 +168,7 @@ impl TakeTurns for Turns {
         let turn = self.turn(tenant, permits);
         let lane = known.unwrap_or_else(|| self.new_lane(tenant, turn));
         if self.lanes[lane].len == 0 {
-            self.idle.remove(&(self.lanes[lane].turn.start, lane));
+            self.idle.remove(&(self.lanes[lane].turn, lane));
             self.lanes[lane].turn = turn;
         }
         self.charge(lane, Tenant::price(tenant, permits));
@@ -191,7 +191,7 @@ impl TakeTurns for Turns {
             let turn = lane.turn;
             self.waiting.remove(&(turn, id));
             if turn.start > self.start {
-                self.idle.insert((turn.start, id));
+                self.idle.insert((turn, id));
             } else {
                 self.forget(id);
             }
@@ -261,7 +261,7 @@ impl Turns {
             return lane;
         }
         let lane = known.unwrap_or_else(|| self.new_lane(tenant, turn));
-        self.idle.remove(&(self.lanes[lane].turn.start, lane));
+        self.idle.remove(&(self.lanes[lane].turn, lane));
         self.lanes[lane].turn = turn;
         self.waiting.insert((turn, lane));
         self.began += 1;
@@ -282,7 +282,7 @@ impl Turns {
         let next = turn.after(price);
         self.lanes[lane].turn = next;
         if len == 0 {
-            self.idle.insert((next.start, lane));
+            self.idle.insert((next, lane));
         } else {
             self.waiting.remove(&(turn, lane));
             self.waiting.insert((next, lane));
@@ -292,8 +292,8 @@ impl Turns {
 
     fn granted(&mut self, start: u128, price: u128) {
         (self.start, self.step) = (start, price);
-        while let Some(&(start, lane)) = self.idle.first()
-            && start <= self.start
+        while let Some(&(turn, lane)) = self.idle.first()
+            && turn.start <= self.start
         {
             self.idle.pop_first();
             self.forget(lane);
