@@ -13,30 +13,30 @@ pub(super) trait OtherClock: fmt::Debug + Send + Sync {
 
     fn alarm(&self, line: Weak<dyn OnAlarm>) -> Box<dyn OtherAlarm>;
 
-    /// See [`Clock::since_epoch`].
+    /// See [`Clock::since_epoch`](super::Clock::since_epoch).
     fn since_epoch(&self) -> Duration;
 
-    /// See [`Clock::wake_others`].
+    /// See [`Clock::wake_others`](super::Clock::wake_others).
     fn wake_others(&self) {}
 
-    /// See [`Clock::sounds_without_callers`].
+    /// See [`Clock::sounds_without_callers`](super::Clock::sounds_without_callers).
     fn sounds_without_callers(&self) -> bool {
         true
     }
 
-    /// See [`Clock::advances_by_itself`].
+    /// See [`Clock::advances_by_itself`](super::Clock::advances_by_itself).
     fn advances_by_itself(&self) -> bool {
         false
     }
 
-    /// See [`Clock::skip_to`].
+    /// See [`Clock::skip_to`](super::Clock::skip_to).
     fn skip_to(&self, due: Nanos) -> bool {
         let _ = due;
         false
     }
 }
 
-/// An alarm of another clock than the system's: see the methods of [`Alarm`].
+/// An alarm of another clock than the system's: see the methods of [`Alarm`](super::Alarm).
 pub(crate) trait OtherAlarm: fmt::Debug + Send + Sync {
     fn set(&mut self, due: Nanos) -> bool;
 
