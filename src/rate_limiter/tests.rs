@@ -461,6 +461,5 @@ fn a_limiter_takes_no_more_than_512_bytes() {
         Line::<(FixedWindow, TokenBucket, InFlight)>::bytes(),
     ];
     assert!(bytes.iter().all(|&bytes| bytes <= 512), "{bytes:?}");
-    // A clock of tokio's holds more.
-    assert_eq!(bytes[0], if cfg!(feature = "tokio") { 496 } else { 488 });
+    assert_eq!(bytes[0], 496);
 }
