@@ -221,7 +221,7 @@ impl Clock {
     /// keep this value if the calendar is set later.
     ///
     /// ```
-    /// use std::time::Duration;
+    /// use std::time::{Duration, SystemTime, UNIX_EPOCH};
     /// use tollgate::{Clock, ManualClock};
     ///
     /// let clock = Clock::system();

@@ -225,11 +225,11 @@ impl<P: Policy> Line<P> {
         let inner = &mut *inner;
         // While callers wait, it stays locked.
         let word = self.word.as_ref().filter(|_| inner.queue_len() == 0);
-        let word = word.and_then(|word| Some((word, word.lock(&mut inner.published)?)));
+        let word = word.and_then(|word| word.lock(&mut inner.published));
         // Read under the lock, so that the order of times is the order of events.
         let now = inner.time.read(self.clock.now());
-        if let Some((word, positions)) = word {
-            inner.take_over(word, positions, now);
+        if let Some(positions) = word {
+            inner.take_over(positions, now);
         }
         if inner.owes() {
             _ = inner.pay(now);

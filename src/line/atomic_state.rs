@@ -46,12 +46,10 @@ const END: Nanos = Nanos::new(1 << 61);
 #[repr(C, align(128))]
 pub(super) struct AtomicState {
     bits: AtomicU64,
-    /// The mutex charges from this time on, which is not after [`Records::end`], unless the store is full. Not among the
-    /// parameters, whose cache line is seldom written. Not loom's: a time that was read late is only earlier, and sends the call to the
+    /// The mutex charges from this time on, which is not after [`Records::end`]. Not among the parameters, whose cache
+    /// line is seldom written. Not loom's: a time that was read late is only earlier, and sends the call to the
     /// mutex. With one more value to choose from, the models would take much longer.
     until: std::sync::atomic::AtomicU64,
-    /// The last word at which such a call found the store full: its only record.
-    found_full: AtomicU64,
     records: Records,
     parameters: Parameters,
 }
@@ -95,7 +93,13 @@ pub(super) struct Published {
     ceiling: u64,
     /// The word that was published or recorded last, and the time up to which it grants from then on.
     word: u64,
-    until: Nanos,
+    pub(super) until: Nanos,
+}
+
+/// What a call of the word may charge: up to `most` permits, before `until`.
+struct Limits {
+    most: u64,
+    until: u64,
 }
 
 /// What a charge by the word found.
@@ -114,7 +118,6 @@ impl AtomicState {
         Self {
             bits: AtomicU64::new(LOCK),
             until: std::sync::atomic::AtomicU64::new(0),
-            found_full: zero(),
             records: Records::default(),
             parameters: Parameters {
                 multiplier: zero(),
@@ -133,13 +136,20 @@ impl AtomicState {
     // As `Line::decide`.
     #[inline(always)]
     pub(super) fn attempt(&self, now: Nanos, permits: u64) -> Attempt<RateReceipt> {
-        self.charge::<false, false>(now, permits, permits, |_| ())
+        self.charge::<false>(now, permits, permits, || self.unrecorded_limits(), |_| ())
     }
 
     /// The same for as many of `most` permits as are stored, and at least `least`.
     #[inline]
     pub(super) fn attempt_up_to(&self, now: Nanos, least: u64, most: u64) -> Attempt<RateReceipt> {
-        self.charge::<true, false>(now, least, most, |_| ())
+        self.charge::<true>(now, least, most, || self.unrecorded_limits(), |_| ())
+    }
+
+    /// What may go unrecorded.
+    #[inline(always)]
+    fn unrecorded_limits(&self) -> Limits {
+        let most = self.parameters.most.load(Ordering::Relaxed);
+        Limits { most, until: self.until.load(Ordering::Relaxed) }
     }
 
     /// Decides a call that is too large or too late to go unrecorded, for a caller that holds the mutex and records
@@ -150,31 +160,30 @@ impl AtomicState {
         now: Nanos,
         permits: u64,
     ) -> (Attempt<RateReceipt>, Option<Found>) {
+        let Records { most, end, .. } = &self.records;
         let mut found = None;
-        let attempt = self.charge::<false, true>(now, permits, permits, |it| found = Some(it));
+        let (most, until) = (most.load(Ordering::Relaxed), end.load(Ordering::Relaxed));
+        let limits = || Limits { most, until };
+        let attempt = self.charge::<false>(now, permits, permits, limits, |it| found = Some(it));
         (attempt, found)
     }
 
     #[inline(always)]
-    fn charge<const UP_TO: bool, const RECORDED: bool>(
+    fn charge<const UP_TO: bool>(
         &self,
         now: Nanos,
         least: u64,
         wanted: u64,
+        limits: impl Fn() -> Limits,
         charged: impl FnOnce(Found),
     ) -> Attempt<RateReceipt> {
         let parameters = &self.parameters;
-        let records = &self.records;
-        let most_recorded = || records.most.load(Ordering::Relaxed);
-        let most =
-            || if RECORDED { most_recorded() } else { parameters.most.load(Ordering::Relaxed) };
-        let until = if RECORDED { &records.end } else { &self.until };
-        let is_late = || now.get() >= until.load(Ordering::Relaxed);
         let mut bits = self.bits.load(Ordering::Acquire);
         loop {
             // What must be ready.
             let mut permits = least;
-            if permits > most() && (!is_late() || permits > most_recorded()) {
+            let Limits { most, until } = limits();
+            if permits > most {
                 return Attempt::Undecided;
             }
             let unit = parameters.unit.load(Ordering::Relaxed);
@@ -199,7 +208,7 @@ impl AtomicState {
                 bits = again;
                 continue;
             }
-            if is_late() && !self.finds_full(now, bits, here) {
+            if now.get() >= until {
                 return Attempt::Undecided;
             }
             let burst = parameters.burst.load(Ordering::Relaxed);
@@ -211,7 +220,7 @@ impl AtomicState {
                 // As `Schedule::stored`. A unit is a power of two.
                 let stored = here.wrapping_sub(start).min(burst) >> (unit.trailing_zeros() & 63);
                 permits = wanted.min(stored.max(least));
-                if permits > most() {
+                if permits > most {
                     return Attempt::Undecided;
                 }
                 units = permits.wrapping_mul(unit);
@@ -233,21 +242,6 @@ impl AtomicState {
         }
     }
 
-    /// Whether a call may go unrecorded although it is late, because the store is full: it leaves nothing to the
-    /// charges before it. Notes that before the exchange, by which the owner of the mutex sees it. It holds even if
-    /// the exchange fails.
-    // Inlined: a call would cost others registers.
-    #[inline(always)]
-    fn finds_full(&self, now: Nanos, bits: u64, here: u64) -> bool {
-        let full = here.wrapping_sub(self.parameters.burst.load(Ordering::Relaxed));
-        let overflows = full.cast_signed() > bits.wrapping_add(1).cast_signed();
-        let is_full = overflows && now.get() < self.records.end.load(Ordering::Relaxed);
-        if is_full {
-            self.found_full.fetch_max(bits, Ordering::Relaxed);
-        }
-        is_full
-    }
-
     /// Sends all calls to the mutex, which the caller holds. Returns the position that was published last and the
     /// present one, if the word held it.
     pub(super) fn lock(&self, published: &mut Published) -> Option<[i128; 2]> {
@@ -264,13 +258,6 @@ impl AtomicState {
             return None;
         }
         Some([self.position_of(published.word)?, self.position_of(found.bits)?])
-    }
-
-    /// Up to when the word may have charged since it was published or recorded: a call that finds the store full
-    /// may come at any time.
-    pub(super) fn charged_until(&self, published: &Published, now: Nanos) -> Nanos {
-        let has_been_full = self.found_full.load(Ordering::Relaxed) >= published.word;
-        if has_been_full { now } else { now.min(published.until) }
     }
 
     /// Whether the mutex decides all calls.

@@ -10,19 +10,14 @@ use crate::units::Nanos;
 
 impl<P: Policy> Inner<P> {
     /// Takes over the position from the word, and notes what the word has charged since it was published `before`.
-    pub(super) fn take_over(
-        &mut self,
-        word: &AtomicState,
-        [before, position]: [i128; 2],
-        now: Nanos,
-    ) {
+    pub(super) fn take_over(&mut self, [before, position]: [i128; 2], now: Nanos) {
         let Some(lock_free) = P::HOOKS.lock_free else { return };
         let state = (lock_free.state)(&mut self.state);
         state.position = position;
         if position != before
             && let Some(schedule) = (lock_free.schedule)(&self.policy)
         {
-            schedule.note_charges(state, before, word.charged_until(&self.published, now));
+            schedule.note_charges(state, before, now.min(self.published.until));
         }
     }
 
@@ -39,7 +34,7 @@ impl<P: Policy> Inner<P> {
         let (attempt, found) = word.attempt_recorded(now, permits);
         if let (Attempt::Granted(receipt), Some(found)) = (&attempt, found) {
             if let Some(positions) = word.unrecorded(&self.published, &found) {
-                self.take_over(word, positions, read_again());
+                self.take_over(positions, read_again());
             }
             (lock_free.state)(&mut self.state).note(found.units, receipt, found.level);
             word.open_slot_behind(&mut self.published, &found, now);
