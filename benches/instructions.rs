@@ -116,11 +116,11 @@ const PATHS: &[Row] = &[
         on((window(), bucket(), InFlight::new(10)), |l| l.try_acquire((1, 1, 1)).is_ok())
     }),
     ("fixed window", 91, || on(window(), |l| l.try_acquire(1).is_ok())),
-    ("sliding counter", 197, || {
+    ("sliding counter", 163, || {
         on(SlidingWindowCounter::new(u32::MAX, SECOND, 10), |l| l.try_acquire(1).is_ok())
     }),
     // One expires and one comes each time.
-    ("sliding log", 185, || {
+    ("sliding log", 161, || {
         let policy = SlidingWindowLog::new(u32::MAX, Duration::from_nanos(1));
         on(policy, |l| l.try_acquire(1).is_ok())
     }),

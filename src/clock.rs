@@ -19,8 +19,8 @@ use std::time::Duration;
 pub use manual::ManualClock;
 
 use crate::units::Nanos;
-pub(crate) use alarm::OnAlarm;
 use alarm::TimedAlarm;
+pub(crate) use alarm::{KEEP, OnAlarm};
 pub(crate) use monotone::Monotone;
 pub(crate) use other::TimerTask;
 use other::{OtherAlarm, OtherClock, since_epoch};

@@ -29,7 +29,6 @@ mod testing;
 mod tests;
 mod waiting;
 
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -117,11 +116,7 @@ impl<P: Policy> Line<P> {
     /// All of this is done even if a policy or a waker panics. The panic goes on afterwards, and the result of
     /// `act` is lost then.
     pub(crate) fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
-        once(act, |act| {
-            let (acted, after_unlock) = self.act(self.inner.lock(), act);
-            after_unlock.run();
-            acted.unwrap_or_else(|panic| resume_unwind(panic));
-        })
+        once(act, |act| Self::wake(self.act(self.inner.lock(), act)))
     }
 
     /// As [`with_lock`](Self::with_lock), for callers that hold a lock of their own: they run what is left to
@@ -131,13 +126,9 @@ impl<P: Policy> Line<P> {
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
     ) -> (R, AfterUnlock) {
         let mut after_unlock = AfterUnlock::default();
-        let result = once(act, |act| {
-            let acted;
-            (acted, after_unlock) = self.act(self.inner.lock(), act);
-            if let Err(panic) = acted {
-                mem::take(&mut after_unlock).run();
-                resume_unwind(panic)
-            }
+        let result = once(act, |act| match self.act(self.inner.lock(), act) {
+            (Ok(()), left) => after_unlock = left,
+            panicked => Self::wake(panicked),
         });
         (result, after_unlock)
     }
@@ -249,6 +240,12 @@ impl<P: Policy> Line<P> {
         (acted, after_unlock)
     }
 
+    #[inline]
+    fn wake((acted, after_unlock): (thread::Result<()>, AfterUnlock)) {
+        after_unlock.run();
+        acted.unwrap_or_else(|panic| resume_unwind(panic));
+    }
+
     /// Changes nothing for which others would have to be granted or the alarm set.
     fn briefly<R>(&self, act: impl FnOnce(&mut Inner<P>) -> R) -> R {
         match self.inner.try_lock() {
@@ -265,7 +262,7 @@ impl<P: Policy> Line<P> {
     }
 }
 
-/// Hands over what is done once by a pointer, so that what surrounds it has no copy for each, and returns its result.
+/// Hands over what is done once by a pointer, so that what surrounds it has one copy, and returns its result.
 #[inline]
 fn once<A, B, R>(
     act: impl FnOnce(&mut A, B) -> R,
@@ -280,9 +277,7 @@ impl<P: Policy> OnAlarm for Line<P> {
     fn on_alarm(&self) {
         let mut inner = self.inner.lock();
         inner.disarm();
-        let (acted, after_unlock) = self.act(inner, &mut |_, _| ());
-        after_unlock.run();
-        acted.unwrap_or_else(|panic| resume_unwind(panic));
+        Self::wake(self.act(inner, &mut |_, _| ()));
     }
 
     fn on_round(&self, wake: &mut Vec<Waker>) -> usize {

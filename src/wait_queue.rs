@@ -30,7 +30,6 @@ use deadlines::Deadlines;
 pub(crate) use end::End;
 pub(crate) use fifo::EntryId as WaiterId;
 use fifo::Fifo;
-pub(crate) use fifo::KEEP;
 use take_turns::TakeTurns;
 pub(crate) use take_turns::Turn;
 pub(crate) use tenant::{Claim, Tenant};

@@ -11,8 +11,8 @@ use super::time_order::{TimeOrder, Timed};
 use super::wake_relay;
 use crate::units::Nanos;
 
-/// Keep this many free places.
-const KEEP: usize = 1024;
+/// Keep this many free entries; after a crowd has left, give the memory back.
+pub(crate) const KEEP: usize = 1024;
 
 /// A limiter with waiting callers.
 pub(crate) trait OnAlarm: Send + Sync {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::{fmt, mem};
 
 /// A number at a time. Those of one time are in the order of their ranks.
-// In one word: keys are compared with each step in an order.
+// As one number, which is compared at each step.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Timed(u128);
 
@@ -29,7 +29,7 @@ impl fmt::Debug for Timed {
     }
 }
 
-/// One type for alarms, deadlines and arrivals, and one copy of its code: each type of ordered set adds 10 KB to a program.
+/// One type for alarms, deadlines and arrivals, because each type of ordered set adds 10 KB to a program.
 #[derive(Debug, Default)]
 pub(crate) struct TimeOrder {
     /// Apart from the others, because it is often the only one, and is asked for most.
@@ -50,6 +50,7 @@ impl TimeOrder {
 
     /// Returns whether it was there.
     pub(crate) fn remove(&mut self, timed: Timed) -> bool {
+        // An empty set would look at its memory.
         if self.first != Some(timed) {
             return !self.others.is_empty() && self.others.remove(&timed);
         }

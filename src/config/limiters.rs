@@ -88,7 +88,7 @@ impl Book {
     }
 }
 
-// Inlined, so that the line and the table of an `AllOf` are compiled where they are used, and not always with this crate.
+// Inlined, so that the line and the table of an `AllOf` are compiled where they are used, and not with this crate.
 impl RateLimiters {
     /// With the system clock.
     #[must_use]

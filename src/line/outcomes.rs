@@ -5,8 +5,9 @@
 use hashbrown::HashMap;
 
 use super::charge::Charge;
+use crate::clock::KEEP;
 use crate::error::Error;
-use crate::wait_queue::{KEEP, WaiterId};
+use crate::wait_queue::WaiterId;
 
 pub(super) type Outcome<R> = Result<Charge<R>, Error>;
 

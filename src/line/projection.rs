@@ -162,8 +162,7 @@ impl<P: Policy> Inner<P> {
             Place::Before(next) => (Some(next), None),
             Place::Turn(turn) => (None, Some(turn)),
         };
-        let waiting = self.waiting.as_ref().map(|waiting| waiting.queue.iter_before(turn));
-        let waiters = waiting.into_iter().flatten();
+        let waiters = self.waiting.iter().flat_map(move |waiting| waiting.queue.iter_before(turn));
         waiters.take_while(move |&(id, _)| Some(id) != next).map(|(_, waiter)| waiter)
     }
 

@@ -101,7 +101,6 @@ fn a_grant_that_comes_far_too_late_is_refused() {
     assert!(matches!(standing, WaitStatus::Over(Err(Error::Denied { .. }))));
 }
 
-/// The word with all that it means, as it stands in memory.
 /// Each that is granted a little late moves those behind it. Once these are no more than the late ones, they are looked
 /// at anew.
 #[test]
@@ -122,6 +121,7 @@ fn what_late_grants_have_moved_is_predicted_anew() {
     assert_eq!(predicted(now), Some(5 * SECOND));
 }
 
+/// The word with all that it means, as it stands in memory.
 fn word<P: Policy>(line: &Line<P>) -> String {
     format!("{:?}", line.word.as_ref().expect("a policy that fits a word"))
 }

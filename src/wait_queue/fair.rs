@@ -1,4 +1,5 @@
-//! A queue in which tenants take [turns](super::turns): from the first caller for a tenant that has to wait until the queue is empty.
+//! A queue in which tenants take [turns](super::turns): from the first caller for a tenant that has to wait until the
+//! queue is empty.
 
 use std::iter;
 use std::task::Waker;

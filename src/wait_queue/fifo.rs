@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 
 use slab::Slab;
 
-use crate::clock::Timed;
+use crate::clock::{KEEP, Timed};
 
 /// Names an entry until it is removed: its place in the slab, plus one. Half the size of a `usize`, because an
 /// entry has two of them: what a waiter takes is what a crowd takes.
@@ -34,9 +34,6 @@ impl EntryId {
         Self(NonZeroU32::new(timed.id()).unwrap_or_else(|| unreachable!("an entry has a number")))
     }
 }
-
-/// Keep this many free entries; after a crowd has left, give the memory back.
-pub(crate) const KEEP: usize = 1024;
 
 /// A full slab grows by this part of its size: doubled, it would be half empty after it has grown.
 const GROWTH: usize = 16;

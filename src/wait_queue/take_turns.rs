@@ -1,4 +1,4 @@
-//! The order of grants among tenants, as a queue knows it: by a pointer, so that a program without tenants has no code of it.
+//! The order of grants among tenants. A queue has a pointer to it, so that a program without tenants has no code of it.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use super::WaiterId;
 use super::tenant::Tenant;
 
-/// Makes an order. Set where the first tenant of the process is made, so where there is a tenant.
+/// Makes an order. [`Tenant::new`] sets it, so it is set where there is a tenant.
 pub(super) static NEW: OnceLock<fn() -> Box<dyn TakeTurns>> = OnceLock::new();
 
 pub(super) fn new() -> Box<dyn TakeTurns> {

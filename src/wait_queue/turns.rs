@@ -84,6 +84,7 @@ struct Place {
     next: Option<WaiterId>,
 }
 
+// Here, because a program has the code of turns if it makes a tenant, and only then.
 impl Tenant {
     /// By a hash of 64 bits and not by the key itself, so that no queue has a type parameter for keys and no call
     /// clones one. Two tenants of one hash would share their turns. With a random key of the process no tenant can

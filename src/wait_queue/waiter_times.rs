@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::WaiterId;
-use super::fifo::KEEP;
+use crate::clock::KEEP;
 use crate::units::Nanos;
 
 #[derive(Debug, Default)]

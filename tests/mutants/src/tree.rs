@@ -178,7 +178,7 @@ fn woven_file(file: &str, source: &str, mutants: &[&Mutant]) -> Woven {
     weave(source, mutants, inserts)
 }
 
-/// The mutants of all files, by cargo-mutants, without those of the models for loom, which are tests.
+/// The mutants of all files, by cargo-mutants. The models for loom are tests, so their mutants are left out.
 pub fn list(root: &Path) -> Vec<Mutant> {
     let output = Command::new("cargo")
         .args(["mutants", "--list", "--json", "--all-features"])
@@ -213,7 +213,7 @@ fn cargo(tree: &Path, arguments: &[&str]) -> (Vec<PathBuf>, Vec<Value>) {
     let output = Command::new("cargo")
         .arg(subcommand)
         .arg("--message-format=json")
-        // Other settings than those of the crate itself, or cargo would take one for the other.
+        // Other settings than the crate itself has, or cargo would take one for the other.
         .args(["--config", "profile.dev.package.tollgate.debug=false"])
         .args(others)
         .current_dir(tree)

@@ -12,7 +12,7 @@ use crate::world::{Fault, Scenario, begin};
 
 const STEPS: u64 = 20_000;
 
-/// Calls what its arguments say. The time of the server is that of the model.
+/// Calls what its arguments say. The server's time is the model's.
 const CALL: &str = "local time = redis.call('TIME')
 local reply = redis.call(unpack(ARGV))
 if type(reply) == 'table' and reply.ok then reply = reply.ok end
