@@ -54,7 +54,7 @@ const PATHS: &[Row] = &[
         on(Gcra::new(u32::MAX - 1, 1_000_000_000, SECOND), |l| l.try_acquire(1).is_ok())
     }),
     // More than a 64th of the bucket has to be recorded. Each call has a bucket of its own, as few fit in one.
-    ("try_acquire, small bucket", 306, || {
+    ("try_acquire, small bucket", 302, || {
         let small = |_| {
             let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(0.01), 10));
             // Levels are recorded from the second call on.
@@ -137,35 +137,35 @@ const PATHS: &[Row] = &[
             limiter.try_acquire(&(calls.replace(calls.get() + 1) % 1_000), 1).is_err()
         })
     }),
-    ("at a key, acquire, ready, bucket", 567, || {
+    ("at a key, acquire, ready, bucket", 539, || {
         with((keyed_bucket(), Cell::new(0)), |(limiter, calls)| {
             is_granted(limiter.acquire(&(calls.replace(calls.get() + 1) % 1_000), 1))
         })
     }),
-    ("acquire_owned, ready, bursty", 288, || on(bursty(), |l| is_granted(l.acquire_owned(1)))),
-    ("dyn, acquire, ready, bursty", 729, || {
+    ("acquire_owned, ready, bursty", 246, || on(bursty(), |l| is_granted(l.acquire_owned(1)))),
+    ("dyn, acquire, ready, bursty", 687, || {
         with(without_type(RateLimiter::new(bursty())), |l| is_granted(l.acquire(1)))
     }),
-    ("dyn, try_acquire, ready, bursty", 730, || {
+    ("dyn, try_acquire, ready, bursty", 688, || {
         with(without_type(RateLimiter::new(bursty())), |l| is_granted(l.try_acquire(1)))
     }),
-    ("dyn, at a key, acquire, ready, bucket", 2606, || {
+    ("dyn, at a key, acquire, ready, bucket", 2513, || {
         let limiter = keyed_bucket();
         let handles: Vec<_> = (0..1_000).map(|key| without_type(limiter.at(key))).collect();
         with((handles, Cell::new(0)), |(handles, calls)| {
             is_granted(handles[calls.replace(calls.get() + 1) % 1_000].acquire(1))
         })
     }),
-    ("waits alone, leaves, bursty", 3654, || {
+    ("waits alone, leaves, bursty", 3504, || {
         with(queue_of(0), |queue| is_waiting(queue.limiter.acquire(1)))
     }),
-    ("waits behind eight, leaves, bursty", 2156, || {
+    ("waits behind eight, leaves, bursty", 2029, || {
         with(queue_of(8), |queue| is_waiting(queue.limiter.acquire(1)))
     }),
-    ("reserve behind eight, leaves, bursty", 2320, || {
+    ("reserve behind eight, leaves, bursty", 2045, || {
         with(queue_of(8), |queue| queue.limiter.reserve(1).is_ok())
     }),
-    ("waits alone, granted, bursty", 4150, || {
+    ("waits alone, granted, bursty", 3883, || {
         with(queue_of(0), |queue| {
             let mut caller = pin!(queue.limiter.acquire(1));
             let waited = is_waiting(caller.as_mut());
@@ -174,7 +174,7 @@ const PATHS: &[Row] = &[
         })
     }),
     // The first of the queue is granted, and joins it again.
-    ("waits among eight, granted, bursty", 4623, || {
+    ("waits among eight, granted, bursty", 4264, || {
         with(queue_of(8), |queue| {
             let mut callers = queue.callers.borrow_mut();
             let Some(mut caller) = callers.pop_front() else { return false };
@@ -188,7 +188,7 @@ const PATHS: &[Row] = &[
     }),
     // One that a server takes, and whose answer says nothing about limits.
     #[cfg(feature = "feedback")]
-    ("feedback: a call and its answer without fields", 3011, || {
+    ("feedback: a call and its answer without fields", 2939, || {
         with(tollgate::feedback::Feedback::new(RateLimiter::new(bucket())), |feedback| {
             let Poll::Ready(Ok(mut call)) = poll_once(pin!(feedback.acquire(1))) else {
                 return false;

@@ -6,11 +6,11 @@ use tollgate::{Error, FixedWindow, KeyedRateLimiter, ManualClock, Rate, TokenBuc
 
 use crate::support::{ms, secs};
 
-/// Ten million keys, each seen once: they never exceed the bound, and no call is refused for lack
+/// A million keys, each seen once: they never exceed the bound, and no call is refused for lack
 /// of room, because most keys are idle. When they stop coming, calls at one key make all others go.
 #[test]
-fn ten_million_keys_stay_within_the_bound() {
-    const KEYS: u64 = 10_000_000;
+fn a_million_keys_stay_within_the_bound() {
+    const KEYS: u64 = 1_000_000;
     const BOUND: usize = 100_000;
     let clock = ManualClock::new();
     let policy = FixedWindow::new(1, ms(1));
@@ -34,18 +34,18 @@ fn ten_million_keys_stay_within_the_bound() {
 
 #[test]
 fn an_attack_by_keys_that_are_never_idle_is_turned_away() {
-    const BOUND: usize = 10_000;
+    const BOUND: usize = 1_000;
     let clock = ManualClock::new();
     let policy = TokenBucket::new(Rate::every(secs(86_400)), 1);
     let limiter = KeyedRateLimiter::builder(policy).clock(&clock).max_keys(BOUND).build();
     let mut refused = 0;
-    for key in 0..100_000u64 {
+    for key in 0..10_000u64 {
         if let Err(error) = limiter.try_acquire(&key, 1) {
             assert!(matches!(error, Error::TooManyKeys { max: BOUND, .. }), "{error}");
             refused += 1;
         }
     }
-    assert_eq!((limiter.len(), refused), (BOUND, 90_000));
+    assert_eq!((limiter.len(), refused), (BOUND, 9_000));
 }
 
 /// Threads at the same few keys, each forgotten again and again: nothing is lost and no bound is broken.
