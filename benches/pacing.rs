@@ -2,12 +2,16 @@
 //!
 //! `cargo bench --bench pacing`, a minute; with arguments only the rates named, for example `1000 100000`. One task
 //! acquires a permit at a time, 10 to 1,000,000 a second: by the default clock, without timer slack (precise), with
-//! 5 ms of it (quiet), and as a peer by tokio's interval. The cases run in turns, three times; the medians are
-//! printed, as `name=value`. Late is a permit that was acquired after it was due. Processor time is the process's own,
+//! 5 ms of it (quiet), and as a peer by tokio's interval. Two more show what the operating system takes: a thread that
+//! sleeps until each permit is due (thread), and a task that such a thread wakes (woken), which is the least that a
+//! wait without a timer of the runtime takes. The cases run in turns, three times; the medians are printed, as
+//! `name=value`. Late is a permit that was acquired after it was due. Processor time is the process's own,
 //! so it is only known on Linux.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::{MissedTickBehavior, interval_at};
 use tollgate::{Clock, Rate, RateLimiter, SmoothBursty};
 
@@ -36,13 +40,16 @@ fn main() {
         let precise = || by(Clock::system().timer_slack(Duration::ZERO));
         let quiet = || by(Clock::system().timer_slack(Duration::from_millis(5)));
         let interval = || runtime.block_on(by_interval(rate));
-        let cases: [Case<'_>; 4] = [
+        let woken = || runtime.block_on(by_waker(rate));
+        let cases: [Case<'_>; 6] = [
             ("default", &default),
             ("precise", &precise),
             ("quiet", &quiet),
             ("interval", &interval),
+            ("thread", &|| by_thread(rate)),
+            ("woken", &woken),
         ];
-        let mut runs: [Vec<Run>; 4] = Default::default();
+        let mut runs: [Vec<Run>; 6] = Default::default();
         for _ in 0..ROUNDS {
             for (run, (_, case)) in runs.iter_mut().zip(&cases) {
                 run.push(case());
@@ -98,6 +105,43 @@ async fn by_interval(rate: u32) -> Run {
         }
         let cpu = cpu_time().saturating_sub(cpu);
         Run::new(cpu, ends, (0..permits).map(due(rate)).collect())
+    })
+    .await
+    .expect("no panic")
+}
+
+/// Calls `at` at each time when a permit is due.
+fn sleep_until_each(rate: u32, start: Instant, mut at: impl FnMut()) {
+    for permit in 0..permits(rate) {
+        thread::sleep(due(rate)(permit).saturating_sub(start.elapsed()));
+        at();
+    }
+}
+
+fn by_thread(rate: u32) -> Run {
+    let mut ends = Vec::with_capacity(permits(rate) as usize);
+    let cpu = cpu_time();
+    let start = Instant::now();
+    sleep_until_each(rate, start, || ends.push(start.elapsed()));
+    let cpu = cpu_time().saturating_sub(cpu);
+    Run::new(cpu, ends, (0..permits(rate)).map(due(rate)).collect())
+}
+
+async fn by_waker(rate: u32) -> Run {
+    tokio::spawn(async move {
+        let mut ends = Vec::with_capacity(permits(rate) as usize);
+        let (is_due, mut each) = unbounded_channel();
+        let cpu = cpu_time();
+        let start = Instant::now();
+        let sleeper = thread::spawn(move || {
+            sleep_until_each(rate, start, || is_due.send(()).expect("a receiver"));
+        });
+        while each.recv().await.is_some() {
+            ends.push(start.elapsed());
+        }
+        sleeper.join().expect("no panic");
+        let cpu = cpu_time().saturating_sub(cpu);
+        Run::new(cpu, ends, (0..permits(rate)).map(due(rate)).collect())
     })
     .await
     .expect("no panic")

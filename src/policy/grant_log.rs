@@ -121,6 +121,7 @@ impl Log {
             _ => {
                 let last = std::mem::replace(&mut self.last, Entry { at, permits });
                 self.number += 1;
+                // If it has expired, all before it have, so no number of those that stay is left out.
                 if at < span.end(last.at) {
                     self.older.get_or_insert_default().push(last);
                 }

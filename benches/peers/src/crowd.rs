@@ -1,18 +1,21 @@
 //! What do many tasks cost that wait on one limiter, and does it keep its rate?
 //!
-//! As many plain tokio sleeps until the same times are what waiting costs at the least. A run ends when all
+//! As many plain tokio sleeps until the same times are what waiting costs at the least. As many tasks that a thread
+//! wakes, each millisecond those that are due, are the least without the runtime's timer (`woken`). A run ends when all
 //! tasks have been granted, or after two and a half times the time that this should take. With arguments only crowds of as
 //! many tasks: `crowd 100000`.
 
 #[path = "../../support/crowd.rs"]
 mod support;
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use support::Ended;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use tollgate::{Rate, RateLimiter, SmoothBursty};
 use tower::limit::RateLimit;
@@ -37,12 +40,20 @@ struct Run {
     late_p99: f64,
 }
 
-const NAMES: [&str; 7] =
-    ["sleeps", "tollgate", "async-throttle", "Semaphore", "tower", "leaky-bucket", "governor"];
+const NAMES: [&str; 8] = [
+    "sleeps",
+    "tollgate",
+    "woken",
+    "async-throttle",
+    "Semaphore",
+    "tower",
+    "leaky-bucket",
+    "governor",
+];
 
-/// In each round the first two take turns, and the others in fewer, because theirs take long in a large crowd.
+/// In each round the first three take turns, and the others in fewer, because theirs take long in a large crowd.
 const ROUNDS: usize = 3;
-const ALWAYS: usize = 2;
+const ALWAYS: usize = 3;
 
 pub fn run() {
     let crowd = |tasks, rate| Crowd { tasks, rate };
@@ -110,6 +121,30 @@ impl Crowd {
                 self.each(tasks, |_| {
                     let limiter = limiter.clone();
                     async move { drop(limiter.acquire(1).await.expect("granted")) }
+                })
+                .await
+            }
+            "woken" => {
+                let (wakers, woken): (Vec<_>, Vec<_>) =
+                    (0..self.tasks).map(|_| oneshot::channel()).unzip();
+                let start = Instant::now();
+                thread::spawn(move || {
+                    let mut wakers = (0..).zip(wakers).peekable();
+                    while wakers.peek().is_some() {
+                        thread::sleep(Duration::from_millis(1));
+                        let now = start.elapsed();
+                        while let Some((_, waker)) =
+                            wakers.next_if(|&(task, _)| interval * task <= now)
+                        {
+                            // It may have ended at the limit of the run.
+                            let _ = waker.send(());
+                        }
+                    }
+                });
+                let woken = RefCell::new(woken.into_iter());
+                self.each(tasks, |_| {
+                    let woken = woken.borrow_mut().next().expect("one for each");
+                    async move { woken.await.expect("sent") }
                 })
                 .await
             }

@@ -11,8 +11,16 @@ use super::row::{Row, short};
 use super::rows::rows;
 
 const PEERS: [&str; 4] = ["tollgate", "governor", "leaky-bucket", "ratelimit"];
-const CROWDS: [&str; 7] =
-    ["tollgate", "sleeps", "async-throttle", "Semaphore", "tower", "leaky-bucket", "governor"];
+const CROWDS: [&str; 8] = [
+    "tollgate",
+    "sleeps",
+    "woken",
+    "async-throttle",
+    "Semaphore",
+    "tower",
+    "leaky-bucket",
+    "governor",
+];
 const PACERS: [&str; 7] =
     ["tollgate", "interval", "async-throttle", "governor", "ratelimit", "tower", "leaky-bucket"];
 const MAPS: [&str; 6] = [
@@ -248,7 +256,8 @@ fn crowd(results: &Results) -> String {
         "## A crowd that waits\n\nTasks on one limiter, beside as many plain tokio sleeps until the same times. Processor time is for each task \
          that was granted; a run ends after two and a half times the time that it should take. Where the rate is below \
          0.99, the limiter does not give what it may; it is that between the first tenth of the tasks and the last, so a \
-         constant lateness is no part of it. leaky-bucket, tower and the `Semaphore` (by a task that adds permits) \
+         constant lateness is no part of it. `woken` are tasks that a bare thread wakes, each millisecond those that are \
+         due: the least that waits take which end outside the runtime. leaky-bucket, tower and the `Semaphore` (by a task that adds permits) \
          refill each 10 ms.\n\n![curves](pictures/benchmarks/waiters.svg)\n\n",
     );
     for (tasks, title) in

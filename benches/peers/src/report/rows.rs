@@ -88,6 +88,14 @@ fn crowd(results: &Results) -> Vec<Row> {
             .because(HAND_OVER),
         Row::at_most("1,000,000 waiters: CPU over the sleeps'", 0.9, one(many, "x_sleeps"))
             .because(HAND_OVER),
+        Row::stated(
+            "100,000 tasks that a bare thread wakes: CPU over the sleeps'",
+            one("woken/100000", "x_sleeps"),
+        ),
+        Row::stated(
+            "1,000,000 tasks that a bare thread wakes: CPU over the sleeps'",
+            one("woken/1000000", "x_sleeps"),
+        ),
         Row::at_most("100,000 waiters: heap bytes each", 300.0, heap("waiters=100000")),
         Row::at_most("1,000,000 waiters: heap bytes each", 300.0, heap("waiters=1000000")),
         Row::at_least("100,000 waiters: rate over the asked one", 0.999, one(few, "rate"))
@@ -138,8 +146,14 @@ fn pacing(results: &Results) -> Vec<Row> {
         Row::at_most("one task at 10,000/s: % off the rate", 0.1, off("rate=10000")),
         Row::at_most("one task at 100,000/s: % off the rate", 0.1, off("rate=100000")),
         Row::at_most("one task at 1,000,000/s: % off the rate", 0.1, off("rate=1000000")),
-        Row::at_most("one task at 10/s: late p50, ms", 0.1, late("rate=10", "side=default"))
-            .because(ASLEEP),
+        Row::at_most(
+            "one task at 10/s: late p50, less that of a task that a thread's sleep wakes, ms",
+            0.01,
+            late("rate=10", "side=default")
+                .zip(late("rate=10", "side=woken"))
+                .map(|(here, woken)| here - woken),
+        )
+        .because(ASLEEP),
         Row::at_most("one task at 100/s: late p50, ms", 0.1, late("rate=100", "side=default"))
             .because(ASLEEP),
         Row::at_most("one task at 1,000/s: late p50, ms", 0.1, late("rate=1000", "side=default")),
