@@ -314,7 +314,7 @@ fn no_caller_pays_an_old_price_among_three() {
 fn a_refusal_is_by_the_parameters_in_force() {
     use Call::{SetPolicy, Try};
     // After 102 there is a debt of a nanosecond, whatever the price.
-    check::<SmoothBursty>(2, &[&[Try(102), Try(1)], &[SetPolicy(7), Try(1)]]);
+    check::<SmoothBursty>(3, &[&[Try(102), Try(1)], &[SetPolicy(7), Try(1)]]);
 }
 
 /// The position comes back to where it was, under another price: only its jump at each change keeps

@@ -40,9 +40,9 @@ struct Run {
     late_p99: f64,
 }
 
-const NAMES: [&str; 8] = [
-    "sleeps",
+pub const NAMES: [&str; 8] = [
     "tollgate",
+    "sleeps",
     "woken",
     "async-throttle",
     "Semaphore",
@@ -75,7 +75,7 @@ pub fn run() {
                 runs.push(crowd.run(name));
             }
         }
-        let sleeps: Vec<_> = runs[0].iter().map(|run| run.cpu).collect();
+        let sleeps: Vec<_> = runs[1].iter().map(|run| run.cpu).collect();
         for (name, runs) in NAMES.iter().zip(&runs) {
             let of = |pick: fn(&Run) -> f64| median(runs.iter().map(pick).collect());
             let ratios = runs.iter().zip(&sleeps).map(|(run, sleeps)| run.cpu / sleeps);

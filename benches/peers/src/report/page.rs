@@ -9,18 +9,9 @@ use super::plot::{self, Curve};
 use super::results::Results;
 use super::row::{Row, short};
 use super::rows::rows;
+use crate::crowd::NAMES as CROWDS;
 
 const PEERS: [&str; 4] = ["tollgate", "governor", "leaky-bucket", "ratelimit"];
-const CROWDS: [&str; 8] = [
-    "tollgate",
-    "sleeps",
-    "woken",
-    "async-throttle",
-    "Semaphore",
-    "tower",
-    "leaky-bucket",
-    "governor",
-];
 const PACERS: [&str; 7] =
     ["tollgate", "interval", "async-throttle", "governor", "ratelimit", "tower", "leaky-bucket"];
 const MAPS: [&str; 6] = [

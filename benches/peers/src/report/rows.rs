@@ -147,7 +147,7 @@ fn pacing(results: &Results) -> Vec<Row> {
         Row::at_most("one task at 100,000/s: % off the rate", 0.1, off("rate=100000")),
         Row::at_most("one task at 1,000,000/s: % off the rate", 0.1, off("rate=1000000")),
         Row::at_most(
-            "one task at 10/s: late p50, less that of a task that a thread's sleep wakes, ms",
+            "one task at 10/s: late p50, less a thread's sleep and the wake-up of a task, ms",
             0.01,
             late("rate=10", "side=default")
                 .zip(late("rate=10", "side=woken"))
