@@ -19,8 +19,9 @@ const WAITERS: usize = 100_000;
 const TENANTS: &[usize] = &[0, 1, 100, 10_000, 100_000];
 const ROUNDS: usize = 7;
 
-/// Nanoseconds to join, to be granted, and to be refused for a timeout that is far too short, or half of what it takes.
-fn run(tenants: usize) -> [f64; 4] {
+/// Nanoseconds to join, to be granted, and to be refused for a timeout that is far too short, or half of what it takes;
+/// and for that with a grant before each.
+fn run(tenants: usize) -> [f64; 5] {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1e6)), &clock);
     limiter.try_acquire(1).expect("a new limiter grants at once");
@@ -35,28 +36,33 @@ fn run(tenants: usize) -> [f64; 4] {
     }
     let join = each(start, WAITERS);
 
-    let refused = |calls: usize, timeout| {
+    let refused = |calls: usize, timeout, grants: bool| {
         let start = Instant::now();
         for caller in 0..calls {
+            if grants {
+                clock.advance(Duration::from_micros(1));
+            }
             let call = limiter.try_acquire_timeout(1, timeout);
             let call = if tenants == 0 { call } else { call.for_tenant(&(caller % tenants)) };
             assert!(black_box(call.reserve()).is_err());
         }
         each(start, calls)
     };
-    let short = refused(200, Duration::from_nanos(1));
+    let short = refused(200, Duration::from_nanos(1), false);
     // The queue is as long as a tenth of a second.
-    let long = refused(20, Duration::from_millis(50));
+    let half = Duration::from_millis(50);
+    let long = refused(2_000, half, false);
+    let busy = refused(10_000, half, true);
 
-    let start = Instant::now();
+    let (start, rest) = (Instant::now(), limiter.queue_len());
     clock.advance(Duration::from_secs(1));
-    let grant = each(start, WAITERS);
+    let grant = each(start, rest);
     assert_eq!(limiter.queue_len(), 0);
-    [join, grant, short, long]
+    [join, grant, short, long, busy]
 }
 
 fn main() {
-    let mut runs: Vec<Vec<[f64; 4]>> = vec![Vec::new(); TENANTS.len()];
+    let mut runs: Vec<Vec<[f64; 5]>> = vec![Vec::new(); TENANTS.len()];
     for _ in 0..ROUNDS {
         for (runs, &tenants) in runs.iter_mut().zip(TENANTS) {
             runs.push(run(tenants));
@@ -65,7 +71,9 @@ fn main() {
     let figure =
         |tenants: usize, which: usize| median(runs[tenants].iter().map(|run| run[which]).collect());
     let hundred = TENANTS.iter().position(|&tenants| tenants == 100).expect("a case");
-    for (which, case) in ["join", "grant", "refused_short", "refused_long"].iter().enumerate() {
+    for (which, case) in
+        ["join", "grant", "refused_short", "refused_long", "refused_busy"].iter().enumerate()
+    {
         for (index, tenants) in TENANTS.iter().enumerate() {
             let nanos = figure(index, which);
             let (plain, grown) = (nanos / figure(0, which), nanos / figure(hundred, which));

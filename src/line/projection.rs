@@ -25,7 +25,7 @@ impl<P: Policy> Inner<P> {
         let moves = Ready::At(self.due().unwrap_or(now));
         let from = now.max(self.not_before);
         let ahead = self.waiting.as_ref().map_or(0, |waiting| waiting.permits);
-        if let Some(due) = (P::HOOKS.ready_behind)(&self.policy, &self.state, from, ahead, cost) {
+        if let Some(due) = self.due_behind(ahead, from, cost) {
             return (Ready::At(due).and(moves), None);
         }
         self.behind(now, cost, left, |inner, state, ready| {
@@ -63,12 +63,11 @@ impl<P: Policy> Inner<P> {
         let moves = Ready::At(self.due().filter(|_| is_behind).unwrap_or(now));
         let from = now.max(self.not_before);
         // The first question is cheap; most rules that answer it do so for any number.
-        let due = |ahead| (P::HOOKS.ready_behind)(&self.policy, &self.state, from, ahead, cost);
-        let is_late = |ahead| due(ahead).is_some_and(|due| due > by);
-        if due(0).is_some()
-            && let Some(due) = due(self.permits_at(place, is_late))
-        {
-            return (Ready::At(due).and(moves), None);
+        if self.due_behind(0, from, cost).is_some() {
+            let ahead = self.permits_at(place, from, cost, by);
+            if let Some(due) = self.due_behind(ahead, from, cost) {
+                return (Ready::At(due).and(moves), None);
+            }
         }
         let tail = self.project(now, place, cost);
         self.ready_in(&tail.state, now, cost, (tail.ready, moves), is_behind)
@@ -143,16 +142,24 @@ impl<P: Policy> Inner<P> {
     pub(super) fn is_in_time_behind_all(&self, deadline: Nanos, now: Nanos, cost: P::Cost) -> bool {
         let from = now.max(self.not_before).max(self.due().unwrap_or(now));
         let ahead = self.waiting.as_ref().map_or(0, |waiting| waiting.permits);
-        let due = (P::HOOKS.ready_behind)(&self.policy, &self.state, from, ahead, cost);
-        due.is_some_and(|due| due <= deadline)
+        self.due_behind(ahead, from, cost).is_some_and(|due| due <= deadline)
     }
 
-    /// How many permits the waiters ahead of a place ask for; of many tenants no more than `is_enough`.
-    fn permits_at(&self, place: Place, is_enough: impl Fn(u64) -> bool) -> u64 {
-        match (place, &self.waiting) {
-            (Place::Turn(turn), Some(waiting)) => waiting.queue.permits_before(turn, is_enough),
-            _ => self.ahead_of(place).fold(0, |all, waiter| waiter.cost.permits() + all),
+    /// When a caller is granted behind `ahead` permits, if the policy knows without each of their costs.
+    fn due_behind(&self, ahead: u64, from: Nanos, cost: P::Cost) -> Option<Nanos> {
+        (P::HOOKS.ready_behind)(&self.policy, &self.state, from, ahead, cost)
+    }
+
+    /// How many permits the waiters ahead of a place ask for; of many tenants fewer, if a caller behind these is later
+    /// than `by`.
+    fn permits_at(&mut self, place: Place, from: Nanos, cost: P::Cost, by: Nanos) -> u64 {
+        let Self { policy, state, waiting, .. } = self;
+        if let (Place::Turn(turn), Some(waiting)) = (place, waiting) {
+            let due = |ahead| (P::HOOKS.ready_behind)(policy, state, from, ahead, cost);
+            let is_late = |ahead| due(ahead).is_some_and(|due| due > by);
+            return waiting.queue.permits_before(turn, is_late);
         }
+        self.ahead_of(place).fold(0, |all, waiter| waiter.cost.permits() + all)
     }
 
     /// The waiters ahead of a place, in order.

@@ -96,9 +96,9 @@ impl<T: Arrived> WaitQueue<T> {
         self.turns.as_ref().map_or(0, |turns| turns.len_of(Some(tenant)))
     }
 
-    /// How many permits are granted before `turn`; if some of them are enough, at least that.
-    pub(crate) fn permits_before(&self, turn: Turn, is_enough: impl Fn(u64) -> bool) -> u64 {
-        self.turns.as_ref().map_or(0, |turns| turns.permits_before(turn, &is_enough))
+    /// How many permits are granted before `turn`; if fewer are enough, at least as many as that takes.
+    pub(crate) fn permits_before(&mut self, turn: Turn, is_enough: impl Fn(u64) -> bool) -> u64 {
+        self.turns.as_mut().map_or(0, |turns| turns.permits_before(turn, &is_enough))
     }
 
     /// The waiters in order.

@@ -64,9 +64,10 @@ pub(super) trait TakeTurns: fmt::Debug + Send + Sync {
     /// A waiter is removed.
     fn remove(&mut self, waiter: WaiterId);
 
-    /// How many permits are granted before `turn`. Visits each tenant that waits, and each of its waiters only if they
-    /// ask for different numbers. A count of some tenants only will do if it `is_enough`.
-    fn permits_before(&self, turn: Turn, is_enough: &dyn Fn(u64) -> bool) -> u64;
+    /// How many permits are granted before `turn`, or fewer if these are `enough`: a number that is, is less than any
+    /// greater one. Visits each tenant that waits, and each of its waiters only if they ask for different numbers;
+    /// of many tenants none if an earlier count shows enough.
+    fn permits_before(&mut self, turn: Turn, is_enough: &dyn Fn(u64) -> bool) -> u64;
 
     /// The waiters in the order in which they will be granted, those before `turn` or all of them.
     fn order(&self, turn: Option<Turn>) -> Box<dyn Iterator<Item = WaiterId> + '_>;

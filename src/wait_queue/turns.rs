@@ -18,7 +18,7 @@ mod tests;
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::iter;
 use std::num::NonZeroU32;
@@ -33,8 +33,11 @@ use super::tenant::Tenant;
 
 type LaneId = usize;
 
-/// The permits of this number of tenants are counted before it is asked whether they are enough.
+/// The permits of up to this number of tenants are always counted.
 const EXACT: usize = 128;
+
+/// How many counts are kept.
+const COUNTS: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Turns {
@@ -52,6 +55,11 @@ pub(super) struct Turns {
     step: u128,
     /// How many times a tenant has begun to wait.
     began: u64,
+    /// The permits of all that were granted or have left.
+    gone: u128,
+    /// Of many tenants: `gone` and the permits before a turn, as they were when they were counted. From turn to turn it
+    /// is more. What is more than `gone` now is still before that turn, since no waiter moves to a later one.
+    counted: BTreeMap<Turn, u128>,
 }
 
 /// The waiters of one tenant.
@@ -145,7 +153,11 @@ impl TakeTurns for Turns {
         }
         lane.len += 1;
         let previous = match next {
-            Some(next) => self.at_mut(next).previous.replace(waiter),
+            Some(next) => {
+                // It moves those behind it to later turns.
+                self.counted.clear();
+                self.at_mut(next).previous.replace(waiter)
+            }
             None => self.lanes[id].back.replace(waiter),
         };
         match previous {
@@ -171,12 +183,15 @@ impl TakeTurns for Turns {
         if self.lanes[lane].len == 0 {
             self.idle.remove(&(self.lanes[lane].turn, lane));
             self.lanes[lane].turn = turn;
+        } else {
+            self.counted.clear();
         }
         self.charge(lane, Tenant::price(tenant, permits));
     }
 
     fn unlink(&mut self, waiter: WaiterId) {
-        let &Place { lane: id, price, previous, next, .. } = self.at(waiter);
+        let &Place { lane: id, permits, price, previous, next, .. } = self.at(waiter);
+        self.gone += u128::from(permits);
         match previous {
             Some(previous) => self.at_mut(previous).next = next,
             None => self.lanes[id].front = next,
@@ -205,14 +220,26 @@ impl TakeTurns for Turns {
         }
     }
 
-    fn permits_before(&self, turn: Turn, is_enough: &dyn Fn(u64) -> bool) -> u64 {
+    fn permits_before(&mut self, turn: Turn, is_enough: &dyn Fn(u64) -> bool) -> u64 {
+        let is_crowd = self.waiting.len() > EXACT;
+        if is_crowd && let Some((_, counted)) = self.counted.range(..=turn).next_back() {
+            let left = counted.saturating_sub(self.gone);
+            let left = u64::try_from(left).unwrap_or(u64::MAX);
+            if is_enough(left) {
+                return left;
+            }
+        }
         let mut permits = 0u64;
         let lanes = self.waiting.iter().take_while(|&&(first, _)| first < turn);
         for (visited, &(_, lane)) in lanes.enumerate() {
-            if visited > 0 && visited.is_multiple_of(EXACT) && is_enough(permits) {
+            // Twice what is enough now is enough for a while.
+            if visited > 0 && visited.is_multiple_of(EXACT) && is_enough(permits / 2) {
                 break;
             }
             permits = permits.saturating_add(self.permits_of(&self.lanes[lane], turn));
+        }
+        if is_crowd {
+            self.note_count(turn, permits);
         }
         permits
     }
@@ -304,6 +331,16 @@ impl Turns {
     fn forget(&mut self, lane: LaneId) {
         let lane = self.lanes.remove(lane);
         self.by_tenant.remove(&lane.tenant);
+    }
+
+    fn note_count(&mut self, turn: Turn, permits: u64) {
+        let (gone, counted) = (self.gone, self.gone + u128::from(permits));
+        // A later turn with no more has nothing to say.
+        self.counted.retain(|&other, &mut count| count > gone && (other < turn || count > counted));
+        if self.counted.len() >= COUNTS {
+            self.counted.pop_first();
+        }
+        self.counted.insert(turn, counted);
     }
 
     fn permits_of(&self, lane: &Lane, turn: Turn) -> u64 {

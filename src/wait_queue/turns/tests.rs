@@ -1,3 +1,6 @@
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
 use super::super::WaiterId;
 use super::super::tenant::Tenant;
 use super::{TakeTurns, Turns};
@@ -67,7 +70,96 @@ fn no_more_tenants_are_visited_than_show_that_it_is_late() {
     (0..10_000).for_each(|waiter| join(&mut turns, waiter, waiter as u64, 1));
     let turn = turns.turn(tenant(5), 1);
     assert_eq!(turns.permits_before(turn, &|_| true), 128);
-    assert_eq!(turns.permits_before(turn, &|permits| permits > 1_000), 1_024);
+    // Twice as many, which are kept.
+    let enough = |permits| permits > 1_000;
+    assert_eq!(turns.permits_before(turn, &enough), 2_048);
+    assert_eq!(turns.permits_before(turn, &|permits| permits > 2_000), 2_048);
+    (0..1_000).for_each(|_| _ = grant(&mut turns));
+    assert_eq!(turns.permits_before(turn, &enough), 1_048);
+    (0..100).for_each(|_| _ = grant(&mut turns));
+    assert_eq!(turns.permits_before(turn, &enough), 2_048);
     // All but those that come later in the round, and its own.
-    assert_eq!(turns.permits_before(turn, &|_| false), 10_000);
+    assert_eq!(turns.permits_before(turn, &|_| false), 8_900);
+}
+
+/// What a queue of tenants does next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Join {
+        id: u64,
+        permits: u64,
+    },
+    /// Ahead of a waiter, for its tenant.
+    JoinAhead {
+        of: usize,
+        permits: u64,
+    },
+    Grant,
+    GrantAtOnce {
+        id: u64,
+    },
+    Leave(usize),
+    Count {
+        id: u64,
+        enough: u64,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (id, waiter, permits) = (0u64..300, 0usize..1_000, 1u64..4);
+    prop_oneof![
+        8 => (id.clone(), permits.clone()).prop_map(|(id, permits)| Step::Join { id, permits }),
+        1 => (waiter.clone(), permits).prop_map(|(of, permits)| Step::JoinAhead { of, permits }),
+        4 => Just(Step::Grant),
+        1 => id.clone().prop_map(|id| Step::GrantAtOnce { id }),
+        2 => waiter.prop_map(Step::Leave),
+        6 => (id, 0u64..700).prop_map(|(id, enough)| Step::Count { id, enough }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 48, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_count_that_is_kept_is_never_too_high(steps in prop::collection::vec(step(), 1..400)) {
+        let mut turns = Turns::default();
+        (0..300).for_each(|waiter| join(&mut turns, waiter, waiter as u64, 1));
+        let mut permits_of = vec![1; 300];
+        let mut waiting: Vec<_> = (0..300).map(WaiterId::new).collect();
+        for step in steps {
+            let waiter = WaiterId::new(permits_of.len());
+            match step {
+                Step::Join { id, permits } => {
+                    turns.join(waiter, tenant(id), permits, None);
+                    permits_of.push(permits);
+                    waiting.push(waiter);
+                }
+                Step::JoinAhead { of, permits } => {
+                    let next = waiting[of % waiting.len()];
+                    turns.join(waiter, turns.tenant(next), permits, Some(next));
+                    permits_of.push(permits);
+                    waiting.push(waiter);
+                }
+                Step::Grant if waiting.len() > 1 => {
+                    let granted = grant(&mut turns);
+                    waiting.retain(|waiter| waiter.place() != granted);
+                }
+                Step::Leave(place) if waiting.len() > 1 => {
+                    turns.unlink(waiting.swap_remove(place % waiting.len()));
+                }
+                Step::GrantAtOnce { id } => turns.grant_at_once(tenant(id), 2),
+                Step::Count { id, enough } => {
+                    let turn = turns.turn(tenant(id), 1);
+                    let before = turns.order(Some(turn)).map(|waiter| permits_of[waiter.place()]);
+                    let before: u64 = before.sum();
+                    let counted = turns.permits_before(turn, &|permits| permits >= enough);
+                    prop_assert!(counted <= before, "{counted}, but {before} are before {turn:?}");
+                    prop_assert!(counted >= before.min(enough), "{counted} of {before} for {enough}");
+                }
+                _ => {}
+            }
+        }
+    }
 }

@@ -159,8 +159,9 @@ const OWN: [(&str, &str, &str); 7] = [
     (
         "fair",
         "Fair shares of one quota",
-        "`cargo bench --bench fair`: 0 tenants are callers without one. A refusal counts as many of them as show that it is \
-         late, and at least 128: `refused_short` asks for a nanosecond, `refused_long` for half the time of the queue.",
+        "`cargo bench --bench fair`: 0 tenants are callers without one. `refused_short` asks for a nanosecond, `refused_long` \
+         for half the time of the queue, and `refused_busy` too, with a grant before each. Up to 128 tenants each refusal \
+         counts all of them; of more it keeps counts.",
     ),
     ("log", "A sliding log of 100,000", "`cargo bench --bench log`"),
 ];

@@ -7,7 +7,6 @@ const CROWD: &str = "What does a crowd of waiters cost, and why are its rounds f
 const LEAVING: &str = "Why does leaving take no turn?";
 const TABLE: &str = "Why do shards differ in size?";
 const CLEAN_UP: &str = "Why does an alarm drop idle keys?";
-const TENANTS: &str = "Why do tenants have start tags, and not queues that are served in rotation?";
 const TIMEOUT: &str = "How does a call know at once that its timeout is not enough?";
 
 const HAND_OVER: Why = Why {
@@ -47,10 +46,6 @@ const SWEPT: Why = Why {
     reason: "A step of the clean-up holds a shard for much less. The longest calls did not sleep or park: they were \
              preempted, as is the loop that does nothing beside them (`pause_of_the_machine_ms` below).",
     section: CLEAN_UP,
-};
-const COUNTED: Why = Why {
-    reason: "Such a refusal counts the tenants in the order of their turns, until it is clear that the caller is late.",
-    section: TENANTS,
 };
 const COPIED: Why = Why {
     reason: "A timeout is judged by a copy of the log's oldest entries, which grows with the queue and is made anew when \
@@ -368,8 +363,8 @@ fn fair(results: &Results) -> Vec<Row> {
             "a timeout of half of the wait, 100,000 tenants: over 100",
             2.5,
             grown("case=refused_long"),
-        )
-        .because(COUNTED),
+        ),
+        Row::at_most("the same, with a grant before each refusal", 2.5, grown("case=refused_busy")),
         Row::at_most(
             "one tenant of 100 floods: furthest from its share, %",
             1.0,
