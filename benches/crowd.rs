@@ -1,8 +1,9 @@
 //! What does a crowd of waiters cost, how late is it, and how much memory does it take?
 //!
 //! `cargo bench --bench crowd`, a minute; with arguments only the cases named: `limiters`, `leaving`, `memory`.
-//! Tasks wait in 10,000 queues, beside as many plain tokio sleeps until the same times; `benches/peers` has those that
-//! wait in one queue. The two sides run in turns, three times; the medians are printed, as `name=value`.
+//! Tasks wait in 10,000 queues, beside as many plain tokio sleeps until the same times, and as many tasks that a bare
+//! thread wakes then; `benches/peers` has those that wait in one queue. The sides run in turns, three times; the medians
+//! are printed, as `name=value`.
 //! Processor time is the process's own, so it is only known on Linux.
 
 use std::cell::{Cell, RefCell};
@@ -21,6 +22,8 @@ use tollgate::{Rate, RateLimiter, SmoothBursty};
 mod crowd;
 #[path = "support/measure.rs"]
 mod measure;
+#[path = "support/woken.rs"]
+mod woken;
 
 use crowd::Crowd;
 use measure::{Run, cpu_time, median};
@@ -88,8 +91,19 @@ fn many_queues(runtime: &Runtime) {
             asleep(begun.get(), due(index))
         })
     };
+    let woken = || {
+        let crowd = Crowd::new(all);
+        let woken = RefCell::new(woken::woken(all, due).into_iter());
+        run(runtime, crowd, all, due, |_, start| {
+            let woken = woken.borrow_mut().next().expect("one for each");
+            async move {
+                woken.await.expect("sent");
+                start.elapsed()
+            }
+        })
+    };
     let name = format!("waiters={all} limiters={LIMITERS}");
-    compare(&name, &tollgate, &sleeps);
+    compare(&name, [("tollgate", &tollgate), ("woken", &woken), ("sleeps", &sleeps)]);
 }
 
 async fn asleep(start: Instant, due: Duration) -> Duration {
@@ -110,14 +124,20 @@ fn run<F: Future<Output = Duration> + Send + 'static>(
     Run::new(ended.cpu, ended.ends, (0..waiters).map(due).collect())
 }
 
-fn compare(name: &str, tollgate: &dyn Fn() -> Run, sleeps: &dyn Fn() -> Run) {
-    let runs: Vec<_> = (0..ROUNDS).map(|_| (tollgate(), sleeps())).collect();
-    let (ours, sleeps): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
-    println!("crowd {name} side=tollgate {}", measure::medians(&ours));
-    println!("crowd {name} side=sleeps {}", measure::medians(&sleeps));
-    let cpu = |run: &Run| run.cpu.as_secs_f64();
-    let ratios = ours.iter().zip(&sleeps).map(|(ours, sleep)| cpu(ours) / cpu(sleep));
-    println!("crowd {name} cpu_ratio={:.2}", median(ratios.collect()));
+/// Also prints the processor time of each as a ratio to that of the last.
+fn compare(name: &str, sides: [(&str, &dyn Fn() -> Run); 3]) {
+    let mut runs: [Vec<Run>; 3] = Default::default();
+    for _ in 0..ROUNDS {
+        for (runs, (_, side)) in runs.iter_mut().zip(&sides) {
+            runs.push(side());
+        }
+    }
+    for (of_side, (side, _)) in runs.iter().zip(&sides) {
+        let cpu = |run: &Run| run.cpu.as_secs_f64();
+        let ratios = of_side.iter().zip(&runs[2]).map(|(run, last)| cpu(run) / cpu(last));
+        let (medians, ratio) = (measure::medians(of_side), median(ratios.collect()));
+        println!("crowd {name} side={side} {medians} cpu_ratio={ratio:.2}");
+    }
 }
 
 /// The heap of tasks that wait, with all that they wait in.

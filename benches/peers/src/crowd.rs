@@ -7,15 +7,16 @@
 
 #[path = "../../support/crowd.rs"]
 mod support;
+#[path = "../../support/woken.rs"]
+mod woken;
 
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use support::Ended;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use tollgate::{Rate, RateLimiter, SmoothBursty};
 use tower::limit::RateLimit;
@@ -125,22 +126,7 @@ impl Crowd {
                 .await
             }
             "woken" => {
-                let (wakers, woken): (Vec<_>, Vec<_>) =
-                    (0..self.tasks).map(|_| oneshot::channel()).unzip();
-                let start = Instant::now();
-                thread::spawn(move || {
-                    let mut wakers = (0..).zip(wakers).peekable();
-                    while wakers.peek().is_some() {
-                        thread::sleep(Duration::from_millis(1));
-                        let now = start.elapsed();
-                        while let Some((_, waker)) =
-                            wakers.next_if(|&(task, _)| interval * task <= now)
-                        {
-                            // It may have ended at the limit of the run.
-                            let _ = waker.send(());
-                        }
-                    }
-                });
+                let woken = woken::woken(self.tasks, |task| interval * task);
                 let woken = RefCell::new(woken.into_iter());
                 self.each(tasks, |_| {
                     let woken = woken.borrow_mut().next().expect("one for each");

@@ -108,9 +108,13 @@ fn crowd(results: &Results) -> Vec<Row> {
         Row::at_most(
             "10,000 limiters with ten waiters each: CPU over the sleeps'",
             1.0,
-            crowd(&["limiters=10000"], "cpu_ratio"),
+            crowd(&["limiters=10000", "side=tollgate"], "cpu_ratio"),
         )
         .because(SCATTERED),
+        Row::stated(
+            "the same waits by a bare thread: CPU over the sleeps'",
+            crowd(&["limiters=10000", "side=woken"], "cpu_ratio"),
+        ),
         Row::at_most(
             "a million waiters leave: time over the sleeps'",
             1.0,
