@@ -109,3 +109,34 @@ impl<P: Scripted> Context<P> {
         PolicyHeader::new(&self.scripts, terms, rank, grace, keep)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_fail_get_more_slots_as_they_are_answered_and_no_more_than_all() {
+        let slots = Slots::new(18);
+        let count = |fails| slots.of(fails).available_permits();
+        assert_eq!((count(false), count(true)), (18, 16));
+        slots.narrow();
+        assert_eq!(count(true), 16, "no fewer");
+        for free in [17, 18, 18] {
+            slots.widen();
+            assert_eq!(count(true), free);
+        }
+        for free in [17, 16, 16] {
+            slots.narrow();
+            assert_eq!(count(true), free);
+        }
+        // All are in use: the next failure takes one back.
+        slots.widen();
+        let all = slots.of(true).try_acquire_many(17).expect("all");
+        slots.narrow();
+        drop(all);
+        assert_eq!(count(true), 17);
+        slots.narrow();
+        assert_eq!((count(false), count(true)), (18, 16));
+        assert_eq!(Slots::new(3).most_wider, 0);
+    }
+}

@@ -1,6 +1,6 @@
 //! A batch equals its calls one by one; and many calls do not drift.
 
-use super::random::Random;
+use super::random::{Random, times};
 use super::server::Server;
 use super::subject::{Ahead, Answer, Call, KEEP, START, Subject, Wait};
 use crate::policy::Cost;
@@ -24,7 +24,7 @@ fn compare<P: Scripted>(
     let mut batch = Subject::new(policy.clone(), "batch", connection);
     let mut all = Subject::new(policy.clone(), "all", connection);
     let mut single = Subject::new(policy.clone(), "single", connection);
-    for round in 0..200 {
+    for round in 0..times(200) {
         batch.key = format!("{round} batch");
         all.key = format!("{round} all");
         single.key = format!("{round} single");
@@ -130,7 +130,7 @@ fn behind<P: Scripted>(
     }
     redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
     let (mut compared, mut told, mut exact) = (0, 0, 0);
-    for round in 0..200 {
+    for round in 0..times(200) {
         subject.key = format!("{round} behind");
         let mut now = START + round;
         for _ in 0..1 + random.below(8) {
@@ -195,7 +195,7 @@ fn behind<P: Scripted>(
         assert_eq!(subject.bytes(connection), after, "{ahead:?} {newcomers:?}");
         compared += 1;
     }
-    assert!(compared > 50, "{compared}");
+    assert!(compared > times(50), "{compared}");
     assert!(told >= exact / 100 * 85, "the bound is too low: {told} {exact}");
 }
 
@@ -282,6 +282,21 @@ fn no_drift_over_a_million_permits() {
     let exact = (granted * 10).div_ceil(3);
     assert!(granted >= 1_000_000);
     assert!(wait.abs_diff(exact - (now - START)) <= 1, "{wait} {exact}");
+}
+
+/// Half a microsecond is a whole one, and what is too long for a reply is 17 years and ten months.
+#[test]
+fn the_shortest_and_the_longest_waits_of_rules_together() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bucket = TokenBucket::new(Rate::per_second(1e6), 1_000_000);
+    for (rate, cost, wait) in [(2e6, 1, 1), (1.0 / 86_400.0, 10_000, (1 << 49) - 1)] {
+        let bursty = SmoothBursty::new(Rate::per_second(rate));
+        let subject = Subject::new(Same((bursty, bucket.clone())), &format!("{rate}"), connection);
+        assert_eq!(subject.one(connection, START, Call::new(cost, 0)).1.outcome, 0);
+        let (_, answer) = subject.one(connection, START, Call::new(1, 0));
+        assert_eq!((answer.outcome, answer.wait), (2, Wait::Known(wait)));
+    }
 }
 
 /// Waits are rounded up to whole microseconds. A caller that returns after this wait does not lose the

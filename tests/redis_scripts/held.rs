@@ -1,6 +1,6 @@
 //! Places in flight: the number that each limiter reports counts until its lease ends.
 
-use super::random::Random;
+use super::random::{Random, times};
 use super::server::Server;
 use super::simulation::{Simulation, nanos};
 use super::subject::{Call, START, Subject, Wait};
@@ -131,7 +131,7 @@ fn places_and_rates() {
     subject.held = vec![0.0];
     let mut simulation = Simulation::new(&subject, START);
     let (mut now, mut held, mut booked) = (START, 0, 0);
-    for _ in 0..10_000 {
+    for _ in 0..times(10_000) {
         let cost = (random.cost(7) - 1, random.cost(5) - 1, random.cost(4) - 1);
         if cost == (0, 0, 0) {
             continue;
@@ -152,5 +152,5 @@ fn places_and_rates() {
             simulation.policy.release(&mut simulation.state, nanos(now), (0, back, 0));
         }
     }
-    assert!(booked > 1000, "{booked}");
+    assert!(booked > times(1000), "{booked}");
 }

@@ -1,6 +1,6 @@
 //! The content and the lifetime of the key, and keys of other programs.
 
-use super::random::Random;
+use super::random::{Random, times};
 use super::server::Server;
 use super::subject::{Call, START, Subject, Wait, pause};
 use crate::redis::{Failure, Reconnecting, RedisRateLimiter, Scripted};
@@ -49,6 +49,29 @@ fn a_bursty_limiter_is_44_bytes_and_a_refusal_writes_nothing() {
     assert_ne!(writes(connection), count);
 }
 
+/// A process that is only refused still uses the key, and no other may take it over: the refusal says so, but not each
+/// time. A key with a version counts whole seconds of the clock.
+#[test]
+fn a_refusal_is_noted_after_five_seconds() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (version, quiet) in [(0, 5_000_000), (1, 5_876_542)] {
+        let policy = SmoothBursty::new(Rate::per_minute(1.0));
+        let mut subject = Subject::new(policy, &format!("of version {version}"), connection);
+        subject.version = version;
+        subject.one(connection, START, Call::new(10, 0));
+        let before = subject.bytes(connection);
+        let mut after = |time| {
+            let (_, answer) = subject.one(connection, START + time, Call::new(1, 0));
+            assert_eq!(answer.outcome, 2);
+            subject.bytes(connection)
+        };
+        assert_eq!(after(0), before);
+        assert_eq!(after(quiet), before);
+        assert_ne!(after(quiet + 1), before);
+    }
+}
+
 fn lives_long_enough<P: Scripted<Cost = u32> + Debug>(
     connection: &mut Connection,
     policy: P,
@@ -58,7 +81,7 @@ fn lives_long_enough<P: Scripted<Cost = u32> + Debug>(
     let subject = Subject::new(policy, &format!("life {scale}"), connection);
     let mut now = START;
     // The manual clock and the expiry may differ by the duration of the test.
-    for _ in 0..300 {
+    for _ in 0..times(300) {
         let call = Call::new(random.cost(4), random.span(scale));
         let (_, answer) = subject.one(connection, now, call);
         if answer.outcome == 0 {
@@ -174,7 +197,7 @@ fn is_not_changed<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: 
     let mut random = Random(2);
     let mut subject = Subject::new(policy.clone(), "key", connection);
     subject.claim = subject.replaced();
-    for round in 0..1000 {
+    for round in 0..times(1000) {
         let length = if round % 3 == 0 { random.below(28) } else { random.below(150) };
         let junk: Vec<u8> =
             (0..length).map(|_| u8::try_from(random.below(256)).expect("a byte")).collect();
@@ -209,6 +232,32 @@ fn foreign_keys_are_not_changed() {
     assert!(Failure::from(error.expect_err("a list")).key);
 }
 
+/// Not as if the rest were zero: with the short form of the parameters, with all of them, and with a version.
+#[test]
+fn a_key_that_was_cut_short_is_foreign() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (burst, version) in [(1_000, 0), (1_500, 0), (1_000, 1), (1_500, 1)] {
+        let policy =
+            SmoothBursty::new(Rate::per_second(5.0)).max_burst(Duration::from_nanos(burst));
+        let mut subject = Subject::new(policy, "key", connection);
+        subject.version = version;
+        redis::cmd("DEL").arg("key").exec(connection).expect("deleted");
+        subject.one(connection, START, Call::new(1, 0));
+        let whole = subject.bytes(connection);
+        // To a process with the same parameters the rest says nothing new.
+        subject.mark += 1;
+        for length in 0..=whole.len() {
+            redis::cmd("SET").arg("key").arg(&whole[..length]).exec(connection).expect("set");
+            let request = subject.take(START, &[Call::new(1, 0)]);
+            let value: Value = request.query(connection).expect("an answer");
+            let Value::Array(values) = &value else { panic!("{value:?}") };
+            let word = if length < whole.len() { "foreign" } else { "other" };
+            assert_eq!(values[1], Value::BulkString(word.into()), "{length} of {}", whole.len());
+        }
+    }
+}
+
 /// After a step of the clock, a caller waits at most for the debt and one interval.
 fn steps<P: Scripted<Cost = u32> + Debug>(
     connection: &mut Connection,
@@ -220,7 +269,7 @@ fn steps<P: Scripted<Cost = u32> + Debug>(
         let mut random = Random(31);
         let subject = Subject::new(policy.clone(), &format!("{policy:?} {step}"), connection);
         let mut now = START;
-        for round in 0..40 {
+        for round in 0..times(40) {
             let mut written = now;
             for _ in 0..=random.below(8) {
                 let call = Call::new(random.cost(most), interval);

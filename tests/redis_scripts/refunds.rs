@@ -1,10 +1,10 @@
 //! Refunds.
 
 use super::changes::halt;
-use super::random::Random;
+use super::random::{Random, times};
 use super::server::Server;
 use super::simulation::{Simulation, nanos};
-use super::subject::{Call, START, Subject, Wait, pause, refund, settle};
+use super::subject::{Call, START, Subject, Wait, numbers, pause, refund, settle};
 use crate::redis::Scripted;
 use crate::{
     FixedWindow, Gcra, LeakyBucket, Policy, Rate, Same, SlidingWindowCounter, SlidingWindowLog,
@@ -35,7 +35,7 @@ fn refunds<P: Scripted<Cost = u32>>(
 ) {
     let mut random = Random(23);
     let mut subject = Subject::new(policy.clone(), "", connection);
-    for round in 0..40 {
+    for round in 0..times(40) {
         subject.key = format!("refunded {round}");
         subject.idle = round % 2 == 0;
         // A key with a version has more numbers at its end.
@@ -228,6 +228,36 @@ fn a_refund_within_a_long_window_comes_back() {
     let back = refund::<FixedWindow>(8, 8, i64::try_from(age).expect("a span"), sequence, true);
     subject.do_change(connection, START + age, &back);
     assert_eq!(subject.do_change(connection, START + age, b"Q")[1], 8);
+}
+
+/// Nothing is left of the only grant, in the microsecond in which it was made.
+#[test]
+fn a_log_is_empty_after_the_refund_of_its_only_grant() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let subject = Subject::new(SlidingWindowLog::new(4, Duration::from_secs(1)), "key", connection);
+    let (sequence, _) = subject.one(connection, START, Call::new(3, 0));
+    let back = refund::<SlidingWindowLog>(3, 3, 0, sequence, true);
+    subject.do_change(connection, START, &back);
+    let (_, answer) = subject.one(connection, START, Call::new(4, 1_000));
+    assert_eq!((answer.outcome, answer.wait), (0, Wait::Known(0)));
+}
+
+/// The script has looked through a log for the first report, and goes on from there for the second.
+#[test]
+fn a_report_behind_a_refund_in_the_same_request_knows_of_it() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let subject =
+        Subject::new(SlidingWindowLog::new(10, Duration::from_secs(1)), "key", connection);
+    let (first, _) = subject.one(connection, START, Call::new(4, 0));
+    subject.one(connection, START + 1_000, Call::new(6, 0));
+    let report = [b"D".to_vec(), numbers::<SlidingWindowLog>(1)].concat();
+    let back = refund::<SlidingWindowLog>(4, 4, 1_000, first, true);
+    let todo = [report.clone(), back, report].concat();
+    let reply = subject.do_change(connection, START + 1_000, &todo);
+    // Of one limit: how many are there, and when one more is.
+    assert_eq!(reply[1..], [1, 0, 999_000, 1, 4, 1_000_000]);
 }
 
 /// A hundred permits are taken, then a pause of 30 s empties the limiter. Of what comes after its end callers take
