@@ -76,6 +76,54 @@ fn a_limiter_without_requests_holds_nothing_after_its_lease() {
     assert_eq!(subject.one(connection, START + 16_000_004, Call::new(3, 0)).1.outcome, 2);
 }
 
+/// A process that gives back and takes in one request would leave no place to another. So it does only for as long as
+/// its turn lasts.
+#[test]
+fn a_turn_is_over_while_another_process_waits() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let subject = |connection: &mut _, id: &[u8; 8]| {
+        let mut subject = Subject::new(InFlight::new(4), "key", connection);
+        (subject.id, subject.held, subject.listens) = (*id, vec![0.0], 10e6);
+        subject
+    };
+    let (one, other) = (subject(connection, b"an asker"), subject(connection, b"another "));
+    let mut ask = |subject: &Subject<InFlight>, millis, cost| {
+        let call = Call { patience: 10_000_000, ..Call::new(cost, 0) };
+        subject.one(connection, START + 1_000 * millis, call).1.outcome
+    };
+    assert_eq!(ask(&one, 0, 3), 0);
+    assert_eq!(ask(&other, 1, 2), 1);
+    // The first was there first: its turn begins.
+    assert_eq!(ask(&one, 2, 3), 0);
+    assert_eq!(ask(&other, 3, 2), 1);
+    assert_eq!(ask(&one, 101, 3), 0);
+    assert_eq!(ask(&one, 102, 3), 1);
+    assert_eq!(ask(&other, 103, 2), 0);
+}
+
+/// It would never fit beside those that ask for little.
+#[test]
+fn a_process_that_waits_for_more_than_its_share_is_left_room() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (wanted, outcome) in [(4, 1), (2, 0)] {
+        let mut now = START;
+        let mut subject = Subject::new(InFlight::new(4), &format!("{wanted}"), connection);
+        (subject.held, subject.listens) = (vec![0.0], 10e6);
+        let mut ask = |id: &[u8; 8], held: f64, cost| {
+            (subject.id, subject.held) = (*id, vec![held]);
+            now += 1_000;
+            let call = Call { patience: 10_000_000, ..Call::new(cost, 0) };
+            subject.one(connection, now, call).1.outcome
+        };
+        assert_eq!(ask(b"an asker", 0.0, 1), 0);
+        assert_eq!(ask(b"a third ", 0.0, 2), 0);
+        assert_eq!(ask(b"another ", 0.0, wanted), 1);
+        assert_eq!(ask(b"an asker", 1.0, 1), outcome);
+    }
+}
+
 #[test]
 fn parts_with_places_in_flight() {
     let server = Server::start();

@@ -5,8 +5,8 @@ use super::server::Server;
 use super::subject::{Call, START, Subject, Wait, pause};
 use crate::redis::{Failure, Reconnecting, RedisRateLimiter, Scripted};
 use crate::{
-    Error, FixedWindow, Gcra, LeakyBucket, Rate, Same, SlidingWindowCounter, SlidingWindowLog,
-    SmoothBursty, SmoothWarmingUp, TokenBucket,
+    Error, FixedWindow, Gcra, InFlight, LeakyBucket, Rate, Same, SlidingWindowCounter,
+    SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 use redis::{Connection, Value};
 use std::fmt::Debug;
@@ -34,7 +34,7 @@ fn a_bursty_limiter_is_44_bytes_and_a_refusal_writes_nothing() {
     assert_eq!(before.len(), 44);
     let expiry = expires(connection, "key");
     let count = writes(connection);
-    for after in 1..100 {
+    for after in 0..100 {
         let (_, answer) = subject.one(connection, START + after, Call::new(1, 1000));
         assert_eq!((answer.outcome, answer.wait), (2, Wait::Known(2_000_000 - after)));
         // A call that has to be sent again later writes nothing either.
@@ -118,6 +118,64 @@ fn a_key_lives_as_long_as_its_debt() {
     let both = Same((TokenBucket::new(rate, 6), SlidingWindowLog::new(7, minute)));
     lives_long_enough(connection, both, 20_000_000);
     lives_long_enough(connection, SmoothBursty::new(Rate::per_second(1e6)), 10);
+    let daily = SmoothBursty::new(Rate::per_second(1.0 / 86_400.0));
+    lives_long_enough(connection, daily, 86_400_000_000);
+}
+
+/// A lease lasts longer than anything else in the key.
+#[test]
+fn a_key_lives_as_long_as_its_leases() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut subject = Subject::new(InFlight::new(3), "key", connection);
+    (subject.held, subject.lease) = (vec![0.0], 3_600e6);
+    assert_eq!(subject.one(connection, START, Call::new(2, 0)).1.outcome, 0);
+    // Another one only looks, and then writes.
+    (subject.id, subject.held) = (*b"another ", vec![0.0]);
+    subject.lease = 10e6;
+    assert_eq!(subject.one(connection, START, Call::new(2, 0)).1.outcome, 2);
+    assert_eq!(subject.one(connection, START, Call::new(1, 0)).1.outcome, 0);
+    assert!(subject.exists(connection, START + 3_600_000_000));
+}
+
+/// The windows are those of the clock, also where that has gone back.
+#[test]
+fn an_aligned_window_ends_at_its_edge() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let window = FixedWindow::new(4, Duration::from_secs(1)).aligned(Duration::ZERO);
+    let subject = Subject::new(window, "key", connection);
+    assert_eq!(subject.one(connection, START, Call::new(4, 0)).1.outcome, 0);
+    let left = 1_000_000 - START % 1_000_000;
+    for now in [START, START + left - 1, START - 10_000_000] {
+        let (_, answer) = subject.one(connection, now, Call::new(1, 0));
+        assert_eq!(answer.wait, Wait::Known(1_000_000 - now % 1_000_000));
+    }
+    assert_eq!(subject.one(connection, START + left, Call::new(4, 0)).1.outcome, 0);
+}
+
+/// However many grants there were in it; and a log has one for each microsecond.
+#[test]
+fn a_window_of_parts_has_an_entry_for_each_of_them() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let second = Duration::from_secs(1);
+    let counter = SlidingWindowCounter::new(1_000, second, 4);
+    let counter = Subject::new(counter, "counter", connection);
+    let log = Subject::new(SlidingWindowLog::new(1_000, second), "log", connection);
+    counter.one(connection, START, Call::new(1, 0));
+    let empty = counter.bytes(connection).len() - 16;
+    for number in 0..100 {
+        let now = START + number * 10_000;
+        assert_eq!(counter.one(connection, now, Call::new(1, 0)).1.outcome, 0);
+    }
+    assert_eq!(counter.bytes(connection).len() - empty, 5 * 16);
+    log.one(connection, START, Call::new(1, 0));
+    let one = log.bytes(connection).len();
+    log.one(connection, START, Call::new(1, 0));
+    assert_eq!(log.bytes(connection).len(), one);
+    log.one(connection, START + 1, Call::new(1, 0));
+    assert_eq!(log.bytes(connection).len(), one + 16);
 }
 
 /// An absent key is a new limiter, and what that has not is what would be lost.
@@ -324,4 +382,23 @@ fn a_step_of_the_clock_locks_no_caller_out() {
     steps(connection, &SlidingWindowCounter::new(4, 7 * second, 3), 7_000_000, 4);
     let both = Same((TokenBucket::new(rate, 6), SlidingWindowLog::new(7, second)));
     steps(connection, &both, 1_000_000, 4);
+}
+
+/// It goes on waiting for the time that it knows.
+#[test]
+fn a_booking_in_a_pause_that_is_ended_is_not_overtaken() {
+    fn overtakes<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: P) {
+        redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+        let subject = Subject::new(policy, "key", connection);
+        subject.do_change(connection, START, &pause(5e6));
+        for _ in 0..2 {
+            let (_, answer) = subject.one(connection, START, Call::new(1, 9_000_000));
+            assert_eq!((answer.outcome, answer.wait), (0, Wait::Known(5_000_000)));
+            subject.do_change(connection, START, b"E");
+        }
+    }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    overtakes(connection, FixedWindow::new(4, Duration::from_secs(1)));
+    overtakes(connection, SlidingWindowLog::new(4, Duration::from_secs(1)));
 }

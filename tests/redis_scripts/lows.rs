@@ -1,8 +1,10 @@
 //! What a key of a bucket keeps so that a late refund returns what would be there.
 
+use super::random::Random;
 use super::server::Server;
+use super::simulation::{Simulation, nanos};
 use super::subject::{Call, START, Subject, claim, refund};
-use crate::{Rate, TokenBucket};
+use crate::{Policy, Rate, TokenBucket};
 use redis::Connection;
 
 const SECOND: u64 = 1_000_000;
@@ -107,4 +109,41 @@ fn a_change_of_the_policy_ends_what_may_come_back() {
     take(connection, &new, START + SECOND, 10);
     assert_eq!(new.bytes(connection).len(), 91 + 32);
     assert_eq!(give_back(connection, &new, START + SECOND, first), 20);
+}
+
+/// More charges than a key has levels, which come back in any order.
+#[test]
+fn of_each_of_a_few_charges_as_much_comes_back_as_in_process() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut random = Random(11);
+    let policy = TokenBucket::new(Rate::per_second(1.0), 1_000);
+    let mut subject = Subject::new(policy, "", connection);
+    subject.idle = true;
+    for round in 0..300 {
+        subject.key = format!("few {round}");
+        let mut simulation = Simulation::new(&subject, START);
+        let (mut now, mut charges, mut left) = (START, Vec::new(), 3 + random.below(9));
+        while left > 0 || !charges.is_empty() {
+            if left > 0 && (charges.is_empty() || random.below(5) > 0) {
+                left -= 1;
+                let call = Call::new(random.cost(60), 0);
+                let (sequence, answer) = subject.one(connection, now, call);
+                let (due, receipt) = simulation.follow(now, call, answer).expect("enough");
+                charges.push((sequence, due, call.cost, receipt));
+                now += random.below(2) * random.span(10 * SECOND);
+                continue;
+            }
+            let index = usize::try_from(random.below(charges.len() as u64)).expect("small");
+            let (sequence, due, all, receipt) = charges.remove(index);
+            let part = if random.below(3) > 0 { all } else { random.cost(all) };
+            let ago = i64::try_from(now - due.get() / 1000).expect("a span");
+            let back = refund::<TokenBucket>(part, all, ago, sequence, part == all);
+            let there = subject.do_change(connection, now, &[back, b"Q".to_vec()].concat())[1];
+            simulation.policy.refund(&mut simulation.state, nanos(now), part, receipt);
+            let [early, late] = [now - 1, now + 1]
+                .map(|at| i64::from(simulation.policy.available(&simulation.state, nanos(at))));
+            assert!((early..=late).contains(&there), "{round}: {there}, not {early}");
+        }
+    }
 }

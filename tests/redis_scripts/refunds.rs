@@ -4,7 +4,7 @@ use super::changes::halt;
 use super::random::{Random, times};
 use super::server::Server;
 use super::simulation::{Simulation, nanos};
-use super::subject::{Call, START, Subject, Wait, numbers, pause, refund, settle};
+use super::subject::{Call, KEEP, START, Subject, Wait, numbers, pause, refund, settle};
 use crate::redis::Scripted;
 use crate::{
     FixedWindow, Gcra, LeakyBucket, Policy, Rate, Same, SlidingWindowCounter, SlidingWindowLog,
@@ -260,6 +260,26 @@ fn a_report_behind_a_refund_in_the_same_request_knows_of_it() {
     assert_eq!(reply[1..], [1, 0, 999_000, 1, 4, 1_000_000]);
 }
 
+/// All charges came back, so that their numbers are used again: in a later window, too.
+#[test]
+fn a_number_that_is_used_again_comes_back_again() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let window = FixedWindow::new(4, Duration::from_secs(1));
+    let subject = Subject::new(window, "key", connection);
+    let back = |connection: &mut Connection, now, sequence| {
+        let todo = [refund::<FixedWindow>(3, 3, 0, sequence, true), b"Q".to_vec()].concat();
+        subject.do_change(connection, now, &todo)[1]
+    };
+    let (first, _) = subject.one(connection, START, Call::new(3, 0));
+    let later = START + 1_000_000;
+    let (second, _) = subject.one(connection, later, Call::new(3, 0));
+    assert_eq!((second, back(connection, later, second)), (first + 1, 4));
+    assert_eq!(back(connection, later, first), 4);
+    let (again, _) = subject.one(connection, later, Call::new(3, 0));
+    assert_eq!((again, back(connection, later, again)), (first, 4));
+}
+
 /// A hundred permits are taken, then a pause of 30 s empties the limiter. Of what comes after its end callers take
 /// some, at once or booked within the pause: a refund of the hundred gave them these permits again.
 #[test]
@@ -329,4 +349,79 @@ fn the_second_refund_in_a_row_of_a_limiter_that_warms_up_leaves_it_warm() {
         let (_, answer) = subject.one(connection, now, Call::new(1, 10_000_000));
         assert_eq!(answer.wait, Wait::Known(wait));
     }
+}
+
+/// Of an earlier charge of ten a part comes back: at the steady price, and no more than time has not paid for.
+#[test]
+fn a_part_of_an_earlier_charge_comes_back_at_the_steady_price() {
+    fn wait<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: P, part: u32) -> Wait {
+        let subject = Subject::new(policy, "key", connection);
+        redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+        let (first, _) = subject.one(connection, START, Call::new(10, 0));
+        subject.one(connection, START, Call::new(1, 100_000_000_000));
+        let now = START + 1_000_000_000;
+        let back = refund::<P>(part, 10, 1_000_000_000, first, part == 10);
+        subject.do_change(connection, now, &back);
+        subject.one(connection, now, Call::new(1, 0)).1.wait
+    }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    // A permit takes 500 s, and the store that is taken from first as much again.
+    let rate = Rate::per_second(0.002);
+    let bursty = SmoothBursty::new(rate).max_burst(Duration::from_secs(2_000));
+    for (part, seconds) in [(0, 4_500), (3, 3_000), (4, 2_500), (10, 2_500)] {
+        assert_eq!(wait(connection, bursty.clone(), part), Wait::Known(seconds * 1_000_000));
+    }
+    // A store that has room for all of it.
+    let bursty = bursty.max_burst(Duration::from_secs(20_000));
+    assert_eq!(wait(connection, bursty, 10), Wait::Known(500_000_000));
+    let warming = SmoothWarmingUp::new(rate, Duration::from_secs(2_000));
+    let whole = |wait| if let Wait::Known(wait) = wait { wait } else { panic!("{wait:?}") };
+    let owed = whole(wait(connection, warming.clone(), 0));
+    for (part, seconds) in [(3, 1_500), (8, 4_000), (10, 4_000)] {
+        let left = whole(wait(connection, warming.clone(), part));
+        assert_eq!(owed - left, seconds * 1_000_000);
+    }
+}
+
+/// As if only the rest had been charged.
+#[test]
+fn a_part_of_the_last_charge_of_a_limiter_that_warms_up_comes_back() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy = SmoothWarmingUp::new(Rate::per_second(1.0), Duration::from_secs(9));
+    let mut waits = Vec::new();
+    for (cost, part) in [(6, 0), (10, 4)] {
+        let subject = Subject::new(policy.clone(), &format!("{part}"), connection);
+        let (sequence, _) = subject.one(connection, START, Call::new(cost, 0));
+        let now = START + 500_000;
+        let back = refund::<SmoothWarmingUp>(part, cost, 500_000, sequence, false);
+        subject.do_change(connection, now, &back);
+        waits.push([1, 1].map(|n| subject.one(connection, now, Call::new(n, 1 << 40)).1.wait));
+    }
+    assert_eq!(waits[0], waits[1]);
+}
+
+/// In a log: no more than was left, nothing of what the window has left, and as usual in a key that is an hour old.
+#[test]
+fn a_log_gives_back_what_is_in_it() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    type Log = SlidingWindowLog;
+    let mut subject = Subject::new(Log::new(10, Duration::from_secs(1)), "key", connection);
+    subject.keep = KEEP;
+    let there = |connection: &mut Connection, now, todo: Vec<u8>| {
+        subject.do_change(connection, now, &[todo, b"Q".to_vec()].concat())[1]
+    };
+    let back = |part, sequence| refund::<Log>(part, 4, 1_500_000, sequence, false);
+    let (first, _) = subject.one(connection, START, Call::new(4, 0));
+    assert_eq!(there(connection, START, back(3, first)), 9);
+    assert_eq!(there(connection, START, back(2, first)), 10);
+    let (first, _) = subject.one(connection, START, Call::new(4, 0));
+    let now = START + 1_500_000;
+    subject.one(connection, now, Call::new(9, 0));
+    assert_eq!(there(connection, now, back(4, first)), 1);
+    let now = START + 3_600_000_000;
+    let (last, _) = subject.one(connection, now, Call::new(4, 0));
+    assert_eq!(there(connection, now, refund::<Log>(4, 4, 0, last, true)), 10);
 }
