@@ -358,7 +358,7 @@ fn each_rule_reports_what_is_there() {
     reports(connection, LeakyBucket::new(rate, 7), [0, 0, 0], [0, 0, 300_000]);
     reports(connection, SmoothBursty::new(rate), [10, 10, 0], [7, 10, 300_000]);
     let warming = SmoothWarmingUp::new(rate, 2 * second);
-    reports(connection, warming, [13, 13, 0], [0, 13, 1_200_000]);
+    reports(connection, warming, [20, 20, 0], [0, 20, 1_110_000]);
     reports(connection, FixedWindow::new(7, second), [7, 7, 0], [4, 7, 1_000_000]);
     reports(connection, SlidingWindowLog::new(7, second), [7, 7, 0], [4, 7, 1_000_000]);
     reports(connection, InFlight::new(7), [7, 7, 0], [4, 7, -1]);

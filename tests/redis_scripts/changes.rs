@@ -302,9 +302,11 @@ fn a_process_is_told_how_long_a_policy_is_not_in_use_and_how_old_its_process_is(
     let bucket = TokenBucket::new(Rate::per_second(5.0), 6);
     let mut old = Subject::new(bucket.clone(), "key", connection);
     let call = Call::new(1, 0);
+    // Otherwise the key would have expired.
+    old.keep = KEEP;
     assert_eq!(old.one(connection, START, call).1.outcome, 0);
     let mut new = Subject::new(bucket.clone(), "key", connection);
-    new.grace = 10;
+    (new.grace, new.keep) = (10, KEEP);
     assert_eq!(new.one(connection, START + 10_876_542, call).1.outcome, 0);
     let value: Value = new.take(START + 10_876_543, &[call]).query(connection).expect("an answer");
     let known = known_policy(&new, &value);
@@ -316,14 +318,12 @@ fn a_process_is_told_how_long_a_policy_is_not_in_use_and_how_old_its_process_is(
     let mut new = Subject::new(bucket, "key", connection);
     (new.version, new.claim) = (1, claim(30));
     new.do_change(connection, START + 10_876_543, b"N");
-    old.grace = 0;
     let value: Value = old.take(START + 13_876_543, &[call]).query(connection).expect("an answer");
     let known = known_policy(&old, &value);
     assert_eq!((known.rank, known.quiet, known.since), ((1, 0), 3, 33));
     // One with another policy of the same version takes a key over that was quiet for ten minutes.
     let mut other = Subject::new(TokenBucket::new(Rate::per_second(7.0), 6), "quiet", connection);
     (old.key, other.mark, other.claim) = ("quiet".to_owned(), 8, claim(30));
-    old.keep = KEEP;
     assert_eq!(old.one(connection, START, call).1.outcome, 0);
     let later = START + 601_000_000;
     other.do_change(connection, later, b"N");

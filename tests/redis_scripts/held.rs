@@ -87,19 +87,26 @@ fn a_turn_is_over_while_another_process_waits() {
         (subject.id, subject.held, subject.listens) = (*id, vec![0.0], 10e6);
         subject
     };
-    let (one, other) = (subject(connection, b"an asker"), subject(connection, b"another "));
-    let mut ask = |subject: &Subject<InFlight>, millis, cost| {
+    let (one, mut other) = (subject(connection, b"an asker"), subject(connection, b"another "));
+    let ask = |connection: &mut _, subject: &Subject<InFlight>, millis: u64, cost| {
         let call = Call { patience: 10_000_000, ..Call::new(cost, 0) };
         subject.one(connection, START + 1_000 * millis, call).1.outcome
     };
-    assert_eq!(ask(&one, 0, 3), 0);
-    assert_eq!(ask(&other, 1, 2), 1);
+    assert_eq!(ask(connection, &one, 0, 3), 0);
+    assert_eq!(ask(connection, &other, 1, 2), 1);
     // The first was there first: its turn begins.
-    assert_eq!(ask(&one, 2, 3), 0);
-    assert_eq!(ask(&other, 3, 2), 1);
-    assert_eq!(ask(&one, 101, 3), 0);
-    assert_eq!(ask(&one, 102, 3), 1);
-    assert_eq!(ask(&other, 103, 2), 0);
+    assert_eq!(ask(connection, &one, 2, 3), 0);
+    assert_eq!(ask(connection, &other, 3, 2), 1);
+    // To say what it holds does not end its wait.
+    other.do_change(connection, START + 4_000, b"H");
+    assert_eq!(ask(connection, &one, 101, 3), 0);
+    assert_eq!(ask(connection, &one, 102, 3), 1);
+    assert_eq!(ask(connection, &other, 103, 2), 0);
+    // The other holds two: it gives them back, and does not wait any more.
+    assert_eq!(ask(connection, &one, 104, 3), 1);
+    other.listens = 0.0;
+    other.do_change(connection, START + 105_000, b"H");
+    assert_eq!(ask(connection, &one, 106, 3), 0);
 }
 
 /// It would never fit beside those that ask for little.

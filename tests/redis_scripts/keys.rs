@@ -169,7 +169,7 @@ fn a_window_of_parts_has_an_entry_for_each_of_them() {
         let now = START + number * 10_000;
         assert_eq!(counter.one(connection, now, Call::new(1, 0)).1.outcome, 0);
     }
-    assert_eq!(counter.bytes(connection).len() - empty, 5 * 16);
+    assert_eq!(counter.bytes(connection).len() - empty, 4 * 16);
     log.one(connection, START, Call::new(1, 0));
     let one = log.bytes(connection).len();
     log.one(connection, START, Call::new(1, 0));
@@ -401,4 +401,46 @@ fn a_booking_in_a_pause_that_is_ended_is_not_overtaken() {
     let connection = &mut server.connection();
     overtakes(connection, FixedWindow::new(4, Duration::from_secs(1)));
     overtakes(connection, SlidingWindowLog::new(4, Duration::from_secs(1)));
+}
+
+#[test]
+fn a_bucket_in_steps_begins_at_the_last_step() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy = TokenBucket::new(Rate::per_second(4.0), 8).initial(0);
+    let policy = policy.refill_every(Duration::from_millis(250));
+    let step = START - START % 250_000 + 250_000;
+    for before in [1, 2, 249_999, 250_000] {
+        let subject = Subject::new(policy.clone(), &format!("{before}"), connection);
+        let (_, answer) = subject.one(connection, step - before, Call::new(1, 0));
+        assert_eq!((answer.outcome, answer.wait), (2, Wait::Known(before)));
+    }
+}
+
+/// A quarter of an hour, where a millionth is a millisecond.
+#[test]
+fn a_long_pause_ends_when_it_should() {
+    fn after<P: Scripted<Cost = u32> + Debug>(
+        connection: &mut Connection,
+        policy: P,
+        seconds: u64,
+    ) {
+        redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+        let mut subject = Subject::new(policy, "key", connection);
+        subject.idle = true;
+        subject.do_change(connection, START, &pause(900e6));
+        let call = Call { fresh: false, ..Call::new(5, 0) };
+        let (_, answer) = subject.one(connection, START, call);
+        assert_eq!(answer.wait, Wait::Known(seconds * 1_000_000), "{:?}", subject.policy);
+    }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(1.0);
+    after(connection, TokenBucket::new(rate, 10), 905);
+    after(connection, LeakyBucket::meter(rate, 10), 905);
+    after(connection, LeakyBucket::new(rate, 10), 900);
+    after(connection, SmoothBursty::new(rate), 900);
+    after(connection, SmoothWarmingUp::new(rate, Duration::from_secs(3)), 900);
+    after(connection, FixedWindow::new(10, Duration::from_secs(60)), 900);
+    after(connection, SlidingWindowLog::new(10, Duration::from_secs(60)), 900);
 }

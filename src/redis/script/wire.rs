@@ -500,6 +500,42 @@ mod tests {
         assert!(answers(&later, &[call(9, None)], false).is_some());
     }
 
+    #[test]
+    fn calls_that_differ_in_their_cost_alone_are_one_run() {
+        let scripts = TokenBucket::lua().scripts();
+        let terms = Terms::new(&TokenBucket::new(Rate::per_second(5.0), 10), false);
+        let header = PolicyHeader::new(&scripts, terms, (1, 2), 3, Duration::ZERO);
+        let of = |cost, limit| Call { cost, ..call(limit, None) };
+        let run = |cost: u32, count: u32, limit: f64, kind: u8| {
+            let numbers = [limit, ENDLESS].map(f64::to_le_bytes).concat();
+            [&cost.to_le_bytes()[..], &count.to_le_bytes(), &numbers, &[kind]].concat()
+        };
+        let written = |ahead, all: &[Call<u32>]| {
+            let mut arguments = calls::<TokenBucket>(&header, ahead, all.iter().copied());
+            let first = arguments[0].split_off(header.ends);
+            assert_eq!(arguments[0], header.bytes[..header.ends]);
+            // The rank is the last of the first argument.
+            let (first, rank) = first.split_at(first.len() - 12);
+            assert_eq!(rank, &header.bytes[header.ends..]);
+            (first.to_vec(), arguments.get(1).cloned())
+        };
+        assert_eq!(written(None, &[of(1, 9)]), (run(1, 1, 9.0, 1), None));
+        assert_eq!(written(None, &[of(1, 9), of(1, 9)]), (run(1, 2, 9.0, 1), None));
+        let mixed = [run(1, 2, 9.0, 3), 4u32.to_le_bytes().to_vec()].concat();
+        assert_eq!(written(None, &[of(1, 9), of(4, 9)]), (mixed.clone(), None));
+        let all = [of(1, 9), of(4, 9), of(4, 8)];
+        assert_eq!(written(None, &all), (mixed.clone(), Some(run(4, 1, 8.0, 1))));
+        // Those that need no answer, in front and in between.
+        let ahead = |behind, sum| Some(Ahead { behind, cost: 6, count: 7, sum });
+        let silent = |count: u32, sum: f64| {
+            let numbers = [sum, 0.0].map(f64::to_le_bytes).concat();
+            [&6u32.to_le_bytes()[..], &count.to_le_bytes(), &numbers, &[4]].concat()
+        };
+        assert_eq!(written(ahead(0, None), &all[..2]), (silent(7, 0.0), Some(mixed)));
+        let behind = [silent(1, 42.0), run(4, 1, 9.0, 1)].concat();
+        assert_eq!(written(ahead(1, Some(42)), &all[..2]), (run(1, 1, 9.0, 1), Some(behind)));
+    }
+
     /// The parameters, in both forms, and the rank of the policy in a key; or nothing, if any of it is missing.
     #[test]
     fn a_mismatch_says_what_is_in_force() {
