@@ -4,7 +4,8 @@ use super::random::Random;
 use super::server::Server;
 use super::simulation::{Simulation, nanos};
 use super::subject::{Call, START, Subject, claim, refund};
-use crate::{Policy, Rate, TokenBucket};
+use crate::redis::Scripted;
+use crate::{LeakyBucket, Policy, Rate, TokenBucket};
 use redis::Connection;
 
 const SECOND: u64 = 1_000_000;
@@ -156,4 +157,28 @@ fn of_each_of_a_few_charges_at_least_as_much_comes_back_as_in_process() {
             assert!((i64::from(least)..=i64::from(most)).contains(&there), "{round}: {there}");
         }
     }
+}
+
+/// A meter is a bucket in other words, also of what was booked ahead.
+#[test]
+fn a_meter_gives_back_what_a_bucket_gives_back() {
+    fn resets<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: P) -> Vec<i64> {
+        let mut subject = Subject::new(policy, "key", connection);
+        subject.idle = true;
+        redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+        let mut book = |cost| (subject.one(connection, START, Call::new(cost, 9_000_000)).0, cost);
+        let charges = [7, 3, 2, 6, 4].map(&mut book);
+        let back = [2, 0, 3, 1, 4].map(|index| {
+            let (sequence, cost) = charges[index];
+            let back = refund::<P>(cost, cost, 0, sequence, true);
+            subject.do_change(connection, START, &[back, b"Q".to_vec()].concat())[3]
+        });
+        back.into()
+    }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(10.0);
+    let bucket = resets(connection, TokenBucket::new(rate, 7));
+    assert_eq!(resets(connection, LeakyBucket::meter(rate, 7)), bucket);
+    assert!(bucket[0] < 2_200_000, "something came back: {bucket:?}");
 }

@@ -396,7 +396,9 @@ fn a_part_of_the_last_charge_of_a_limiter_that_warms_up_comes_back() {
         let (sequence, _) = subject.one(connection, START, Call::new(cost, 0));
         let now = START + 500_000;
         let back = refund::<SmoothWarmingUp>(part, cost, 500_000, sequence, false);
-        subject.do_change(connection, now, &back);
+        if part > 0 {
+            subject.do_change(connection, now, &back);
+        }
         waits.push([1, 1].map(|n| subject.one(connection, now, Call::new(n, 1 << 40)).1.wait));
     }
     assert_eq!(waits[0], waits[1]);
@@ -424,4 +426,19 @@ fn a_log_gives_back_what_is_in_it() {
     let now = START + 3_600_000_000;
     let (last, _) = subject.one(connection, now, Call::new(4, 0));
     assert_eq!(there(connection, now, refund::<Log>(4, 4, 0, last, true)), 10);
+}
+
+/// A pause of five seconds is nothing to a debt of fourteen, and the twenty that made it were not needed for that.
+#[test]
+fn a_debt_beyond_a_pause_comes_back() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut subject = Subject::new(TokenBucket::new(Rate::per_second(1.0), 10), "key", connection);
+    subject.idle = true;
+    let (first, _) = subject.one(connection, START, Call::new(4, 0));
+    let todo = [settle::<TokenBucket>(20), pause(5e6), b"Q".to_vec()].concat();
+    assert_eq!(subject.do_change(connection, START, &todo)[3], 24_000_000);
+    let back = refund::<TokenBucket>(20, 20, 0, first + 1, true);
+    let reply = subject.do_change(connection, START, &[back, b"Q".to_vec()].concat());
+    assert_eq!(reply[3], 15_000_000);
 }
