@@ -298,19 +298,19 @@ fn bookings_ahead_follow_each_other() {
     fn books<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: P, waits: [f64; 5]) {
         let mut subject = Subject::new(policy, "key", connection);
         subject.idle = true;
-        for composed in [false, true] {
+        for together in [false, true] {
             redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
             // In one request, and each in its own.
             let calls =
                 [7, 3, 1, 2, 2].map(|cost| Call { fresh: false, ..Call::new(cost, 1 << 40) });
-            let answers: Vec<_> = match composed {
+            let answers: Vec<_> = match together {
                 true => subject.ask(connection, START, &calls).1,
                 false => calls.map(|call| subject.one(connection, START, call).1).into(),
             };
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // tenths
             let waits = waits.map(|wait| Wait::Known((wait * 10.0) as u64 * 100_000));
             let told: Vec<_> = answers.iter().map(|answer| answer.wait).collect();
-            assert_eq!(told, waits, "{} {composed}", P::lua().scripts().kind);
+            assert_eq!(told, waits, "{} {together}", P::lua().scripts().kind);
         }
     }
     let server = Server::start();
