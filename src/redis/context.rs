@@ -109,3 +109,60 @@ impl<P: Scripted> Context<P> {
         PolicyHeader::new(&self.scripts, terms, rank, grace, keep)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::{Reconnecting, RedisRateLimiter};
+    use crate::{Rate, TokenBucket};
+
+    #[test]
+    fn keys_that_fail_get_more_slots_as_they_are_answered_and_no_more_than_all() {
+        let slots = Slots::new(18);
+        let count = |fails| slots.of(fails).available_permits();
+        assert_eq!((count(false), count(true)), (18, 16));
+        slots.narrow();
+        assert_eq!(count(true), 16, "no fewer");
+        for free in [17, 18, 18] {
+            slots.widen();
+            assert_eq!(count(true), free);
+        }
+        for free in [17, 16, 16] {
+            slots.narrow();
+            assert_eq!(count(true), free);
+        }
+        // All are in use: the next failure takes one back.
+        slots.widen();
+        let all = slots.of(true).try_acquire_many(17).expect("all");
+        slots.narrow();
+        drop(all);
+        assert_eq!(count(true), 17);
+        slots.narrow();
+        assert_eq!((count(false), count(true)), (18, 16));
+        assert_eq!(Slots::new(3).most_wider, 0);
+    }
+
+    /// A key that says more than an absent one is kept.
+    #[test]
+    fn a_key_is_kept_if_its_policy_was_set_or_has_a_version_or_does_not_begin_full() {
+        let connection = Reconnecting::open("redis://127.0.0.1/").expect("an address");
+        let full = TokenBucket::new(Rate::per_second(5.0), 10);
+        let limiter = RedisRateLimiter::new(full.clone(), connection, "key");
+        let context = &*limiter.shared.core.context;
+        let empty = full.clone().initial(0);
+        for (policy, idle, rank, grace, is_kept) in [
+            (&full, false, (0, 0), 0, false),
+            (&full, false, (0, 0), 600, false),
+            (&full, false, (0, 0), u32::MAX, true),
+            (&full, false, (1, 0), 0, true),
+            (&full, false, (0, 1), 0, true),
+            (&empty, false, (0, 0), 0, true),
+            (&empty, true, (0, 0), 0, false),
+        ] {
+            let header = context.header(policy, Terms::new(policy, idle), rank, grace);
+            let keep = f64::from_le_bytes(header.bytes[8..16].try_into().expect("eight bytes"));
+            assert_eq!(keep > 0.0, is_kept, "{idle} {rank:?} {grace}");
+        }
+        assert_eq!(context.own_header(&full).rank, (0, 0));
+    }
+}

@@ -346,4 +346,115 @@ mod tests {
         assert_eq!(health.may_ask(at(6), false), SendPermission::Wait);
         assert_eq!(health.may_ask(at(10), true), Try(Group::Failing), "it has tried");
     }
+
+    const DEADLINE: Duration = Duration::from_millis(500);
+
+    fn at(ms: u64) -> Nanos {
+        Nanos::new(ms * 1_000_000)
+    }
+
+    fn error() -> StoreError {
+        StoreError::foreign(&"key".into(), None, None)
+    }
+
+    /// Down at the deadline after the last reply, or after the first request that failed if that was sent later.
+    #[test]
+    fn redis_is_down_after_a_deadline_without_a_reply() {
+        let health = Health::new(Duration::from_millis(8), 1);
+        assert!(health.is_well() && health.pass(at(1)).is_none());
+        health.well(at(10), at(9));
+        assert!(health.failed(at(20), at(5), DEADLINE, None, &error(), None).is_none());
+        assert_eq!((health.state(), health.is_well()), (State::Up, true), "only that key fails");
+        assert!(health.failed(at(30), at(20), DEADLINE, None, &error(), None).is_none());
+        assert_eq!((health.state(), health.is_well()), (State::Doubtful, false));
+        assert!(health.doubt().is_some() && health.down().is_none());
+        assert!(health.pass(at(519)).is_none());
+        assert!(matches!(health.pass(at(520)), Some(Event::Down { .. })));
+        assert!(health.pass(at(521)).is_none(), "once");
+        assert_eq!(health.state(), State::Down);
+        assert!(health.down().is_some());
+        let Some(Event::Up { after }) = health.well(at(620), at(610)) else { panic!("is back") };
+        assert_eq!(after, Duration::from_millis(600));
+        assert_eq!((health.state(), health.is_well()), (State::Up, true));
+        assert!(health.down().is_none() && health.doubt().is_none());
+        assert!(health.has_recovered_since(at(619)) && !health.has_recovered_since(at(620)));
+        // It was only doubtful.
+        health.failed(at(640), at(630), DEADLINE, None, &error(), None);
+        assert!(health.well(at(650), at(645)).is_none());
+        assert!(!health.has_recovered_since(at(620)));
+    }
+
+    #[test]
+    fn pauses_grow_to_the_longest() {
+        let longest = Duration::from_millis(8);
+        let health = Health::new(longest, 1);
+        let mut outage = Outage::new(&health, at(1), DEADLINE, error(), 77);
+        assert_eq!((outage.until, outage.retry_at), (at(501), at(1)));
+        assert!(outage.exceeds_deadline(at(501)) && !outage.exceeds_deadline(at(500)));
+        let mut pauses = Vec::new();
+        for ms in [0, 1, 2, 4, 8, 8] {
+            outage.failed(at(600), &error());
+            let pause = outage.retry_at.since(at(600));
+            let about = Duration::from_millis(ms);
+            assert!(about / 2 <= pause && pause <= about * 3 / 2, "{pause:?} about {about:?}");
+            pauses.push(pause);
+        }
+        assert_ne!(pauses[4], pauses[5], "at random");
+        let mut random = 5;
+        let many: Vec<_> = (0..1_000).map(|_| about(&mut random, longest)).collect();
+        assert!(many.iter().all(|time| time.subsec_nanos() % 1_000 == 0), "whole microseconds");
+        let sum: Duration = many.iter().sum();
+        assert!((7_800..8_200).contains(&(sum.as_millis())), "{sum:?}");
+        let most = [many.iter().min(), many.iter().max()].map(|time| time.expect("a thousand"));
+        assert!(
+            *most[0] < Duration::from_micros(4_100) && *most[1] > Duration::from_micros(11_900)
+        );
+    }
+
+    /// One that waits in front of a server is not passed over: nothing that was sent later is answered.
+    #[test]
+    fn a_request_is_passed_over_by_later_ones_or_by_silence() {
+        let health = Health::new(DEADLINE, 1);
+        let time = Duration::from_millis(30);
+        health.well(at(100), at(60));
+        assert!(!health.has_passed_over(at(50), at(129), time), "sent at about the same time");
+        assert!(!health.has_passed_over(at(100), at(129), time));
+        assert!(health.has_passed_over(at(49), at(101), time), "a later one was answered");
+        assert!(health.has_passed_over(at(50), at(130), time), "none was for a time");
+        assert!(!health.has_passed_over(at(120), at(149), time));
+        assert!(health.has_passed_over(at(120), at(150), time));
+        // Replies that come in another order.
+        health.well(at(90), at(40));
+        assert!(health.has_passed_over(at(49), at(101), time));
+        assert!(!health.has_passed_over(at(50), at(129), time));
+    }
+
+    /// A key that needs Redis looks again soon, and at the end of the deadline; one that does not looks only while
+    /// it is in doubt, or where no other probes.
+    #[test]
+    fn a_key_looks_again_when_it_may_ask() {
+        let health = Health::new(Duration::from_secs(1), 1);
+        assert_eq!(health.again(at(1), true, false), None);
+        health.failed(at(2), at(1), DEADLINE, None, &error(), None);
+        assert_eq!(health.again(at(2), true, false), Some(at(12)), "at any time");
+        assert_eq!(health.again(at(2), true, true), Some(at(2)), "its turn");
+        assert_eq!(health.again(at(2), false, true), Some(at(501)));
+        assert_eq!(health.again(at(495), true, false), Some(at(501)));
+        assert_eq!(health.may_ask(at(2), true), Try(Group::Failing));
+        assert_eq!(health.again(at(2), true, true), Some(at(12)), "another tries");
+        // The pauses are long now.
+        for _ in 0..9 {
+            health.failed(at(2), at(1), DEADLINE, None, &error(), None);
+        }
+        assert_eq!(health.again(at(2), true, true), Some(at(52)));
+        health.pass(at(501));
+        assert_eq!(health.again(at(501), true, true), Some(at(1_001)));
+        assert_eq!(health.again(at(501), false, true), None, "another probes");
+        health.abandoned(Some(Group::Failing));
+        let turn = health.again(at(501), false, false).expect("some key must");
+        assert_eq!(health.again(at(501), true, true), Some(turn));
+        assert_eq!(health.may_ask(turn, false), SendPermission::Probe(Group::Others));
+        assert_eq!(health.may_ask(turn, false).group(), None);
+        assert_eq!(health.may_ask(turn, true).group(), Some(Group::Failing));
+    }
 }

@@ -1,13 +1,13 @@
 //! A batch equals its calls one by one; and many calls do not drift.
 
-use super::random::Random;
+use super::random::{Random, times};
 use super::server::Server;
-use super::subject::{Ahead, Answer, Call, KEEP, START, Subject, Wait};
+use super::subject::{Ahead, Answer, Call, KEEP, START, Subject, Wait, numbers};
 use crate::policy::Cost;
 use crate::redis::Scripted;
 use crate::units::Nanos;
 use crate::{
-    FixedWindow, InFlight, LeakyBucket, LockOut, Rate, Same, SlidingWindowCounter,
+    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Rate, Same, SlidingWindowCounter,
     SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 use redis::Connection;
@@ -24,7 +24,7 @@ fn compare<P: Scripted>(
     let mut batch = Subject::new(policy.clone(), "batch", connection);
     let mut all = Subject::new(policy.clone(), "all", connection);
     let mut single = Subject::new(policy.clone(), "single", connection);
-    for round in 0..200 {
+    for round in 0..times(200) {
         batch.key = format!("{round} batch");
         all.key = format!("{round} all");
         single.key = format!("{round} single");
@@ -130,7 +130,7 @@ fn behind<P: Scripted>(
     }
     redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
     let (mut compared, mut told, mut exact) = (0, 0, 0);
-    for round in 0..200 {
+    for round in 0..times(200) {
         subject.key = format!("{round} behind");
         let mut now = START + round;
         for _ in 0..1 + random.below(8) {
@@ -195,7 +195,7 @@ fn behind<P: Scripted>(
         assert_eq!(subject.bytes(connection), after, "{ahead:?} {newcomers:?}");
         compared += 1;
     }
-    assert!(compared > 50, "{compared}");
+    assert!(compared > times(50), "{compared}");
     assert!(told >= exact / 100 * 85, "the bound is too low: {told} {exact}");
 }
 
@@ -225,6 +225,41 @@ fn callers_behind_those_who_need_no_answer_hear_the_same() {
     behind(connection, &Same((bucket, InFlight::new(4))), |random| random.cost(2));
     let composed = (Same((TokenBucket::new(rate, 5), log)), window);
     behind(connection, &composed, |random| (random.cost(4), random.cost(3)));
+}
+
+#[test]
+fn a_run_behind_one_that_waits_is_answered() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let subject = Subject::new(TokenBucket::new(Rate::per_second(10.0), 7), "key", connection);
+    let run = |count| Call { count, patience: 9_000_000, ..Call::new(3, 0) };
+    let (_, answers) = subject.ask(connection, START, &[run(3), run(2)]);
+    let waits = [0, 0, 200_000, 500_000, 800_000].map(Wait::Known);
+    assert_eq!(answers.iter().map(|answer| answer.wait).collect::<Vec<_>>(), waits);
+}
+
+/// Those beyond the first sixteen, too.
+#[test]
+fn many_who_need_no_answer_fill_a_window() {
+    fn fill<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: P) {
+        let mut subject = Subject::new(policy, "key", connection);
+        subject.keep = KEEP;
+        for (count, cost, seconds) in
+            [(20, 80, 0), (20, 81, 1), (100, 1, 1), (200, 1, 2), (250, 50, 2), (250, 51, 3)]
+        {
+            redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+            let ahead = Ahead { behind: 0, cost: 1, count, each: 0.0 };
+            let newcomer = Call { patience: 1 << 40, ..Call::new(cost, 0) };
+            let request = subject.take_behind(START, Some(ahead), &[newcomer]);
+            let (_, answers) = subject.answers(&request.query(connection).expect("an answer"));
+            let wait = Wait::Known(seconds * 1_000_000);
+            assert_eq!((answers[0].outcome, answers[0].wait), (1, wait), "{count} {cost}");
+        }
+    }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    fill(connection, FixedWindow::new(100, Duration::from_secs(1)));
+    fill(connection, SlidingWindowLog::new(100, Duration::from_secs(1)));
 }
 
 /// A refusal behind waiters depends on the granted permits only, and starts a lock for all later calls.
@@ -257,6 +292,158 @@ fn a_refusal_behind_a_waiter() {
     assert_eq!(answer.outcome, 0);
 }
 
+/// The waits of calls that are booked one behind the other, in seconds, by hand.
+#[test]
+fn bookings_ahead_follow_each_other() {
+    fn books<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: P, waits: [f64; 5]) {
+        let mut subject = Subject::new(policy, "key", connection);
+        subject.idle = true;
+        for together in [false, true] {
+            redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+            // In one request, and each in its own.
+            let calls =
+                [7, 3, 1, 2, 2].map(|cost| Call { fresh: false, ..Call::new(cost, 1 << 40) });
+            let answers: Vec<_> = match together {
+                true => subject.ask(connection, START, &calls).1,
+                false => calls.map(|call| subject.one(connection, START, call).1).into(),
+            };
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // tenths
+            let waits = waits.map(|wait| Wait::Known((wait * 10.0) as u64 * 100_000));
+            let told: Vec<_> = answers.iter().map(|answer| answer.wait).collect();
+            assert_eq!(told, waits, "{} {together}", P::lua().scripts().kind);
+        }
+    }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(10.0);
+    let second = Duration::from_secs(1);
+    books(connection, TokenBucket::new(rate, 7), [0.0, 0.3, 0.4, 0.6, 0.8]);
+    books(connection, LeakyBucket::meter(rate, 7), [0.0, 0.3, 0.4, 0.6, 0.8]);
+    books(connection, LeakyBucket::new(rate, 7), [0.0, 0.7, 1.0, 1.1, 1.3]);
+    let bursty = SmoothBursty::new(rate).max_burst(Duration::ZERO);
+    books(connection, bursty, [0.0, 0.7, 1.0, 1.1, 1.3]);
+    books(connection, FixedWindow::new(7, second), [0.0, 1.0, 1.0, 1.0, 2.0]);
+    books(connection, FixedWindow::new(8, second), [0.0, 1.0, 1.0, 1.0, 1.0]);
+    books(connection, SlidingWindowLog::new(7, second), [0.0, 1.0, 1.0, 1.0, 2.0]);
+    books(connection, Gcra::new(6, 10, second), [0.0, 0.3, 0.4, 0.6, 0.8]);
+    let both = Same((TokenBucket::new(rate, 7), LeakyBucket::new(rate, 9)));
+    books(connection, both, [0.0, 0.7, 1.0, 1.1, 1.3]);
+}
+
+/// The permits that are there, the limit, and the time until all are there, of a new limiter and after a call.
+#[test]
+fn each_rule_reports_what_is_there() {
+    fn reports<P: Scripted<Cost = u32>>(
+        connection: &mut Connection,
+        policy: P,
+        before: [i64; 3],
+        after: [i64; 3],
+    ) {
+        redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+        let mut subject = Subject::new(policy, "key", connection);
+        (subject.idle, subject.held) = (true, vec![0.0]);
+        let kind = P::lua().scripts().kind;
+        assert_eq!(subject.do_change(connection, START, b"Q")[1..4], before, "{kind}");
+        assert_eq!(subject.one(connection, START, Call::new(3, 0)).1.outcome, 0);
+        subject.held = vec![3.0];
+        assert_eq!(subject.do_change(connection, START, b"Q")[1..4], after, "{kind}");
+    }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(10.0);
+    let second = Duration::from_secs(1);
+    let bucket = TokenBucket::new(rate, 7);
+    reports(connection, bucket.clone(), [7, 7, 0], [4, 7, 300_000]);
+    reports(connection, LeakyBucket::meter(rate, 7), [7, 7, 0], [4, 7, 300_000]);
+    reports(connection, LeakyBucket::new(rate, 7), [0, 0, 0], [0, 0, 300_000]);
+    reports(connection, SmoothBursty::new(rate), [10, 10, 0], [7, 10, 300_000]);
+    let warming = SmoothWarmingUp::new(rate, 2 * second);
+    reports(connection, warming, [20, 20, 0], [0, 20, 1_110_000]);
+    reports(connection, FixedWindow::new(7, second), [7, 7, 0], [4, 7, 1_000_000]);
+    reports(connection, SlidingWindowLog::new(7, second), [7, 7, 0], [4, 7, 1_000_000]);
+    reports(connection, InFlight::new(7), [7, 7, 0], [4, 7, -1]);
+    reports(connection, LockOut::new(bucket.clone(), second), [7, 7, 0], [4, 7, 300_000]);
+    let both = Same((bucket, SlidingWindowLog::new(5, second)));
+    reports(connection, both, [5, 5, 0], [2, 5, 1_000_000]);
+}
+
+/// The one that is ready last, and the first of those that are ready together.
+#[test]
+fn the_part_that_limits_is_named() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bucket = |rate| TokenBucket::new(Rate::per_second(rate), 4);
+    let policy = [bucket(2.0), bucket(1.0), bucket(1.0), bucket(4.0)];
+    let mut subject = Subject::new(policy, "key", connection);
+    subject.idle = true;
+    let (_, answers) = subject.ask(connection, START, &[Call::new(4, 0), Call::new(1, 0)]);
+    assert_eq!((answers[0].outcome, answers[0].part), (0, 0));
+    assert_eq!((answers[1].outcome, answers[1].part), (2, 2));
+    assert_eq!(answers[1].wait, Wait::Known(1_000_000));
+    // Where a rule is locked the lock limits.
+    let policy = LockOut::new([bucket(2.0), bucket(1.0)], Duration::from_secs(60));
+    let mut subject = Subject::new(policy, "locked", connection);
+    subject.idle = true;
+    let waits = Call { patience: 5_000_000, ..Call::new(1, 0) };
+    let (_, answers) =
+        subject.ask(connection, START, &[Call::new(4, 0), waits, Call::new(4, 0), waits]);
+    let parts: Vec<_> = answers.iter().map(|answer| (answer.outcome, answer.part)).collect();
+    assert_eq!(parts, [(0, 0), (1, 2), (2, 0), (2, 0)]);
+}
+
+/// Newcomers hear when there is room where they need any.
+#[test]
+fn rules_together_have_room_where_all_have_that_know_of_room() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bucket = TokenBucket::new(Rate::per_second(100.0), 100);
+    let queue = |rate| LeakyBucket::new(Rate::per_second(rate), 4);
+    let policy = (bucket, queue(1.0), queue(2.0));
+    let mut subject = Subject::new(policy, "key", connection);
+    subject.idle = true;
+    let mut ask = |cost| {
+        let (_, answer) = subject.one(connection, START, Call::new(cost, 10_000_000));
+        (answer.outcome, answer.wait)
+    };
+    assert_eq!(ask((1, 4, 0)), (0, Wait::Known(0)));
+    assert_eq!(ask((1, 0, 4)), (0, Wait::Known(0)));
+    assert_eq!(ask((1, 1, 0)), (3, Wait::Known(1_000_000)));
+    assert_eq!(ask((1, 1, 2)), (3, Wait::Known(1_000_000)));
+    assert_eq!(ask((1, 0, 1)), (3, Wait::Known(500_000)));
+    assert_eq!(ask((1, 0, 0)), (0, Wait::Known(0)));
+}
+
+/// What is booked ahead comes first, and a lock shuts what is behind it.
+#[test]
+fn a_report_of_each_limit_waits_for_bookings_and_locks() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bucket = TokenBucket::new(Rate::per_second(1.0), 10);
+    let bursty = SmoothBursty::new(Rate::per_second(1.0)).max_burst(Duration::ZERO);
+    let mut subject = Subject::new(Same((bursty, bucket.clone())), "booked", connection);
+    subject.idle = true;
+    for wait in [0, 1_000_000] {
+        let (_, answer) = subject.one(connection, START, Call::new(1, 2_000_000));
+        assert_eq!(answer.wait, Wait::Known(wait));
+    }
+    let report = [b"D".to_vec(), numbers::<TokenBucket>(1)].concat();
+    // The bursty rule owes two, and the bucket has eight.
+    let reply = subject.do_change(connection, START, &report);
+    assert_eq!(reply[1..], [2, 0, 2_000_000, 0, 1_000_000]);
+    let locked = LockOut::new(bucket, Duration::from_secs(60));
+    let mut subject = Subject::new(locked, "locked", connection);
+    subject.idle = true;
+    let reply = subject.do_change(connection, START, &report);
+    assert_eq!(reply[1..], [1, 10, -1]);
+    for (cost, outcome) in [(8, 0), (3, 2)] {
+        assert_eq!(subject.one(connection, START, Call::new(cost, 0)).1.outcome, outcome);
+    }
+    let reply = subject.do_change(connection, START + 1, &report);
+    assert_eq!(reply[1..], [1, 0, 59_999_999]);
+    let reply = subject.do_change(connection, START + 60_000_000, &report);
+    assert_eq!(reply[1..], [1, 10, -1]);
+}
+
 #[test]
 fn no_drift_over_a_million_permits() {
     let server = Server::start();
@@ -282,6 +469,21 @@ fn no_drift_over_a_million_permits() {
     let exact = (granted * 10).div_ceil(3);
     assert!(granted >= 1_000_000);
     assert!(wait.abs_diff(exact - (now - START)) <= 1, "{wait} {exact}");
+}
+
+/// Half a microsecond is a whole one, and what is too long for a reply is 17 years and ten months.
+#[test]
+fn the_shortest_and_the_longest_waits_of_rules_together() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bucket = TokenBucket::new(Rate::per_second(1e6), 1_000_000);
+    for (rate, cost, wait) in [(2e6, 1, 1), (1.0 / 86_400.0, 10_000, (1 << 49) - 1)] {
+        let bursty = SmoothBursty::new(Rate::per_second(rate));
+        let subject = Subject::new(Same((bursty, bucket.clone())), &format!("{rate}"), connection);
+        assert_eq!(subject.one(connection, START, Call::new(cost, 0)).1.outcome, 0);
+        let (_, answer) = subject.one(connection, START, Call::new(1, 0));
+        assert_eq!((answer.outcome, answer.wait), (2, Wait::Known(wait)));
+    }
 }
 
 /// Waits are rounded up to whole microseconds. A caller that returns after this wait does not lose the

@@ -1,9 +1,9 @@
 //! Pauses, and policies that are replaced while other callers still use the old one.
 
-use super::random::Random;
+use super::random::{Random, times};
 use super::server::Server;
 use super::simulation::{Simulation, forgets_ahead, nanos};
-use super::subject::{Call, START, Subject, claim, pause};
+use super::subject::{Call, KEEP, START, Subject, Wait, claim, pause, refund};
 use crate::redis::Scripted;
 use crate::redis::script::wire::{self, KeyPolicy, Rank};
 use crate::{
@@ -55,7 +55,7 @@ fn pauses<P: Scripted + Debug>(
 ) {
     let mut random = Random(3);
     let mut subject = Subject::new(policy.clone(), "", connection);
-    for round in 0..100 {
+    for round in 0..times(100) {
         subject.key = format!("paused {round}");
         subject.idle = round % 2 == 0;
         let mut now = START + round;
@@ -95,7 +95,7 @@ fn resumes<P: Scripted + Debug>(
 ) {
     let mut random = Random(5);
     let mut subject = Subject::new(policy.clone(), "", connection);
-    for round in 0..100 {
+    for round in 0..times(100) {
         subject.key = format!("resumed {round}");
         let mut now = START + round;
         let mut simulation = Simulation::new(&subject, now);
@@ -136,6 +136,35 @@ fn a_pause_that_ends_early_leaves_what_was_owed_before_it() {
     resumes(connection, &both, |random| random.cost(4));
 }
 
+/// A window holds nothing back by itself: the key says how long it is paused.
+#[test]
+fn a_shorter_pause_within_a_pause_does_not_end_it() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let window = FixedWindow::new(4, Duration::from_secs(1));
+    let subject = Subject::new(window, "key", connection);
+    for span in [10e6, 1e6] {
+        subject.do_change(connection, START, &pause(span));
+    }
+    let (_, answer) = subject.one(connection, START, Call::new(1, 20_000_000));
+    assert_eq!(answer.wait, Wait::Known(10_000_000));
+}
+
+/// Before the first pause, and after one has ended by itself.
+#[test]
+fn to_end_a_pause_that_is_not_on_changes_nothing() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let subject = Subject::new(TokenBucket::new(Rate::per_second(5.0), 6), "key", connection);
+    subject.one(connection, START, Call::new(3, 0));
+    for now in [START, START + 1_000_001] {
+        let before = subject.bytes(connection);
+        subject.do_change(connection, now, b"E");
+        assert_eq!(subject.bytes(connection), before);
+        subject.do_change(connection, START, &pause(1e6));
+    }
+}
+
 /// Shrinks both sides between calls, and compares what each has taken.
 fn shrinks<P: Scripted + Debug>(
     connection: &mut Connection,
@@ -145,7 +174,7 @@ fn shrinks<P: Scripted + Debug>(
     let mut random = Random(7);
     let mut subject = Subject::new(policy.clone(), "", connection);
     let mut any = 0;
-    for round in 0..100 {
+    for round in 0..times(100) {
         subject.key = format!("shrunk {round}");
         let mut now = START + round;
         let mut simulation = Simulation::new(&subject, now);
@@ -169,7 +198,7 @@ fn shrinks<P: Scripted + Debug>(
         }
         go_on(connection, &subject, &mut simulation, &mut random, &mut now, &cost);
     }
-    assert!(any > 50, "{any} times there was more than remained");
+    assert!(any > times(50), "{any} times there was more than remained");
     redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
 }
 
@@ -189,8 +218,46 @@ fn a_script_shrinks_as_the_policy_does() {
     shrinks(connection, &each, |random| (random.cost(4), random.cost(4)));
 }
 
-/// The rank and the parameters in the reply to a request with another policy.
-fn other_policy<P>(subject: &Subject<P>, value: &Value) -> (Rank, Vec<f64>) {
+/// What is taken away has a number of its own, by which it comes back.
+#[test]
+fn a_shrink_is_a_charge() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut subject = Subject::new(TokenBucket::new(Rate::per_second(1.0), 10), "key", connection);
+    subject.idle = true;
+    let (first, _) = subject.one(connection, START, Call::new(4, 0));
+    let mut todo = Vec::new();
+    wire::put_shrink::<TokenBucket>(&mut todo, 1);
+    let number = i64::try_from(first).expect("32 bits") + 1;
+    // The second time there is nothing to take.
+    for taken in [5, 0] {
+        assert_eq!(subject.do_change(connection, START, &todo)[1..], [taken, number]);
+    }
+    let back = refund::<TokenBucket>(5, 5, 0, first + 1, true);
+    let reply = subject.do_change(connection, START, &[back, b"Q".to_vec()].concat());
+    assert_eq!(reply[1], 6);
+    assert_eq!(subject.one(connection, START, Call::new(1, 0)).0, first + 1);
+}
+
+/// They were booked at its end, which has moved: what they would find now is not known.
+#[test]
+fn charges_booked_in_a_pause_do_not_come_back_when_it_is_ended() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut subject = Subject::new(TokenBucket::new(Rate::per_second(1.0), 10), "key", connection);
+    subject.idle = true;
+    subject.do_change(connection, START, &pause(5e6));
+    let (booked, answer) = subject.one(connection, START, Call::new(4, 10_000_000));
+    assert_eq!(answer.wait, Wait::Known(9_000_000));
+    let back = refund::<TokenBucket>(4, 4, -9_000_000, booked, true);
+    let reply =
+        subject.do_change(connection, START, &[b"EQ".to_vec(), back, b"Q".to_vec()].concat());
+    // Until all is there again.
+    assert_eq!((reply[3], reply[8]), (14_000_000, 14_000_000));
+}
+
+/// The policy in the reply to a request with another.
+fn known_policy<P>(subject: &Subject<P>, value: &Value) -> KeyPolicy {
     let Value::Array(values) = value else { panic!("{value:?}") };
     let [_, Value::BulkString(word), Value::Int(generation), Value::BulkString(bytes)] =
         &values[..]
@@ -198,8 +265,72 @@ fn other_policy<P>(subject: &Subject<P>, value: &Value) -> (Rank, Vec<f64>) {
         panic!("{value:?}")
     };
     assert_eq!(word, b"other");
-    let known = KeyPolicy::of(&subject.scripts, *generation, bytes).expect("a policy");
+    KeyPolicy::of(&subject.scripts, *generation, bytes).expect("a policy")
+}
+
+/// Its rank and parameters.
+fn other_policy<P>(subject: &Subject<P>, value: &Value) -> (Rank, Vec<f64>) {
+    let known = known_policy(subject, value);
     (known.rank, known.terms.parameters)
+}
+
+/// With the same parameters, too: the process has to learn it.
+#[test]
+fn a_request_of_another_rank_is_told_that_of_the_key() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bucket = TokenBucket::new(Rate::per_second(5.0), 6);
+    let call = Call::new(1, 0);
+    for (of_key, own) in
+        [((1, 0), (0, 0)), ((0, 0), (1, 0)), ((0, 9), (0, 0)), ((0, 0), (0, 9)), ((1, 8), (1, 9))]
+    {
+        let mut subject = Subject::new(bucket.clone(), &format!("{of_key:?}"), connection);
+        redis::cmd("DEL").arg(&subject.key).exec(connection).expect("deleted");
+        (subject.version, subject.generation) = of_key;
+        assert_eq!(subject.one(connection, START, call).1.outcome, 0);
+        (subject.version, subject.generation) = own;
+        let value: Value = subject.take(START, &[call]).query(connection).expect("an answer");
+        assert_eq!(other_policy(&subject, &value), (of_key, parameters(&subject)));
+    }
+}
+
+/// The grace counts from the last call of a process that has the policy in its code, in seconds of the clock.
+#[test]
+fn a_process_is_told_how_long_a_policy_is_not_in_use_and_how_old_its_process_is() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bucket = TokenBucket::new(Rate::per_second(5.0), 6);
+    let mut old = Subject::new(bucket.clone(), "key", connection);
+    let call = Call::new(1, 0);
+    // Otherwise the key would have expired.
+    old.keep = KEEP;
+    assert_eq!(old.one(connection, START, call).1.outcome, 0);
+    let mut new = Subject::new(bucket.clone(), "key", connection);
+    (new.grace, new.keep) = (10, KEEP);
+    assert_eq!(new.one(connection, START + 10_876_542, call).1.outcome, 0);
+    let value: Value = new.take(START + 10_876_543, &[call]).query(connection).expect("an answer");
+    let known = known_policy(&new, &value);
+    assert_eq!(
+        (known.quiet, known.since),
+        (11, u32::try_from(START / 1_000_000).expect("1970") + 11)
+    );
+    // A process that started 30 s ago brings a later version.
+    let mut new = Subject::new(bucket, "key", connection);
+    (new.version, new.claim) = (1, claim(30));
+    new.do_change(connection, START + 10_876_543, b"N");
+    let value: Value = old.take(START + 13_876_543, &[call]).query(connection).expect("an answer");
+    let known = known_policy(&old, &value);
+    assert_eq!((known.rank, known.quiet, known.since), ((1, 0), 3, 33));
+    // One with another policy of the same version takes a key over that was quiet for ten minutes.
+    let mut other = Subject::new(TokenBucket::new(Rate::per_second(7.0), 6), "quiet", connection);
+    (old.key, other.mark, other.claim) = ("quiet".to_owned(), 8, claim(30));
+    assert_eq!(old.one(connection, START, call).1.outcome, 0);
+    let later = START + 601_000_000;
+    other.do_change(connection, later, b"N");
+    assert_eq!(other.one(connection, later + 1_000_000, call).1.outcome, 0);
+    let value: Value = old.take(later + 2_000_000, &[call]).query(connection).expect("an answer");
+    let known = known_policy(&old, &value);
+    assert_eq!((known.rank, known.quiet, known.since), ((0, 0), 1, 32));
 }
 
 fn parameters<P: Scripted>(subject: &Subject<P>) -> Vec<f64> {
@@ -216,7 +347,7 @@ fn replaces<P: Scripted + Debug>(
 ) {
     let mut random = Random(17);
     let mut subject = Subject::new(old.clone(), "", connection);
-    for round in 0..60 {
+    for round in 0..times(60) {
         let mut later = Subject::new(new.clone(), &format!("replaced {round}"), connection);
         subject.key = format!("replaced {round}");
         (subject.idle, later.idle) = (round % 2 == 0, round % 2 == 0);
@@ -314,6 +445,22 @@ fn a_later_generation_replaces_the_policy_and_keeps_what_was_granted() {
     replaces(connection, &one, &other, |random| (random.cost(3), random.cost(2) - 1));
 }
 
+/// A policy that is set where there is no key replaces that of a new limiter, which was idle or not.
+#[test]
+fn a_policy_that_is_set_without_a_key_begins_with_what_the_last_one_had() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let old = TokenBucket::new(Rate::per_second(1.0), 10).initial(2);
+    let new = TokenBucket::new(Rate::per_second(1.0), 20);
+    for (idle, there) in [(false, 2), (true, 10)] {
+        let mut before = Subject::new(old.clone(), &format!("idle: {idle}"), connection);
+        let mut after = Subject::new(new.clone(), &before.key, connection);
+        (before.idle, after.idle) = (idle, idle);
+        (after.mark, after.claim) = (8, before.replaced());
+        assert_eq!(after.do_change(connection, START, b"NQ")[1], there);
+    }
+}
+
 #[test]
 fn steps_are_adopted_as_they_are() {
     let server = Server::start();
@@ -323,9 +470,12 @@ fn steps_are_adopted_as_they_are() {
             .refill_every(Duration::from_millis(period))
     };
     let mut random = Random(1);
-    for round in 0..100 {
-        let same = if round % 2 == 0 { 250 } else { 500 };
-        let (old, new) = (bucket(4.0, 8, 250), bucket(6.0, 7, same));
+    for round in 0..times(100) {
+        // Some take hours, where a millionth of a step is long.
+        let scale = if round % 4 == 3 { 14_400 } else { 1 };
+        let same = if round % 2 == 0 { 250 } else { 500 } * scale;
+        let slower = |rate: f64| rate / f64::from(u32::try_from(scale).expect("small"));
+        let (old, new) = (bucket(slower(4.0), 8, 250 * scale), bucket(slower(6.0), 7, same));
         let mut subject = Subject::new(old.clone(), &format!("steps {round}"), connection);
         subject.idle = true;
         let mut now = START + random.below(1_000_000);

@@ -1,6 +1,6 @@
 //! Places in flight: the number that each limiter reports counts until its lease ends.
 
-use super::random::Random;
+use super::random::{Random, times};
 use super::server::Server;
 use super::simulation::{Simulation, nanos};
 use super::subject::{Call, START, Subject, Wait};
@@ -76,6 +76,61 @@ fn a_limiter_without_requests_holds_nothing_after_its_lease() {
     assert_eq!(subject.one(connection, START + 16_000_004, Call::new(3, 0)).1.outcome, 2);
 }
 
+/// A process that gives back and takes in one request would leave no place to another. So it does only for as long as
+/// its turn lasts.
+#[test]
+fn a_turn_is_over_while_another_process_waits() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let subject = |connection: &mut _, id: &[u8; 8]| {
+        let mut subject = Subject::new(InFlight::new(4), "key", connection);
+        (subject.id, subject.held, subject.listens) = (*id, vec![0.0], 10e6);
+        subject
+    };
+    let (one, mut other) = (subject(connection, b"an asker"), subject(connection, b"another "));
+    let ask = |connection: &mut _, subject: &Subject<InFlight>, millis: u64, cost| {
+        let call = Call { patience: 10_000_000, ..Call::new(cost, 0) };
+        subject.one(connection, START + 1_000 * millis, call).1.outcome
+    };
+    assert_eq!(ask(connection, &one, 0, 3), 0);
+    assert_eq!(ask(connection, &other, 1, 2), 1);
+    // The first was there first: its turn begins.
+    assert_eq!(ask(connection, &one, 2, 3), 0);
+    assert_eq!(ask(connection, &other, 3, 2), 1);
+    // To say what it holds does not end its wait.
+    other.do_change(connection, START + 4_000, b"H");
+    assert_eq!(ask(connection, &one, 101, 3), 0);
+    assert_eq!(ask(connection, &one, 102, 3), 1);
+    assert_eq!(ask(connection, &other, 103, 2), 0);
+    // The other holds two: it gives them back, and does not wait any more.
+    assert_eq!(ask(connection, &one, 104, 3), 1);
+    other.listens = 0.0;
+    other.do_change(connection, START + 105_000, b"H");
+    assert_eq!(ask(connection, &one, 106, 3), 0);
+}
+
+/// It would never fit beside those that ask for little.
+#[test]
+fn a_process_that_waits_for_more_than_its_share_is_left_room() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (wanted, outcome) in [(4, 1), (2, 0)] {
+        let mut now = START;
+        let mut subject = Subject::new(InFlight::new(4), &format!("{wanted}"), connection);
+        (subject.held, subject.listens) = (vec![0.0], 10e6);
+        let mut ask = |id: &[u8; 8], held: f64, cost| {
+            (subject.id, subject.held) = (*id, vec![held]);
+            now += 1_000;
+            let call = Call { patience: 10_000_000, ..Call::new(cost, 0) };
+            subject.one(connection, now, call).1.outcome
+        };
+        assert_eq!(ask(b"an asker", 0.0, 1), 0);
+        assert_eq!(ask(b"a third ", 0.0, 2), 0);
+        assert_eq!(ask(b"another ", 0.0, wanted), 1);
+        assert_eq!(ask(b"an asker", 1.0, 1), outcome);
+    }
+}
+
 #[test]
 fn parts_with_places_in_flight() {
     let server = Server::start();
@@ -131,7 +186,7 @@ fn places_and_rates() {
     subject.held = vec![0.0];
     let mut simulation = Simulation::new(&subject, START);
     let (mut now, mut held, mut booked) = (START, 0, 0);
-    for _ in 0..10_000 {
+    for _ in 0..times(10_000) {
         let cost = (random.cost(7) - 1, random.cost(5) - 1, random.cost(4) - 1);
         if cost == (0, 0, 0) {
             continue;
@@ -152,5 +207,5 @@ fn places_and_rates() {
             simulation.policy.release(&mut simulation.state, nanos(now), (0, back, 0));
         }
     }
-    assert!(booked > 1000, "{booked}");
+    assert!(booked > times(1000), "{booked}");
 }

@@ -1,12 +1,12 @@
 //! The content and the lifetime of the key, and keys of other programs.
 
-use super::random::Random;
+use super::random::{Random, times};
 use super::server::Server;
 use super::subject::{Call, START, Subject, Wait, pause};
 use crate::redis::{Failure, Reconnecting, RedisRateLimiter, Scripted};
 use crate::{
-    Error, FixedWindow, Gcra, LeakyBucket, Rate, Same, SlidingWindowCounter, SlidingWindowLog,
-    SmoothBursty, SmoothWarmingUp, TokenBucket,
+    Error, FixedWindow, Gcra, InFlight, LeakyBucket, Rate, Same, SlidingWindowCounter,
+    SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 use redis::{Connection, Value};
 use std::fmt::Debug;
@@ -34,7 +34,7 @@ fn a_bursty_limiter_is_44_bytes_and_a_refusal_writes_nothing() {
     assert_eq!(before.len(), 44);
     let expiry = expires(connection, "key");
     let count = writes(connection);
-    for after in 1..100 {
+    for after in 0..100 {
         let (_, answer) = subject.one(connection, START + after, Call::new(1, 1000));
         assert_eq!((answer.outcome, answer.wait), (2, Wait::Known(2_000_000 - after)));
         // A call that has to be sent again later writes nothing either.
@@ -49,6 +49,29 @@ fn a_bursty_limiter_is_44_bytes_and_a_refusal_writes_nothing() {
     assert_ne!(writes(connection), count);
 }
 
+/// A process that is only refused still uses the key, and no other may take it over: the refusal says so, but not each
+/// time. A key with a version counts whole seconds of the clock.
+#[test]
+fn a_refusal_is_noted_after_five_seconds() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (version, quiet) in [(0, 5_000_000), (1, 5_876_542)] {
+        let policy = SmoothBursty::new(Rate::per_minute(1.0));
+        let mut subject = Subject::new(policy, &format!("of version {version}"), connection);
+        subject.version = version;
+        subject.one(connection, START, Call::new(10, 0));
+        let before = subject.bytes(connection);
+        let mut after = |time| {
+            let (_, answer) = subject.one(connection, START + time, Call::new(1, 0));
+            assert_eq!(answer.outcome, 2);
+            subject.bytes(connection)
+        };
+        assert_eq!(after(0), before);
+        assert_eq!(after(quiet), before);
+        assert_ne!(after(quiet + 1), before);
+    }
+}
+
 fn lives_long_enough<P: Scripted<Cost = u32> + Debug>(
     connection: &mut Connection,
     policy: P,
@@ -58,7 +81,7 @@ fn lives_long_enough<P: Scripted<Cost = u32> + Debug>(
     let subject = Subject::new(policy, &format!("life {scale}"), connection);
     let mut now = START;
     // The manual clock and the expiry may differ by the duration of the test.
-    for _ in 0..300 {
+    for _ in 0..times(300) {
         let call = Call::new(random.cost(4), random.span(scale));
         let (_, answer) = subject.one(connection, now, call);
         if answer.outcome == 0 {
@@ -95,6 +118,64 @@ fn a_key_lives_as_long_as_its_debt() {
     let both = Same((TokenBucket::new(rate, 6), SlidingWindowLog::new(7, minute)));
     lives_long_enough(connection, both, 20_000_000);
     lives_long_enough(connection, SmoothBursty::new(Rate::per_second(1e6)), 10);
+    let daily = SmoothBursty::new(Rate::per_second(1.0 / 86_400.0));
+    lives_long_enough(connection, daily, 86_400_000_000);
+}
+
+/// A lease lasts longer than anything else in the key.
+#[test]
+fn a_key_lives_as_long_as_its_leases() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut subject = Subject::new(InFlight::new(3), "key", connection);
+    (subject.held, subject.lease) = (vec![0.0], 3_600e6);
+    assert_eq!(subject.one(connection, START, Call::new(2, 0)).1.outcome, 0);
+    // Another one only looks, and then writes.
+    (subject.id, subject.held) = (*b"another ", vec![0.0]);
+    subject.lease = 10e6;
+    assert_eq!(subject.one(connection, START, Call::new(2, 0)).1.outcome, 2);
+    assert_eq!(subject.one(connection, START, Call::new(1, 0)).1.outcome, 0);
+    assert!(subject.exists(connection, START + 3_600_000_000));
+}
+
+/// The windows are those of the clock, also where that has gone back.
+#[test]
+fn an_aligned_window_ends_at_its_edge() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let window = FixedWindow::new(4, Duration::from_secs(1)).aligned(Duration::ZERO);
+    let subject = Subject::new(window, "key", connection);
+    assert_eq!(subject.one(connection, START, Call::new(4, 0)).1.outcome, 0);
+    let left = 1_000_000 - START % 1_000_000;
+    for now in [START, START + left - 1, START - 9_900_000] {
+        let (_, answer) = subject.one(connection, now, Call::new(1, 0));
+        assert_eq!(answer.wait, Wait::Known(1_000_000 - now % 1_000_000));
+    }
+    assert_eq!(subject.one(connection, START + left, Call::new(4, 0)).1.outcome, 0);
+}
+
+/// However many grants there were in it; and a log has one for each microsecond.
+#[test]
+fn a_window_of_parts_has_an_entry_for_each_of_them() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let second = Duration::from_secs(1);
+    let counter = SlidingWindowCounter::new(1_000, second, 4);
+    let counter = Subject::new(counter, "counter", connection);
+    let log = Subject::new(SlidingWindowLog::new(1_000, second), "log", connection);
+    counter.one(connection, START, Call::new(1, 0));
+    let empty = counter.bytes(connection).len() - 16;
+    for number in 0..100 {
+        let now = START + number * 10_000;
+        assert_eq!(counter.one(connection, now, Call::new(1, 0)).1.outcome, 0);
+    }
+    assert_eq!(counter.bytes(connection).len() - empty, 4 * 16);
+    log.one(connection, START, Call::new(1, 0));
+    let one = log.bytes(connection).len();
+    log.one(connection, START, Call::new(1, 0));
+    assert_eq!(log.bytes(connection).len(), one);
+    log.one(connection, START + 1, Call::new(1, 0));
+    assert_eq!(log.bytes(connection).len(), one + 16);
 }
 
 /// An absent key is a new limiter, and what that has not is what would be lost.
@@ -174,7 +255,7 @@ fn is_not_changed<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: 
     let mut random = Random(2);
     let mut subject = Subject::new(policy.clone(), "key", connection);
     subject.claim = subject.replaced();
-    for round in 0..1000 {
+    for round in 0..times(1000) {
         let length = if round % 3 == 0 { random.below(28) } else { random.below(150) };
         let junk: Vec<u8> =
             (0..length).map(|_| u8::try_from(random.below(256)).expect("a byte")).collect();
@@ -209,6 +290,32 @@ fn foreign_keys_are_not_changed() {
     assert!(Failure::from(error.expect_err("a list")).key);
 }
 
+/// Not as if the rest were zero: with the short form of the parameters, with all of them, and with a version.
+#[test]
+fn a_key_that_was_cut_short_is_foreign() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (burst, version) in [(1_000, 0), (1_500, 0), (1_000, 1), (1_500, 1)] {
+        let policy =
+            SmoothBursty::new(Rate::per_second(5.0)).max_burst(Duration::from_nanos(burst));
+        let mut subject = Subject::new(policy, "key", connection);
+        subject.version = version;
+        redis::cmd("DEL").arg("key").exec(connection).expect("deleted");
+        subject.one(connection, START, Call::new(1, 0));
+        let whole = subject.bytes(connection);
+        // To a process with the same parameters the rest says nothing new.
+        subject.mark += 1;
+        for length in 0..=whole.len() {
+            redis::cmd("SET").arg("key").arg(&whole[..length]).exec(connection).expect("set");
+            let request = subject.take(START, &[Call::new(1, 0)]);
+            let value: Value = request.query(connection).expect("an answer");
+            let Value::Array(values) = &value else { panic!("{value:?}") };
+            let word = if length < whole.len() { "foreign" } else { "other" };
+            assert_eq!(values[1], Value::BulkString(word.into()), "{length} of {}", whole.len());
+        }
+    }
+}
+
 /// After a step of the clock, a caller waits at most for the debt and one interval.
 fn steps<P: Scripted<Cost = u32> + Debug>(
     connection: &mut Connection,
@@ -220,7 +327,7 @@ fn steps<P: Scripted<Cost = u32> + Debug>(
         let mut random = Random(31);
         let subject = Subject::new(policy.clone(), &format!("{policy:?} {step}"), connection);
         let mut now = START;
-        for round in 0..40 {
+        for round in 0..times(40) {
             let mut written = now;
             for _ in 0..=random.below(8) {
                 let call = Call::new(random.cost(most), interval);
@@ -275,4 +382,65 @@ fn a_step_of_the_clock_locks_no_caller_out() {
     steps(connection, &SlidingWindowCounter::new(4, 7 * second, 3), 7_000_000, 4);
     let both = Same((TokenBucket::new(rate, 6), SlidingWindowLog::new(7, second)));
     steps(connection, &both, 1_000_000, 4);
+}
+
+/// It goes on waiting for the time that it knows.
+#[test]
+fn a_booking_in_a_pause_that_is_ended_is_not_overtaken() {
+    fn overtakes<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: P) {
+        redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+        let subject = Subject::new(policy, "key", connection);
+        subject.do_change(connection, START, &pause(5e6));
+        for _ in 0..2 {
+            let (_, answer) = subject.one(connection, START, Call::new(1, 9_000_000));
+            assert_eq!((answer.outcome, answer.wait), (0, Wait::Known(5_000_000)));
+            subject.do_change(connection, START, b"E");
+        }
+    }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    overtakes(connection, FixedWindow::new(4, Duration::from_secs(1)));
+    overtakes(connection, SlidingWindowLog::new(4, Duration::from_secs(1)));
+}
+
+#[test]
+fn a_bucket_in_steps_begins_at_the_last_step() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy = TokenBucket::new(Rate::per_second(4.0), 8).initial(0);
+    let policy = policy.refill_every(Duration::from_millis(250));
+    let step = START - START % 250_000 + 250_000;
+    for before in [1, 2, 249_999, 250_000] {
+        let subject = Subject::new(policy.clone(), &format!("{before}"), connection);
+        let (_, answer) = subject.one(connection, step - before, Call::new(1, 0));
+        assert_eq!((answer.outcome, answer.wait), (2, Wait::Known(before)));
+    }
+}
+
+/// A quarter of an hour, where a millionth is a millisecond.
+#[test]
+fn a_long_pause_ends_when_it_should() {
+    fn after<P: Scripted<Cost = u32> + Debug>(
+        connection: &mut Connection,
+        policy: P,
+        seconds: u64,
+    ) {
+        redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+        let mut subject = Subject::new(policy, "key", connection);
+        subject.idle = true;
+        subject.do_change(connection, START, &pause(900e6));
+        let call = Call { fresh: false, ..Call::new(5, 0) };
+        let (_, answer) = subject.one(connection, START, call);
+        assert_eq!(answer.wait, Wait::Known(seconds * 1_000_000), "{:?}", subject.policy);
+    }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(1.0);
+    after(connection, TokenBucket::new(rate, 10), 905);
+    after(connection, LeakyBucket::meter(rate, 10), 905);
+    after(connection, LeakyBucket::new(rate, 10), 900);
+    after(connection, SmoothBursty::new(rate), 900);
+    after(connection, SmoothWarmingUp::new(rate, Duration::from_secs(3)), 900);
+    after(connection, FixedWindow::new(10, Duration::from_secs(60)), 900);
+    after(connection, SlidingWindowLog::new(10, Duration::from_secs(60)), 900);
 }

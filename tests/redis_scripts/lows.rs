@@ -1,8 +1,11 @@
 //! What a key of a bucket keeps so that a late refund returns what would be there.
 
+use super::random::Random;
 use super::server::Server;
+use super::simulation::{Simulation, nanos};
 use super::subject::{Call, START, Subject, claim, refund};
-use crate::{Rate, TokenBucket};
+use crate::redis::Scripted;
+use crate::{LeakyBucket, Policy, Rate, TokenBucket};
 use redis::Connection;
 
 const SECOND: u64 = 1_000_000;
@@ -107,4 +110,75 @@ fn a_change_of_the_policy_ends_what_may_come_back() {
     take(connection, &new, START + SECOND, 10);
     assert_eq!(new.bytes(connection).len(), 91 + 32);
     assert_eq!(give_back(connection, &new, START + SECOND, first), 20);
+}
+
+/// More charges than a key has levels, which come back in any order. A key keeps what a store in process keeps, and
+/// where that forgets one more level, the key may return more; but never more than there would be if it had been
+/// charged less at once.
+#[test]
+fn of_each_of_a_few_charges_at_least_as_much_comes_back_as_in_process() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut random = Random(11);
+    let policy = TokenBucket::new(Rate::per_second(1.0), 1_000);
+    let mut subject = Subject::new(policy.clone(), "", connection);
+    subject.idle = true;
+    for round in 0..300 {
+        subject.key = format!("few {round}");
+        let mut simulation = Simulation::new(&subject, START);
+        let (mut now, mut left) = (START, 3 + random.below(9));
+        let (mut charges, mut costs) = (Vec::new(), Vec::new());
+        while left > 0 || !charges.is_empty() {
+            if left > 0 && (charges.is_empty() || random.below(5) > 0) {
+                left -= 1;
+                let call = Call::new(random.cost(60), 0);
+                let (sequence, answer) = subject.one(connection, now, call);
+                let (_, receipt) = simulation.follow(now, call, answer).expect("enough");
+                charges.push((sequence, costs.len(), receipt));
+                costs.push((now, call.cost));
+                now += random.below(2) * random.span(10 * SECOND);
+                continue;
+            }
+            let index = usize::try_from(random.below(charges.len() as u64)).expect("small");
+            let (sequence, number, receipt) = charges.remove(index);
+            let (at, all) = costs[number];
+            let part = if random.below(3) > 0 { all } else { random.cost(all) };
+            let ago = i64::try_from(now - at).expect("a span");
+            let back = refund::<TokenBucket>(part, all, ago, sequence, part == all);
+            let there = subject.do_change(connection, now, &[back, b"Q".to_vec()].concat())[1];
+            simulation.policy.refund(&mut simulation.state, nanos(now), part, receipt);
+            let least = policy.available(&simulation.state, nanos(now - 1));
+            costs[number].1 -= part;
+            let mut less = policy.idle(nanos(START));
+            for &(at, cost) in costs.iter().filter(|&&(_, cost)| cost > 0) {
+                policy.charge(&mut less, nanos(at), cost);
+            }
+            let most = policy.available(&less, nanos(now + 1));
+            assert!((i64::from(least)..=i64::from(most)).contains(&there), "{round}: {there}");
+        }
+    }
+}
+
+/// A meter is a bucket in other words, also of what was booked ahead.
+#[test]
+fn a_meter_gives_back_what_a_bucket_gives_back() {
+    fn resets<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: P) -> Vec<i64> {
+        let mut subject = Subject::new(policy, "key", connection);
+        subject.idle = true;
+        redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+        let mut book = |cost| (subject.one(connection, START, Call::new(cost, 9_000_000)).0, cost);
+        let charges = [7, 3, 2, 6, 4].map(&mut book);
+        let back = [2, 0, 3, 1, 4].map(|index| {
+            let (sequence, cost) = charges[index];
+            let back = refund::<P>(cost, cost, 0, sequence, true);
+            subject.do_change(connection, START, &[back, b"Q".to_vec()].concat())[3]
+        });
+        back.into()
+    }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(10.0);
+    let bucket = resets(connection, TokenBucket::new(rate, 7));
+    assert_eq!(resets(connection, LeakyBucket::meter(rate, 7)), bucket);
+    assert!(bucket[0] < 2_200_000, "something came back: {bucket:?}");
 }

@@ -1,5 +1,14 @@
 //! Random numbers that are the same in every run.
 
+use std::env;
+
+/// How many steps or rounds of a trace are made where all would be `all`: as many percent as `PROPTEST_CASES` says, if
+/// those are fewer than a hundred.
+pub(super) fn times(all: u64) -> u64 {
+    let cases = env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    (all * cases.unwrap_or(100).min(100)).div_ceil(100)
+}
+
 #[derive(Debug)]
 pub(super) struct Random(pub(super) u64);
 

@@ -1,10 +1,10 @@
 //! Refunds.
 
 use super::changes::halt;
-use super::random::Random;
+use super::random::{Random, times};
 use super::server::Server;
 use super::simulation::{Simulation, nanos};
-use super::subject::{Call, START, Subject, Wait, pause, refund, settle};
+use super::subject::{Call, KEEP, START, Subject, Wait, numbers, pause, refund, settle};
 use crate::redis::Scripted;
 use crate::{
     FixedWindow, Gcra, LeakyBucket, Policy, Rate, Same, SlidingWindowCounter, SlidingWindowLog,
@@ -35,7 +35,7 @@ fn refunds<P: Scripted<Cost = u32>>(
 ) {
     let mut random = Random(23);
     let mut subject = Subject::new(policy.clone(), "", connection);
-    for round in 0..40 {
+    for round in 0..times(40) {
         subject.key = format!("refunded {round}");
         subject.idle = round % 2 == 0;
         // A key with a version has more numbers at its end.
@@ -230,6 +230,56 @@ fn a_refund_within_a_long_window_comes_back() {
     assert_eq!(subject.do_change(connection, START + age, b"Q")[1], 8);
 }
 
+/// Nothing is left of the only grant, in the microsecond in which it was made.
+#[test]
+fn a_log_is_empty_after_the_refund_of_its_only_grant() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let subject = Subject::new(SlidingWindowLog::new(4, Duration::from_secs(1)), "key", connection);
+    let (sequence, _) = subject.one(connection, START, Call::new(3, 0));
+    let back = refund::<SlidingWindowLog>(3, 3, 0, sequence, true);
+    subject.do_change(connection, START, &back);
+    let (_, answer) = subject.one(connection, START, Call::new(4, 1_000));
+    assert_eq!((answer.outcome, answer.wait), (0, Wait::Known(0)));
+}
+
+/// The script has looked through a log for the first report, and goes on from there for the second.
+#[test]
+fn a_report_behind_a_refund_in_the_same_request_knows_of_it() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let subject =
+        Subject::new(SlidingWindowLog::new(10, Duration::from_secs(1)), "key", connection);
+    let (first, _) = subject.one(connection, START, Call::new(4, 0));
+    subject.one(connection, START + 1_000, Call::new(6, 0));
+    let report = [b"D".to_vec(), numbers::<SlidingWindowLog>(1)].concat();
+    let back = refund::<SlidingWindowLog>(4, 4, 1_000, first, true);
+    let todo = [report.clone(), back, report].concat();
+    let reply = subject.do_change(connection, START + 1_000, &todo);
+    // Of one limit: how many are there, and when one more is.
+    assert_eq!(reply[1..], [1, 0, 999_000, 1, 4, 1_000_000]);
+}
+
+/// All charges came back, so that their numbers are used again: in a later window, too.
+#[test]
+fn a_number_that_is_used_again_comes_back_again() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let window = FixedWindow::new(4, Duration::from_secs(1));
+    let subject = Subject::new(window, "key", connection);
+    let back = |connection: &mut Connection, now, sequence| {
+        let todo = [refund::<FixedWindow>(3, 3, 0, sequence, true), b"Q".to_vec()].concat();
+        subject.do_change(connection, now, &todo)[1]
+    };
+    let (first, _) = subject.one(connection, START, Call::new(3, 0));
+    let later = START + 1_000_000;
+    let (second, _) = subject.one(connection, later, Call::new(3, 0));
+    assert_eq!((second, back(connection, later, second)), (first + 1, 4));
+    assert_eq!(back(connection, later, first), 4);
+    let (again, _) = subject.one(connection, later, Call::new(3, 0));
+    assert_eq!((again, back(connection, later, again)), (first, 4));
+}
+
 /// A hundred permits are taken, then a pause of 30 s empties the limiter. Of what comes after its end callers take
 /// some, at once or booked within the pause: a refund of the hundred gave them these permits again.
 #[test]
@@ -299,4 +349,96 @@ fn the_second_refund_in_a_row_of_a_limiter_that_warms_up_leaves_it_warm() {
         let (_, answer) = subject.one(connection, now, Call::new(1, 10_000_000));
         assert_eq!(answer.wait, Wait::Known(wait));
     }
+}
+
+/// Of an earlier charge of ten a part comes back: at the steady price, and no more than time has not paid for.
+#[test]
+fn a_part_of_an_earlier_charge_comes_back_at_the_steady_price() {
+    fn wait<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: P, part: u32) -> Wait {
+        let subject = Subject::new(policy, "key", connection);
+        redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+        let (first, _) = subject.one(connection, START, Call::new(10, 0));
+        subject.one(connection, START, Call::new(1, 100_000_000_000));
+        let now = START + 1_000_000_000;
+        let back = refund::<P>(part, 10, 1_000_000_000, first, part == 10);
+        subject.do_change(connection, now, &back);
+        subject.one(connection, now, Call::new(1, 0)).1.wait
+    }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    // A permit takes 500 s, and the store that is taken from first as much again.
+    let rate = Rate::per_second(0.002);
+    let bursty = SmoothBursty::new(rate).max_burst(Duration::from_secs(2_000));
+    for (part, seconds) in [(0, 4_500), (3, 3_000), (4, 2_500), (10, 2_500)] {
+        assert_eq!(wait(connection, bursty.clone(), part), Wait::Known(seconds * 1_000_000));
+    }
+    // A store that has room for all of it.
+    let bursty = bursty.max_burst(Duration::from_secs(20_000));
+    assert_eq!(wait(connection, bursty, 10), Wait::Known(500_000_000));
+    let warming = SmoothWarmingUp::new(rate, Duration::from_secs(2_000));
+    let whole = |wait| if let Wait::Known(wait) = wait { wait } else { panic!("{wait:?}") };
+    let owed = whole(wait(connection, warming.clone(), 0));
+    for (part, seconds) in [(3, 1_500), (8, 4_000), (10, 4_000)] {
+        let left = whole(wait(connection, warming.clone(), part));
+        assert_eq!(owed - left, seconds * 1_000_000);
+    }
+}
+
+/// As if only the rest had been charged.
+#[test]
+fn a_part_of_the_last_charge_of_a_limiter_that_warms_up_comes_back() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy = SmoothWarmingUp::new(Rate::per_second(1.0), Duration::from_secs(9));
+    let mut waits = Vec::new();
+    for (cost, part) in [(6, 0), (10, 4)] {
+        let subject = Subject::new(policy.clone(), &format!("{part}"), connection);
+        let (sequence, _) = subject.one(connection, START, Call::new(cost, 0));
+        let now = START + 500_000;
+        let back = refund::<SmoothWarmingUp>(part, cost, 500_000, sequence, false);
+        if part > 0 {
+            subject.do_change(connection, now, &back);
+        }
+        waits.push([1, 1].map(|n| subject.one(connection, now, Call::new(n, 1 << 40)).1.wait));
+    }
+    assert_eq!(waits[0], waits[1]);
+}
+
+/// In a log: no more than was left, nothing of what the window has left, and as usual in a key that is an hour old.
+#[test]
+fn a_log_gives_back_what_is_in_it() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    type Log = SlidingWindowLog;
+    let mut subject = Subject::new(Log::new(10, Duration::from_secs(1)), "key", connection);
+    subject.keep = KEEP;
+    let there = |connection: &mut Connection, now, todo: Vec<u8>| {
+        subject.do_change(connection, now, &[todo, b"Q".to_vec()].concat())[1]
+    };
+    let back = |part, sequence| refund::<Log>(part, 4, 1_500_000, sequence, false);
+    let (first, _) = subject.one(connection, START, Call::new(4, 0));
+    assert_eq!(there(connection, START, back(3, first)), 9);
+    assert_eq!(there(connection, START, back(2, first)), 10);
+    let (first, _) = subject.one(connection, START, Call::new(4, 0));
+    let now = START + 1_500_000;
+    subject.one(connection, now, Call::new(9, 0));
+    assert_eq!(there(connection, now, back(4, first)), 1);
+    let now = START + 3_600_000_000;
+    let (last, _) = subject.one(connection, now, Call::new(4, 0));
+    assert_eq!(there(connection, now, refund::<Log>(4, 4, 0, last, true)), 10);
+}
+
+/// A pause of five seconds is nothing to a debt of fourteen, and the twenty that made it were not needed for that.
+#[test]
+fn a_debt_beyond_a_pause_comes_back() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut subject = Subject::new(TokenBucket::new(Rate::per_second(1.0), 10), "key", connection);
+    subject.idle = true;
+    let (first, _) = subject.one(connection, START, Call::new(4, 0));
+    let todo = [settle::<TokenBucket>(20), pause(5e6), b"Q".to_vec()].concat();
+    assert_eq!(subject.do_change(connection, START, &todo)[3], 24_000_000);
+    let back = refund::<TokenBucket>(20, 20, 0, first + 1, true);
+    let reply = subject.do_change(connection, START, &[back, b"Q".to_vec()].concat());
+    assert_eq!(reply[3], 15_000_000);
 }

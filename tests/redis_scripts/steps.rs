@@ -1,6 +1,6 @@
 //! Random traces: the scripts and the policies reply the same, to a microsecond.
 
-use super::random::Random;
+use super::random::{Random, times};
 use super::server::Server;
 use super::simulation::{Simulation, forgets_ahead, micros, nanos};
 use super::subject::{Call, START, Subject};
@@ -14,7 +14,7 @@ use redis::{Connection, Value};
 use std::fmt::Debug;
 use std::time::Duration;
 
-const STEPS: usize = 100_000;
+const STEPS: u64 = 100_000;
 
 /// Compares quotas: times to a microsecond, and permits with those a microsecond earlier or later.
 fn compare_quota<P: Scripted>(simulation: &Simulation<P>, now: u64, answer: &[i64]) {
@@ -76,7 +76,7 @@ fn trace<P: Scripted + Debug>(
     connection: &mut Connection,
     policy: P,
     idle: bool,
-    steps: usize,
+    steps: u64,
     scale: u64,
     cost: impl Fn(&mut Random) -> P::Cost,
 ) {
@@ -87,7 +87,7 @@ fn trace<P: Scripted + Debug>(
     let mut now = START;
     let mut simulation = Simulation::new(&subject, now);
     let mut seen = [0u64; 4];
-    let mut left = steps;
+    let mut left = times(steps);
     while left > 0 {
         let size = left.min(500);
         left -= size;
@@ -120,7 +120,8 @@ fn trace<P: Scripted + Debug>(
             compare_limits(&simulation, now, cost, &limits);
         }
     }
-    assert!(seen[0] > 100 && seen[2] > 100, "too dull: {seen:?}");
+    let enough = times(100);
+    assert!(seen[0] > enough && seen[2] > enough, "too dull: {seen:?}");
     assert!(simulation.parts[1] * 1000 <= simulation.parts[0], "{:?}", simulation.parts);
 }
 

@@ -154,6 +154,21 @@ mod tests {
     }
 
     #[test]
+    fn the_error_says_whether_it_may_have_charged_and_whether_the_server_is_there() {
+        let key: Arc<str> = "key".into();
+        for (effect, may_have_charged) in [(Effect::None, false), (Effect::Unknown, true)] {
+            let error = Failure::new(effect, "cut off".into()).error(&key);
+            assert_eq!(
+                (error.may_have_charged(), error.is_unavailable()),
+                (may_have_charged, true)
+            );
+        }
+        let failure = Failure { key: true, ..Failure::new(Effect::None, "a list".into()) };
+        let error = failure.error(&key);
+        assert_eq!((error.may_have_charged(), error.is_unavailable()), (false, false));
+    }
+
+    #[test]
     fn only_what_is_certain_is_sent_again() {
         for kind in [ServerErrorKind::Ask, ServerErrorKind::NoPerm, ServerErrorKind::ReadOnly] {
             assert_eq!(effect((ErrorKind::Server(kind), "")), Effect::None, "{kind:?}");

@@ -177,3 +177,98 @@ impl Reply {
         Some((i64::from(u32::from_le_bytes(*number)), Self::Number(value as i64)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::connection::Effect;
+
+    fn text(bytes: &[u8]) -> Value {
+        Value::BulkString(bytes.into())
+    }
+
+    #[test]
+    fn a_reply_is_read_as_the_scripts_write_it() {
+        let lone = [&7u32.to_le_bytes()[..], &4_503_599_627_370_497.0f64.to_le_bytes()].concat();
+        let numbers = Value::Array([7, 1, -1].map(Value::Int).into());
+        let mismatch =
+            |rest: &[Value]| Value::Array([&[Value::Int(7), text(b"other")][..], rest].concat());
+        let other = |generation, bytes: &[u8]| {
+            Reply::PolicyMismatch("other".into(), generation, bytes.into())
+        };
+        for (value, reply) in [
+            (text(&lone), Reply::Number(4_503_599_627_370_497)),
+            (numbers, Reply::Numbers(vec![1, -1])),
+            (mismatch(&[Value::Int(3), text(b"more")]), other(3, b"more")),
+            // What is missing may be so in an earlier release.
+            (mismatch(&[]), other(0, b"")),
+        ] {
+            assert_eq!(Reply::read(value).expect("a reply"), (7, reply));
+        }
+    }
+
+    #[test]
+    fn another_reply_is_none_of_the_scripts() {
+        let lone = [0; 12];
+        for value in [
+            Value::Nil,
+            Value::Okay,
+            Value::Int(7),
+            text(b""),
+            text(&lone[..11]),
+            text(&[0; 13]),
+            Value::Array(vec![]),
+            Value::Array(vec![text(b"7"), Value::Int(1)]),
+            Value::Array(vec![Value::Int(7)]),
+            Value::Array(vec![Value::Int(7), Value::Nil]),
+            Value::Array(vec![Value::Int(7), Value::Int(1), Value::Nil]),
+        ] {
+            let failure = Reply::read(value.clone()).expect_err("a failure");
+            // Its permits may have been charged.
+            assert_eq!((failure.effect, failure.key), (Effect::Unknown, false), "{value:?}");
+        }
+    }
+
+    /// Of two requests each has a number of its own, at its place in the first argument; what is too short for it has
+    /// none.
+    #[test]
+    fn a_reply_to_another_request_is_told_apart() {
+        let script = Arc::new(Script::new("return 1".into()));
+        let request = |first: &[u8]| {
+            let arguments = vec![first.to_vec(), vec![1; 32]];
+            Request::new(Arc::clone(&script), "key".into(), arguments, Duration::from_secs(1))
+        };
+        let (one, other) = (request(&[9; 24]), request(&[9; 24]));
+        let number = |request: &Request| i64::from(request.number.0);
+        assert_eq!(number(&other), (number(&one) + 1) % (1 << 32));
+        assert_eq!(one.arguments[0][NUMBER], one.number.bytes());
+        assert_eq!(one.arguments[0][..NUMBER.start], [9; 16]);
+        assert_eq!(one.arguments[0][NUMBER.end..], [9; 4]);
+        assert_eq!(one.arguments[1], [1; 32]);
+        assert_eq!(request(&[9; 19]).arguments[0], [9; 19]);
+        let reply = |request: &Request| Value::Array([number(request), 5].map(Value::Int).into());
+        assert_eq!(one.reply(reply(&one)).expect("its own"), Reply::Numbers(vec![5]));
+        let failure = one.reply(reply(&other)).expect_err("another's");
+        assert_eq!((failure.effect, failure.key), (Effect::Unknown, false));
+    }
+
+    #[test]
+    fn a_command_names_the_script_or_has_all_of_it() {
+        let script = Arc::new(Script::new("return 1".into()));
+        let request =
+            Request::new(script, "key".into(), vec![b"argument".to_vec()], Duration::from_secs(1));
+        let words = |whole| -> Vec<Vec<u8>> {
+            let command = request.command(whole);
+            let words = command.args_iter().map(|word| match word {
+                redis::Arg::Simple(word) => word.to_vec(),
+                other => panic!("{other:?}"),
+            });
+            words.collect()
+        };
+        let rest = [&b"1"[..], b"key", b"argument"];
+        // As `SCRIPT LOAD` says.
+        let digest = &b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db"[..];
+        assert_eq!(words(false), [&[&b"EVALSHA"[..], digest][..], &rest].concat());
+        assert_eq!(words(true), [&[&b"EVAL"[..], b"return 1"][..], &rest].concat());
+    }
+}

@@ -244,3 +244,77 @@ impl<C: Cost> Pacing<C> {
         about(&mut self.random, duration)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::{Reconnecting, RedisRateLimiter};
+    use crate::{Rate, TokenBucket};
+
+    fn at(ms: u64) -> Nanos {
+        Nanos::new(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_refusal_answers_until_its_time_or_the_next_look() {
+        let mut pacing = Pacing::<u32>::new(1);
+        assert!(!pacing.remembers_refusal(at(0)));
+        pacing.refresh_at = at(100);
+        pacing.refused(3, at(50), None);
+        assert!(pacing.remembers_refusal(at(49)) && !pacing.remembers_refusal(at(50)));
+        pacing.refused(3, at(200), None);
+        assert!(pacing.remembers_refusal(at(99)) && !pacing.remembers_refusal(at(100)));
+        assert_eq!(pacing.refuses(at(99), 3, at(199)), Some((at(200), None)));
+        assert_eq!(pacing.refuses(at(99), 3, at(200)), None, "it can wait");
+        assert_eq!(pacing.refuses(at(99), 4, at(199)), None, "another cost");
+        assert_eq!(pacing.refuses(at(100), 3, at(199)), None, "others may have changed it");
+        pacing.forget_refusal();
+        assert!(!pacing.remembers_refusal(at(0)));
+    }
+
+    #[test]
+    fn the_head_is_asked_for_at_its_time() {
+        let mut pacing = Pacing::<u32>::new(1);
+        assert_eq!((pacing.asks_at(), pacing.reach(at(0))), (None, BATCH));
+        assert!(!pacing.was_time(at(9)));
+        (pacing.ask_at, pacing.refresh_at, pacing.reach) = (Some(at(50)), at(100), 9);
+        assert_eq!((pacing.reach(at(49)), pacing.reach(at(50))), (0, 9));
+        assert!(!pacing.was_time(at(49)) && pacing.was_time(at(50)));
+        pacing.refresh_at = at(20);
+        assert_eq!((pacing.asks_at(), pacing.reach(at(20))), (Some(at(20)), 9));
+        // Those behind it are due before it is asked for.
+        pacing.plan_by_others(Some(at(20)));
+        assert!(pacing.ask_at.is_some());
+        pacing.plan_by_others(Some(at(19)));
+        assert!(pacing.ask_at.is_none());
+    }
+
+    /// Twice as many if all were booked, else twice what was; and of a window that has just begun no more than before,
+    /// with a pause for the others.
+    #[test]
+    fn the_next_request_reaches_about_as_many_as_were_booked() {
+        let connection = Reconnecting::open("redis://127.0.0.1/").expect("an address");
+        let policy = TokenBucket::new(Rate::per_second(5.0), 10);
+        let limiter = RedisRateLimiter::new(policy, connection, "key");
+        let context = &*limiter.shared.core.context;
+        let plan = |within, booked, first_due, last_due| {
+            let mut pacing = Pacing::<u32>::new(1);
+            pacing.reach = 16;
+            let batch =
+                Batch { within, booked, first_due: Some(at(first_due)), last_due: at(last_due) };
+            pacing.plan(context, at(0), &batch, Head::Served);
+            assert!((at(500)..=at(1_000)).contains(&pacing.refresh_at));
+            (pacing.reach, pacing.ask_at)
+        };
+        assert_eq!(plan(16, 16, 100, 200), (32, None));
+        assert_eq!(plan(16, 10, 100, 200), (20, None));
+        assert_eq!(plan(16, 1, 200, 200), (FEW, None));
+        assert_eq!(plan(16, 900, 100, 200).0, BATCH);
+        // A quarter of the horizon of 250 ms, or so, is waited.
+        let (reach, pause) = plan(16, 16, 200, 200);
+        assert_eq!(reach, 16);
+        assert!(pause.is_some_and(|pause| (at(31)..at(94)).contains(&pause)), "{pause:?}");
+        assert_eq!(plan(16, 16, 100, 100).0, 32);
+        assert_eq!(plan(40, 20, 200, 200).0, 10);
+    }
+}

@@ -128,3 +128,84 @@ impl<C: Copy + PartialEq> Spares<C> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Nanos {
+        Nanos::new(ms * 1_000_000)
+    }
+
+    fn booking(due: u64) -> Booking {
+        Booking { sequence: 1, due: at(due), earliest: at(due), policy: 0 }
+    }
+
+    fn dues(bookings: &VecDeque<Booking>) -> Vec<Nanos> {
+        bookings.iter().map(|booking| booking.due).collect()
+    }
+
+    #[test]
+    fn spare_bookings_wait_in_the_order_in_which_they_are_due() {
+        let mut spares = Spares::<u32>::default();
+        assert!(spares.is_empty() && spares.has_room_for(3) && spares.first_due().is_none());
+        spares.put_aside(3, [30, 10, 20].map(booking).into());
+        assert!(!spares.is_empty() && spares.has_room_for(3) && !spares.has_room_for(4));
+        assert_eq!(spares.first_for(3).map(|booking| booking.due), Some(at(10)));
+        assert!(spares.first_for(4).is_none());
+        assert_eq!(spares.first_due(), Some(at(10)));
+        let (due, cost) = spares.take_due(at(20));
+        assert_eq!((dues(&due), cost), (vec![at(10), at(20)], 3));
+        let (rest, cost) = spares.take();
+        assert_eq!((dues(&rest), cost, spares.is_empty()), (vec![at(30)], 3, true));
+    }
+
+    /// None is due before another that was booked earlier, though its reply was quicker; and in the worst case the
+    /// server counts from when the request was sent.
+    #[test]
+    fn a_booking_is_due_behind_those_before_it() {
+        let mut spares = Spares::<u32>::default();
+        let book = |spares: &mut Spares<u32>, now, wait| {
+            let booking = spares.booking(at(now), (at(now - 5), 7), 9, Duration::from_millis(wait));
+            assert_eq!((booking.sequence, booking.policy), (9, 7));
+            assert_eq!(booking.earliest, at(now - 5 + wait));
+            booking.due
+        };
+        assert_eq!(book(&mut spares, 100, 50), at(150));
+        assert_eq!(book(&mut spares, 110, 20), at(150));
+        assert_eq!(book(&mut spares, 110, 60), at(170));
+        assert_eq!(spares.last_due(), at(170));
+        // Where no waiter has one, only the spare ones count.
+        spares.put_aside(1, [booking(160)].into());
+        assert_eq!(dues(&spares.take_for_reply(true).0), [at(160)]);
+        assert_eq!(spares.last_due(), at(170));
+        spares.put_aside(1, [booking(160)].into());
+        spares.take_for_reply(false);
+        assert_eq!(spares.last_due(), at(160));
+        spares.take_for_reply(false);
+        assert_eq!(spares.last_due(), Nanos::ZERO);
+    }
+
+    #[test]
+    fn spare_bookings_stay_unless_they_are_far_ahead_or_before_a_waiters() {
+        let mut spares = Spares::<u32>::default();
+        spares.booking(at(100), (at(100), 0), 1, Duration::from_millis(50));
+        let stay = |due: &[u64], has_booked| {
+            spares.may_stay(&due.iter().copied().map(booking).collect(), has_booked, at(100))
+        };
+        assert!(stay(&[150, 600], true) && !stay(&[150, 601], true));
+        assert!(!stay(&[149, 600], true) && stay(&[149, 600], false));
+    }
+
+    #[test]
+    fn what_was_booked_before_a_standstill_may_be_lost_until_the_next_grant() {
+        let mut spares = Spares::<u32>::default();
+        assert!(!spares.stood_still() && !spares.is_overdue(at(1)));
+        spares.note_standstill(at(10));
+        spares.note_standstill(at(20));
+        assert!(spares.stood_still());
+        assert!(spares.is_overdue(at(9)) && !spares.is_overdue(at(10)));
+        spares.note_grant();
+        assert!(!spares.stood_still() && !spares.is_overdue(at(9)));
+    }
+}

@@ -148,3 +148,36 @@ impl<C: Cost> Answered<C> {
         cost.map(|cost| Ahead { behind: asked.len(), cost, count, sum: sum.then(permits) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_ahead_are_counted_without_those_that_are_asked_for() {
+        let mut answered = Answered::<u32>::default();
+        let ahead = |answered: &Answered<u32>, asked: &[u32], sum| {
+            let ahead = answered.ahead(2, asked, sum)?;
+            Some((ahead.behind, ahead.cost, ahead.count, ahead.sum))
+        };
+        assert_eq!(ahead(&answered, &[], true), None);
+        for _ in 0..3 {
+            answered.join(2);
+        }
+        assert_eq!(ahead(&answered, &[], false), Some((0, 2, 3, None)));
+        assert_eq!(ahead(&answered, &[2], false), Some((1, 2, 2, None)));
+        assert_eq!(ahead(&answered, &[2], true), Some((1, 2, 2, Some(4))));
+        assert_eq!(ahead(&answered, &[2, 2, 2], true), None);
+        // Of other costs only the sum can stand for all.
+        answered.join(5);
+        assert_eq!(ahead(&answered, &[2], false), None);
+        assert_eq!(ahead(&answered, &[2], true), Some((1, 2, 3, Some(9))));
+        answered.leave(5);
+        assert_eq!(ahead(&answered, &[2], false), None, "it may be another that differs");
+        for _ in 0..3 {
+            answered.leave(2);
+        }
+        answered.join(7);
+        assert_eq!(ahead(&answered, &[], false), Some((0, 7, 1, None)));
+    }
+}

@@ -244,3 +244,43 @@ pub(super) fn snapshot_functions(header: &ChunkHeader) -> String {
         header.unpack(),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::redis::Scripted;
+    use crate::{FixedWindow, TokenBucket};
+
+    #[test]
+    fn the_short_form_is_used_only_where_it_holds_all_parameters() {
+        let bucket = TokenBucket::lua().header();
+        let whole = f64::from(u32::MAX);
+        for (parameters, is_short) in [
+            (&[0.3, 10.0, 10.0, 0.0][..], true),
+            (&[0.3, whole, whole, 0.0], true),
+            (&[0.3, whole + 1.0, whole + 1.0, 0.0], false),
+            (&[0.3, 10.5, 10.5, 0.0], false),
+            (&[0.3, -1.0, -1.0, 0.0], false),
+            (&[0.3, 10.0, 9.0, 0.0], false),
+            (&[0.3, 10.0, 10.0, 1.0], false),
+            (&[0.3, 10.0, 10.0], false),
+            (&[0.3], false),
+        ] {
+            assert_eq!(bucket.is_short(parameters), is_short, "{parameters:?}");
+        }
+        // Five bytes, and five with a sign.
+        let window = FixedWindow::lua().header();
+        let half = 2.0f64.powi(39);
+        for (grid, is_short) in
+            [(-1.0, true), (half - 1.0, true), (half, false), (-half, true), (-half - 1.0, false)]
+        {
+            assert_eq!(window.is_short(&[7.0, 1e6, grid]), is_short, "{grid}");
+        }
+        assert!(
+            window.is_short(&[7.0, 2.0 * half - 1.0, 0.0])
+                && !window.is_short(&[7.0, 2.0 * half, 0.0])
+        );
+        let bytes = [&7u32.to_le_bytes()[..], &[0x40, 0x42, 0x0f, 0, 0], &[0xff; 5]].concat();
+        assert_eq!(window.read_short(&bytes), Some(vec![7.0, 1e6, -1.0]));
+        assert_eq!(window.read_short(&bytes[..13]), None);
+    }
+}

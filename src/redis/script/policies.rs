@@ -338,3 +338,39 @@ impl<P: Scripted, const N: usize> Scripted for [P; N] {
         parts.try_into().ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What another process has written, which may have another rule of the same script.
+    #[test]
+    fn parameters_are_read_if_they_are_those_of_the_rule() {
+        fn read<P: Scripted>(policy: P, parameters: &[f64]) -> Option<P> {
+            policy.read(&mut parameters.iter().copied())
+        }
+        let second = Duration::from_secs(1);
+        let gcra = Gcra::new(9, 5, second);
+        assert_eq!(read(gcra.clone(), &[7.0, 4.0, 4.0, 0.0]), Some(Gcra::new(3, 7, second)));
+        for other in
+            [[7.0, 4.0, 2.0, 0.0], [7.0, 4.0, 4.0, 9.0], [7.0, 4.0, 2.0, 9.0], [7.0, 0.0, 0.0, 0.0]]
+        {
+            assert_eq!(read(gcra.clone(), &other), None, "{other:?}");
+        }
+        assert_eq!(read(gcra, &[7.0, 4.0, 4.0]), None);
+        let log = SlidingWindowLog::new(9, second);
+        let counter = SlidingWindowCounter::new(9, second, 4);
+        let of_log = [7.0, 2e6, 0.001];
+        let of_counter = [7.0, 2e6, 5e5];
+        assert_eq!(read(log.clone(), &of_log), Some(SlidingWindowLog::new(7, 2 * second)));
+        assert_eq!(read(log.clone(), &of_counter), None);
+        let longer = SlidingWindowCounter::new(7, 2 * second, 4);
+        assert_eq!(read(counter.clone(), &of_counter), Some(longer));
+        assert_eq!(read(counter.clone(), &of_log), None);
+        for none in
+            [[7.0, 2e6, 0.0], [7.0, 0.0, 5e5], [-1.0, 2e6, 5e5], [4_294_967_296.0, 2e6, 5e5]]
+        {
+            assert_eq!(read(counter.clone(), &none), None, "{none:?}");
+        }
+    }
+}

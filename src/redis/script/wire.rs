@@ -380,6 +380,10 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::{Rate, TokenBucket};
+
+    /// Stamp, hash of the kind, hash of the parameters, and how long the key is kept: a float.
+    const USUAL: [u8; 16] = [0x52, 26, 43, 5, 2, 70, 171, 32, 0, 0, 0, 0, 0x80, 0x84, 0x2e, 0x41];
 
     /// With ten bits five of a hundred did.
     #[test]
@@ -405,5 +409,149 @@ mod tests {
         }
         let hashes: HashSet<_> = kinds.iter().map(|kind| kind_bytes(kind)).collect();
         assert_eq!((hashes.len(), kinds.len()), (1160, 1160));
+    }
+
+    /// Another process may be of an earlier release: the key would be foreign to one of them.
+    #[test]
+    fn the_first_bytes_of_a_request_and_a_key_stay_what_they_are() {
+        let scripts = TokenBucket::lua().scripts();
+        let policy = TokenBucket::new(Rate::per_second(5.0), 10);
+        let second = Duration::from_secs(1);
+        let header = |idle, rank, grace| {
+            PolicyHeader::new(&scripts, Terms::new(&policy, idle), rank, grace, second)
+        };
+        let usual = header(false, (0, 0), 0);
+        assert_eq!(usual.bytes[..16], USUAL);
+        assert_eq!((usual.bytes.len(), usual.ends), (52, 52));
+        // An absent key is idle; a version, a policy that was set, or one of another process.
+        for (idle, rank, grace, stamp) in [
+            (true, (0, 0), 0, 0x56),
+            (false, (1, 0), 0, 0x53),
+            (false, (0, 1), 0, 0x53),
+            (false, (0, 0), 1, 0x53),
+        ] {
+            let header = header(idle, rank, grace);
+            assert_eq!(header.bytes[0], stamp);
+            let more = [rank.0, rank.1, grace].map(u32::to_le_bytes).concat();
+            let more = if stamp % 2 == 1 { &more[..] } else { &[] };
+            assert_eq!((&header.bytes[52..], header.ends), (more, 52));
+        }
+    }
+
+    fn call(limit: u64, patience: Option<u64>) -> Call<u32> {
+        let (limit, patience) = (Duration::from_micros(limit), patience.map(Duration::from_micros));
+        Call { cost: 1, limit, patience, fresh: true }
+    }
+
+    fn answered(verdict: Verdict, wait: Option<u64>, part: Option<usize>) -> Answer {
+        Answer { verdict, wait: wait.map(Duration::from_micros), part }
+    }
+
+    #[test]
+    fn a_lone_answer_is_one_number() {
+        use Verdict::{Booked, Full, Later, Refused};
+        let one = |value| {
+            let call = call(900, Some(1_000));
+            answers(&Reply::Number(value), &[call], false).map(|answers| answers[0])
+        };
+        let last = i64::from(u32::MAX) << 20;
+        assert_eq!(one(last + (900 << 2)), Some(answered(Booked(u32::MAX), Some(900), None)));
+        assert_eq!(one(7 << 20), Some(answered(Booked(7), Some(0), None)));
+        assert_eq!(one((901 << 2) + 1), Some(answered(Later, Some(901), None)));
+        // The others have more room for the wait.
+        let long = (1 << 49) - 1;
+        assert_eq!(one((long << 2) + 2), Some(answered(Refused, Some((1 << 49) - 1), None)));
+        assert_eq!(one(((long + 1) << 2) + 2), Some(answered(Refused, None, None)));
+        assert_eq!(one((5 << 2) + 3), Some(answered(Full, Some(5), None)));
+        assert_eq!(one((7 << 20) + (901 << 2)), None, "farther ahead than it may be booked");
+    }
+
+    #[test]
+    fn several_answers_have_the_sequence_before_them_and_how_many_were_granted_at_once() {
+        use Verdict::{Booked, Later, Refused};
+        let calls = [call(9, Some(20)); 5];
+        let read = |values: &[i64], parts| answers(&Reply::Numbers(values.into()), &calls, parts);
+        let before = (1 << 40) + i64::from(u32::MAX);
+        let at_once = [0, 1].map(|number| answered(Booked(number), Some(0), None));
+        let others = [(Booked(2), 9, Some(1)), (Refused, 21, None), (Later, 10, Some(0))];
+        let others = others.map(|(verdict, wait, part)| answered(verdict, Some(wait), part));
+        let all = [&at_once[..], &others].concat();
+        let values = [before, 2, 36, 2, 86, 0, 41, 1];
+        assert_eq!(read(&values, true), Some(all.clone()));
+        let values = [before, 2, 36, 86, 41];
+        let told = read(&values, false).expect("the same without the parts");
+        assert!(told.iter().zip(&all).all(|(told, all)| told.verdict == all.verdict));
+        // Too few, too many, far more than there is room for, and one that is booked behind one that waits.
+        for values in [
+            &[before, 2, 36, 86][..],
+            &[before, 2, 36, 86, 41, 41],
+            &[before, i64::MAX],
+            &[before, 2, 41, 36, 86],
+            &[before],
+            &[],
+        ] {
+            assert_eq!(read(values, false), None, "{values:?}");
+        }
+        let reply = Reply::PolicyMismatch(String::new(), 0, Vec::new());
+        assert_eq!(answers(&reply, &calls, false), None);
+        // A call that does not wait does not hear "later".
+        let later = Reply::Number(41);
+        assert_eq!(answers(&later, &[call(9, Some(0))], false), None);
+        assert!(answers(&later, &[call(9, None)], false).is_some());
+    }
+
+    #[test]
+    fn calls_that_differ_in_their_cost_alone_are_one_run() {
+        let scripts = TokenBucket::lua().scripts();
+        let terms = Terms::new(&TokenBucket::new(Rate::per_second(5.0), 10), false);
+        let header = PolicyHeader::new(&scripts, terms, (1, 2), 3, Duration::ZERO);
+        let of = |cost, limit| Call { cost, ..call(limit, None) };
+        let run = |cost: u32, count: u32, limit: f64, kind: u8| {
+            let numbers = [limit, ENDLESS].map(f64::to_le_bytes).concat();
+            [&cost.to_le_bytes()[..], &count.to_le_bytes(), &numbers, &[kind]].concat()
+        };
+        let written = |ahead, all: &[Call<u32>]| {
+            let mut arguments = calls::<TokenBucket>(&header, ahead, all.iter().copied());
+            let first = arguments[0].split_off(header.ends);
+            assert_eq!(arguments[0], header.bytes[..header.ends]);
+            // The rank is the last of the first argument.
+            let (first, rank) = first.split_at(first.len() - 12);
+            assert_eq!(rank, &header.bytes[header.ends..]);
+            (first.to_vec(), arguments.get(1).cloned())
+        };
+        assert_eq!(written(None, &[of(1, 9)]), (run(1, 1, 9.0, 1), None));
+        assert_eq!(written(None, &[of(1, 9), of(1, 9)]), (run(1, 2, 9.0, 1), None));
+        let mixed = [run(1, 2, 9.0, 3), 4u32.to_le_bytes().to_vec()].concat();
+        assert_eq!(written(None, &[of(1, 9), of(4, 9)]), (mixed.clone(), None));
+        let all = [of(1, 9), of(4, 9), of(4, 8)];
+        assert_eq!(written(None, &all), (mixed.clone(), Some(run(4, 1, 8.0, 1))));
+        // Those that need no answer, in front and in between.
+        let ahead = |behind, sum| Some(Ahead { behind, cost: 6, count: 7, sum });
+        let silent = |count: u32, sum: f64| {
+            let numbers = [sum, 0.0].map(f64::to_le_bytes).concat();
+            [&6u32.to_le_bytes()[..], &count.to_le_bytes(), &numbers, &[4]].concat()
+        };
+        assert_eq!(written(ahead(0, None), &all[..2]), (silent(7, 0.0), Some(mixed)));
+        let behind = [silent(1, 42.0), run(4, 1, 9.0, 1)].concat();
+        assert_eq!(written(ahead(1, Some(42)), &all[..2]), (run(1, 1, 9.0, 1), Some(behind)));
+    }
+
+    /// The parameters, in both forms, and the rank of the policy in a key; or nothing, if any of it is missing.
+    #[test]
+    fn a_mismatch_says_what_is_in_force() {
+        let scripts = TokenBucket::lua().scripts();
+        let numbers = [3u32, 4, 5].map(u32::to_le_bytes).concat();
+        let short = [5.0f64.to_le_bytes().to_vec(), 10u32.to_le_bytes().to_vec()].concat();
+        let long = [5.0f64, 10.0, 2.0, 0.0].map(f64::to_le_bytes).concat();
+        for (stamp, idle, parameters, initial) in
+            [(0x52, false, &short, 10.0), (0x56, true, &short, 10.0), (0x50, false, &long, 2.0)]
+        {
+            let bytes = [&[stamp, 0, 0, 0][..], &numbers, parameters].concat();
+            let known = KeyPolicy::of(&scripts, 9, &bytes).expect("whole");
+            assert_eq!(known.terms, Terms { parameters: vec![5.0, 10.0, initial, 0.0], idle });
+            assert_eq!((known.rank, known.quiet, known.since), ((3, 9), 4, 5));
+            assert!(KeyPolicy::of(&scripts, -1, &bytes).is_none());
+            assert!(KeyPolicy::of(&scripts, 9, &bytes[..15]).is_none());
+        }
     }
 }
