@@ -60,6 +60,24 @@ fn only_calls_that_waited_raise_the_rate_and_idleness_does_not() {
     assert!(near(learner.rate, 100.0 * (1.0 + 0.025 * 0.02 * 8.0)), "{}", learner.rate);
 }
 
+/// By what one more call raises the rate, after some that went well and a time without a refusal.
+fn growth(good: u64, tenths: u64) -> f64 {
+    let mut learner = found(100.0);
+    let now = 10 + tenths;
+    (0..good).for_each(|_| learner.good(at(now - 1), at(now - 1), false));
+    learner.good(at(now), at(now), true);
+    learner.rate - 100.0
+}
+
+#[test]
+fn neither_many_calls_nor_a_long_time_raise_the_rate_faster_by_themselves() {
+    let most = growth(1000, 600);
+    for (good, tenths) in [(0, 600), (3, 600), (1000, 3), (1000, 9)] {
+        let growth = growth(good, tenths);
+        assert!((most / 16.0..most / 4.0).contains(&growth), "{good} in {tenths}: {growth}");
+    }
+}
+
 #[test]
 fn the_search_doubles_the_rate_each_second_and_the_ceiling_ends_it() {
     let search = Search { start: 10.0, ceiling: 35.0, seed: 7 };
@@ -119,6 +137,21 @@ fn a_pause_after_a_refusal_is_short_and_no_two_are_the_same() {
 }
 
 #[test]
+fn clients_that_are_refused_together_come_back_within_two_calls_and_not_together() {
+    let wait = |seed| {
+        let mut learner = found(10.0);
+        learner.random = seed;
+        learner.refused(at(20), at(11), None);
+        (learner.until.since(at(20)), learner.rate)
+    };
+    let mut waits: Vec<_> = (1..=20).map(wait).collect();
+    assert!(waits.iter().all(|(wait, rate)| wait.as_secs_f64() * rate <= 2.0), "{waits:?}");
+    waits.sort_by_key(|wait| wait.0);
+    assert!(waits.windows(2).all(|two| two[0].0 < two[1].0), "{waits:?}");
+    assert!(waits[19].0 - waits[0].0 >= Duration::from_millis(133), "{waits:?}");
+}
+
+#[test]
 fn who_has_more_waiting_asks_for_more() {
     let mut learner = found(100.0);
     for (waiting, pace) in [(0, 100.0), (1, 100.0), (16, 200.0), (25, 223.607), (9999, 223.607)] {
@@ -171,6 +204,7 @@ fn an_outage_is_probed_after_1_2_4_8_and_16_seconds_and_over_after_13_calls() {
         learner.set_pace(1);
         assert!((learner.pace().rate - 100.0 * part).abs() < 2.0, "{}", learner.pace().rate);
     }
+    assert!(learner.pace().jitter == 0.0);
 }
 
 /// A client that had used 1/s of 100/s has to find them again.
