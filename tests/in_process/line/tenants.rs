@@ -372,23 +372,6 @@ fn a_queue_that_was_empty_forgets_all_shares() {
     assert_eq!((granted(&limiter, 0, &first), granted(&limiter, 1, &second)), (1, 0));
 }
 
-/// Also if callers waited before.
-#[test]
-fn what_a_tenant_takes_while_no_caller_waits_is_not_held_against_it() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(FixedWindow::new(4, secs(1)), &clock);
-    limiter.try_acquire(4).expect("a new window");
-    drop(limiter.acquire_for(&0, 1).reserve().expect("a place"));
-    clock.advance(secs(1));
-    for _ in 0..4 {
-        assert!(!is_waiting(&mut limiter.acquire_for(&0, 1)));
-    }
-    let _first = limiter.acquire_for(&0, 1).reserve().expect("a place");
-    let _second = limiter.acquire_for(&1, 4).reserve().expect("a place");
-    clock.advance(secs(1));
-    assert_eq!((limiter.queue_len_for(&0), limiter.queue_len_for(&1)), (0, 1));
-}
-
 #[test]
 fn a_caller_that_does_not_wait_is_told_when_no_caller_waits() {
     let (_clock, limiter) = busy(10.0);
