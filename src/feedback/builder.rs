@@ -94,7 +94,8 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     }
 
     /// The longest time for which a server can stop calls; an hour by default. A later reset or `Retry-After` is
-    /// cut to it. The `max_wait` of a middleware bounds the wait of a call instead.
+    /// cut to it, and a rate that is learned from refusals leaves at least one call in it. The `max_wait` of a middleware
+    /// bounds the wait of a call instead.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait, ..self }
     }

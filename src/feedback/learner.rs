@@ -333,8 +333,11 @@ impl Learner {
         self.share < 0.5
     }
 
-    /// Sets the pace for a number of waiters, if it is off by a hundredth: a client with more waiters sends faster.
-    pub(super) fn set_pace(&mut self, waiting: usize) {
+    /// Sets the pace for a number of waiters, if it is off by a hundredth: a client with more waiters sends faster. Calls
+    /// are no further apart than `longest`, with a random part of half of a call.
+    pub(super) fn set_pace(&mut self, waiting: usize, longest: Duration) {
+        let least = 1.5 / longest.as_secs_f64();
+        self.rate = self.rate.max(least.min(self.ceiling));
         let pace = self.pace_for(waiting);
         let is_near = (pace / self.pace - 1.0).abs() <= 0.01;
         if !is_near || pace == self.ceiling {

@@ -450,6 +450,7 @@ mod tests {
             at(&format!("key {key}")).refund();
         }
         assert!(!has("in use"));
+        assert_eq!(servers(), table.learned().len());
     }
 
     #[test]

@@ -316,7 +316,7 @@ impl<G> State<G> {
             lesson.pause = self.refuse(heard, answer, &short, is_news, was_known);
         }
         if let Some(learner) = &mut self.learner {
-            learner.set_pace(waiting);
+            learner.set_pace(waiting, heard.max);
         }
         if any && lesson.pause.is_none() && now >= self.paused_until {
             let exhausted = self.windows.iter().filter(|window| {

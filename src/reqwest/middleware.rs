@@ -259,9 +259,7 @@ impl<C: Cost> Middleware for RateLimit<C> {
 /// Whether the server was not reached, or did not answer.
 fn is_of_connection(error: &reqwest_middleware::Error) -> bool {
     match error {
-        reqwest_middleware::Error::Reqwest(error) => {
-            error.is_connect() || error.is_timeout() || error.is_request()
-        }
+        reqwest_middleware::Error::Reqwest(error) => error.is_request() || error.is_timeout(),
         reqwest_middleware::Error::Middleware(_) => false,
     }
 }

@@ -213,6 +213,30 @@ fn a_refund_after_the_capacity_was_raised_returns_no_more_than_there_was_room_fo
     assert_eq!(limiter.available(), 10);
 }
 
+/// The store was full before the next call came.
+#[test]
+fn what_a_full_store_has_lost_comes_back_neither_in_parts_nor_after_a_short_time() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1.0), 10), &clock);
+    let mut early = limiter.try_acquire(4).expect("full");
+    clock.advance(secs(60));
+    let _late = limiter.try_acquire(4).expect("full");
+    for actual in (0..4).rev() {
+        early.settle(actual).expect("less");
+        assert_eq!(limiter.available(), 6);
+    }
+
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1.0), 1000), &clock);
+    let _most = (limiter.try_acquire(500), limiter.try_acquire(100));
+    clock.advance(secs(700));
+    let early = limiter.try_acquire(1).expect("full");
+    clock.advance(secs(2));
+    let _late = limiter.try_acquire(10).expect("full");
+    early.refund();
+    assert_eq!(limiter.available(), 990);
+}
+
 #[test]
 fn a_refund_across_a_change_of_the_rate_returns_the_number() {
     let clock = ManualClock::new();

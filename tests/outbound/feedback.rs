@@ -8,3 +8,4 @@ mod loopback;
 pub(crate) mod server;
 mod simulated;
 mod tables;
+mod windows;

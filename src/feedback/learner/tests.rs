@@ -5,6 +5,9 @@ use std::time::Duration;
 use super::{Learner, Pace, Recent, Search};
 use crate::units::Nanos;
 
+/// Between two calls.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// In tenths of a second.
 fn at(tenths: u64) -> Nanos {
     Nanos::new(tenths * 100_000_000)
@@ -60,6 +63,24 @@ fn only_calls_that_waited_raise_the_rate_and_idleness_does_not() {
     assert!(near(learner.rate, 100.0 * (1.0 + 0.025 * 0.02 * 8.0)), "{}", learner.rate);
 }
 
+/// By what one more call raises the rate, after some that went well and a time without a refusal.
+fn growth(good: u64, tenths: u64) -> f64 {
+    let mut learner = found(100.0);
+    let now = 10 + tenths;
+    (0..good).for_each(|_| learner.good(at(now - 1), at(now - 1), false));
+    learner.good(at(now), at(now), true);
+    learner.rate - 100.0
+}
+
+#[test]
+fn neither_many_calls_nor_a_long_time_raise_the_rate_faster_by_themselves() {
+    let most = growth(1000, 600);
+    for (good, tenths) in [(0, 600), (3, 600), (1000, 3), (1000, 9)] {
+        let growth = growth(good, tenths);
+        assert!((most / 16.0..most / 4.0).contains(&growth), "{good} in {tenths}: {growth}");
+    }
+}
+
 #[test]
 fn the_search_doubles_the_rate_each_second_and_the_ceiling_ends_it() {
     let search = Search { start: 10.0, ceiling: 35.0, seed: 7 };
@@ -68,7 +89,7 @@ fn the_search_doubles_the_rate_each_second_and_the_ceiling_ends_it() {
     assert!((18.0..21.0).contains(&learner.rate), "{}", learner.rate);
     (11..=40).for_each(|tenth| learner.good(at(tenth), at(tenth - 1), true));
     assert!(near(learner.rate, 35.0));
-    learner.set_pace(25);
+    learner.set_pace(25, LONGEST);
     assert!(near(learner.pace().rate, 35.0));
 }
 
@@ -119,12 +140,44 @@ fn a_pause_after_a_refusal_is_short_and_no_two_are_the_same() {
 }
 
 #[test]
+fn clients_that_are_refused_together_come_back_within_two_calls_and_not_together() {
+    let wait = |seed| {
+        let mut learner = found(10.0);
+        learner.random = seed;
+        learner.refused(at(20), at(11), None);
+        (learner.until.since(at(20)), learner.rate)
+    };
+    let mut waits: Vec<_> = (1..=20).map(wait).collect();
+    assert!(waits.iter().all(|(wait, rate)| wait.as_secs_f64() * rate <= 2.0), "{waits:?}");
+    waits.sort_by_key(|wait| wait.0);
+    assert!(waits.windows(2).all(|two| two[0].0 < two[1].0), "{waits:?}");
+    assert!(waits[19].0 - waits[0].0 >= Duration::from_millis(133), "{waits:?}");
+}
+
+#[test]
 fn who_has_more_waiting_asks_for_more() {
     let mut learner = found(100.0);
     for (waiting, pace) in [(0, 100.0), (1, 100.0), (16, 200.0), (25, 223.607), (9999, 223.607)] {
-        learner.set_pace(waiting);
+        learner.set_pace(waiting, LONGEST);
         assert!((learner.pace().rate / pace - 1.0).abs() < 0.011, "{waiting}");
     }
+}
+
+/// Refusals without a time, for a day.
+#[test]
+fn refusals_leave_a_call_in_the_longest_time() {
+    let mut learner = found(100.0);
+    for call in 0..1_000 {
+        learner.refused(at(20 + 900 * call), at(19 + 900 * call), None);
+        learner.set_pace(1, Duration::from_secs(60));
+        assert!(learner.pace().rate >= 1.5 / 60.0);
+    }
+    assert!(near(learner.rate, 1.5 / 60.0));
+    // A ceiling that is lower stays one.
+    let search = Search { ceiling: 0.01, seed: 7, ..Search::default() };
+    let mut learner = Learner::new(&search, at(0), &Recent::new(at(0)));
+    learner.set_pace(1, Duration::from_secs(60));
+    assert!(near(learner.pace().rate, 0.01));
 }
 
 #[test]
@@ -136,7 +189,7 @@ fn failures_are_nothing_until_most_calls_fail() {
         } else {
             learner.good(at(20 + call), at(20 + call), false);
         }
-        learner.set_pace(1);
+        learner.set_pace(1, LONGEST);
         assert!(near(learner.pace().rate, 100.0), "{call}");
     }
     // Two of three fail: twice what comes through.
@@ -147,7 +200,7 @@ fn failures_are_nothing_until_most_calls_fail() {
             learner.good(at(20 + call), at(20 + call), false);
         }
     }
-    learner.set_pace(1);
+    learner.set_pace(1, LONGEST);
     assert!((60.0..75.0).contains(&learner.pace().rate), "{}", learner.pace().rate);
 }
 
@@ -161,16 +214,17 @@ fn an_outage_is_probed_after_1_2_4_8_and_16_seconds_and_over_after_13_calls() {
     // Those that were under way as well.
     (0..50).for_each(|_| assert!(!outage(&mut learner, at(600))));
     for (probe, seconds) in [(0, 1.0), (1, 2.0), (2, 4.0), (3, 8.0), (4, 16.0), (5, 16.0)] {
-        learner.set_pace(25);
+        learner.set_pace(25, LONGEST);
         assert!(near(learner.pace().rate, 1.0 / seconds), "{probe}: {}", learner.pace().rate);
         assert!(learner.pace().jitter != 0.0 && learner.pace().jitter.abs() <= 0.5);
         assert!(!outage(&mut learner, at(1000 + probe)));
     }
     for (good, part) in [(1, 0.1), (12, 0.975), (1, 1.0)] {
         (0..good).for_each(|_| learner.good(at(2000), at(2000), false));
-        learner.set_pace(1);
+        learner.set_pace(1, LONGEST);
         assert!((learner.pace().rate - 100.0 * part).abs() < 2.0, "{}", learner.pace().rate);
     }
+    assert!(learner.pace().jitter == 0.0);
 }
 
 /// A client that had used 1/s of 100/s has to find them again.

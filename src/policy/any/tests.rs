@@ -252,6 +252,11 @@ fn what_was_charged_to_an_earlier_state_of_a_kind_does_not_come_back_to_a_later_
     assert_eq!(limiter.available(), 3);
     taken.refund();
     assert_eq!(limiter.available(), 3);
+    // What was charged since does.
+    limiter.set_policy(bucket());
+    limiter.set_policy(lock(bucket()));
+    limiter.try_acquire(2).expect("free").refund();
+    assert_eq!(limiter.available(), 3);
 
     // As a part that went and came again.
     let limiter = RateLimiter::with_clock(AllOf::new([bucket()]), &clock);

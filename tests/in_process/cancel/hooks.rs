@@ -328,10 +328,12 @@ fn a_panic_over_a_waiter_loses_no_settlement() {
     }
 }
 
-/// A waiter is granted, is not polled, and leaves.
+/// A waiter is granted, is not polled, and leaves. The next event may panic as well.
 #[test]
 fn a_refund_that_panics_gives_the_place_back() {
-    for (calls, after) in (1..10).flat_map(|calls| [(calls, false), (calls, true)]) {
+    let both = |calls, again| [(calls, again, false), (calls, again, true)];
+    let panics = (1..10).flat_map(|calls| (0..6).flat_map(move |again| both(calls, again)));
+    for (calls, again, after) in panics {
         let fuse = Arc::new(Fuse::default());
         let limiter = RateLimiter::with_clock(places(Arc::clone(&fuse)), ManualClock::new());
         let all = limiter.try_acquire(PLACES).expect("all places");
@@ -339,7 +341,9 @@ fn a_refund_that_panics_gives_the_place_back() {
         drop(all);
         fuse.set(calls, after);
         let _ = catch_unwind(AssertUnwindSafe(|| drop(waiter)));
+        fuse.set(again, after);
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(limiter.try_acquire(1))));
         fuse.set(0, false);
-        assert_eq!(limiter.available(), PLACES, "call {calls}, after: {after}");
+        assert_eq!(limiter.available(), PLACES, "call {calls}, then {again}, after: {after}");
     }
 }

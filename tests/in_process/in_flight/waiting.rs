@@ -3,7 +3,7 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use tollgate::{Error, Grant, InFlight, ManualClock, RateLimiter};
+use tollgate::{Error, Grant, InFlight, ManualClock, Rate, RateLimiter, Same, TokenBucket};
 
 use super::at_most;
 use crate::support::wakers::Count;
@@ -31,6 +31,22 @@ fn a_timed_call_waits_until_its_deadline() {
     assert_eq!((calls.get(), limiter.queue_len()), (1, 0));
     assert_wait_is_unknown(outcome(&mut timed));
     assert_eq!(limiter.stats().refused, 1);
+}
+
+/// The one ahead takes the next token, however late it gets its place.
+#[test]
+fn a_timed_call_is_refused_at_once_if_the_token_behind_the_one_that_waits_comes_too_late() {
+    let clock = ManualClock::new();
+    let bucket = TokenBucket::new(Rate::per_second(1.0), 1);
+    let limiter = RateLimiter::with_clock(Same((InFlight::new(1), bucket)), &clock);
+    let _place = limiter.try_acquire(1).expect("free");
+    let _ahead = limiter.reserve(1).expect("a place in the queue");
+    for _ in 0..3 {
+        clock.advance(secs(10));
+        let mut late = limiter.try_acquire_timeout(1, secs(1) - NANOSECOND);
+        assert!(outcome(&mut late).is_err());
+    }
+    assert!(is_waiting(&mut limiter.try_acquire_timeout(1, secs(1))));
 }
 
 #[test]

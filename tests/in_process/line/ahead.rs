@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tollgate::Limiter as _;
 use tollgate::{
-    AnyRateLimiter, Error, InFlight, KeyedRateLimiter, ManualClock, Nanos, Rate, RateLimiter,
-    SlidingWindowLog, SmoothBursty, TokenBucket,
+    AnyRateLimiter, Error, FixedWindow, InFlight, KeyedRateLimiter, ManualClock, Nanos, Rate,
+    RateLimiter, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
 use crate::support::{
@@ -213,6 +213,21 @@ fn the_wait_is_that_of_its_place() {
     assert_eq!((wait(4, Duration::ZERO), wait(4, MINUTE)), (Some(secs(7)), Some(secs(2))));
     assert_eq!((urgent.delay(), batch[0].delay()), (secs(2), secs(2)));
     drop(other);
+}
+
+/// What does not fit into a window goes into the next one, and all that are behind it.
+#[test]
+fn the_wait_behind_all_is_that_of_their_order() {
+    for (batch, urgent, windows) in [([6, 6], 4, 2), ([8, 3], 3, 3)] {
+        let policy = FixedWindow::new(10, MINUTE);
+        let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+        limiter.try_acquire(10).expect("a new window");
+        let _batch = batch.map(|n| limiter.reserve(n).expect("a place"));
+        let wait = || limiter.try_acquire(4).expect_err("others wait").retry_after();
+        assert_eq!(wait(), Some(2 * MINUTE));
+        let _urgent = limiter.acquire(urgent).ahead_by(MINUTE).reserve().expect("a place");
+        assert_eq!(wait(), Some(windows * MINUTE));
+    }
 }
 
 #[test]

@@ -168,6 +168,7 @@ fn all_names_share_one_limit_but_those_that_are_listed() {
     let (limiters, _) =
         limiters("per = 'all'\ndefault = '1/s burst 3'\nlimits.own = '1/s burst 2'");
     assert_eq!(limiters.limits().per(), Per::All);
+    assert_eq!(Per::All.to_string(), "all");
     let keys = ["a", "b", "own"].map(|name| limiters.at(name).expect("a limit").key().clone());
     assert_eq!(keys, ["", "", "own"]);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

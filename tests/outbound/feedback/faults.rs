@@ -39,6 +39,37 @@ async fn callers_of_the_limiter_itself_get_places_in_flight_after_a_reset() {
     assert!(places.iter().all(Result::is_ok), "{places:?}");
 }
 
+/// Its bucket would have a token much earlier.
+#[tokio::test]
+async fn callers_of_the_limiter_itself_wait_while_nothing_remains() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(100.0), 100), &clock);
+    let feedback = Feedback::new(limiter.clone());
+    feedback.sent(1).observe(200u16, &EMPTY).await;
+    clock.set(Duration::from_secs(10));
+    let wait = limiter.try_acquire(1).expect_err("nothing remains").retry_after();
+    assert!(wait >= Some(Duration::from_secs(10)), "{wait:?}");
+    // One more is answered, of a window that has begun early.
+    let headers = [("x-ratelimit-remaining", "49"), ("x-ratelimit-reset", "40")];
+    feedback.sent(1).observe(200u16, &headers).await;
+    clock.advance(Duration::from_secs(1));
+    limiter.try_acquire(1).expect("it is paused no longer");
+}
+
+#[test]
+fn a_caller_that_waits_for_a_server_goes_on_without_being_polled() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(InFlight::new(1), &clock);
+    let _place = limiter.try_acquire(1).expect("free");
+    let feedback = Feedback::new(limiter.clone());
+    block_on(feedback.sent(1).observe(200u16, &EMPTY));
+    let mut caller = std::pin::pin!(feedback.acquire(1));
+    assert!(caller.as_mut().now_or_never().is_none());
+    assert_eq!((feedback.queue_len(), limiter.queue_len()), (1, 0));
+    clock.advance(Duration::from_secs(20));
+    assert_eq!((feedback.queue_len(), limiter.queue_len()), (1, 1));
+}
+
 #[tokio::test]
 async fn one_call_goes_first_after_a_refusal_if_no_number_counts_requests() {
     let clock = ManualClock::new();

@@ -402,7 +402,9 @@ fn x() {
         ("x-rate-limit-reset", "1705420800"),
     ];
     let reset = Some(When::At(secs(1_705_420_800)));
-    assert_eq!(meter(&read(200, &headers), Unit::Requests), (Some(900), Some(847), reset));
+    let answer = read(200, &headers);
+    assert_eq!(meter(&answer, Unit::Requests), (Some(900), Some(847), reset));
+    assert_eq!(answer.dialect.as_deref(), Some(Dialect::x().name()));
 }
 
 #[test]
@@ -533,6 +535,7 @@ fn of_a_window_and_a_day_the_tighter_one_counts() {
     assert_eq!(left("39", "16", "2"), (25, 2, at(1_700_070_000)));
     // Of equals the one that lasts longest.
     assert_eq!(left("0", "0", "0"), (17, 0, at(1_700_080_000)));
+    assert_eq!(read(200, &headers("3", "many", "some")).malformed, 2);
 }
 
 /// <https://linear.app/developers/rate-limiting>: milliseconds since the epoch. An API of `RapidAPI` sends seconds.

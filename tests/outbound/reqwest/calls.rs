@@ -138,7 +138,10 @@ async fn a_response_with_a_wrapped_body_is_the_same_response() {
     assert_eq!(held.content_length(), Some(5));
     held.extensions_mut().insert(Kept(7));
     assert_eq!(held.extensions().get(), Some(&Kept(7)));
-    assert_eq!(held.text().await.expect("a body"), "hello");
+    // A program that passes it on sees that there is a body.
+    let held = http::Response::<reqwest::Body>::from(held);
+    assert!(!http_body::Body::is_end_stream(held.body()));
+    assert_eq!(reqwest::Response::from(held).text().await.expect("a body"), "hello");
     // An error of a status has the URL.
     let held = client(RateLimit::new(one_place()));
     let response = held.get(format!("{url}/none")).send().await.expect("sent");

@@ -1,0 +1,103 @@
+//! What is seen of the windows of a server.
+
+use std::time::Duration;
+
+use futures::executor::block_on;
+use tollgate::feedback::Feedback;
+use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+
+/// A server alone holds calls back.
+fn begin(clock: &ManualClock) -> Feedback<RateLimiter<TokenBucket>> {
+    let policy = TokenBucket::new(Rate::per_second(1e6), 2000);
+    Feedback::new(RateLimiter::with_clock(policy, clock))
+}
+
+/// Whether a limit of ten seems to come back steadily after calls that were sent and answered at these milliseconds,
+/// with what remained and until when.
+fn is_steady(calls: &[(u64, u64, u32, u32)]) -> bool {
+    let clock = ManualClock::new();
+    let feedback = begin(&clock);
+    let mut under_way: Vec<_> = calls.iter().map(|_| None).collect();
+    let sent = calls.iter().enumerate().map(|(call, &(at, ..))| (at, call, false));
+    let answered = calls.iter().enumerate().map(|(call, &(_, at, ..))| (at, call, true));
+    let mut events: Vec<_> = sent.chain(answered).collect();
+    events.sort_by_key(|&(at, call, _)| (at, call));
+    for (at, call, is_answer) in events {
+        clock.set(Duration::from_millis(at));
+        if !is_answer {
+            under_way[call] = Some(feedback.sent(1));
+            continue;
+        }
+        let (.., remaining, reset) = calls[call];
+        let headers = [
+            ("x-ratelimit-limit", "10".to_owned()),
+            ("x-ratelimit-remaining", remaining.to_string()),
+            ("x-ratelimit-reset", reset.to_string()),
+        ];
+        block_on(under_way[call].take().expect("it was sent").observe(200u16, &headers));
+    }
+    feedback.server_state().meters[0].1.is_continuous
+}
+
+#[test]
+fn permits_that_are_back_before_the_reset_come_back_steadily() {
+    let first = (0, 0, 5, 60);
+    assert!(is_steady(&[first, (10_000, 10_100, 7, 60)]));
+    // It was sent before that answer came.
+    assert!(!is_steady(&[(0, 1_000, 5, 60), (500, 2_000, 6, 60)]));
+    // Sixty seconds may have been fifty-nine: another window, with all that it begins with.
+    assert!(!is_steady(&[first, (59_000, 59_000, 9, 60)]));
+    assert!(is_steady(&[first, (58_999, 58_999, 9, 60)]));
+}
+
+#[test]
+fn more_that_remains_twice_within_a_window_comes_back_steadily() {
+    let begin = [(0, 0, 5, 2), (1_500, 1_500, 9, 2)];
+    let again = |reset| is_steady(&[begin[0], begin[1], (3_000, 3_000, 10, reset)]);
+    assert!(!is_steady(&begin));
+    assert!(again(4) && !again(3));
+}
+
+#[test]
+fn a_refusal_says_how_permits_come_back_and_whether_the_rate_was_too_high() {
+    let refused = |headers: &[(&str, &str)]| {
+        let feedback = begin(&ManualClock::new());
+        block_on(feedback.sent(1).observe(429u16, headers));
+        feedback
+    };
+    let window = [("x-ratelimit-limit", "60"), ("x-ratelimit-remaining", "0")];
+    let until = |wait| {
+        let feedback = refused(&[window[0], window[1], ("x-ratelimit-reset", "60"), wait]);
+        feedback.server_state().meters[0].1.is_continuous
+    };
+    assert!(until(("retry-after", "1")) && !until(("retry-after", "60")));
+
+    // One that remains is enough for the call.
+    let rate = |remaining| {
+        refused(&[
+            ("x-ratelimit-limit-requests", "60"),
+            ("x-ratelimit-remaining-requests", remaining),
+            ("x-ratelimit-reset-requests", "59s"),
+        ])
+        .rate()
+    };
+    assert!(rate("1").is_some() && rate("0").is_none());
+}
+
+/// Of one window, and not that of the window before.
+#[test]
+fn a_call_tries_at_the_first_of_the_resets_that_may_be_the_same() {
+    let next = |answers: [(u64, &str, &str); 2]| {
+        let clock = ManualClock::auto_advance();
+        let feedback = begin(&clock);
+        for (millis, remaining, reset) in answers {
+            clock.set(Duration::from_millis(millis));
+            let headers = [("x-ratelimit-remaining", remaining), ("x-ratelimit-reset", reset)];
+            block_on(feedback.sent(1).observe(200u16, &headers));
+        }
+        drop(feedback.blocking_acquire(1).expect("granted"));
+        clock.elapsed().as_millis()
+    };
+    assert_eq!(next([(0, "1", "60"), (500, "0", "60")]), 60_000);
+    assert_eq!(next([(0, "5", "20"), (10_000, "0", "40")]), 50_000);
+}
