@@ -163,12 +163,14 @@ fn who_has_more_waiting_asks_for_more() {
     }
 }
 
-/// Refusals without a time, for a day.
+/// A call in two is refused, for a day.
 #[test]
 fn refusals_leave_a_call_in_the_longest_time() {
     let mut learner = found(100.0);
     for call in 0..1_000 {
-        learner.refused(at(20 + 900 * call), at(19 + 900 * call), None);
+        let now = 20 + 900 * call;
+        learner.good(at(now), at(now - 1), false);
+        learner.refused(at(now + 1), at(now), None);
         learner.set_pace(1, Duration::from_secs(60));
         assert!(learner.pace().rate >= 1.5 / 60.0);
     }
