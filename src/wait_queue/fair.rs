@@ -96,7 +96,7 @@ impl<T: Arrived> WaitQueue<T> {
         self.turns.as_ref().map_or(0, |turns| turns.len_of(Some(tenant)))
     }
 
-    /// How many permits are granted before `turn`; if fewer are enough, at least as many as that takes.
+    /// How many permits are granted before `turn`, or a smaller number that `is_enough`.
     pub(crate) fn permits_before(&mut self, turn: Turn, is_enough: impl Fn(u64) -> bool) -> u64 {
         self.turns.as_mut().map_or(0, |turns| turns.permits_before(turn, &is_enough))
     }

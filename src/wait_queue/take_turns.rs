@@ -64,9 +64,9 @@ pub(super) trait TakeTurns: fmt::Debug + Send + Sync {
     /// A waiter is removed.
     fn remove(&mut self, waiter: WaiterId);
 
-    /// How many permits are granted before `turn`, or fewer if these are `enough`: a number that is, is less than any
-    /// greater one. Visits each tenant that waits, and each of its waiters only if they ask for different numbers;
-    /// of many tenants none if an earlier count shows enough.
+    /// How many permits are granted before `turn`, or of many tenants a smaller number that `is_enough`; then each greater
+    /// number is, too. Visits each tenant that waits, and each of its waiters only if they ask for different numbers;
+    /// none if an earlier count shows enough.
     fn permits_before(&mut self, turn: Turn, is_enough: &dyn Fn(u64) -> bool) -> u64;
 
     /// The waiters in the order in which they will be granted, those before `turn` or all of them.
