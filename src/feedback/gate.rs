@@ -9,7 +9,7 @@
 //!
 //! Ready: at once if `out + n <= cap(now)`, where `cap(t)` is `cap` before the reset and `max(cap, opening)` from
 //! it on, and something between from a knee on; or rises from one to the other, if the server restores permits
-//! steadily. A call for more than `cap` ever is goes alone after the reset: the server decides.
+//! steadily. A call goes alone after the server's own reset, for whatever it is: the server decides.
 
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub(super) struct Cap {
     pub(super) knee: Nanos,
     pub(super) at_knee: u64,
     pub(super) reset: Nanos,
+    /// When a call goes if no other is under way: the server's own reset, which is earlier where that is doubted.
+    pub(super) alone: Nanos,
     /// Whether it rises meanwhile.
     pub(super) rises: bool,
 }
@@ -59,6 +61,7 @@ impl Cap {
         knee: Nanos::ZERO,
         at_knee: u64::MAX,
         reset: Nanos::ZERO,
+        alone: Nanos::ZERO,
         rises: false,
     };
 
@@ -107,14 +110,16 @@ impl Cap {
 
     fn ready_at(&self, out: u64, now: Nanos, n: u64) -> Ready {
         let needed = out.saturating_add(n);
-        let is_over = now >= self.reset;
-        if needed <= self.remaining_at(now) || is_over && out == 0 {
+        let is_alone = out == 0;
+        let reached = self.reached(needed);
+        let reached = if is_alone { reached.min(self.alone) } else { reached };
+        if needed <= self.remaining_at(now) || is_alone && self.alone <= now {
             // It may have been for some time, which counts if the alarm of a caller was late.
-            Ready::At(self.reached(needed).min(now))
-        } else if is_over {
+            Ready::At(reached.min(now))
+        } else if self.reset <= now {
             Ready::NotBefore(now)
-        } else if out == 0 || needed <= self.cap.max(self.opening) {
-            Ready::At(self.reached(needed).max(now))
+        } else if is_alone || needed <= self.cap.max(self.opening) {
+            Ready::At(reached.max(now))
         } else {
             Ready::NotBefore(self.reset)
         }

@@ -394,6 +394,7 @@ impl Window {
         let Some(told) = &self.told else { return Cap::UNKNOWN };
         let rises = self.rises;
         let mut reset = told.reset.latest;
+        let alone = reset.max(told.since);
         if rises && self.is_distrusted {
             let span = reset.since(told.since);
             reset = told.since.saturating_add(span.saturating_mul(DOUBTED));
@@ -409,6 +410,6 @@ impl Window {
             (reset, opening)
         };
         let at_knee = at_knee.max(told.remaining);
-        Cap { cap: told.remaining, opening, knee, at_knee, since: told.since, reset, rises }
+        Cap { cap: told.remaining, opening, knee, at_knee, since: told.since, reset, alone, rises }
     }
 }

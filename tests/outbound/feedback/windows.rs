@@ -101,3 +101,26 @@ fn a_call_tries_at_the_first_of_the_resets_that_may_be_the_same() {
     assert_eq!(next([(0, "1", "60"), (500, "0", "60")]), 60_000);
     assert_eq!(next([(0, "5", "20"), (10_000, "0", "40")]), 50_000);
 }
+
+/// A bucket of nine in six minutes, of which others take as well, so that its permits come back more slowly than it
+/// says. A call found none for 16 minutes then.
+#[test]
+fn a_call_alone_goes_at_the_reset_of_a_server_that_is_not_believed() {
+    let clock = ManualClock::auto_advance();
+    let feedback = begin(&clock);
+    let empty = [
+        ("x-ratelimit-limit-requests", "9"),
+        ("x-ratelimit-remaining-requests", "0"),
+        ("x-ratelimit-reset-requests", "360s"),
+    ];
+    block_on(feedback.sent(1).observe(200u16, &empty));
+    let mut call = feedback.blocking_acquire(1).expect("granted");
+    assert_eq!(clock.elapsed().as_secs(), 40);
+    let none: [(&str, &str); 0] = [];
+    call.blocking_observe(429u16, &none);
+    drop(call);
+    let _alone = feedback.blocking_acquire(1).expect("granted");
+    assert_eq!(clock.elapsed().as_secs(), 360);
+    let _next = feedback.blocking_acquire(1).expect("granted");
+    assert_eq!(clock.elapsed().as_secs(), 2 * 24 * 40);
+}
