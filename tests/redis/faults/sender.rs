@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use futures::future::FutureExt;
 use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
 use tollgate::redis::{RedisRateLimiter, State, Unavailable};
-use tollgate::{Clock, InFlight, ManualClock};
+use tollgate::{InFlight, ManualClock};
 
-use super::wires::Hand;
 use super::{Limiter, builder, bursty, manager, ms, multiplexed, reconnecting, sequence, store};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::server::Server;
@@ -159,22 +158,6 @@ fn leases_are_renewed_after_a_runtime_has_ended() {
     }
     drop(grant);
     until("the place is free", || other.blocking_try_acquire(1).is_ok());
-}
-
-/// The task that was to wake its callers ended with the first runtime.
-#[test]
-fn a_change_is_given_up_in_time_after_a_runtime_has_ended() {
-    let limiter = builder(bursty(10.0), Hand::default()).clock(Clock::tokio()).build();
-    let ended = one_thread();
-    let waiter = ended.block_on(async {
-        let mut waiter = limiter.acquire(1);
-        assert!((&mut waiter).now_or_never().is_none());
-        waiter
-    });
-    drop(ended);
-    let quota = in_time(move || one_thread().block_on(limiter.quota()).map(drop));
-    assert!(!store(quota).may_have_charged());
-    drop(waiter);
 }
 
 /// The reply finds its caller asleep, which then moves the clock.
