@@ -295,7 +295,7 @@ local latest = 0
 local function due(cost)
   local after, unknown, part = ready(cost)
   if latest > after then after = latest end
-  if pause > 0 and pause > after then after, part = pause, 0 end
+  if pause > after then after, part = pause, 0 end
   return after, unknown or opaque, part, after > 0 and math.min(math.ceil(after - 0.001), 562949953421311) or 0
 end
 local function block()

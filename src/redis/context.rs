@@ -116,6 +116,15 @@ mod tests {
     use crate::redis::{Reconnecting, RedisRateLimiter};
     use crate::{Rate, TokenBucket};
 
+    impl<P: Scripted> Context<P> {
+        /// The context of a limiter with this policy.
+        pub(in crate::redis) fn with(policy: P) -> Arc<Self> {
+            let connection = Reconnecting::open("redis://127.0.0.1/").expect("an address");
+            let limiter = RedisRateLimiter::new(policy, connection, "key");
+            Arc::clone(&limiter.shared.core.context)
+        }
+    }
+
     #[test]
     fn keys_that_fail_get_more_slots_as_they_are_answered_and_no_more_than_all() {
         let slots = Slots::new(18);
@@ -145,10 +154,8 @@ mod tests {
     /// A key that says more than an absent one is kept.
     #[test]
     fn a_key_is_kept_if_its_policy_was_set_or_has_a_version_or_does_not_begin_full() {
-        let connection = Reconnecting::open("redis://127.0.0.1/").expect("an address");
         let full = TokenBucket::new(Rate::per_second(5.0), 10);
-        let limiter = RedisRateLimiter::new(full.clone(), connection, "key");
-        let context = &*limiter.shared.core.context;
+        let context = Context::with(full.clone());
         let empty = full.clone().initial(0);
         for (policy, idle, rank, grace, is_kept) in [
             (&full, false, (0, 0), 0, false),

@@ -287,6 +287,7 @@ fn a_booking_of_a_caller_that_left_is_for_the_next() {
     let clock = ManualClock::new();
     let policy = SmoothBursty::new(Rate::per_second(20.0)).max_burst(ms(0));
     let [one, _other] = with_a_booking_left(&policy, &clock);
+    assert_eq!(one.stats().given_up, 1);
     let requests = one.counters().requests;
     // One that cannot wait for it does not get it.
     let refused = one.try_acquire(1).now_or_never().expect("at once");

@@ -117,6 +117,37 @@ fn a_lone_tenant_gets_the_whole_rate_and_pays_nothing_for_it_later() {
     assert_eq!((granted(&mut alone), granted(&mut other)), (20, 20));
 }
 
+#[test]
+fn a_tenant_that_asks_again_as_it_is_served_has_the_same_share() {
+    let (clock, limiter) = ten_a_second(0);
+    let mut flood = join(&limiter, "ann", 1, 100);
+    let mut again = join(&limiter, "bob", 1, 2);
+    for _ in 0..80 {
+        clock.advance(ms(100));
+        let served = granted(&mut again);
+        again.extend(join(&limiter, "bob", 1, served));
+    }
+    assert_eq!(granted(&mut flood), 40);
+}
+
+/// They took the turn of one caller again and again, and no tenant got any. Where no tenant waits they are ahead of it.
+#[test]
+fn callers_that_keep_coming_ahead_of_one_do_not_starve_a_tenant() {
+    for (tenants, share, is_served) in [(100, 40, true), (1, 1, false)] {
+        let (clock, limiter) = ten_a_second(0);
+        let mut tenant = join(&limiter, "ann", 1, tenants);
+        let plain = joins(limiter.acquire(1));
+        let ahead = || joins(limiter.acquire(1).ahead_by(MINUTE));
+        let mut urgent = vec![ahead(), ahead()];
+        for _ in 0..80 {
+            clock.advance(ms(100));
+            let served = granted(&mut urgent);
+            urgent.extend((0..served).map(|_| ahead()));
+        }
+        assert_eq!((granted(&mut tenant), plain.now_or_never().is_some()), (share, is_served));
+    }
+}
+
 /// Nor does its tenant lose anything by the last that leave.
 #[test]
 fn a_caller_that_leaves_delays_no_other() {

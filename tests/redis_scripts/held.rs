@@ -3,7 +3,7 @@
 use super::random::{Random, times};
 use super::server::Server;
 use super::simulation::{Simulation, nanos};
-use super::subject::{Call, START, Subject, Wait};
+use super::subject::{Call, START, Subject, Wait, pause};
 use crate::{FixedWindow, InFlight, Policy, Rate, Same, TokenBucket};
 use std::time::Duration;
 
@@ -109,6 +109,28 @@ fn a_turn_is_over_while_another_process_waits() {
     assert_eq!(ask(connection, &one, 106, 3), 0);
 }
 
+/// It would be ahead of one that has waited longer.
+#[test]
+fn a_process_begins_no_turn_within_its_share() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut subject = Subject::new(InFlight::new(3), "key", connection);
+    let mut now = START;
+    let mut ask = |id: &[u8; 8], held: f64, cost| {
+        (subject.id, subject.held, subject.listens) = (*id, vec![held], 10e6);
+        now += 1_000;
+        let call = Call { patience: 10_000_000, ..Call::new(cost, 0) };
+        subject.one(connection, now, call).1.outcome
+    };
+    assert_eq!(ask(b"a third ", 0.0, 3), 0);
+    assert_eq!(ask(b"another ", 0.0, 2), 1);
+    assert_eq!(ask(b"an asker", 0.0, 1), 1);
+    // Two come back: one for each.
+    assert_eq!(ask(b"a third ", 0.0, 1), 0);
+    assert_eq!(ask(b"an asker", 0.0, 1), 0);
+    assert_eq!(ask(b"an asker", 1.0, 1), 1);
+}
+
 /// It would never fit beside those that ask for little.
 #[test]
 fn a_process_that_waits_for_more_than_its_share_is_left_room() {
@@ -151,6 +173,11 @@ fn parts_with_places_in_flight() {
     subject.held = vec![0.0, 2.0];
     assert_eq!(subject.do_change(connection, START, b"HQ")[1..8], [3, 7, 0, 3, 9, 2, -1]);
     assert_eq!(subject.one(connection, START, Call::new((3, 1, 0), 0)).1.outcome, 0);
+    // In a pause no part limits.
+    (subject.key, subject.held) = ("paused".to_owned(), vec![0.0, 0.0]);
+    subject.do_change(connection, START, &pause(2e6));
+    let (_, answer) = subject.one(connection, START, Call::new((1, 0, 1), 0));
+    assert_eq!((answer.part, answer.wait), (0, Wait::Known(2_000_000)));
 }
 
 /// Six nested parts are still one script.

@@ -3,6 +3,7 @@
 use super::server::Server;
 use crate::redis::{Reconnecting, RedisRateLimiter};
 use crate::{Rate, TokenBucket};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn limiter(idle: Reconnecting) -> RedisRateLimiter<TokenBucket> {
@@ -34,4 +35,24 @@ async fn a_connection_that_refuses_ping_is_alive() {
     let before = Server::connections(connection);
     limiter.acquire(1).await.expect("granted");
     assert_eq!(Server::connections(connection), before);
+}
+
+/// It is tried for half of the deadline, which leaves time for another one.
+#[tokio::test]
+async fn a_connection_that_does_not_answer_is_replaced_in_time() {
+    let servers = [(); 2].map(|()| Server::start());
+    let clients = servers.each_ref().map(|server| {
+        server.connection();
+        server.client()
+    });
+    let made = AtomicUsize::new(0);
+    let connect = move || {
+        let client = clients[made.fetch_add(1, Ordering::Relaxed)].clone();
+        async move { client.get_multiplexed_async_connection().await }
+    };
+    let limiter = limiter(Reconnecting::by(connect, Duration::ZERO));
+    limiter.acquire(1).await.expect("granted");
+    servers[0].stop();
+    limiter.acquire(1).await.expect("granted");
+    assert_eq!(limiter.counters().failed, 0);
 }

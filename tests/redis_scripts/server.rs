@@ -30,6 +30,12 @@ impl Server {
         Self { process, port }
     }
 
+    /// It accepts requests, and does not answer.
+    pub(super) fn stop(&self) {
+        let id = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-STOP", &id]).status().expect("a program").success());
+    }
+
     pub(super) fn client(&self) -> redis::Client {
         self.client_of("")
     }

@@ -186,7 +186,7 @@ impl Reconnecting {
         Self::by(connect, IDLE)
     }
 
-    fn by<F, C>(connect: F, idle: Duration) -> Self
+    pub(crate) fn by<F, C>(connect: F, idle: Duration) -> Self
     where
         F: Fn() -> C + Send + Sync + 'static,
         C: Future<Output = Result<MultiplexedConnection, RedisError>> + Send + 'static,

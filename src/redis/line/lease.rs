@@ -133,7 +133,6 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redis::{Reconnecting, RedisRateLimiter};
     use crate::{InFlight, TokenBucket};
 
     const LEASE: Duration = Duration::from_secs(10);
@@ -157,9 +156,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_renewed_in_time_and_what_is_released_is_told() {
-        let connection = Reconnecting::open("redis://127.0.0.1/").expect("an address");
-        let limiter = RedisRateLimiter::new(InFlight::new(5), connection, "key");
-        let context = &*limiter.shared.core.context;
+        let context = &*Context::with(InFlight::new(5));
         let mut lease = Lease::default();
         assert!(lease.is_free() && lease.renew_at().is_none() && !lease.is_due(at(9)));
         lease.hold::<TokenBucket>(3);
@@ -191,9 +188,7 @@ mod tests {
     /// Others need not wait for a process that does not wait any more, once the key says that it does.
     #[test]
     fn the_end_of_a_wait_is_told_if_the_key_knows_of_it() {
-        let connection = Reconnecting::open("redis://127.0.0.1/").expect("an address");
-        let limiter = RedisRateLimiter::new(InFlight::new(5), connection, "key");
-        let context = &*limiter.shared.core.context;
+        let context = &*Context::with(InFlight::new(5));
         let mut lease = Lease::default();
         lease.stop_waiting();
         assert!(lease.is_free());
@@ -209,9 +204,7 @@ mod tests {
     /// After a failure the key may count what is not held: until the lease on it has ended there is something to tell.
     #[test]
     fn a_request_that_failed_is_made_good_while_a_lease_may_last() {
-        let connection = Reconnecting::open("redis://127.0.0.1/").expect("an address");
-        let limiter = RedisRateLimiter::new(InFlight::new(5), connection, "key");
-        let context = &*limiter.shared.core.context;
+        let context = &*Context::with(InFlight::new(5));
         let mut lease = Lease::default();
         lease.failed(context, at(1), false);
         assert!(lease.is_free());

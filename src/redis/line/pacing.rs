@@ -248,7 +248,6 @@ impl<C: Cost> Pacing<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redis::{Reconnecting, RedisRateLimiter};
     use crate::{Rate, TokenBucket};
 
     fn at(ms: u64) -> Nanos {
@@ -293,10 +292,7 @@ mod tests {
     /// with a pause for the others.
     #[test]
     fn the_next_request_reaches_about_as_many_as_were_booked() {
-        let connection = Reconnecting::open("redis://127.0.0.1/").expect("an address");
-        let policy = TokenBucket::new(Rate::per_second(5.0), 10);
-        let limiter = RedisRateLimiter::new(policy, connection, "key");
-        let context = &*limiter.shared.core.context;
+        let context = &*Context::with(TokenBucket::new(Rate::per_second(5.0), 10));
         let plan = |within, booked, first_due, last_due| {
             let mut pacing = Pacing::<u32>::new(1);
             pacing.reach = 16;

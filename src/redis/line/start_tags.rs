@@ -4,6 +4,9 @@
 //! order that stays as it is, so each waiter keeps the start with which it entered: the end of its tenant's call before
 //! it. A waiter that leaves frees its turn for all behind it, and its end for the next caller of its tenant if it
 //! was the last.
+//!
+//! A caller that goes ahead takes the turn of the first one that it overtakes. Where others wait it does not take a turn that
+//! another has had already: a stream of such callers would hold back all tenants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,9 +63,11 @@ impl StartTags {
         let price = Tenant::price(claim.tenant(), permits);
         let tenant = Tenant::id(claim.tenant());
         let lane = self.lanes.get(&tenant);
-        let overtaken = lane
-            .filter(|_| !claim.ahead().is_zero())
-            .and_then(|lane| lane.ends.keys().find(|tag| tag.arrival > arrival));
+        let overtaken = lane.filter(|_| !claim.ahead().is_zero()).and_then(|lane| {
+            let is_alone = lane.ends.len() == self.waiters.len();
+            let may_take = |tag: &Tag| is_alone || tag.start >= lane.served;
+            lane.ends.keys().find(|tag| tag.arrival > arrival && may_take(tag))
+        });
         let number = self.joined;
         let tag = match overtaken {
             Some(&tag) => Tag { arrival, number, ..tag },

@@ -189,8 +189,7 @@ impl<P: Scripted> KeyLine<P> {
         }
         // Another key may find out that Redis is back, but not whether this key can be reached.
         let is_needed = self.roster.waiting() > 0 || !self.outbox.is_empty();
-        let has_business =
-            is_needed || fails || self.lease.is_released() || self.lease.renew_at().is_some();
+        let has_business = is_needed || fails || !self.lease.is_free();
         let own = self.outage.retry_at();
         let again = match state {
             State::Up => own,

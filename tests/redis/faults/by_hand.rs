@@ -156,12 +156,16 @@ fn tickets_of_callers_that_left_are_handed_on_in_order() {
     assert_eq!(grant.waited(), ms(50));
 }
 
-/// The reply of a key in which this rate was set.
-fn other_policy(per_second: f64, generation: i64) -> Result<Reply, Failure> {
+/// The reply of a key with this rate, of this version and generation.
+pub(super) fn other_policy(
+    per_second: f64,
+    (version, generation): (u8, i64),
+) -> Result<Reply, Failure> {
     let mut parameters = Vec::new();
     bursty(per_second).write(&mut parameters);
     // The stamp, the version, and two ages.
     let mut bytes = vec![0; 16];
+    bytes[4] = version;
     bytes.extend(parameters.into_iter().flat_map(f64::to_le_bytes));
     Ok(Reply::PolicyMismatch("other".into(), generation, bytes))
 }
@@ -177,7 +181,7 @@ fn a_policy_set_without_a_reply_is_set_again() {
     assert!(store(set.now_or_never().expect("answered")).may_have_charged());
     let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
-    hand.answer(other_policy(30.0, 1));
+    hand.answer(other_policy(30.0, (0, 1)));
     assert!((&mut caller).now_or_never().is_none(), "the call is requested again");
     hand.answer(Ok(Reply::Numbers(vec![2])));
     hand.answer(Ok(Reply::Numbers(vec![1, 1])));
@@ -197,7 +201,7 @@ fn after_a_confirmed_set_the_next_policy_of_its_generation_is_adopted() {
     assert!(set.now_or_never().expect("set").is_ok());
     let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
-    hand.answer(other_policy(30.0, 1));
+    hand.answer(other_policy(30.0, (0, 1)));
     hand.answer(Ok(Reply::Numbers(vec![1, 1])));
     assert!(caller.now_or_never().expect("granted").is_ok());
     assert_eq!((limiter.rate(), hand.sent()), (Rate::per_second(30.0), 3));

@@ -23,6 +23,7 @@ mod recovery;
 mod refusals;
 mod report;
 mod restart;
+mod said;
 mod sender;
 mod settling;
 mod waiting;

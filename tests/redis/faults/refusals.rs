@@ -67,7 +67,9 @@ async fn out_of_memory() {
         refused("OOM with noeviction", name, "OOM", server, connection, mend).await;
     }
     let server = Server::with(&["--maxmemory-policy", "noeviction"]);
-    full("Reconnecting", &server, reconnecting(&server.url())).await;
+    let connection = reconnecting(&server.url());
+    full("Reconnecting", &server, connection.clone()).await;
+    assert_eq!(connection.connections(), 1, "a refusal is no reason to connect anew");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use futures::future::FutureExt;
 use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
-use tollgate::InFlight;
 use tollgate::redis::{RedisRateLimiter, State, Unavailable};
+use tollgate::{InFlight, ManualClock};
 
 use super::{Limiter, builder, bursty, manager, ms, multiplexed, reconnecting, sequence, store};
 use crate::support::proxy::{Mode, Proxy};
@@ -28,7 +28,7 @@ fn limiter(server: &Server) -> Limiter {
 
 /// Does something on another thread, and panics if it hangs.
 #[track_caller]
-fn in_time<R: Send + 'static>(act: impl FnOnce() -> R + Send + 'static) -> R {
+pub(super) fn in_time<R: Send + 'static>(act: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, over) = mpsc::channel();
     thread::spawn(move || done.send(act()));
     over.recv_timeout(LIMIT).expect("it does not hang")
@@ -158,6 +158,17 @@ fn leases_are_renewed_after_a_runtime_has_ended() {
     }
     drop(grant);
     until("the place is free", || other.blocking_try_acquire(1).is_ok());
+}
+
+/// The reply finds its caller asleep, which then moves the clock.
+#[test]
+fn a_reply_wakes_callers_on_a_clock_that_advances_by_itself() {
+    let server = Server::start();
+    let clock = ManualClock::auto_advance();
+    let limiter = builder(bursty(1.0), reconnecting(&server.url())).horizon(ms(60_000));
+    let limiter = limiter.clock(&clock).build();
+    in_time(move || (0..4).for_each(|_| drop(limiter.blocking_acquire(1).expect("granted"))));
+    assert!(clock.elapsed() > ms(2_000), "{:?}", clock.elapsed());
 }
 
 /// A request of a runtime that ends goes on, and so do callers of another that wait in the same queue.

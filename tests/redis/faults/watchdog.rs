@@ -8,6 +8,7 @@ use futures::future::FutureExt;
 use tollgate::redis::{Connection, Effect, Failure, Reply, Request, State, Task};
 use tollgate::{Clock, ManualClock};
 
+use super::sender::in_time;
 use super::wires::Hand;
 use super::{Limiter, builder, bursty, ms, reconnecting, store};
 use crate::support::server::Server;
@@ -139,8 +140,14 @@ impl Connection for Panics {
 
 #[test]
 fn a_panic_in_a_connection_ends_only_its_request() {
-    let limiter = builder(bursty(1e6), Panics::default()).build();
-    assert!(store(limiter.blocking_acquire(1)).may_have_charged());
+    // No time passes: its caller hears of it at once.
+    let builder = builder(bursty(1e6), Panics::default()).clock(ManualClock::new());
+    let limiter = builder.build();
+    let call = {
+        let limiter = limiter.clone();
+        move || limiter.blocking_acquire(1).map(drop)
+    };
+    assert!(store(in_time(call)).may_have_charged());
     until("it goes on", || limiter.blocking_acquire(1).is_ok());
     assert_eq!(limiter.state(), State::Up);
 }

@@ -37,9 +37,7 @@ local function refund(n, all, ago, is_last, _, is_paid)
     local left = math.min(all - ago * rate / 1000000, burst * rate / 1000000)
     n = (ago < 0 or is_paid) and 0 or math.max(math.min(n, left), 0)
   end
-  local before, full = level, -burst * rate / 1000000
   level = level - n
-  if level < full - rate / 1000000 then level = math.min(before, full) end
 end
 
 local function halt(duration)

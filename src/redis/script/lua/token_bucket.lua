@@ -46,11 +46,9 @@ local function forget()
 end
 --@ change
 
--- No more comes back than the store has room for; for the microsecond, see SmoothBursty.
+-- What the store has no room for is cut off by the next charge.
 local function refund(n, all, _, _, charge_sequence)
-  local before, full = level, -capacity - since_step(0) * rate / 1000000
   level = level - take_back(n, all, charge_sequence)
-  if level < full - rate / 1000000 then level = math.min(before, full) end
 end
 
 local function halt(duration, begins)
