@@ -395,7 +395,39 @@ impl Alarm {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{SystemTime, UNIX_EPOCH};
+
     use super::*;
+
+    /// Within an hour, as a calendar may be set meanwhile.
+    #[test]
+    fn a_clock_knows_the_calendar_but_one_for_tests_begins_at_the_epoch() {
+        let calendar = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+        let manual = ManualClock::new();
+        manual.advance(Duration::from_secs(3));
+        for clock in [Clock::system(), Clock::coarse()] {
+            let shown = clock.since_epoch() + clock.now().since(Nanos::ZERO);
+            assert!(shown.abs_diff(calendar).as_secs() < 3600, "{shown:?}");
+        }
+        assert_eq!(Clock::from(manual).since_epoch(), Duration::ZERO);
+    }
+
+    #[cfg(all(feature = "coarse", target_os = "linux"))]
+    #[test]
+    fn the_coarse_clock_shows_the_same_tick_many_times() {
+        let clock = Clock::coarse();
+        let mut times: Vec<_> = (0..1000).map(|_| clock.coarse_now()).collect();
+        times.dedup();
+        assert!(times.len() < 500, "{} ticks", times.len());
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn only_the_systems_time_goes_on_whatever_a_test_does() {
+        let is_real = |clock: Clock| clock.is_real();
+        assert!(is_real(Clock::system()) && is_real(Clock::coarse()));
+        assert!(!is_real(ManualClock::new().into()) && !is_real(Clock::read_by(|| Nanos::ZERO)));
+    }
 
     #[test]
     fn debug_shows_the_kind_and_no_internals() {

@@ -6,7 +6,7 @@ use super::{CachedGrant, CachedRateLimiter, slots, thread};
 use crate::limiter::{Granted, Limiter, Reservation};
 use crate::park::block_on;
 use crate::policy::{Policy, Rated};
-use crate::{Error, Gcra, ManualClock, Rate, RateLimiter, SmoothBursty, TokenBucket};
+use crate::{Error, Gcra, ManualClock, Part, Rate, RateLimiter, Same, SmoothBursty, TokenBucket};
 use proptest::prelude::*;
 
 /// One step: of which thread, and a number.
@@ -510,6 +510,27 @@ fn it_does_what_every_limiter_does() -> Result<(), Error> {
     let grant = block_on(Limiter::acquire(&limiter, 1))?;
     assert_eq!(Limiter::stats(&limiter).given_up, 1);
     grant.refund();
+    Ok(())
+}
+
+#[test]
+fn it_tells_what_it_was_built_with_and_which_rule_a_caller_waited_for() -> Result<(), Error> {
+    let clock = ManualClock::auto_advance();
+    let policy = TokenBucket::new(Rate::per_second(1000.0), 100);
+    let builder = RateLimiter::builder(policy.clone()).name("api").clock(&clock);
+    let limiter = builder.build_cached(4, 10);
+    clock.advance(Duration::from_secs(3));
+    assert_eq!((limiter.name(), limiter.clock().now().get()), (Some("api"), 3_000_000_000));
+    limiter.set_rate(Rate::per_second(2000.0));
+    assert_eq!(limiter.rate(), Rate::per_second(2000.0));
+
+    let rules = Same((policy, TokenBucket::new(Rate::per_second(1.0), 1)));
+    let limiter = RateLimiter::builder(rules).clock(clock).build_cached(4, 10);
+    for waits_for in [None, Some(1)] {
+        let grant = Limiter::blocking_acquire(&limiter, 1)?;
+        let waited = if waits_for.is_some() { Duration::from_secs(1) } else { Duration::ZERO };
+        assert_eq!((grant.waited(), grant.limited_by().map(Part::index)), (waited, waits_for));
+    }
     Ok(())
 }
 

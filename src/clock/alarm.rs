@@ -155,3 +155,37 @@ impl<K: AlarmKeeper> Drop for TimedAlarm<K> {
         self.unset();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Line;
+
+    impl OnAlarm for Line {
+        fn on_alarm(&self) {}
+
+        fn wake_all(&self) {}
+    }
+
+    #[test]
+    fn after_a_crowd_has_left_its_memory_is_given_back() {
+        let mut alarms = Alarms::default();
+        let time = |index: usize| Nanos::new(index as u64);
+        let line = || Weak::<Line>::new();
+        let ids: Vec<_> =
+            (0..=KEEP).map(|index| alarms.replace(None, time(index), line())).collect();
+        // One that leaves takes no other one's alarm with it.
+        assert!(alarms.remove(ids[KEEP]).is_some() && alarms.remove(ids[KEEP]).is_none());
+        assert!(alarms.lines.capacity() > KEEP);
+        for index in 0..KEEP {
+            let (due, _) = alarms.pop(Nanos::END).expect("an alarm");
+            assert_eq!(due, time(index));
+        }
+        assert_eq!((alarms.len(), alarms.lines.capacity()), (0, 0));
+        // A few need not come back for it.
+        let id = alarms.replace(None, time(1), line());
+        alarms.remove(id).expect("an alarm");
+        assert_ne!(alarms.lines.capacity(), 0);
+    }
+}

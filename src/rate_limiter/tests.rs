@@ -130,6 +130,17 @@ fn an_owned_future_has_a_share_until_it_is_dropped() {
 }
 
 #[test]
+fn a_caller_that_is_granted_as_soon_as_it_joins_has_not_waited() {
+    let limiter = in_flight(1);
+    let place = limiter.try_acquire(1).expect("free");
+    let mut future = limiter.acquire_owned(1);
+    assert!(poll(&mut future).is_pending());
+    drop(place);
+    assert_eq!(ready(&mut future).waited(), Duration::ZERO);
+    assert_eq!(limiter.waits().count(), 0);
+}
+
+#[test]
 fn a_future_that_is_refused_gives_its_share_back() {
     let limiter = in_flight(1);
     let mut future = limiter.acquire_owned(2);

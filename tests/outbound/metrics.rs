@@ -166,6 +166,24 @@ fn limiters_of_one_name_are_added_up_and_dropped_ones_stay() {
 }
 
 #[test]
+fn two_limiters_as_one_show_the_callers_of_both_queues() {
+    let (values, clock) = (Values::default(), ManualClock::new());
+    let both = search(&clock).and(&RateLimiter::with_clock(InFlight::new(1), &clock));
+    let publisher = Publisher::new();
+    publisher.add(&both);
+    with_local_recorder(&values, || {
+        let _place = both.blocking_try_acquire(1).expect("free");
+        let join = || both.acquire(1).reserve().expect("a place");
+        let _waiting = [join(), join()];
+        // The first one goes on to the second queue.
+        clock.advance(Duration::from_secs(1));
+        publisher.publish();
+        let shown = values.shown();
+        assert!(shown.contains(&"waiting limiter=search [2.0]".to_owned()), "{shown:?}");
+    });
+}
+
+#[test]
 fn all_keys_are_one_and_parts_have_a_label() {
     let (values, clock) = (Values::default(), ManualClock::auto_advance());
     let bucket = TokenBucket::new(Rate::per_second(1.0), 1);

@@ -38,6 +38,16 @@ fn a_clock_set_back_mints_nothing() {
 }
 
 #[test]
+fn a_clock_that_was_set_back_goes_on_from_there() {
+    let clock = ManualClock::new();
+    clock.set(secs(10));
+    clock.set(secs(4));
+    assert_eq!((clock.elapsed(), Clock::from(&clock).now()), (secs(4), Nanos::new(10_000_000_000)));
+    clock.advance(secs(3));
+    assert_eq!(clock.elapsed(), secs(7));
+}
+
+#[test]
 fn a_clock_that_jumps_to_and_fro_grants_no_more_than_one_that_does_not() {
     let (clock, limiter) = bursty(5.0);
     let mut granted = 0_u64;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::{
-    Error, FixedWindow, InFlight, ManualClock, Policy, QueueLimit, Rate, RateLimiter, Reservation,
-    SlidingWindowLog, SmoothBursty, TokenBucket,
+    Error, FixedWindow, InFlight, KeyedRateLimiter, Limiter as _, ManualClock, Policy, QueueLimit,
+    Rate, RateLimiter, Reservation, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
 use crate::support::{Limiter, busy, finishes, is_waiting, ms, outcome, secs, until, waited};
@@ -370,6 +370,24 @@ fn a_queue_that_was_empty_forgets_all_shares() {
     let second = join(&limiter, 1, 1, 2);
     clock.advance(ms(49_150));
     assert_eq!((granted(&limiter, 0, &first), granted(&limiter, 1, &second)), (1, 0));
+}
+
+/// At a key in use, whose calls all come to its queue.
+#[test]
+fn a_call_that_is_granted_while_no_caller_waits_takes_no_turn() {
+    let clock = ManualClock::new();
+    let policy = SmoothBursty::new(Rate::per_second(10.0)).max_burst(Duration::ZERO);
+    let limiter = KeyedRateLimiter::<u8, _>::with_clock(policy, &clock);
+    limiter.try_acquire(&7, 1).expect("a new key grants at once");
+    let used = limiter.reserve(&7, 1).expect("a place");
+    clock.advance(ms(200));
+    let key = limiter.at(7);
+    let join = |tenant, n| key.acquire_for(&tenant, n).reserve().expect("a place");
+    let big = join(0, 500);
+    assert_eq!((big.delay(), limiter.queue_len(&7)), (ms(0), 0));
+    let [first, second] = [0, 1].map(|tenant| join(tenant, 1));
+    assert_eq!((first.delay(), second.delay()), (secs(50), ms(50_100)));
+    drop(used);
 }
 
 #[test]

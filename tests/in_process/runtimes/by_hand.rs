@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use tollgate::{ExceedsCapacity, ManualClock, Nanos, Policy, RateLimiter, Ready};
+use tollgate::{ExceedsCapacity, InFlight, ManualClock, Nanos, Policy, RateLimiter, Ready};
 
 use crate::support::{busy, is_waiting, ms, outcome, secs, until};
 
@@ -97,4 +97,23 @@ fn a_thread_that_moves_the_clock_misses_no_waiter_that_joins() {
         until(|| done.load(Ordering::SeqCst) == round);
     }
     waiter.join().expect("no panic");
+}
+
+/// A simulation moves the clock to the next time at which something is due.
+#[test]
+fn nothing_is_due_once_no_caller_waits_for_a_time() {
+    let (clock, limiter) = busy(5.0);
+    let waiter = limiter.reserve(1).expect("a place");
+    assert_eq!(clock.next_due(), Some(ms(200)));
+    drop(waiter);
+    assert_eq!(clock.next_due(), None);
+    // A caller with a deadline leaves; when the place of the other one comes is unknown.
+    let limiter = RateLimiter::with_clock(InFlight::new(1), &clock);
+    let _place = limiter.try_acquire(1).expect("free");
+    let mut timed = limiter.try_acquire_timeout(1, secs(3));
+    let mut other = limiter.acquire(1);
+    assert!(is_waiting(&mut timed) && is_waiting(&mut other));
+    assert_eq!(clock.next_due(), Some(secs(3)));
+    drop(timed);
+    assert_eq!((clock.next_due(), limiter.queue_len()), (None, 1));
 }
