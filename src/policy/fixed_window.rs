@@ -104,9 +104,9 @@ impl FixedWindow {
         n <= self.limit && self.end(state) <= now
     }
 
+    /// It may lie after the clock's end, at which a window lasts.
     fn end(&self, state: &FixedWindowState) -> Nanos {
-        let end = state.start.saturating_add(signed(self.window));
-        Nanos::new(end.max(0).cast_unsigned())
+        Nanos::new(self.window.saturating_add_signed(state.start))
     }
 }
 

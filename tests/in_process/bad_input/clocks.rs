@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate::{
-    Clock, ManualClock, Nanos, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp,
+    Clock, FixedWindow, ManualClock, Nanos, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp,
 };
 
 use crate::support::bucket::Bucket;
@@ -137,6 +137,19 @@ fn a_clock_stops_at_its_end() {
     assert_eq!(Clock::from(&clock).now(), Nanos::END);
     clock.set(Duration::ZERO);
     assert_eq!(clock.elapsed(), Duration::ZERO);
+}
+
+/// Where the clock stops no window ends, and none is used up twice.
+#[test]
+fn a_window_at_the_end_of_the_clock_holds_its_limit() {
+    let clock = ManualClock::new();
+    clock.advance(Duration::MAX);
+    let policy = FixedWindow::new(100, secs(1));
+    for policy in [policy.clone(), policy.aligned(Duration::ZERO)] {
+        let limiter = RateLimiter::with_clock(policy, &clock);
+        assert!(limiter.try_acquire(100).is_ok());
+        assert!(limiter.try_acquire(1).is_err());
+    }
 }
 
 /// At the end of the clock, ready requests are granted. Other calls get the true wait, and wait for
