@@ -156,23 +156,26 @@ impl<K: AlarmKeeper> Drop for TimedAlarm<K> {
     }
 }
 
+/// A limiter that does nothing at an alarm.
+#[cfg(test)]
+pub(super) struct Silent;
+
+#[cfg(test)]
+impl OnAlarm for Silent {
+    fn on_alarm(&self) {}
+
+    fn wake_all(&self) {}
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Line;
-
-    impl OnAlarm for Line {
-        fn on_alarm(&self) {}
-
-        fn wake_all(&self) {}
-    }
 
     #[test]
     fn after_a_crowd_has_left_its_memory_is_given_back() {
         let mut alarms = Alarms::default();
         let time = |index: usize| Nanos::new(index as u64);
-        let line = || Weak::<Line>::new();
+        let line = || Weak::<Silent>::new();
         let ids: Vec<_> =
             (0..=KEEP).map(|index| alarms.replace(None, time(index), line())).collect();
         // One that leaves takes no other one's alarm with it.

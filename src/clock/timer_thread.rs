@@ -268,13 +268,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-
-    struct Limiter;
-
-    impl OnAlarm for Limiter {
-        fn on_alarm(&self) {}
-        fn wake_all(&self) {}
-    }
+    use crate::clock::alarm::Silent;
 
     #[test]
     fn a_slack_is_rounded_down_to_a_power_of_two() {
@@ -288,7 +282,7 @@ mod tests {
     #[test]
     fn a_round_is_not_before_an_alarm_is_due_and_late_by_the_slack_at_most() {
         let micros = |micros: u64| Nanos::new(micros * 1000);
-        let line: Weak<dyn OnAlarm> = Weak::<Limiter>::new();
+        let line: Weak<dyn OnAlarm> = Weak::<Silent>::new();
         let mut schedule = Schedule { last: micros(10_000), ..Schedule::default() };
         assert_eq!(schedule.next(), None);
         let next = |schedule: &Schedule| schedule.next().map(|next| next.get() / 1000);
@@ -322,7 +316,7 @@ mod tests {
             _ => Ok(()),
         };
         let thread: &'static TimerThread = Box::leak(Box::new(thread));
-        let line: Weak<dyn OnAlarm> = Weak::<Limiter>::new();
+        let line: Weak<dyn OnAlarm> = Weak::<Silent>::new();
         let set = |_| {
             thread.change(Slack::AUTO, |alarms| alarms.replace(None, Nanos::new(5), line.clone()));
             (TRIES.load(Ordering::SeqCst), thread.schedule.lock().running)

@@ -24,7 +24,7 @@ fn a_process_waits_while_it_has_waiters() {
     hand.answer(Ok(Reply::Number(0)));
     assert!(caller.now_or_never().expect("answered").is_ok());
     hand.send();
-    assert!(hand.sent() == 2 && !listens(), "what came back is told");
+    assert!(hand.sent() == 2 && !listens(), "the key hears that it came back");
 }
 
 /// The policy that is in force instead is not its own.
