@@ -1,11 +1,9 @@
 //! How far the sweeps have come: those by calls, and the rounds of the alarm.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use super::segments::Visit;
-use super::shard::SHARDS;
 use crate::clock::Alarm;
 use crate::sync::Mutex;
 use crate::units::Nanos;
@@ -40,7 +38,8 @@ pub(super) struct Round {
     /// How many keys it has removed, and when the first of those that stay is idle.
     pub(super) went: usize,
     pub(super) earliest: Nanos,
-    /// Whether there are keys of which this is not known: with waiters, or grants that are kept.
+    /// Whether there are keys of which this is not known: with waiters, or grants that are kept, or behind a key at which
+    /// the policy panics.
     pub(super) unknown: bool,
     /// How long it is to the next look at those.
     pub(super) patience: Duration,
@@ -69,21 +68,5 @@ impl Sweeps {
     #[inline]
     pub(super) fn calls(&self) -> usize {
         self.calls.load(Ordering::Relaxed)
-    }
-}
-
-/// A step of the round: if a policy panics, the next one begins at another shard.
-pub(super) struct Turn<'a> {
-    pub(super) rounds: &'a Mutex<Option<Round>>,
-    pub(super) round: Option<Round>,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let round = self.round.take().map(|round| match thread::panicking() {
-            true => Round { shard: (round.shard + 1) % SHARDS, hand: None, ..round },
-            false => round,
-        });
-        *self.rounds.lock() = round;
     }
 }

@@ -4,10 +4,11 @@
 //! at a time.
 
 use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::entry::{Entry, Record, Slot};
-use super::round::{CALLS_PER_SWEEP, Round, SPAN, Sweeps, Turn};
+use super::round::{CALLS_PER_SWEEP, Round, SPAN, Sweeps};
 use super::segments::{Place, Visit};
 use super::shard::{SHARDS, Shard};
 use super::table::Table;
@@ -305,18 +306,27 @@ where
     fn on_alarm(&self) {
         let round = self.sweeps.round.lock().take();
         // A key that is dropped may run anything, and so be in the midst of a step.
-        let Some(round) = round else { return };
-        let mut turn = Turn { rounds: &self.sweeps.round, round: Some(round) };
+        let Some(mut round) = round else { return };
         self.sweeps.due.store(NEVER.get(), Ordering::SeqCst);
-        let next = turn.round.as_mut().and_then(|round| self.step(round));
-        drop(turn);
+        let stepped = catch_unwind(AssertUnwindSafe(|| self.step(&mut round)));
+        let next = match stepped {
+            Ok(next) => next,
+            // A policy has panicked at a key: the next step goes on behind its shard.
+            Err(_) => {
+                round.shard = (round.shard + 1) % SHARDS;
+                (round.hand, round.unknown) = (None, true);
+                Some(self.clock.now().saturating_add(SPAN))
+            }
+        };
+        *self.sweeps.round.lock() = Some(round);
         if let Some(next) = next {
             self.set_alarm(next);
         }
+        if let Err(panic) = stepped {
+            resume_unwind(panic);
+        }
     }
 
-    /// A policy has panicked at a key.
-    fn wake_all(&self) {
-        self.set_alarm(self.clock.now().saturating_add(SPAN));
-    }
+    /// No caller waits for this alarm, and it is set again even if a policy panics.
+    fn wake_all(&self) {}
 }

@@ -1,5 +1,6 @@
 //! A policy that panics once, anywhere: the caller that meets the panic gets it, and all others go on.
 
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -234,4 +235,27 @@ fn a_panic_over_an_idle_key_costs_no_room_for_others() {
         assert!(granted, "{key}");
     }
     assert_eq!(limiter.len(), usize::try_from(KEYS).expect("small"));
+}
+
+#[test]
+fn a_panic_over_one_idle_key_keeps_the_alarm_from_no_other() {
+    let clock = ManualClock::new();
+    let broken = Broken::new();
+    let idle_at = broken.idle_at.clone();
+    let policy_of = move |&key: &u64| if key == 0 { broken.clone() } else { Broken::new() };
+    let limiter = KeyedRateLimiter::builder_with_policies(policy_of)
+        .clock(&clock)
+        // The same shards each time, and that of the key neither the first nor the last.
+        .hasher(BuildHasherDefault::<DefaultHasher>::default())
+        .build();
+    for key in 0..3_000 {
+        limiter.try_acquire(&key, 1).expect("a full bucket");
+    }
+    idle_at.set(1);
+    assert!(panics(|| clock.advance(secs(10))));
+    assert!(limiter.len() > 200, "{} keys: of the last shards", limiter.len());
+    clock.advance(secs(10));
+    assert!((1..40).contains(&limiter.len()), "{} keys: of one shard", limiter.len());
+    clock.advance(secs(20));
+    assert_eq!(limiter.len(), 0);
 }

@@ -37,6 +37,16 @@ fn a_future_that_was_not_polled_was_never_there() {
 }
 
 #[test]
+fn a_future_shows_where_its_caller_stands() {
+    let (_, limiter) = limiter();
+    let [mut first, mut second] = [1, 2].map(|n| limiter.acquire("a", n));
+    assert_eq!(format!("{first:?}"), "Acquire { cost: 1, place: outside, .. }");
+    assert!(outcome(&mut first).is_ok() && is_waiting(&mut second));
+    assert_eq!(format!("{first:?}"), "Acquire { cost: 1, place: over, .. }");
+    assert_eq!(format!("{second:?}"), "Acquire { cost: 2, place: waiting, .. }");
+}
+
+#[test]
 fn try_acquire_does_not_overtake_waiters() {
     let (clock, limiter) = limiter();
     limiter.try_acquire("a", 1).expect("prepaid");

@@ -399,3 +399,15 @@ fn a_crowd_of_interactive_callers_finds_its_places_quickly() {
         assert_eq!(limiter.queue_len(), 100_001);
     }
 }
+
+#[test]
+fn a_caller_that_goes_ahead_at_once_has_not_waited() {
+    let policy = TokenBucket::new(Rate::per_second(10.0), 5);
+    let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    limiter.try_acquire(2).expect("five are there");
+    let mut waiter = limiter.acquire(5);
+    assert!(is_waiting(&mut waiter));
+    let mut urgent = limiter.acquire_owned(1).ahead_by(secs(1));
+    assert_eq!(outcome(&mut urgent).expect("three are there").waited(), ms(0));
+    assert_eq!(limiter.waits().count(), 0);
+}
