@@ -110,10 +110,10 @@ pub(crate) fn paused() -> tokio::runtime::Runtime {
 #[track_caller]
 pub(crate) fn finishes<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
-    let worker = thread::spawn(move || {
-        // The receiver is gone if the work took too long.
-        let _ = done.send(work());
-    });
+    // The receiver is gone if the work took too long.
+    let send = move || _ = done.send(work());
+    // Of one type, so that the start of a thread is compiled once.
+    let worker = thread::spawn(Box::new(send) as Box<dyn FnOnce() + Send>);
     match result.recv_timeout(LIMIT) {
         Ok(result) => result,
         Err(RecvTimeoutError::Timeout) => panic!("still not done after {LIMIT:?}"),
