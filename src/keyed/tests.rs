@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::KeyedRateLimiter;
 use super::round::SPAN;
-use crate::clock::ManualClock;
+use crate::clock::{Clock, ManualClock};
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::policy::in_flight::InFlight;
@@ -257,4 +257,18 @@ fn a_key_keeps_the_levels_of_its_store_only_while_a_grant_can_be_settled() {
     clock.advance(Duration::from_secs(1));
     limiter.try_acquire(&1, 1).expect("its ticket has come");
     assert!(!has_levels());
+}
+
+/// An alarm of tokio's clock would move paused time while no caller waits.
+#[cfg(feature = "tokio")]
+#[test]
+fn idle_keys_set_no_alarm_by_the_clock_of_tokio() {
+    let alarm = |clock: Clock| {
+        let policy = SmoothBursty::new(Rate::per_second(1.0));
+        let limiter = KeyedRateLimiter::<u64, _>::with_clock(policy, clock);
+        limiter.try_acquire(&1, 1).expect("a full store");
+        limiter.table.sweeps.alarm.lock().is_some()
+    };
+    assert!(alarm(ManualClock::new().into()));
+    assert!(!alarm(Clock::tokio()));
 }

@@ -82,6 +82,7 @@ fn the_error_says_how_many() {
         "the limit of 0 keys is reached and no key is idle; raise `max_keys` or use fewer keys"
     );
     assert_eq!((error.retry_after(), error.part().map(tollgate::Part::index)), (None, None));
+    assert_eq!(limiter.stats().refused, 1);
 }
 
 /// An attack by keys of which each is seen once.
