@@ -212,6 +212,18 @@ fn the_part_that_is_ready_last_is_named() {
     assert_eq!(named((4, 0, 0, 1)), (Some(0), Some(secs(4))));
 }
 
+/// Although it asks for nothing of that one.
+#[test]
+fn a_caller_behind_others_names_the_part_that_they_wait_for() {
+    let (_, limiter) = on_hold((part(10), part(5)));
+    limiter.try_acquire((1, 5)).expect("all are there");
+    let mut first = limiter.acquire((1, 1));
+    assert!(is_waiting(&mut first));
+    let error = limiter.try_acquire((1, 0)).expect_err("one is ahead");
+    let part = error.part().map(tollgate::Part::index);
+    assert_eq!((part, error.retry_after()), (Some(1), Some(secs(10))));
+}
+
 #[test]
 fn all_callers_share_one_queue() {
     let (clock, limiter) = on_hold((part(1), InFlight::new(1)));
