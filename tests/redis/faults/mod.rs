@@ -27,6 +27,7 @@ mod said;
 mod sender;
 mod settling;
 mod waiting;
+mod wakers;
 mod watchdog;
 mod wires;
 mod without;
