@@ -294,6 +294,32 @@ fn a_quota_takes_no_key_over() {
     assert_eq!(process.rate(), 300.0);
 }
 
+/// Such as a pause: it holds under the policy of the process that asks for it.
+#[test]
+fn a_change_takes_a_key_over_as_a_call_does() {
+    let fleet = Fleet::new();
+    let process = fleet.start(bursty(100.0));
+    assert_eq!(process.rate(), 100.0);
+    let later = fleet.version(1, bursty(300.0));
+    later.limiter.resume().now_or_never().expect("an answer").expect("done");
+    assert_eq!(process.rate(), 300.0);
+}
+
+/// One that starts later does so after ten seconds.
+#[test]
+fn a_process_that_started_before_takes_a_key_over_after_more_than_ten_minutes() {
+    for (quiet, rate) in [(600, 100.0), (601, 300.0)] {
+        let fleet = Fleet::new();
+        let before = fleet.start(bursty(300.0));
+        fleet.start(bursty(50.0)).call();
+        fleet.clock.advance(11 * SECOND);
+        assert_eq!(fleet.start(bursty(100.0)).rate(), 100.0);
+        fleet.clock.advance(quiet * SECOND);
+        before.call();
+        assert_eq!(before.limiter.rate().as_per_second(), rate, "after {quiet} seconds");
+    }
+}
+
 /// A monitor that has the policy of a fleet that has gone does not keep it alive.
 #[test]
 fn a_quota_does_not_keep_a_policy() {

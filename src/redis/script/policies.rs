@@ -205,11 +205,12 @@ fn write_sliding(limit: u32, span: Span, parameters: &mut Vec<f64>) {
     parameters.extend([f64::from(limit), micros(u128::from(window)), micros(u128::from(part))]);
 }
 
+/// Its part may be of no length: then it is that of neither policy.
 fn read_sliding(parameters: &mut dyn Iterator<Item = f64>) -> Option<(u32, Span)> {
     let limit = number(parameters.next()?)?;
     let window = saturating_nanos(window(parameters.next()?)?);
     let part = saturating_nanos(span(parameters.next()?)?);
-    (part > 0).then_some((limit, Span { part, window }))
+    Some((limit, Span { part, window }))
 }
 
 impl Scripted for SlidingWindowLog {
@@ -371,6 +372,17 @@ mod tests {
             [[7.0, 2e6, 0.0], [7.0, 0.0, 5e5], [-1.0, 2e6, 5e5], [4_294_967_296.0, 2e6, 5e5]]
         {
             assert_eq!(read(counter.clone(), &none), None, "{none:?}");
+            assert_eq!(read(log.clone(), &none), None, "{none:?}");
         }
+        // A constructor would panic at a window of no length, or beyond the horizon.
+        let window = FixedWindow::new(9, second);
+        assert_eq!(read(window.clone(), &[7.0, 1e6, -1.0]), Some(FixedWindow::new(7, second)));
+        assert_eq!(read(window, &[7.0, 0.0, -1.0]), None);
+        let bucket = TokenBucket::new(Rate::per_second(1.0), 9);
+        let longer = TokenBucket::new(Rate::per_second(2.0), 7);
+        let read_bucket = |period| read(bucket.clone(), &[2.0, 7.0, 7.0, period]);
+        assert_eq!(read_bucket(0.0), Some(longer.clone()));
+        assert_eq!(read_bucket(1e6), Some(longer.refill_every(second)));
+        assert_eq!(read_bucket(1e18), None);
     }
 }

@@ -7,6 +7,7 @@ mod by_hand;
 #[cfg(target_os = "linux")]
 mod clock_steps;
 mod cluster;
+mod crowds;
 mod denials;
 mod failover;
 mod keys;

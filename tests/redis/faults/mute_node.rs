@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use futures::future::FutureExt;
 use tokio::time::Instant;
 use tollgate::redis::{Connection, Effect, Failure, RedisRateLimiter, Reply, Request, State, Task};
-use tollgate::{Clock, Error, SmoothBursty};
+use tollgate::{Clock, Error, ManualClock, SmoothBursty};
 
-use super::{bursty, ms, store};
+use super::by_hand::refused;
+use super::wires::Hand;
+use super::{builder, bursty, ms, store};
 
 /// Answers within a millisecond, but for the keys of one node, which get no answer.
 #[derive(Clone)]
@@ -79,5 +82,28 @@ async fn three_thousand_keys_of_a_mute_node_do_not_hold_up_the_others() {
             assert!(time <= DEADLINE + ms(2), "{time:?}");
         }
     }
+    assert_eq!(limiter.state(), State::Up);
+}
+
+/// Nothing is known of its turn: what keeps it is the node of its key, though Redis answers for another.
+#[test]
+fn a_timeout_while_requests_for_one_key_fail_is_not_reported_as_a_denial() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let mut other = limiter.at("other").acquire(1);
+    assert!((&mut other).now_or_never().is_none());
+    hand.send();
+    let mut caller = limiter.try_acquire_timeout(1, ms(100));
+    assert!((&mut caller).now_or_never().is_none());
+    hand.send();
+    clock.advance(ms(1));
+    hand.answer(Ok(Reply::Number(0)));
+    assert!(other.now_or_never().expect("granted").is_ok());
+    // It is repeated at once.
+    hand.answer(refused());
+    clock.advance(ms(98));
+    assert!((&mut caller).now_or_never().is_none());
+    clock.advance(ms(1));
+    assert!(store(caller.now_or_never().expect("answered")).is_unavailable());
     assert_eq!(limiter.state(), State::Up);
 }
