@@ -305,18 +305,31 @@ fn a_change_takes_a_key_over_as_a_call_does() {
     assert_eq!(process.rate(), 300.0);
 }
 
-/// One that starts later does so after ten seconds.
+/// A process that started after the one that brought the policy does so after more than ten seconds, any other after
+/// more than ten minutes.
 #[test]
-fn a_process_that_started_before_takes_a_key_over_after_more_than_ten_minutes() {
-    for (quiet, rate) in [(600, 100.0), (601, 300.0)] {
+fn a_policy_is_in_force_for_as_long_as_its_fleet_may_be_quiet() {
+    let rate = |process: &Process<SmoothBursty>| {
+        process.call();
+        process.limiter.rate().as_per_second()
+    };
+    for (quiet, taken_over) in [(10, 50.0), (11, 100.0)] {
         let fleet = Fleet::new();
-        let before = fleet.start(bursty(300.0));
+        fleet.start(bursty(50.0)).call();
+        fleet.clock.advance(quiet * SECOND);
+        let later = fleet.start(bursty(100.0));
+        assert_eq!(rate(&later), taken_over, "after {quiet} seconds");
+    }
+    for (quiet, taken_over) in [(600, 100.0), (601, 300.0)] {
+        let fleet = Fleet::new();
         fleet.start(bursty(50.0)).call();
         fleet.clock.advance(11 * SECOND);
-        assert_eq!(fleet.start(bursty(100.0)).rate(), 100.0);
+        // They start at the same time.
+        let (brings, other) = (fleet.start(bursty(100.0)), fleet.start(bursty(300.0)));
+        assert_eq!(rate(&brings), 100.0);
+        drop(brings);
         fleet.clock.advance(quiet * SECOND);
-        before.call();
-        assert_eq!(before.limiter.rate().as_per_second(), rate, "after {quiet} seconds");
+        assert_eq!(rate(&other), taken_over, "after {quiet} seconds");
     }
 }
 

@@ -55,7 +55,7 @@ fn a_reservation_waits_for_the_answer_of_the_request_that_reaches_it() {
     }
 }
 
-/// One that goes ahead of the last of them only.
+/// Also those that go ahead of some of them.
 #[test]
 fn newcomers_behind_a_crowd_are_all_answered() {
     let clock = ManualClock::new();
@@ -70,13 +70,20 @@ fn newcomers_behind_a_crowd_are_all_answered() {
     };
     let (first, last) = (joins(newcomer()), joins(newcomer()));
     let between = joins(newcomer().ahead_by(ms(15)));
+    let ahead = joins(newcomer().ahead_by(ms(35)));
     hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
     // After the eight that a request reaches.
-    let answers = [4_000, 4_100, 4_200].map(refused);
+    let answers = [4_000, 4_100, 4_200, 4_300].map(refused);
     hand.answer(Ok(later(8, 2_000, &answers)));
-    let waits = [first, between, last]
+    let waits = [ahead, first, between, last]
         .map(|caller| denied(caller.now_or_never().expect("an answer")).as_millis());
-    assert_eq!(waits, [4_000, 4_100, 4_200]);
+    assert_eq!(waits, [4_000, 4_100, 4_200, 4_300]);
+}
+
+/// Whether the last request asks for a booking so far ahead at most.
+fn reaches(hand: &Hand, millis: f64) -> bool {
+    let limit = (millis * 1e3).to_le_bytes();
+    hand.last().concat().windows(8).any(|bytes| bytes == limit)
 }
 
 /// The horizon yields less than it needs, so it is booked farther ahead each time.
@@ -91,15 +98,12 @@ fn a_large_caller_that_others_pass_reaches_farther_while_newcomers_ask_behind_it
     // The next is asked for while it is not time for the first one, and the one behind that when it is.
     let mut early = joins(limiter.try_acquire_timeout(5, ms(10_000)));
     hand.send();
+    assert!(reaches(&hand, 781.25) && !reaches(&hand, 2_000.0), "{:?}", hand.last());
     clock.advance(ms(100));
     let _newcomer = joins(limiter.try_acquire_timeout(5, ms(10_000)));
     hand.answer(Ok(Reply::Number(refused(11_000))));
     assert!((&mut early).now_or_never().expect("an answer").is_err());
     hand.send();
-    let reaches = |millis: f64| {
-        let limit = (millis * 1e3).to_le_bytes();
-        hand.last().concat().windows(8).any(|bytes| bytes == limit)
-    };
     // Twice the horizon; those behind it three quarters and one step.
-    assert!(reaches(2_000.0) && reaches(781.25), "{:?}", hand.last());
+    assert!(reaches(&hand, 781.25) && reaches(&hand, 2_000.0), "{:?}", hand.last());
 }
