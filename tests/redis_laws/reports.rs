@@ -74,7 +74,7 @@ fn the_counts_of_forgotten_keys_stay_in_the_sum() {
 }
 
 #[test]
-fn a_limiter_its_builder_and_its_grants_say_what_they_are() {
+fn a_limiter_its_builder_its_calls_and_its_grants_say_what_they_are() {
     let (clock, key) = (ManualClock::new(), new_key());
     let policy = SmoothBursty::new(Rate::per_second(1.0)).max_burst(Duration::ZERO);
     let builder = RedisRateLimiter::builder(policy, Manual::new(&clock), &*key);
@@ -83,7 +83,9 @@ fn a_limiter_its_builder_and_its_grants_say_what_they_are() {
     let grant = limiter.acquire(3).now_or_never().expect("an answer").expect("it is prepaid");
     assert_eq!(format!("{grant:?}"), "RedisGrant { cost: 3, waited: 0ns, .. }");
     let mut caller = limiter.acquire(1);
+    assert_eq!(format!("{caller:?}"), "Acquire { cost: 1, place: outside, .. }");
     assert!((&mut caller).now_or_never().is_none());
+    assert_eq!(format!("{caller:?}"), "Acquire { cost: 1, place: waiting, .. }");
     let shown = format!("{limiter:?}");
     let begins =
         format!("RedisRateLimiter {{ name: \"search\", key: {key:?}, policy: SmoothBursty {{");

@@ -384,5 +384,25 @@ mod tests {
         assert_eq!(read_bucket(0.0), Some(longer.clone()));
         assert_eq!(read_bucket(1e6), Some(longer.refill_every(second)));
         assert_eq!(read_bucket(1e18), None);
+        // On a grid that begins with the epoch, and without one.
+        let aligned = FixedWindow::new(7, second).aligned(Duration::ZERO);
+        assert_eq!(read(FixedWindow::new(9, second), &[7.0, 1e6, 0.0]), Some(aligned));
+        let leaky = LeakyBucket::new(Rate::per_second(1.0), 9);
+        let rate = Rate::per_second(2.0);
+        assert_eq!(read(leaky.clone(), &[2.0, 7.0, 1.0]), Some(LeakyBucket::meter(rate, 7)));
+        assert_eq!(read(leaky, &[2.0, 7.0, 0.0]), Some(LeakyBucket::new(rate, 7)));
+    }
+
+    /// An absent key is as all of them are at first, or none of it is known.
+    #[test]
+    fn several_limits_begin_idle_if_each_of_them_does() {
+        let full = TokenBucket::new(Rate::per_second(1.0), 9);
+        let empty = full.clone().initial(0);
+        assert!(full.starts_idle() && !empty.starts_idle());
+        for (other, is_idle) in [(full.clone(), true), (empty, false)] {
+            assert_eq!([full.clone(), other.clone()].starts_idle(), is_idle);
+            assert_eq!((full.clone(), other.clone()).starts_idle(), is_idle);
+            assert_eq!(Same((full.clone(), other)).starts_idle(), is_idle);
+        }
     }
 }

@@ -55,7 +55,7 @@ fn a_reservation_waits_for_the_answer_of_the_request_that_reaches_it() {
     }
 }
 
-/// Also those that go ahead of some of them.
+/// Also those that go ahead of others, and though one of them leaves.
 #[test]
 fn newcomers_behind_a_crowd_are_all_answered() {
     let clock = ManualClock::new();
@@ -69,8 +69,9 @@ fn newcomers_behind_a_crowd_are_all_answered() {
         limiter.try_acquire_timeout(1, ms(1_000))
     };
     let (first, last) = (joins(newcomer()), joins(newcomer()));
-    let between = joins(newcomer().ahead_by(ms(15)));
-    let ahead = joins(newcomer().ahead_by(ms(35)));
+    let ahead = joins(newcomer().ahead_by(ms(25)));
+    let between = joins(newcomer().ahead_by(ms(25)));
+    drop(joins(newcomer()));
     hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
     // After the eight that a request reaches.
     let answers = [4_000, 4_100, 4_200, 4_300].map(refused);
@@ -78,6 +79,24 @@ fn newcomers_behind_a_crowd_are_all_answered() {
     let waits = [ahead, first, between, last]
         .map(|caller| denied(caller.now_or_never().expect("an answer")).as_millis());
     assert_eq!(waits, [4_000, 4_100, 4_200, 4_300]);
+}
+
+#[test]
+fn a_request_asks_for_1024_callers_at_most() {
+    let (limiter, hand) = limiter(&ManualClock::new());
+    let _crowd = twenty(&limiter, &hand, 1, 2_000);
+    let mut quota = Box::pin(limiter.quota());
+    assert!((&mut quota).now_or_never().is_none());
+    hand.send();
+    let newcomer = |_| joins(limiter.try_acquire_timeout(1, ms(1_000)));
+    let mut newcomers: Vec<_> = (0..1_020).map(newcomer).collect();
+    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    // After the eight that a request reaches.
+    hand.answer(Ok(later(8, 2_000, &[refused(4_000); 1_016])));
+    for newcomer in newcomers.drain(..1_016) {
+        denied(newcomer.now_or_never().expect("an answer"));
+    }
+    assert!(newcomers.into_iter().all(|caller| caller.now_or_never().is_none()));
 }
 
 /// Whether the last request asks for a booking so far ahead at most.

@@ -82,6 +82,7 @@ async fn a_reply_that_is_here_when_a_stopped_process_goes_on_counts() {
     assert!(caller.now_or_never().expect("answered").is_ok());
     let counters = limiter.counters();
     assert_eq!((counters.answered, counters.lost, counters.failed), (1, 0, 0));
+    assert_eq!(counters.latency, ms(500) + HORIZON);
 }
 
 #[tokio::test(start_paused = true)]
