@@ -294,6 +294,45 @@ fn a_quota_takes_no_key_over() {
     assert_eq!(process.rate(), 300.0);
 }
 
+/// Such as a pause: it holds under the policy of the process that asks for it.
+#[test]
+fn a_change_takes_a_key_over_as_a_call_does() {
+    let fleet = Fleet::new();
+    let process = fleet.start(bursty(100.0));
+    assert_eq!(process.rate(), 100.0);
+    let later = fleet.version(1, bursty(300.0));
+    later.limiter.resume().now_or_never().expect("an answer").expect("done");
+    assert_eq!(process.rate(), 300.0);
+}
+
+/// A process that started after the one that brought the policy does so after more than ten seconds, any other after
+/// more than ten minutes.
+#[test]
+fn a_policy_is_in_force_for_as_long_as_its_fleet_may_be_quiet() {
+    let rate = |process: &Process<SmoothBursty>| {
+        process.call();
+        process.limiter.rate().as_per_second()
+    };
+    for (quiet, taken_over) in [(10, 50.0), (11, 100.0)] {
+        let fleet = Fleet::new();
+        fleet.start(bursty(50.0)).call();
+        fleet.clock.advance(quiet * SECOND);
+        let later = fleet.start(bursty(100.0));
+        assert_eq!(rate(&later), taken_over, "after {quiet} seconds");
+    }
+    for (quiet, taken_over) in [(600, 100.0), (601, 300.0)] {
+        let fleet = Fleet::new();
+        fleet.start(bursty(50.0)).call();
+        fleet.clock.advance(11 * SECOND);
+        // They start at the same time.
+        let (brings, other) = (fleet.start(bursty(100.0)), fleet.start(bursty(300.0)));
+        assert_eq!(rate(&brings), 100.0);
+        drop(brings);
+        fleet.clock.advance(quiet * SECOND);
+        assert_eq!(rate(&other), taken_over, "after {quiet} seconds");
+    }
+}
+
 /// A monitor that has the policy of a fleet that has gone does not keep it alive.
 #[test]
 fn a_quota_does_not_keep_a_policy() {

@@ -5,6 +5,7 @@
 mod ahead;
 mod closing;
 mod corrections;
+mod crowd;
 mod deploys;
 #[path = "../faces/mod.rs"]
 mod faces;

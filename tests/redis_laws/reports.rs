@@ -4,6 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::FutureExt;
+#[cfg(feature = "metrics")]
+use metrics_exporter_prometheus::PrometheusBuilder;
+#[cfg(feature = "metrics")]
+use tollgate::metrics::Publisher;
 use tollgate::redis::RedisRateLimiter;
 use tollgate::{Event, ManualClock, Rate, SmoothBursty};
 
@@ -67,4 +71,60 @@ fn the_counts_of_forgotten_keys_stay_in_the_sum() {
     assert_eq!(sum.waited, SECOND * u32::try_from(KEYS).expect("few"));
     assert_eq!(limiter.waits().count(), KEYS);
     assert_eq!(limiter.key_stats().granted, 0, "its own key");
+}
+
+#[test]
+fn a_limiter_its_builder_its_calls_and_its_grants_say_what_they_are() {
+    let (clock, key) = (ManualClock::new(), new_key());
+    let policy = SmoothBursty::new(Rate::per_second(1.0)).max_burst(Duration::ZERO);
+    let builder = RedisRateLimiter::builder(policy, Manual::new(&clock), &*key);
+    assert_eq!(format!("{builder:?}"), format!("RedisRateLimiterBuilder {{ key: {key:?}, .. }}"));
+    let limiter = builder.clock(&clock).name("search").build();
+    let grant = limiter.acquire(3).now_or_never().expect("an answer").expect("it is prepaid");
+    assert_eq!(format!("{grant:?}"), "RedisGrant { cost: 3, waited: 0ns, .. }");
+    let mut caller = limiter.acquire(1);
+    assert_eq!(format!("{caller:?}"), "Acquire { cost: 1, place: outside, .. }");
+    assert!((&mut caller).now_or_never().is_none());
+    assert_eq!(format!("{caller:?}"), "Acquire { cost: 1, place: waiting, .. }");
+    let shown = format!("{limiter:?}");
+    let begins =
+        format!("RedisRateLimiter {{ name: \"search\", key: {key:?}, policy: SmoothBursty {{");
+    assert!(shown.starts_with(&begins), "{shown}");
+    assert!(shown.ends_with(", state: Up, waiting: 1, .. }"), "{shown}");
+}
+
+/// Two limiters under `And` are one row for a recorder: their requests are added up, and so are their callers.
+#[cfg(feature = "metrics")]
+#[test]
+fn the_requests_and_callers_of_both_limiters_are_published_together() {
+    let clock = ManualClock::new();
+    let server = Manual::new(&clock);
+    let limiter = || {
+        let policy = SmoothBursty::new(Rate::per_second(1.0)).max_burst(Duration::ZERO);
+        let builder = RedisRateLimiter::builder(policy, server.clone(), new_key());
+        builder.clock(&clock).name("search").build()
+    };
+    let [first, second] = [limiter(), limiter()];
+    // The first permit of each is prepaid; the next callers wait.
+    let mut waiting = Vec::new();
+    for (limiter, callers) in [(&first, 3), (&second, 2)] {
+        let granted = limiter.acquire(1).now_or_never().expect("an answer");
+        granted.expect("the first is prepaid");
+        for _ in 0..callers {
+            let mut caller = limiter.acquire(1);
+            assert!((&mut caller).now_or_never().is_none());
+            waiting.push(caller);
+        }
+    }
+    Box::pin(first.quota()).now_or_never().expect("an answer").expect("a quota");
+    let [one, other] = [&first, &second].map(|limiter| limiter.counters().requests);
+    assert!(one > other && other > 1, "{one} and {other}");
+    let (publisher, recorder) = (Publisher::new(), PrometheusBuilder::new().build_recorder());
+    publisher.add(&first.and(&second));
+    metrics::with_local_recorder(&recorder, || publisher.publish());
+    let shown = recorder.handle().render();
+    for (metric, value) in [("redis_requests_total", one + other), ("waiting", 5)] {
+        let line = format!("tollgate_{metric}{{limiter=\"search\"}} {value}\n");
+        assert!(shown.contains(&line), "{line}{shown}");
+    }
 }

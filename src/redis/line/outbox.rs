@@ -84,3 +84,31 @@ impl<C> Outbox<C> {
         self.changes.iter_mut().for_each(KeyChange::forget_claim);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_bounded() {
+        let mut outbox = Outbox::<u32>::default();
+        for _ in 0..MOST_CHANGES {
+            assert!(!outbox.is_full());
+            outbox.push(KeyChange::of(Vec::new()), Nanos::ZERO);
+        }
+        assert!(outbox.is_full());
+        assert_eq!(outbox.take_batch().len(), BATCH);
+        assert!(!outbox.is_full());
+    }
+
+    /// What was set is still to be set where the rule of the fleet is for another policy.
+    #[test]
+    fn a_claim_by_the_rule_is_forgotten_and_what_was_set_is_not() {
+        let mut outbox = Outbox::<u32>::default();
+        outbox.push(KeyChange::setting(), Nanos::ZERO);
+        outbox.push_first(KeyChange::claiming(), Nanos::ZERO);
+        outbox.forget_claims();
+        let claims = outbox.take_all().into_iter().map(|change| change.claim);
+        assert_eq!(claims.collect::<Vec<_>>(), [Claim::None, Claim::Set]);
+    }
+}

@@ -271,6 +271,16 @@ mod tests {
         assert!(!pacing.remembers_refusal(at(0)));
     }
 
+    /// A place may be free at any time. A process that asks rarely counts as waiting for longer.
+    #[test]
+    fn a_head_of_unknown_time_is_asked_for_less_often_the_longer_it_waits() {
+        for (passed, pause) in [(0, 4), (1, 4), (2, 5), (120, 64), (1_000, 64)] {
+            assert_eq!(poll_pause(passed), Duration::from_millis(pause), "{passed}");
+            let pacing = Pacing::<u32> { passed, ..Pacing::new(1) };
+            assert_eq!(pacing.listens(), Duration::from_millis(4 * pause + 50), "{passed}");
+        }
+    }
+
     #[test]
     fn the_head_is_asked_for_at_its_time() {
         let mut pacing = Pacing::<u32>::new(1);

@@ -342,3 +342,26 @@ fn switched(template: &str, switches: &[(&str, bool)]) -> String {
     }
     code
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{InFlight, LockOut, SlidingWindowLog, TokenBucket};
+
+    /// A server parses a script before it runs it for the first time, and keeps it.
+    #[test]
+    fn a_script_has_no_comments() {
+        for lua in [
+            TokenBucket::lua(),
+            LockOut::<SlidingWindowLog>::lua(),
+            <(TokenBucket, InFlight)>::lua(),
+        ] {
+            for change in [false, true] {
+                let text = lua.assemble(change);
+                for line in text.lines() {
+                    assert!(!line.trim_start().starts_with("--"), "{line}\n{text}");
+                }
+            }
+        }
+    }
+}

@@ -111,6 +111,12 @@ mod tests {
     }
 
     #[test]
+    fn an_argument_that_is_not_used_has_no_variable() {
+        let functions = Functions::of("local function forget(_)\n  x = 0\nend\n").expect("short");
+        assert_eq!(functions.paste("$forget(1 + 2)"), "do\n  x = 0\nend\n");
+    }
+
+    #[test]
     fn a_function_that_returns_early_is_not_pasted() {
         let early = TEXT.replace("  x = x + n", "  if n == 0 then return end");
         assert!(Functions::of(&early).is_none());

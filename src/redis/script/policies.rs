@@ -205,11 +205,12 @@ fn write_sliding(limit: u32, span: Span, parameters: &mut Vec<f64>) {
     parameters.extend([f64::from(limit), micros(u128::from(window)), micros(u128::from(part))]);
 }
 
+/// Its part may be of no length: then it is that of neither policy.
 fn read_sliding(parameters: &mut dyn Iterator<Item = f64>) -> Option<(u32, Span)> {
     let limit = number(parameters.next()?)?;
     let window = saturating_nanos(window(parameters.next()?)?);
     let part = saturating_nanos(span(parameters.next()?)?);
-    (part > 0).then_some((limit, Span { part, window }))
+    Some((limit, Span { part, window }))
 }
 
 impl Scripted for SlidingWindowLog {
@@ -371,6 +372,37 @@ mod tests {
             [[7.0, 2e6, 0.0], [7.0, 0.0, 5e5], [-1.0, 2e6, 5e5], [4_294_967_296.0, 2e6, 5e5]]
         {
             assert_eq!(read(counter.clone(), &none), None, "{none:?}");
+            assert_eq!(read(log.clone(), &none), None, "{none:?}");
+        }
+        // A constructor would panic at a window of no length, or beyond the horizon.
+        let window = FixedWindow::new(9, second);
+        assert_eq!(read(window.clone(), &[7.0, 1e6, -1.0]), Some(FixedWindow::new(7, second)));
+        assert_eq!(read(window, &[7.0, 0.0, -1.0]), None);
+        let bucket = TokenBucket::new(Rate::per_second(1.0), 9);
+        let longer = TokenBucket::new(Rate::per_second(2.0), 7);
+        let read_bucket = |period| read(bucket.clone(), &[2.0, 7.0, 7.0, period]);
+        assert_eq!(read_bucket(0.0), Some(longer.clone()));
+        assert_eq!(read_bucket(1e6), Some(longer.refill_every(second)));
+        assert_eq!(read_bucket(1e18), None);
+        // On a grid that begins with the epoch, and without one.
+        let aligned = FixedWindow::new(7, second).aligned(Duration::ZERO);
+        assert_eq!(read(FixedWindow::new(9, second), &[7.0, 1e6, 0.0]), Some(aligned));
+        let leaky = LeakyBucket::new(Rate::per_second(1.0), 9);
+        let rate = Rate::per_second(2.0);
+        assert_eq!(read(leaky.clone(), &[2.0, 7.0, 1.0]), Some(LeakyBucket::meter(rate, 7)));
+        assert_eq!(read(leaky, &[2.0, 7.0, 0.0]), Some(LeakyBucket::new(rate, 7)));
+    }
+
+    /// An absent key is as all of them are at first, or none of it is known.
+    #[test]
+    fn several_limits_begin_idle_if_each_of_them_does() {
+        let full = TokenBucket::new(Rate::per_second(1.0), 9);
+        let empty = full.clone().initial(0);
+        assert!(full.starts_idle() && !empty.starts_idle());
+        for (other, is_idle) in [(full.clone(), true), (empty, false)] {
+            assert_eq!([full.clone(), other.clone()].starts_idle(), is_idle);
+            assert_eq!((full.clone(), other.clone()).starts_idle(), is_idle);
+            assert_eq!(Same((full.clone(), other)).starts_idle(), is_idle);
         }
     }
 }

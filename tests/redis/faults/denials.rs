@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
-use tollgate::redis::RedisGrant;
-use tollgate::{Rate, SmoothBursty};
+use futures::future::FutureExt;
+use tollgate::redis::{RedisGrant, Unavailable};
+use tollgate::{Error, ManualClock, Rate, SmoothBursty};
 
+use super::by_hand::refused;
 use super::report::fault;
-use super::wires::Gate;
-use super::{Limiter, builder, denied, eventually, ms, reconnecting, slow};
+use super::wires::{Gate, Hand};
+use super::{Limiter, builder, bursty, denied, eventually, ms, reconnecting, slow};
 use crate::support::server::Server;
 
 type Grant = RedisGrant<SmoothBursty, tollgate::redis::Reconnecting>;
@@ -132,4 +134,38 @@ async fn a_wait_of_decades_is_not_taken_for_none() {
         assert!(denied(limiter.try_acquire(1).await) > decades);
         assert!(limiter.reserve(1).await.expect("a place").delay() > decades);
     }
+}
+
+/// A caller that is served without Redis counts as others do.
+#[test]
+fn a_refusal_by_the_local_share_is_counted() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock);
+    let limiter = limiter.unavailable(Unavailable::Local(bursty(1.0))).build();
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(refused());
+    clock.advance(ms(500));
+    hand.answer(refused());
+    let grant = caller.now_or_never().expect("answered").expect("the first is prepaid");
+    assert!(!grant.is_shared());
+    for _ in 0..2 {
+        denied(limiter.try_acquire(1).now_or_never().expect("answered"));
+    }
+    assert_eq!((limiter.stats().granted, limiter.stats().refused), (1, 2));
+}
+
+/// Behind a request that is not answered. What its caller gets is no error of the store, which has not failed.
+#[test]
+fn a_timeout_before_a_call_is_asked_for_is_a_denial_at_once() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let mut quota = Box::pin(limiter.quota());
+    assert!((&mut quota).now_or_never().is_none());
+    hand.send();
+    let mut caller = limiter.try_acquire_timeout(1, ms(100));
+    assert!((&mut caller).now_or_never().is_none());
+    clock.advance(ms(100));
+    let answer = caller.now_or_never().expect("answered");
+    assert!(matches!(answer, Err(Error::Denied { retry_after: None, .. })), "{answer:?}");
 }

@@ -7,6 +7,7 @@ mod by_hand;
 #[cfg(target_os = "linux")]
 mod clock_steps;
 mod cluster;
+mod crowds;
 mod denials;
 mod failover;
 mod keys;
@@ -27,6 +28,7 @@ mod said;
 mod sender;
 mod settling;
 mod waiting;
+mod wakers;
 mod watchdog;
 mod wires;
 mod without;

@@ -1,12 +1,18 @@
 //! One node of several is mute: its keys must not take the others' place. In simulated time.
 
+use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
+use futures::future::FutureExt;
 use tokio::time::Instant;
 use tollgate::redis::{Connection, Effect, Failure, RedisRateLimiter, Reply, Request, State, Task};
-use tollgate::{Clock, Error, SmoothBursty};
+use tollgate::{Clock, Error, ManualClock, SmoothBursty};
 
-use super::{bursty, ms, store};
+use super::by_hand::refused;
+use super::wakers::Woken;
+use super::wires::Hand;
+use super::{builder, bursty, ms, store};
 
 /// Answers within a millisecond, but for the keys of one node, which get no answer.
 #[derive(Clone)]
@@ -80,4 +86,61 @@ async fn three_thousand_keys_of_a_mute_node_do_not_hold_up_the_others() {
         }
     }
     assert_eq!(limiter.state(), State::Up);
+}
+
+/// Nothing is known of its turn: what keeps it is the node of its key, though Redis answers for another.
+#[test]
+fn a_timeout_while_requests_for_one_key_fail_is_not_reported_as_a_denial() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock).build();
+    let mut other = limiter.at("other").acquire(1);
+    assert!((&mut other).now_or_never().is_none());
+    hand.send();
+    let mut caller = limiter.try_acquire_timeout(1, ms(100));
+    assert!((&mut caller).now_or_never().is_none());
+    hand.send();
+    clock.advance(ms(1));
+    hand.answer(Ok(Reply::Number(0)));
+    assert!(other.now_or_never().expect("granted").is_ok());
+    // It is repeated at once.
+    hand.answer(refused());
+    clock.advance(ms(98));
+    assert!((&mut caller).now_or_never().is_none());
+    clock.advance(ms(1));
+    assert!(store(caller.now_or_never().expect("answered")).is_unavailable());
+    assert_eq!(limiter.state(), State::Up);
+}
+
+/// Not only when the key is tried again, which may be much later.
+#[test]
+fn callers_of_a_key_that_fails_alone_hear_of_it_at_the_deadline() {
+    /// Answers at once, but for one key.
+    #[derive(Clone)]
+    struct OneIsDead;
+
+    impl Connection for OneIsDead {
+        async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+            if &*request.key == "dead" { refused() } else { Ok(Reply::Number(0)) }
+        }
+
+        fn spawn(&self, mut task: Task) {
+            while (&mut task).now_or_never().is_none() {}
+        }
+    }
+
+    let clock = ManualClock::new();
+    let limiter = builder(bursty(10.0), OneIsDead).max_retry_pause(ms(60_000)).clock(&clock);
+    let limiter = limiter.build();
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut caller = limiter.at("dead").acquire(1);
+    assert!(caller.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
+    for millis in 1..=DEADLINE.as_millis() {
+        assert!(!woken.is(), "before {millis} ms");
+        clock.advance(ms(1));
+        let other = limiter.acquire(1).now_or_never();
+        assert!(other.expect("its node is well").is_ok());
+    }
+    assert!(woken.is());
+    assert!(store(caller.now_or_never().expect("answered")).is_unavailable());
 }

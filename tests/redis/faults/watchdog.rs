@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::FutureExt;
+use tokio::runtime::Builder;
 use tollgate::redis::{Connection, Effect, Failure, Reply, Request, State, Task};
 use tollgate::{Clock, ManualClock};
 
 use super::sender::in_time;
 use super::wires::Hand;
-use super::{Limiter, builder, bursty, ms, reconnecting, store};
+use super::{HORIZON, Limiter, builder, bursty, ms, reconnecting, store};
 use crate::support::server::Server;
 use crate::support::{lock, until};
 
@@ -75,11 +76,13 @@ async fn a_reply_that_is_here_when_a_stopped_process_goes_on_counts() {
     let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
     hand.send();
-    stand_still(ms(700));
+    // A booking may be lost only after more than the deadline and the horizon.
+    stand_still(ms(500) + HORIZON);
     hand.answer(Ok(Reply::Number(0)));
     assert!(caller.now_or_never().expect("answered").is_ok());
     let counters = limiter.counters();
     assert_eq!((counters.answered, counters.lost, counters.failed), (1, 0, 0));
+    assert_eq!(counters.latency, ms(500) + HORIZON);
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,6 +96,21 @@ async fn a_task_that_begins_too_late_makes_way_for_the_next() {
     assert!(!store(caller.now_or_never().expect("answered")).may_have_charged());
     // The next probes. It was dropped unsent, as a second failure.
     assert_eq!((hand.sent(), limiter.counters().failed), (1, 1));
+}
+
+/// The alarm is set for a caller elsewhere. In a runtime whose time is paused it has to move that time, too.
+#[test]
+fn a_change_in_paused_time_hangs_no_caller_though_others_wait_elsewhere() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let hand = Hand::default();
+    let limiter = builder(bursty(10.0), hand.clone()).deadline(HOUR).clock(Clock::tokio()).build();
+    let mut elsewhere = limiter.acquire(1);
+    assert!((&mut elsewhere).now_or_never().is_none());
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+    let answer = runtime.expect("a runtime").block_on(async {
+        tokio::time::timeout(3 * HOUR, limiter.quota()).await.expect("the time moves to its end")
+    });
+    assert!(store(answer).is_unavailable());
 }
 
 #[test]
