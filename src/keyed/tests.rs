@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::KeyedRateLimiter;
 use super::round::SPAN;
-use crate::clock::{Clock, ManualClock};
+use crate::clock::ManualClock;
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::policy::in_flight::InFlight;
@@ -263,6 +263,8 @@ fn a_key_keeps_the_levels_of_its_store_only_while_a_grant_can_be_settled() {
 #[cfg(feature = "tokio")]
 #[test]
 fn idle_keys_set_no_alarm_by_the_clock_of_tokio() {
+    use crate::clock::Clock;
+
     let alarm = |clock: Clock| {
         let policy = SmoothBursty::new(Rate::per_second(1.0));
         let limiter = KeyedRateLimiter::<u64, _>::with_clock(policy, clock);

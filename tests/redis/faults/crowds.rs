@@ -21,7 +21,7 @@ fn joins(mut call: Call) -> Call {
     call
 }
 
-/// A reply that says "later" to so many callers, and then `others`.
+/// A reply that says "later" to each of `callers`, and then `others`.
 fn later(callers: usize, millis: i64, others: &[i64]) -> Reply {
     let later = std::iter::repeat_n(millis * 4_000 + 1, callers);
     Reply::Numbers([0, 0].into_iter().chain(later).chain(others.iter().copied()).collect())
@@ -99,7 +99,7 @@ fn a_request_asks_for_1024_callers_at_most() {
     assert!(newcomers.into_iter().all(|caller| caller.now_or_never().is_none()));
 }
 
-/// Whether the last request asks for a booking so far ahead at most.
+/// Whether the last request asks for a booking that is at most `millis` ahead.
 fn reaches(hand: &Hand, millis: f64) -> bool {
     let limit = (millis * 1e3).to_le_bytes();
     hand.last().concat().windows(8).any(|bytes| bytes == limit)

@@ -64,7 +64,7 @@ fn a_served_caller_that_does_not_come_holds_up_no_request() {
     let mut quota = Box::pin(limiter.quota());
     assert!((&mut quota).now_or_never().is_none());
     hand.answer(Ok(Reply::Number(0)));
-    // Nobody looks at the limiter meanwhile.
+    // No call comes to the limiter meanwhile.
     until("the next request is sent", || {
         hand.send();
         hand.sent() == 2
