@@ -188,7 +188,7 @@ const PATHS: &[Row] = &[
     }),
     // One that a server takes, and whose answer says nothing about limits.
     #[cfg(feature = "feedback")]
-    ("feedback: a call and its answer without fields", 2992, || {
+    ("feedback: a call and its answer without fields", 3010, || {
         with(tollgate::feedback::Feedback::new(RateLimiter::new(bucket())), |feedback| {
             let Poll::Ready(Ok(mut call)) = poll_once(pin!(feedback.acquire(1))) else {
                 return false;
