@@ -205,7 +205,7 @@ fn write_sliding(limit: u32, span: Span, parameters: &mut Vec<f64>) {
     parameters.extend([f64::from(limit), micros(u128::from(window)), micros(u128::from(part))]);
 }
 
-/// Its part may be of no length: then it is that of neither policy.
+/// A part of no length is left to the caller: neither policy has one.
 fn read_sliding(parameters: &mut dyn Iterator<Item = f64>) -> Option<(u32, Span)> {
     let limit = number(parameters.next()?)?;
     let window = saturating_nanos(window(parameters.next()?)?);

@@ -245,7 +245,7 @@ fn a_panic_over_one_idle_key_keeps_the_alarm_from_no_other() {
     let policy_of = move |&key: &u64| if key == 0 { broken.clone() } else { Broken::new() };
     let limiter = KeyedRateLimiter::builder_with_policies(policy_of)
         .clock(&clock)
-        // The same shards each time, and that of the key neither the first nor the last.
+        // The same shards each time. The key is neither in the first nor in the last one.
         .hasher(BuildHasherDefault::<DefaultHasher>::default())
         .build();
     for key in 0..3_000 {

@@ -36,6 +36,22 @@ pub(super) fn refused() -> Result<Reply, Failure> {
     Err(Failure::new(Effect::None, "connection refused".into()))
 }
 
+/// A limiter whose Redis has refused for `millis`, and the caller that has waited for it.
+pub(super) fn refused_for(
+    millis: u64,
+    unavailable: Unavailable<SmoothBursty>,
+) -> (Limiter<Hand>, Call) {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock);
+    let limiter = limiter.unavailable(unavailable).build();
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(refused());
+    clock.advance(ms(millis));
+    hand.answer(refused());
+    (limiter, caller)
+}
+
 pub(super) fn silence() -> Result<Reply, Failure> {
     Err(Failure::new(Effect::Unknown, "no answer".into()))
 }
@@ -777,14 +793,7 @@ fn a_wait_counts_from_the_arrival_of_the_caller() {
 /// With `Allow`, too: the caller may have waited for the deadline.
 #[test]
 fn a_caller_that_is_allowed_has_waited_for_redis() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock);
-    let limiter = limiter.unavailable(Unavailable::Allow).build();
-    let mut caller = limiter.acquire(1);
-    assert!((&mut caller).now_or_never().is_none());
-    hand.answer(refused());
-    clock.advance(ms(500));
-    hand.answer(refused());
+    let (_limiter, caller) = refused_for(500, Unavailable::Allow);
     let grant = caller.now_or_never().expect("answered").expect("allowed");
     assert_eq!((grant.is_shared(), grant.waited()), (false, ms(500)));
 }
@@ -792,14 +801,7 @@ fn a_caller_that_is_allowed_has_waited_for_redis() {
 /// A caller that left counts as given up, also without a request.
 #[test]
 fn a_caller_that_leaves_before_its_share_is_counted() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock);
-    let limiter = limiter.unavailable(Unavailable::Local(bursty(1.0))).build();
-    let mut caller = limiter.acquire(1);
-    assert!((&mut caller).now_or_never().is_none());
-    hand.answer(refused());
-    clock.advance(ms(600));
-    hand.answer(refused());
+    let (limiter, caller) = refused_for(600, Unavailable::Local(bursty(1.0)));
     assert_eq!((limiter.state(), limiter.queue_len()), (State::Down, 0), "answered");
     drop(caller);
     assert_eq!(limiter.stats().given_up, 1);

@@ -7,7 +7,7 @@ use futures::future::FutureExt;
 use tollgate::redis::{RedisGrant, Unavailable};
 use tollgate::{Error, ManualClock, Rate, SmoothBursty};
 
-use super::by_hand::refused;
+use super::by_hand::refused_for;
 use super::report::fault;
 use super::wires::{Gate, Hand};
 use super::{Limiter, builder, bursty, denied, eventually, ms, reconnecting, slow};
@@ -139,14 +139,7 @@ async fn a_wait_of_decades_is_not_taken_for_none() {
 /// A caller that is served without Redis counts as others do.
 #[test]
 fn a_refusal_by_the_local_share_is_counted() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock);
-    let limiter = limiter.unavailable(Unavailable::Local(bursty(1.0))).build();
-    let mut caller = limiter.acquire(1);
-    assert!((&mut caller).now_or_never().is_none());
-    hand.answer(refused());
-    clock.advance(ms(500));
-    hand.answer(refused());
+    let (limiter, caller) = refused_for(500, Unavailable::Local(bursty(1.0)));
     let grant = caller.now_or_never().expect("answered").expect("the first is prepaid");
     assert!(!grant.is_shared());
     for _ in 0..2 {
