@@ -1,0 +1,129 @@
+//! Replies that were not expected.
+
+use futures::future::FutureExt;
+use tollgate::redis::{Failure, Reply};
+use tollgate::{ManualClock, Rate};
+
+use super::{limiter, silence};
+use crate::faults::{bursty, ms, store};
+
+/// The reply of a key with this rate, of this version and generation.
+pub(in crate::faults) fn other_policy(
+    per_second: f64,
+    (version, generation): (u8, i64),
+) -> Result<Reply, Failure> {
+    let mut parameters = Vec::new();
+    bursty(per_second).write(&mut parameters);
+    // The stamp, the version, and two ages.
+    let mut bytes = vec![0; 16];
+    bytes[4] = version;
+    bytes.extend(parameters.into_iter().flat_map(f64::to_le_bytes));
+    Ok(Reply::PolicyMismatch("other".into(), generation, bytes))
+}
+
+/// Meanwhile another process has set a policy. This process has set its own later.
+#[test]
+fn a_policy_set_without_a_reply_is_set_again() {
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let mut set = Box::pin(limiter.set_rate(Rate::per_second(20.0)));
+    assert!((&mut set).now_or_never().is_none());
+    hand.answer(silence());
+    assert!(store(set.now_or_never().expect("answered")).may_have_charged());
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(other_policy(30.0, (0, 1)));
+    assert!((&mut caller).now_or_never().is_none(), "the call is requested again");
+    hand.answer(Ok(Reply::Numbers(vec![2])));
+    hand.answer(Ok(Reply::Numbers(vec![1, 1])));
+    assert!(caller.now_or_never().expect("granted").is_ok());
+    assert_eq!((limiter.policy(), hand.sent()), (bursty(20.0), 4));
+}
+
+/// The policy set here was confirmed, a fail-over has lost it, and another process has set its own
+/// since.
+#[test]
+fn after_a_confirmed_set_the_next_policy_of_its_generation_is_adopted() {
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let mut set = Box::pin(limiter.set_rate(Rate::per_second(20.0)));
+    assert!((&mut set).now_or_never().is_none());
+    hand.answer(Ok(Reply::Numbers(vec![1])));
+    assert!(set.now_or_never().expect("set").is_ok());
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(other_policy(30.0, (0, 1)));
+    hand.answer(Ok(Reply::Numbers(vec![1, 1])));
+    assert!(caller.now_or_never().expect("granted").is_ok());
+    assert_eq!((limiter.rate(), hand.sent()), (Rate::per_second(30.0), 3));
+}
+
+/// A custom connection returns an invalid reply.
+#[test]
+fn an_invalid_reply_is_a_failure() {
+    let strange = [
+        Reply::Numbers(Vec::new()),
+        Reply::Numbers(vec![0]),
+        Reply::Numbers(vec![0; 8]),
+        Reply::Numbers(vec![0, i64::MAX]),
+    ];
+    for reply in strange {
+        let clock = ManualClock::new();
+        let (limiter, hand) = limiter(10.0, &clock);
+        let mut caller = limiter.acquire(1);
+        assert!((&mut caller).now_or_never().is_none());
+        hand.answer(Ok(reply.clone()));
+        let error = store(caller.now_or_never().expect("answered"));
+        assert!(error.may_have_charged(), "{reply:?}: {error}");
+        let mut quota = Box::pin(limiter.quota());
+        assert!((&mut quota).now_or_never().is_none());
+        hand.answer(Ok(Reply::Numbers(vec![2])));
+        hand.answer(Ok(reply.clone()));
+        let error = store(quota.now_or_never().expect("answered"));
+        assert!(error.is_unavailable(), "{error}");
+        // The probe after the first was answered, and nothing else.
+        let counters = limiter.counters();
+        assert_eq!((counters.answered, counters.failed), (1, 2), "{reply:?}");
+    }
+}
+
+/// They would cancel the deadline of the caller, which then waits for ever, and with it all behind it.
+#[test]
+fn a_reply_beyond_what_was_asked_is_a_failure() {
+    const SECOND: i64 = 4_000_000;
+    // Booked at no time, in 17 years, and after the timeout.
+    for booked in [(1 << 49) * 4, ((1 << 49) - 4) * 4, SECOND / 10] {
+        let clock = ManualClock::new();
+        let (limiter, hand) = limiter(10.0, &clock);
+        let mut caller = limiter.try_acquire_timeout(1, ms(90));
+        assert!((&mut caller).now_or_never().is_none());
+        hand.answer(Ok(Reply::Numbers(vec![0, 0, booked])));
+        let error = store(caller.now_or_never().expect("it does not hang"));
+        assert!(error.may_have_charged(), "{booked}: {error}");
+    }
+    // Later, though it does not wait.
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let mut caller = limiter.try_acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(Ok(Reply::Numbers(vec![0, 0, SECOND + 1])));
+    assert!(store(caller.now_or_never().expect("it does not hang")).may_have_charged());
+    assert_eq!((limiter.queue_len(), limiter.counters().failed), (0, 1));
+}
+
+/// Again a custom connection with an invalid reply.
+#[test]
+fn no_caller_is_booked_behind_one_that_is_not() {
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let mut quota = Box::pin(limiter.quota());
+    assert!((&mut quota).now_or_never().is_none());
+    hand.send();
+    let mut callers = [1, 1].map(|n| limiter.acquire(n));
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    hand.answer(Ok(Reply::Numbers(vec![1, 0, 400_001, 0])));
+    for caller in callers {
+        assert!(store(caller.now_or_never().expect("answered")).may_have_charged());
+    }
+}
