@@ -28,9 +28,9 @@ pub use acquire::Acquire;
 use and::And;
 pub(crate) use ask::Ask;
 pub(crate) use driven::{Driven, Passage};
-#[cfg(any(feature = "feedback", feature = "tower"))]
-pub(crate) use granted::Hearing;
 pub use granted::{Granted, Metered, Settle};
+#[cfg(any(feature = "feedback", feature = "tower"))]
+pub(crate) use granted::{Hearing, both};
 pub(crate) use handle::{Borrowed, Handle};
 pub(crate) use kept::Kept;
 pub(crate) use methods::{as_inner_limiter, methods_of_granted, methods_of_limiter};

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{
     Acquire, Ask, Granted, Handle, Hearing, InProcess, Limiter, OwnedLimiter, Passage, Queue,
-    Stages, sealed::Sealed,
+    Stages, both, sealed::Sealed,
 };
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
@@ -287,19 +287,23 @@ impl<L: OwnedLimiter> Granted for Call<L> {
         self.granted().is_some_and(Granted::holds_places)
     }
 
+    // The limiter may learn as well.
     fn hear(&mut self, status: http::StatusCode, headers: &http::HeaderMap) -> Hearing {
-        self.hear_head(status, headers)
+        let own = self.hear_head(status, headers);
+        both(own, self.grant().and_then(|grant| grant.hear(status, headers)))
     }
 
     fn hears_body(&self) -> bool {
-        self.head.is_some()
+        self.head.is_some() || self.granted().is_some_and(Granted::hears_body)
     }
 
     fn hear_failure(&mut self) {
         self.failed();
+        self.grant().into_iter().for_each(Granted::hear_failure);
     }
 
     fn hear_body(&mut self, trailers: Option<&http::HeaderMap>) {
         self.hear_frame(trailers);
+        self.grant().into_iter().for_each(|grant| grant.hear_body(trailers));
     }
 }

@@ -276,3 +276,15 @@ impl<G: Granted> fmt::Debug for Metered<G> {
         f.debug_struct("Metered").field("cost", &self.actual).finish_non_exhaustive()
     }
 }
+
+/// Hearing by two limiters, one after the other.
+#[cfg(any(feature = "feedback", feature = "tower"))]
+pub(crate) fn both(first: Hearing, second: Hearing) -> Hearing {
+    match (first, second) {
+        (Some(first), Some(second)) => Some(Box::pin(async {
+            first.await;
+            second.await;
+        })),
+        (first, second) => first.or(second),
+    }
+}

@@ -81,7 +81,8 @@ impl RateLimit {
 }
 
 impl<C: Cost> RateLimit<C> {
-    /// One limiter for all requests: any of this crate.
+    /// One limiter for all requests: any of this crate. If it learns itself, as a
+    /// [`Feedback`](crate::feedback::Feedback) does, it hears the responses.
     #[must_use]
     pub fn new(limiter: impl OwnedLimiter<Cost = C>) -> Self {
         let limiter = AnyRateLimiter::new(limiter);
@@ -170,7 +171,8 @@ impl<C: Cost> RateLimit<C> {
         Self { servers: Some(Arc::new(Table::new(Some(Box::new(options))))), ..self }
     }
 
-    /// Does not read what responses say of limits.
+    /// The middleware does not learn from responses. A limiter that learns, such as a
+    /// [`Feedback`](crate::feedback::Feedback), still hears them.
     #[must_use]
     pub fn without_feedback(self) -> Self {
         Self { servers: None, ..self }
@@ -227,32 +229,41 @@ impl<C: Cost> Middleware for RateLimit<C> {
         let cost = self.cost.as_ref().map_or(C::ONE, |cost| cost(&request, extensions));
         let Some(servers) = &self.servers else {
             let grant = acquire_within(&limiter, cost, self.max_wait).await.map_err(refused)?;
-            let response = next.run(request, extensions).await?;
-            return Ok(with_grant(response, grant));
+            return heard(next.run(request, extensions).await, grant).await;
         };
         let (server, url) = (host::of(request.url()), request.url());
         let route = format!("{} {}", request.method(), url.path());
         let feedback = servers.at(&key, &limiter, &server, &route);
         let mut call = acquire_within(&feedback, cost, self.max_wait).await.map_err(refused)?;
         // If this fails or is dropped, its place in flight is given back, and the server may have counted it.
-        let mut response = match next.run(request, extensions).await {
-            Ok(response) => response,
-            Err(error) => {
-                if is_of_connection(&error) {
-                    call.failed();
-                }
-                return Err(error);
-            }
-        };
-        let status = response.status();
-        if feedback.judges() && (status.is_client_error() || status.is_server_error()) {
-            let body;
-            (response, body) = read(response).await?;
-            call.observe_body(status, response.headers(), &body).await;
-        } else if let Some(rest) = call.hear(status, response.headers()) {
-            rest.await;
+        let mut response = next.run(request, extensions).await;
+        if let Some(status) = response.as_ref().ok().map(Response::status)
+            && feedback.judges()
+            && (status.is_client_error() || status.is_server_error())
+        {
+            let (whole, body) = read(response?).await?;
+            call.observe_body(status, whole.headers(), &body).await;
+            response = Ok(whole);
         }
-        Ok(with_grant(response, AnyGrant::new(call)))
+        heard(response, AnyGrant::new(call)).await
+    }
+}
+
+/// The limiters that learn hear the response, or that there is none. They hear of a call once.
+async fn heard<C: Cost>(response: Result<Response>, mut grant: AnyGrant<C>) -> Result<Response> {
+    match response {
+        Ok(response) => {
+            if let Some(rest) = grant.hear(response.status(), response.headers()) {
+                rest.await;
+            }
+            Ok(with_grant(response, grant))
+        }
+        Err(error) => {
+            if is_of_connection(&error) {
+                grant.hear_failure();
+            }
+            Err(error)
+        }
     }
 }
 

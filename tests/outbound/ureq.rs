@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::feedback::Servers;
+use tollgate::feedback::{Feedback, Servers};
 use tollgate::ureq::{RateLimit, refusal};
 use tollgate::{Error, InFlight, ManualClock, Rate, RateLimiter, SmoothBursty};
 use ureq::http::{Request, Response};
@@ -44,6 +44,14 @@ fn a_server_that_asks_to_wait_holds_its_own_calls_back() {
     assert_eq!(clock.elapsed(), Duration::ZERO);
     agent.get("http://a.example/").call().expect("a response");
     assert_eq!(clock.elapsed(), Duration::from_secs(7));
+}
+
+#[test]
+fn a_limiter_that_learns_hears_the_responses() {
+    let feedback = Feedback::new(of_one().0);
+    let agent = agent(RateLimit::new(feedback.clone()), refused);
+    assert_eq!(agent.get("http://a.example/").call().expect("a response").status(), 429);
+    assert_eq!(feedback.stats().refused, 1);
 }
 
 #[test]

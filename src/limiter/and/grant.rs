@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::super::Granted;
-#[cfg(any(feature = "feedback", feature = "tower"))]
-use super::super::Hearing;
 use super::super::sealed::Sealed;
+#[cfg(any(feature = "feedback", feature = "tower"))]
+use super::super::{Hearing, both};
 use crate::error::Error;
 use crate::part::Part;
 use crate::policy::Cost;
@@ -147,13 +147,7 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> Granted for AndGrant<A, B> {
     fn hear(&mut self, status: http::StatusCode, headers: &http::HeaderMap) -> Hearing {
         let first = self.first.hear(status, headers);
         let second = self.second.as_mut().and_then(|second| second.hear(status, headers));
-        match (first, second) {
-            (Some(first), Some(second)) => Some(Box::pin(async {
-                first.await;
-                second.await;
-            })),
-            (first, second) => first.or(second),
-        }
+        both(first, second)
     }
 
     #[cfg(any(feature = "feedback", feature = "tower"))]

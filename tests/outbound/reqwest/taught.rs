@@ -9,13 +9,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use http::Extensions;
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
+use http_body_util::{BodyExt, Full};
 use reqwest::{Request, Response, StatusCode};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Next};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
-use tollgate::feedback::{Dialect, Dialects, Verdict};
+use tollgate::feedback::{Dialect, Dialects, Feedback, Verdict};
 use tollgate::reqwest::{RateLimit, refusal};
 use tollgate::{
     Clock, KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters, SlidingWindowLog,
@@ -339,6 +340,58 @@ async fn dialects_can_be_set_and_all_of_it_turned_off() {
     let client = told(RateLimit::limits(hundred()).without_feedback());
     assert_eq!(refused_for(&client, "http://a.org/429/600").await, None);
     assert_eq!(refused_for(&client, "http://a.org/200/0").await, None);
+}
+
+/// Whether or not the middleware learns as well.
+#[tokio::test]
+async fn a_limiter_that_learns_hears_the_responses() {
+    let judges = |limit: RateLimit| limit.feedback(|feedback| feedback.judge(|_, _| {}));
+    for change in [|limit| limit, RateLimit::without_feedback, judges] {
+        let log = SlidingWindowLog::new(1000, Duration::from_secs(60));
+        let feedback = Feedback::new(RateLimiter::with_clock(log, ManualClock::auto_advance()));
+        let client = told(change(RateLimit::new(feedback.clone())));
+        assert_eq!(refused_for(&client, "http://a.org/429/600").await, None);
+        assert_eq!(feedback.stats().refused, 1);
+        assert_eq!(refused_for(&client, "http://a.org/200/0").await, Some(600));
+    }
+    let log = SlidingWindowLog::new(1000, Duration::from_secs(60));
+    let feedback = Feedback::new(RateLimiter::with_clock(log, ManualClock::new()));
+    let client = client(RateLimit::new(feedback.clone()));
+    // Nothing listens there.
+    client.get("http://127.0.0.1:1/").send().await.expect_err("no connection");
+    assert_eq!(feedback.stats().answers, 1, "that there is none is an answer");
+}
+
+fn refuses_in_trailers<'a>(
+    _: Request,
+    _: &'a mut Extensions,
+    _: Next<'a>,
+) -> BoxFuture<'a, reqwest_middleware::Result<Response>> {
+    let status = (HeaderName::from_static("grpc-status"), HeaderValue::from_static("8"));
+    let trailers = HeaderMap::from_iter([status]);
+    let body = Full::new(&b""[..]).with_trailers(async { Some(Ok(trailers)) });
+    let response = http::Response::builder().header("content-type", "application/grpc");
+    let response = response.body(reqwest::Body::wrap(body)).expect("a response");
+    Box::pin(async { Ok(response.into()) })
+}
+
+/// The head of gRPC does not say how a call went.
+#[tokio::test]
+async fn one_of_two_limiters_that_learns_hears_the_trailers() {
+    let log = || {
+        let log = SlidingWindowLog::new(1000, Duration::from_secs(60));
+        RateLimiter::with_clock(log, ManualClock::new())
+    };
+    let [first, second] = [(); 2].map(|()| Feedback::new(log()));
+    let limits = [RateLimit::new(first.and(&log())), RateLimit::new(log().and(&second))];
+    for (limit, feedback) in limits.into_iter().zip([first, second]) {
+        let client = ClientBuilder::new(reqwest::Client::new());
+        let client = client.with(limit.without_feedback()).with(refuses_in_trailers).build();
+        let response = client.post("http://a.org/").send().await.expect("sent");
+        assert_eq!(feedback.stats().answers, 0);
+        response.bytes().await.expect("an empty body");
+        assert_eq!(feedback.stats().refused, 1);
+    }
 }
 
 #[tokio::test]
