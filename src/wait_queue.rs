@@ -323,7 +323,7 @@ impl<T: Arrived> WaitQueue<T> {
         self.armed = self.armed.min(due);
         let is_needed = is_earlier || is_here;
         let task = is_needed.then(|| alarm.timer_task(is_here, is_missed)).flatten();
-        if was_unknown && alarm.is_moved_by_callers() {
+        if was_unknown && !is_unknown && alarm.is_moved_by_callers() {
             self.wake_all();
         }
         task

@@ -4,10 +4,10 @@ use std::thread;
 
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
-use tollgate::{InFlight, ManualClock, Rate, RateLimiter, Same, SmoothBursty};
+use tollgate::{InFlight, ManualClock, Rate, RateLimiter, Same, SmoothBursty, TokenBucket};
 
 use crate::support::wakers::Count;
-use crate::support::{Limiter, finishes, ms, outcome, poll_with};
+use crate::support::{Limiter, finishes, ms, outcome, poll_with, secs};
 
 fn self_moving() -> (ManualClock, Limiter) {
     let clock = ManualClock::auto_advance();
@@ -101,6 +101,25 @@ fn a_waiter_for_a_place_moves_the_clock_when_the_place_comes_back() {
         outcome(&mut waiter).expect("a grant");
         assert_eq!(clock.elapsed(), ms(200) * (2 * calls - 1));
     }
+}
+
+/// A grant behind the clock's end cannot be waited for, until a change brings it near.
+#[test]
+fn a_waiter_beyond_the_end_of_the_clock_moves_it_when_the_rate_rises() {
+    let (clock, day) = (ManualClock::auto_advance(), secs(86_400));
+    clock.advance(day * 365 * 200);
+    let bucket = TokenBucket::new(Rate::every(day), 50_000);
+    let limiter = RateLimiter::with_clock(bucket, &clock);
+    limiter.try_acquire(50_000).expect("a new bucket is full");
+    let before = clock.elapsed();
+    let (woken, waker) = Count::new();
+    let mut waiter = limiter.acquire(50_000);
+    assert!(poll_with(&mut waiter, &waker).is_pending());
+    assert!(poll_with(&mut waiter, &waker).is_pending());
+    assert_eq!((woken.get(), clock.elapsed()), (0, before), "it would spin");
+    limiter.set_rate(Rate::per_second(1_000.0));
+    assert_eq!(woken.get(), 1, "it does not learn that its time has come near");
+    assert_eq!(outcome(&mut waiter).expect("a grant").waited(), secs(50));
 }
 
 #[test]
