@@ -195,9 +195,9 @@ impl<P: Policy> Waiting<P> {
     }
 
     /// Removes the entry of a waiter that is out of the order.
-    pub(super) fn remove(&mut self, id: WaiterId) -> P::Cost {
+    pub(super) fn remove(&mut self, id: WaiterId) {
         self.joined_ahead.set(id, None);
-        self.queue.remove(id).cost
+        self.queue.remove(id);
     }
 
     /// Whether no caller waits, and none is refused because the line is closed.

@@ -44,6 +44,18 @@ fn tenants_that_do_not_wait_are_forgotten_once_others_have_caught_up() {
     assert_eq!((turns.lanes.len(), turns.idle.len(), turns.waiting.len()), (1, 0, 1));
 }
 
+/// It has had less than the others by then, and does not come before them for that.
+#[test]
+fn a_tenant_that_comes_back_begins_where_a_new_one_does() {
+    let mut turns = Turns::default();
+    for (waiter, id, permits) in [(0, 1, 4), (1, 2, 10), (2, 2, 10)] {
+        join(&mut turns, waiter, id, permits);
+    }
+    assert_eq!([grant(&mut turns), grant(&mut turns)], [0, 1]);
+    assert_eq!(turns.idle.len(), 1, "the first tenant is remembered");
+    assert_eq!(turns.turn(tenant(1), 8), turns.turn(tenant(3), 8));
+}
+
 #[test]
 fn what_is_before_a_turn_is_what_is_granted_before_it() {
     let mut turns = Turns::default();

@@ -11,7 +11,7 @@ use tollgate::{
 };
 
 use crate::support::{
-    Limiter, busy, busy_bounded, finishes, is_waiting, ms, outcome, poll, secs, until,
+    Limiter, busy, busy_bounded, finishes, is_waiting, ms, outcome, poll, secs, until, waited,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -69,6 +69,18 @@ fn equals_are_in_fifo_order_and_so_are_callers_of_one_arrival() {
     let order: Vec<_> = order.into_iter().map(|(_, caller)| caller).collect();
     // The arrivals: 0, 1, 0, 1, 0, 2, 0, 3, 2.
     assert_eq!(order, [0, 2, 4, 6, 1, 3, 5, 8, 7]);
+}
+
+/// Such an arrival is before the clock's start.
+#[test]
+fn a_caller_goes_ahead_by_more_than_the_age_of_the_clock() {
+    let (clock, limiter) = busy(1.0);
+    limiter.pause_for(secs(10));
+    clock.advance(secs(1));
+    let [plain, ahead, far, farther] = [0, 500, 2_000, 3_000]
+        .map(|ahead| limiter.acquire(1).ahead_by(ms(ahead)).reserve().expect("a place"));
+    clock.advance(MINUTE);
+    assert_eq!([farther, far, ahead, plain].map(waited), [9, 10, 11, 12].map(secs));
 }
 
 #[test]

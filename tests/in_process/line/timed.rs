@@ -110,6 +110,21 @@ fn a_head_that_a_pause_makes_hopeless_is_refused_at_once() {
     assert_eq!(limiter.queue_len(), 0);
 }
 
+/// Nothing else would change for the callers behind a head that leaves, as all ask for the same.
+#[test]
+fn a_waiter_for_which_it_is_too_late_is_refused_when_it_becomes_the_head() {
+    let (_clock, limiter) = busy(5.0);
+    let (calls, waker) = Count::new();
+    let ahead = limiter.reserve(1).expect("a place");
+    let mut timed = limiter.try_acquire_timeout(1, ms(500));
+    assert!(poll_with(&mut timed, &waker).is_pending());
+    limiter.pause_for(secs(30));
+    assert_eq!(calls.get(), 0);
+    drop(ahead);
+    assert_eq!(calls.get(), 1);
+    assert_eq!(denied(outcome(&mut timed)), secs(30));
+}
+
 #[test]
 fn a_waiter_that_a_pause_makes_hopeless_is_refused_at_its_deadline() {
     let (clock, limiter) = busy(5.0);
