@@ -7,6 +7,7 @@ use tollgate::{
     TokenBucket,
 };
 
+use crate::support::bucket::Bucket;
 use crate::support::{ms, secs};
 
 type Bursty = KeyedRateLimiter<u64, SmoothBursty>;
@@ -306,4 +307,17 @@ fn keys_may_collide() {
     assert_eq!([0, 49, 50, 999, 1_000].map(|key| limiter.available(&key)), [4, 4, 3, 3, 5]);
     clock.advance(secs(2));
     assert_eq!((limiter.remove_idle(), limiter.len()), (1_000, 0));
+}
+
+/// Only a policy knows from when on a key is as good as a new one.
+#[test]
+fn a_key_of_a_policy_that_does_not_say_when_it_is_idle_stays() {
+    let clock = ManualClock::new();
+    let policy = Bucket { interval: ms(100), capacity: 5 };
+    let limiter = KeyedRateLimiter::<u64, _>::with_clock(policy, &clock);
+    let waiting = limiter.reserve(&7, 1).expect("a place");
+    clock.advance(secs(3_600));
+    drop(waiting);
+    clock.advance(secs(3_600));
+    assert_eq!((limiter.remove_idle(), limiter.len()), (0, 1));
 }

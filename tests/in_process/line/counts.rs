@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{ManualClock, Rate, RateLimiter, Stats, TokenBucket};
+use tollgate::{ManualClock, Rate, RateLimiter, Stats, TokenBucket, Unlimited};
 
 use crate::support::{Limiter, bursty, busy, is_waiting, ms, outcome, secs, waited};
 
@@ -148,6 +148,20 @@ fn a_limiter_shows_its_policy_its_clock_and_its_queue() {
     {
         assert!(text.contains(part), "{part} in {text}");
     }
+}
+
+#[test]
+fn only_a_limit_that_nothing_reaches_is_shown_as_none() {
+    let show = |policy: TokenBucket, taken: u32| {
+        let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+        limiter.try_acquire(taken).expect("a full bucket");
+        limiter.quota().to_string()
+    };
+    let bucket = |capacity| TokenBucket::new(Rate::per_second(1.0), capacity);
+    assert_eq!(RateLimiter::new(Unlimited).quota().to_string(), "no limit");
+    assert_eq!(show(bucket(10), 0), "10 of 10 left");
+    let text = show(bucket(u32::MAX), 1);
+    assert!(text.starts_with("4294967294 of 4294967295 left"), "{text}");
 }
 
 #[test]

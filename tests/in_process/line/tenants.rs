@@ -163,6 +163,24 @@ fn a_timeout_is_judged_by_the_turns_of_all_that_wait() {
     assert_eq!(waited(in_time), ms(1_100));
 }
 
+/// So many that they are not all counted for a caller that is late in any case.
+#[test]
+fn a_caller_behind_a_crowd_of_tenants_is_refused_if_the_crowd_makes_it_late() {
+    let (clock, limiter) = busy(10.0);
+    let crowd: Vec<_> = (0..300).flat_map(|tenant| join(&limiter, tenant, 1, 1)).collect();
+    let with = |wait| limiter.try_acquire_timeout(1, wait).for_tenant(&300).reserve();
+    // Some of these are enough for all that were counted for the one before.
+    for wait in [ms(1), ms(12_900), ms(20_000), ms(25_700), ms(30_099)] {
+        let error = with(wait).expect_err("too early");
+        // As much as shows that it is late, so perhaps less than it would take.
+        let needed = error.retry_after().expect("a known wait");
+        assert!((wait..=ms(30_100)).contains(&needed) && needed > wait, "{wait:?} {needed:?}");
+    }
+    let in_time = with(ms(30_100)).expect("in time");
+    clock.advance(secs(31));
+    assert_eq!((crowd.len(), waited(in_time)), (300, ms(30_100)));
+}
+
 #[test]
 fn callers_of_one_tenant_with_different_costs_are_predicted_exactly() {
     let (clock, limiter) = busy(10.0);
