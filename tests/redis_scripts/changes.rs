@@ -466,16 +466,18 @@ fn steps_are_adopted_as_they_are() {
     let server = Server::start();
     let connection = &mut server.connection();
     let bucket = |rate, capacity, period| {
-        TokenBucket::new(Rate::per_second(rate), capacity)
-            .refill_every(Duration::from_millis(period))
+        let bucket = TokenBucket::new(Rate::per_second(rate), capacity);
+        if period > 0 { bucket.refill_every(Duration::from_millis(period)) } else { bucket }
     };
     let mut random = Random(1);
-    for round in 0..times(100) {
+    // Zero: without steps.
+    let periods = [(250, 250), (250, 500), (250, 0), (0, 250)];
+    for (round, (first, then)) in (0..times(100)).zip(periods.into_iter().cycle()) {
         // Some take hours, where a millionth of a step is long.
-        let scale = if round % 4 == 3 { 14_400 } else { 1 };
-        let same = if round % 2 == 0 { 250 } else { 500 } * scale;
+        let scale = if round / 4 % 2 == 1 { 14_400 } else { 1 };
         let slower = |rate: f64| rate / f64::from(u32::try_from(scale).expect("small"));
-        let (old, new) = (bucket(slower(4.0), 8, 250 * scale), bucket(slower(6.0), 7, same));
+        let old = bucket(slower(4.0), 8, first * scale);
+        let new = bucket(slower(6.0), 7, then * scale);
         let mut subject = Subject::new(old.clone(), &format!("steps {round}"), connection);
         subject.idle = true;
         let mut now = START + random.below(1_000_000);

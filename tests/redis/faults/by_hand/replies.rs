@@ -1,7 +1,7 @@
 //! Replies that were not expected.
 
 use futures::future::FutureExt;
-use tollgate::redis::{Failure, Reply};
+use tollgate::redis::{Failure, Reply, Scripted};
 use tollgate::{ManualClock, Rate};
 
 use super::{limiter, silence};
