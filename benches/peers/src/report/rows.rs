@@ -54,6 +54,11 @@ const COPIED: Why = Why {
 };
 const ASLEEP: Why =
     Why { reason: "A processor that slept for long needs time to wake up.", section: CROWD };
+const IN_HAND: Why = Why {
+    reason: "It takes 27 instructions (`./benches/instructions`): the number of the thread, its slot, and what is in it. \
+             None of them is a compare-exchange, so their share of the floor depends on the processor.",
+    section: "Why does a thread have some permits in hand and others in stock?",
+};
 
 fn ratio(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     Some(one? / other?)
@@ -155,7 +160,8 @@ fn pacing(results: &Results) -> Vec<Row> {
         .because(ASLEEP),
         Row::at_most("one task at 100/s: late p50, ms", 0.1, late("rate=100", "side=default"))
             .because(ASLEEP),
-        Row::at_most("one task at 1,000/s: late p50, ms", 0.1, late("rate=1000", "side=default")),
+        Row::at_most("one task at 1,000/s: late p50, ms", 0.1, late("rate=1000", "side=default"))
+            .because(ASLEEP),
         Row::at_most("one task at 10,000/s: late p50, ms", 0.1, late("rate=10000", "side=default")),
         Row::at_most(
             "one task at 10,000/s, precise clock: late p50, ms",
@@ -197,7 +203,8 @@ fn in_hand(results: &Results) -> Vec<Row> {
             "a permit in hand of the thread: x floor",
             0.25,
             results.get("cache", "CachedRateLimiter, granted", "x_floor"),
-        ),
+        )
+        .because(IN_HAND),
         Row::at_least(
             "permits in hand, 2 threads: over governor",
             8.0,
