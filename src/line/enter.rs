@@ -1,6 +1,5 @@
 //! What a caller gets of a line: permits now, or a place in the queue.
 
-use std::convert::Infallible;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -57,13 +56,15 @@ impl<P: Policy> Line<P> {
         self.try_take(|inner, now| inner.take_up_to(now, least, most))
     }
 
-    /// Takes permits by `take`, which grants them whether they are ready or not.
+    /// Takes permits by `take`, which does not count them as granted.
     pub(crate) fn take(&self, take: impl FnOnce(&mut Inner<P>, Nanos) -> Taking<P>) -> Taking<P> {
-        let Ok(taking) = self.try_take(|inner, now| Ok::<_, Infallible>(take(inner, now)));
-        taking
+        let mut taken = Taken::new(self);
+        taken.is_granted = false;
+        self.with_lock(|inner, now| taken.charge = Some(take(inner, now)));
+        taken.handed_over()
     }
 
-    /// The same, unless `take` fails.
+    /// Takes permits by `take`, which counts them as granted, or fails.
     pub(crate) fn try_take<E>(
         &self,
         take: impl FnOnce(&mut Inner<P>, Nanos) -> Result<Taking<P>, E>,
@@ -112,11 +113,13 @@ impl<P: Policy> Line<P> {
 struct Taken<'a, P: Policy> {
     line: &'a Line<P>,
     charge: Option<Taking<P>>,
+    /// Whether they count as granted.
+    is_granted: bool,
 }
 
 impl<'a, P: Policy> Taken<'a, P> {
     fn new(line: &'a Line<P>) -> Self {
-        Self { line, charge: None }
+        Self { line, charge: None, is_granted: true }
     }
 
     fn handed_over(mut self) -> Taking<P> {
@@ -128,8 +131,15 @@ impl<P: Policy> Drop for Taken<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
         if let Some((cost, charge)) = self.charge.take() {
-            let line = self.line;
-            in_drop(|| line.with_lock(|inner, now| inner.give_up(now, cost, charge)));
+            let (line, is_granted) = (self.line, self.is_granted);
+            let back = |inner: &mut Inner<P>, now| {
+                if is_granted {
+                    inner.give_up(now, cost, charge);
+                } else {
+                    inner.put_back(now, cost, charge);
+                }
+            };
+            in_drop(|| line.with_lock(back));
         }
     }
 }

@@ -121,11 +121,15 @@ impl<P: Policy> Inner<P> {
 
     /// The caller did not take its grant.
     pub(crate) fn give_up(&mut self, now: Nanos, cost: P::Cost, charge: Charge<P::Receipt>) {
-        if cost.is_zero() {
-            return;
+        self.stats.given_up += u64::from(!cost.is_zero());
+        self.put_back(now, cost, charge);
+    }
+
+    /// All of a charge comes back.
+    pub(super) fn put_back(&mut self, now: Nanos, cost: P::Cost, charge: Charge<P::Receipt>) {
+        if !cost.is_zero() {
+            let receipt = charge.receipt;
+            self.give_back(now, Change::Refund { part: cost, held: cost, receipt });
         }
-        self.stats.given_up += 1;
-        let receipt = charge.receipt;
-        self.give_back(now, Change::Refund { part: cost, held: cost, receipt });
     }
 }

@@ -104,6 +104,22 @@ fn any_operations_in_any_order() {
     assert!(kept < i64::try_from(heap::SLACK).expect("small"), "{kept} bytes are still in use");
 }
 
+/// A policy that panics in an alarm, so that all are woken; a caller that is polled late between its two queues; a waker
+/// that panics while a limiter is shrunk, and what was taken comes back.
+#[test]
+fn runs_that_failed_once() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for seed in [5_015_632, 5_038_690, 6_017_978, 5_004_052, 5_010_452, 5_054_842, 6_020_431] {
+        let mut chance = Random(seed);
+        let setup = Setup::new(&mut chance);
+        let ops = setup.ops(&mut chance, 250);
+        if let Err(reason) = play(&setup, &ops) {
+            tell(&setup, ops, reason);
+            panic!("seed {seed}");
+        }
+    }
+}
+
 /// Ten years of mixed load on each form of limiter. Whenever all is quiet, each permit that has come by the exact rate is
 /// there or was taken.
 #[test]
