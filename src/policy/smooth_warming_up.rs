@@ -138,8 +138,9 @@ impl Curve {
 
 /// A number in `0.0..1.0`, in units of 2^-64.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in range by its meaning
+#[allow(clippy::cast_precision_loss)] // of a power of two there is none
 fn binary_fraction(part: f64) -> u64 {
-    (part * 2f64.powi(64)) as u64
+    (part * (1u128 << 64) as f64) as u64
 }
 
 shows!(SmoothWarmingUp: |policy| rate = policy.rate, warm_up = policy.warm_up, cold_factor = policy.cold_factor, catch_up = policy.catch_up);
@@ -526,7 +527,7 @@ mod tests {
             let steps = curve.ramp_of_full.over(Fine::ratio(1, 1 << 32));
             let full = warm_up.as_secs_f64() * 1e9;
             let exact = full * (cold_factor - 1.0) / (cold_factor + 1.0);
-            let off = (steps as f64 / 2f64.powi(32) - exact).abs();
+            let off = (steps as f64 / (1u64 << 32) as f64 - exact).abs();
             // The span of the ramp has at least 36 bits.
             prop_assert!(off <= full * 1e-9, "{off} of {exact}");
         }

@@ -151,7 +151,8 @@ impl Rate {
         let down = self.nanos.trailing_zeros().max(wider_than_64_bits);
         let (permits, nanos) = (permits << up, self.nanos >> down);
         let sticky = u128::from(!permits.is_multiple_of(nanos));
-        ((permits / nanos) | sticky) as f64 / 2f64.powi((up + down).cast_signed())
+        // Not by `powi`, which promises no precision.
+        ((permits / nanos) | sticky) as f64 / (1u128 << up) as f64 / (1u128 << down) as f64
     }
 
     /// The permits in each [`period`](Self::period): the rate's fraction, in lowest terms.

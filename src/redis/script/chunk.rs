@@ -138,8 +138,9 @@ struct Item {
 
 impl Item {
     /// The least integer that it holds, and how many.
+    #[allow(clippy::cast_precision_loss)] // of a power of two there is none
     fn integers(&self) -> (f64, f64) {
-        let count = 256_f64.powi(self.size.into());
+        let count = (1u128 << (8 * u32::from(self.size))) as f64;
         (if self.letter == 'i' { -count / 2.0 } else { 0.0 }, count)
     }
 
@@ -269,7 +270,7 @@ mod tests {
         }
         // Five bytes, and five with a sign.
         let window = FixedWindow::lua().header();
-        let half = 2.0f64.powi(39);
+        let half = f64::from(1 << 19) * f64::from(1 << 20);
         for (grid, is_short) in
             [(-1.0, true), (half - 1.0, true), (half, false), (-half, true), (-half - 1.0, false)]
         {
