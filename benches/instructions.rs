@@ -149,7 +149,7 @@ const PATHS: &[Row] = &[
     ("dyn, try_acquire, ready, bursty", 688, || {
         with(without_type(RateLimiter::new(bursty())), |l| is_granted(l.try_acquire(1)))
     }),
-    ("dyn, at a key, acquire, ready, bucket", 2513, || {
+    ("dyn, at a key, acquire, ready, bucket", 2545, || {
         let limiter = keyed_bucket();
         let handles: Vec<_> = (0..1_000).map(|key| without_type(limiter.at(key))).collect();
         with((handles, Cell::new(0)), |(handles, calls)| {
