@@ -105,11 +105,13 @@ fn any_operations_in_any_order() {
 }
 
 /// A policy that panics in an alarm, so that all are woken; a caller that is polled late between its two queues; a waker
-/// that panics while a limiter is shrunk, and what was taken comes back.
+/// that panics while a limiter is shrunk, and what was taken comes back; a kept place that is granted last of all.
 #[test]
 fn runs_that_failed_once() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    for seed in [5_015_632, 5_038_690, 6_017_978, 5_004_052, 5_010_452, 5_054_842, 6_020_431] {
+    const SEEDS: [u64; 8] =
+        [5015632, 5038690, 6017978, 5004052, 5010452, 5054842, 6020431, 5057096];
+    for seed in SEEDS {
         let mut chance = Random(seed);
         let setup = Setup::new(&mut chance);
         let ops = setup.ops(&mut chance, 250);

@@ -170,8 +170,11 @@ impl Run {
     pub(crate) fn end(mut self) -> Result<Ended, String> {
         self.quiet()?;
         let nanos = self.clock.now().get();
-        self.advance(LONG)?;
-        self.catch_up()?;
+        // A caller whose place is kept may pass its second queue only now, where alarms are late.
+        for _ in 0..2 {
+            self.advance(LONG)?;
+            self.catch_up()?;
+        }
         for stage in 0..self.stages.len() {
             self.end_stage(stage)?;
             let Stage { plan, subject, shaken, net, .. } = &self.stages[stage];
