@@ -207,6 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn no_count_is_lost_with_more_threads_than_stripes() {
         let counters = Counters::new();
         for _ in 0..3 {

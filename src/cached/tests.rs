@@ -293,18 +293,21 @@ fn holds<P: Bucket>(steps: impl Strategy<Value = Vec<Step>>) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn law_1_holds_for_what_threads_use_of_a_token_bucket() {
     holds::<TokenBucket>(steps(1));
     holds::<TokenBucket>(corrections());
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn law_1_holds_for_what_threads_use_of_gcra() {
     holds::<Gcra>(steps(1));
     holds::<Gcra>(corrections());
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn law_1_holds_for_what_threads_use_of_smooth_bursty() {
     holds::<SmoothBursty>(steps(1));
     holds::<SmoothBursty>(corrections());
@@ -312,6 +315,7 @@ fn law_1_holds_for_what_threads_use_of_smooth_bursty() {
 
 /// Nothing is lost: threads that take all that there is use the whole rate.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn threads_use_the_whole_rate() {
     let mut run = Run::<TokenBucket>::new(32, (1_000, 1_000));
     for round in 0..1_000 {
@@ -339,6 +343,7 @@ fn a_refused_thread_takes_what_others_hold() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn what_a_thread_held_at_its_end_is_taken_by_others() {
     let policy = TokenBucket::new(Rate::per_second(1e6), 10_000);
     let limiter = RateLimiter::builder(policy).clock(ManualClock::new()).build_cached(1024, 4);
@@ -356,6 +361,7 @@ fn what_a_thread_held_at_its_end_is_taken_by_others() {
 
 /// All threads at once, in real time: what they use is what the bucket gives.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn many_threads_use_no_more_than_there_is() {
     let policy = TokenBucket::new(Rate::per_second(1e6), 100_000);
     let clock = ManualClock::new();

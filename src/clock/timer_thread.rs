@@ -265,6 +265,7 @@ fn wake_precisely() {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
@@ -310,12 +311,15 @@ mod tests {
     #[test]
     fn a_thread_that_cannot_start_is_no_panic_and_the_next_alarm_tries_again() {
         static TRIES: AtomicUsize = AtomicUsize::new(0);
-        let mut thread = TimerThread::new(|| Nanos::ZERO);
-        thread.start = |_| match TRIES.fetch_add(1, Ordering::SeqCst) {
-            0 | 1 => Err(io::ErrorKind::OutOfMemory.into()),
-            _ => Ok(()),
-        };
-        let thread: &'static TimerThread = Box::leak(Box::new(thread));
+        static THREAD: OnceLock<TimerThread> = OnceLock::new();
+        let thread = THREAD.get_or_init(|| {
+            let mut thread = TimerThread::new(|| Nanos::ZERO);
+            thread.start = |_| match TRIES.fetch_add(1, Ordering::SeqCst) {
+                0 | 1 => Err(io::ErrorKind::OutOfMemory.into()),
+                _ => Ok(()),
+            };
+            thread
+        });
         let line: Weak<dyn OnAlarm> = Weak::<Silent>::new();
         let set = |_| {
             thread.change(Slack::AUTO, |alarms| alarms.replace(None, Nanos::new(5), line.clone()));

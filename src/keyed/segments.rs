@@ -239,6 +239,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn it_grows_and_shrinks_by_a_table_at_a_time() {
         let hasher = NumberHasher::default();
         let hash_of = |key: &u64| hasher.hash_one(key);
@@ -272,6 +273,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn a_round_misses_nothing_that_splits_move() {
         let hasher = NumberHasher::default();
         let hash_of = |key: &u64| hasher.hash_one(key);
@@ -294,6 +296,7 @@ mod tests {
 
     /// A hash function without a seed, and an attacker that knows it.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn equal_hashes_are_slow_but_no_worse() {
         let mut segments = Segments::new();
         let keys: HashSet<_> = (0..2_000).collect();

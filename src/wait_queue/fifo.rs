@@ -183,6 +183,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn a_crowd_takes_little_more_than_its_entries_and_leaves_nothing() {
         let mut fifo = Fifo::new();
         let ids: Vec<_> = (0..100_000).map(|place| fifo.push_back(place)).collect();

@@ -215,6 +215,7 @@ fn a_grant_says_where_it_waited_and_its_parts_say_for_which_rule() {
 
 /// Customers with two places each, and four for all. Every fourth caller leaves, wherever it stands.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn each_queue_is_in_order_and_each_limit_holds_in_a_crowd() {
     let clock = ManualClock::new();
     let customers = KeyedRateLimiter::with_clock(InFlight::new(2), &clock);
@@ -258,6 +259,7 @@ fn each_queue_is_in_order_and_each_limit_holds_in_a_crowd() {
 
 /// Threads that wait, give up and are granted, with nothing but the limiters between them.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn threads_pass_both_queues_and_all_that_they_held_comes_back() {
     let clock = ManualClock::new();
     let (first, second) = (places(3, &clock), places(2, &clock));

@@ -23,6 +23,7 @@ fn grant(turns: &mut Turns) -> usize {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn tenants_that_do_not_wait_are_forgotten_once_others_have_caught_up() {
     let mut turns = Turns::default();
     for id in 0..1_000 {
@@ -77,6 +78,7 @@ fn what_is_before_a_turn_is_what_is_granted_before_it() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn no_more_tenants_are_visited_than_show_that_it_is_late() {
     let mut turns = Turns::default();
     (0..10_000).for_each(|waiter| join(&mut turns, waiter, waiter as u64, 1));
@@ -135,6 +137,7 @@ proptest! {
     })]
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn a_count_that_is_kept_is_never_too_high(steps in prop::collection::vec(step(), 1..400)) {
         let mut turns = Turns::default();
         (0..300).for_each(|waiter| join(&mut turns, waiter, waiter as u64, 1));
