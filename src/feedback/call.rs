@@ -253,6 +253,11 @@ impl<L: OwnedLimiter> Call<L> {
         self.grant.as_ref()
     }
 
+    /// Whether its answer was observed, or it was not sent.
+    pub(super) fn is_over(&self) -> bool {
+        self.place.is_none()
+    }
+
     /// What held the call back last, if that was not the limiter.
     pub(super) fn held_by_server(&self) -> Option<Part> {
         let is_last = self.granted().is_none_or(|grant| grant.waited().is_zero());

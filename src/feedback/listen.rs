@@ -11,6 +11,10 @@ use crate::limiter::{Hearing, OwnedLimiter};
 
 impl<L: OwnedLimiter> Call<L> {
     pub(super) fn hear_head(&mut self, status: StatusCode, headers: &HeaderMap) -> Hearing {
+        // A middleware that has read the body has observed it.
+        if self.is_over() {
+            return None;
+        }
         if grpc::is_open(headers) {
             self.head = Some(Box::new((status, headers.clone())));
             return None;

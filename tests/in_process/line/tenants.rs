@@ -163,7 +163,7 @@ fn a_timeout_is_judged_by_the_turns_of_all_that_wait() {
     assert_eq!(waited(in_time), ms(1_100));
 }
 
-/// So many that they are not all counted for a caller that is late in any case.
+/// Not all of them are counted for a caller that is late in any case.
 #[test]
 fn a_caller_behind_a_crowd_of_tenants_is_refused_if_the_crowd_makes_it_late() {
     let (clock, limiter) = busy(10.0);

@@ -345,7 +345,10 @@ async fn dialects_can_be_set_and_all_of_it_turned_off() {
 /// Whether or not the middleware learns as well.
 #[tokio::test]
 async fn a_limiter_that_learns_hears_the_responses() {
-    let judges = |limit: RateLimit| limit.feedback(|feedback| feedback.judge(|_, _| {}));
+    static JUDGED: AtomicU32 = AtomicU32::new(0);
+    let judges = |limit: RateLimit| {
+        limit.feedback(|feedback| feedback.judge(|_, _| _ = JUDGED.fetch_add(1, Ordering::Relaxed)))
+    };
     for change in [|limit| limit, RateLimit::without_feedback, judges] {
         let log = SlidingWindowLog::new(1000, Duration::from_secs(60));
         let feedback = Feedback::new(RateLimiter::with_clock(log, ManualClock::auto_advance()));
@@ -354,6 +357,7 @@ async fn a_limiter_that_learns_hears_the_responses() {
         assert_eq!(feedback.stats().refused, 1);
         assert_eq!(refused_for(&client, "http://a.org/200/0").await, Some(600));
     }
+    assert_eq!(JUDGED.load(Ordering::Relaxed), 1, "a response is judged once");
     let log = SlidingWindowLog::new(1000, Duration::from_secs(60));
     let feedback = Feedback::new(RateLimiter::with_clock(log, ManualClock::new()));
     let client = client(RateLimit::new(feedback.clone()));
