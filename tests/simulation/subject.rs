@@ -57,6 +57,7 @@ pub(crate) trait Subject {
     fn take_anyway(&self, n: u32) -> Answer;
     fn close(&self);
     fn drain(&self) -> Pinned<()>;
+    fn is_closed(&self) -> bool;
     fn quota(&self) -> Quota<u32>;
     /// All other questions.
     fn look(&self, n: u32);
@@ -122,6 +123,10 @@ impl<L: OwnedLimiter<Cost = u32, Owned: Queue<Grant: 'static>>> Subject for L {
     fn drain(&self) -> Pinned<()> {
         let limiter = self.clone();
         Box::pin(async move { Limiter::drain(&limiter).await })
+    }
+
+    fn is_closed(&self) -> bool {
+        Limiter::is_closed(self)
     }
 
     fn quota(&self) -> Quota<u32> {
