@@ -95,20 +95,29 @@ impl<P: Scripted, C: Connection> Caller<'_, P, C> {
     }
 
     fn poll_line(&mut self, id: WaiterId, reserving: bool, context: &Context<'_>) -> Poll<()> {
-        loop {
-            match self.shared.poll(id, (reserving, context.waker())) {
-                Ok(outcome) => {
-                    if outcome.is_some() {
-                        self.place.progress = Progress::Over(outcome);
-                        self.shared.taken();
-                    }
-                    return Poll::Ready(());
+        let clock = &self.shared.core.context.options.clock;
+        while !self.takes_outcome(id) {
+            match self.shared.with_lock(|line| line.poll(id, (reserving, context.waker()))) {
+                Ok(()) => {
+                    self.takes_outcome(id);
+                    break;
                 }
                 // A clock that advances by itself goes to where the queue moves.
-                Err(Some(due)) if self.shared.core.context.options.clock.skip_to(due) => {}
+                Err(Some(due)) if clock.skip_to(due) => {}
                 Err(_) => return Poll::Pending,
             }
         }
+        Poll::Ready(())
+    }
+
+    /// Takes the outcome, if there is one. Under a lock of its own, because it would be lost if a listener panicked.
+    fn takes_outcome(&mut self, id: WaiterId) -> bool {
+        let Some((outcome, is_due)) = self.shared.outcome(id) else { return false };
+        self.place.progress = Progress::Over(Some(outcome));
+        if is_due {
+            self.shared.with_lock(|_| ());
+        }
+        true
     }
 
     /// Redis is away: asks the local limiter.
@@ -151,14 +160,9 @@ impl<P: Scripted, C: Connection> Caller<'_, P, C> {
                     this.enter(Turn::New, Some(context.waker()));
                     if let Progress::Waiting(id) = this.place.progress
                         && !this.shared.core.context.options.clock.advances_by_itself()
+                        && !this.takes_outcome(id)
                     {
-                        match this.shared.outcome(id) {
-                            Some(outcome) => {
-                                this.place.progress = Progress::Over(Some(outcome));
-                                this.shared.taken();
-                            }
-                            None => return Poll::Pending,
-                        }
+                        return Poll::Pending;
                     }
                 }
                 Progress::Waiting(id) => {

@@ -2,19 +2,16 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::Waker;
 
 use super::connection::{Connection, Request};
 use super::context::Context;
 use super::line::KeyLine;
 use super::line::flight::{RequestEnd, Step};
-use super::line::waiter::Outcome;
 use super::script::Scripted;
 use super::shared::SharedKey;
 use crate::clock::OnAlarm;
 use crate::limiter::Limiter;
-use crate::units::Nanos;
-use crate::wait_queue::{End, WaiterId};
+use crate::wait_queue::End;
 
 impl<P: Scripted, C: Connection> SharedKey<P, C> {
     /// Locks the line, lets time pass, runs `act`, and does what follows from it. All changes of the line
@@ -25,21 +22,6 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
             self.core.connection.spawn(Box::pin(driver.drive()));
         }
         result
-    }
-
-    /// As [`KeyLine::poll`], and takes the outcome: under a lock of its own, because it would be lost if a
-    /// listener panicked.
-    pub(super) fn poll(
-        &self,
-        id: WaiterId,
-        waiter: (bool, &Waker),
-    ) -> Result<Option<Outcome>, Option<Nanos>> {
-        let outcome = self.outcome(id);
-        if outcome.is_some() {
-            return Ok(outcome);
-        }
-        self.with_lock(|line| line.poll(id, waiter))?;
-        Ok(self.outcome(id))
     }
 
     /// As [`KeyLine::close`], of the local limiter as well.
@@ -82,19 +64,11 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         (result, driver)
     }
 
-    /// A caller has taken its outcome: the request that waits for such callers may be due.
-    pub(super) fn taken(&self) {
-        let is_due = self.line.lock().has_collected();
-        if is_due {
-            self.with_lock(|_| ());
-        }
-    }
-
     /// Takes the next request, if one is due. Its driver ends it even if a waker or listener panics.
     fn driver(&self, line: &mut KeyLine<P>) -> Option<Driver<P, C>> {
-        let shared = self.this.upgrade()?;
-        let flight = line.next()?;
-        Some(Driver { shared, flight: Some(flight) })
+        let flight = Some(line.next()?);
+        let shared = self.this.upgrade().expect("borrowed from its owner");
+        Some(Driver { shared, flight })
     }
 
     fn request(&self, arguments: Vec<Vec<u8>>, is_take: bool) -> Request {

@@ -168,16 +168,18 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         self.core.context.health.down().is_some() || self.line.lock().is_away()
     }
 
-    /// The outcome of a caller, if there is one yet. It does not depend on the time. The first caller wakes
-    /// those that were served with it, before it takes its outcome, as a waker may panic.
-    pub(super) fn outcome(&self, key: WaiterId) -> Option<Outcome> {
+    /// The outcome of a caller, if there is one yet, and whether a request is due that has waited for such callers. It
+    /// does not depend on the time. The first caller wakes those that were served with it, before it takes its outcome,
+    /// as a waker may panic.
+    pub(super) fn outcome(&self, key: WaiterId) -> Option<(Outcome, bool)> {
         let mut line = self.line.lock();
         if let Some(after_unlock) = line.wake_held_back() {
             drop(line);
             after_unlock.run();
             line = self.line.lock();
         }
-        line.take(key)
+        let outcome = line.take(key)?;
+        Some((outcome, line.has_collected()))
     }
 
     /// Unlocks, and does the work that must not be done under the lock.
